@@ -1,0 +1,1 @@
+//! Encke's write-ahead log: segments, frames, group commit, recovery, history.

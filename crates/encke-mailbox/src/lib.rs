@@ -1,0 +1,1 @@
+//! A bounded queue with lanes that is drained in batches.

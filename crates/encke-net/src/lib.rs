@@ -1,0 +1,1 @@
+//! The reactor: shards, HTTP/1.1, slots, delivery, timers.

@@ -1,0 +1,1 @@
+//! What a stream is: a deterministic state machine, commands in, records and effects out.

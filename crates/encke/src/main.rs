@@ -1,0 +1,2 @@
+//! Encke.
+fn main() {}
