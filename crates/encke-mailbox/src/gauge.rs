@@ -1,0 +1,270 @@
+//! Figures that anyone may read at any time: atomics beside the queue, never its lock.
+
+use std::time::Duration;
+
+use crate::lane::Amount;
+use crate::options::{Lane, Mode};
+use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+
+/// The state of a mailbox at one moment. The lanes are read one after another, so figures of items that move during the
+/// reading may count an item that has just been handled, never miss one that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gauge {
+    /// The name that the mailbox was made with.
+    pub name: &'static str,
+    /// The control lane.
+    pub control: LaneGauge,
+    /// The data lane.
+    pub data: LaneGauge,
+}
+
+/// The state of one lane at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneGauge {
+    /// Items that gather and that nobody has taken yet.
+    pub queued: usize,
+    /// Bytes of those.
+    pub queued_bytes: usize,
+    /// Items that the receiver has taken and not yet handled.
+    pub in_hand: usize,
+    /// Bytes of those.
+    pub in_hand_bytes: usize,
+    /// How long the oldest item, queued or in hand, has been here, to the kernel's tick (1 to 10 ms). None: there is
+    /// none. Of a batch in hand it is the age of the batch's oldest item until the whole batch is handled.
+    pub oldest_age: Option<Duration>,
+    /// Senders that wait for room.
+    pub waiting: usize,
+    /// What the lane does about its load.
+    pub mode: Mode,
+    /// The most items, queued and in hand, there have ever been.
+    pub depth_high_water: usize,
+    /// Items accepted since the start.
+    pub accepted: u64,
+    /// Items handed out and handled since the start.
+    pub handled: u64,
+    /// Items that were refused to their senders since the start; each attempt counts.
+    pub refused: u64,
+    /// Items that were accepted and dropped before anyone took them.
+    pub shed: u64,
+}
+
+impl Gauge {
+    /// Items queued and in hand, in both lanes.
+    pub fn depth(&self) -> usize {
+        self.control.depth() + self.data.depth()
+    }
+
+    /// Bytes queued and in hand, in both lanes.
+    pub fn bytes(&self) -> usize {
+        self.control.bytes() + self.data.bytes()
+    }
+
+    /// Items refused and shed since the start, in both lanes.
+    pub fn drops(&self) -> u64 {
+        self.control.drops() + self.data.drops()
+    }
+
+    /// How long the oldest item in either lane has been here. None: the mailbox is empty.
+    pub fn oldest_age(&self) -> Option<Duration> {
+        self.control.oldest_age.max(self.data.oldest_age)
+    }
+
+    /// One lane's figures.
+    pub fn lane(&self, lane: Lane) -> &LaneGauge {
+        match lane {
+            Lane::Control => &self.control,
+            Lane::Data => &self.data,
+        }
+    }
+}
+
+impl LaneGauge {
+    /// Items queued and in hand.
+    pub fn depth(&self) -> usize {
+        self.queued + self.in_hand
+    }
+
+    /// Bytes queued and in hand.
+    pub fn bytes(&self) -> usize {
+        self.queued_bytes + self.in_hand_bytes
+    }
+
+    /// Items refused and shed since the start.
+    pub fn drops(&self) -> u64 {
+        self.refused + self.shed
+    }
+}
+
+/// A lane's counters. They only grow, each is written from one place at a time (under the mailbox's lock, or by the
+/// receiver), and what is written is a plain store. A depth is the difference of two counters, so it can't be seen as
+/// zero while items move from the queue into the receiver's hands.
+///
+/// Reading order matters: first what leaves (`handled`, then `taken` and `shed`), then what enters (`accepted`).
+pub(crate) struct Meter {
+    accepted_items: AtomicU64,
+    accepted_bytes: AtomicU64,
+    shed_items: AtomicU64,
+    shed_bytes: AtomicU64,
+    taken_items: AtomicU64,
+    taken_bytes: AtomicU64,
+    refused: AtomicU64,
+    high_water: AtomicU64,
+    waiting: AtomicUsize,
+    oldest_queued_ns: AtomicU64,
+    mode: AtomicU8,
+    /// Written by the receiver alone, outside the lock.
+    handled_items: AtomicU64,
+    handled_bytes: AtomicU64,
+    oldest_in_hand_ns: AtomicU64,
+}
+
+impl Meter {
+    pub(crate) fn new() -> Self {
+        Self {
+            accepted_items: AtomicU64::new(0),
+            accepted_bytes: AtomicU64::new(0),
+            shed_items: AtomicU64::new(0),
+            shed_bytes: AtomicU64::new(0),
+            taken_items: AtomicU64::new(0),
+            taken_bytes: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            high_water: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+            oldest_queued_ns: AtomicU64::new(0),
+            mode: AtomicU8::new(Mode::Open as u8),
+            handled_items: AtomicU64::new(0),
+            handled_bytes: AtomicU64::new(0),
+            oldest_in_hand_ns: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn accepted(&self, items: u64, bytes: u64) {
+        add(&self.accepted_bytes, bytes);
+        let accepted = add(&self.accepted_items, items);
+        let gone =
+            self.handled_items.load(Ordering::Relaxed) + self.shed_items.load(Ordering::Relaxed);
+        let depth = accepted - gone;
+        if depth > self.high_water.load(Ordering::Relaxed) {
+            self.high_water.store(depth, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn shed(&self, items: u64, bytes: u64) {
+        add(&self.shed_bytes, bytes);
+        add(&self.shed_items, items);
+    }
+
+    pub(crate) fn taken(&self, items: u64, bytes: u64) {
+        add(&self.taken_bytes, bytes);
+        add(&self.taken_items, items);
+        self.oldest_queued_ns.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn handled(&self, amount: Amount) {
+        add(&self.handled_bytes, amount.bytes);
+        add(&self.handled_items, amount.items);
+    }
+
+    pub(crate) fn refused(&self, items: u64) {
+        add(&self.refused, items);
+    }
+
+    pub(crate) fn waiting(&self, senders: usize) {
+        self.waiting.store(senders, Ordering::Relaxed);
+    }
+
+    pub(crate) fn mode(&self, mode: Mode) {
+        self.mode.store(mode as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn oldest_queued(&self, at_ns: u64) {
+        self.oldest_queued_ns.store(at_ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn oldest_in_hand(&self, at_ns: u64) {
+        self.oldest_in_hand_ns.store(at_ns, Ordering::Relaxed);
+    }
+
+    /// Items and bytes queued and in hand.
+    pub(crate) fn depth(&self) -> Amount {
+        let gone_items =
+            self.handled_items.load(Ordering::Acquire) + self.shed_items.load(Ordering::Acquire);
+        let gone_bytes =
+            self.handled_bytes.load(Ordering::Acquire) + self.shed_bytes.load(Ordering::Acquire);
+        Amount {
+            items: self
+                .accepted_items
+                .load(Ordering::Acquire)
+                .saturating_sub(gone_items),
+            bytes: self
+                .accepted_bytes
+                .load(Ordering::Acquire)
+                .saturating_sub(gone_bytes),
+        }
+    }
+
+    /// What the receiver has taken and not handled. Exact when the receiver itself asks.
+    pub(crate) fn in_hand(&self) -> Amount {
+        let handled_items = self.handled_items.load(Ordering::Acquire);
+        let handled_bytes = self.handled_bytes.load(Ordering::Acquire);
+        Amount {
+            items: self
+                .taken_items
+                .load(Ordering::Acquire)
+                .saturating_sub(handled_items),
+            bytes: self
+                .taken_bytes
+                .load(Ordering::Acquire)
+                .saturating_sub(handled_bytes),
+        }
+    }
+
+    /// True when anything waits that the receiver has not taken.
+    pub(crate) fn pending(&self) -> bool {
+        let left =
+            self.taken_items.load(Ordering::Acquire) + self.shed_items.load(Ordering::Acquire);
+        self.accepted_items.load(Ordering::Acquire) != left
+    }
+
+    pub(crate) fn read(&self, age_of: impl Fn(u64) -> Duration) -> LaneGauge {
+        let handled = self.handled_items.load(Ordering::Acquire);
+        let handled_bytes = self.handled_bytes.load(Ordering::Acquire);
+        let taken = self.taken_items.load(Ordering::Acquire);
+        let taken_bytes = self.taken_bytes.load(Ordering::Acquire);
+        let shed = self.shed_items.load(Ordering::Acquire);
+        let shed_bytes = self.shed_bytes.load(Ordering::Acquire);
+        let accepted = self.accepted_items.load(Ordering::Acquire);
+        let accepted_bytes = self.accepted_bytes.load(Ordering::Acquire);
+        let stamps = [&self.oldest_in_hand_ns, &self.oldest_queued_ns]
+            .map(|stamp| stamp.load(Ordering::Relaxed));
+        let oldest_ns = stamps.into_iter().filter(|&ns| ns != 0).min();
+        LaneGauge {
+            queued: accepted.saturating_sub(taken + shed) as usize,
+            queued_bytes: accepted_bytes.saturating_sub(taken_bytes + shed_bytes) as usize,
+            in_hand: taken.saturating_sub(handled) as usize,
+            in_hand_bytes: taken_bytes.saturating_sub(handled_bytes) as usize,
+            oldest_age: oldest_ns.map(age_of),
+            waiting: self.waiting.load(Ordering::Relaxed),
+            mode: mode_from(self.mode.load(Ordering::Relaxed)),
+            depth_high_water: self.high_water.load(Ordering::Relaxed) as usize,
+            accepted,
+            handled,
+            refused: self.refused.load(Ordering::Relaxed),
+            shed,
+        }
+    }
+}
+
+/// Adds to a counter that nobody else writes at the same time, so no locked instruction is needed. Returns the sum.
+fn add(counter: &AtomicU64, n: u64) -> u64 {
+    let sum = counter.load(Ordering::Relaxed) + n;
+    counter.store(sum, Ordering::Release);
+    sum
+}
+
+fn mode_from(mode: u8) -> Mode {
+    [Mode::Waiting, Mode::Refusing, Mode::Shedding]
+        .into_iter()
+        .find(|&m| m as u8 == mode)
+        .unwrap_or(Mode::Open)
+}

@@ -1,0 +1,224 @@
+//! The end that work is put into.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::error::{Refused, Why};
+use crate::gauge::Gauge;
+use crate::options::Lane;
+use crate::shared::{Seat, Shared, State, Tidings};
+use crate::sync::{self, Arc, Ordering};
+
+/// Puts items into a mailbox. Clone it for each thread that sends; the mailbox closes when the last clone is gone.
+pub struct Sender<T> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T> Sender<T> {
+    pub(crate) fn first(shared: Shared<T>) -> (Self, Arc<Shared<T>>) {
+        let shared = Arc::new(shared);
+        (
+            Self {
+                shared: shared.clone(),
+            },
+            shared,
+        )
+    }
+
+    /// Puts one item in, if there is room and no other sender waits for it. Never blocks.
+    ///
+    /// `bytes` is what the item counts for against [`crate::Bounds::bytes_max`].
+    pub fn try_send(&self, lane: Lane, item: T, bytes: usize) -> Result<(), Refused<T>> {
+        let mut shed = Vec::new();
+        let mut state = self.shared.state.lock();
+        match self.offer(&mut state, lane, item, bytes, &mut shed) {
+            Ok(()) => {
+                let tidings = Tidings::of_arrival(&mut state);
+                drop(state);
+                self.shared.tell(tidings);
+                Ok(())
+            }
+            Err(refused) => {
+                self.shared.meter(lane).refused(1);
+                Err(refused)
+            }
+        }
+    }
+
+    /// Puts in as many items as fit, from the front of `items`, under one lock; the rest stay where they are. Returns
+    /// how many went in: fewer than there were means that the lane is full (or the next item too large), or that the
+    /// receiver is gone. Never blocks.
+    pub fn try_send_many(&self, lane: Lane, items: &mut Vec<(T, usize)>) -> usize {
+        if items.is_empty() {
+            return 0;
+        }
+        let mut shed = Vec::new();
+        let mut left = None;
+        let mut sent = 0;
+        let mut state = self.shared.state.lock();
+        let mut rest = items.drain(..);
+        for (item, bytes) in rest.by_ref() {
+            match self.offer(&mut state, lane, item, bytes, &mut shed) {
+                Ok(()) => sent += 1,
+                Err(refused) => {
+                    self.shared.meter(lane).refused(1);
+                    left = Some((refused.item, bytes));
+                    break;
+                }
+            }
+        }
+        if sent > 0 {
+            let tidings = Tidings::of_arrival(&mut state);
+            drop(state);
+            self.shared.tell(tidings);
+        } else {
+            drop(state);
+        }
+        if let Some(left) = left {
+            let unsent: Vec<_> = std::iter::once(left).chain(rest).collect();
+            *items = unsent;
+        }
+        sent
+    }
+
+    /// Puts one item in and waits for room if there is none, behind those who waited before. Blocks the thread; for
+    /// lanes that are not [`crate::Overload::Wait`] it does what [`Self::try_send`] does.
+    pub fn send(&self, lane: Lane, item: T, bytes: usize) -> Result<(), Refused<T>> {
+        self.send_until(lane, item, bytes, None)
+    }
+
+    /// The same, but waits no longer than `timeout`; then the item comes back with [`Why::TimedOut`].
+    pub fn send_timeout(
+        &self,
+        lane: Lane,
+        item: T,
+        bytes: usize,
+        timeout: Duration,
+    ) -> Result<(), Refused<T>> {
+        // A timeout beyond what the clock can say is no timeout.
+        self.send_until(lane, item, bytes, Instant::now().checked_add(timeout))
+    }
+
+    /// What is in the mailbox right now. Costs the senders nothing.
+    pub fn gauge(&self) -> Gauge {
+        self.shared.gauge()
+    }
+
+    /// True once the receiver is gone.
+    pub fn is_closed(&self) -> bool {
+        self.shared.state.lock().receiver_gone
+    }
+
+    fn send_until(
+        &self,
+        lane: Lane,
+        item: T,
+        bytes: usize,
+        deadline: Option<Instant>,
+    ) -> Result<(), Refused<T>> {
+        let mut shed = Vec::new();
+        let mut state = self.shared.state.lock();
+        let refused = match self.offer(&mut state, lane, item, bytes, &mut shed) {
+            Ok(()) => {
+                let tidings = Tidings::of_arrival(&mut state);
+                drop(state);
+                self.shared.tell(tidings);
+                return Ok(());
+            }
+            Err(refused) => refused,
+        };
+        if !matches!(refused.why, Why::Full { .. }) || !state.lane(lane).may_wait() {
+            self.shared.meter(lane).refused(1);
+            return Err(refused);
+        }
+        let seat = Seat::new();
+        let ticket =
+            state
+                .lane(lane)
+                .wait(refused.item, bytes, seat.clone(), self.shared.meter(lane));
+        drop(state);
+        self.wait(lane, ticket, &seat, deadline)
+    }
+
+    /// Waits until the item that was queued under `ticket` is in the lane, or gives it up.
+    fn wait(
+        &self,
+        lane: Lane,
+        ticket: u64,
+        seat: &Seat,
+        deadline: Option<Instant>,
+    ) -> Result<(), Refused<T>> {
+        loop {
+            let in_time = sync::park(deadline);
+            if seat.is_admitted() {
+                return Ok(());
+            }
+            let mut state = self.shared.state.lock();
+            let why = if state.receiver_gone {
+                Why::Closed
+            } else if !in_time {
+                Why::TimedOut
+            } else {
+                // Threads may be unparked for no reason, or for somebody else's.
+                continue;
+            };
+            let Some(item) = state.lane(lane).give_up(ticket, self.shared.meter(lane)) else {
+                // It was let in after the look above; the word of it is on its way.
+                return Ok(());
+            };
+            self.shared.meter(lane).refused(1);
+            // Who stood behind may be smaller, and fit.
+            let mut tidings = Tidings::default();
+            self.shared.admit(&mut state, lane, &mut tidings);
+            drop(state);
+            self.shared.tell(tidings);
+            return Err(Refused { item, why });
+        }
+    }
+
+    fn offer(
+        &self,
+        state: &mut State<T>,
+        lane: Lane,
+        item: T,
+        bytes: usize,
+        shed: &mut Vec<T>,
+    ) -> Result<(), Refused<T>> {
+        if state.receiver_gone {
+            return Err(Refused {
+                item,
+                why: Why::Closed,
+            });
+        }
+        let now_ns = || self.shared.clock.now_ns();
+        state
+            .lane(lane)
+            .offer(item, bytes, now_ns, self.shared.meter(lane), shed)
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        self.shared.senders.fetch_add(1, Ordering::Relaxed);
+        Self {
+            shared: self.shared.clone(),
+        }
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        if self.shared.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let tidings = Tidings::of_closing(&mut self.shared.state.lock());
+            self.shared.tell(tidings);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender")
+            .field("gauge", &self.shared.gauge())
+            .finish()
+    }
+}
