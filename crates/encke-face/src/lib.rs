@@ -1,1 +1,29 @@
-//! The protocols, sans-IO: a parsed request in, a response, subscription or commit to wait for out.
+//! The protocols, sans-IO.
+//!
+//! A face gets a parsed [`Request`] and gives an [`Answer`]: a response, a command to commit, a
+//! part of a stream to read, or a subscription. What must be waited for comes back with the
+//! face's own [`Then`] to [`Faces::committed`], [`Faces::fetched`] and their like. Subscribers'
+//! records are turned into bytes by [`Faces::encode`], once for all who are at the same place.
+//!
+//! The one invariant: **a face never sees a socket, a clock or a file.** The time is in the
+//! request; the same request over the same streams gets the same answer, under the reactor, under
+//! HTTP/2, under the fuzzer.
+//!
+//! Start reading at [`Faces::request`], then [`durable_streams`].
+
+mod admin;
+mod answer;
+pub mod durable_streams;
+mod faces;
+mod json;
+mod query;
+mod request;
+mod response;
+mod run;
+
+pub use admin::{Admin, Probes};
+pub use answer::{Answer, Failure, Poll, Subscribe, Then};
+pub use faces::{Faces, Settings};
+pub use request::{Headers, Request};
+pub use response::{Body, Response};
+pub use run::{Mark, Run, Style};

@@ -1,1 +1,36 @@
-//! What a stream is: a deterministic state machine, commands in, records and effects out.
+//! What a stream is: create, append, close, delete, fork, expiry, producers.
+//!
+//! [`Machine`] holds the rules. It is deterministic: [`Command`]s and the time go in, records and
+//! [`Outcome`]s come out. It has no clock, no I/O and no threads, so that the same code runs in the
+//! server, in the simulator and under the fuzzer.
+//!
+//! Around it: [`Sequencer`] is the one place where the order of records is decided. It drains a
+//! mailbox of [`Request`]s, lets the machine judge them, commits what they changed to the log as
+//! one batch, and hands the [`Batch`] to every shard. [`View`] is what shards look up meanwhile.
+//!
+//! The one invariant: **nobody sees a change before it is as durable as the server's level asks.**
+//! A stream's committed facts, the view, the batches and the replies all move only after the
+//! commit; when it fails, [`Machine::abandon`] leaves no trace of the batch.
+//!
+//! Start reading at [`Machine::apply`], then [`Sequencer::run`].
+
+mod batch;
+mod command;
+mod machine;
+mod offset;
+mod piece;
+mod record;
+mod sequencer;
+mod stored;
+mod stream;
+mod view;
+
+pub use batch::{Batch, Caller, Outlet, Record, Reply, Request};
+pub use command::{Append, Command, Create, Data, ForkOf, Outcome, ProducerId, Refusal, Target};
+pub use machine::{DEFAULT_TYPE, Journal, Limits, Machine};
+pub use offset::{BadOffset, Offset};
+pub use piece::{Fetch, Item, Piece};
+pub use record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime, Producer};
+pub use sequencer::{AckLevel, Committed, RestoreError, Sequencer, restore};
+pub use stream::{Facts, Life, Media, MediaKind, Source, Span, Stream};
+pub use view::View;

@@ -1,0 +1,64 @@
+//! What a face makes of a request.
+
+use std::sync::Arc;
+
+use encke_stream::{Command, Fetch, Offset, Stream};
+
+use crate::durable_streams::Pending;
+use crate::{Response, Style};
+
+/// What is to be done for a request.
+#[derive(Debug)]
+pub enum Answer {
+    /// Say this.
+    Respond(Response),
+    /// Commit this, then ask [`Faces::committed`](crate::Faces::committed).
+    Commit(Command, Then),
+    /// Read this, then ask [`Faces::fetched`](crate::Faces::fetched).
+    Fetch(Fetch, Then),
+    /// Say this, then send every record from there on until one of the two hangs up.
+    Subscribe(Subscribe),
+    /// Wait for a record, then ask [`Faces::polled`](crate::Faces::polled).
+    Poll(Poll),
+}
+
+/// A subscription for as long as the connection holds.
+#[derive(Debug)]
+pub struct Subscribe {
+    /// To what.
+    pub stream: Arc<Stream>,
+    /// From where.
+    pub from: Offset,
+    /// The response that opens it.
+    pub response: Response,
+    /// How its records are written.
+    pub style: Style,
+}
+
+/// A subscription for one response.
+#[derive(Debug)]
+pub struct Poll {
+    /// To what.
+    pub stream: Arc<Stream>,
+    /// From where; nothing is known to be there yet.
+    pub from: Offset,
+    /// When to give up, in milliseconds since 1970.
+    pub until_ms: u64,
+    /// What to ask the face with.
+    pub then: Then,
+}
+
+/// What a face remembers of a request that waits.
+#[derive(Debug)]
+pub struct Then(pub(crate) Box<Pending>);
+
+/// Why something that was waited for will not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// More waits already than is allowed; the client may come back.
+    Overloaded,
+    /// The data could not be read.
+    Unreadable,
+    /// The server is going away.
+    Stopping,
+}

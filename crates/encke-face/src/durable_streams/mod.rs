@@ -1,0 +1,232 @@
+//! The Durable Streams protocol, version 1.0: a stream is a URL.
+//!
+//! [`read`] answers GET and HEAD, [`write`] PUT, POST and DELETE, [`events`] writes the records of
+//! live subscribers. Section numbers are those of the protocol's text.
+
+mod cursor;
+mod events;
+mod read;
+mod write;
+
+use std::sync::Arc;
+
+use encke_stream::{Life, Refusal, Stream, View};
+
+use crate::query;
+use crate::{Answer, Failure, Request, Response};
+
+pub(crate) use events::encode;
+pub(crate) use read::{Poll, Read};
+pub(crate) use write::{Append, Create, Fork, deleted};
+
+/// The face over the committed streams.
+#[derive(Clone, Debug)]
+pub(crate) struct DurableStreams {
+    pub(crate) view: Arc<View>,
+    pub(crate) settings: Arc<Settings>,
+}
+
+/// What can be set about the face.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The path under which the streams are found; starts and ends with `/`.
+    pub root: String,
+    /// Bytes of a stream's name, decoded.
+    pub name_bytes_max: usize,
+    /// How long a long poll waits for data, in milliseconds.
+    pub poll_wait_ms: u64,
+    /// About how many bytes of data one answer to a read holds.
+    pub page_bytes: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            root: "/v1/stream/".into(),
+            name_bytes_max: 1024,
+            poll_wait_ms: 20_000,
+            page_bytes: 256 << 10,
+        }
+    }
+}
+
+/// What the face remembers of a request that waits.
+#[derive(Debug)]
+pub(crate) enum Pending {
+    Create(Create),
+    Append(Append),
+    Delete,
+    Fork(Box<Fork>),
+    Read(Read),
+    Poll(Poll),
+}
+
+impl DurableStreams {
+    /// Answers a request for the path below the root.
+    pub(crate) fn request(&self, mut request: Request<'_>, path: &str) -> Answer {
+        if request.method == "OPTIONS" {
+            return Answer::Respond(preflight());
+        }
+        let name = match self.name(path) {
+            Ok(name) => name,
+            Err(response) => return Answer::Respond(response),
+        };
+        let answer = match request.method {
+            "GET" => self.get(&request, &name),
+            "HEAD" => self.head(&request, &name),
+            "POST" => self.post(&mut request, &name),
+            "PUT" => self.put(&mut request, &name),
+            "DELETE" => self.delete(&request, &name),
+            method => Err(error(
+                405,
+                "method_not_allowed",
+                format!("{method} is not a method of streams: {METHODS} are"),
+            )
+            .field("Allow", METHODS)),
+        };
+        answer.unwrap_or_else(Answer::Respond)
+    }
+
+    /// The stream's name that a path below the root says, percent-decoded once.
+    fn name(&self, path: &str) -> Result<String, Response> {
+        let bad = |why: String| Err(error(400, "bad_path", why));
+        let Ok(name) = query::decode(path) else {
+            return bad("the path is not percent-encoded UTF-8".into());
+        };
+        if name.is_empty() {
+            return bad("the path names no stream".into());
+        }
+        if name.len() > self.settings.name_bytes_max {
+            return bad(format!(
+                "the stream's name has {} bytes, at most {} are allowed",
+                name.len(),
+                self.settings.name_bytes_max
+            ));
+        }
+        if name.chars().any(char::is_control) {
+            return bad("the stream's name holds a control character".into());
+        }
+        if name.split('/').any(|part| part == "." || part == "..") {
+            return bad("the stream's name holds `.` or `..` as a segment".into());
+        }
+        if name == RESERVED || name.starts_with(RESERVED_PREFIX) {
+            return Err(error(
+                501,
+                "not_implemented",
+                "subscriptions are not served yet".into(),
+            ));
+        }
+        Ok(name.into_owned())
+    }
+
+    /// The stream of that name, if clients may use it.
+    fn find(&self, name: &str, now_ms: u64) -> Result<Arc<Stream>, Response> {
+        let Some(stream) = self.view.find(name) else {
+            return Err(refused(&Refusal::NotFound));
+        };
+        let facts = stream.facts();
+        match facts.life {
+            Life::Live if !stream.expired(now_ms) => Ok(stream),
+            Life::Live if facts.forks == 0 => Err(refused(&Refusal::NotFound)),
+            Life::Ended => Err(refused(&Refusal::NotFound)),
+            Life::Live | Life::Kept => Err(refused(&Refusal::Gone)),
+        }
+    }
+}
+
+/// The answer to a command that was refused.
+pub(crate) fn refused(refusal: &Refusal) -> Response {
+    let (status, code) = match refusal {
+        Refusal::NotFound => (404, "not_found"),
+        Refusal::Gone => (410, "gone"),
+        Refusal::NameKept => (409, "name_kept"),
+        Refusal::Differs { .. } => (409, "config_differs"),
+        Refusal::Closed { .. } => (409, "closed"),
+        Refusal::TypeDiffers { .. } => (409, "type_differs"),
+        Refusal::WriterSeq { .. } => (409, "stream_seq"),
+        Refusal::StaleEpoch { .. } => (403, "stale_epoch"),
+        Refusal::EpochStart { .. } => (400, "epoch_start"),
+        Refusal::SeqGap { .. } => (409, "sequence_gap"),
+        Refusal::SourceNotFound => (404, "source_not_found"),
+        Refusal::SourceGone => (409, "source_gone"),
+        Refusal::BeyondTail { .. } => (400, "beyond_tail"),
+        Refusal::TooLarge { .. } => (413, "too_large"),
+        Refusal::NoSpace => (507, "disk_full"),
+        Refusal::LogFailed(_) => (503, "log_failed"),
+    };
+    let response = error(status, code, refusal.to_string());
+    match refusal {
+        Refusal::Closed { tail } => response
+            .field("Stream-Closed", "true")
+            .field("Stream-Next-Offset", tail),
+        Refusal::StaleEpoch { current } => response.field("Producer-Epoch", current),
+        Refusal::SeqGap { expected, received } => response
+            .field("Producer-Expected-Seq", expected)
+            .field("Producer-Received-Seq", received),
+        _ => response,
+    }
+}
+
+/// The answer when something that was waited for will not come.
+pub(crate) fn failed(failure: Failure) -> Response {
+    match failure {
+        Failure::Overloaded => error(
+            503,
+            "overloaded",
+            "more requests wait than the server takes; try again".into(),
+        )
+        .field("Retry-After", RETRY_AFTER_S),
+        Failure::Unreadable => error(
+            500,
+            "unreadable",
+            "the data is there but could not be read; the server's log says why".into(),
+        ),
+        Failure::Stopping => error(
+            503,
+            "stopping",
+            "the server is going away; try again".into(),
+        )
+        .field("Retry-After", RETRY_AFTER_S),
+    }
+}
+
+/// An answer that says what was wrong.
+pub(crate) fn error(status: u16, code: &'static str, message: String) -> Response {
+    let body = serde_json::json!({ "error": { "code": code, "message": message } });
+    answer(status)
+        .field("Content-Type", "application/json")
+        .field("Cache-Control", "no-store")
+        .body(body.to_string())
+}
+
+/// A response with the fields that all have: for browsers that read across origins, and against
+/// those that guess types (section 12.7).
+pub(crate) fn answer(status: u16) -> Response {
+    Response::new(status).fields(COMMON_FIELDS)
+}
+
+fn preflight() -> Response {
+    answer(204)
+        .field("Access-Control-Allow-Methods", METHODS)
+        .field("Access-Control-Allow-Headers", REQUEST_FIELDS)
+        .field("Access-Control-Max-Age", "86400")
+}
+
+const METHODS: &str = "GET, HEAD, PUT, POST, DELETE, OPTIONS";
+
+const REQUEST_FIELDS: &str = "Content-Type, Authorization, If-None-Match, Last-Event-ID, \
+    Stream-Seq, Stream-TTL, Stream-Expires-At, Stream-Closed, Stream-Forked-From, \
+    Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq";
+
+const COMMON_FIELDS: &[u8] = b"X-Content-Type-Options: nosniff\r\n\
+    Cross-Origin-Resource-Policy: cross-origin\r\n\
+    Access-Control-Allow-Origin: *\r\n\
+    Access-Control-Expose-Headers: Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, \
+    Stream-Closed, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, \
+    Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, ETag, Location, Retry-After\r\n";
+
+/// Control paths (section 6); no stream's name starts with this segment.
+const RESERVED: &str = "__ds";
+const RESERVED_PREFIX: &str = "__ds/";
+
+const RETRY_AFTER_S: u32 = 1;

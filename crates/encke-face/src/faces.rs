@@ -1,0 +1,129 @@
+//! All faces behind one door.
+
+use std::sync::Arc;
+
+use encke_stream::{Outcome, View};
+
+use crate::answer::{Answer, Failure, Then};
+use crate::durable_streams::{self, DurableStreams, Pending};
+use crate::run::{Mark, Run, Style};
+use crate::{Admin, Request, Response};
+
+/// All faces over the same streams.
+#[derive(Clone, Debug)]
+pub struct Faces {
+    durable_streams: DurableStreams,
+    admin: Admin,
+}
+
+/// What can be set about the faces.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Of the Durable Streams face.
+    pub durable_streams: durable_streams::Settings,
+}
+
+impl Faces {
+    /// Faces over the committed streams.
+    pub fn new(view: Arc<View>, settings: Settings, admin: Admin) -> Self {
+        Faces {
+            durable_streams: DurableStreams {
+                view,
+                settings: Arc::new(settings.durable_streams),
+            },
+            admin,
+        }
+    }
+
+    /// Answers a request.
+    pub fn request(&self, request: Request<'_>) -> Answer {
+        match request.path.strip_prefix(&*self.durable_streams.settings.root) {
+            Some(path) => self.durable_streams.request(request, path),
+            None => self.admin.request(&request),
+        }
+    }
+
+    /// Goes on after a commit.
+    pub fn committed(&self, then: Then, outcome: Outcome) -> Response {
+        match *then.0 {
+            Pending::Create(create) => create.committed(outcome),
+            Pending::Append(append) => append.committed(outcome),
+            Pending::Delete => durable_streams::deleted(&outcome),
+            pending => misplaced(&pending),
+        }
+    }
+
+    /// Goes on after a read.
+    pub fn fetched(
+        &self,
+        then: Then,
+        run: Result<Run<'_>, Failure>,
+        now_ms: u64,
+    ) -> Answer {
+        match *then.0 {
+            Pending::Read(read) => read.fetched(run, now_ms),
+            Pending::Fork(fork) => fork.fetched(run),
+            pending => Answer::Respond(misplaced(&pending)),
+        }
+    }
+
+    /// Goes on when a long poll's records are there, or never will be.
+    pub fn polled(&self, then: Then, run: Result<Run<'_>, Failure>, now_ms: u64) -> Response {
+        match *then.0 {
+            Pending::Poll(poll) => poll.polled(run, now_ms),
+            pending => misplaced(&pending),
+        }
+    }
+
+    /// Goes on when a long poll has waited long enough.
+    pub fn timed_out(&self, then: Then, now_ms: u64) -> Response {
+        match *then.0 {
+            Pending::Poll(poll) => poll.timed_out(now_ms),
+            pending => misplaced(&pending),
+        }
+    }
+
+    /// Goes on when the stream that a long poll waits for was deleted.
+    pub fn ended(&self, then: Then) -> Response {
+        match *then.0 {
+            Pending::Poll(poll) => poll.ended(),
+            pending => misplaced(&pending),
+        }
+    }
+
+    /// Goes on when what was asked for can't be had.
+    pub fn failed(&self, _then: Then, failure: Failure) -> Response {
+        durable_streams::failed(failure)
+    }
+
+    /// Writes a run for all subscribers with that style, and marks where they may be left.
+    pub fn encode(
+        &self,
+        style: Style,
+        run: &Run<'_>,
+        now_ms: u64,
+        out: &mut Vec<u8>,
+        marks: &mut Vec<Mark>,
+    ) {
+        match style {
+            Style::DurableStreams { kind, cursor_floor } => {
+                durable_streams::encode(kind, cursor_floor, run, now_ms, out, marks);
+            }
+        }
+    }
+
+    /// What keeps a quiet connection of that style alive.
+    pub fn heartbeat(&self, style: Style) -> &'static [u8] {
+        match style {
+            Style::DurableStreams { .. } => b":\n\n",
+        }
+    }
+}
+
+fn misplaced(pending: &Pending) -> Response {
+    durable_streams::error(
+        500,
+        "internal",
+        format!("a request was gone on with out of turn: {pending:?}"),
+    )
+}

@@ -1,0 +1,52 @@
+//! A request as a face sees it.
+
+/// A request, parsed and with its whole body.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The method, as sent.
+    pub method: &'a str,
+    /// The target's path, still percent-encoded.
+    pub path: &'a str,
+    /// What follows the path's `?`.
+    pub query: Option<&'a str>,
+    /// The fields, in the order sent.
+    pub headers: Headers<'a>,
+    /// The body; empty when there is none.
+    pub body: Vec<u8>,
+    /// Milliseconds since 1970.
+    pub now_ms: u64,
+}
+
+/// A request's fields.
+#[derive(Clone, Copy, Debug)]
+pub struct Headers<'a>(pub &'a [(&'a str, &'a [u8])]);
+
+impl<'a> Headers<'a> {
+    /// The value of the first field with that name, without regard to case.
+    pub fn first(&self, name: &str) -> Option<&'a [u8]> {
+        self.all(name).next()
+    }
+
+    /// The values of all fields with that name.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.0
+            .iter()
+            .filter(move |(field, _)| field.eq_ignore_ascii_case(name))
+            .map(|(_, value)| *value)
+    }
+
+    /// The value of a field as text: nothing if it is absent, an error if it is not UTF-8.
+    pub fn text(&self, name: &str) -> Result<Option<&'a str>, NotText> {
+        match self.first(name) {
+            None => Ok(None),
+            Some(value) => std::str::from_utf8(value)
+                .map(|value| Some(value.trim()))
+                .map_err(|_| NotText),
+        }
+    }
+}
+
+/// A field holds bytes that are no text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the field is not UTF-8")]
+pub struct NotText;

@@ -1,0 +1,126 @@
+//! A response as a face gives it.
+
+use std::fmt::Display;
+
+/// A response: the reactor adds the status line, the length, the date and the connection's fields.
+#[derive(Debug, Default)]
+pub struct Response {
+    /// The status code.
+    pub status: u16,
+    /// The fields, each ended by CRLF.
+    pub fields: Vec<u8>,
+    /// The body.
+    pub body: Body,
+}
+
+/// A response's body.
+#[derive(Debug, Default)]
+pub enum Body {
+    /// No bytes; the length is said to be 0 where the status allows one.
+    #[default]
+    Empty,
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// These bytes, which are part of the program.
+    Static(&'static [u8]),
+    /// As long as the connection: the response ends when it is closed.
+    Open(Vec<u8>),
+}
+
+impl Response {
+    /// A response without a body.
+    pub fn new(status: u16) -> Self {
+        Response {
+            status,
+            ..Response::default()
+        }
+    }
+
+    /// Adds a field. A value that would end the field is cut there.
+    #[must_use]
+    pub fn field(mut self, name: &str, value: impl Display) -> Self {
+        self.push(name, value);
+        self
+    }
+
+    /// Adds a field if there is a value.
+    #[must_use]
+    pub fn field_if(self, name: &str, value: Option<impl Display>) -> Self {
+        match value {
+            Some(value) => self.field(name, value),
+            None => self,
+        }
+    }
+
+    /// Adds fields that are written out already, each ended by CRLF.
+    #[must_use]
+    pub fn fields(mut self, fields: &[u8]) -> Self {
+        self.fields.extend_from_slice(fields);
+        self
+    }
+
+    /// Sets the body.
+    #[must_use]
+    pub fn body(mut self, body: impl Into<Body>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    fn push(&mut self, name: &str, value: impl Display) {
+        use std::io::Write;
+        let start = self.fields.len();
+        // Writing to a vector does not fail.
+        let _ = write!(self.fields, "{name}: {value}");
+        // What clients sent must not start a field of its own (RFC 9110, section 5.5).
+        if let Some(end) = self.fields[start..]
+            .iter()
+            .position(|byte| matches!(byte, b'\r' | b'\n' | 0))
+        {
+            self.fields.truncate(start + end);
+        }
+        self.fields.extend_from_slice(b"\r\n");
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        if bytes.is_empty() {
+            Body::Empty
+        } else {
+            Body::Bytes(bytes)
+        }
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        text.into_bytes().into()
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Body::Static(text.as_bytes())
+    }
+}
+
+impl AsRef<[u8]> for Body {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Body::Empty => &[],
+            Body::Bytes(bytes) | Body::Open(bytes) => bytes,
+            Body::Static(bytes) => bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_cannot_start_another_field() {
+        let response = Response::new(200).field("A", "x\r\nSet-Cookie: y");
+        assert_eq!(response.fields, b"A: x\r\n");
+    }
+}

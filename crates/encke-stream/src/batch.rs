@@ -1,0 +1,73 @@
+//! What a commit hands to the shards: the records, once for all, and each shard's replies.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use encke_log::Sequence;
+
+use crate::{Command, Outcome, Stream};
+
+/// The records of one commit, shared by all shards.
+#[derive(Debug)]
+pub struct Batch {
+    /// In the order of their sequences.
+    pub records: Vec<Record>,
+    /// What their data weighs.
+    pub bytes: usize,
+    /// When they became visible.
+    pub published: Instant,
+}
+
+/// One committed record.
+#[derive(Debug)]
+pub struct Record {
+    /// Its place in the order of all streams.
+    pub sequence: Sequence,
+    /// The stream it belongs to.
+    pub stream: Arc<Stream>,
+    /// The data as readers see it; empty when the record only closes or deletes.
+    pub data: Vec<u8>,
+    /// How many units the data holds.
+    pub units: u32,
+    /// No more data follows.
+    pub closes: bool,
+    /// The stream is deleted: whoever reads it must be told.
+    pub deletes: bool,
+}
+
+/// A command, and who waits for what becomes of it.
+#[derive(Debug)]
+pub struct Request {
+    /// What is asked for.
+    pub command: Command,
+    /// Who asks.
+    pub from: Caller,
+}
+
+/// Somebody who waits for an outcome: a number that means something to a shard only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The shard, counted from 0.
+    pub shard: u16,
+    /// What the shard knows the caller by.
+    pub token: u64,
+}
+
+/// The answer to a [`Request`].
+#[derive(Debug)]
+pub struct Reply {
+    /// What the shard knows the caller by.
+    pub token: u64,
+    /// What became of the command.
+    pub outcome: Outcome,
+}
+
+/// A shard as the sequencer sees it.
+pub trait Outlet: Send {
+    /// Hands over a commit: its records and the shard's own replies. May wait when the shard is
+    /// far behind, but must not fail: a shard that is gone takes nothing and loses nothing.
+    fn deliver(&self, batch: Option<Arc<Batch>>, replies: Vec<Reply>);
+
+    /// Waits until the shard is near enough to the newest record to take more.
+    fn admit(&self);
+}

@@ -1,0 +1,228 @@
+//! What can be asked of the streams, and what is answered.
+
+use std::sync::Arc;
+
+use crate::{Lifetime, Offset, Stream};
+
+/// A change that somebody asks for.
+#[derive(Debug)]
+pub enum Command {
+    /// Make a stream, or make sure that it is there with just these settings.
+    Create(Create),
+    /// Add data, close, or both.
+    Append(Append),
+    /// Delete a stream.
+    Delete {
+        /// Which one.
+        target: Target,
+    },
+}
+
+/// A stream to be made.
+#[derive(Debug)]
+pub struct Create {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its type; a fork has its source's when this is left out.
+    pub content_type: Option<Box<str>>,
+    /// When it ends by itself; a fork has its source's when this is left out.
+    pub lifetime: Option<Lifetime>,
+    /// Whether it is complete with its first data.
+    pub closed: bool,
+    /// The stream it continues.
+    pub fork: Option<ForkOf>,
+    /// Its first data.
+    pub data: Data,
+}
+
+/// The stream that a fork continues.
+#[derive(Debug)]
+pub struct ForkOf {
+    /// Its source's name.
+    pub source: Box<str>,
+    /// Where it leaves the source; at the source's tail when left out.
+    pub at: Option<Offset>,
+}
+
+/// Data to be added to a stream.
+#[derive(Debug)]
+pub struct Append {
+    /// To which stream.
+    pub target: Target,
+    /// The type the data was sent as; must be the stream's unless there is no data.
+    pub content_type: Option<Box<str>>,
+    /// The idempotent producer.
+    pub producer: Option<ProducerId>,
+    /// The writer's own sequence (`Stream-Seq`), which must grow bytewise.
+    pub writer_seq: Option<Box<str>>,
+    /// Whether the stream is closed with this.
+    pub closes: bool,
+    /// The data.
+    pub data: Data,
+}
+
+/// An idempotent producer and the number of its request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProducerId {
+    /// Its name.
+    pub id: Box<str>,
+    /// Its session.
+    pub epoch: u64,
+    /// The request's number in the session.
+    pub seq: u64,
+}
+
+/// Data as the log stores it and readers see it: bytes, or for JSON the messages with commas between.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Data {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// How many units they hold: bytes, or messages for JSON.
+    pub units: u32,
+}
+
+/// Which stream a command is for.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// One that a look-up found; the machine needs no look-up of its own while it lives.
+    Known(Arc<Stream>),
+    /// One that must be looked up.
+    Named(Box<str>),
+}
+
+impl Command {
+    /// What the command weighs in a queue that is bounded by bytes.
+    pub fn weight_bytes(&self) -> usize {
+        let payload = match self {
+            Command::Create(create) => create.data.bytes.len() + create.name.len(),
+            Command::Append(append) => append.data.bytes.len(),
+            Command::Delete { .. } => 0,
+        };
+        payload + std::mem::size_of::<Command>()
+    }
+}
+
+/// What became of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The stream is there.
+    Created {
+        /// The position behind its data.
+        tail: Offset,
+        /// Its type.
+        content_type: Box<str>,
+        /// Whether it is closed.
+        closed: bool,
+        /// It was there before, with the same settings.
+        existed: bool,
+    },
+    /// The data is in the stream.
+    Appended {
+        /// The position behind its data.
+        tail: Offset,
+        /// Whether the stream is closed.
+        closed: bool,
+        /// The producer's epoch and its highest accepted number.
+        producer: Option<(u64, u64)>,
+        /// It was there before: the request is a repetition.
+        duplicate: bool,
+    },
+    /// The stream is deleted.
+    Deleted,
+    /// Nothing changed.
+    Refused(Refusal),
+}
+
+/// Why nothing changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such stream.
+    #[error("there is no such stream")]
+    NotFound,
+    /// The stream was deleted and is kept for its forks only.
+    #[error("the stream was deleted; only its forks can be read")]
+    Gone,
+    /// The stream's name is taken by one that is kept for its forks.
+    #[error("the name belongs to a deleted stream that forks still read")]
+    NameKept,
+    /// A stream of that name has other settings.
+    #[error("the stream exists with another {what}: it has {has}, the request says {asked}")]
+    Differs {
+        /// Which setting.
+        what: &'static str,
+        /// As it is.
+        has: String,
+        /// As it was asked for.
+        asked: String,
+    },
+    /// The stream is closed.
+    #[error("the stream is closed")]
+    Closed {
+        /// Its final position.
+        tail: Offset,
+    },
+    /// Data of another type than the stream's.
+    #[error("the stream's type is {has}, the data was sent as {asked}")]
+    TypeDiffers {
+        /// The stream's.
+        has: Box<str>,
+        /// The data's.
+        asked: Box<str>,
+    },
+    /// `Stream-Seq` did not grow.
+    #[error("Stream-Seq must grow: the last one was {last:?}, this one is {asked:?}")]
+    WriterSeq {
+        /// The last accepted one.
+        last: Box<str>,
+        /// The one refused.
+        asked: Box<str>,
+    },
+    /// The producer's epoch is over.
+    #[error("the producer's epoch is over: epoch {current} is in force")]
+    StaleEpoch {
+        /// The epoch in force.
+        current: u64,
+    },
+    /// A new epoch does not start at 0.
+    #[error("a new epoch starts with sequence 0, not {received}")]
+    EpochStart {
+        /// What it started with.
+        received: u64,
+    },
+    /// Requests of the producer are missing.
+    #[error("the producer's next sequence is {expected}, not {received}")]
+    SeqGap {
+        /// The number that comes next.
+        expected: u64,
+        /// The number that came.
+        received: u64,
+    },
+    /// The source of a fork does not exist.
+    #[error("the stream to fork does not exist")]
+    SourceNotFound,
+    /// The source of a fork was deleted.
+    #[error("the stream to fork was deleted")]
+    SourceGone,
+    /// A fork behind its source's end.
+    #[error("the fork's offset {asked} is beyond the source's end at {tail}")]
+    BeyondTail {
+        /// Where the source ends.
+        tail: Offset,
+        /// Where the fork should begin.
+        asked: Offset,
+    },
+    /// One record must fit in the log.
+    #[error("the data is too large for one record of the log: {bytes} bytes, at most {bytes_max}")]
+    TooLarge {
+        /// The record's size.
+        bytes: u64,
+        /// The most that one may have.
+        bytes_max: u64,
+    },
+    /// The disk is full; nothing was changed.
+    #[error("the disk is full; nothing was stored")]
+    NoSpace,
+    /// The log failed and takes nothing more.
+    #[error("the log has failed and takes nothing more: {0}")]
+    LogFailed(Arc<str>),
+}
