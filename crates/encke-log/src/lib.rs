@@ -1,1 +1,63 @@
-//! Encke's write-ahead log: segments, frames, group commit, recovery, history.
+//! Encke's log: where what was acknowledged is kept.
+//!
+//! The log stores *frames* in one global order and finds them again by the number of a stream. It knows nothing of
+//! what a stream is, of protocols or of the network: a frame is a kind, a time, the numbers of the streams it belongs
+//! to and bytes.
+//!
+//! # The one invariant
+//!
+//! **What [`Log::sync`] returned for is there after any crash, once and in order, or [`Log::open`] refuses to start and
+//! names the file and the position.** Nothing is skipped in silence, and nothing that failed its checksum is ever
+//! given to a reader.
+//!
+//! # How it keeps it
+//!
+//! - Frames go into preallocated segments, each named by its first sequence. A batch is built in memory
+//!   ([`Log::append`]), written with one `pwrite` ([`Log::write`]) and made durable with one `fdatasync`
+//!   ([`Log::sync`]); only [`Log::publish`] shows it to readers.
+//! - Each frame carries a CRC32C salted by its segment, its sequence, and for each of its streams the position of that
+//!   stream's previous frame. The first frame of a batch also says up to where the log was durable when it was
+//!   written: that is how recovery tells a torn tail, which may go, from damage, which may not.
+//! - A segment is begun only when the one before it is durable to its end, so only the last one can be torn.
+//! - The first failed write or sync poisons the log: nothing more is acknowledged, reads go on. A sync is never retried.
+//! - A full disk refuses a batch before a byte of it is written ([`CommitError::NoSpace`]), and the same batch can be
+//!   written once there is room.
+//!
+//! # Where to start reading
+//!
+//! `frame.rs` and `segment.rs` are the format on disk, `batch.rs` and `log.rs` the path of a record, `recover.rs` the
+//! rule by which a log is opened, `index.rs` and `read.rs` the path of a read. `disk.rs` is the seam that lets the same
+//! code run on real files and on the simulated disk of the tests (feature `simulation`).
+
+mod batch;
+mod disk;
+mod error;
+mod files;
+mod floor;
+mod frame;
+mod health;
+mod index;
+mod log;
+mod options;
+mod prepare;
+mod read;
+mod recover;
+mod scan;
+mod segment;
+mod state;
+
+pub use disk::{Disk, DiskFile};
+pub use error::{AppendError, CommitError, OpenError, ReadError};
+pub use files::Files;
+pub use frame::{Frame, FrameView, Position, Streams};
+pub use health::Health;
+pub use log::Log;
+pub use options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+pub use read::{ReadEnd, Reader};
+pub use state::StateEntry;
+
+/// Number of a stream: given by the caller, never 0, never reused.
+pub type StreamNo = u64;
+
+/// Position of a record in the global order of one log. The first record has sequence 1, and there are no gaps.
+pub type Sequence = u64;

@@ -1,0 +1,202 @@
+//! The batch that is being built: frames in memory, already placed.
+
+use crate::error::AppendError;
+use crate::frame::{self, Frame, Position};
+use crate::segment::{HEAD_BYTES, Segment};
+use crate::{Sequence, StreamNo};
+use hashbrown::HashMap;
+use std::fs::File;
+
+/// Frames that are encoded and placed but not written.
+///
+/// Invariant: `parts` is never empty; the first part goes to the end of the active segment, each later one to the
+/// beginning of a new segment.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) parts: Vec<Part>,
+    /// The sequence that the next frame will get.
+    pub(crate) next: Sequence,
+    /// How large a new segment is.
+    segment_bytes: u64,
+    /// How many bytes the last part's segment will have in use, and how many it has.
+    used: u64,
+    capacity: u64,
+}
+
+/// What of a batch goes to one segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// Where it begins in the batch's bytes.
+    pub(crate) from: usize,
+    /// Where it goes in its segment.
+    pub(crate) position: u32,
+    /// The sequence of its first frame.
+    pub(crate) first: Sequence,
+}
+
+impl Batch {
+    /// An empty batch behind `used` of the active segment's `capacity` bytes.
+    pub(crate) fn new(next: Sequence, used: u64, capacity: u64, segment_bytes: u64) -> Batch {
+        let mut batch = Batch {
+            bytes: Vec::new(),
+            parts: Vec::new(),
+            next,
+            segment_bytes,
+            used,
+            capacity,
+        };
+        batch.clear(next, used, capacity);
+        batch
+    }
+
+    /// Begins anew behind `used` of the active segment's `capacity` bytes.
+    pub(crate) fn clear(&mut self, next: Sequence, used: u64, capacity: u64) {
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES);
+        self.next = next;
+        (self.used, self.capacity) = (used, capacity);
+        self.parts.clear();
+        self.parts.push(Part {
+            from: 0,
+            position: used as u32,
+            first: next,
+        });
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Takes a frame, or says why not and stays as it was.
+    pub(crate) fn push(&mut self, frame: &Frame<'_>) -> Result<Sequence, AppendError> {
+        if frame.streams.len() > frame::STREAMS_MAX {
+            return Err(AppendError::TooManyStreams {
+                streams: frame.streams.len(),
+                max: frame::STREAMS_MAX,
+            });
+        }
+        let payload = frame.payload.iter().map(|piece| piece.len()).sum();
+        let bytes_max = Segment::<File>::room(self.segment_bytes);
+        // A frame may become the first of a part, so that much is always asked for.
+        let bytes = frame::bytes(frame.streams.len(), payload, true);
+        if bytes > bytes_max {
+            let max = bytes_max;
+            return Err(AppendError::TooLarge { bytes, max });
+        }
+        let first_of_part = |batch: &Batch| {
+            batch
+                .parts
+                .last()
+                .is_none_or(|part| part.from == batch.bytes.len())
+        };
+        let bytes = frame::bytes(frame.streams.len(), payload, first_of_part(self));
+        if self.used + bytes > self.capacity {
+            (self.used, self.capacity) = (HEAD_BYTES, self.segment_bytes);
+            self.parts.push(Part {
+                from: self.bytes.len(),
+                position: HEAD_BYTES as u32,
+                first: self.next,
+            });
+        }
+        let before = self.bytes.len();
+        frame::encode(frame, self.next, first_of_part(self), &mut self.bytes);
+        self.used += (self.bytes.len() - before) as u64;
+        self.next += 1;
+        Ok(self.next - 1)
+    }
+
+    /// The bytes of a part.
+    pub(crate) fn part(&self, part: usize) -> &[u8] {
+        let to = self
+            .parts
+            .get(part + 1)
+            .map_or(self.bytes.len(), |next| next.from);
+        &self.bytes[self.parts[part].from..to]
+    }
+
+    /// Finishes the frames of a part that goes to the segment with this number and seed, and notes each in `notes`.
+    pub(crate) fn seal(
+        &mut self,
+        part: usize,
+        (number, seed): (u64, u32),
+        durable_upto: Sequence,
+        notes: &mut Notes,
+        previous: impl Fn(StreamNo) -> Position,
+    ) {
+        let Part {
+            mut from,
+            position,
+            first,
+        } = self.parts[part];
+        let to = self
+            .parts
+            .get(part + 1)
+            .map_or(self.bytes.len(), |next| next.from);
+        let (mut position, mut sequence) = (position, first);
+        while from < to {
+            let here = Position::new(number, position);
+            notes.records.push(Note {
+                sequence,
+                position,
+                streams_from: notes.streams.len(),
+            });
+            let bytes = frame::seal(&mut self.bytes[from..to], seed, durable_upto, |stream| {
+                notes.streams.push(stream);
+                notes
+                    .last
+                    .insert(stream, here)
+                    .unwrap_or_else(|| previous(stream))
+            });
+            from += bytes;
+            position += bytes as u32;
+            sequence += 1;
+        }
+    }
+}
+
+/// What was written and is not published: where each record lies.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    pub(crate) records: Vec<Note>,
+    /// The streams of all records, one after the other.
+    pub(crate) streams: Vec<StreamNo>,
+    /// The last of these records of each stream.
+    last: HashMap<StreamNo, Position, foldhash::fast::FixedState>,
+}
+
+/// One record that was written and is not published.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Note {
+    pub(crate) sequence: Sequence,
+    pub(crate) position: u32,
+    /// Where its streams begin in [`Notes::streams`]; they end where the next record's begin.
+    pub(crate) streams_from: usize,
+}
+
+impl Notes {
+    pub(crate) fn clear(&mut self) {
+        self.records.clear();
+        self.streams.clear();
+        self.last.clear();
+        self.records.shrink_to(KEPT_NOTES);
+        self.streams.shrink_to(KEPT_NOTES);
+        self.last.shrink_to(KEPT_NOTES);
+    }
+
+    /// Each record with its streams.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Note, &[StreamNo])> {
+        self.records.iter().enumerate().map(|(i, note)| {
+            let to = self
+                .records
+                .get(i + 1)
+                .map_or(self.streams.len(), |next| next.streams_from);
+            (*note, &self.streams[note.streams_from..to])
+        })
+    }
+}
+
+/// How much memory a batch keeps for the next one.
+const KEPT_BYTES: usize = 4 << 20;
+/// For how many records the notes keep memory.
+const KEPT_NOTES: usize = 16 << 10;

@@ -1,0 +1,186 @@
+//! Real files in a real directory, and the lock that keeps a second process out.
+
+use crate::disk::{Disk, DiskFile};
+use crate::error::OpenError;
+use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A directory of real files.
+#[derive(Clone, Debug)]
+pub struct Files {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    directory: File,
+    /// Held, never read: the lock goes when the last clone does.
+    _lock: Option<File>,
+}
+
+impl Files {
+    /// Makes the directory if it is not there, and locks it against any other process and any other log.
+    ///
+    /// # Errors
+    /// [`OpenError::Locked`] when another log has it, [`OpenError::Io`] when it can't be made, opened or locked.
+    pub fn lock(path: &Path) -> Result<Files, OpenError> {
+        std::fs::create_dir_all(path).map_err(|e| OpenError::io(path, "make the directory", e))?;
+        let lock_path = path.join(LOCK);
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&lock_path)
+            .map_err(|e| OpenError::io(&lock_path, "open the lock", e))?;
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Self::with_lock(path, Some(lock)),
+            Err(Errno::WOULDBLOCK) => Err(OpenError::Locked {
+                directory: path.to_owned(),
+            }),
+            Err(e) => Err(OpenError::io(&lock_path, "lock", e.into())),
+        }
+    }
+
+    fn with_lock(path: &Path, lock: Option<File>) -> Result<Files, OpenError> {
+        let directory =
+            File::open(path).map_err(|e| OpenError::io(path, "open the directory", e))?;
+        // The directory itself may be new, and then its own name must be durable before anything in it can be.
+        if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+            File::open(parent)
+                .and_then(|p| p.sync_all())
+                .map_err(|e| OpenError::io(parent, "sync the directory", e))?;
+        }
+        Ok(Files {
+            shared: Arc::new(Shared {
+                path: path.to_owned(),
+                directory,
+                _lock: lock,
+            }),
+        })
+    }
+}
+
+impl Disk for Files {
+    type File = File;
+    const BACKGROUND: bool = true;
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.shared.path)? {
+            let entry = entry?;
+            // A name that is not UTF-8 is none of ours.
+            if let (true, Ok(name)) = (
+                entry.file_type()?.is_file(),
+                entry.file_name().into_string(),
+            ) {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn create(&self, name: &str, bytes: u64) -> io::Result<File> {
+        let path = self.path(name);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)?;
+        reserve(&file, bytes).inspect_err(|_| {
+            // What a failed reservation did take is given back; that it can't be is not worth hiding the cause.
+            let _ = std::fs::remove_file(&path);
+        })?;
+        Ok(file)
+    }
+
+    fn open(&self, name: &str) -> io::Result<File> {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(self.path(name))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.path(from), self.path(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        std::fs::remove_file(self.path(name))
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.shared.directory.sync_all()
+    }
+
+    fn salt(&self) -> io::Result<u64> {
+        let mut salt = [0; 8];
+        // Eight bytes are never given in part.
+        rustix::rand::getrandom(&mut salt, rustix::rand::GetRandomFlags::empty())?;
+        Ok(u64::from_le_bytes(salt))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.shared.path.join(name)
+    }
+}
+
+impl DiskFile for File {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match FileExt::read_at(self, &mut bytes[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(n) => filled += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // Never retried, not even when interrupted: after a failure the kernel may have forgotten what was dirty.
+        self.sync_data()
+    }
+
+    fn truncate(&self, bytes: u64) -> io::Result<()> {
+        self.set_len(bytes)
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+}
+
+/// Reserves space, so that a write into it can't find the disk full. Where the file system can't reserve, zeros are
+/// written instead.
+fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => Ok(()),
+        Err(Errno::OPNOTSUPP) => {
+            let zeros = vec![0; ZEROS_BYTES.min(bytes as usize)];
+            let mut offset = 0;
+            while offset < bytes {
+                let n = zeros.len().min((bytes - offset) as usize);
+                file.write_all_at(&zeros[..n], offset)?;
+                offset += n as u64;
+            }
+            Ok(())
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+const LOCK: &str = "lock";
+const ZEROS_BYTES: usize = 1 << 20;

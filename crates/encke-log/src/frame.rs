@@ -1,0 +1,343 @@
+//! Frames: how a record lies in a segment.
+//!
+//! All numbers are little-endian.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 4 | length of the whole frame; never 0, so that zeros mean "nothing more" |
+//! | 4 | CRC32C, begun with the seed of the segment, over the length and everything after this field |
+//! | 8 | sequence |
+//! | 8 | time in milliseconds since 1970 |
+//! | 1 | kind, given by the caller |
+//! | 1 | flags: 1 = `durable_upto` follows, 2 = watermark (see below) |
+//! | 2 | number of streams |
+//! | 8 | `durable_upto`, if flagged: up to this sequence the log was durable when the frame was written |
+//! | 16 each | stream and the position of its previous frame |
+//! | rest | payload |
+//!
+//! A watermark is a frame that is no record: it has the sequence that the next record will have, no streams and no
+//! payload, and is there for its `durable_upto` alone.
+
+use crate::{Sequence, StreamNo};
+
+/// One record to append.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// What the record is, for the caller; the log gives it back as it was.
+    pub kind: u8,
+    /// When it happened, in milliseconds since 1970, for the caller.
+    pub time_ms: u64,
+    /// The streams it belongs to: at most 65,535, each named once, none of them 0.
+    pub streams: &'a [StreamNo],
+    /// The payload, in pieces that are stored one after the other.
+    pub payload: &'a [&'a [u8]],
+}
+
+/// One record as it was stored.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameView<'a> {
+    /// Its place in the global order.
+    pub sequence: Sequence,
+    /// When it happened, in milliseconds since 1970.
+    pub time_ms: u64,
+    /// What it is.
+    pub kind: u8,
+    /// The stream that was asked for; the first one when none was, and 0 when the record belongs to none.
+    pub stream: StreamNo,
+    /// All streams it belongs to.
+    pub streams: Streams<'a>,
+    /// What was stored.
+    pub payload: &'a [u8],
+}
+
+/// Where a frame lies: the number of its segment and its place in it. The default means "none".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position(u64);
+
+impl Position {
+    pub(crate) fn new(segment: u64, offset: u32) -> Position {
+        debug_assert!(segment > 0 && segment < 1 << 32);
+        Position(segment << 32 | u64::from(offset))
+    }
+
+    /// Whether there is no such frame, or none in a segment that was not in history when this was written.
+    pub fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The number of the segment, counted from 1.
+    pub fn segment(self) -> u64 {
+        self.0 >> 32
+    }
+
+    /// The byte in the segment at which the frame begins.
+    pub fn offset(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// The streams a record belongs to, each with the position of its previous record.
+#[derive(Clone, Copy, Debug)]
+pub struct Streams<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Streams<'a> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.bytes.len() / STREAM_BYTES
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Each stream with the position of its previous record, in the order in which they were given.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (StreamNo, Position)> + use<'a> {
+        self.bytes
+            .chunks_exact(STREAM_BYTES)
+            .map(|pair| (u64_at(pair, 0), Position(u64_at(pair, 8))))
+    }
+}
+
+/// How many bytes a frame takes.
+pub(crate) fn bytes(streams: usize, payload: usize, durable_upto: bool) -> u64 {
+    let durable_bytes = if durable_upto { DURABLE_BYTES } else { 0 };
+    (HEAD_BYTES + durable_bytes + streams * STREAM_BYTES) as u64 + payload as u64
+}
+
+/// Appends a frame to `out`, with zeros where [`seal`] will put the previous positions, `durable_upto` and the checksum.
+/// The frame's bytes must be fewer than 2^32 and its streams fewer than 2^16.
+pub(crate) fn encode(frame: &Frame<'_>, sequence: Sequence, durable_upto: bool, out: &mut Vec<u8>) {
+    let payload: usize = frame.payload.iter().map(|piece| piece.len()).sum();
+    let bytes = bytes(frame.streams.len(), payload, durable_upto);
+    let flags = if durable_upto { FLAG_DURABLE } else { 0 };
+    head(
+        bytes as u32,
+        sequence,
+        frame.time_ms,
+        [frame.kind, flags],
+        frame.streams.len() as u16,
+        out,
+    );
+    if durable_upto {
+        out.extend_from_slice(&[0; DURABLE_BYTES]);
+    }
+    for stream in frame.streams {
+        out.extend_from_slice(&stream.to_le_bytes());
+        out.extend_from_slice(&[0; 8]);
+    }
+    for piece in frame.payload {
+        out.extend_from_slice(piece);
+    }
+}
+
+/// A whole watermark, checksum included.
+pub(crate) fn watermark(next: Sequence, durable_upto: Sequence, seed: u32) -> Vec<u8> {
+    let mut out = Vec::with_capacity(WATERMARK_BYTES);
+    head(
+        WATERMARK_BYTES as u32,
+        next,
+        0,
+        [0, FLAG_DURABLE | FLAG_WATERMARK],
+        0,
+        &mut out,
+    );
+    out.extend_from_slice(&[0; DURABLE_BYTES]);
+    seal(&mut out, seed, durable_upto, |_| Position::default());
+    out
+}
+
+fn head(
+    bytes: u32,
+    sequence: Sequence,
+    time_ms: u64,
+    [kind, flags]: [u8; 2],
+    streams: u16,
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(&bytes.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&sequence.to_le_bytes());
+    out.extend_from_slice(&time_ms.to_le_bytes());
+    out.extend_from_slice(&[kind, flags]);
+    out.extend_from_slice(&streams.to_le_bytes());
+}
+
+/// Finishes a frame made by [`encode`]: `frame` begins with it, and how long it is is returned.
+pub(crate) fn seal(
+    frame: &mut [u8],
+    seed: u32,
+    durable_upto: Sequence,
+    mut previous: impl FnMut(StreamNo) -> Position,
+) -> usize {
+    let bytes = u32_at(frame, 0) as usize;
+    let frame = &mut frame[..bytes];
+    let mut at = HEAD_BYTES;
+    if frame[FLAGS_AT] & FLAG_DURABLE != 0 {
+        frame[at..at + DURABLE_BYTES].copy_from_slice(&durable_upto.to_le_bytes());
+        at += DURABLE_BYTES;
+    }
+    for _ in 0..u16_at(frame, STREAMS_AT) {
+        let position = previous(u64_at(frame, at));
+        frame[at + 8..at + STREAM_BYTES].copy_from_slice(&position.0.to_le_bytes());
+        at += STREAM_BYTES;
+    }
+    let checksum = checksum(frame, seed);
+    frame[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// A frame whose checksum is right and whose parts fit it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parsed<'a> {
+    pub(crate) bytes: u32,
+    pub(crate) sequence: Sequence,
+    pub(crate) time_ms: u64,
+    pub(crate) kind: u8,
+    pub(crate) durable_upto: Option<Sequence>,
+    pub(crate) watermark: bool,
+    pub(crate) streams: Streams<'a>,
+    pub(crate) payload: &'a [u8],
+}
+
+impl<'a> Parsed<'a> {
+    /// The frame as a reader sees it; `stream` is the one that was asked for, if one was.
+    pub(crate) fn view(&self, stream: Option<StreamNo>) -> FrameView<'a> {
+        let first = || self.streams.iter().next().map_or(0, |(stream, _)| stream);
+        FrameView {
+            sequence: self.sequence,
+            time_ms: self.time_ms,
+            kind: self.kind,
+            stream: stream.unwrap_or_else(first),
+            streams: self.streams,
+            payload: self.payload,
+        }
+    }
+}
+
+/// Why bytes are not a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// The length is zero: nothing was ever written here, or it is gone.
+    Nothing,
+    /// The length can't be: shorter than a head, or longer than what is left of the segment.
+    Length,
+    /// The checksum does not match.
+    Checksum,
+    /// The checksum matches and the parts don't fit the length.
+    Shape,
+    /// A sound frame, but not of the record that is due.
+    Sequence,
+}
+
+impl Flaw {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Flaw::Nothing => "there is no frame",
+            Flaw::Length => "the length of the frame is impossible",
+            Flaw::Checksum => "the checksum of the frame does not match",
+            Flaw::Shape => "the parts of the frame do not fit its length",
+            Flaw::Sequence => "the frame is of another record",
+        }
+    }
+}
+
+/// The length that the frame at the beginning of `bytes` claims, if that is possible within `room` bytes.
+pub(crate) fn length(bytes: &[u8; 4], room: u64) -> Result<u32, Flaw> {
+    match u32::from_le_bytes(*bytes) {
+        0 => Err(Flaw::Nothing),
+        n if (n as usize) < HEAD_BYTES || u64::from(n) > room => Err(Flaw::Length),
+        n => Ok(n),
+    }
+}
+
+/// Reads the frame that is all of `frame`, and trusts nothing before the checksum matches.
+pub(crate) fn parse(frame: &[u8], seed: u32) -> Result<Parsed<'_>, Flaw> {
+    if frame.len() < HEAD_BYTES || u32_at(frame, 0) as usize != frame.len() {
+        return Err(Flaw::Length);
+    }
+    if checksum(frame, seed) != u32_at(frame, CHECKSUM_AT) {
+        return Err(Flaw::Checksum);
+    }
+    let flags = frame[FLAGS_AT];
+    let mut rest = &frame[HEAD_BYTES..];
+    let mut durable_upto = None;
+    if flags & FLAG_DURABLE != 0 {
+        let (durable, after) = rest.split_at_checked(DURABLE_BYTES).ok_or(Flaw::Shape)?;
+        durable_upto = Some(u64_at(durable, 0));
+        rest = after;
+    }
+    let streams = usize::from(u16_at(frame, STREAMS_AT)) * STREAM_BYTES;
+    let (streams, payload) = rest.split_at_checked(streams).ok_or(Flaw::Shape)?;
+    let watermark = flags & FLAG_WATERMARK != 0;
+    if watermark && frame.len() != WATERMARK_BYTES {
+        return Err(Flaw::Shape);
+    }
+    Ok(Parsed {
+        bytes: frame.len() as u32,
+        sequence: u64_at(frame, SEQUENCE_AT),
+        time_ms: u64_at(frame, TIME_AT),
+        kind: frame[KIND_AT],
+        durable_upto,
+        watermark,
+        streams: Streams { bytes: streams },
+        payload,
+    })
+}
+
+/// Whether a frame that carries `durable_upto` may begin at the beginning of `bytes`, which go on to the end of the
+/// segment: cheap tests first, so that every byte of a torn tail can be asked.
+pub(crate) fn durable_upto_at(
+    bytes: &[u8],
+    seed: u32,
+    sequences: std::ops::RangeInclusive<Sequence>,
+) -> Option<Sequence> {
+    if bytes.len() < HEAD_BYTES + DURABLE_BYTES
+        || bytes[FLAGS_AT] & FLAG_DURABLE == 0
+        || !sequences.contains(&u64_at(bytes, SEQUENCE_AT))
+    {
+        return None;
+    }
+    let bytes = bytes.get(..u32_at(bytes, 0) as usize)?;
+    parse(bytes, seed).ok()?.durable_upto
+}
+
+fn checksum(frame: &[u8], seed: u32) -> u32 {
+    let length = crc32c::crc32c_append(seed, &frame[..CHECKSUM_AT]);
+    crc32c::crc32c_append(length, &frame[SEQUENCE_AT..])
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(word)
+}
+
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
+/// The most streams that one frame can name.
+pub(crate) const STREAMS_MAX: usize = u16::MAX as usize;
+/// The fewest bytes a frame can have.
+pub(crate) const HEAD_BYTES: usize = 28;
+/// What a stream takes in a frame.
+pub(crate) const STREAM_BYTES: usize = 16;
+pub(crate) const WATERMARK_BYTES: usize = HEAD_BYTES + DURABLE_BYTES;
+const DURABLE_BYTES: usize = 8;
+const CHECKSUM_AT: usize = 4;
+const SEQUENCE_AT: usize = 8;
+const TIME_AT: usize = 16;
+const KIND_AT: usize = 24;
+const FLAGS_AT: usize = 25;
+const STREAMS_AT: usize = 26;
+const FLAG_DURABLE: u8 = 1;
+const FLAG_WATERMARK: u8 = 2;

@@ -1,0 +1,73 @@
+//! What an operator wants to know of a log.
+
+use crate::error::CommitError;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How a log is, at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// What failed first, when the log takes no more records until it is opened again.
+    pub poisoned: Option<Arc<str>>,
+    /// Sealed segments that are not in history yet.
+    pub segments_waiting: usize,
+    /// How long the last sync took; zero before the first.
+    pub last_sync: Duration,
+    /// How long [`Log::write`](crate::Log::write) has waited for a segment to be prepared or ingested, in all.
+    pub waited: Duration,
+    /// Bytes of segments on disk, those in history but still kept included. What history itself takes is not counted.
+    pub bytes_on_disk: u64,
+}
+
+/// What the writer and the background work note as they go.
+#[derive(Debug, Default)]
+pub(crate) struct Vitals {
+    poisoned: Mutex<Option<Arc<str>>>,
+    last_sync_ns: AtomicU64,
+    waited_ns: AtomicU64,
+    segment_bytes: AtomicU64,
+}
+
+impl Vitals {
+    /// Notes what failed, if nothing has before, and gives the error for what failed first.
+    pub(crate) fn poison(&self, reason: &str) -> CommitError {
+        let mut poisoned = self.poisoned.lock();
+        let first = poisoned.is_none();
+        let reason = poisoned.get_or_insert_with(|| reason.into()).clone();
+        if first {
+            tracing::error!(%reason, "the log takes no more records");
+        }
+        CommitError::Poisoned { reason }
+    }
+
+    pub(crate) fn set_last_sync(&self, took: Duration) {
+        self.last_sync_ns
+            .store(nanoseconds(took), Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_waited(&self, waited: Duration) {
+        self.waited_ns
+            .fetch_add(nanoseconds(waited), Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_bytes(&self, bytes: u64) {
+        self.segment_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn health(&self, segments_waiting: usize) -> Health {
+        Health {
+            poisoned: self.poisoned.lock().clone(),
+            segments_waiting,
+            last_sync: Duration::from_nanos(self.last_sync_ns.load(Ordering::Relaxed)),
+            waited: Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed)),
+            bytes_on_disk: self.segment_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Nanoseconds, of which 64 bits hold five centuries.
+fn nanoseconds(duration: Duration) -> u64 {
+    duration.as_nanos() as u64
+}

@@ -1,0 +1,173 @@
+//! Where the records of each stream lie in the segments that are not in history yet.
+//!
+//! The index costs some 24 bytes per stream and segment and 8 per record, and it goes away with the segment: nothing
+//! here grows with the number of records that history holds.
+
+use crate::frame::Position;
+use crate::segment::Segment;
+use crate::{Sequence, StreamNo};
+use hashbrown::HashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A record in one segment: its sequence, counted from the segment's first, and where its frame begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) delta: u32,
+    pub(crate) position: u32,
+}
+
+/// All segments that readers may look into, oldest first.
+#[derive(Debug)]
+pub(crate) struct Index<F> {
+    /// Records up to this one can be read.
+    pub(crate) published: Sequence,
+    /// Segments that are not in history, without gaps.
+    pub(crate) segments: VecDeque<SegmentIndex<F>>,
+}
+
+impl<F> Index<F> {
+    /// Where the last record of a stream lies, if it is in one of these segments.
+    pub(crate) fn last(&self, stream: StreamNo) -> Position {
+        let last = |segment: &SegmentIndex<F>| {
+            let entry = segment.last(stream)?;
+            Some(Position::new(segment.segment.number, entry.position))
+        };
+        self.segments
+            .iter()
+            .rev()
+            .find_map(last)
+            .unwrap_or_default()
+    }
+
+    /// Notes a record that lies in the newest segment.
+    pub(crate) fn insert(
+        &mut self,
+        streams: impl Iterator<Item = StreamNo>,
+        sequence: Sequence,
+        position: u32,
+    ) {
+        if let Some(segment) = self.segments.back_mut() {
+            segment.insert(streams, sequence, position);
+        }
+    }
+
+    /// The segments in which records from `from` on may lie, oldest first.
+    pub(crate) fn from(&self, from: Sequence) -> impl Iterator<Item = &SegmentIndex<F>> {
+        let older = self.segments.partition_point(|segment| segment.end <= from);
+        self.segments.range(older..)
+    }
+}
+
+/// What lies where in one segment.
+#[derive(Debug)]
+pub(crate) struct SegmentIndex<F> {
+    pub(crate) segment: Arc<Segment<F>>,
+    /// The sequence after the last record that was inserted.
+    end: Sequence,
+    streams: HashMap<StreamNo, Slot, foldhash::fast::FixedState>,
+    /// The records of the streams that have more than one here.
+    runs: Vec<Vec<Entry>>,
+    /// A record about every [`MARK_BYTES`], for finding a place in the global order.
+    marks: Vec<Entry>,
+}
+
+/// The only record of a stream in a segment, or the last one and where the others are.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    last: Entry,
+    /// Which of the runs has all of them, the last one too; [`NO_RUN`] when there is only one.
+    run: u32,
+}
+
+impl<F> SegmentIndex<F> {
+    /// An empty index with room for as many streams as the segment before had, so that it seldom has to grow.
+    pub(crate) fn new(segment: Arc<Segment<F>>, streams: usize) -> Self {
+        SegmentIndex {
+            end: segment.first,
+            streams: HashMap::with_capacity_and_hasher(
+                streams,
+                foldhash::fast::FixedState::default(),
+            ),
+            runs: Vec::new(),
+            marks: Vec::new(),
+            segment,
+        }
+    }
+
+    /// How many streams have records here.
+    pub(crate) fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// The sequence after the last record here.
+    pub(crate) fn end(&self) -> Sequence {
+        self.end
+    }
+
+    pub(crate) fn insert(
+        &mut self,
+        streams: impl Iterator<Item = StreamNo>,
+        sequence: Sequence,
+        position: u32,
+    ) {
+        let entry = Entry {
+            // A segment has fewer bytes than 2^32, so it has fewer records.
+            delta: (sequence - self.segment.first) as u32,
+            position,
+        };
+        for stream in streams {
+            let slot = self.streams.entry(stream).or_insert(Slot {
+                last: entry,
+                run: NO_RUN,
+            });
+            if slot.last == entry {
+                continue;
+            }
+            if slot.run == NO_RUN {
+                slot.run = self.runs.len() as u32;
+                self.runs.push(vec![slot.last]);
+            }
+            self.runs[slot.run as usize].push(entry);
+            slot.last = entry;
+        }
+        if self
+            .marks
+            .last()
+            .is_none_or(|mark| position - mark.position >= MARK_BYTES)
+        {
+            self.marks.push(entry);
+        }
+        self.end = sequence + 1;
+    }
+
+    fn last(&self, stream: StreamNo) -> Option<Entry> {
+        self.streams.get(&stream).map(|slot| slot.last)
+    }
+
+    /// The records of a stream from sequence `from` on, oldest first.
+    pub(crate) fn records(&self, stream: StreamNo, from: Sequence) -> &[Entry] {
+        let Some(slot) = self.streams.get(&stream) else {
+            return &[];
+        };
+        let all = match self.runs.get(slot.run as usize) {
+            Some(run) => &run[..],
+            None => std::slice::from_ref(&slot.last),
+        };
+        let delta = from.saturating_sub(self.segment.first);
+        &all[all.partition_point(|entry| u64::from(entry.delta) < delta)..]
+    }
+
+    /// A record at or before `from` to begin a walk at; `None` when there is no record here.
+    pub(crate) fn mark(&self, from: Sequence) -> Option<Entry> {
+        let delta = from.saturating_sub(self.segment.first);
+        let after = self
+            .marks
+            .partition_point(|mark| u64::from(mark.delta) <= delta);
+        self.marks.get(after.saturating_sub(1)).copied()
+    }
+}
+
+const NO_RUN: u32 = u32::MAX;
+/// How far apart the marks are: what a walk has to skip at most, beside the frame at the mark.
+const MARK_BYTES: u32 = 64 << 10;

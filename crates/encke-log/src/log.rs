@@ -1,0 +1,360 @@
+//! The writer: batches in memory, one write, one sync, then readers see it.
+
+use crate::Sequence;
+use crate::batch::{Batch, Notes};
+use crate::disk::{Disk, DiskFile, is_shortage};
+use crate::error::{AppendError, CommitError, OpenError};
+use crate::files::Files;
+use crate::floor::Floors;
+use crate::frame::{self, Frame, FrameView};
+use crate::health::{Health, Vitals};
+use crate::index::SegmentIndex;
+use crate::options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use crate::prepare::Preparer;
+use crate::read::{Reader, Shared};
+use crate::recover::{self, Recovered};
+use crate::segment::{self, Segment};
+use crate::state::States;
+use parking_lot::RwLock;
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The one writer of a log. Readers are made with [`Log::reader`].
+///
+/// A batch goes [`append`](Log::append) (as often as wanted), [`write`](Log::write), [`sync`](Log::sync),
+/// [`publish`](Log::publish). A caller that acknowledges before the sync publishes after the write.
+///
+/// Dropping a log stops its background work and leaves what was not synced to the operating system, as a crash would;
+/// [`Log::close`] makes it durable.
+#[derive(Debug)]
+pub struct Log<D: Disk = Files> {
+    disk: D,
+    options: Options,
+    pub(crate) shared: Arc<Shared<D>>,
+    preparer: Preparer<D>,
+    active: Arc<Segment<D::File>>,
+    /// Segments that were begun and are not published.
+    begun: VecDeque<Arc<Segment<D::File>>>,
+    /// How many bytes of the active segment are written.
+    used: u64,
+    batch: Batch,
+    notes: Notes,
+    /// Up to which record everything is written; durable; called durable by a frame.
+    written_upto: Sequence,
+    durable_upto: Sequence,
+    vouched_upto: Sequence,
+    /// Whether something was written to the active segment and not synced.
+    dirty: bool,
+    pub(crate) sealed_since_checkpoint: bool,
+    poisoned: Option<Arc<str>>,
+}
+
+impl Log {
+    /// Opens the log in a directory, or makes one there. `replay` is given each record since the last checkpoint, in
+    /// order; when opening fails after all, what it was given is void.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. A log that was damaged is refused, and the error names the file and the position.
+    pub fn open(
+        directory: &Path,
+        options: Options,
+        replay: &mut dyn FnMut(FrameView<'_>),
+    ) -> Result<Log, OpenError> {
+        Log::open_on(Files::lock(directory)?, options, replay)
+    }
+}
+
+impl<D: Disk> Log<D> {
+    /// [`Log::open`] on any disk. The disk must be this log's alone.
+    ///
+    /// # Errors
+    /// As [`Log::open`].
+    pub fn open_on(
+        disk: D,
+        options: Options,
+        replay: &mut dyn FnMut(FrameView<'_>),
+    ) -> Result<Log<D>, OpenError> {
+        if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&options.segment_bytes) {
+            return Err(OpenError::SegmentBytes {
+                bytes: options.segment_bytes,
+                min: SEGMENT_BYTES_MIN,
+                max: SEGMENT_BYTES_MAX,
+            });
+        }
+        let directory = |action| {
+            let disk = &disk;
+            move |e| OpenError::io(&disk.path(""), action, e)
+        };
+        let names = disk.names().map_err(directory("list"))?;
+        let preparer = Preparer::start(disk.clone(), options.segment_bytes, &names)
+            .map_err(directory("prepare segments in"))?;
+        let Recovered {
+            active,
+            used,
+            next,
+            vouched_upto,
+            index,
+        } = recover::recover(&disk, &preparer, &names, replay)?;
+        let vitals = Vitals::default();
+        vitals.add_bytes(
+            index
+                .segments
+                .iter()
+                .map(|segment| segment.segment.bytes)
+                .sum(),
+        );
+        let batch = Batch::new(next, used, active.bytes, options.segment_bytes);
+        Ok(Log {
+            shared: Arc::new(Shared {
+                directory: disk.path(""),
+                index: RwLock::new(index),
+                vitals,
+                states: States::default(),
+                floors: Floors::default(),
+            }),
+            disk,
+            options,
+            preparer,
+            active,
+            begun: VecDeque::new(),
+            used,
+            batch,
+            notes: Notes::default(),
+            written_upto: next - 1,
+            durable_upto: next - 1,
+            vouched_upto,
+            dirty: false,
+            sealed_since_checkpoint: false,
+            poisoned: None,
+        })
+    }
+
+    /// The sequence that the next appended frame will get.
+    pub fn next_sequence(&self) -> Sequence {
+        self.batch.next
+    }
+
+    /// The largest frame that can be stored, in bytes, with 44 bytes for its head and its first stream and 16 for each
+    /// further stream.
+    pub fn frame_bytes_max(&self) -> u64 {
+        Segment::<D::File>::room(self.options.segment_bytes)
+    }
+
+    /// Takes a frame into the batch in memory, and gives it its sequence.
+    ///
+    /// # Errors
+    /// The frame is too large; the batch is as it was. A poisoned log takes frames, and refuses to write them.
+    pub fn append(&mut self, frame: &Frame<'_>) -> Result<Sequence, AppendError> {
+        self.batch.push(frame)
+    }
+
+    /// How many bytes the batch in memory has.
+    pub fn batch_bytes(&self) -> usize {
+        self.batch.bytes.len()
+    }
+
+    /// Drops the batch in memory. Its sequences are given again.
+    pub fn abandon(&mut self) {
+        self.batch
+            .clear(self.written_upto + 1, self.used, self.active.bytes);
+    }
+
+    /// Writes the batch. What fits the active segment goes there with one write; what does not goes to the next ones,
+    /// each begun when the one before it is durable.
+    ///
+    /// # Errors
+    /// [`CommitError::NoSpace`] when there is no room: nothing was written, the batch is still there.
+    /// [`CommitError::Poisoned`] when something failed, now or before.
+    pub fn write(&mut self) -> Result<(), CommitError> {
+        self.check()?;
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let waiting = Instant::now();
+        let rolls = self.batch.parts.len() - 1;
+        let prepared = if rolls == 0 {
+            Vec::new()
+        } else {
+            let prepared = self.preparer.take(rolls).map_err(|error| match error {
+                error if is_shortage(&error) => CommitError::NoSpace {
+                    bytes: self.options.segment_bytes,
+                    reason: error.to_string().into(),
+                },
+                error => self
+                    .shared
+                    .vitals
+                    .poison(&format!("preparing a segment failed: {error}")),
+            });
+            self.shared.vitals.add_waited(waiting.elapsed());
+            if let Err(CommitError::Poisoned { reason }) = &prepared {
+                self.poisoned = Some(reason.clone());
+            }
+            prepared?
+        };
+        self.seal_batch(prepared.iter().map(|prepared| segment::seed(prepared.salt)));
+        self.write_part(0)?;
+        for (part, prepared) in (1..).zip(prepared) {
+            self.sync()?;
+            let first = self.batch.parts[part].first;
+            let begun = recover::begin(&self.disk, prepared, self.active.number + 1, first);
+            self.active = begun.map_err(|error| self.poison("beginning a segment", &error))?;
+            self.shared.vitals.add_bytes(self.active.bytes);
+            self.begun.push_back(self.active.clone());
+            self.used = segment::HEAD_BYTES;
+            self.write_part(part)?;
+        }
+        self.batch
+            .clear(self.batch.next, self.used, self.active.bytes);
+        Ok(())
+    }
+
+    /// Makes durable what was written, with one `fdatasync`; nothing is done when everything is.
+    ///
+    /// # Errors
+    /// [`CommitError::Poisoned`] when it failed, now or before. Nothing that was written since the last sync may be
+    /// acknowledged then.
+    pub fn sync(&mut self) -> Result<(), CommitError> {
+        self.check()?;
+        if self.dirty {
+            let begun = Instant::now();
+            let synced = self.active.file.sync();
+            self.shared.vitals.set_last_sync(begun.elapsed());
+            synced.map_err(|error| self.poison("making a batch durable", &error))?;
+            self.dirty = false;
+        }
+        self.durable_upto = self.written_upto;
+        Ok(())
+    }
+
+    /// Shows readers everything that was written. A poisoned log publishes nothing.
+    pub fn publish(&mut self) {
+        if self.poisoned.is_some() {
+            return;
+        }
+        let mut index = self.shared.index.write();
+        for (note, streams) in self.notes.iter() {
+            if let Some(segment) = self
+                .begun
+                .pop_front_if(|segment| segment.first <= note.sequence)
+            {
+                let streams = index.segments.back().map_or(0, SegmentIndex::streams);
+                index
+                    .segments
+                    .push_back(SegmentIndex::new(segment, streams));
+                self.sealed_since_checkpoint = true;
+            }
+            index.insert(streams.iter().copied(), note.sequence, note.position);
+        }
+        index.published = self.written_upto;
+        drop(index);
+        self.notes.clear();
+    }
+
+    /// Writes down, when nothing else is being written, that everything is durable. Then damage to the last batch can be
+    /// told from a torn one even if nothing follows. It is worth doing when the log falls idle, and [`Log::close`] does it.
+    ///
+    /// # Errors
+    /// As [`Log::write`]. The mark itself is durable after the next sync.
+    pub fn mark_durable(&mut self) -> Result<(), CommitError> {
+        self.check()?;
+        let idle = self.batch.is_empty() && self.durable_upto == self.written_upto;
+        let room = self.active.bytes - self.used >= frame::WATERMARK_BYTES as u64;
+        if !idle || !room || self.vouched_upto == self.durable_upto {
+            return Ok(());
+        }
+        let mark = frame::watermark(self.batch.next, self.durable_upto, self.active.seed);
+        let written = self.active.file.write_at(&mark, self.used);
+        written.map_err(|error| self.poison("writing a watermark", &error))?;
+        self.dirty = true;
+        self.vouched_upto = self.durable_upto;
+        self.used += mark.len() as u64;
+        self.batch
+            .clear(self.batch.next, self.used, self.active.bytes);
+        Ok(())
+    }
+
+    /// A reader of what is published. Readers may be cloned and sent to other threads; they outlive the log.
+    pub fn reader(&self) -> Reader<D> {
+        Reader::new(self.shared.clone())
+    }
+
+    /// How the log is.
+    pub fn health(&self) -> Health {
+        self.shared.health()
+    }
+
+    /// Writes the batch, makes everything durable, says so in the log, and waits for the background work to end.
+    ///
+    /// # Errors
+    /// As [`Log::write`] and [`Log::sync`].
+    pub fn close(mut self) -> Result<(), CommitError> {
+        self.write()?;
+        self.sync()?;
+        self.mark_durable()?;
+        self.sync()
+    }
+
+    fn check(&self) -> Result<(), CommitError> {
+        match &self.poisoned {
+            Some(reason) => Err(CommitError::Poisoned {
+                reason: reason.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    fn poison(&mut self, action: &str, error: &std::io::Error) -> CommitError {
+        let file = self.disk.path(&self.active.name);
+        let error = self
+            .shared
+            .vitals
+            .poison(&format!("{action} failed in {}: {error}", file.display()));
+        if let CommitError::Poisoned { reason } = &error {
+            self.poisoned = Some(reason.clone());
+        }
+        error
+    }
+
+    /// Finishes all frames of the batch: previous positions, what is durable, checksums.
+    fn seal_batch(&mut self, seeds: impl Iterator<Item = u32>) {
+        let index = self.shared.index.read();
+        let mut durable_upto = self.durable_upto;
+        let seeds = std::iter::once(self.active.seed).chain(seeds);
+        for ((part, seed), number) in seeds.enumerate().zip(self.active.number..) {
+            // A segment is begun only when all before it is durable.
+            if part > 0 {
+                durable_upto = self.batch.parts[part].first - 1;
+            }
+            let previous = |stream| index.last(stream);
+            self.batch.seal(
+                part,
+                (number, seed),
+                durable_upto,
+                &mut self.notes,
+                previous,
+            );
+        }
+    }
+
+    fn write_part(&mut self, part: usize) -> Result<(), CommitError> {
+        let bytes = self.batch.part(part);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let written = self.active.file.write_at(bytes, self.used);
+        let bytes = bytes.len() as u64;
+        written.map_err(|error| self.poison("writing a batch", &error))?;
+        self.dirty = true;
+        self.vouched_upto = self.vouched_upto.max(self.durable_upto);
+        self.used += bytes;
+        let next = self
+            .batch
+            .parts
+            .get(part + 1)
+            .map_or(self.batch.next, |next| next.first);
+        self.written_upto = next - 1;
+        Ok(())
+    }
+}

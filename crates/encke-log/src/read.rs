@@ -1,0 +1,371 @@
+//! The path of a read.
+
+use crate::disk::{Disk, DiskFile};
+use crate::error::ReadError;
+use crate::files::Files;
+use crate::floor::Floors;
+use crate::frame::{self, FrameView, HEAD_BYTES, STREAM_BYTES};
+use crate::health::{Health, Vitals};
+use crate::index::{Entry, Index};
+use crate::scan::{Scan, Step};
+use crate::segment::Segment;
+use crate::state::States;
+use crate::{Sequence, StreamNo};
+use parking_lot::RwLock;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What the writer, the readers and the background work share.
+#[derive(Debug)]
+pub(crate) struct Shared<D: Disk> {
+    /// Where the segments are, for messages. The disk itself stays with the writer: its lock must not live as long as the
+    /// last reader does.
+    pub(crate) directory: PathBuf,
+    pub(crate) index: RwLock<Index<D::File>>,
+    pub(crate) vitals: Vitals,
+    pub(crate) states: States,
+    pub(crate) floors: Floors,
+}
+
+impl<D: Disk> Shared<D> {
+    pub(crate) fn health(&self) -> Health {
+        // The newest segment is being written, the others wait.
+        let waiting = self.index.read().segments.len().saturating_sub(1);
+        self.vitals.health(waiting)
+    }
+}
+
+/// Reads what is published. Cheap to clone; every thread may have its own.
+#[derive(Debug)]
+pub struct Reader<D: Disk = Files> {
+    shared: Arc<Shared<D>>,
+}
+
+/// How far a read came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadEnd {
+    /// Everything up to this sequence was given. It is the last record's when there is more, and otherwise what was
+    /// asked for, but never beyond what is published, so a reader may go on from here without missing anything.
+    pub last: Sequence,
+    /// Whether there is more of what was asked for.
+    pub more: bool,
+}
+
+impl<D: Disk> Reader<D> {
+    pub(crate) fn new(shared: Arc<Shared<D>>) -> Reader<D> {
+        Reader { shared }
+    }
+
+    pub(crate) fn shared(&self) -> &Shared<D> {
+        &self.shared
+    }
+
+    /// The last record that can be read; 0 when there is none.
+    pub fn published(&self) -> Sequence {
+        self.shared.index.read().published
+    }
+
+    /// How the log is.
+    pub fn health(&self) -> Health {
+        self.shared.health()
+    }
+
+    /// Gives `each` the records of a stream with `after` < sequence <= `upto`, in order, until about `bytes_max` bytes
+    /// were given, but at least one record.
+    ///
+    /// # Errors
+    /// Something could not be read or is damaged. What was given before is right, and what follows is not absent.
+    pub fn read(
+        &self,
+        stream: StreamNo,
+        after: Sequence,
+        upto: Sequence,
+        bytes_max: usize,
+        each: &mut dyn FnMut(FrameView<'_>),
+    ) -> Result<ReadEnd, ReadError> {
+        let records_max = bytes_max / (HEAD_BYTES + STREAM_BYTES) + 1;
+        let index = self.shared.index.read();
+        let upto = upto.min(index.published);
+        // One more than can be given, so that it is known whether there is more.
+        let floor = self.shared.floors.of(stream);
+        let found = find(&index, stream, after.max(floor), upto, records_max + 1);
+        drop(index);
+        let mut left = bytes_max;
+        let mut last = None;
+        for (segment, entries) in &found {
+            let mut window = Window::new(&self.shared.directory, segment);
+            for (i, entry) in entries.iter().enumerate() {
+                if let (true, Some(last)) = (left == 0, last) {
+                    return Ok(ReadEnd { last, more: true });
+                }
+                let (bytes, sequence) = window.frame(entry, &entries[i..], left, |frame| {
+                    each(frame.view(Some(stream)));
+                })?;
+                last = Some(sequence);
+                left = left.saturating_sub(bytes);
+            }
+        }
+        Ok(ReadEnd {
+            last: upto.max(after),
+            more: false,
+        })
+    }
+
+    /// Gives `each` all records with `after` < sequence <= `upto`, in order, until about `bytes_max` bytes were given, but
+    /// at least one record.
+    ///
+    /// # Errors
+    /// As [`Reader::read`], and [`ReadError::NoLongerKept`] when records after `after` are gone from the global order.
+    pub fn read_all(
+        &self,
+        after: Sequence,
+        upto: Sequence,
+        bytes_max: usize,
+        each: &mut dyn FnMut(FrameView<'_>),
+    ) -> Result<ReadEnd, ReadError> {
+        let mut last = after;
+        let mut left = bytes_max;
+        loop {
+            let index = self.shared.index.read();
+            let upto = upto.min(index.published);
+            if last >= upto {
+                return Ok(ReadEnd { last, more: false });
+            }
+            let oldest = index
+                .segments
+                .front()
+                .map_or(1, |segment| segment.segment.first);
+            if last + 1 < oldest {
+                return Err(ReadError::NoLongerKept {
+                    after: last,
+                    oldest,
+                });
+            }
+            if left == 0 && last > after {
+                return Ok(ReadEnd { last, more: true });
+            }
+            let from = index.from(last + 1).next().and_then(|segment| {
+                Some((
+                    segment.segment.clone(),
+                    segment.mark(last + 1)?,
+                    segment.end() - 1,
+                ))
+            });
+            drop(index);
+            let Some((segment, mark, end)) = from else {
+                // There are records, and no segment has them: whatever the reason, it is not that there are none.
+                return Err(ReadError::NoLongerKept {
+                    after: last,
+                    oldest: upto + 1,
+                });
+            };
+            last = self.walk(&segment, mark, last, upto.min(end), &mut left, each)?;
+        }
+    }
+
+    /// Walks through a segment from a mark and gives what comes after `after`, up to `upto` and while `left` lasts.
+    fn walk(
+        &self,
+        segment: &Segment<D::File>,
+        mark: Entry,
+        after: Sequence,
+        upto: Sequence,
+        left: &mut usize,
+        each: &mut dyn FnMut(FrameView<'_>),
+    ) -> Result<Sequence, ReadError> {
+        let due = segment.first + u64::from(mark.delta);
+        let window_bytes = WALK_BYTES.min(left.saturating_add(GAP_BYTES));
+        let mut scan = Scan::from(segment, mark.position, due, window_bytes);
+        let mut last = after;
+        while last < upto && (*left > 0 || last == after) {
+            let (position, due) = (scan.position(), scan.due());
+            match scan
+                .next()
+                .map_err(|e| unreadable(&self.shared.directory, segment, position, e))?
+            {
+                Step::Record(_, frame) if frame.sequence <= after => {}
+                Step::Record(_, frame)
+                    if self.shared.floors.hide(frame.sequence, frame.streams) =>
+                {
+                    last = frame.sequence;
+                }
+                Step::Record(_, frame) => {
+                    each(frame.view(None));
+                    last = frame.sequence;
+                    *left = left.saturating_sub(frame.bytes as usize);
+                }
+                Step::Watermark(_) => {}
+                Step::End(position, flaw) => {
+                    return Err(damaged(
+                        &self.shared.directory,
+                        segment,
+                        position,
+                        due,
+                        flaw,
+                    ));
+                }
+            }
+        }
+        Ok(last)
+    }
+}
+
+impl<D: Disk> Clone for Reader<D> {
+    fn clone(&self) -> Self {
+        Reader {
+            shared: self.shared.clone(),
+        }
+    }
+}
+
+/// Where the records of a stream with `after` < sequence <= `upto` lie, at most `records_max` of them.
+fn find<F>(
+    index: &Index<F>,
+    stream: StreamNo,
+    after: Sequence,
+    upto: Sequence,
+    records_max: usize,
+) -> Vec<(Arc<Segment<F>>, Vec<Entry>)> {
+    let mut found = Vec::new();
+    let mut left = records_max;
+    for segment in index.from(after.saturating_add(1)) {
+        let wanted = |entry: &&Entry| segment.segment.first + u64::from(entry.delta) <= upto;
+        let entries = segment.records(stream, after.saturating_add(1));
+        let entries: Vec<_> = entries
+            .iter()
+            .take(left)
+            .take_while(wanted)
+            .copied()
+            .collect();
+        left -= entries.len();
+        if !entries.is_empty() {
+            found.push((segment.segment.clone(), entries));
+        }
+        if left == 0 {
+            break;
+        }
+    }
+    found
+}
+
+/// A piece of a segment in memory, read so that records that lie close together need one read.
+struct Window<'s, F> {
+    directory: &'s Path,
+    segment: &'s Segment<F>,
+    buffer: Vec<u8>,
+    from: u64,
+}
+
+impl<'s, F: DiskFile> Window<'s, F> {
+    fn new(directory: &'s Path, segment: &'s Segment<F>) -> Self {
+        Window {
+            directory,
+            segment,
+            buffer: Vec::new(),
+            from: 0,
+        }
+    }
+
+    /// Gives `each` the frame of `entry`; says how long it is and which record. `entries` begin with it and go on with
+    /// what will be wanted next, of which about `left` bytes are.
+    fn frame(
+        &mut self,
+        entry: &Entry,
+        entries: &[Entry],
+        left: usize,
+        each: impl FnOnce(&frame::Parsed<'_>),
+    ) -> Result<(usize, Sequence), ReadError> {
+        let due = self.segment.first + u64::from(entry.delta);
+        let position = u64::from(entry.position);
+        let flawed = |flaw| damaged(self.directory, self.segment, position, due, flaw);
+        let room = self.segment.bytes.saturating_sub(position);
+        if self.at(position, 4).is_none() {
+            let bytes = span(entries, left) + GAP_BYTES;
+            self.fill(position, bytes)?;
+        }
+        let head = self.at(position, 4).and_then(|head| head.first_chunk());
+        let bytes = frame::length(head.unwrap_or(&[0; 4]), room).map_err(flawed)? as usize;
+        if self.at(position, bytes).is_none() {
+            self.fill(position, bytes)?;
+        }
+        let bytes = self.at(position, bytes).ok_or_else(|| {
+            damaged(
+                self.directory,
+                self.segment,
+                position,
+                due,
+                frame::Flaw::Length,
+            )
+        })?;
+        let flawed = |flaw| damaged(self.directory, self.segment, position, due, flaw);
+        let frame = frame::parse(bytes, self.segment.seed).map_err(flawed)?;
+        if frame.sequence != due || frame.watermark {
+            return Err(flawed(frame::Flaw::Sequence));
+        }
+        each(&frame);
+        Ok((frame.bytes as usize, frame.sequence))
+    }
+
+    /// `bytes` bytes from `position`, if they are in memory.
+    fn at(&self, position: u64, bytes: usize) -> Option<&[u8]> {
+        let from = usize::try_from(position.checked_sub(self.from)?).ok()?;
+        self.buffer.get(from..from.checked_add(bytes)?)
+    }
+
+    fn fill(&mut self, position: u64, bytes: usize) -> Result<(), ReadError> {
+        let bytes = bytes.min(self.segment.bytes.saturating_sub(position) as usize);
+        self.from = position;
+        self.buffer.resize(bytes, 0);
+        let read = self.segment.file.read_at(&mut self.buffer, position);
+        let read = read.map_err(|e| unreadable(self.directory, self.segment, position, e))?;
+        self.buffer.truncate(read);
+        Ok(())
+    }
+}
+
+/// How far to read for these records: over gaps that cost less to read than another read does.
+fn span(entries: &[Entry], left: usize) -> usize {
+    let Some(first) = entries.first() else {
+        return 0;
+    };
+    let reach = WALK_BYTES.min(left.saturating_add(GAP_BYTES)) as u32;
+    let near = entries.windows(2).take_while(|pair| {
+        pair[1].position - pair[0].position <= GAP_BYTES as u32
+            && pair[1].position - first.position <= reach
+    });
+    near.last()
+        .map_or(0, |pair| (pair[1].position - first.position) as usize)
+}
+
+fn unreadable<F>(
+    directory: &Path,
+    segment: &Segment<F>,
+    position: u64,
+    source: std::io::Error,
+) -> ReadError {
+    ReadError::Io {
+        file: directory.join(&segment.name),
+        position,
+        source,
+    }
+}
+
+fn damaged<F>(
+    directory: &Path,
+    segment: &Segment<F>,
+    position: u64,
+    sequence: Sequence,
+    flaw: frame::Flaw,
+) -> ReadError {
+    ReadError::Damaged {
+        file: directory.join(&segment.name),
+        position,
+        sequence,
+        what: flaw.text(),
+    }
+}
+
+/// The most that is read of a segment at once for a reader.
+const WALK_BYTES: usize = 256 << 10;
+/// What is read over rather than skipped; also what is read of a frame whose length is not known yet.
+const GAP_BYTES: usize = 4 << 10;

@@ -1,0 +1,333 @@
+//! How a log is opened: which segments there are, what is in them, and what a bad frame means.
+//!
+//! Every segment but the last must be sound up to the record before the next one's first; a segment is begun only when
+//! that is durable. The last segment may end in a torn batch. What is behind its last sound frame may go only if no later
+//! frame says that it was durable; then the segment is cut there, and the next record begins a new one, because a write
+//! over a torn tail could bring stale frames back to life.
+
+use crate::Sequence;
+use crate::disk::{Disk, DiskFile, is_shortage};
+use crate::error::OpenError;
+use crate::frame::{Flaw, FrameView};
+use crate::index::{Index, SegmentIndex};
+use crate::prepare::{Prepared, Preparer};
+use crate::scan::{self, Scan, Step, Tail, WINDOW_BYTES};
+use crate::segment::{self, HEAD_BYTES, NUMBER_END, Segment};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+/// A log's segments as they were found and made sound.
+#[derive(Debug)]
+pub(crate) struct Recovered<F> {
+    /// The segment that is written to, and how many of its bytes are in use.
+    pub(crate) active: Arc<Segment<F>>,
+    pub(crate) used: u64,
+    /// The sequence of the next record; all before it are durable.
+    pub(crate) next: Sequence,
+    /// Up to this record the frames themselves say that they are durable.
+    pub(crate) vouched_upto: Sequence,
+    pub(crate) index: Index<F>,
+}
+
+/// Opens all segments and makes the tail sound. `replay` is given every record.
+pub(crate) fn recover<D: Disk>(
+    disk: &D,
+    preparer: &Preparer<D>,
+    names: &[String],
+    replay: &mut dyn FnMut(FrameView<'_>),
+) -> Result<Recovered<D::File>, OpenError> {
+    // A crash may have come between giving a name and making it durable.
+    disk.sync_names()
+        .map_err(|e| OpenError::io(&disk.path(""), "sync the directory", e))?;
+    let mut segments = open_segments(disk, names)?;
+    let Some(last) = segments.pop() else {
+        return fresh(disk, preparer);
+    };
+    let oldest = segments.first().unwrap_or(&last);
+    if oldest.first != 1 {
+        return Err(OpenError::Missing {
+            directory: disk.path(""),
+            from: 1,
+            upto: oldest.first - 1,
+        });
+    }
+    let mut sealed = VecDeque::with_capacity(segments.len() + 1);
+    for (i, segment) in segments.iter().enumerate() {
+        let next = segments.get(i + 1).unwrap_or(&last);
+        sealed.push_back(read_sealed(disk, segment, next, replay)?);
+    }
+    let last = read_last(disk, &last, replay)?;
+    make_sound(disk, preparer, sealed, last)
+}
+
+/// Makes a prepared file a segment. On return its head and its name are durable, and the names before it.
+pub(crate) fn begin<D: Disk>(
+    disk: &D,
+    prepared: Prepared<D::File>,
+    number: u64,
+    first: Sequence,
+) -> io::Result<Arc<Segment<D::File>>> {
+    if number >= NUMBER_END {
+        return Err(io::Error::other(
+            "the log has used up all numbers of segments",
+        ));
+    }
+    let name = segment::name(first);
+    prepared
+        .file
+        .write_at(&segment::head(number, first, prepared.salt), 0)?;
+    prepared.file.sync()?;
+    disk.rename(&prepared.name, &name)?;
+    disk.sync_names()?;
+    Ok(Arc::new(Segment {
+        number,
+        first,
+        seed: segment::seed(prepared.salt),
+        bytes: prepared.bytes,
+        name,
+        file: prepared.file,
+    }))
+}
+
+/// A log without records.
+fn fresh<D: Disk>(disk: &D, preparer: &Preparer<D>) -> Result<Recovered<D::File>, OpenError> {
+    let failed = |error| match error {
+        error if is_shortage(&error) => OpenError::NoSpace {
+            directory: disk.path(""),
+            bytes: preparer.segment_bytes(),
+            source: error,
+        },
+        error => OpenError::io(&disk.path(&segment::name(1)), "make", error),
+    };
+    let prepared = preparer.take(1).map_err(failed)?.remove(0);
+    let active = begin(disk, prepared, 1, 1).map_err(failed)?;
+    Ok(Recovered {
+        used: HEAD_BYTES,
+        next: 1,
+        vouched_upto: 0,
+        index: Index {
+            published: 0,
+            segments: VecDeque::from([SegmentIndex::new(active.clone(), 0)]),
+        },
+        active,
+    })
+}
+
+/// All segments, oldest first.
+fn open_segments<D: Disk>(
+    disk: &D,
+    names: &[String],
+) -> Result<Vec<Arc<Segment<D::File>>>, OpenError> {
+    let mut firsts: Vec<_> = names
+        .iter()
+        .filter_map(|name| Some((segment::first_of(name)?, name)))
+        .collect();
+    firsts.sort_unstable();
+    let open = |(_, name): (Sequence, &String)| Ok(Arc::new(Segment::open(disk, name)?));
+    firsts.into_iter().map(open).collect()
+}
+
+/// Reads a segment that another follows: its records go up to the next one's first, whatever is behind them.
+fn read_sealed<D: Disk>(
+    disk: &D,
+    segment: &Arc<Segment<D::File>>,
+    next: &Segment<D::File>,
+    replay: &mut dyn FnMut(FrameView<'_>),
+) -> Result<SegmentIndex<D::File>, OpenError> {
+    let mut index = SegmentIndex::new(segment.clone(), 0);
+    let mut scan = Scan::new(segment, WINDOW_BYTES);
+    while scan.due() < next.first {
+        let (position, due) = (scan.position(), scan.due());
+        match scan.next().map_err(|e| unreadable(disk, segment, e))? {
+            Step::Record(at, frame) => {
+                index.insert(
+                    frame.streams.iter().map(|(stream, _)| stream),
+                    frame.sequence,
+                    at,
+                );
+                replay(frame.view(None));
+            }
+            Step::Watermark(_) => {}
+            // It ends as it should, and the next segment is not the one that was begun then.
+            Step::End(_, Flaw::Nothing) if next.number != segment.number + 1 => {
+                return Err(OpenError::Missing {
+                    directory: disk.path(""),
+                    from: due,
+                    upto: next.first - 1,
+                });
+            }
+            Step::End(_, flaw) => {
+                let (what, next) = (flaw.text(), &next.name);
+                let what = format!("{what}, and {next} was begun after it");
+                return Err(damaged(disk, segment, position, due, what));
+            }
+        }
+    }
+    if scan.due() != next.first || next.number != segment.number + 1 {
+        let what = format!("the segment numbered {} does not follow", next.number);
+        return Err(damaged(disk, segment, scan.position(), scan.due(), what));
+    }
+    Ok(index)
+}
+
+/// What the last segment holds.
+struct Last<F> {
+    index: SegmentIndex<F>,
+    /// Where its last sound frame ends.
+    end: u64,
+    /// Where the first frame begins that no later frame calls durable.
+    unvouched: u64,
+    vouched_upto: Sequence,
+    torn: bool,
+}
+
+fn read_last<D: Disk>(
+    disk: &D,
+    segment: &Arc<Segment<D::File>>,
+    replay: &mut dyn FnMut(FrameView<'_>),
+) -> Result<Last<D::File>, OpenError> {
+    let mut index = SegmentIndex::new(segment.clone(), 0);
+    // The segment exists, so all before it is durable.
+    let mut vouched_upto = segment.first - 1;
+    let mut unvouched: VecDeque<(Sequence, u64)> = VecDeque::new();
+    let mut scan = Scan::new(segment, WINDOW_BYTES);
+    let (end, due) = loop {
+        let due = scan.due();
+        let durable_upto = match scan.next().map_err(|e| unreadable(disk, segment, e))? {
+            Step::Record(at, frame) => {
+                index.insert(
+                    frame.streams.iter().map(|(stream, _)| stream),
+                    frame.sequence,
+                    at,
+                );
+                unvouched.push_back((frame.sequence, at.into()));
+                replay(frame.view(None));
+                frame.durable_upto
+            }
+            Step::Watermark(durable_upto) => Some(durable_upto),
+            Step::End(end, _) => break (end, due),
+        };
+        vouched_upto = vouched_upto.max(durable_upto.unwrap_or(0));
+        while unvouched
+            .front()
+            .is_some_and(|(sequence, _)| *sequence <= vouched_upto)
+        {
+            unvouched.pop_front();
+        }
+    };
+    let torn = match scan::tail(segment, end, due).map_err(|e| unreadable(disk, segment, e))? {
+        Tail::Clean => false,
+        Tail::Torn => true,
+        Tail::Vouched {
+            position,
+            durable_upto,
+        } => {
+            let what = format!(
+                "there is no sound frame, and the one at byte {position} says that the log was durable up to record {durable_upto}"
+            );
+            return Err(damaged(disk, segment, end, due, what));
+        }
+    };
+    Ok(Last {
+        index,
+        end,
+        unvouched: unvouched.front().map_or(end, |(_, position)| *position),
+        vouched_upto,
+        torn,
+    })
+}
+
+/// Makes durable what was read and cuts off what is torn.
+fn make_sound<D: Disk>(
+    disk: &D,
+    preparer: &Preparer<D>,
+    mut segments: VecDeque<SegmentIndex<D::File>>,
+    last: Last<D::File>,
+) -> Result<Recovered<D::File>, OpenError> {
+    let Last {
+        index,
+        end,
+        unvouched,
+        vouched_upto,
+        torn,
+    } = last;
+    let segment = index.segment.clone();
+    let next = index.end();
+    if torn && next == segment.first {
+        // Nothing in it is sound, so nothing refers to it; and its name is that of the segment to come.
+        disk.remove(&segment.name)
+            .and_then(|()| disk.sync_names())
+            .map_err(|e| OpenError::io(&disk.path(&segment.name), "remove", e))?;
+        tracing::warn!(file = %disk.path(&segment.name).display(), "removed a segment that held nothing but a torn batch");
+        if segments.is_empty() {
+            return fresh(disk, preparer);
+        }
+    } else {
+        rewrite(&segment, unvouched, end)
+            .map_err(|e| OpenError::io(&disk.path(&segment.name), "make durable", e))?;
+        segments.push_back(index);
+    }
+    if torn && next != segment.first {
+        segment
+            .file
+            .truncate(end)
+            .and_then(|()| segment.file.sync())
+            .map_err(|e| OpenError::io(&disk.path(&segment.name), "truncate", e))?;
+        tracing::warn!(file = %disk.path(&segment.name).display(), position = end, next, "cut off a torn batch");
+    }
+    let active = match segments.back() {
+        Some(index) => index.segment.clone(),
+        None => return fresh(disk, preparer),
+    };
+    Ok(Recovered {
+        // Behind a torn tail nothing is written any more: the next record begins a segment.
+        used: if torn { active.bytes } else { end },
+        active,
+        next,
+        vouched_upto,
+        index: Index {
+            published: next - 1,
+            segments,
+        },
+    })
+}
+
+/// Writes again what no frame calls durable, and syncs it. A process that died of a failed sync leaves frames that can be
+/// read and are not on the disk; the kernel takes them for clean, so a sync alone would prove nothing.
+fn rewrite<F: DiskFile>(segment: &Segment<F>, from: u64, to: u64) -> io::Result<()> {
+    let mut position = from;
+    let mut buffer = vec![0; WINDOW_BYTES.min((to - from) as usize)];
+    while position < to {
+        let bytes = buffer.len().min((to - position) as usize);
+        if segment.file.read_at(&mut buffer[..bytes], position)? < bytes {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        segment.file.write_at(&buffer[..bytes], position)?;
+        position += bytes as u64;
+    }
+    if from < to {
+        segment.file.sync()
+    } else {
+        Ok(())
+    }
+}
+
+fn unreadable<D: Disk>(disk: &D, segment: &Segment<D::File>, error: io::Error) -> OpenError {
+    OpenError::io(&disk.path(&segment.name), "read", error)
+}
+
+fn damaged<D: Disk>(
+    disk: &D,
+    segment: &Segment<D::File>,
+    position: u64,
+    sequence: Sequence,
+    what: String,
+) -> OpenError {
+    OpenError::Damaged {
+        file: disk.path(&segment.name),
+        position,
+        sequence,
+        what,
+    }
+}

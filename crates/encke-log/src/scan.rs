@@ -1,0 +1,161 @@
+//! Walking through a segment frame by frame, and finding out what its tail is.
+
+use crate::Sequence;
+use crate::disk::DiskFile;
+use crate::frame::{self, Flaw, Parsed};
+use crate::segment::{self, Segment};
+use std::io;
+
+/// Walks forward through a segment, from the frame of a known sequence on.
+pub(crate) struct Scan<'s, F> {
+    segment: &'s Segment<F>,
+    /// What was read of the file and not yet walked over: `buffer[at..]` begins at `position` in the file.
+    buffer: Vec<u8>,
+    at: usize,
+    position: u64,
+    /// The sequence that the next frame must have.
+    due: Sequence,
+    window_bytes: usize,
+}
+
+/// What the walk came upon.
+pub(crate) enum Step<'a> {
+    /// A record at this position.
+    Record(u32, Parsed<'a>),
+    /// A watermark; it is no record.
+    Watermark(Sequence),
+    /// Nothing to go on with at this position. What it means depends on what follows: see [`tail`].
+    End(u64, Flaw),
+}
+
+impl<'s, F: DiskFile> Scan<'s, F> {
+    /// From the beginning of the segment.
+    pub(crate) fn new(segment: &'s Segment<F>, window_bytes: usize) -> Self {
+        Self::from(
+            segment,
+            segment::HEAD_BYTES as u32,
+            segment.first,
+            window_bytes,
+        )
+    }
+
+    /// From the frame of the record `due` at `position`.
+    pub(crate) fn from(
+        segment: &'s Segment<F>,
+        position: u32,
+        due: Sequence,
+        window_bytes: usize,
+    ) -> Self {
+        Scan {
+            segment,
+            buffer: Vec::new(),
+            at: 0,
+            position: position.into(),
+            due,
+            window_bytes,
+        }
+    }
+
+    /// The sequence that the next record must have.
+    pub(crate) fn due(&self) -> Sequence {
+        self.due
+    }
+
+    /// Where the next frame must begin.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The next frame. After [`Step::End`] it says the same again.
+    pub(crate) fn next(&mut self) -> io::Result<Step<'_>> {
+        let position = self.position;
+        let room = self.segment.bytes.saturating_sub(position);
+        let mut length = [0; 4];
+        let head = self.fill(4)?;
+        length[..head.len()].copy_from_slice(head);
+        let bytes = match frame::length(&length, room) {
+            Ok(bytes) => bytes as usize,
+            Err(flaw) => return Ok(Step::End(position, flaw)),
+        };
+        let (seed, due) = (self.segment.seed, self.due);
+        if self.fill(bytes)?.len() < bytes {
+            // The file is shorter than it was when it was opened.
+            return Ok(Step::End(position, Flaw::Length));
+        }
+        let parsed = match frame::parse(&self.buffer[self.at..self.at + bytes], seed) {
+            Ok(parsed) if parsed.sequence == due => parsed,
+            Ok(_) => return Ok(Step::End(position, Flaw::Sequence)),
+            Err(flaw) => return Ok(Step::End(position, flaw)),
+        };
+        self.at += bytes;
+        self.position += bytes as u64;
+        if let (true, Some(durable_upto)) = (parsed.watermark, parsed.durable_upto) {
+            return Ok(Step::Watermark(durable_upto));
+        }
+        self.due += 1;
+        Ok(Step::Record(position as u32, parsed))
+    }
+
+    /// At least `bytes` bytes from here, or as many as there are.
+    fn fill(&mut self, bytes: usize) -> io::Result<&[u8]> {
+        if self.buffer.len() - self.at < bytes {
+            self.buffer.drain(..self.at);
+            self.at = 0;
+            let have = self.buffer.len();
+            let from = self.position + have as u64;
+            let left = self.segment.bytes.saturating_sub(from) as usize;
+            let more = bytes.max(self.window_bytes).saturating_sub(have).min(left);
+            self.buffer.resize(have + more, 0);
+            let read = self.segment.file.read_at(&mut self.buffer[have..], from)?;
+            self.buffer.truncate(have + read);
+        }
+        let end = self.buffer.len().min(self.at + bytes);
+        Ok(&self.buffer[self.at..end])
+    }
+}
+
+/// What is behind the last sound frame of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tail {
+    /// Zeros, or the end of the file.
+    Clean,
+    /// Something, and nothing proves that it was ever durable.
+    Torn,
+    /// Something that was durable: a later frame at `position` says that the log was durable up to `durable_upto`.
+    Vouched {
+        position: u64,
+        durable_upto: Sequence,
+    },
+}
+
+/// Finds out what is in a segment from `position` on, where the frame of the record `due` should be and is not.
+pub(crate) fn tail<F: DiskFile>(
+    segment: &Segment<F>,
+    position: u64,
+    due: Sequence,
+) -> io::Result<Tail> {
+    let mut bytes = vec![0; segment.bytes.saturating_sub(position) as usize];
+    let read = segment.file.read_at(&mut bytes, position)?;
+    bytes.truncate(read);
+    let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else {
+        return Ok(Tail::Clean);
+    };
+    // A frame may well end in zeros, so its length may reach past the last byte that is none; where it begins can't.
+    let sequences = due..=due.saturating_add((bytes.len() / frame::HEAD_BYTES) as u64 + 1);
+    for at in 0..=last {
+        match frame::durable_upto_at(&bytes[at..], segment.seed, sequences.clone()) {
+            Some(durable_upto) if durable_upto >= due => {
+                let position = position + at as u64;
+                return Ok(Tail::Vouched {
+                    position,
+                    durable_upto,
+                });
+            }
+            _ => {}
+        }
+    }
+    Ok(Tail::Torn)
+}
+
+/// How much is read of a segment at once when it is walked through whole.
+pub(crate) const WINDOW_BYTES: usize = 1 << 20;

@@ -1,0 +1,139 @@
+//! Segments: the files that frames lie in.
+//!
+//! A segment begins with a head of 64 bytes, little-endian:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 8 | magic |
+//! | 4 | byte order mark |
+//! | 2 | version of the format |
+//! | 2 | zero |
+//! | 8 | number of the segment, counted from 1 without gaps |
+//! | 8 | sequence of its first frame, which is also its name |
+//! | 8 | random salt, from which the checksums of its frames begin |
+//! | 20 | zero |
+//! | 4 | CRC32C of all before |
+//!
+//! The head is durable before the file gets its name, and the name before the first frame is written. So a file with the
+//! name of a segment and a bad head was damaged, not torn; and a segment that exists proves that the one before it is
+//! whole up to the sequence before this one's first.
+
+use crate::Sequence;
+use crate::disk::{Disk, DiskFile};
+use crate::error::OpenError;
+use crate::frame::{u32_at, u64_at};
+
+/// One segment with its open file.
+#[derive(Debug)]
+pub(crate) struct Segment<F> {
+    pub(crate) number: u64,
+    /// The sequence of its first frame, whether or not there is one yet.
+    pub(crate) first: Sequence,
+    /// With what the checksums of its frames begin.
+    pub(crate) seed: u32,
+    /// How far frames may go: the length of the file.
+    pub(crate) bytes: u64,
+    pub(crate) name: String,
+    pub(crate) file: F,
+}
+
+impl<F: DiskFile> Segment<F> {
+    /// Opens a segment and checks its head against its name.
+    pub(crate) fn open<D: Disk<File = F>>(disk: &D, name: &str) -> Result<Segment<F>, OpenError> {
+        let path = disk.path(name);
+        let io = |action| move |e| OpenError::io(&disk.path(name), action, e);
+        let file = disk.open(name).map_err(io("open"))?;
+        let bytes = file.bytes().map_err(io("measure"))?;
+        let mut head = [0; HEAD_BYTES as usize];
+        let read = file.read_at(&mut head, 0).map_err(io("read"))?;
+        let damaged = |what: &str| OpenError::Damaged {
+            file: disk.path(name),
+            position: 0,
+            sequence: first_of(name).unwrap_or(0),
+            what: what.to_owned(),
+        };
+        if read < head.len() {
+            return Err(damaged("the head of the segment is cut off"));
+        }
+        if head[..8] != MAGIC {
+            return Err(OpenError::NotASegment { file: path });
+        }
+        let mark = u32_at(&head, 8);
+        if mark == BYTE_ORDER.swap_bytes() {
+            return Err(OpenError::ByteOrder { file: path });
+        }
+        let checksum_fits = crc32c::crc32c(&head[..60]) == u32_at(&head, 60);
+        let version = u16::from_le_bytes([head[12], head[13]]);
+        // Another version may lay out the rest otherwise, so its checksum is not ours to judge.
+        if mark == BYTE_ORDER && version != VERSION {
+            return Err(OpenError::Version {
+                file: path,
+                found: version,
+                supported: VERSION,
+            });
+        }
+        if !checksum_fits || mark != BYTE_ORDER {
+            return Err(damaged("the checksum of the segment's head does not match"));
+        }
+        let (number, first, salt) = (u64_at(&head, 16), u64_at(&head, 24), u64_at(&head, 32));
+        if Some(first) != first_of(name) || first == 0 || number == 0 || number >= NUMBER_END {
+            return Err(damaged("the head of the segment does not fit its name"));
+        }
+        if bytes > u64::from(u32::MAX) {
+            return Err(damaged("the segment is longer than a segment can be"));
+        }
+        Ok(Segment {
+            number,
+            first,
+            seed: seed(salt),
+            bytes,
+            name: name.to_owned(),
+            file,
+        })
+    }
+
+    /// What room for a frame an empty segment of this size has.
+    pub(crate) fn room(segment_bytes: u64) -> u64 {
+        segment_bytes - HEAD_BYTES
+    }
+}
+
+/// The head of a segment.
+pub(crate) fn head(number: u64, first: Sequence, salt: u64) -> [u8; HEAD_BYTES as usize] {
+    let mut head = [0; HEAD_BYTES as usize];
+    head[..8].copy_from_slice(&MAGIC);
+    head[8..12].copy_from_slice(&BYTE_ORDER.to_le_bytes());
+    head[12..14].copy_from_slice(&VERSION.to_le_bytes());
+    head[16..24].copy_from_slice(&number.to_le_bytes());
+    head[24..32].copy_from_slice(&first.to_le_bytes());
+    head[32..40].copy_from_slice(&salt.to_le_bytes());
+    let checksum = crc32c::crc32c(&head[..60]);
+    head[60..].copy_from_slice(&checksum.to_le_bytes());
+    head
+}
+
+/// With what the checksums of a segment's frames begin, so that a frame of another segment never fits.
+pub(crate) fn seed(salt: u64) -> u32 {
+    crc32c::crc32c(&salt.to_le_bytes())
+}
+
+/// The name of the segment whose first frame has this sequence.
+pub(crate) fn name(first: Sequence) -> String {
+    format!("{first:020}{SUFFIX}")
+}
+
+/// The first sequence that a name tells, if it is the name of a segment.
+pub(crate) fn first_of(file: &str) -> Option<Sequence> {
+    let digits = file.strip_suffix(SUFFIX)?;
+    let first = digits.parse().ok()?;
+    (name(first) == file).then_some(first)
+}
+
+/// The head's length, and where the first frame begins.
+pub(crate) const HEAD_BYTES: u64 = 64;
+/// Numbers of segments end before this: a position has 32 bits for them.
+pub(crate) const NUMBER_END: u64 = 1 << 32;
+const SUFFIX: &str = ".segment";
+const MAGIC: [u8; 8] = *b"ENCKELOG";
+const BYTE_ORDER: u32 = 0x0A0B_0C0D;
+const VERSION: u16 = 1;
