@@ -1,10 +1,10 @@
 //! Figures that anyone may read at any time: atomics beside the queue, never its lock.
 
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::lane::Amount;
 use crate::options::{Lane, Mode};
-use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use crate::stock::Amount;
 
 /// The state of a mailbox at one moment. The lanes are read one after another, so figures of items that move during the
 /// reading may count an item that has just been handled, never miss one that waits.
@@ -44,8 +44,10 @@ pub struct LaneGauge {
     pub handled: u64,
     /// Items that were refused to their senders since the start; each attempt counts.
     pub refused: u64,
-    /// Items that were accepted and dropped before anyone took them.
+    /// Items that were accepted and dropped before anyone took them, to make room.
     pub shed: u64,
+    /// Items that were dropped instead of handed out, because they had become too old.
+    pub aged: u64,
 }
 
 impl Gauge {
@@ -59,7 +61,7 @@ impl Gauge {
         self.control.bytes() + self.data.bytes()
     }
 
-    /// Items refused and shed since the start, in both lanes.
+    /// Items refused, shed and dropped for their age since the start, in both lanes.
     pub fn drops(&self) -> u64 {
         self.control.drops() + self.data.drops()
     }
@@ -89,9 +91,9 @@ impl LaneGauge {
         self.queued_bytes + self.in_hand_bytes
     }
 
-    /// Items refused and shed since the start.
+    /// Items refused, shed and dropped for their age since the start.
     pub fn drops(&self) -> u64 {
-        self.refused + self.shed
+        self.refused + self.shed + self.aged
     }
 }
 
@@ -116,6 +118,8 @@ pub(crate) struct Meter {
     handled_items: AtomicU64,
     handled_bytes: AtomicU64,
     oldest_in_hand_ns: AtomicU64,
+    /// Those of `handled_items` that were dropped for their age.
+    aged_items: AtomicU64,
 }
 
 impl Meter {
@@ -135,6 +139,7 @@ impl Meter {
             handled_items: AtomicU64::new(0),
             handled_bytes: AtomicU64::new(0),
             oldest_in_hand_ns: AtomicU64::new(0),
+            aged_items: AtomicU64::new(0),
         }
     }
 
@@ -163,6 +168,10 @@ impl Meter {
     pub(crate) fn handled(&self, amount: Amount) {
         add(&self.handled_bytes, amount.bytes);
         add(&self.handled_items, amount.items);
+    }
+
+    pub(crate) fn aged(&self, items: u64) {
+        add(&self.aged_items, items);
     }
 
     pub(crate) fn refused(&self, items: u64) {
@@ -229,6 +238,7 @@ impl Meter {
     pub(crate) fn read(&self, age_of: impl Fn(u64) -> Duration) -> LaneGauge {
         let handled = self.handled_items.load(Ordering::Acquire);
         let handled_bytes = self.handled_bytes.load(Ordering::Acquire);
+        let aged = self.aged_items.load(Ordering::Acquire);
         let taken = self.taken_items.load(Ordering::Acquire);
         let taken_bytes = self.taken_bytes.load(Ordering::Acquire);
         let shed = self.shed_items.load(Ordering::Acquire);
@@ -248,9 +258,10 @@ impl Meter {
             mode: mode_from(self.mode.load(Ordering::Relaxed)),
             depth_high_water: self.high_water.load(Ordering::Relaxed) as usize,
             accepted,
-            handled,
+            handled: handled.saturating_sub(aged),
             refused: self.refused.load(Ordering::Relaxed),
             shed,
+            aged,
         }
     }
 }

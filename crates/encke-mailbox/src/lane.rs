@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use crate::error::{Refused, Why};
 use crate::gauge::Meter;
-use crate::options::{LaneOptions, Mode, Overload};
+use crate::options::{Bounds, LaneOptions, Mode, Overload};
 use crate::shared::Seat;
+use crate::stock::{Amount, Stock};
 
 /// What gathers in a lane, and who waits for room in it.
 ///
@@ -22,31 +23,6 @@ pub(crate) struct LaneQueue<T> {
     next_ticket: u64,
 }
 
-/// Items in their order, with their sizes.
-pub(crate) struct Stock<T> {
-    pub(crate) items: VecDeque<T>,
-    pub(crate) sizes: VecDeque<u32>,
-    pub(crate) bytes: u64,
-    /// From when on the item at a position came in: one mark for each tick of the clock in which any came.
-    pub(crate) marks: VecDeque<Mark>,
-    /// How many items have left from the front since the stock was empty: marks count from there.
-    gone: u64,
-}
-
-/// The item at this position, and those behind it up to the next mark, came in at this time.
-#[derive(Clone, Copy)]
-pub(crate) struct Mark {
-    position: u64,
-    at_ns: u64,
-}
-
-/// A number of items and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Amount {
-    pub(crate) items: u64,
-    pub(crate) bytes: u64,
-}
-
 /// A sender that waits for room, with what it wants to send.
 struct Waiting<T> {
     ticket: u64,
@@ -58,7 +34,14 @@ struct Waiting<T> {
 impl<T> LaneQueue<T> {
     pub(crate) fn new(options: LaneOptions) -> Self {
         Self {
-            options,
+            options: LaneOptions {
+                bounds: Bounds {
+                    // A lane that holds nothing would let nobody in, ever.
+                    items_max: options.bounds.items_max.max(1),
+                    ..options.bounds
+                },
+                ..options
+            },
             stock: Stock::new(),
             carried: Amount::default(),
             overloaded: false,
@@ -86,13 +69,14 @@ impl<T> LaneQueue<T> {
         let held_off = self.overloaded
             && self.options.overload == Overload::Refuse
             && self.options.resume_percent < 100;
-        if self.waiting.is_empty() && !held_off && self.fits(size) {
+        let first = self.waiting.is_empty() || self.options.wait_percent.is_some();
+        if first && !held_off && self.fits(size) {
             self.put(item, size, now_ns, meter);
             return Ok(());
         }
         if !self.overloaded {
             self.overloaded = true;
-            meter.mode(self.overload_mode());
+            meter.mode(self.mode());
         }
         match self.options.overload {
             Overload::Wait | Overload::Refuse => {
@@ -122,9 +106,17 @@ impl<T> LaneQueue<T> {
         }
     }
 
-    /// True when a sender of this lane may wait for room.
+    /// True when a sender that finds the lane full may wait for room.
     pub(crate) fn may_wait(&self) -> bool {
-        self.options.overload == Overload::Wait
+        self.options.overload == Overload::Wait || self.options.wait_percent.is_some()
+    }
+
+    /// True when a sender that can wait is to do so although there may be room.
+    pub(crate) fn slows(&self, bytes: usize) -> bool {
+        self.options.wait_percent.is_some()
+            && self
+                .size_of(bytes)
+                .is_ok_and(|size| !self.waiting.is_empty() || !self.admits(size))
     }
 
     /// Queues a sender that waits for room. Returns its ticket.
@@ -139,6 +131,7 @@ impl<T> LaneQueue<T> {
             seat,
         });
         meter.waiting(self.waiting.len());
+        meter.mode(self.mode());
         ticket
     }
 
@@ -150,24 +143,22 @@ impl<T> LaneQueue<T> {
             .ok()?;
         let gone = self.waiting.remove(at)?;
         meter.waiting(self.waiting.len());
+        meter.mode(self.mode());
         Some(gone.item)
     }
 
     /// Lets in those who wait, in their order, as far as there is room; `woken` are to be told.
     pub(crate) fn admit(&mut self, now_ns: impl Fn() -> u64, meter: &Meter, woken: &mut Vec<Seat>) {
-        while let Some(first) = self.waiting.front() {
-            if !self.fits(first.size) {
-                return;
-            }
-            let Some(Waiting {
-                item, size, seat, ..
-            }) = self.waiting.pop_front()
-            else {
-                return;
-            };
-            self.put(item, size, &now_ns, meter);
+        while let Some(first) = self.waiting.front()
+            && self.admits(first.size)
+            && let Some(first) = self.waiting.pop_front()
+        {
+            self.put(first.item, first.size, &now_ns, meter);
+            woken.push(first.seat);
+        }
+        if !woken.is_empty() {
             meter.waiting(self.waiting.len());
-            woken.push(seat);
+            meter.mode(self.mode());
         }
         if self.overloaded {
             self.relieve(meter);
@@ -219,8 +210,24 @@ impl<T> LaneQueue<T> {
             && self.stock.bytes + self.carried.bytes + u64::from(size) <= bounds.bytes_max as u64
     }
 
+    /// True when one who waits may come in.
+    fn admits(&self, size: u32) -> bool {
+        let Some(percent) = self.options.wait_percent else {
+            return self.fits(size);
+        };
+        let share = self.share(percent);
+        let (items, bytes) = (
+            self.stock.items.len() as u64 + self.carried.items,
+            self.stock.bytes + self.carried.bytes,
+        );
+        // Into an empty lane anyone may who fits at all, or a large item would wait for ever.
+        items == 0
+            || (items < share.items && bytes + u64::from(size) <= share.bytes && self.fits(size))
+    }
+
     fn put(&mut self, item: T, size: u32, now_ns: impl FnOnce() -> u64, meter: &Meter) {
-        let every_tick = self.options.overload == Overload::ShedOldest;
+        let every_tick =
+            self.options.overload == Overload::ShedOldest || self.options.age_limit.is_some();
         if self.stock.push(item, size, every_tick, now_ns) {
             meter.oldest_queued(self.stock.oldest_ns());
         }
@@ -264,8 +271,13 @@ impl<T> LaneQueue<T> {
 
     /// The depth at which overload ends.
     fn resume(&self) -> Amount {
-        let percent = u64::from(self.options.resume_percent.min(100));
-        let share = |bound: usize| (bound as u128 * u128::from(percent) / 100) as u64;
+        self.share(self.options.resume_percent)
+    }
+
+    /// This share of the bounds.
+    fn share(&self, percent: u8) -> Amount {
+        let percent = u128::from(percent.min(100));
+        let share = |bound: usize| (bound as u128 * percent / 100) as u64;
         Amount {
             items: share(self.options.bounds.items_max),
             bytes: share(self.options.bounds.bytes_max),
@@ -280,76 +292,20 @@ impl<T> LaneQueue<T> {
             let (depth, resume) = (meter.depth(), self.resume());
             depth.items <= resume.items && depth.bytes <= resume.bytes
         };
-        if relieved && self.waiting.is_empty() {
+        let waited_for = !self.waiting.is_empty() && self.options.wait_percent.is_none();
+        if relieved && !waited_for {
             self.overloaded = false;
-            meter.mode(Mode::Open);
+            meter.mode(self.mode());
         }
     }
 
-    fn overload_mode(&self) -> Mode {
+    fn mode(&self) -> Mode {
         match self.options.overload {
+            _ if !self.overloaded && self.waiting.is_empty() => Mode::Open,
+            _ if !self.overloaded => Mode::Waiting,
             Overload::Wait => Mode::Waiting,
             Overload::Refuse => Mode::Refusing,
             Overload::ShedOldest | Overload::Flush => Mode::Shedding,
         }
-    }
-}
-
-impl<T> Stock<T> {
-    pub(crate) fn new() -> Self {
-        Self {
-            items: VecDeque::new(),
-            sizes: VecDeque::new(),
-            bytes: 0,
-            marks: VecDeque::new(),
-            gone: 0,
-        }
-    }
-
-    /// Adds an item; returns true if a new mark was made for it.
-    fn push(&mut self, item: T, size: u32, every_tick: bool, now_ns: impl FnOnce() -> u64) -> bool {
-        let position = self.gone + self.items.len() as u64;
-        self.items.push_back(item);
-        self.sizes.push_back(size);
-        self.bytes += u64::from(size);
-        if self.marks.is_empty() || every_tick {
-            let at_ns = now_ns();
-            if self.marks.back().is_none_or(|last| last.at_ns != at_ns) {
-                self.marks.push_back(Mark { position, at_ns });
-                return true;
-            }
-        }
-        false
-    }
-
-    pub(crate) fn pop(&mut self) -> Option<(T, u32)> {
-        let item = self.items.pop_front()?;
-        let size = self.sizes.pop_front().unwrap_or(0);
-        self.bytes -= u64::from(size);
-        self.gone += 1;
-        while self
-            .marks
-            .get(1)
-            .is_some_and(|next| next.position <= self.gone)
-        {
-            self.marks.pop_front();
-        }
-        if self.items.is_empty() {
-            self.clear();
-        }
-        Some((item, size))
-    }
-
-    /// When the oldest item came in; 0 if there is none.
-    pub(crate) fn oldest_ns(&self) -> u64 {
-        self.marks.front().map_or(0, |mark| mark.at_ns)
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.items.clear();
-        self.sizes.clear();
-        self.marks.clear();
-        self.bytes = 0;
-        self.gone = 0;
     }
 }

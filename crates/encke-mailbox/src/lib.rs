@@ -36,26 +36,30 @@
 //!
 //! # Where to start reading
 //!
-//! `options.rs` says what a mailbox can be told, `sender.rs` and `receiver.rs` are the two ends, `lane.rs` is the queue
-//! itself without any lock, and `shared.rs` is what lies between.
+//! `options.rs` says what a mailbox can be told, `sender.rs` and `receiver.rs` are the two ends, `lane.rs` and `stock.rs` are the queue
+//! itself without any lock, and `shared.rs` is what lies between. `reply.rs` is the way back.
 
-// `loom` is set by hand for the model tests alone: RUSTFLAGS="--cfg loom" cargo test -p encke-mailbox --test model.
+// Set by hand, for the models of tests/model.rs alone; that file says how.
 #![allow(unexpected_cfgs)]
 
+mod aging;
 mod clock;
 mod error;
 mod gauge;
 mod lane;
 mod options;
 mod receiver;
+mod reply;
 mod sender;
 mod shared;
+mod stock;
 mod sync;
 
 pub use error::{Closed, Refused, Why};
 pub use gauge::{Gauge, LaneGauge};
-pub use options::{Bounds, Lane, LaneOptions, Mode, Options, Overload};
+pub use options::{AgeLimit, Bounds, Lane, LaneOptions, Mode, Options, Overload};
 pub use receiver::Receiver;
+pub use reply::{NoReply, Reply, ReplyTo, reply};
 pub use sender::Sender;
 
 use shared::Shared;
@@ -65,7 +69,7 @@ use shared::Shared;
 /// `name` is what the gauges and errors call it.
 pub fn mailbox<T: Send>(name: &'static str, options: Options) -> (Sender<T>, Receiver<T>) {
     let (sender, shared) = Sender::first(Shared::new(name, options, None));
-    (sender, Receiver::new(shared))
+    (sender, Receiver::new(shared, &options))
 }
 
 /// Makes a mailbox whose receiver sleeps elsewhere, for example in epoll with an eventfd.
@@ -79,5 +83,5 @@ pub fn mailbox_with_waker<T: Send>(
     wake: impl Fn() + Send + Sync + 'static,
 ) -> (Sender<T>, Receiver<T>) {
     let (sender, shared) = Sender::first(Shared::new(name, options, Some(Box::new(wake))));
-    (sender, Receiver::new(shared))
+    (sender, Receiver::new(shared, &options))
 }

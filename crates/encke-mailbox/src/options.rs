@@ -1,5 +1,7 @@
 //! What a mailbox can be told.
 
+use std::time::Duration;
+
 /// How much a lane may hold while it gathers. An item must fit under both figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -59,12 +61,40 @@ pub enum Overload {
 pub enum Mode {
     /// There is room.
     Open,
-    /// Full; senders wait.
+    /// Full, or over [`LaneOptions::wait_percent`]; senders wait.
     Waiting,
     /// Full, or was full and is not yet worked off; senders are refused.
     Refusing,
     /// Full, or was full and is not yet worked off; old items go.
     Shedding,
+}
+
+/// When waiting too long makes items worthless.
+///
+/// When the oldest item has never waited for less than `target` during a whole `interval`, items that have waited for
+/// more than twice the target are dropped as they come to the receiver's hands, until a shorter wait is seen. (This is
+/// controlled delay, CoDel: a burst is let pass, a standing queue is cut.) Ages have the grain of the kernel's tick, 1
+/// to 10 ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgeLimit {
+    /// How long an item may wait while all is well.
+    pub target: Duration,
+    /// How long the queue must stand before anything is dropped.
+    pub interval: Duration,
+}
+
+impl AgeLimit {
+    /// 20 ms and 500 ms.
+    pub const DEFAULT: Self = Self {
+        target: Duration::from_millis(20),
+        interval: Duration::from_millis(500),
+    };
+}
+
+impl Default for AgeLimit {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
 }
 
 /// The options of one lane.
@@ -74,6 +104,12 @@ pub struct LaneOptions {
     pub bounds: Bounds,
     /// What happens when that is reached.
     pub overload: Overload,
+    /// From this share of the bounds on, `send` waits, although `try_send` still finds room: who can wait is slowed down
+    /// before who can't is refused. Those who wait are let in when the lane is below the share again, and `try_send`
+    /// may overtake them. None, the default: `send` waits when the lane is full, if at all.
+    pub wait_percent: Option<u8>,
+    /// What is too old to be worth handling. None, the default: nothing.
+    pub age_limit: Option<AgeLimit>,
     /// A lane that was full leaves its overload mode when its depth, waiting and in hand, is down to this share of its
     /// bounds. 100, the default, means: as soon as there is room. For `Wait` it has no meaning beyond [`Mode`].
     pub resume_percent: u8,
@@ -85,6 +121,8 @@ impl LaneOptions {
         Self {
             bounds,
             overload: Overload::Wait,
+            wait_percent: None,
+            age_limit: None,
             resume_percent: 100,
         }
     }
@@ -92,6 +130,18 @@ impl LaneOptions {
     /// The same with another answer to overload.
     pub const fn overload(mut self, overload: Overload) -> Self {
         self.overload = overload;
+        self
+    }
+
+    /// The same, but `send` waits from this share of the bounds on; more than 100 counts as 100.
+    pub const fn wait_percent(mut self, percent: u8) -> Self {
+        self.wait_percent = Some(percent);
+        self
+    }
+
+    /// The same, but items that have become too old are dropped instead of handled.
+    pub const fn age_limit(mut self, limit: AgeLimit) -> Self {
+        self.age_limit = Some(limit);
         self
     }
 

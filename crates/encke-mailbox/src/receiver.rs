@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::aging::Aging;
 use crate::error::Closed;
 use crate::gauge::Gauge;
-use crate::lane::{Amount, Stock};
-use crate::options::Lane;
+use crate::options::{Lane, Options};
 use crate::shared::{Shared, Tidings};
+use crate::stock::{Amount, Stock};
 use crate::sync::{self, Arc, Ordering};
 
 /// Takes what waits in a mailbox. There is one; when it is dropped, senders are refused and what waits is dropped.
@@ -32,6 +33,8 @@ pub struct Receiver<T> {
     spare_sizes: Vec<VecDeque<u32>>,
     /// A lane was told at the last drain that something is carried over; it should hear when that is handled.
     carries: bool,
+    /// What goes because it is too old, where a lane says so.
+    aging: [Option<Aging>; Lane::COUNT],
 }
 
 /// Some items of one lane that were handed out together.
@@ -46,7 +49,7 @@ struct Lent {
 const SPARE_SIZES_MAX: usize = 4;
 
 impl<T> Receiver<T> {
-    pub(crate) fn new(shared: Arc<Shared<T>>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared<T>>, options: &Options) -> Self {
         Self {
             shared,
             hand: Lane::ALL.map(|_| Stock::new()),
@@ -54,6 +57,7 @@ impl<T> Receiver<T> {
             single: None,
             spare_sizes: Vec::new(),
             carries: false,
+            aging: Lane::ALL.map(|lane| options.lane(lane).age_limit.map(Aging::new)),
         }
     }
 
@@ -69,6 +73,9 @@ impl<T> Receiver<T> {
         self.settle(lent.saturating_sub(before));
         self.lend_all(into);
         self.gather(&Lane::ALL);
+        for lane in Lane::ALL {
+            self.shed_aged(lane);
+        }
         self.lend_all(into);
         into.len() - before
     }
@@ -122,22 +129,25 @@ impl<T> Receiver<T> {
     /// seen empty wakes it.
     pub fn try_recv(&mut self) -> Option<T> {
         self.settle_single();
-        if !self.lent.is_empty() {
-            self.settle(self.lent_count());
-        }
-        if self.holds(Lane::Control).is_none() {
-            if self.holds(Lane::Data).is_none() {
+        self.settle(self.lent_count());
+        loop {
+            let control_held = self.holds(Lane::Control);
+            if !control_held && !self.holds(Lane::Data) {
                 self.gather(&Lane::ALL);
-            } else if self.control_pending() {
+                if !self.holds(Lane::Control) && !self.holds(Lane::Data) {
+                    return None;
+                }
+            } else if !control_held && self.control_pending() {
                 self.gather(&[Lane::Control]);
             }
+            for lane in Lane::ALL {
+                self.shed_aged(lane);
+                if let Some((item, size)) = self.hand[lane as usize].pop() {
+                    self.single = Some((lane, size));
+                    return Some(item);
+                }
+            }
         }
-        let lane = self
-            .holds(Lane::Control)
-            .or_else(|| self.holds(Lane::Data))?;
-        let (item, size) = self.hand[lane as usize].pop()?;
-        self.single = Some((lane, size));
-        Some(item)
     }
 
     /// Reports that the `count` items that were handed out first are handled. Never needed for correctness: it makes the
@@ -312,8 +322,38 @@ impl<T> Receiver<T> {
         self.lent.iter().map(|lent| lent.sizes.len()).sum()
     }
 
-    fn holds(&self, lane: Lane) -> Option<Lane> {
-        (!self.hand[lane as usize].items.is_empty()).then_some(lane)
+    fn holds(&self, lane: Lane) -> bool {
+        !self.hand[lane as usize].items.is_empty()
+    }
+
+    /// Drops what has become too old of what is in hand.
+    fn shed_aged(&mut self, lane: Lane) {
+        let stock = &mut self.hand[lane as usize];
+        let Some(aging) = &mut self.aging[lane as usize] else {
+            return;
+        };
+        if stock.items.is_empty() {
+            return;
+        }
+        let now_ns = self.shared.clock.now_ns();
+        let Some(age_max_ns) = aging.observe(now_ns.saturating_sub(stock.oldest_ns()), now_ns)
+        else {
+            return;
+        };
+        let mut aged = Amount::default();
+        while !stock.items.is_empty() && now_ns.saturating_sub(stock.oldest_ns()) > age_max_ns {
+            let Some((_item, size)) = stock.pop() else {
+                break;
+            };
+            aged.items += 1;
+            aged.bytes += u64::from(size);
+        }
+        if aged != Amount::default() {
+            let meter = self.shared.meter(lane);
+            meter.aged(aged.items);
+            meter.handled(aged);
+            self.show_oldest(lane);
+        }
     }
 
     /// Shows in the gauge how long the oldest item of this lane that is in hand has been here.

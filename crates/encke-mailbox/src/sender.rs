@@ -7,7 +7,7 @@ use crate::error::{Refused, Why};
 use crate::gauge::Gauge;
 use crate::options::Lane;
 use crate::shared::{Seat, Shared, State, Tidings};
-use crate::sync::{self, Arc, Ordering};
+use crate::sync::{self, Arc, MutexGuard, Ordering};
 
 /// Puts items into a mailbox. Clone it for each thread that sends; the mailbox closes when the last clone is gone.
 pub struct Sender<T> {
@@ -118,6 +118,9 @@ impl<T> Sender<T> {
     ) -> Result<(), Refused<T>> {
         let mut shed = Vec::new();
         let mut state = self.shared.state.lock();
+        if !state.receiver_gone && state.lane(lane).slows(bytes) {
+            return self.wait_in_line(state, lane, item, bytes, deadline);
+        }
         let refused = match self.offer(&mut state, lane, item, bytes, &mut shed) {
             Ok(()) => {
                 let tidings = Tidings::of_arrival(&mut state);
@@ -131,11 +134,21 @@ impl<T> Sender<T> {
             self.shared.meter(lane).refused(1);
             return Err(refused);
         }
+        self.wait_in_line(state, lane, refused.item, bytes, deadline)
+    }
+
+    fn wait_in_line(
+        &self,
+        mut state: MutexGuard<'_, State<T>>,
+        lane: Lane,
+        item: T,
+        bytes: usize,
+        deadline: Option<Instant>,
+    ) -> Result<(), Refused<T>> {
         let seat = Seat::new();
-        let ticket =
-            state
-                .lane(lane)
-                .wait(refused.item, bytes, seat.clone(), self.shared.meter(lane));
+        let ticket = state
+            .lane(lane)
+            .wait(item, bytes, seat.clone(), self.shared.meter(lane));
         drop(state);
         self.wait(lane, ticket, &seat, deadline)
     }

@@ -1,12 +1,13 @@
-//! The locks, atomics and threads that the crate is built on: the real ones, or loom's in the model tests.
+//! The locks, atomics and threads that the crate is built on: the real ones, or those of the model checker.
 
-#[cfg(not(loom))]
+#[cfg(not(encke_model))]
 mod real {
+    use std::time::Instant;
+
     pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
     pub(crate) use std::sync::Arc;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     pub(crate) use std::thread;
-    use std::time::Instant;
 
     /// Sleeps until told, or until `deadline`. Returns false when the deadline has passed.
     pub(crate) fn wait<T>(
@@ -38,5 +39,68 @@ mod real {
         true
     }
 }
-#[cfg(not(loom))]
+#[cfg(not(encke_model))]
 pub(crate) use real::*;
+
+#[cfg(encke_model)]
+mod model {
+    use std::ops::{Deref, DerefMut};
+    use std::time::Instant;
+
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    pub(crate) use loom::sync::{Arc, Condvar};
+    pub(crate) use loom::thread;
+
+    /// Loom's mutex with the interface of parking_lot's.
+    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    pub(crate) struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(loom::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            MutexGuard(Some(self.0.lock().expect("no model panics under a lock")))
+        }
+    }
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            self.0.as_ref().expect("taken only while waiting")
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            self.0.as_mut().expect("taken only while waiting")
+        }
+    }
+
+    /// Models know no time: with a deadline nothing is waited for, and what happens before that is up to the scheduler.
+    pub(crate) fn wait<T>(
+        condvar: &Condvar,
+        guard: &mut MutexGuard<'_, T>,
+        deadline: Option<Instant>,
+    ) -> bool {
+        if deadline.is_none() {
+            let held = guard.0.take().expect("taken only while waiting");
+            guard.0 = Some(condvar.wait(held).expect("no model panics under a lock"));
+        }
+        deadline.is_none()
+    }
+
+    /// See [`wait`].
+    pub(crate) fn park(deadline: Option<Instant>) -> bool {
+        match deadline {
+            None => thread::park(),
+            Some(_) => thread::yield_now(),
+        }
+        deadline.is_none()
+    }
+}
+#[cfg(encke_model)]
+pub(crate) use model::*;

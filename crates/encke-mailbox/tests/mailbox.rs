@@ -1,6 +1,6 @@
 //! What the mailbox promises, one promise a test.
 #![allow(unexpected_cfgs)]
-#![cfg(not(loom))]
+#![cfg(not(encke_model))]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use encke_mailbox::{
-    Bounds, Closed, Lane, LaneOptions, Mode, Options, Overload, Receiver, Sender, Why, mailbox,
-    mailbox_with_waker,
+    AgeLimit, Bounds, Closed, Lane, LaneOptions, Mode, Options, Overload, Receiver, Sender, Why,
+    mailbox, mailbox_with_waker,
 };
 
 const SOON: Duration = Duration::from_millis(50);
@@ -460,4 +460,91 @@ fn nothing_is_lost_or_doubled_between_threads() {
     for thread in threads {
         thread.join().unwrap();
     }
+}
+
+#[test]
+fn who_can_wait_is_slowed_down_before_who_cannot_is_refused() {
+    let data = LaneOptions::new(Bounds {
+        items_max: 4,
+        bytes_max: 100,
+    })
+    .overload(Overload::Refuse)
+    .wait_percent(50);
+    let (tx, mut rx) = mailbox("test", Options::default().data(data));
+    tx.send(Lane::Data, 0, 1).unwrap();
+    tx.send(Lane::Data, 1, 1).unwrap();
+    let refused = tx.send_timeout(Lane::Data, 2, 1, SOON).unwrap_err();
+    assert_eq!(refused.why, Why::TimedOut);
+    let slow = {
+        let tx = tx.clone();
+        thread::spawn(move || tx.send(Lane::Data, 5, 1))
+    };
+    eventually("waiting", || tx.gauge().data.waiting == 1);
+    assert_eq!(tx.gauge().data.mode, Mode::Waiting);
+    tx.try_send(Lane::Data, 3, 1).unwrap();
+    tx.try_send(Lane::Data, 4, 1).unwrap();
+    assert!(matches!(
+        tx.try_send(Lane::Data, 6, 1).unwrap_err().why,
+        Why::Full { .. }
+    ));
+    assert_eq!(tx.gauge().data.mode, Mode::Refusing);
+    let mut batch = Vec::new();
+    rx.drain(&mut batch);
+    slow.join().unwrap().unwrap();
+    assert_eq!(tx.gauge().data.mode, Mode::Open);
+    rx.drain(&mut batch);
+    assert_eq!(batch, [0, 1, 3, 4, 5]);
+}
+
+#[test]
+fn a_large_item_is_let_into_an_empty_lane_even_where_senders_are_slowed_down_early() {
+    let data = LaneOptions::new(Bounds {
+        items_max: 4,
+        bytes_max: 100,
+    })
+    .wait_percent(1);
+    let (tx, mut rx) = mailbox("test", Options::default().data(data));
+    tx.send(Lane::Data, 0, 90).unwrap();
+    let next = {
+        let tx = tx.clone();
+        thread::spawn(move || tx.send(Lane::Data, 1, 90))
+    };
+    eventually("waiting", || tx.gauge().data.waiting == 1);
+    let mut batch = Vec::new();
+    rx.drain(&mut batch);
+    next.join().unwrap().unwrap();
+    rx.drain(&mut batch);
+    assert_eq!(batch, [0, 1]);
+}
+
+#[test]
+fn a_standing_queue_loses_what_is_too_old_and_a_burst_does_not() {
+    let (target, interval) = (Duration::from_millis(20), Duration::from_millis(60));
+    let data = LaneOptions::default().age_limit(AgeLimit { target, interval });
+    let (tx, mut rx) = mailbox("test", Options::default().data(data));
+    let mut batch = Vec::new();
+    // A burst is handled however long it waits.
+    tx.try_send(Lane::Data, 0, 1).unwrap();
+    thread::sleep(interval);
+    rx.drain(&mut batch);
+    assert_eq!(batch, [0]);
+    // The queue stands: at each look the oldest has waited for too long.
+    for n in 1..=5 {
+        tx.try_send(Lane::Data, n, 1).unwrap();
+        thread::sleep(target * 3);
+        tx.try_send(Lane::Data, -n, 1).unwrap();
+        batch.clear();
+        rx.drain(&mut batch);
+    }
+    assert_eq!(batch, [-5], "what is young is handled, what is old is not");
+    let gauge = rx.gauge().data;
+    assert!(gauge.aged >= 3, "{gauge:?}");
+    assert_eq!((gauge.depth(), gauge.handled + gauge.aged), (1, 10));
+    // One by one the same rule holds.
+    tx.try_send(Lane::Data, 6, 1).unwrap();
+    thread::sleep(target * 3);
+    tx.try_send(Lane::Data, 7, 1).unwrap();
+    assert_eq!(rx.try_recv(), Some(7));
+    assert_eq!(rx.try_recv(), None);
+    assert_eq!(rx.gauge().depth(), 0);
 }

@@ -1,0 +1,251 @@
+//! Every order in which threads can run, within loom's bounds, for the protocols that tests on a clock can't prove:
+//! nobody sleeps through what concerns it, nothing is lost, nothing is handed out twice.
+//!
+//! ```sh
+//! RUSTFLAGS="--cfg encke_model" cargo test --release -p encke-mailbox --test model --target-dir target/model
+//! ```
+#![allow(unexpected_cfgs)]
+#![cfg(encke_model)]
+
+use std::time::Duration;
+
+use encke_mailbox::{
+    Bounds, Lane, LaneOptions, NoReply, Options, Overload, Why, mailbox, mailbox_with_waker, reply,
+};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+
+/// Every schedule with at most three preemptions: enough for all that has ever been found in such code, and it ends.
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+fn room_for(items_max: usize) -> Options {
+    Options::new(Bounds {
+        items_max,
+        bytes_max: 100,
+    })
+}
+
+#[test]
+fn a_receiver_never_sleeps_through_an_item_or_the_end() {
+    check(|| {
+        let (tx, mut rx) = mailbox("model", room_for(8));
+        let senders: Vec<_> = [(Lane::Data, 1), (Lane::Control, 2)]
+            .into_iter()
+            .map(|(lane, item)| {
+                let tx = tx.clone();
+                thread::spawn(move || tx.try_send(lane, item, 1).unwrap())
+            })
+            .collect();
+        drop(tx);
+        let mut all = Vec::new();
+        let mut batch = Vec::new();
+        while rx.recv_batch(&mut batch).is_ok() {
+            all.append(&mut batch);
+        }
+        all.sort_unstable();
+        assert_eq!(all, [1, 2]);
+        senders
+            .into_iter()
+            .for_each(|sender| sender.join().unwrap());
+    });
+}
+
+#[test]
+fn one_by_one_nothing_is_left_and_control_is_never_behind() {
+    check(|| {
+        let (tx, mut rx) = mailbox("model", room_for(8));
+        let sender = thread::spawn(move || {
+            tx.try_send(Lane::Data, 1, 1).unwrap();
+            tx.try_send(Lane::Control, 2, 1).unwrap();
+            tx.try_send(Lane::Data, 3, 1).unwrap();
+        });
+        let mut all = Vec::new();
+        while let Ok(item) = rx.recv() {
+            all.push(item);
+        }
+        assert!(
+            matches!(all.as_slice(), [1, 2, 3] | [2, 1, 3] | [1, 3, 2]),
+            "{all:?}"
+        );
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn senders_that_wait_are_let_in_one_after_another() {
+    check(|| {
+        let (tx, mut rx) = mailbox("model", room_for(1));
+        let senders: Vec<_> = [[1, 2], [3, 4]]
+            .into_iter()
+            .map(|items| {
+                let tx = tx.clone();
+                thread::spawn(move || items.map(|item| tx.send(Lane::Data, item, 1).unwrap()))
+            })
+            .collect();
+        drop(tx);
+        let mut all = Vec::new();
+        while let Ok(item) = rx.recv() {
+            all.push(item);
+        }
+        assert_eq!(all.len(), 4);
+        for [first, second] in [[1, 2], [3, 4]] {
+            let at = |item| all.iter().position(|&i| i == item).unwrap();
+            assert!(at(first) < at(second));
+        }
+        for sender in senders {
+            sender.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn who_gives_up_has_either_sent_or_the_item_back() {
+    check(|| {
+        let (tx, mut rx) = mailbox("model", room_for(1));
+        tx.try_send(Lane::Data, 0, 1).unwrap();
+        let impatient = {
+            let tx = tx.clone();
+            thread::spawn(move || tx.send_timeout(Lane::Data, 1, 1, Duration::ZERO))
+        };
+        let patient = thread::spawn(move || tx.send(Lane::Data, 2, 1));
+        let mut all = Vec::new();
+        while let Ok(item) = rx.recv() {
+            all.push(item);
+        }
+        patient.join().unwrap().unwrap();
+        match impatient.join().unwrap() {
+            Ok(()) => assert!(matches!(all.as_slice(), [0, 1, 2] | [0, 2, 1]), "{all:?}"),
+            Err(refused) => {
+                assert_eq!((refused.item, refused.why), (1, Why::TimedOut));
+                assert_eq!(all, [0, 2]);
+            }
+        }
+    });
+}
+
+#[test]
+fn when_the_receiver_goes_nobody_waits_on() {
+    check(|| {
+        let (tx, mut rx) = mailbox("model", room_for(1));
+        let item = Arc::new(());
+        let senders: Vec<_> = (0..2)
+            .map(|_| {
+                let (tx, item) = (tx.clone(), item.clone());
+                thread::spawn(move || tx.send(Lane::Data, item, 1).is_ok())
+            })
+            .collect();
+        let taken = rx.try_recv().is_some();
+        drop(rx);
+        let sent = senders
+            .into_iter()
+            .map(|sender| sender.join().unwrap())
+            .filter(|&sent| sent);
+        assert!(sent.count() >= usize::from(taken));
+        drop(tx);
+        assert_eq!(Arc::strong_count(&item), 1, "nothing is left behind");
+    });
+}
+
+#[test]
+fn a_receiver_that_sleeps_elsewhere_is_woken() {
+    check(|| {
+        let bell = Arc::new((Mutex::new(false), Condvar::new()));
+        let (tx, mut rx) = {
+            let bell = bell.clone();
+            mailbox_with_waker("model", room_for(1), move || {
+                *bell.0.lock().unwrap() = true;
+                bell.1.notify_one();
+            })
+        };
+        let senders: Vec<_> = (0..2)
+            .map(|item| {
+                let tx = tx.clone();
+                thread::spawn(move || tx.send(Lane::Data, item, 1).unwrap())
+            })
+            .collect();
+        drop(tx);
+        let mut batch = Vec::new();
+        let mut count = 0;
+        while count < 2 {
+            let mut rung = bell.0.lock().unwrap();
+            while !*rung {
+                rung = bell.1.wait(rung).unwrap();
+            }
+            *rung = false;
+            drop(rung);
+            count += rx.drain(&mut batch);
+            batch.clear();
+        }
+        for sender in senders {
+            sender.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn who_is_slowed_down_is_let_in_again() {
+    check(|| {
+        let data = LaneOptions::new(Bounds {
+            items_max: 4,
+            bytes_max: 100,
+        })
+        .overload(Overload::Refuse)
+        .wait_percent(25);
+        let (tx, mut rx) = mailbox("model", Options::default().data(data));
+        tx.try_send(Lane::Data, 0, 1).unwrap();
+        let slow = {
+            let tx = tx.clone();
+            thread::spawn(move || tx.send(Lane::Data, 1, 1).unwrap())
+        };
+        let quick = thread::spawn(move || tx.try_send(Lane::Data, 2, 1).unwrap());
+        let mut all = Vec::new();
+        while let Ok(item) = rx.recv() {
+            all.push(item);
+        }
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2]);
+        slow.join().unwrap();
+        quick.join().unwrap();
+    });
+}
+
+#[test]
+fn an_answer_arrives_whoever_is_first() {
+    check(|| {
+        let (to, from) = reply();
+        let answerer = thread::spawn(move || to.send(7));
+        assert_eq!(from.wait(), Ok(7));
+        answerer.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_question_that_is_dropped_wakes_who_asked() {
+    check(|| {
+        let (to, from) = reply::<u8>();
+        let answerer = thread::spawn(move || drop(to));
+        assert_eq!(from.wait(), Err(NoReply::Dropped));
+        answerer.join().unwrap();
+    });
+}
+
+#[test]
+fn an_answer_that_comes_too_late_leaves_nothing_behind() {
+    check(|| {
+        let answer = Arc::new(());
+        let (to, from) = reply();
+        let answerer = {
+            let answer = answer.clone();
+            thread::spawn(move || to.send(answer).is_ok())
+        };
+        let got = from.wait_timeout(Duration::ZERO);
+        let sent = answerer.join().unwrap();
+        assert!(sent || got.is_err());
+        drop(got);
+        assert_eq!(Arc::strong_count(&answer), 1);
+    });
+}

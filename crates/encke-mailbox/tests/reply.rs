@@ -1,0 +1,106 @@
+//! What the way back promises.
+#![allow(unexpected_cfgs)]
+#![cfg(not(encke_model))]
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use encke_mailbox::{Bounds, Lane, NoReply, Options, Overload, mailbox, reply};
+
+const SOON: Duration = Duration::from_millis(30);
+
+#[test]
+fn an_answer_reaches_who_sleeps_and_who_comes_later() {
+    let (to, from) = reply();
+    let sleeper = thread::spawn(move || from.wait());
+    thread::sleep(SOON);
+    to.send(1).unwrap();
+    assert_eq!(sleeper.join().unwrap(), Ok(1));
+
+    let (to, mut from) = reply();
+    assert_eq!(from.try_take(), None);
+    to.send(2).unwrap();
+    assert_eq!(from.try_take(), Some(Ok(2)));
+    assert_eq!(
+        from.try_take(),
+        Some(Err(NoReply::Dropped)),
+        "an answer is fetched once"
+    );
+}
+
+#[test]
+fn who_gives_up_gets_nothing_and_the_answer_goes_back() {
+    let (to, from) = reply();
+    assert!(!to.is_unwanted());
+    assert_eq!(from.wait_timeout(SOON), Err(NoReply::TimedOut));
+    assert!(to.is_unwanted());
+    assert_eq!(to.send("late"), Err("late"));
+}
+
+#[test]
+fn a_question_that_is_shed_or_loses_its_receiver_is_answered_with_that() {
+    let options = Options::new(Bounds {
+        items_max: 1,
+        bytes_max: 10,
+    });
+    let (tx, rx) = mailbox("test", options.overload(Overload::ShedOldest));
+    let (to, from) = reply::<()>();
+    tx.try_send(Lane::Data, to, 1).unwrap();
+    let (to, second) = reply::<()>();
+    tx.try_send(Lane::Data, to, 1).unwrap();
+    assert_eq!(from.wait(), Err(NoReply::Dropped));
+    let waiting = thread::spawn(move || second.wait());
+    thread::sleep(SOON);
+    drop(rx);
+    assert_eq!(waiting.join().unwrap(), Err(NoReply::Dropped));
+}
+
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn an_answer_wakes_a_task_once_and_the_last_one_that_asked() {
+    let (to, from) = reply();
+    let mut from = pin!(from);
+    let counts = [(); 2].map(|()| Arc::new(Count(AtomicUsize::new(0))));
+    for count in &counts {
+        let waker = Waker::from(count.clone());
+        assert_eq!(
+            from.as_mut().poll(&mut Context::from_waker(&waker)),
+            Poll::Pending
+        );
+    }
+    to.send(3).unwrap();
+    assert_eq!(
+        counts
+            .each_ref()
+            .map(|count| count.0.load(Ordering::SeqCst)),
+        [0, 1]
+    );
+    let waker = Waker::noop();
+    assert_eq!(
+        from.poll(&mut Context::from_waker(waker)),
+        Poll::Ready(Ok(3))
+    );
+}
+
+#[test]
+fn an_answer_reaches_a_thread_that_waits_for_what_a_task_polled_before() {
+    let (to, mut from) = reply();
+    let polled = pin!(&mut from).poll(&mut Context::from_waker(Waker::noop()));
+    assert_eq!(polled, Poll::Pending);
+    let sleeper = thread::spawn(move || from.wait());
+    thread::sleep(SOON);
+    to.send(4).unwrap();
+    assert_eq!(sleeper.join().unwrap(), Ok(4));
+}
