@@ -1,0 +1,107 @@
+# The commands of this repository. `make help` lists them; `make run` and `make test` are all that most people need.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+# The order of the steps is that of the lists; cargo and vitest use all cores by themselves.
+.NOTPARALLEL:
+
+TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+export ENCKE_BIN ?= $(TARGET)/release/encke
+export CHROMIUM ?= /usr/bin/chromium
+
+# Where `node_modules` must stand for each npm project; npm writes this file when it has installed one.
+WEB := tests/web/node_modules/.package-lock.json
+QUAKES := examples/quakes/node_modules/.package-lock.json
+
+FUZZ_TARGETS := log_recovery request_head
+FUZZ_SECONDS := 60
+
+section = @printf '\n=== %s\n' '$(1)'
+as_root := $(if $(filter-out 0,$(shell id -u)),sudo ,)
+
+.PHONY: help
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: run
+run: build ## build and serve on 127.0.0.1:4437, data in ./encke-data
+	@exec $(ENCKE_BIN) serve
+
+.PHONY: build
+build: fetch ## the release build
+	$(call section,release build)
+	cargo build --locked --release -p encke
+
+.PHONY: test
+test: fmt lint doc unit build conformance browser ## everything, with what it needs installed first
+	$(call section,everything passes)
+
+.PHONY: fetch
+fetch: # Quietly, so that later steps print only what they do themselves.
+	@cargo fetch --locked --quiet
+
+.PHONY: fmt
+fmt: ## the formatting is rustfmt's
+	$(call section,formatting)
+	cargo fmt --all --check
+
+.PHONY: lint
+lint: fetch ## clippy, with every warning an error
+	$(call section,clippy)
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+.PHONY: doc
+doc: fetch ## the documentation builds, with every warning an error
+	$(call section,documentation)
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
+
+.PHONY: unit
+unit: fetch tools ## the Rust tests, those of the whole binary included
+	$(call section,Rust tests)
+	cargo test --locked --workspace
+
+.PHONY: conformance
+conformance: build $(WEB) ## the published protocol suite against the release build
+	$(call section,conformance)
+	node tests/web/conformance/run.mjs
+
+.PHONY: conformance-update
+conformance-update: build $(WEB) ## the same, and write the list of expected failures anew
+	node tests/web/conformance/run.mjs --update
+
+.PHONY: browser
+browser: build tools $(WEB) $(QUAKES) ## examples/quakes in headless Chromium against the release build
+	$(call section,browser)
+	node --test --test-reporter=spec tests/web/browser/
+
+.PHONY: fuzz-minute
+fuzz-minute: ## each fuzz target for a minute, on a nightly toolchain
+	@cargo +nightly --version > /dev/null || { echo 'fuzzing needs a nightly toolchain: rustup toolchain install nightly'; exit 1; }
+	@command -v cargo-fuzz > /dev/null || cargo install --locked --quiet cargo-fuzz
+	@for target in $(FUZZ_TARGETS); do \
+		printf '\n=== fuzzing %s for %s s\n' "$$target" $(FUZZ_SECONDS); \
+		cargo +nightly fuzz run "$$target" -- -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1; \
+	done
+
+.PHONY: bench
+bench: fetch ## the micro-benchmarks; docs/benchmarks.md tells how to measure the server
+	cargo bench --locked --workspace
+
+# Debian's packages, only when a command is missing.
+.PHONY: tools
+tools:
+	@missing=(); \
+	[ -x "$(CHROMIUM)" ] || missing+=(chromium); \
+	command -v strace > /dev/null || missing+=(strace); \
+	if [ $${#missing[@]} -gt 0 ]; then \
+		printf '\n=== installing %s\n' "$${missing[*]}"; \
+		$(as_root)apt-get -qq update; \
+		$(as_root)env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$${missing[@]}" > /dev/null; \
+	fi
+
+%/node_modules/.package-lock.json: %/package-lock.json %/package.json
+	$(call section,npm packages of $*)
+	cd $* && npm ci --loglevel=error
+	@touch $@

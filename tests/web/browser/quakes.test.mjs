@@ -1,0 +1,206 @@
+// examples/quakes in a real browser, against the real binary: what the page shows must be what was fed, in order, each
+// event once, whatever happens to the server in between.
+
+import assert from 'node:assert/strict';
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { chromium } from 'playwright-core';
+import { quakes } from '../../../examples/quakes/quakes.mjs';
+import { Encke } from '../encke.mjs';
+import { Program } from './program.mjs';
+
+const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
+/** No sandbox (tests run as root in containers), no display, and no talk with anybody but this machine. */
+const CHROMIUM_ARGS = [
+  '--headless',
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+];
+const ARTIFACTS = fileURLToPath(new URL('../../artifacts/', import.meta.url));
+/** The list shows this many of the latest events. */
+const ROWS_MAX = 60;
+/** How long a person would wait at most for something to show up. */
+const SHOWN_MS_MAX = 20_000;
+const EVENTS = quakes();
+
+const data = mkdtempSync(join(tmpdir(), 'encke-browser-'));
+/** What the page complained about; requests that fail while the server is away belong to the test. */
+const complaints = [];
+let encke;
+let site;
+let browser;
+let page;
+/** The step that failed. */
+let failed;
+
+before(async () => {
+  mkdirSync(ARTIFACTS, { recursive: true });
+  encke = await Encke.start({ data });
+  site = new Program('serve.mjs', ['--listen', '127.0.0.1:0']);
+  browser = await chromium.launch({ executablePath: CHROMIUM, args: CHROMIUM_ARGS });
+  page = await browser.newPage({ viewport: { width: 1280, height: 860 }, colorScheme: 'light' });
+  page.setDefaultTimeout(SHOWN_MS_MAX);
+  page.on('pageerror', (error) => complaints.push(String(error)));
+  page.on('console', (message) => {
+    const expected = /ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|404/;
+    if (message.type() === 'error' && !expected.test(message.text())) complaints.push(message.text());
+  });
+});
+
+after(async () => {
+  await browser?.close();
+  await site?.stop();
+  await encke?.stop();
+  rmSync(data, { recursive: true, force: true });
+});
+
+step('the page waits for a stream that is not there yet', async () => {
+  const [, address] = await site.prints(/(http:\/\/\S+)/);
+  await page.goto(`${address}?stream=${encodeURIComponent(streamUrl())}`);
+  await page.locator('body[data-state="missing"]').waitFor();
+  assert.equal(await text('#state'), 'waiting for the first event');
+  assert.equal(await text('#count'), '0');
+  assert.ok(await page.locator('#empty').isVisible());
+  await page.evaluate(() => (window.openedOnce = true));
+});
+
+step('what was fed is shown, in order', async () => {
+  await feed('--rate', '0', '--until', '600').succeeds();
+  await shows(600);
+  assert.equal(await text('#state'), 'live');
+  assert.ok(await page.locator('#empty').isHidden());
+  const [width, height] = await page.locator('#land').evaluate((path) => [path.getBBox().width, path.getBBox().height]);
+  assert.ok(width > 300 && height > 100, `the land is ${width} by ${height} degrees`);
+});
+
+step('the last event is described in words', async () => {
+  const last = EVENTS[599];
+  const row = page.locator('#list li').first();
+  assert.equal(await row.locator('.place').textContent(), last.place);
+  assert.equal(await row.locator('.magnitude').textContent(), `M ${last.magnitude.toFixed(1)}`);
+  assert.equal(await row.locator('time').getAttribute('datetime'), last.time);
+  const circle = page.locator('#quakes circle').last();
+  assert.equal(await circle.locator('title').textContent(), `M ${last.magnitude.toFixed(1)} · ${last.place}`);
+  assert.equal(Number(await circle.getAttribute('cy')), -last.latitude);
+  const drawn = await page.locator('#timeline rect').evaluateAll((bars) => bars.map((bar) => bar.height.baseVal.value));
+  assert.equal(drawn.reduce((sum, height) => sum + height, 0), 600);
+  const strongest = EVENTS.slice(0, 600).reduce((a, b) => (b.magnitude > a.magnitude ? b : a));
+  assert.equal(await text('#strongest'), `M ${strongest.magnitude.toFixed(1)}`);
+  assert.equal(await text('#strongest-place'), strongest.place);
+});
+
+step('later events arrive live', async () => {
+  const offset = await text('#offset');
+  await feed('--rate', '100', '--until', '700').succeeds();
+  await shows(700);
+  assert.ok((await text('#offset')) > offset, 'the offset has grown');
+  assert.equal(await text('#resumed'), '0');
+});
+
+step('a restart of the server in the middle of the feed loses nothing and doubles nothing', async () => {
+  const feeding = feed('--rate', '150', '--until', '1200');
+  await page.waitForFunction(() => Number(document.querySelector('#count').textContent.replace(',', '')) >= 800);
+  const { listen } = encke;
+  await encke.stop();
+  await page.locator('body[data-state="away"]').waitFor();
+  encke = await Encke.start({ data, listen });
+  await feeding.succeeds();
+  await shows(1200);
+  assert.equal(await text('#state'), 'live');
+  assert.ok(Number(await text('#resumed')) >= 1);
+});
+
+step('a restart with nobody feeding is noticed and survived', async () => {
+  const { listen } = encke;
+  await encke.stop();
+  await page.locator('body[data-state="away"]').waitFor();
+  encke = await Encke.start({ data, listen });
+  await page.locator('body[data-state="live"]').waitFor();
+  await shows(1200);
+});
+
+step('a page that was hidden goes on where it was', async () => {
+  await setHidden(true);
+  await feed('--rate', '0', '--until', '1300').succeeds();
+  await setHidden(false);
+  await shows(1300);
+});
+
+step('the whole week, fed by two at once, arrives once', async () => {
+  await Promise.all([feed('--rate', '0').succeeds(), feed('--rate', '0').succeeds()]);
+  await shows(EVENTS.length);
+  assert.match(await feed('--rate', '0').succeeds(), new RegExp(`^${EVENTS.length} of ${EVENTS.length} are already there`));
+});
+
+step('it is one page view all along, without complaints', async () => {
+  assert.equal(await page.evaluate(() => window.openedOnce), true);
+  assert.deepEqual(complaints, []);
+});
+
+for (const colorScheme of ['light', 'dark']) {
+  for (const [name, width, height] of [['wide', 1280, 860], ['phone', 360, 780]]) {
+    step(`fits a ${name} screen in ${colorScheme} colours`, async () => {
+      await page.emulateMedia({ colorScheme });
+      await page.setViewportSize({ width, height });
+      const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      assert.ok(overflow <= 0, `${overflow} px are out of sight to the right`);
+      const [ink, ground] = await page.evaluate(() => {
+        const style = getComputedStyle(document.body);
+        return [style.color, style.backgroundColor].map((colour) => Number(/\d+/.exec(colour)[0]));
+      });
+      assert.equal(ink > ground, colorScheme === 'dark', `red is ${ink} on ${ground}`);
+      await page.screenshot({ path: join(ARTIFACTS, `quakes-${name}-${colorScheme}.png`), fullPage: name === 'phone', animations: 'disabled' });
+    });
+  }
+}
+
+/** A test that builds on the ones before it: after one that failed, the rest is left out. */
+function step(name, run) {
+  test(name, async (context) => {
+    if (failed) return context.skip(`"${failed}" failed`);
+    failed = name;
+    await run();
+    failed = undefined;
+  });
+}
+
+function streamUrl() {
+  return `${encke.url}/v1/stream/quakes`;
+}
+
+function feed(...args) {
+  return new Program('feed.mjs', ['--url', streamUrl(), ...args]);
+}
+
+function text(selector) {
+  return page.locator(selector).textContent();
+}
+
+/** Waits until the page shows `count` events, then checks that they are the first so many, in order and each once. */
+async function shows(count) {
+  await page.locator('#count', { hasText: new RegExp(`^${count.toLocaleString('en')}$`) }).waitFor();
+  const shown = await page.evaluate(() => ({
+    circles: [...document.querySelectorAll('#quakes circle')].map((circle) => circle.dataset.id),
+    rows: [...document.querySelectorAll('#list li')].map((row) => row.dataset.id),
+  }));
+  const fed = EVENTS.slice(0, count).map((event) => event.id);
+  assert.deepEqual(shown.circles, fed);
+  assert.deepEqual(shown.rows, fed.slice(-ROWS_MAX).reverse());
+  assert.equal(await text('#repeats'), '0');
+}
+
+/** Tells the page what a browser tells it when its tab goes out of sight and comes back. */
+function setHidden(hidden) {
+  return page.evaluate((value) => {
+    Object.defineProperty(document, 'hidden', { value, configurable: true });
+    document.dispatchEvent(new Event('visibilitychange'));
+  }, hidden);
+}
