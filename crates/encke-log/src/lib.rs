@@ -44,6 +44,8 @@ mod read;
 mod recover;
 mod scan;
 mod segment;
+#[cfg(any(test, feature = "simulation"))]
+pub mod simulated;
 mod state;
 
 pub use disk::{Disk, DiskFile};

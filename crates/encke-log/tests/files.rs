@@ -1,5 +1,7 @@
 //! The log on real files: what is written is read, reopened, refused.
 
+#![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
+
 use encke_log::{
     AppendError, CommitError, Frame, FrameView, Log, OpenError, Options, ReadError, Reader,
     Sequence, StreamNo,
@@ -83,7 +85,7 @@ fn flip(path: &Path, position: u64) {
 fn fill(log: &mut Log) -> Vec<Vec<(Sequence, Vec<u8>)>> {
     let mut expected = vec![Vec::new(); 11];
     for i in 1..=1000_u64 {
-        let stream = (i * 2_654_435_761 >> 7) % 10 + 1;
+        let stream = ((i * 2_654_435_761) >> 7) % 10 + 1;
         let payload = vec![i as u8; (i % 90) as usize];
         let sequence = append(log, stream, &payload);
         assert_eq!(sequence, i);
