@@ -276,7 +276,7 @@ impl DiskFile for SimulatedFile {
         let State { inodes, random, .. } = &mut *state;
         let inode = &mut inodes[self.inode];
         if failed.is_ok() {
-            inode.durable.clone_from(&inode.cache);
+            inode.keep_all();
         } else {
             inode.keep_some(random);
         }
@@ -350,6 +350,16 @@ impl Inode {
         self.keep_some(random);
         self.dirty.clear();
         self.cache.clone_from(&self.durable);
+    }
+
+    /// Lets what is dirty reach the disk, and only that: what a failed sync has called clean stays lost.
+    fn keep_all(&mut self) {
+        self.durable.resize(self.cache.len(), 0);
+        for sector in &self.dirty {
+            let from = self.cache.len().min(sector * SECTOR_BYTES);
+            let to = self.cache.len().min(from + SECTOR_BYTES);
+            self.durable[from..to].copy_from_slice(&self.cache[from..to]);
+        }
     }
 
     /// Lets some of what is dirty reach the disk: nothing, everything, what was written first, or any of it; and of one

@@ -145,7 +145,7 @@ impl Round {
         loop {
             let end = reader
                 .read_all(after, Sequence::MAX, bytes_max, &mut |view| {
-                    all.push(Record::of(view))
+                    all.push(Record::of(view));
                 })
                 .unwrap();
             after = end.last;

@@ -112,7 +112,7 @@ fn what_is_written_is_read_and_found_again() {
         let mut all = Vec::new();
         let end = reader
             .read_all(0, Sequence::MAX, 1 << 30, &mut |view| {
-                all.push(view.sequence)
+                all.push(view.sequence);
             })
             .unwrap();
         assert_eq!((end.last, end.more), (1000, false));
@@ -124,7 +124,7 @@ fn what_is_written_is_read_and_found_again() {
 
     let mut replayed = Vec::new();
     let log = Log::open(directory.path(), small(), &mut |view| {
-        replayed.push(view.sequence)
+        replayed.push(view.sequence);
     })
     .unwrap();
     assert!(replayed.iter().copied().eq(1..=1000));
