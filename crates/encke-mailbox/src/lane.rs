@@ -78,32 +78,28 @@ impl<T> LaneQueue<T> {
             self.overloaded = true;
             meter.mode(self.mode());
         }
-        match self.options.overload {
-            Overload::Wait | Overload::Refuse => {
-                let why = if held_off {
-                    self.shedding(meter)
-                } else {
-                    self.full()
-                };
-                Err(Refused { item, why })
-            }
-            Overload::ShedOldest => {
-                while !self.fits(size) {
-                    let Some((old, old_size)) = self.stock.pop() else {
-                        break;
-                    };
-                    meter.shed(1, u64::from(old_size));
-                    shed.push(old);
-                }
-                self.put_or_refuse(item, size, now_ns, meter)
-            }
-            Overload::Flush => {
-                meter.shed(self.stock.items.len() as u64, self.stock.bytes);
-                shed.extend(self.stock.items.drain(..));
-                self.stock.clear();
-                self.put_or_refuse(item, size, now_ns, meter)
+        if held_off {
+            let why = self.shedding(meter);
+            return Err(Refused { item, why });
+        }
+        let may_shed = matches!(
+            self.options.overload,
+            Overload::ShedOldest | Overload::Flush
+        );
+        if !may_shed || !self.would_fit_alone(size) {
+            let why = self.full();
+            return Err(Refused { item, why });
+        }
+        while let Some((old, old_size)) = self.stock.pop() {
+            meter.shed(1, u64::from(old_size));
+            shed.push(old);
+            if self.options.overload == Overload::ShedOldest && self.fits(size) {
+                break;
             }
         }
+        self.put(item, size, now_ns, meter);
+        meter.oldest_queued(self.stock.oldest_ns());
+        Ok(())
     }
 
     /// True when a sender that finds the lane full may wait for room.
@@ -210,6 +206,12 @@ impl<T> LaneQueue<T> {
             && self.stock.bytes + self.carried.bytes + u64::from(size) <= bounds.bytes_max as u64
     }
 
+    /// True when the item fits once everything that waits is gone. What the receiver carries nobody can shed.
+    fn would_fit_alone(&self, size: u32) -> bool {
+        self.carried.items < self.options.bounds.items_max as u64
+            && self.carried.bytes + u64::from(size) <= self.options.bounds.bytes_max as u64
+    }
+
     /// True when one who waits may come in.
     fn admits(&self, size: u32) -> bool {
         let Some(percent) = self.options.wait_percent else {
@@ -232,25 +234,6 @@ impl<T> LaneQueue<T> {
             meter.oldest_queued(self.stock.oldest_ns());
         }
         meter.accepted(1, u64::from(size));
-    }
-
-    fn put_or_refuse(
-        &mut self,
-        item: T,
-        size: u32,
-        now_ns: impl FnOnce() -> u64,
-        meter: &Meter,
-    ) -> Result<(), Refused<T>> {
-        // Only what the receiver carries can still be in the way, and nobody can shed that.
-        if !self.fits(size) {
-            return Err(Refused {
-                item,
-                why: self.full(),
-            });
-        }
-        self.put(item, size, now_ns, meter);
-        meter.oldest_queued(self.stock.oldest_ns());
-        Ok(())
     }
 
     fn full(&self) -> Why {

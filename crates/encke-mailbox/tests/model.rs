@@ -151,6 +151,24 @@ fn when_the_receiver_goes_nobody_waits_on() {
 }
 
 #[test]
+fn nobody_is_let_in_where_nobody_takes_out() {
+    check(|| {
+        let (tx, rx) = mailbox("model", room_for(1));
+        tx.try_send(Lane::Data, 0, 1).unwrap();
+        let senders: Vec<_> = (1..3)
+            .map(|item| {
+                let tx = tx.clone();
+                thread::spawn(move || tx.send(Lane::Data, item, 1).unwrap_err().why)
+            })
+            .collect();
+        drop(rx);
+        for sender in senders {
+            assert_eq!(sender.join().unwrap(), Why::Closed);
+        }
+    });
+}
+
+#[test]
 fn a_receiver_that_sleeps_elsewhere_is_woken() {
     check(|| {
         let bell = Arc::new((Mutex::new(false), Condvar::new()));
@@ -167,7 +185,6 @@ fn a_receiver_that_sleeps_elsewhere_is_woken() {
                 thread::spawn(move || tx.send(Lane::Data, item, 1).unwrap())
             })
             .collect();
-        drop(tx);
         let mut batch = Vec::new();
         let mut count = 0;
         while count < 2 {
@@ -183,6 +200,8 @@ fn a_receiver_that_sleeps_elsewhere_is_woken() {
         for sender in senders {
             sender.join().unwrap();
         }
+        // Kept until here: the end wakes the receiver too, and would hide that an item did not.
+        drop(tx);
     });
 }
 

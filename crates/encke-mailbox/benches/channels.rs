@@ -1,0 +1,159 @@
+//! The mailbox beside the channels that others use, from 1 and from 1,000 sending threads to one receiver.
+//!
+//! Every channel holds as many items and makes its senders wait; a figure is the time for one item to get through,
+//! measured over a run in which the threads exist before the clock starts.
+
+use std::hint::black_box;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use encke_mailbox::{Bounds, Lane, Options, mailbox};
+
+const CAPACITY: usize = 8_192;
+
+/// What travels: a reference, a length and a mark, as a command would have.
+type Item = [u64; 4];
+
+/// Runs `send` `each` times in every one of `senders` threads while `receive` takes all of it, `rounds` times.
+fn run<S, R>(
+    rounds: u64,
+    senders: usize,
+    each: usize,
+    make: impl Fn() -> (S, R),
+    send: impl Fn(&S, Item) + Copy + Send + 'static,
+    receive: impl Fn(&mut R) -> usize,
+) -> Duration
+where
+    S: Clone + Send + 'static,
+{
+    let mut all = Duration::ZERO;
+    for _ in 0..rounds {
+        let (sender, mut receiver) = make();
+        let start = Arc::new(Barrier::new(senders + 1));
+        let threads: Vec<_> = (0..senders)
+            .map(|n| {
+                let (sender, start) = (sender.clone(), start.clone());
+                thread::Builder::new()
+                    .stack_size(64 << 10)
+                    .spawn(move || {
+                        start.wait();
+                        for i in 0..each {
+                            send(&sender, [n as u64, i as u64, 0, 0]);
+                        }
+                    })
+                    .expect("the machine has room for these threads")
+            })
+            .collect();
+        drop(sender);
+        start.wait();
+        let clock = Instant::now();
+        let mut left = senders * each;
+        while left > 0 {
+            left -= receive(&mut receiver);
+        }
+        all += clock.elapsed();
+        for thread in threads {
+            thread.join().expect("no sender panics");
+        }
+    }
+    all
+}
+
+fn channels(c: &mut Criterion) {
+    for (senders, each) in [(1, 200_000), (1_000, 200)] {
+        let mut group = c.benchmark_group(format!("{senders}_senders"));
+        group.throughput(Throughput::Elements((senders * each) as u64));
+        group.sample_size(10);
+        group.bench_function("encke_batch", |b| {
+            let mut batch = Vec::new();
+            b.iter_custom(|rounds| {
+                let receive = |rx: &mut encke_mailbox::Receiver<Item>| {
+                    batch.clear();
+                    let count = rx.recv_batch(&mut batch).expect("senders are there");
+                    black_box(&batch);
+                    count
+                };
+                let receive = std::cell::RefCell::new(receive);
+                run(rounds, senders, each, encke, encke_send, |rx| {
+                    receive.borrow_mut()(rx)
+                })
+            });
+        });
+        group.bench_function("encke_each", |b| {
+            b.iter_custom(|rounds| {
+                run(rounds, senders, each, encke, encke_send, |rx| {
+                    black_box(rx.recv().expect("senders are there"));
+                    1
+                })
+            });
+        });
+        group.bench_function("crossbeam", |b| {
+            b.iter_custom(|rounds| {
+                run(
+                    rounds,
+                    senders,
+                    each,
+                    || crossbeam_channel::bounded::<Item>(CAPACITY),
+                    |tx, item| tx.send(item).expect("the receiver is there"),
+                    |rx| {
+                        black_box(rx.recv().expect("senders are there"));
+                        1
+                    },
+                )
+            });
+        });
+        group.bench_function("async_channel", |b| {
+            b.iter_custom(|rounds| {
+                run(
+                    rounds,
+                    senders,
+                    each,
+                    || async_channel::bounded::<Item>(CAPACITY),
+                    |tx, item| tx.send_blocking(item).expect("the receiver is there"),
+                    |rx| {
+                        black_box(rx.recv_blocking().expect("senders are there"));
+                        1
+                    },
+                )
+            });
+        });
+        group.bench_function("tokio_batch", |b| {
+            let batch = std::cell::RefCell::new(Vec::new());
+            b.iter_custom(|rounds| {
+                run(
+                    rounds,
+                    senders,
+                    each,
+                    || tokio::sync::mpsc::channel::<Item>(CAPACITY),
+                    |tx, item| tx.blocking_send(item).expect("the receiver is there"),
+                    |rx| {
+                        let mut batch = batch.borrow_mut();
+                        batch.clear();
+                        rx.blocking_recv_many(&mut batch, CAPACITY)
+                    },
+                )
+            });
+        });
+        group.finish();
+    }
+}
+
+fn encke() -> (encke_mailbox::Sender<Item>, encke_mailbox::Receiver<Item>) {
+    mailbox(
+        "bench",
+        Options::new(Bounds {
+            items_max: CAPACITY,
+            bytes_max: usize::MAX,
+        }),
+    )
+}
+
+fn encke_send(tx: &encke_mailbox::Sender<Item>, item: Item) {
+    tx.send(Lane::Data, item, size_of::<Item>())
+        .expect("the receiver is there");
+}
+
+criterion_group!(benches, channels);
+criterion_main!(benches);
