@@ -1,1 +1,26 @@
-//! The reactor: shards, HTTP/1.1, slots, delivery, timers.
+//! The reactor: a thread for each core, each with its own listener and its own connections.
+//!
+//! A shard speaks HTTP/1.1 ([`mod@http`]), asks the faces what a request means, hands commands to the
+//! sequencer and records to subscribers. It never waits for a disk, a lock that is held long, or a
+//! client: what must be waited for comes back as a note in its inbox.
+//!
+//! The one invariant: **an idle connection is a slot of 40 bytes and an entry in its topic's list.**
+//! Buffers, deadlines and partly sent output live beside the slots and only as long as they matter.
+//!
+//! Start reading at [`Server::start`], then the shard's module and its `run`.
+
+mod http;
+mod inbox;
+mod listen;
+mod metrics;
+mod readers;
+mod server;
+mod settings;
+mod shard;
+mod slot;
+mod timer;
+mod topics;
+
+pub use metrics::Metrics;
+pub use server::{Server, StartError, StopError, Streams, now_ms};
+pub use settings::Settings;

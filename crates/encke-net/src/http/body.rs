@@ -1,0 +1,268 @@
+//! A request's body on its way in.
+
+use super::Refused;
+use super::head::Framing;
+
+/// A body that is being received, and the head it belongs to.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    /// The head's bytes; parsed again when the body is there.
+    pub(crate) head: Vec<u8>,
+    body: Vec<u8>,
+    left: Left,
+    bytes_max: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Left {
+    /// So many bytes.
+    Bytes(u64),
+    Chunks(Chunk),
+}
+
+/// Where in the chunked coding the next byte stands (RFC 9112, section 7.1).
+#[derive(Clone, Copy, Debug)]
+enum Chunk {
+    Size {
+        value: u64,
+        digits: u8,
+    },
+    Extension {
+        value: u64,
+        bytes: u16,
+    },
+    SizeEnd {
+        value: u64,
+    },
+    Data {
+        left: u64,
+    },
+    DataEnd,
+    DataEndLf,
+    /// In the trailer; `line` counts the bytes of its present line.
+    Trailer {
+        bytes: u16,
+        line: u16,
+    },
+    TrailerLf {
+        bytes: u16,
+        line: u16,
+    },
+}
+
+impl Incoming {
+    /// A body of that framing, of at most so many bytes.
+    pub(crate) fn new(head: &[u8], framing: Framing, bytes_max: usize) -> Result<Self, Refused> {
+        let left = match framing {
+            Framing::None => Left::Bytes(0),
+            Framing::Length(length) if length > bytes_max as u64 => {
+                return Err(too_large(bytes_max));
+            }
+            Framing::Length(length) => Left::Bytes(length),
+            Framing::Chunked => Left::Chunks(Chunk::Size {
+                value: 0,
+                digits: 0,
+            }),
+        };
+        Ok(Incoming {
+            head: head.to_vec(),
+            body: Vec::new(),
+            left,
+            bytes_max,
+        })
+    }
+
+    /// Takes what belongs to the body off the input. True when the body is complete.
+    pub(crate) fn feed(&mut self, input: &mut &[u8]) -> Result<bool, Refused> {
+        match self.left {
+            Left::Bytes(left) => {
+                let count = left.min(input.len() as u64) as usize;
+                self.body.extend_from_slice(&input[..count]);
+                *input = &input[count..];
+                self.left = Left::Bytes(left - count as u64);
+                Ok(left == count as u64)
+            }
+            Left::Chunks(mut chunk) => {
+                let done = self.chunks(&mut chunk, input)?;
+                self.left = Left::Chunks(chunk);
+                Ok(done)
+            }
+        }
+    }
+
+    /// The head's bytes and the body.
+    pub(crate) fn into_parts(self) -> (Vec<u8>, Vec<u8>) {
+        (self.head, self.body)
+    }
+
+    fn chunks(&mut self, chunk: &mut Chunk, input: &mut &[u8]) -> Result<bool, Refused> {
+        while let Some(&byte) = input.first() {
+            if let Chunk::Data { left } = chunk {
+                let count = (*left).min(input.len() as u64) as usize;
+                self.body.extend_from_slice(&input[..count]);
+                *input = &input[count..];
+                *left -= count as u64;
+                if *left == 0 {
+                    *chunk = Chunk::DataEnd;
+                }
+                continue;
+            }
+            *input = &input[1..];
+            *chunk = match (*chunk, byte) {
+                (Chunk::Size { digits: 0, .. }, b'\r' | b';') => return Err(bad_chunk()),
+                (Chunk::Size { value, .. }, b'\r') => Chunk::SizeEnd { value },
+                (Chunk::Size { value, .. }, b';') => Chunk::Extension { value, bytes: 0 },
+                (Chunk::Size { value, digits }, byte) => {
+                    let digit = char::from(byte).to_digit(16).ok_or_else(bad_chunk)?;
+                    if digits >= SIZE_DIGITS_MAX {
+                        return Err(bad_chunk());
+                    }
+                    Chunk::Size {
+                        value: value << 4 | u64::from(digit),
+                        digits: digits + 1,
+                    }
+                }
+                (Chunk::Extension { value, .. }, b'\r') => Chunk::SizeEnd { value },
+                (Chunk::Extension { bytes, .. }, byte)
+                    if byte == b'\n' || bytes >= EXTENSION_BYTES_MAX =>
+                {
+                    return Err(bad_chunk());
+                }
+                (Chunk::Extension { value, bytes }, _) => Chunk::Extension {
+                    value,
+                    bytes: bytes + 1,
+                },
+                (Chunk::SizeEnd { value }, b'\n') => {
+                    self.check(value)?;
+                    match value {
+                        0 => Chunk::Trailer { bytes: 0, line: 0 },
+                        left => Chunk::Data { left },
+                    }
+                }
+                (Chunk::DataEnd, b'\r') => Chunk::DataEndLf,
+                (Chunk::DataEndLf, b'\n') => Chunk::Size {
+                    value: 0,
+                    digits: 0,
+                },
+                (Chunk::Trailer { bytes, line }, b'\r') => Chunk::TrailerLf { bytes, line },
+                (Chunk::Trailer { .. }, b'\n') => return Err(bad_chunk()),
+                (Chunk::Trailer { bytes, line }, _) => {
+                    if bytes >= TRAILER_BYTES_MAX {
+                        return Err(bad_chunk());
+                    }
+                    Chunk::Trailer {
+                        bytes: bytes + 1,
+                        line: line + 1,
+                    }
+                }
+                (Chunk::TrailerLf { line: 0, .. }, b'\n') => return Ok(true),
+                (Chunk::TrailerLf { bytes, .. }, b'\n') => Chunk::Trailer { bytes, line: 0 },
+                _ => return Err(bad_chunk()),
+            };
+        }
+        Ok(false)
+    }
+
+    fn check(&self, more: u64) -> Result<(), Refused> {
+        if self.body.len() as u64 + more > self.bytes_max as u64 {
+            return Err(too_large(self.bytes_max));
+        }
+        Ok(())
+    }
+}
+
+fn too_large(bytes_max: usize) -> Refused {
+    Refused::new(
+        413,
+        "body_too_large",
+        format!("a body has at most {bytes_max} bytes here"),
+    )
+}
+
+fn bad_chunk() -> Refused {
+    Refused::new(400, "bad_chunk", "the chunked body is malformed")
+}
+
+/// Enough for any body that fits in memory.
+const SIZE_DIGITS_MAX: u8 = 15;
+const EXTENSION_BYTES_MAX: u16 = 256;
+const TRAILER_BYTES_MAX: u16 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Feeds the input in pieces of that size; the body, and what is left behind it.
+    fn chunked(input: &[u8], piece: usize) -> Result<Option<(Vec<u8>, usize)>, u16> {
+        let mut incoming = Incoming::new(b"", Framing::Chunked, 100).unwrap();
+        let mut used = 0;
+        for piece in input.chunks(piece) {
+            let mut rest = piece;
+            let done = incoming.feed(&mut rest).map_err(|refused| refused.status)?;
+            used += piece.len() - rest.len();
+            if done {
+                return Ok(Some((incoming.into_parts().1, input.len() - used)));
+            }
+            assert!(rest.is_empty());
+        }
+        Ok(None)
+    }
+
+    #[test]
+    fn reads_chunks_whatever_pieces_they_come_in() {
+        let input = b"3\r\nabc\r\n0A;x=y\r\n0123456789\r\n0\r\nA: b\r\n\r\nGET";
+        for piece in 1..input.len() {
+            assert_eq!(
+                chunked(input, piece),
+                Ok(Some((b"abc0123456789".to_vec(), 3))),
+                "{piece}"
+            );
+        }
+        assert_eq!(chunked(b"0\r\n\r", 9), Ok(None));
+    }
+
+    #[test]
+    fn refuses_every_other_form() {
+        for bad in [
+            "\r\n",
+            "g\r\n",
+            "-1\r\n",
+            "1 \r\na",
+            "1\nabc",
+            "1\r\nab",
+            "1\r\na\n",
+            ";\r\n",
+            "0x1\r\n",
+            "0\r\nA\n",
+            "1;a\nb",
+            "1000000000000000\r\n",
+        ] {
+            assert_eq!(chunked(bad.as_bytes(), 100), Err(400), "{bad:?}");
+        }
+        assert_eq!(chunked(b"65\r\n", 9), Err(413));
+        assert!(Incoming::new(b"", Framing::Length(101), 100).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_body_comes_through(
+            parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..20), 0..5),
+            piece in 1usize..40,
+        ) {
+            let mut input = Vec::new();
+            for part in &parts {
+                input.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
+                input.extend_from_slice(part);
+                input.extend_from_slice(b"\r\n");
+            }
+            input.extend_from_slice(b"0\r\n\r\n");
+            prop_assert_eq!(chunked(&input, piece), Ok(Some((parts.concat(), 0))));
+        }
+
+        #[test]
+        fn no_input_panics(input: Vec<u8>, piece in 1usize..40) {
+            let _ = chunked(&input, piece);
+        }
+    }
+}

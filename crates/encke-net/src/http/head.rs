@@ -1,0 +1,304 @@
+//! A request's head: the request line and the fields.
+
+use super::Refused;
+
+/// A head, complete and fit to be answered.
+#[derive(Debug)]
+pub(crate) struct Head<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) path: &'a str,
+    pub(crate) query: Option<&'a str>,
+    pub(crate) framing: Framing,
+    /// Whether the client means to send another request.
+    pub(crate) keep_alive: bool,
+    /// Whether the client waits for a word before it sends the body.
+    pub(crate) expects_continue: bool,
+    /// How many bytes it took.
+    pub(crate) bytes: usize,
+}
+
+/// How the body's end is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    None,
+    Length(u64),
+    Chunked,
+}
+
+/// Room for the fields of one head, so that parsing allocates nothing.
+pub(crate) type Fields<'a> = [(&'a str, &'a [u8]); FIELDS_MAX];
+
+/// Fields that a head may have.
+pub(crate) const FIELDS_MAX: usize = 64;
+
+/// No fields yet.
+pub(crate) const NO_FIELDS: Fields<'static> = [("", &[]); FIELDS_MAX];
+
+/// Parses a head and fills in its fields; also gives how many there are. `Ok(None)`: more is needed.
+pub(crate) fn parse<'a>(
+    input: &'a [u8],
+    fields: &mut Fields<'a>,
+) -> Result<Option<(Head<'a>, usize)>, Refused> {
+    let mut room = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let mut request = httparse::Request::new(&mut room);
+    let bytes = match request.parse(input) {
+        Ok(httparse::Status::Complete(bytes)) => bytes,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(httparse::Error::TooManyHeaders) => {
+            return Err(Refused::new(
+                431,
+                "too_many_fields",
+                format!("a request has at most {FIELDS_MAX} fields"),
+            ));
+        }
+        Err(httparse::Error::Version) => {
+            return Err(Refused::new(505, "version", "only HTTP/1.1 is spoken here"));
+        }
+        Err(error) => {
+            return Err(Refused::new(
+                400,
+                "malformed",
+                format!("the request is not HTTP/1.1: {error}"),
+            ));
+        }
+    };
+    let (Some(method), Some(target), Some(version)) =
+        (request.method, request.path, request.version)
+    else {
+        return Err(Refused::new(
+            400,
+            "malformed",
+            "the request line is incomplete",
+        ));
+    };
+    let mut facts = Facts::default();
+    let count = request.headers.len();
+    for (field, header) in fields.iter_mut().zip(&*request.headers) {
+        *field = (header.name, header.value);
+        facts.take(header.name, header.value)?;
+    }
+    let (path, query) = split(target)?;
+    let head = Head {
+        method,
+        path,
+        query,
+        framing: facts.framing(version)?,
+        keep_alive: version == 1 && !facts.close,
+        expects_continue: version == 1 && facts.expects_continue,
+        bytes,
+    };
+    facts.check_host(version)?;
+    Ok(Some((head, count)))
+}
+
+/// What the fields say about the connection and the body.
+#[derive(Default)]
+struct Facts {
+    hosts: u32,
+    length: Option<u64>,
+    chunked: bool,
+    close: bool,
+    expects_continue: bool,
+}
+
+impl Facts {
+    fn take(&mut self, name: &str, value: &[u8]) -> Result<(), Refused> {
+        // Lengths tell most fields apart at no cost.
+        match name.len() {
+            4 if name.eq_ignore_ascii_case("host") => self.hosts += 1,
+            6 if name.eq_ignore_ascii_case("expect") => {
+                if !value.trim_ascii().eq_ignore_ascii_case(b"100-continue") {
+                    return Err(Refused::new(
+                        417,
+                        "expectation",
+                        "the only expectation met here is 100-continue",
+                    ));
+                }
+                self.expects_continue = true;
+            }
+            10 if name.eq_ignore_ascii_case("connection") => {
+                self.close |= value
+                    .split(|byte| *byte == b',')
+                    .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"));
+            }
+            14 if name.eq_ignore_ascii_case("content-length") => {
+                if self.length.is_some() {
+                    return Err(Refused::new(
+                        400,
+                        "two_lengths",
+                        "Content-Length is given more than once",
+                    ));
+                }
+                self.length = Some(length(value)?);
+            }
+            17 if name.eq_ignore_ascii_case("transfer-encoding") => {
+                if self.chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
+                    return Err(Refused::new(
+                        501,
+                        "transfer_encoding",
+                        "the only transfer encoding taken is chunked, once",
+                    ));
+                }
+                self.chunked = true;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Both lengths at once is how requests are smuggled past proxies (RFC 9112, section 11.2).
+    fn framing(&self, version: u8) -> Result<Framing, Refused> {
+        match (self.length, self.chunked) {
+            (Some(_), true) => Err(Refused::new(
+                400,
+                "two_lengths",
+                "Content-Length and Transfer-Encoding exclude each other",
+            )),
+            (None, true) if version == 0 => Err(Refused::new(
+                400,
+                "transfer_encoding",
+                "HTTP/1.0 has no transfer encodings",
+            )),
+            (None, true) => Ok(Framing::Chunked),
+            (Some(0) | None, false) => Ok(Framing::None),
+            (Some(length), false) => Ok(Framing::Length(length)),
+        }
+    }
+
+    fn check_host(&self, version: u8) -> Result<(), Refused> {
+        match self.hosts {
+            1 => Ok(()),
+            0 if version == 0 => Ok(()),
+            _ => Err(Refused::new(
+                400,
+                "host",
+                "HTTP/1.1 requests have one Host field",
+            )),
+        }
+    }
+}
+
+/// Digits only: no sign, no list, no space within.
+fn length(value: &[u8]) -> Result<u64, Refused> {
+    let digits = value.trim_ascii();
+    let plain = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(digits)
+        .ok()
+        .filter(|_| plain)
+        .and_then(|digits| digits.parse().ok())
+        .ok_or_else(|| Refused::new(400, "bad_length", "Content-Length is one whole number"))
+}
+
+/// A target's path and query. An absolute form is taken as if sent to a proxy (RFC 9112, section 3.2.2).
+fn split(target: &str) -> Result<(&str, Option<&str>), Refused> {
+    let origin = match target.as_bytes().first() {
+        Some(b'/') => target,
+        Some(b'*') if target.len() == 1 => target,
+        _ => {
+            let rest = ["http://", "https://"]
+                .iter()
+                .find_map(|scheme| {
+                    let start = target.get(..scheme.len())?;
+                    start
+                        .eq_ignore_ascii_case(scheme)
+                        .then(|| &target[scheme.len()..])
+                })
+                .ok_or_else(|| {
+                    Refused::new(
+                        400,
+                        "bad_target",
+                        "a request's target is a path or an http URL",
+                    )
+                })?;
+            match rest.find(['/', '?']) {
+                Some(at) => &rest[at..],
+                None => "/",
+            }
+        }
+    };
+    Ok(match origin.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (origin, None),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(input: &str) -> Result<Option<(String, Option<String>, Framing, bool)>, u16> {
+        let mut fields = NO_FIELDS;
+        match parse(input.as_bytes(), &mut fields) {
+            Err(refused) => Err(refused.status),
+            Ok(None) => Ok(None),
+            Ok(Some((head, _))) => Ok(Some((
+                head.path.into(),
+                head.query.map(Into::into),
+                head.framing,
+                head.keep_alive,
+            ))),
+        }
+    }
+
+    #[test]
+    fn finds_where_a_request_ends() {
+        let get = "GET /a?b=c HTTP/1.1\r\nHost: x\r\n\r\n";
+        assert_eq!(
+            parsed(get),
+            Ok(Some(("/a".into(), Some("b=c".into()), Framing::None, true)))
+        );
+        for end in 0..get.len() {
+            assert_eq!(parsed(&get[..end]), Ok(None), "{end}");
+        }
+        let post =
+            "POST http://x/a HTTP/1.1\r\nhost: x\r\nCONTENT-LENGTH: 7\r\nConnection: close\r\n\r\n";
+        assert_eq!(
+            parsed(post),
+            Ok(Some(("/a".into(), None, Framing::Length(7), false)))
+        );
+    }
+
+    #[test]
+    fn refuses_what_two_readers_could_read_in_two_ways() {
+        let head = |fields: &str| format!("POST / HTTP/1.1\r\nHost: x\r\n{fields}\r\n\r\n");
+        for (fields, status) in [
+            ("Content-Length: 1\r\nTransfer-Encoding: chunked", 400),
+            ("Transfer-Encoding: chunked\r\nContent-Length: 1", 400),
+            ("Content-Length: 1\r\nContent-Length: 2", 400),
+            ("Content-Length: 1\r\nContent-Length: 1", 400),
+            ("Content-Length: 1, 1", 400),
+            ("Content-Length: +1", 400),
+            ("Content-Length: 0x1", 400),
+            ("Content-Length:", 400),
+            ("Content-Length: 99999999999999999999", 400),
+            ("Transfer-Encoding: gzip, chunked", 501),
+            ("Transfer-Encoding: chunked, chunked", 501),
+            (
+                "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+                501,
+            ),
+            ("Transfer-Encoding: xchunked", 501),
+            ("Transfer-Encoding : chunked", 400),
+            ("Host: y", 400),
+            ("A: b\r\n c", 400),
+            ("A\0: b", 400),
+            ("Expect: miracles", 417),
+        ] {
+            assert_eq!(parsed(&head(fields)), Err(status), "{fields:?}");
+        }
+        assert_eq!(parsed("GET / HTTP/1.1\r\n\r\n"), Err(400));
+        assert_eq!(parsed("GET / HTTP/2.0\r\nHost: x\r\n\r\n"), Err(505));
+        assert_eq!(parsed("GET x HTTP/1.1\r\nHost: x\r\n\r\n"), Err(400));
+        let ten = "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(parsed(ten), Err(400));
+    }
+
+    #[test]
+    fn bounds_the_fields() {
+        let many = "A: b\r\n".repeat(FIELDS_MAX + 1);
+        assert_eq!(
+            parsed(&format!("GET / HTTP/1.1\r\nHost: x\r\n{many}\r\n")),
+            Err(431)
+        );
+    }
+}

@@ -1,0 +1,32 @@
+//! HTTP/1.1 framing: heads, chunked bodies, responses. What a request means is the faces' business.
+
+pub(crate) mod body;
+pub(crate) mod head;
+pub(crate) mod response;
+
+use std::borrow::Cow;
+
+/// Why a request can't be taken. The connection is closed after the answer, because where the next
+/// request would begin is not known (RFC 9112, section 6.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) status: u16,
+    /// What metrics count it as.
+    pub(crate) reason: &'static str,
+    /// What was wrong and what is allowed.
+    pub(crate) message: Cow<'static, str>,
+}
+
+impl Refused {
+    pub(crate) fn new(
+        status: u16,
+        reason: &'static str,
+        message: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Refused {
+            status,
+            reason,
+            message: message.into(),
+        }
+    }
+}

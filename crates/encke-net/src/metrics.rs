@@ -1,0 +1,253 @@
+//! What the reactor counts. Shards count for themselves and add up once a turn.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
+};
+
+use crate::inbox::Lag;
+
+type Refresh = Box<dyn Fn(&Metrics) + Send>;
+
+/// All metrics of the server, in one registry.
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Registry,
+    /// What brings the gauges up to date before they are shown.
+    gauges: Arc<Mutex<Vec<Refresh>>>,
+    pub(crate) connections: IntGauge,
+    pub(crate) subscribers: IntGauge,
+    pub(crate) accepted: IntCounter,
+    pub(crate) hangups: IntCounter,
+    pub(crate) closed: IntCounterVec,
+    pub(crate) requests: IntCounter,
+    pub(crate) refused: IntCounterVec,
+    pub(crate) bytes_in: IntCounter,
+    pub(crate) bytes_out: IntCounter,
+    pub(crate) deliveries: IntCounter,
+    pub(crate) sends: IntCounter,
+    pub(crate) blocked: IntCounter,
+    pub(crate) catch_ups: IntCounter,
+    pub(crate) records: IntCounter,
+    pub(crate) record_bytes: IntCounter,
+    pub(crate) batch_records: Histogram,
+    pub(crate) sync_seconds: Histogram,
+    pub(crate) log_failed: IntGauge,
+    pub(crate) mailbox_depth: IntGaugeVec,
+    pub(crate) mailbox_bytes: IntGaugeVec,
+    pub(crate) mailbox_age_us: IntGaugeVec,
+    pub(crate) ring_lag_bytes: IntGaugeVec,
+    pub(crate) ring_lag_us: IntGaugeVec,
+    pub(crate) streams: IntGauge,
+}
+
+impl Metrics {
+    /// Metrics that count nothing yet.
+    pub fn new() -> Result<Self, prometheus::Error> {
+        let registry = Registry::new();
+        let gauge = |name: &str, help: &str| -> Result<IntGauge, prometheus::Error> {
+            let gauge = IntGauge::new(name, help)?;
+            registry.register(Box::new(gauge.clone()))?;
+            Ok(gauge)
+        };
+        let counter = |name: &str, help: &str| -> Result<IntCounter, prometheus::Error> {
+            let counter = IntCounter::new(name, help)?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok(counter)
+        };
+        let counters = |name: &str, help: &str, label: &str| -> Result<_, prometheus::Error> {
+            let counters = IntCounterVec::new(Opts::new(name, help), &[label])?;
+            registry.register(Box::new(counters.clone()))?;
+            Ok(counters)
+        };
+        let gauges = |name: &str, help: &str, label: &str| -> Result<_, prometheus::Error> {
+            let gauges = IntGaugeVec::new(Opts::new(name, help), &[label])?;
+            registry.register(Box::new(gauges.clone()))?;
+            Ok(gauges)
+        };
+        let histogram = |name: &str, help: &str, buckets: Vec<f64>| {
+            let histogram = Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets))?;
+            registry.register(Box::new(histogram.clone()))?;
+            Ok::<_, prometheus::Error>(histogram)
+        };
+        let powers =
+            |first: f64, factor: f64, count| prometheus::exponential_buckets(first, factor, count);
+        Ok(Metrics {
+            connections: gauge("encke_connections", "Connections that are open.")?,
+            subscribers: gauge(
+                "encke_subscribers",
+                "Connections that are subscribed, live or as a long poll.",
+            )?,
+            accepted: counter("encke_connections_accepted_total", "Connections accepted.")?,
+            hangups: counter("encke_hangups_total", "Connections that the client closed.")?,
+            closed: counters(
+                "encke_connections_closed_total",
+                "Connections that the server closed, by reason.",
+                "reason",
+            )?,
+            requests: counter("encke_requests_total", "Requests that reached a face.")?,
+            refused: counters(
+                "encke_refused_total",
+                "Requests and connections refused, by reason or status.",
+                "reason",
+            )?,
+            bytes_in: counter("encke_bytes_received_total", "Bytes received.")?,
+            bytes_out: counter("encke_bytes_sent_total", "Bytes sent.")?,
+            deliveries: counter(
+                "encke_deliveries_total",
+                "Records written to subscribers, once for each subscriber.",
+            )?,
+            sends: counter(
+                "encke_sends_total",
+                "System calls that wrote to subscribers.",
+            )?,
+            blocked: counter(
+                "encke_blocked_total",
+                "Times that a subscriber's socket would take no more.",
+            )?,
+            catch_ups: counter(
+                "encke_catch_ups_total",
+                "Pieces of streams read from the log for a connection.",
+            )?,
+            records: counter("encke_records_total", "Records committed.")?,
+            record_bytes: counter("encke_log_bytes_total", "Bytes committed to the log.")?,
+            batch_records: histogram(
+                "encke_batch_records",
+                "Records in one commit.",
+                powers(1.0, 2.0, 16)?,
+            )?,
+            sync_seconds: histogram(
+                "encke_fdatasync_seconds",
+                "How long fdatasync took.",
+                powers(0.000_05, 2.0, 18)?,
+            )?,
+            log_failed: gauge("encke_log_failed", "1 when the log takes no more records.")?,
+            mailbox_depth: gauges(
+                "encke_mailbox_depth",
+                "Items in a mailbox, those being worked on included.",
+                "mailbox",
+            )?,
+            mailbox_bytes: gauges("encke_mailbox_bytes", "Bytes in a mailbox.", "mailbox")?,
+            mailbox_age_us: gauges(
+                "encke_mailbox_age_microseconds",
+                "How long the oldest item in a mailbox has waited.",
+                "mailbox",
+            )?,
+            ring_lag_bytes: gauges(
+                "encke_ring_lag_bytes",
+                "Bytes of records between the newest and the oldest whose delivery has not begun.",
+                "shard",
+            )?,
+            ring_lag_us: gauges(
+                "encke_ring_lag_microseconds",
+                "Age of the oldest record whose delivery has not begun.",
+                "shard",
+            )?,
+            streams: gauge("encke_streams", "Streams whose name is taken.")?,
+            gauges: Arc::default(),
+            registry,
+        })
+    }
+
+    /// All metrics in the Prometheus text format.
+    pub fn render(&self) -> Vec<u8> {
+        for refresh in self.gauges.lock().iter() {
+            refresh(self);
+        }
+        let mut text = Vec::new();
+        if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
+            tracing::error!(%error, "metrics could not be written");
+        }
+        text
+    }
+
+    /// Has `refresh` bring gauges up to date whenever the metrics are asked for.
+    pub(crate) fn on_render(&self, refresh: impl Fn(&Metrics) + Send + 'static) {
+        self.gauges.lock().push(Box::new(refresh));
+    }
+
+    /// Forgets all that refreshes gauges, and what it holds.
+    pub(crate) fn forget(&self) {
+        self.gauges.lock().clear();
+    }
+
+    pub(crate) fn mailbox(&self, name: &str, gauge: &encke_mailbox::Gauge) {
+        let name = &[name];
+        let age = gauge.oldest_age().unwrap_or_default();
+        let set = |metric: &IntGaugeVec, value: usize| {
+            metric.with_label_values(name).set(value as i64);
+        };
+        set(&self.mailbox_depth, gauge.depth());
+        set(&self.mailbox_bytes, gauge.bytes());
+        set(&self.mailbox_age_us, age.as_micros() as usize);
+    }
+
+    pub(crate) fn ring_lag(&self, shard: &str, lag: &Lag) {
+        let set = |metric: &IntGaugeVec, value: u64| {
+            metric.with_label_values(&[shard]).set(value as i64);
+        };
+        set(&self.ring_lag_bytes, lag.bytes.load(Ordering::Relaxed));
+        set(&self.ring_lag_us, lag.us.load(Ordering::Relaxed));
+    }
+
+    /// Counts a commit.
+    pub(crate) fn committed(&self, committed: &encke_stream::Committed) {
+        if committed.records > 0 {
+            self.records.inc_by(committed.records as u64);
+            self.record_bytes.inc_by(committed.bytes as u64);
+            self.batch_records.observe(committed.records as f64);
+        }
+        if let Some(sync) = committed.sync {
+            self.sync_seconds.observe(sync.as_secs_f64());
+        }
+        self.log_failed.set(i64::from(committed.failed));
+    }
+}
+
+/// One shard's counts since it last added them up.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) requests: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    pub(crate) deliveries: u64,
+    pub(crate) sends: u64,
+    pub(crate) blocked: u64,
+    pub(crate) catch_ups: u64,
+    pub(crate) accepted: u64,
+    pub(crate) hangups: u64,
+    pub(crate) connections: i64,
+    pub(crate) subscribers: i64,
+}
+
+impl Counts {
+    /// Adds these counts to the metrics and starts anew.
+    pub(crate) fn add_up(&mut self, metrics: &Metrics) {
+        let counts = std::mem::take(self);
+        for (metric, count) in [
+            (&metrics.requests, counts.requests),
+            (&metrics.bytes_in, counts.bytes_in),
+            (&metrics.bytes_out, counts.bytes_out),
+            (&metrics.deliveries, counts.deliveries),
+            (&metrics.sends, counts.sends),
+            (&metrics.blocked, counts.blocked),
+            (&metrics.catch_ups, counts.catch_ups),
+            (&metrics.accepted, counts.accepted),
+            (&metrics.hangups, counts.hangups),
+        ] {
+            if count > 0 {
+                metric.inc_by(count);
+            }
+        }
+        if counts.connections != 0 {
+            metrics.connections.add(counts.connections);
+        }
+        if counts.subscribers != 0 {
+            metrics.subscribers.add(counts.subscribers);
+        }
+    }
+}

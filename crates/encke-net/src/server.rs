@@ -1,0 +1,217 @@
+//! Everything together: shards, readers and the sequencer over one log.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use encke_face::Faces;
+use encke_log::{CommitError, Log};
+use encke_mailbox::{Bounds, Options, Sender, mailbox};
+use encke_stream::{AckLevel, Machine, Outlet, Request, Sequencer, View};
+
+use crate::inbox::{Door, Note, inbox};
+use crate::listen;
+use crate::metrics::Metrics;
+use crate::readers::Readers;
+use crate::settings::Settings;
+use crate::shard::{Parts, Shard};
+
+/// A server that runs until [`Server::stop`].
+pub struct Server {
+    address: SocketAddr,
+    shards: Vec<JoinHandle<()>>,
+    readers: Vec<JoinHandle<()>>,
+    sequencer: JoinHandle<Result<(), CommitError>>,
+    doors: Vec<Arc<Door>>,
+    metrics: Metrics,
+}
+
+/// What a server serves: restored streams and their log.
+pub struct Streams {
+    /// The rules and the streams.
+    pub machine: Machine,
+    /// The committed streams by name.
+    pub view: Arc<View>,
+    /// Their log.
+    pub log: Log,
+    /// When an append is acknowledged.
+    pub level: AckLevel,
+}
+
+/// Why a server could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address can't be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: rustix::io::Errno,
+    },
+    /// The system refused something a shard needs.
+    #[error("cannot set up a shard: {0}")]
+    Shard(#[from] rustix::io::Errno),
+    /// The system refused a thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+impl Server {
+    /// Starts all threads. When it returns, connections are accepted.
+    pub fn start(
+        settings: Settings,
+        faces: &Faces,
+        streams: Streams,
+        metrics: &Metrics,
+    ) -> Result<Server, StartError> {
+        let settings = Arc::new(settings);
+        let Streams {
+            machine,
+            view,
+            log,
+            level,
+        } = streams;
+        let listeners = listeners(&settings)?;
+        let address = match listeners.first() {
+            Some(first) => listen::address(first)?,
+            None => settings.listen,
+        };
+        let options = Options::new(Bounds {
+            items_max: settings.mailbox_items_max,
+            bytes_max: settings.mailbox_bytes_max,
+        });
+        let (sender, receiver) = mailbox("sequencer", options);
+        let (readers, reader_threads) = Readers::start(&log.reader(), settings.readers)?;
+        let connections = Arc::new(AtomicUsize::new(0));
+        let committed = log.next_sequence() - 1;
+        let mut doors = Vec::new();
+        let mut shards = Vec::new();
+        for (number, listener) in listeners.into_iter().enumerate() {
+            let (door, inbox) = inbox(&settings)?;
+            let door = Arc::new(door);
+            doors.push(Arc::clone(&door));
+            let shard = Shard::new(Parts {
+                number: number as u16,
+                settings: Arc::clone(&settings),
+                faces: faces.clone(),
+                listener,
+                inbox,
+                door,
+                sequencer: sender.clone(),
+                readers: readers.clone(),
+                metrics: metrics.clone(),
+                connections: Arc::clone(&connections),
+                committed,
+            })?;
+            shards.push(
+                std::thread::Builder::new()
+                    .name(format!("shard-{number}"))
+                    .spawn(move || shard.run())?,
+            );
+        }
+        let outlets: Vec<Box<dyn Outlet>> = doors
+            .iter()
+            .map(|door| Box::new(Door::clone(door)) as Box<dyn Outlet>)
+            .collect();
+        let watched = metrics.clone();
+        let sequencer = Sequencer::new(
+            machine,
+            log,
+            receiver,
+            outlets,
+            level,
+            Box::new(move |committed| watched.committed(committed)),
+        );
+        let sequencer = std::thread::Builder::new()
+            .name("sequencer".into())
+            .spawn(move || sequencer.run(now_ms))?;
+        watch(metrics, &view, sender, &doors);
+        Ok(Server {
+            address,
+            shards,
+            readers: reader_threads,
+            sequencer,
+            doors,
+            metrics: metrics.clone(),
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops accepting, finishes what is under way, closes the log.
+    ///
+    /// # Errors
+    /// The log could not be made durable, or a thread panicked; what was acknowledged at level
+    /// `synced` is safe all the same.
+    pub fn stop(self) -> Result<(), StopError> {
+        for door in &self.doors {
+            door.put(Note::Stop);
+        }
+        for shard in self.shards {
+            shard.join().map_err(|_| StopError::Panicked("shard"))?;
+        }
+        drop(self.doors);
+        self.metrics.forget();
+        // That were the last senders of the sequencer's mailbox and of the readers'.
+        self.sequencer
+            .join()
+            .map_err(|_| StopError::Panicked("sequencer"))??;
+        for reader in self.readers {
+            reader.join().map_err(|_| StopError::Panicked("reader"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a stop was not clean.
+#[derive(Debug, thiserror::Error)]
+pub enum StopError {
+    /// The log could not be closed.
+    #[error("the log could not be closed: {0}")]
+    Log(#[from] CommitError),
+    /// A thread panicked; its message stands in the log.
+    #[error("a {0} thread panicked")]
+    Panicked(&'static str),
+}
+
+/// Milliseconds since 1970.
+pub fn now_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
+}
+
+/// One listener for each shard, all on the same port.
+fn listeners(settings: &Settings) -> Result<Vec<std::os::fd::OwnedFd>, StartError> {
+    let mut address = settings.listen;
+    let mut listeners = Vec::with_capacity(settings.shards);
+    for _ in 0..settings.shards.max(1) {
+        let failed = |source| StartError::Listen { address, source };
+        let listener = listen::listener(settings, address).map_err(failed)?;
+        // The system chose the port for the first; the others share it.
+        address = listen::address(&listener).map_err(failed)?;
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+/// Lets the gauges be read when somebody asks for the metrics.
+fn watch(metrics: &Metrics, view: &Arc<View>, sequencer: Sender<Request>, doors: &[Arc<Door>]) {
+    let view = Arc::clone(view);
+    let doors = doors.to_vec();
+    metrics.on_render(move |metrics| {
+        metrics.streams.set(view.len() as i64);
+        metrics.mailbox("sequencer", &sequencer.gauge());
+        for (number, door) in doors.iter().enumerate() {
+            let shard = number.to_string();
+            metrics.mailbox(&format!("shard-{number}"), &door.gauge());
+            metrics.ring_lag(&shard, door.lag());
+        }
+    });
+}

@@ -1,0 +1,73 @@
+//! What can be set about the reactor. Every bound has a name and a default.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Settings of the reactor.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// Reactor threads, each with its own listener.
+    pub shards: usize,
+    /// Threads that read what is not in memory.
+    pub readers: usize,
+    /// Connections in all; more are answered 503 and closed.
+    pub connections_max: usize,
+    /// Bytes of a request's head.
+    pub head_bytes_max: usize,
+    /// Bytes of a request's body.
+    pub body_bytes_max: usize,
+    /// Bytes that a connection may send ahead while its request is worked on.
+    pub pipeline_bytes_max: usize,
+    /// How long a request's head, or a pause in its body, may take.
+    pub request_timeout: Duration,
+    /// How long a connection may be kept without a request.
+    pub idle_timeout: Duration,
+    /// How long a client may leave what was sent to it unread before it is closed.
+    pub stall_timeout: Duration,
+    /// How long a subscriber hears nothing before a heartbeat is sent.
+    pub heartbeat: Duration,
+    /// Commands that wait for the sequencer; over it the answer is 503.
+    pub mailbox_items_max: usize,
+    /// What the commands that wait for the sequencer weigh, in bytes.
+    pub mailbox_bytes_max: usize,
+    /// Recent records that each shard keeps at hand, in bytes.
+    pub ring_bytes: usize,
+    /// How far, in bytes of records, a shard's deliveries may be behind before publishers wait.
+    pub admission_bytes: usize,
+    /// How long a record may wait for its delivery to begin before publishers wait.
+    pub admission_delay: Duration,
+    /// Sends to subscribers before a shard looks at its sockets and its mailbox again.
+    pub sends_per_turn: usize,
+    /// The kernel's send buffer for each connection, in bytes.
+    pub send_buffer_bytes: usize,
+    /// How long a stop waits for what is under way.
+    pub stop_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            listen: SocketAddr::from(([127, 0, 0, 1], 4437)),
+            shards: std::thread::available_parallelism().map_or(1, usize::from),
+            readers: 2,
+            connections_max: 1_000_000,
+            head_bytes_max: 16 << 10,
+            body_bytes_max: 16 << 20,
+            pipeline_bytes_max: 64 << 10,
+            request_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(120),
+            stall_timeout: Duration::from_secs(60),
+            heartbeat: Duration::from_secs(30),
+            mailbox_items_max: 65_536,
+            mailbox_bytes_max: 64 << 20,
+            ring_bytes: 64 << 20,
+            admission_bytes: 16 << 20,
+            admission_delay: Duration::from_millis(100),
+            sends_per_turn: 256,
+            send_buffer_bytes: 128 << 10,
+            stop_timeout: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What becomes of a request: a response now, or after a commit, a read, a record.
+
+use encke_face::{Answer, Failure, Poll, Response, Run, Subscribe, Then};
+use encke_log::ReadError;
+use encke_stream::{Caller, Command, Fetch, Item, Offset, Piece, Reply, Request};
+
+use super::Shard;
+use super::busy::shared_style;
+use crate::slot::{Flags, State, Token};
+
+impl Shard {
+    pub(super) fn answer(&mut self, index: u32, answer: Answer) {
+        match answer {
+            Answer::Respond(response) => self.respond(index, &response),
+            Answer::Commit(command, then) => self.send_command(index, command, then),
+            Answer::Fetch(fetch, then) => self.fetch_answer(index, fetch, then),
+            Answer::Subscribe(subscribe) => self.follow(index, subscribe),
+            Answer::Poll(poll) => self.poll(index, poll),
+        }
+    }
+
+    /// A commit has an outcome for one of this shard's connections.
+    pub(super) fn replied(&mut self, reply: Reply) {
+        let Some((index, then)) = self.waiting(reply.token, State::Committing) else {
+            // The client is gone; its record is there all the same.
+            return;
+        };
+        let response = self.parts.faces.committed(then, reply.outcome);
+        self.respond_later(index, &response);
+    }
+
+    /// The sequencer's mailbox was full.
+    pub(super) fn overloaded(&mut self, token: Token) {
+        if let Some((index, then)) = self.waiting(token, State::Committing) {
+            let response = self.parts.faces.failed(then, Failure::Overloaded);
+            self.respond_later(index, &response);
+        }
+    }
+
+    /// A piece of a stream came from a reader thread.
+    pub(super) fn fetched(&mut self, token: Token, piece: Result<Piece, ReadError>) {
+        self.counts.catch_ups += 1;
+        let Some(index) = self.slots.find(token) else {
+            return;
+        };
+        if self.slots[index].state == State::Following {
+            self.caught_up(index, piece);
+            return;
+        }
+        let Some((index, then)) = self.waiting(token, State::Fetching) else {
+            return;
+        };
+        let now_ms = self.clock.now_ms();
+        let answer = match &piece {
+            Ok(piece) => {
+                let items: Vec<Item<'_>> = piece.items().collect();
+                let run = Run {
+                    items: &items,
+                    end: piece.end,
+                    at_tail: !piece.more,
+                    closed: false,
+                };
+                self.parts.faces.fetched(then, Ok(run), now_ms)
+            }
+            Err(_) => self
+                .parts
+                .faces
+                .fetched(then, Err(Failure::Unreadable), now_ms),
+        };
+        self.slots[index].state = State::Reading;
+        self.answer(index, answer);
+        if self.slots.find(token).is_some() {
+            self.resume(index);
+        }
+    }
+
+    /// A long poll has waited long enough.
+    pub(super) fn poll_is_over(&mut self, index: u32) {
+        if let Some(then) = self.end_poll(index) {
+            let response = self.parts.faces.timed_out(then, self.clock.now_ms());
+            self.respond_later(index, &response);
+        }
+    }
+
+    /// A long poll has its records, or the word that its stream is closed.
+    pub(super) fn poll_answered(&mut self, index: u32, items: &[Item<'_>], run_end: RunEnd) {
+        let Some(then) = self.end_poll(index) else {
+            return;
+        };
+        let response = if run_end.deleted && items.is_empty() {
+            self.parts.faces.ended(then)
+        } else {
+            let run = Run {
+                items,
+                end: run_end.end,
+                at_tail: run_end.at_tail,
+                closed: run_end.closed,
+            };
+            self.parts.faces.polled(then, Ok(run), self.clock.now_ms())
+        };
+        self.respond_later(index, &response);
+    }
+
+    /// A long poll's records must be read from the log.
+    pub(super) fn poll_fetches(&mut self, index: u32, fetch: Fetch) {
+        if let Some(then) = self.end_poll(index) {
+            self.fetch_answer(index, fetch, then);
+        }
+    }
+
+    /// The server is stopping: what is under way ends in its protocol's way, the rest is closed.
+    pub(super) fn say_goodbye(&mut self, index: u32) {
+        self.slots[index].flags.set(Flags::KEEP, false);
+        match self.slots[index].state {
+            State::Free | State::Committing | State::Fetching | State::Lingering => {}
+            State::Polling => self.poll_is_over(index),
+            State::Reading | State::Following if self.slots[index].flags.has(Flags::BLOCKED) => {
+                self.slots[index].flags.set(Flags::CLOSING, true);
+            }
+            // Subscribers are always left between two events: the last one says where to go on.
+            State::Following | State::Reading => self.close(index, "stopping"),
+        }
+    }
+
+    fn send_command(&mut self, index: u32, command: Command, then: Then) {
+        self.slots[index].state = State::Committing;
+        self.busy(index).then = Some(then);
+        let bytes = command.weight_bytes();
+        let from = Caller {
+            shard: self.parts.number,
+            token: self.slots.token(index),
+        };
+        self.outbox.push((Request { command, from }, bytes));
+    }
+
+    fn fetch_answer(&mut self, index: u32, fetch: Fetch, then: Then) {
+        let token = self.slots.token(index);
+        if self.parts.readers.ask(fetch, token, &self.parts.door) {
+            self.slots[index].state = State::Fetching;
+            self.busy(index).then = Some(then);
+        } else {
+            let response = self.parts.faces.failed(then, Failure::Overloaded);
+            self.respond(index, &response);
+        }
+    }
+
+    fn follow(&mut self, index: u32, subscribe: Subscribe) {
+        let Subscribe {
+            stream,
+            from,
+            response,
+            style,
+        } = subscribe;
+        let token = self.slots.token(index);
+        self.slots[index].state = State::Following;
+        self.slots[index].cursor = from.sequence;
+        self.counts.subscribers += 1;
+        let topic = self.topics.intern(&stream);
+        self.topics.link(&mut self.slots, topic, index);
+        if style != shared_style(stream.media.kind) {
+            self.busy(index).style = Some(style);
+        }
+        let tail = stream.facts().tail;
+        // Positions inside a record are the log's business.
+        if from.units > 0 || tail.units > 0 {
+            self.busy(index).from = Some(from);
+        }
+        self.open(index, &response);
+        if self.slots.find(token).is_some() {
+            self.settle(index);
+            self.flush(index);
+        }
+    }
+
+    fn poll(&mut self, index: u32, poll: Poll) {
+        self.slots[index].state = State::Polling;
+        self.slots[index].cursor = poll.from.sequence;
+        self.counts.subscribers += 1;
+        let topic = self.topics.intern(&poll.stream);
+        self.topics.link(&mut self.slots, topic, index);
+        let busy = self.busy(index);
+        busy.then = Some(poll.then);
+        // The face has seen that nothing lies behind it.
+        busy.from = (poll.from.units > 0).then_some(poll.from);
+        self.deadline(index, poll.until_ms);
+        self.flush(index);
+    }
+
+    /// Takes a long poll off its topic's list.
+    fn end_poll(&mut self, index: u32) -> Option<Then> {
+        self.unsubscribe(index);
+        self.slots[index].state = State::Reading;
+        let busy = self.busy(index);
+        busy.deadline_ms = 0;
+        busy.from = None;
+        busy.then.take()
+    }
+
+    /// The connection that a token names, and what its face waits with.
+    fn waiting(&mut self, token: Token, state: State) -> Option<(u32, Then)> {
+        let index = self.slots.find(token)?;
+        if self.slots[index].state != state {
+            return None;
+        }
+        let then = self.busy(index).then.take()?;
+        Some((index, then))
+    }
+
+    /// Answers a request that had to wait, and goes on with the connection's next.
+    fn respond_later(&mut self, index: u32, response: &Response) {
+        let token = self.slots.token(index);
+        self.respond(index, response);
+        if self.slots.find(token).is_some() {
+            self.resume(index);
+        }
+    }
+}
+
+/// Where a run of recent records ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunEnd {
+    pub(super) end: Offset,
+    pub(super) at_tail: bool,
+    pub(super) closed: bool,
+    pub(super) deleted: bool,
+}

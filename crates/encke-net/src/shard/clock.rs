@@ -1,0 +1,164 @@
+//! A shard's time, read once a turn, and what is due by it.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::Shard;
+use super::busy::shared_style;
+use crate::slot::{Flags, State};
+
+/// The time as of the turn's beginning.
+pub(crate) struct Clock {
+    start: Instant,
+    now: Instant,
+    now_ms: u64,
+    date_s: u64,
+    date: String,
+    /// Where the sweep over idle connections stands, and when it went on last.
+    sweep: u32,
+    swept_ms: u64,
+}
+
+impl Clock {
+    pub(super) fn start() -> Self {
+        let now = Instant::now();
+        let mut clock = Clock {
+            start: now,
+            now,
+            now_ms: 0,
+            date_s: 0,
+            date: String::new(),
+            sweep: 0,
+            swept_ms: 0,
+        };
+        clock.tick();
+        clock.swept_ms = clock.now_ms;
+        clock
+    }
+
+    pub(super) fn tick(&mut self) {
+        self.now = Instant::now();
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO);
+        self.now_ms = since.as_millis() as u64;
+        if self.date_s != since.as_secs() || self.date.is_empty() {
+            self.date_s = since.as_secs();
+            self.date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(self.date_s));
+        }
+    }
+
+    /// Milliseconds since 1970.
+    pub(super) fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// Seconds since the shard started.
+    pub(super) fn now_s(&self) -> u32 {
+        self.now.duration_since(self.start).as_secs() as u32
+    }
+
+    /// Microseconds since the shard started.
+    pub(super) fn now_us(&self) -> u64 {
+        self.now.duration_since(self.start).as_micros() as u64
+    }
+
+    /// The time as the Date field says it.
+    pub(super) fn date(&self) -> &str {
+        &self.date
+    }
+}
+
+impl Shard {
+    /// Sets a connection's deadline.
+    pub(super) fn deadline(&mut self, index: u32, deadline_ms: u64) {
+        let token = self.slots.token(index);
+        self.busy(index).deadline_ms = deadline_ms;
+        self.wheel.remind(token, deadline_ms);
+    }
+
+    /// Does what has come due.
+    pub(super) fn timers(&mut self) {
+        let now_ms = self.clock.now_ms();
+        let mut due = Vec::new();
+        self.wheel.advance(now_ms, &mut due);
+        for token in due {
+            let Some(index) = self.slots.find(token) else {
+                continue;
+            };
+            let deadline_ms = match self.busy.get(&index) {
+                Some(busy) if busy.deadline_ms > 0 => busy.deadline_ms,
+                _ => continue,
+            };
+            if deadline_ms > now_ms {
+                self.wheel.remind(token, deadline_ms);
+            } else {
+                self.overdue(index);
+            }
+        }
+        if !self.listening && self.stopping.is_none() && now_ms >= self.listen_again_ms {
+            // It was in epoll before, so it can be again; if not, the next turn tries.
+            let _ = self.listen(true);
+        }
+        self.sweep(now_ms);
+    }
+
+    /// A connection's deadline has passed.
+    fn overdue(&mut self, index: u32) {
+        match self.slots[index].state {
+            State::Polling => self.poll_is_over(index),
+            State::Lingering => self.remove(index),
+            _ if self.slots[index].flags.has(Flags::BLOCKED) => self.close(index, "stalled"),
+            State::Reading => self.request_timeout(index),
+            _ => {}
+        }
+    }
+
+    /// Looks at a part of all connections: idle ones are closed, quiet subscribers hear a heartbeat.
+    fn sweep(&mut self, now_ms: u64) {
+        let passed_ms = now_ms.saturating_sub(self.clock.swept_ms);
+        if passed_ms < SWEEP_STEP_MS {
+            return;
+        }
+        self.clock.swept_ms = now_ms;
+        let slots = self.slots.len() as u64;
+        let part = (slots * passed_ms / SWEEP_MS + 1).min(slots);
+        for _ in 0..part {
+            let index = self.clock.sweep % self.slots.len() as u32;
+            self.clock.sweep = index + 1;
+            self.look_after(index);
+        }
+    }
+
+    fn look_after(&mut self, index: u32) {
+        let slot = &self.slots[index];
+        let quiet =
+            Duration::from_secs(u64::from(self.clock.now_s().saturating_sub(slot.active_s)));
+        match slot.state {
+            State::Following
+                if quiet >= self.parts.settings.heartbeat && !slot.flags.has(Flags::BLOCKED) =>
+            {
+                self.heartbeat(index);
+            }
+            State::Reading
+                if quiet >= self.parts.settings.idle_timeout && !self.busy.contains_key(&index) =>
+            {
+                self.close(index, "idle");
+            }
+            _ => {}
+        }
+    }
+
+    fn heartbeat(&mut self, index: u32) {
+        let Some(stream) = self.topics[self.slots[index].topic].stream.clone() else {
+            return;
+        };
+        // A stream with readers does not expire.
+        stream.touch(self.clock.now_ms());
+        let beat = self.parts.faces.heartbeat(shared_style(stream.media.kind));
+        self.send_raw(index, beat);
+    }
+}
+
+/// All connections are looked at once in so long, in steps of that.
+const SWEEP_MS: u64 = 5_000;
+const SWEEP_STEP_MS: u64 = 100;

@@ -1,0 +1,523 @@
+//! From a commit to the subscribers: rounds over a topic's list, one send for all that is due.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use encke_face::{Mark, Run, Style};
+use encke_log::{ReadError, Sequence};
+use encke_stream::{Batch, Fetch, Item, Life, Offset, Piece};
+
+use super::Shard;
+use super::answer::RunEnd;
+use super::busy::shared_style;
+use crate::slot::{Flags, NONE, State};
+use crate::topics::{Due, Next, Round};
+
+/// A run as bytes, and what it was made of: whoever is at the same place gets the same bytes.
+#[derive(Default)]
+pub(super) struct Encoded {
+    made_of: Option<MadeOf>,
+    bytes: Vec<u8>,
+    marks: Vec<Mark>,
+    records: u64,
+    end: Sequence,
+    /// Nothing follows: the connection is closed behind it.
+    ended: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct MadeOf {
+    topic: u32,
+    from: Sequence,
+    last: Sequence,
+    style: Style,
+}
+
+impl Shard {
+    /// Takes a commit and queues the topics that it concerns.
+    pub(super) fn commit(&mut self, batch: &Arc<Batch>) {
+        let due = Due {
+            bytes: self.counts_due(batch),
+            us: self.clock.now_us(),
+        };
+        let rounds = &mut self.rounds;
+        self.topics.take(batch, |topic, number| match topic.state {
+            Round::Quiet => {
+                topic.state = Round::Queued;
+                topic.due = due;
+                rounds.push_back(number);
+            }
+            Round::Running => {
+                topic.state = Round::Again;
+                topic.due_again = due;
+            }
+            Round::Queued | Round::Again => {}
+        });
+        self.encoded.made_of = None;
+    }
+
+    /// Serves subscribers until the turn's sends are used up.
+    pub(super) fn deliver(&mut self) {
+        let mut left = self.parts.settings.sends_per_turn;
+        for _ in 0..self.lagging.len().min(LAGGING_PER_TURN) {
+            if let Some(index) = self.lagging.pop_front() {
+                self.catch_lagging(index);
+            }
+        }
+        while left > 0
+            && let Some(&topic) = self.rounds.front()
+        {
+            if self.topics[topic].state == Round::Queued {
+                self.topics[topic].state = Round::Running;
+                self.topics.begin(topic);
+            }
+            while left > 0 && self.topics[topic].iter != NONE {
+                let index = self.topics[topic].iter;
+                self.topics[topic].iter = self.slots[index].next;
+                if self.flush(index) {
+                    left -= 1;
+                }
+            }
+            let round = &mut self.topics[topic];
+            if round.iter != NONE {
+                break;
+            }
+            self.rounds.pop_front();
+            if round.state == Round::Again {
+                round.state = Round::Queued;
+                round.due = round.due_again;
+                self.rounds.push_back(topic);
+            } else {
+                round.state = Round::Quiet;
+            }
+        }
+        self.report_lag();
+    }
+
+    /// Sends a subscriber what is due to it. True if a system call was spent on it.
+    pub(super) fn flush(&mut self, index: u32) -> bool {
+        let slot = &self.slots[index];
+        if slot.flags.has(Flags::BLOCKED) || slot.flags.has(Flags::CATCHING) {
+            return false;
+        }
+        if !matches!(slot.state, State::Following | State::Polling) {
+            return false;
+        }
+        if self
+            .busy
+            .get(&index)
+            .is_some_and(|busy| busy.from.is_some())
+        {
+            return self.older(index);
+        }
+        match self.topics.next(slot.topic, slot.cursor) {
+            Next::Nothing => false,
+            Next::Recent(at) if slot.state == State::Polling => self.poll_recent(index, at),
+            Next::Recent(at) => self.push(index, at),
+            Next::Older => self.older(index),
+        }
+    }
+
+    /// A piece of the stream has come for a subscriber that was behind.
+    pub(super) fn caught_up(&mut self, index: u32, piece: Result<Piece, ReadError>) {
+        self.slots[index].flags.set(Flags::CATCHING, false);
+        let Ok(piece) = piece else {
+            self.close(index, "unreadable");
+            return;
+        };
+        let Some(stream) = self.topics[self.slots[index].topic].stream.clone() else {
+            return;
+        };
+        let facts = stream.facts();
+        let at_tail = !piece.more && piece.end >= facts.tail;
+        let items: Vec<Item<'_>> = piece.items().collect();
+        let run = Run {
+            items: &items,
+            end: piece.end,
+            at_tail,
+            closed: at_tail && facts.closed && facts.life == Life::Live,
+        };
+        let style = self.style(index);
+        let mut encoded = std::mem::take(&mut self.encoded);
+        encoded.made_of = None;
+        encoded.fill(|bytes, marks| {
+            let now_ms = self.clock.now_ms();
+            self.parts.faces.encode(style, &run, now_ms, bytes, marks);
+        });
+        encoded.records = items.len() as u64;
+        encoded.end = piece.end.sequence;
+        encoded.ended = run.closed;
+        let token = self.slots.token(index);
+        let complete = self.send_encoded(index, &encoded);
+        if complete {
+            self.reached(index, piece.end);
+        }
+        self.encoded = encoded;
+        if self.slots.find(token).is_some() && complete {
+            self.settle(index);
+            self.lag(index);
+        }
+    }
+
+    /// A subscriber has everything up to there.
+    pub(super) fn reached(&mut self, index: u32, reached: Offset) {
+        self.slots[index].cursor = reached.sequence;
+        if let Some(busy) = self.busy.get_mut(&index) {
+            busy.from = (reached.units > 0).then_some(reached);
+        }
+    }
+
+    /// Comes back to a connection in a later turn.
+    pub(super) fn lag(&mut self, index: u32) {
+        if !self.slots[index].flags.has(Flags::LAGGING) {
+            self.slots[index].flags.set(Flags::LAGGING, true);
+            self.lagging.push_back(index);
+        }
+    }
+
+    fn catch_lagging(&mut self, index: u32) {
+        if !self.slots[index].flags.has(Flags::LAGGING) {
+            // The slot was given to somebody else.
+            return;
+        }
+        self.slots[index].flags.set(Flags::LAGGING, false);
+        if self.slots[index].flags.has(Flags::UNREAD) && self.slots[index].state != State::Following
+        {
+            self.readable(index, true);
+        } else {
+            self.flush(index);
+        }
+    }
+
+    /// Sends a subscriber the recent records from a position on.
+    fn push(&mut self, index: u32, at: u64) -> bool {
+        let slot = &self.slots[index];
+        let (topic, from) = (slot.topic, slot.cursor);
+        let made_of = MadeOf {
+            topic,
+            from,
+            last: self.topics[topic].last,
+            style: self.style(index),
+        };
+        let mut encoded = std::mem::take(&mut self.encoded);
+        if encoded.made_of != Some(made_of) {
+            self.encode_recent(&mut encoded, made_of, at);
+        }
+        let complete = self.send_encoded(index, &encoded);
+        let end = encoded.end;
+        self.encoded = encoded;
+        if complete {
+            self.slots[index].cursor = end;
+            if end < made_of.last {
+                self.lag(index);
+            }
+        }
+        true
+    }
+
+    /// Writes the recent records from a position on, as many as one send should carry.
+    fn encode_recent(&self, encoded: &mut Encoded, made_of: MadeOf, at: u64) {
+        let mut items = Vec::new();
+        let end = self.gather(made_of.topic, at, &mut items);
+        let run = Run {
+            items: &items,
+            end: end.data,
+            at_tail: end.run.at_tail,
+            closed: end.run.closed,
+        };
+        encoded.fill(|bytes, marks| {
+            let now_ms = self.clock.now_ms();
+            self.parts
+                .faces
+                .encode(made_of.style, &run, now_ms, bytes, marks);
+        });
+        encoded.made_of = Some(made_of);
+        encoded.records = items.len() as u64;
+        encoded.end = end.last;
+        encoded.ended = end.run.closed || end.run.deleted;
+    }
+
+    /// Sends an encoded run. True when all of it is out and the subscriber is still there.
+    fn send_encoded(&mut self, index: u32, encoded: &Encoded) -> bool {
+        if encoded.bytes.is_empty() {
+            if encoded.ended {
+                self.close(index, "ended");
+                return false;
+            }
+            return true;
+        }
+        self.counts.sends += 1;
+        let Some(sent) = self.send(index, &encoded.bytes) else {
+            return false;
+        };
+        if sent == encoded.bytes.len() {
+            self.counts.deliveries += encoded.records;
+            if encoded.ended {
+                self.close(index, "ended");
+                return false;
+            }
+            return true;
+        }
+        self.counts.blocked += 1;
+        // The subscriber is left behind the last event that is out; the one that is cut stays
+        // with it and counts as delivered once it is out.
+        let whole = encoded.marks.partition_point(|mark| mark.end <= sent);
+        if let Some(mark) = whole.checked_sub(1).map(|last| encoded.marks[last]) {
+            self.reached(index, mark.at);
+        }
+        match encoded.marks.get(whole) {
+            Some(cut) => {
+                let start = whole
+                    .checked_sub(1)
+                    .map_or(0, |last| encoded.marks[last].end);
+                if sent == start {
+                    let here = Offset::behind(self.slots[index].cursor);
+                    let here = match whole.checked_sub(1) {
+                        Some(last) => encoded.marks[last].at,
+                        None => self
+                            .busy
+                            .get(&index)
+                            .and_then(|busy| busy.from)
+                            .unwrap_or(here),
+                    };
+                    self.block(index, &[], Some(here), false);
+                } else {
+                    let ended = encoded.ended && whole + 1 == encoded.marks.len();
+                    self.block(index, &encoded.bytes[sent..cut.end], Some(cut.at), ended);
+                }
+            }
+            // Every byte belongs to a mark, so a cut has one.
+            None => self.close(index, "internal"),
+        }
+        false
+    }
+
+    fn poll_recent(&mut self, index: u32, at: u64) -> bool {
+        let topic = self.slots[index].topic;
+        let Some(stream) = self.topics[topic].stream.clone() else {
+            return false;
+        };
+        // The records are held by their batches while the poll leaves its topic.
+        let mut taken = Vec::new();
+        let mut end = Gathered::at(Offset::behind(self.slots[index].cursor));
+        let mut bytes = 0;
+        for record in self.topics.records(at) {
+            end.take(record);
+            if record.units > 0 {
+                bytes += record.data.len();
+                taken.push((record.data.clone(), record.units, record.sequence));
+            }
+            if end.run.deleted || bytes > RUN_BYTES {
+                break;
+            }
+        }
+        end.run.at_tail = end.last >= self.topics[topic].last;
+        end.run.end = match taken.last() {
+            Some((_, _, sequence)) => Offset::behind(*sequence),
+            None => stream.facts().tail,
+        };
+        let items: Vec<Item<'_>> = taken
+            .iter()
+            .map(|(data, units, sequence)| Item {
+                data,
+                skip: 0,
+                take: *units,
+                end: Offset::behind(*sequence),
+            })
+            .collect();
+        self.counts.deliveries += items.len() as u64;
+        self.counts.sends += 1;
+        self.poll_answered(index, &items, end.run);
+        true
+    }
+
+    /// Something may lie between the subscriber and the recent records: looks at the committed
+    /// facts, and asks a reader thread if there is data.
+    fn older(&mut self, index: u32) -> bool {
+        let slot = &self.slots[index];
+        let Some(stream) = self.topics[slot.topic].stream.clone() else {
+            return false;
+        };
+        let state = slot.state;
+        let from = self
+            .busy
+            .get(&index)
+            .and_then(|busy| busy.from)
+            .unwrap_or(Offset::behind(slot.cursor));
+        let facts = stream.facts();
+        if from < facts.tail {
+            let fetch = Fetch::new(&stream, from, facts.tail, RUN_BYTES);
+            if state == State::Polling {
+                self.poll_fetches(index, fetch);
+                return true;
+            }
+            let token = self.slots.token(index);
+            if self.parts.readers.ask(fetch, token, &self.parts.door) {
+                self.slots[index].flags.set(Flags::CATCHING, true);
+            } else {
+                // The readers are overrun: the subscriber keeps its place and its turn.
+                self.lag(index);
+            }
+            return false;
+        }
+        let over = facts.closed || facts.life != Life::Live;
+        if over {
+            return self.end_behind(index, from, facts.closed && facts.life == Life::Live);
+        }
+        if let Some(busy) = self.busy.get_mut(&index) {
+            busy.from = None;
+        }
+        self.slots[index].cursor = self.slots[index].cursor.max(self.topics.processed());
+        self.settle(index);
+        match self
+            .topics
+            .next(self.slots[index].topic, self.slots[index].cursor)
+        {
+            Next::Recent(_) => self.flush(index),
+            _ => false,
+        }
+    }
+
+    /// Tells a subscriber that has all data that there will be no more.
+    fn end_behind(&mut self, index: u32, from: Offset, closed: bool) -> bool {
+        if self.slots[index].state == State::Polling {
+            let end = RunEnd {
+                end: from,
+                at_tail: true,
+                closed,
+                deleted: !closed,
+            };
+            self.poll_answered(index, &[], end);
+            return true;
+        }
+        if !closed {
+            self.close(index, "ended");
+            return true;
+        }
+        let run = Run {
+            items: &[],
+            end: from,
+            at_tail: true,
+            closed: true,
+        };
+        let style = self.style(index);
+        let mut encoded = Encoded::default();
+        encoded.fill(|bytes, marks| {
+            let now_ms = self.clock.now_ms();
+            self.parts.faces.encode(style, &run, now_ms, bytes, marks);
+        });
+        encoded.ended = true;
+        self.send_encoded(index, &encoded);
+        true
+    }
+
+    /// Collects recent records for one send.
+    fn gather<'a>(&'a self, topic: u32, at: u64, items: &mut Vec<Item<'a>>) -> Gathered {
+        let mut end = Gathered::at(Offset::START);
+        let mut bytes = 0;
+        for record in self.topics.records(at) {
+            end.take(record);
+            if record.units > 0 {
+                bytes += record.data.len();
+                items.push(Item {
+                    data: &record.data,
+                    skip: 0,
+                    take: record.units,
+                    end: Offset::behind(record.sequence),
+                });
+            }
+            if end.run.deleted || bytes > RUN_BYTES {
+                break;
+            }
+        }
+        end.run.at_tail = end.last >= self.topics[topic].last;
+        if items.is_empty()
+            && let Some(stream) = &self.topics[topic].stream
+        {
+            end.data = stream.facts().tail;
+        }
+        end
+    }
+
+    fn style(&self, index: u32) -> Style {
+        if let Some(style) = self.busy.get(&index).and_then(|busy| busy.style) {
+            return style;
+        }
+        let topic = &self.topics[self.slots[index].topic];
+        let kind = topic
+            .stream
+            .as_ref()
+            .map_or(encke_stream::MediaKind::Binary, |stream| stream.media.kind);
+        shared_style(kind)
+    }
+
+    fn counts_due(&mut self, batch: &Batch) -> u64 {
+        let before = self.taken_bytes;
+        self.taken_bytes += (batch.bytes + batch.records.len()) as u64;
+        before
+    }
+
+    /// Tells the sequencer how far the deliveries are behind.
+    fn report_lag(&self) {
+        let (bytes, us) = match self.rounds.front() {
+            Some(&topic) => {
+                let due = self.topics[topic].due;
+                let now_us = self.clock.now_us();
+                (self.taken_bytes - due.bytes, now_us.saturating_sub(due.us))
+            }
+            None => (0, 0),
+        };
+        self.parts.inbox.lag.bytes.store(bytes, Ordering::Relaxed);
+        self.parts.inbox.lag.us.store(us, Ordering::Relaxed);
+    }
+}
+
+impl Encoded {
+    fn fill(&mut self, write: impl FnOnce(&mut Vec<u8>, &mut Vec<Mark>)) {
+        self.bytes.clear();
+        self.marks.clear();
+        self.bytes.shrink_to(ENCODED_BYTES_KEPT);
+        write(&mut self.bytes, &mut self.marks);
+    }
+}
+
+/// How far a gathered run goes.
+struct Gathered {
+    run: RunEnd,
+    /// The position behind the last data.
+    data: Offset,
+    /// The last record, with data or not.
+    last: Sequence,
+}
+
+impl Gathered {
+    fn at(end: Offset) -> Self {
+        Gathered {
+            run: RunEnd {
+                end,
+                at_tail: false,
+                closed: false,
+                deleted: false,
+            },
+            data: end,
+            last: end.sequence,
+        }
+    }
+
+    fn take(&mut self, record: &encke_stream::Record) {
+        self.last = record.sequence;
+        if record.units > 0 {
+            self.data = Offset::behind(record.sequence);
+        }
+        self.run.deleted |= record.deletes;
+        self.run.closed |= record.closes && !record.deletes;
+    }
+}
+
+/// About how much data one send to a subscriber carries.
+const RUN_BYTES: usize = 256 << 10;
+
+/// The shared encoding's buffer is not kept larger than this.
+const ENCODED_BYTES_KEPT: usize = 1 << 20;
+
+const LAGGING_PER_TURN: usize = 16;

@@ -1,0 +1,259 @@
+//! What clients send: bytes to requests.
+
+use encke_face::{Headers, Request};
+use rustix::net::{RecvFlags, recv};
+
+use super::Shard;
+use crate::http::Refused;
+use crate::http::body::Incoming;
+use crate::http::head::{self, Framing, Head, NO_FIELDS};
+use crate::slot::{Flags, State};
+
+impl Shard {
+    /// Reads what the socket holds. Events come once for each arrival, so it must be emptied or
+    /// remembered as unread.
+    pub(super) fn readable(&mut self, index: u32, half_closed: bool) {
+        let token = self.slots.token(index);
+        self.slots[index].flags.set(Flags::UNREAD, false);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        for turn in 0.. {
+            if turn == READS_PER_TURN || self.has_enough(index) {
+                self.slots[index].flags.set(Flags::UNREAD, true);
+                if turn == READS_PER_TURN && !self.has_enough(index) {
+                    self.lag(index);
+                }
+                break;
+            }
+            let Some(fd) = self.slots[index].fd() else {
+                break;
+            };
+            let read = match recv(fd, &mut scratch[..], RecvFlags::DONTWAIT) {
+                Ok((read, _)) => read,
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(_) => {
+                    self.hang_up(index);
+                    break;
+                }
+            };
+            if read == 0 {
+                self.half_closed(index);
+                break;
+            }
+            self.counts.bytes_in += read as u64;
+            self.slots[index].active_s = self.clock.now_s();
+            self.received(index, &scratch[..read], read == scratch.len());
+            if self.slots.find(token).is_none() {
+                break;
+            }
+            // A short read has emptied the socket, unless the end of the stream is behind it.
+            if read < scratch.len() && !half_closed {
+                break;
+            }
+        }
+        self.scratch = scratch;
+    }
+
+    /// Goes on with what was left in the buffers while a request was worked on.
+    pub(super) fn resume(&mut self, index: u32) {
+        let slot = &self.slots[index];
+        if slot.state != State::Reading || slot.flags.has(Flags::BLOCKED) {
+            return;
+        }
+        let token = self.slots.token(index);
+        if self
+            .busy
+            .get(&index)
+            .is_some_and(|busy| !busy.input.is_empty())
+        {
+            self.input(index, &[]);
+        }
+        if self.slots.find(token).is_some() && self.slots[index].flags.has(Flags::UNREAD) {
+            self.readable(index, true);
+        }
+    }
+
+    /// A request was not complete in time.
+    pub(super) fn request_timeout(&mut self, index: u32) {
+        self.refuse(
+            index,
+            &Refused::new(408, "timeout", "the request took too long to arrive"),
+        );
+    }
+
+    /// Whether the connection has sent as much ahead as it may.
+    fn has_enough(&self, index: u32) -> bool {
+        !self.reads(index)
+            && !matches!(self.slots[index].state, State::Following | State::Lingering)
+            && self
+                .busy
+                .get(&index)
+                .is_some_and(|busy| busy.input.len() >= self.parts.settings.pipeline_bytes_max)
+    }
+
+    /// Whether the next request may be looked at.
+    fn reads(&self, index: u32) -> bool {
+        let slot = &self.slots[index];
+        slot.state == State::Reading && !slot.flags.has(Flags::BLOCKED)
+    }
+
+    fn half_closed(&mut self, index: u32) {
+        match self.slots[index].state {
+            State::Committing | State::Fetching => {
+                // The client waits for one more answer.
+                self.slots[index].flags.set(Flags::KEEP, false);
+            }
+            State::Reading if self.slots[index].flags.has(Flags::BLOCKED) => {
+                self.slots[index].flags.set(Flags::CLOSING, true);
+            }
+            _ => self.hang_up(index),
+        }
+    }
+
+    fn received(&mut self, index: u32, bytes: &[u8], full: bool) {
+        match self.slots[index].state {
+            State::Reading if self.reads(index) => self.input(index, bytes),
+            State::Following | State::Lingering if !full => {}
+            // A subscriber has nothing to say, least of all that much.
+            State::Following => self.close(index, "talkative"),
+            State::Lingering => self.remove(index),
+            _ => self.busy(index).input.extend_from_slice(bytes),
+        }
+    }
+
+    /// Takes requests off the input until one must be waited for.
+    fn input(&mut self, index: u32, new: &[u8]) {
+        let token = self.slots.token(index);
+        let mut kept = Vec::new();
+        if let Some(busy) = self.busy.get_mut(&index)
+            && !busy.input.is_empty()
+        {
+            kept = std::mem::take(&mut busy.input);
+            kept.extend_from_slice(new);
+        }
+        let mut rest = if kept.is_empty() { new } else { &kept[..] };
+        while !rest.is_empty() && self.slots.find(token).is_some() && self.reads(index) {
+            match self.take_request(index, &mut rest) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(refused) => {
+                    self.refuse(index, &refused);
+                    return;
+                }
+            }
+        }
+        if self.slots.find(token).is_none() {
+            return;
+        }
+        if !rest.is_empty() {
+            self.busy(index).input = rest.to_vec();
+        }
+        if self.slots[index].state == State::Reading && !self.slots[index].flags.has(Flags::BLOCKED)
+        {
+            self.await_rest(index, !rest.is_empty());
+        }
+    }
+
+    /// Part of a request is there: the rest must come in time.
+    fn await_rest(&mut self, index: u32, partial_head: bool) {
+        let waits = self
+            .busy
+            .get(&index)
+            .is_some_and(|busy| busy.body.is_some() || partial_head);
+        if !waits {
+            self.settle(index);
+            return;
+        }
+        let timeout_ms = self.parts.settings.request_timeout.as_millis() as u64;
+        let deadline_ms = self.clock.now_ms() + timeout_ms;
+        // A head has one deadline, or a byte now and then would hold it off for ever; a body has
+        // a new one with each part, because it may be large.
+        let body = self.busy(index).body.is_some();
+        if body || self.busy(index).deadline_ms == 0 {
+            self.deadline(index, deadline_ms);
+        }
+    }
+
+    /// Takes one step: a whole request, its head, or a part of its body. False: more is needed.
+    fn take_request(&mut self, index: u32, rest: &mut &[u8]) -> Result<bool, Refused> {
+        if let Some(mut body) = self.busy.get_mut(&index).and_then(|busy| busy.body.take()) {
+            if !body.feed(rest)? {
+                self.busy(index).body = Some(body);
+                return Ok(false);
+            }
+            let (bytes, body) = body.into_parts();
+            let mut fields = NO_FIELDS;
+            // The head was parsed before it was kept.
+            if let Some((head, count)) = head::parse(&bytes, &mut fields)? {
+                self.dispatch(index, &head, &fields[..count], body);
+            }
+            return Ok(true);
+        }
+        let settings = &self.parts.settings;
+        let mut fields = NO_FIELDS;
+        let Some((head, count)) = head::parse(rest, &mut fields)? else {
+            if rest.len() > settings.head_bytes_max {
+                return Err(head_too_large(settings.head_bytes_max));
+            }
+            return Ok(false);
+        };
+        if head.bytes > settings.head_bytes_max {
+            return Err(head_too_large(settings.head_bytes_max));
+        }
+        let behind = &rest[head.bytes..];
+        match head.framing {
+            Framing::None => {
+                *rest = behind;
+                self.dispatch(index, &head, &fields[..count], Vec::new());
+            }
+            Framing::Length(length)
+                if length <= settings.body_bytes_max as u64 && length <= behind.len() as u64 =>
+            {
+                let (body, behind) = behind.split_at(length as usize);
+                *rest = behind;
+                self.dispatch(index, &head, &fields[..count], body.to_vec());
+            }
+            framing => {
+                let body = Incoming::new(&rest[..head.bytes], framing, settings.body_bytes_max)?;
+                let waiting = head.expects_continue && behind.is_empty();
+                *rest = behind;
+                self.busy(index).body = Some(body);
+                if waiting {
+                    self.send_raw(index, b"HTTP/1.1 100 Continue\r\n\r\n");
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn dispatch(&mut self, index: u32, head: &Head<'_>, fields: &[(&str, &[u8])], body: Vec<u8>) {
+        self.counts.requests += 1;
+        if let Some(busy) = self.busy.get_mut(&index) {
+            busy.deadline_ms = 0;
+        }
+        let keep = head.keep_alive && self.stopping.is_none();
+        let flags = &mut self.slots[index].flags;
+        flags.set(Flags::KEEP, keep);
+        flags.set(Flags::HEAD_ONLY, head.method == "HEAD");
+        let answer = self.parts.faces.request(Request {
+            method: head.method,
+            path: head.path,
+            query: head.query,
+            headers: Headers(fields),
+            body,
+            now_ms: self.clock.now_ms(),
+        });
+        self.answer(index, answer);
+    }
+}
+
+fn head_too_large(bytes_max: usize) -> Refused {
+    Refused::new(
+        431,
+        "head_too_large",
+        format!("a request's head has at most {bytes_max} bytes here"),
+    )
+}
+
+/// A client that sends without pause is left for the others after so many reads.
+const READS_PER_TURN: u32 = 16;

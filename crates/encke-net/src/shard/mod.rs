@@ -1,0 +1,293 @@
+//! A shard: one thread, its own listener, its own connections.
+//!
+//! A turn of [`Shard::run`] waits for sockets and notes, reads what came ([`input`]), asks the
+//! faces and answers ([`answer`]), hands what is to be committed to the sequencer, takes commits
+//! and sends their records to subscribers ([`deliver`]), and looks after deadlines ([`clock`]).
+
+mod accept;
+mod answer;
+mod busy;
+mod clock;
+mod deliver;
+mod input;
+mod output;
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use encke_face::Faces;
+use encke_log::Sequence;
+use encke_mailbox::Sender;
+use encke_stream::Request;
+use rustix::event::epoll;
+
+use crate::Settings;
+use crate::inbox::{Door, Inbox, Note};
+use crate::metrics::{Counts, Metrics};
+use crate::readers::Readers;
+use crate::slot::{Flags, Slots, State, Token};
+use crate::timer::{TICK_MS, Wheel};
+use crate::topics::Topics;
+
+use busy::Busy;
+use clock::Clock;
+use deliver::Encoded;
+
+/// What a shard needs of the rest.
+pub(crate) struct Parts {
+    pub(crate) number: u16,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) faces: Faces,
+    pub(crate) listener: OwnedFd,
+    pub(crate) inbox: Inbox,
+    pub(crate) door: Arc<Door>,
+    pub(crate) sequencer: Sender<Request>,
+    pub(crate) readers: Readers,
+    pub(crate) metrics: Metrics,
+    /// Connections of all shards.
+    pub(crate) connections: Arc<AtomicUsize>,
+    /// All records up to this one are committed.
+    pub(crate) committed: Sequence,
+}
+
+/// One reactor thread's state.
+pub(crate) struct Shard {
+    parts: Parts,
+    epoll: OwnedFd,
+    slots: Slots,
+    /// What only busy or blocked connections need.
+    busy: hashbrown::HashMap<u32, Box<Busy>, foldhash::fast::FixedState>,
+    topics: Topics,
+    /// Topics whose subscribers are to be served.
+    rounds: VecDeque<u32>,
+    /// Subscribers that have more due than one turn sends.
+    lagging: VecDeque<u32>,
+    /// Commands for the sequencer, gathered over a turn.
+    outbox: Vec<(Request, usize)>,
+    wheel: Wheel,
+    clock: Clock,
+    /// Bytes of all records taken so far.
+    taken_bytes: u64,
+    counts: Counts,
+    /// The last encoding, shared by all subscribers at the same place.
+    encoded: Encoded,
+    scratch: Vec<u8>,
+    out: Vec<u8>,
+    listening: bool,
+    /// When the listener is looked at again after descriptors ran out.
+    listen_again_ms: u64,
+    stopping: Option<Instant>,
+}
+
+impl Shard {
+    /// A shard that is ready to run.
+    pub(crate) fn new(parts: Parts) -> rustix::io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(
+            &epoll,
+            parts.inbox.wake_fd(),
+            epoll::EventData::new_u64(WAKE),
+            epoll::EventFlags::IN | epoll::EventFlags::ET,
+        )?;
+        let clock = Clock::start();
+        let mut shard = Shard {
+            slots: Slots::default(),
+            busy: hashbrown::HashMap::default(),
+            topics: Topics::new(parts.settings.ring_bytes, parts.committed),
+            rounds: VecDeque::new(),
+            lagging: VecDeque::new(),
+            outbox: Vec::new(),
+            wheel: Wheel::new(clock.now_ms()),
+            clock,
+            taken_bytes: 0,
+            counts: Counts::default(),
+            encoded: Encoded::default(),
+            scratch: vec![0; SCRATCH_BYTES],
+            out: Vec::new(),
+            listening: false,
+            listen_again_ms: 0,
+            stopping: None,
+            epoll,
+            parts,
+        };
+        shard.listen(true)?;
+        Ok(shard)
+    }
+
+    /// Works until it is told to stop and what was under way is done.
+    pub(crate) fn run(mut self) {
+        let mut events = Vec::with_capacity(EVENTS_PER_TURN);
+        let mut notes = Vec::new();
+        while !self.stopped() {
+            events.clear();
+            let timeout = self.patience();
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                Some(&timeout),
+            ) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    tracing::error!(%error, "epoll failed; the shard can't go on");
+                    return;
+                }
+            }
+            self.clock.tick();
+            for event in &events {
+                let (token, flags) = (event.data.u64(), event.flags);
+                match token {
+                    WAKE => self.parts.inbox.awake(),
+                    LISTENER => self.accept(),
+                    token => self.event(token, flags),
+                }
+            }
+            self.submit();
+            self.parts.inbox.notes.drain(&mut notes);
+            let taken = notes.len();
+            for note in notes.drain(..) {
+                self.note(note);
+            }
+            self.parts.inbox.notes.handled(taken);
+            self.deliver();
+            self.timers();
+            self.submit();
+            self.counts.add_up(&self.parts.metrics);
+        }
+    }
+
+    fn event(&mut self, token: Token, flags: epoll::EventFlags) {
+        let Some(index) = self.slots.find(token) else {
+            return;
+        };
+        if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+            self.hang_up(index);
+            return;
+        }
+        if flags.contains(epoll::EventFlags::OUT) && self.slots[index].flags.has(Flags::BLOCKED) {
+            self.writable(index);
+        }
+        if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP)
+            && self.slots.find(token).is_some()
+        {
+            self.readable(index, flags.contains(epoll::EventFlags::RDHUP));
+        }
+    }
+
+    fn note(&mut self, note: Note) {
+        match note {
+            Note::Committed { batch, replies } => {
+                if let Some(batch) = batch {
+                    self.commit(&batch);
+                }
+                for reply in replies {
+                    self.replied(reply);
+                }
+            }
+            Note::Fetched { token, piece } => self.fetched(token, piece),
+            Note::Stop => self.stop(),
+        }
+    }
+
+    /// Hands the turn's commands to the sequencer. What it has no room for is answered with that.
+    fn submit(&mut self) {
+        if self.outbox.is_empty() {
+            return;
+        }
+        let mut outbox = std::mem::take(&mut self.outbox);
+        self.parts
+            .sequencer
+            .try_send_many(encke_mailbox::Lane::Data, &mut outbox);
+        for (request, _) in outbox.drain(..) {
+            self.overloaded(request.from.token);
+        }
+        // Answering may have brought the next requests of pipelining clients.
+        if self.outbox.is_empty() {
+            self.outbox = outbox;
+        }
+    }
+
+    /// How long the sockets may be waited for.
+    fn patience(&self) -> rustix::event::Timespec {
+        let wait_ms =
+            if !self.rounds.is_empty() || !self.lagging.is_empty() || !self.outbox.is_empty() {
+                0
+            } else if self.stopping.is_some() || !self.listening {
+                TICK_MS
+            } else if self.slots.used() > 0 {
+                TICK_MS * 2
+            } else {
+                IDLE_WAIT_MS
+            };
+        rustix::event::Timespec {
+            tv_sec: (wait_ms / 1000) as i64,
+            tv_nsec: (wait_ms % 1000 * 1_000_000) as i64,
+        }
+    }
+
+    fn stop(&mut self) {
+        if self.stopping.is_some() {
+            return;
+        }
+        self.stopping = Some(Instant::now());
+        if let Err(error) = self.listen(false) {
+            tracing::warn!(%error, "the listener could not be taken out of epoll");
+        }
+        for index in 0..self.slots.len() as u32 {
+            self.say_goodbye(index);
+        }
+    }
+
+    /// Whether a stop is over: nothing is under way, or it took too long.
+    fn stopped(&self) -> bool {
+        let Some(since) = self.stopping else {
+            return false;
+        };
+        self.slots.used() == 0 || since.elapsed() > self.parts.settings.stop_timeout
+    }
+
+    /// Closes a connection that the client gave up.
+    fn hang_up(&mut self, index: u32) {
+        self.counts.hangups += 1;
+        self.remove(index);
+    }
+
+    /// Closes a connection for a reason that is counted.
+    fn close(&mut self, index: u32, reason: &str) {
+        self.parts.metrics.closed.with_label_values(&[reason]).inc();
+        self.remove(index);
+    }
+
+    fn remove(&mut self, index: u32) {
+        self.unsubscribe(index);
+        self.busy.remove(&index);
+        self.slots.remove(index);
+        self.counts.connections -= 1;
+        self.parts.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn unsubscribe(&mut self, index: u32) {
+        if matches!(self.slots[index].state, State::Following | State::Polling) {
+            self.counts.subscribers -= 1;
+        }
+        self.topics.unlink(&mut self.slots, index);
+    }
+
+    fn busy(&mut self, index: u32) -> &mut Busy {
+        self.busy.entry(index).or_default()
+    }
+}
+
+/// Tokens that are no connection's: their generation is never given to a slot.
+const WAKE: Token = u64::MAX;
+const LISTENER: Token = u64::MAX - 1;
+
+const EVENTS_PER_TURN: usize = 512;
+
+/// One read takes up to this much; it belongs to the shard, not to a connection.
+const SCRATCH_BYTES: usize = 64 << 10;
+
+/// A shard without connections looks at its clock this often.
+const IDLE_WAIT_MS: u64 = 1000;

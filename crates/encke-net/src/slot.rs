@@ -1,0 +1,202 @@
+//! Connections as entries of a table: a few dozen bytes each, and nothing else while they are idle.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use encke_log::Sequence;
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    fd: Option<OwnedFd>,
+    generation: u32,
+    /// The topic it is subscribed to.
+    pub(crate) topic: u32,
+    /// Its neighbours in the topic's list; `next` also links free slots.
+    pub(crate) next: u32,
+    pub(crate) prev: u32,
+    /// When something was last sent or received, in seconds since the shard started.
+    pub(crate) active_s: u32,
+    pub(crate) state: State,
+    pub(crate) flags: Flags,
+    /// All records of its stream up to this one are delivered.
+    pub(crate) cursor: Sequence,
+}
+
+// What an idle connection costs in this table is a promise of the design.
+const _: () = assert!(size_of::<Slot>() <= 40);
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Free,
+    /// Between requests, or in the middle of one.
+    Reading,
+    /// Its command is with the sequencer.
+    Committing,
+    /// Its data is with a reader thread.
+    Fetching,
+    /// A long poll, waiting for a record.
+    Polling,
+    /// Subscribed for as long as it holds.
+    Following,
+    /// Answered for the last time; what it still sends is thrown away until it hangs up.
+    Lingering,
+}
+
+/// Conditions of a connection, as bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flags(u16);
+
+impl Flags {
+    /// Output waits for the socket to take it.
+    pub(crate) const BLOCKED: Flags = Flags(1);
+    /// A piece of its stream is with a reader thread.
+    pub(crate) const CATCHING: Flags = Flags(1 << 1);
+    /// To be closed when the output is out.
+    pub(crate) const CLOSING: Flags = Flags(1 << 2);
+    /// The socket holds input that was left there.
+    pub(crate) const UNREAD: Flags = Flags(1 << 3);
+    /// In the queue of those that have more to be sent than one turn allows.
+    pub(crate) const LAGGING: Flags = Flags(1 << 4);
+    /// The request was HEAD.
+    pub(crate) const HEAD_ONLY: Flags = Flags(1 << 5);
+    /// The client means to send another request.
+    pub(crate) const KEEP: Flags = Flags(1 << 6);
+
+    pub(crate) fn has(self, flag: Flags) -> bool {
+        self.0 & flag.0 != 0
+    }
+
+    pub(crate) fn set(&mut self, flag: Flags, on: bool) {
+        if on {
+            self.0 |= flag.0;
+        } else {
+            self.0 &= !flag.0;
+        }
+    }
+}
+
+/// A connection's name outside its table: never that of another connection, even when the slot is
+/// used again.
+pub(crate) type Token = u64;
+
+/// All connections of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    slots: Vec<Slot>,
+    free: Option<u32>,
+    used: usize,
+}
+
+impl Slots {
+    /// Takes a slot for a new connection.
+    pub(crate) fn add(&mut self, fd: OwnedFd, now_s: u32) -> u32 {
+        self.used += 1;
+        if let Some(index) = self.free {
+            let slot = &mut self.slots[index as usize];
+            self.free = (slot.next != NONE).then_some(slot.next);
+            let generation = slot.generation;
+            *slot = Slot::new(fd, generation, now_s);
+            return index;
+        }
+        self.slots.push(Slot::new(fd, 0, now_s));
+        // The limit on connections is far below what 32 bits can count.
+        (self.slots.len() - 1) as u32
+    }
+
+    /// Closes the connection and frees its slot.
+    pub(crate) fn remove(&mut self, index: u32) {
+        let next = self.free.unwrap_or(NONE);
+        let slot = &mut self.slots[index as usize];
+        slot.fd = None;
+        slot.state = State::Free;
+        slot.flags = Flags::default();
+        // The last generations would make tokens that mean something else to the reactor.
+        slot.generation = (slot.generation + 1) % (u32::MAX - 1);
+        slot.next = next;
+        self.free = Some(index);
+        self.used -= 1;
+    }
+
+    /// The slot that a token names, if its connection is still there.
+    pub(crate) fn find(&self, token: Token) -> Option<u32> {
+        let index = token as u32;
+        let slot = self.slots.get(index as usize)?;
+        (slot.generation == (token >> 32) as u32 && slot.state != State::Free).then_some(index)
+    }
+
+    pub(crate) fn token(&self, index: u32) -> Token {
+        u64::from(self[index].generation) << 32 | u64::from(index)
+    }
+
+    /// How many connections there are.
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// How many slots there are, used or free.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+impl std::ops::Index<u32> for Slots {
+    type Output = Slot;
+
+    fn index(&self, index: u32) -> &Slot {
+        &self.slots[index as usize]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Slots {
+    fn index_mut(&mut self, index: u32) -> &mut Slot {
+        &mut self.slots[index as usize]
+    }
+}
+
+impl Slot {
+    fn new(fd: OwnedFd, generation: u32, now_s: u32) -> Self {
+        Slot {
+            fd: Some(fd),
+            generation,
+            topic: NONE,
+            next: NONE,
+            prev: NONE,
+            active_s: now_s,
+            state: State::Reading,
+            flags: Flags::default(),
+            cursor: 0,
+        }
+    }
+
+    /// The socket; nothing for a free slot.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.fd.as_ref().map(AsFd::as_fd)
+    }
+}
+
+/// No slot, no topic.
+pub(crate) const NONE: u32 = u32::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fd() -> OwnedFd {
+        rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap()
+    }
+
+    #[test]
+    fn a_token_outlives_no_connection() {
+        let mut slots = Slots::default();
+        let index = slots.add(fd(), 0);
+        let token = slots.token(index);
+        assert_eq!(slots.find(token), Some(index));
+        slots.remove(index);
+        assert_eq!(slots.find(token), None);
+        let again = slots.add(fd(), 0);
+        assert_eq!(again, index);
+        assert_eq!(slots.find(token), None);
+        assert_eq!(slots.used(), 1);
+    }
+}

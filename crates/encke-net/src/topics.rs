@@ -1,0 +1,347 @@
+//! What a shard's subscribers are subscribed to, and the recent records that concern them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use encke_log::{Sequence, StreamNo};
+use encke_stream::{Batch, Record, Stream};
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use std::hash::BuildHasher;
+
+use crate::slot::{NONE, Slots};
+
+/// A stream that somebody on this shard is subscribed to.
+#[derive(Debug)]
+pub(crate) struct Topic {
+    /// The stream; nothing in a free entry.
+    pub(crate) stream: Option<Arc<Stream>>,
+    /// Its subscribers, an intrusive list of slots.
+    head: u32,
+    /// The subscriber that the present round comes to next.
+    pub(crate) iter: u32,
+    pub(crate) state: Round,
+    /// Every record of the stream behind this sequence is among the recent ones.
+    complete_from: Sequence,
+    /// The stream's last record that this shard has seen.
+    pub(crate) last: Sequence,
+    /// Positions of its first and last recent record; meaningless where `complete_from` covers all.
+    first_at: u64,
+    last_at: u64,
+    /// When the oldest record that a round has not begun to deliver became visible, by the shard's
+    /// counts of bytes and of microseconds.
+    pub(crate) due: Due,
+    /// The same for the round after the one under way.
+    pub(crate) due_again: Due,
+}
+
+/// Whether the topic's subscribers are being served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Round {
+    /// Nothing is due.
+    Quiet,
+    /// In the queue of rounds.
+    Queued,
+    /// Under way.
+    Running,
+    /// Under way, and records came that those served already have not got.
+    Again,
+}
+
+/// A moment in a shard's work.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Due {
+    pub(crate) bytes: u64,
+    pub(crate) us: u64,
+}
+
+/// All topics of a shard and their recent records, found by number.
+#[derive(Debug)]
+pub(crate) struct Topics {
+    topics: Vec<Topic>,
+    free: Vec<u32>,
+    index: HashTable<u32>,
+    hasher: FixedState,
+    recent: VecDeque<Recent>,
+    /// The position of the first of `recent`.
+    base: u64,
+    bytes: usize,
+    bytes_max: usize,
+    /// All records up to this one were taken.
+    processed: Sequence,
+}
+
+/// A record that somebody on this shard is subscribed to.
+#[derive(Debug)]
+struct Recent {
+    batch: Arc<Batch>,
+    index: u32,
+    topic: u32,
+    sequence: Sequence,
+    /// The position of the stream's next one; 0 while there is none.
+    next: u64,
+}
+
+impl Recent {
+    fn record(&self) -> &Record {
+        &self.batch.records[self.index as usize]
+    }
+}
+
+/// What stands at a subscriber's cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing that this shard knows of.
+    Nothing,
+    /// A recent record, at this position.
+    Recent(u64),
+    /// Something may be missing that must be read from the log.
+    Older,
+}
+
+impl Topics {
+    pub(crate) fn new(bytes_max: usize, processed: Sequence) -> Self {
+        Topics {
+            topics: Vec::new(),
+            free: Vec::new(),
+            index: HashTable::new(),
+            hasher: FixedState::default(),
+            recent: VecDeque::new(),
+            // Position 0 means none.
+            base: 1,
+            bytes: 0,
+            bytes_max,
+            processed,
+        }
+    }
+
+    /// The topic for a stream, new or not.
+    pub(crate) fn intern(&mut self, stream: &Arc<Stream>) -> u32 {
+        if let Some(topic) = self.find(stream.no) {
+            return topic;
+        }
+        let topic = Topic {
+            stream: Some(Arc::clone(stream)),
+            head: NONE,
+            iter: NONE,
+            state: Round::Quiet,
+            complete_from: self.processed,
+            last: 0,
+            first_at: 0,
+            last_at: 0,
+            due: Due::default(),
+            due_again: Due::default(),
+        };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.topics[number as usize] = topic;
+                number
+            }
+            None => {
+                self.topics.push(topic);
+                (self.topics.len() - 1) as u32
+            }
+        };
+        let Topics {
+            index,
+            topics,
+            hasher,
+            ..
+        } = self;
+        index.insert_unique(hasher.hash_one(stream.no), number, |number| {
+            hasher.hash_one(no(&topics[*number as usize]))
+        });
+        number
+    }
+
+    /// Puts a connection on a topic's list.
+    pub(crate) fn link(&mut self, slots: &mut Slots, topic: u32, slot: u32) {
+        let head = std::mem::replace(&mut self.topics[topic as usize].head, slot);
+        let entry = &mut slots[slot];
+        entry.topic = topic;
+        entry.prev = NONE;
+        entry.next = head;
+        if head != NONE {
+            slots[head].prev = slot;
+        }
+    }
+
+    /// Takes a connection off its topic's list, and forgets a topic that nobody is left on.
+    pub(crate) fn unlink(&mut self, slots: &mut Slots, slot: u32) {
+        let (number, next, prev) = (slots[slot].topic, slots[slot].next, slots[slot].prev);
+        if number == NONE {
+            return;
+        }
+        slots[slot].topic = NONE;
+        if next != NONE {
+            slots[next].prev = prev;
+        }
+        let topic = &mut self.topics[number as usize];
+        if topic.iter == slot {
+            topic.iter = next;
+        }
+        if prev != NONE {
+            slots[prev].next = next;
+            return;
+        }
+        topic.head = next;
+        if next == NONE {
+            self.forget(number);
+        }
+    }
+
+    /// Takes a commit: links its records to their topics. `touched` is called for each topic that
+    /// has something new.
+    pub(crate) fn take(&mut self, batch: &Arc<Batch>, mut touched: impl FnMut(&mut Topic, u32)) {
+        let mut kept = false;
+        for (index, record) in batch.records.iter().enumerate() {
+            self.processed = record.sequence;
+            let Some(number) = self.find(record.stream.no) else {
+                continue;
+            };
+            kept = true;
+            let at = self.base + self.recent.len() as u64;
+            let topic = &mut self.topics[number as usize];
+            if topic.last_at >= self.base {
+                self.recent[(topic.last_at - self.base) as usize].next = at;
+            }
+            if topic.first_at < self.base {
+                topic.first_at = at;
+            }
+            topic.last_at = at;
+            topic.last = record.sequence;
+            self.recent.push_back(Recent {
+                batch: Arc::clone(batch),
+                index: index as u32,
+                topic: number,
+                sequence: record.sequence,
+                next: 0,
+            });
+            touched(topic, number);
+        }
+        if kept {
+            self.bytes += weight(batch);
+            self.evict();
+        }
+    }
+
+    /// What a subscriber of the topic whose cursor stands there gets next.
+    pub(crate) fn next(&self, topic: u32, cursor: Sequence) -> Next {
+        let topic = &self.topics[topic as usize];
+        if cursor < topic.complete_from {
+            return Next::Older;
+        }
+        if cursor >= topic.last || topic.last_at < self.base {
+            return Next::Nothing;
+        }
+        let found = self
+            .recent
+            .binary_search_by_key(&cursor, |recent| recent.sequence);
+        let mut at = match found {
+            Ok(at) => self.recent[at].next,
+            Err(_) => topic.first_at,
+        };
+        while at != 0 && self.recent[(at - self.base) as usize].sequence <= cursor {
+            at = self.recent[(at - self.base) as usize].next;
+        }
+        if at == 0 {
+            Next::Nothing
+        } else {
+            Next::Recent(at)
+        }
+    }
+
+    /// The stream's recent records from a position on.
+    pub(crate) fn records(&self, at: u64) -> impl Iterator<Item = &Record> {
+        let mut at = at;
+        std::iter::from_fn(move || {
+            if at == 0 {
+                return None;
+            }
+            let recent = &self.recent[(at - self.base) as usize];
+            at = recent.next;
+            Some(recent.record())
+        })
+    }
+
+    /// Begins a round over the topic's subscribers.
+    pub(crate) fn begin(&mut self, topic: u32) {
+        let topic = &mut self.topics[topic as usize];
+        topic.iter = topic.head;
+    }
+
+    /// All records up to this one were taken.
+    pub(crate) fn processed(&self) -> Sequence {
+        self.processed
+    }
+
+    fn find(&self, stream: StreamNo) -> Option<u32> {
+        let topics = &self.topics;
+        self.index
+            .find(self.hasher.hash_one(stream), |number| {
+                no(&topics[*number as usize]) == stream
+            })
+            .copied()
+    }
+
+    fn forget(&mut self, number: u32) {
+        let Some(stream) = self.topics[number as usize].stream.take() else {
+            return;
+        };
+        if let Ok(entry) = self
+            .index
+            .find_entry(self.hasher.hash_one(stream.no), |other| *other == number)
+        {
+            entry.remove();
+        }
+        self.free.push(number);
+    }
+
+    /// Lets go of the oldest records until the bound holds. Their topics are told, so that a
+    /// subscriber further back knows that it must look in the log.
+    fn evict(&mut self) {
+        while self.bytes > self.bytes_max {
+            let Some(oldest) = self.recent.pop_front() else {
+                return;
+            };
+            let at = self.base;
+            self.base += 1;
+            let topic = &mut self.topics[oldest.topic as usize];
+            // Otherwise the entry is of a topic that was forgotten.
+            if topic.first_at == at {
+                topic.complete_from = topic.complete_from.max(oldest.sequence);
+                topic.first_at = oldest.next;
+            }
+            let last_of_batch = self
+                .recent
+                .front()
+                .is_none_or(|next| !Arc::ptr_eq(&next.batch, &oldest.batch));
+            if last_of_batch {
+                self.bytes -= weight(&oldest.batch);
+            }
+        }
+    }
+}
+
+impl std::ops::Index<u32> for Topics {
+    type Output = Topic;
+
+    fn index(&self, topic: u32) -> &Topic {
+        &self.topics[topic as usize]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Topics {
+    fn index_mut(&mut self, topic: u32) -> &mut Topic {
+        &mut self.topics[topic as usize]
+    }
+}
+
+/// What a batch costs a shard that keeps records of it: all of it, because it is shared whole.
+fn weight(batch: &Batch) -> usize {
+    batch.bytes + batch.records.len() * (size_of::<Record>() + size_of::<Recent>())
+}
+
+fn no(topic: &Topic) -> StreamNo {
+    topic.stream.as_ref().map_or(0, |stream| stream.no)
+}

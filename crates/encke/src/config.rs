@@ -1,0 +1,351 @@
+//! The configuration: the same names as flags, as ENCKE_ variables and in a TOML file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use bytesize::ByteSize;
+use clap::{Args, ValueEnum};
+use encke_stream::AckLevel;
+use jiff::SignedDuration;
+use serde::{Deserialize, Serialize};
+
+/// What `encke serve` can be told. A flag beats a variable, a variable beats the file.
+#[derive(Args, Debug, Default)]
+pub(crate) struct ServeArgs {
+    /// Read settings from this TOML file; its keys are the names of the flags
+    #[arg(long, env = "ENCKE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Say what would be done with these settings, and do nothing
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    #[command(flatten)]
+    given: Given,
+}
+
+/// Settings as they were given, each or not at all.
+#[derive(Args, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct Given {
+    /// Address and port to listen on; port 0 lets the system choose [default: 127.0.0.1:4437]
+    #[arg(long, env = "ENCKE_LISTEN", value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+
+    /// Allow listening on an address that others reach. There is no access control yet
+    #[arg(long, env = "ENCKE_OPEN", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    open: Option<bool>,
+
+    /// Directory of the log; made if it is not there [default: ./encke-data]
+    #[arg(long, env = "ENCKE_DATA", value_name = "DIR")]
+    data: Option<PathBuf>,
+
+    /// When an append is acknowledged and seen by subscribers [default: synced]
+    #[arg(long, env = "ENCKE_ACK", value_name = "LEVEL")]
+    ack: Option<Ack>,
+
+    /// Reactor threads [default: one for each core]
+    #[arg(long, env = "ENCKE_SHARDS", value_name = "N")]
+    shards: Option<usize>,
+
+    /// Threads that read older records from files [default: 2]
+    #[arg(long, env = "ENCKE_READERS", value_name = "N")]
+    readers: Option<usize>,
+
+    /// Connections in all; more are answered 503 [default: 1000000, or what the limit on open files allows]
+    #[arg(long, env = "ENCKE_CONNECTIONS_MAX", value_name = "N")]
+    connections_max: Option<usize>,
+
+    /// Largest head of a request [default: 16KiB]
+    #[arg(long, env = "ENCKE_HEAD_MAX", value_name = "SIZE")]
+    head_max: Option<ByteSize>,
+
+    /// Largest body of a request [default: 16MiB]
+    #[arg(long, env = "ENCKE_BODY_MAX", value_name = "SIZE")]
+    body_max: Option<ByteSize>,
+
+    /// Longest time a request's head, or a pause in its body, may take [default: 10s]
+    #[arg(long, env = "ENCKE_REQUEST_TIMEOUT", value_name = "DURATION")]
+    request_timeout: Option<SignedDuration>,
+
+    /// How long a connection is kept without a request [default: 2m]
+    #[arg(long, env = "ENCKE_IDLE_TIMEOUT", value_name = "DURATION")]
+    idle_timeout: Option<SignedDuration>,
+
+    /// How long a client may leave unread what was sent to it before it is closed [default: 1m]
+    #[arg(long, env = "ENCKE_STALL_TIMEOUT", value_name = "DURATION")]
+    stall_timeout: Option<SignedDuration>,
+
+    /// How long a subscriber hears nothing before a heartbeat is sent [default: 30s]
+    #[arg(long, env = "ENCKE_HEARTBEAT", value_name = "DURATION")]
+    heartbeat: Option<SignedDuration>,
+
+    /// How long a long poll waits for data [default: 20s]
+    #[arg(long, env = "ENCKE_POLL_WAIT", value_name = "DURATION")]
+    poll_wait: Option<SignedDuration>,
+
+    /// About how much data one answer to a read holds [default: 256KiB]
+    #[arg(long, env = "ENCKE_PAGE", value_name = "SIZE")]
+    page: Option<ByteSize>,
+
+    /// Recent records that each shard keeps in memory [default: 64MiB]
+    #[arg(long, env = "ENCKE_RING", value_name = "SIZE")]
+    ring: Option<ByteSize>,
+
+    /// How far deliveries may be behind before publishers are slowed [default: 16MiB]
+    #[arg(long, env = "ENCKE_ADMISSION", value_name = "SIZE")]
+    admission: Option<ByteSize>,
+
+    /// How long a record's delivery may be behind before publishers are slowed [default: 100ms]
+    #[arg(long, env = "ENCKE_ADMISSION_DELAY", value_name = "DURATION")]
+    admission_delay: Option<SignedDuration>,
+
+    /// Commands that may wait to be committed; over it the answer is 503 [default: 65536]
+    #[arg(long, env = "ENCKE_MAILBOX_ITEMS", value_name = "N")]
+    mailbox_items: Option<usize>,
+
+    /// What the commands that wait to be committed may weigh [default: 64MiB]
+    #[arg(long, env = "ENCKE_MAILBOX_SIZE", value_name = "SIZE")]
+    mailbox_size: Option<ByteSize>,
+
+    /// The kernel's send buffer for each connection [default: 128KiB]
+    #[arg(long, env = "ENCKE_SEND_BUFFER", value_name = "SIZE")]
+    send_buffer: Option<ByteSize>,
+
+    /// Size of a segment of the log [default: 64MiB]
+    #[arg(long, env = "ENCKE_SEGMENT", value_name = "SIZE")]
+    segment: Option<ByteSize>,
+
+    /// Producers that a stream remembers; over it the one idle longest is forgotten [default: 10000]
+    #[arg(long, env = "ENCKE_PRODUCERS_MAX", value_name = "N")]
+    producers_max: Option<usize>,
+
+    /// What to log: error, warn, info, debug, trace, or a filter like encke_net=debug [default: info]
+    #[arg(long, env = "ENCKE_LOG", value_name = "FILTER")]
+    log: Option<String>,
+
+    /// How to log: human or json, to standard error [default: human]
+    #[arg(long, env = "ENCKE_LOG_FORMAT", value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+}
+
+/// Acknowledgement levels as settings name them.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Ack {
+    /// When it is on the disk: nothing short of the disk's loss takes it
+    #[default]
+    Synced,
+    /// When it is in the file: a crash of the process takes nothing, a power cut may take the last second
+    Written,
+    /// When it is ordered, in memory: a crash of the process may take what was not written yet
+    Accepted,
+}
+
+impl From<Ack> for AckLevel {
+    fn from(ack: Ack) -> Self {
+        match ack {
+            Ack::Synced => AckLevel::Synced,
+            Ack::Written => AckLevel::Written,
+            Ack::Accepted => AckLevel::Accepted,
+        }
+    }
+}
+
+/// How to log.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum LogFormat {
+    /// Lines for people
+    #[default]
+    Human,
+    /// One JSON object a line
+    Json,
+}
+
+/// Settings that hold: defaults filled in, limits of the system applied by whoever starts.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) open: bool,
+    pub(crate) data: PathBuf,
+    pub(crate) ack: Ack,
+    pub(crate) net: encke_net::Settings,
+    pub(crate) faces: encke_face::Settings,
+    pub(crate) log_options: encke_log::Options,
+    pub(crate) limits: encke_stream::Limits,
+    pub(crate) log: String,
+    pub(crate) log_format: LogFormat,
+}
+
+impl ServeArgs {
+    /// The settings that hold.
+    pub(crate) fn resolve(&self) -> anyhow::Result<Config> {
+        let file = match &self.config {
+            None => Given::default(),
+            Some(path) => {
+                let text = std::fs::read_to_string(path).with_context(|| {
+                    format!("the configuration {} can't be read", path.display())
+                })?;
+                toml::from_str(&text)
+                    .with_context(|| format!("the configuration {} is wrong", path.display()))?
+            }
+        };
+        Config::new(&self.given, &file)
+    }
+}
+
+impl Config {
+    fn new(given: &Given, file: &Given) -> anyhow::Result<Self> {
+        // The first that is there holds.
+        macro_rules! setting {
+            ($name:ident) => {
+                given.$name.clone().or_else(|| file.$name.clone())
+            };
+        }
+        let mut net = encke_net::Settings::default();
+        let mut faces = encke_face::Settings::default();
+        let mut log_options = encke_log::Options::default();
+        let mut limits = encke_stream::Limits::default();
+        macro_rules! count {
+            ($field:expr, $name:ident) => {
+                if let Some(value) = setting!($name) {
+                    anyhow::ensure!(value > 0, "{} must be at least 1", flag(stringify!($name)));
+                    $field = value;
+                }
+            };
+        }
+        macro_rules! size {
+            ($field:expr, $name:ident, $least:expr) => {
+                if let Some(value) = setting!($name) {
+                    let value = value.as_u64();
+                    anyhow::ensure!(
+                        value >= $least,
+                        "{} must be at least {}",
+                        flag(stringify!($name)),
+                        ByteSize($least)
+                    );
+                    $field = value.try_into()?;
+                }
+            };
+        }
+        macro_rules! duration {
+            ($field:expr, $name:ident) => {
+                if let Some(value) = setting!($name) {
+                    $field = Duration::try_from(value)
+                        .ok()
+                        .filter(|value| *value >= Duration::from_millis(1))
+                        .with_context(|| {
+                            format!("{} must be at least 1ms", flag(stringify!($name)))
+                        })?;
+                }
+            };
+        }
+        if let Some(listen) = setting!(listen) {
+            net.listen = listen;
+        }
+        count!(net.shards, shards);
+        anyhow::ensure!(
+            net.shards <= SHARDS_MAX,
+            "--shards must be at most {SHARDS_MAX}"
+        );
+        count!(net.readers, readers);
+        count!(net.connections_max, connections_max);
+        count!(net.mailbox_items_max, mailbox_items);
+        count!(limits.producers_max, producers_max);
+        size!(net.head_bytes_max, head_max, 1 << 10);
+        size!(net.body_bytes_max, body_max, 1 << 10);
+        size!(net.ring_bytes, ring, 64 << 10);
+        size!(net.admission_bytes, admission, 16 << 10);
+        size!(net.mailbox_bytes_max, mailbox_size, 64 << 10);
+        size!(net.send_buffer_bytes, send_buffer, 4 << 10);
+        size!(faces.durable_streams.page_bytes, page, 1 << 10);
+        size!(log_options.segment_bytes, segment, 1 << 20);
+        duration!(net.request_timeout, request_timeout);
+        duration!(net.idle_timeout, idle_timeout);
+        duration!(net.stall_timeout, stall_timeout);
+        duration!(net.heartbeat, heartbeat);
+        duration!(net.admission_delay, admission_delay);
+        let mut poll_wait = Duration::from_millis(faces.durable_streams.poll_wait_ms);
+        duration!(poll_wait, poll_wait);
+        faces.durable_streams.poll_wait_ms = poll_wait.as_millis() as u64;
+        anyhow::ensure!(
+            (net.body_bytes_max as u64) < log_options.segment_bytes / 2,
+            "--body-max must be less than half of --segment, because a record lies within one segment"
+        );
+        anyhow::ensure!(
+            net.mailbox_bytes_max >= 2 * net.body_bytes_max,
+            "--mailbox-size must be at least twice --body-max"
+        );
+        let open = setting!(open).unwrap_or(false);
+        anyhow::ensure!(
+            open || net.listen.ip().is_loopback(),
+            "--listen {} can be reached by others, and there is no access control yet: add --open if \
+             that is meant",
+            net.listen
+        );
+        Ok(Config {
+            open,
+            data: setting!(data).unwrap_or_else(|| "encke-data".into()),
+            ack: setting!(ack).unwrap_or_default(),
+            net,
+            faces,
+            log_options,
+            limits,
+            log: setting!(log).unwrap_or_else(|| "info".into()),
+            log_format: setting!(log_format).unwrap_or_default(),
+        })
+    }
+}
+
+/// The flag of a field.
+fn flag(field: &str) -> String {
+    format!("--{}", field.replace('_', "-"))
+}
+
+/// More threads than any machine has cores.
+const SHARDS_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(toml: &str) -> Given {
+        toml::from_str(toml).unwrap()
+    }
+
+    #[test]
+    fn the_file_gives_way() {
+        let file = given("listen = '127.0.0.1:1'\nshards = 3\nring = '1MiB'\nheartbeat = '5s'");
+        let flags = given("listen = '127.0.0.1:2'");
+        let config = Config::new(&flags, &file).unwrap();
+        assert_eq!(config.net.listen.port(), 2);
+        assert_eq!(config.net.shards, 3);
+        assert_eq!(config.net.ring_bytes, 1 << 20);
+        assert_eq!(config.net.heartbeat, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn unknown_keys_are_errors() {
+        let error = toml::from_str::<Given>("lisen = '127.0.0.1:1'").unwrap_err();
+        assert!(error.to_string().contains("lisen"), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for (toml, word) in [
+            ("shards = 0", "--shards"),
+            ("shards = 5000", "--shards"),
+            ("head-max = '1B'", "--head-max"),
+            ("heartbeat = '-5s'", "--heartbeat"),
+            ("body-max = '32MiB'", "--body-max"),
+            ("listen = '0.0.0.0:1'", "--open"),
+        ] {
+            let error = Config::new(&given(toml), &Given::default()).unwrap_err();
+            assert!(error.to_string().contains(word), "{toml}: {error}");
+        }
+        let open = given("listen = '0.0.0.0:1'\nopen = true");
+        assert!(Config::new(&open, &Given::default()).is_ok());
+    }
+}

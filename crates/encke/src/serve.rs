@@ -1,0 +1,171 @@
+//! `encke serve`: from settings to a running server, and down again.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use bytesize::ByteSize;
+use encke_face::{Admin, Faces, Probes};
+use encke_net::{Metrics, Server, StartError, Streams};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{Config, LogFormat, ServeArgs};
+use crate::{Code, Failed, descriptors};
+
+/// Serves until a signal says to stop.
+pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failed> {
+    let mut config = args.resolve().map_err(|error| Code::Usage.with(error))?;
+    let files = descriptors::raise();
+    let room = descriptors::connections(files);
+    config.net.connections_max = config.net.connections_max.min(room);
+    if args.check {
+        print!("{}", check(&config, files));
+        return Ok(ExitCode::SUCCESS);
+    }
+    start_log(&config).map_err(|error| Code::Usage.with(error))?;
+    tracing::info!(
+        open_files_max = files,
+        connections_max = config.net.connections_max,
+        "the limit on open files bounds the connections"
+    );
+    // Signals are caught before there is anything that they could interrupt.
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])
+        .context("signals can't be caught")?;
+    let server = start(&config)?;
+    announce(&server, &config);
+    let signal = signals.forever().next();
+    tracing::info!(?signal, "stopping; a second signal stops at once");
+    std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            std::process::exit(128 + signal);
+        }
+    });
+    server.stop().context("the stop was not clean")?;
+    tracing::info!("stopped");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn start(config: &Config) -> Result<Server, Failed> {
+    let began = std::time::Instant::now();
+    let (machine, view, log) = encke_stream::restore(
+        &config.data,
+        config.log_options.clone(),
+        config.limits,
+        encke_net::now_ms(),
+    )
+    .with_context(|| format!("the data in {} can't be used", config.data.display()))
+    .map_err(|error| Code::Data.with(error))?;
+    tracing::info!(
+        streams = view.len(),
+        records = log.next_sequence() - 1,
+        took_ms = began.elapsed().as_millis() as u64,
+        data = %config.data.display(),
+        "the log is open"
+    );
+    let metrics = Metrics::new().context("the metrics can't be set up")?;
+    let reader = log.reader();
+    let rendered = metrics.clone();
+    let probes = Probes {
+        unready: Arc::new(move || reader.health().poisoned.map(|reason| reason.to_string())),
+        metrics: Arc::new(move || rendered.render()),
+    };
+    let faces = Faces::new(Arc::clone(&view), config.faces.clone(), Admin::new(probes));
+    let streams = Streams {
+        machine,
+        view,
+        log,
+        level: config.ack.into(),
+    };
+    Server::start(config.net.clone(), &faces, streams, &metrics).map_err(|error| match error {
+        StartError::Listen { .. } => Code::Listen.with(error),
+        error => Code::Running.with(error),
+    })
+}
+
+/// Says where it listens and what to try; the first line is for scripts.
+fn announce(server: &Server, config: &Config) {
+    let url = format!("http://{}", server.address());
+    let text = format!(
+        "listening on {url}\n\
+         \n\
+         Try it:\n\
+         \n\
+         \x20 curl -X PUT {url}/v1/stream/hello -H 'Content-Type: text/plain'\n\
+         \x20 curl -N '{url}/v1/stream/hello?offset=-1&live=sse' &\n\
+         \x20 curl {url}/v1/stream/hello -H 'Content-Type: text/plain' -d 'Hello, world'\n\
+         \n\
+         Health {url}/readyz, metrics {url}/metrics. Data in {}. Stop with Ctrl-C.\n",
+        config.data.display(),
+    );
+    let mut out = std::io::stdout().lock();
+    // Nobody has to read it.
+    let _ = out.write_all(text.as_bytes());
+    let _ = out.flush();
+}
+
+fn start_log(config: &Config) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(&config.log)
+        .with_context(|| format!("--log {:?} is no filter", config.log))?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match config.log_format {
+        LogFormat::Human => builder.init(),
+        LogFormat::Json => builder.json().init(),
+    }
+    Ok(())
+}
+
+/// What `--check` says.
+fn check(config: &Config, files: u64) -> String {
+    let net = &config.net;
+    let size = |bytes: usize| ByteSize(bytes as u64);
+    let data = match std::fs::read_dir(&config.data).map(Iterator::count) {
+        Ok(0) => "there, empty",
+        Ok(_) => "there",
+        Err(_) => "to be made",
+    };
+    let access = if net.listen.ip().is_loopback() {
+        "this machine only"
+    } else if config.open {
+        "everybody who reaches the address; there is no access control"
+    } else {
+        "nobody"
+    };
+    format!(
+        "encke serve would\n\
+         \x20 listen on            {} ({access})\n\
+         \x20 keep its data in     {} ({data})\n\
+         \x20 acknowledge when     {:?}\n\
+         \x20 run                  {} shards, {} readers\n\
+         \x20 hold                 {} connections at most ({files} files may be open)\n\
+         \x20 take                 heads up to {}, bodies up to {}\n\
+         \x20 wait                 {:?} for a request, {:?} without one, {:?} for a stalled reader\n\
+         \x20 let wait             {} commands or {} for the log\n\
+         \x20 keep at hand         {} of recent records a shard\n\
+         \x20 slow publishers      when deliveries are {} or {:?} behind\n\
+         \x20 write segments of    {}\n\
+         \x20 log                  {} as {:?}\n",
+        net.listen,
+        config.data.display(),
+        config.ack,
+        net.shards,
+        net.readers,
+        net.connections_max,
+        size(net.head_bytes_max),
+        size(net.body_bytes_max),
+        net.request_timeout,
+        net.idle_timeout,
+        net.stall_timeout,
+        net.mailbox_items_max,
+        size(net.mailbox_bytes_max),
+        size(net.ring_bytes),
+        size(net.admission_bytes),
+        net.admission_delay,
+        ByteSize(config.log_options.segment_bytes),
+        config.log,
+        config.log_format,
+    )
+}
