@@ -6,6 +6,7 @@
 use std::fmt::Debug;
 use std::io;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 /// One directory of files, as the log sees it. Names are plain file names.
 pub trait Disk: Clone + Debug + Send + Sync + 'static {
@@ -38,6 +39,14 @@ pub trait Disk: Clone + Debug + Send + Sync + 'static {
     /// A number that nobody can guess, so that nobody can make up a frame.
     fn salt(&self) -> io::Result<u64>;
 
+    /// The directory that history may have to itself, if there is room for one. It need not exist yet.
+    fn history(&self) -> Option<PathBuf>;
+
+    /// Called between two steps of the work in the background, so that a disk under test can stop it there.
+    fn between_steps(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Where a file is, for messages; the directory for an empty name.
     fn path(&self, name: &str) -> PathBuf;
 }
@@ -58,6 +67,9 @@ pub trait DiskFile: Debug + Send + Sync + 'static {
 
     /// The length of the file in bytes.
     fn bytes(&self) -> io::Result<u64>;
+
+    /// When the file was last written to.
+    fn written_at(&self) -> io::Result<SystemTime>;
 }
 
 /// Whether an error says that something has run out that may be there again later: room on the disk, or the share of it,

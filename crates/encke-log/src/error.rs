@@ -68,6 +68,16 @@ pub enum OpenError {
         /// The segment that says so.
         file: PathBuf,
     },
+    /// History could not be opened or read.
+    #[error("cannot {action} the history in {}: {reason}", path.display())]
+    History {
+        /// Where history is.
+        path: PathBuf,
+        /// What was being done.
+        action: &'static str,
+        /// What it said.
+        reason: String,
+    },
     /// Segments are missing, so records are.
     #[error("the records {from} to {upto} are missing in {}: no segment holds them{}", directory.display(), cure(directory))]
     Missing {
@@ -146,6 +156,13 @@ pub enum CommitError {
         /// What the system said.
         reason: Arc<str>,
     },
+    /// Too many segments wait for history, and history does not take them. Nothing of the batch was written, and the batch is
+    /// still there, as with [`CommitError::NoSpace`]; history is tried again by itself.
+    #[error("the log takes no more records until history takes the sealed segments: {reason}")]
+    HistoryFailed {
+        /// What history said.
+        reason: Arc<str>,
+    },
     /// An earlier write or sync failed, or this one did. Nothing will be acknowledged any more; the process should say so
     /// and start again, so that recovery finds out what is really on the disk.
     #[error("the log takes no more records: {reason}")]
@@ -180,6 +197,14 @@ pub enum ReadError {
         sequence: Sequence,
         /// What was found.
         what: &'static str,
+    },
+    /// History could not be read, or is damaged; or the log it belongs to is closed.
+    #[error("cannot read the history in {}: {reason}", path.display())]
+    History {
+        /// Where history is.
+        path: PathBuf,
+        /// What it said.
+        reason: String,
     },
     /// The global order is asked for from before what is still kept.
     #[error("the records up to {oldest} are no longer kept in the global order; {after} and later was asked for", oldest = oldest - 1)]

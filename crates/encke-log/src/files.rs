@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// A directory of real files.
 #[derive(Clone, Debug)]
@@ -126,6 +127,10 @@ impl Disk for Files {
         Ok(u64::from_le_bytes(salt))
     }
 
+    fn history(&self) -> Option<PathBuf> {
+        Some(self.path(HISTORY))
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.shared.path.join(name)
     }
@@ -161,6 +166,10 @@ impl DiskFile for File {
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
+
+    fn written_at(&self) -> io::Result<SystemTime> {
+        self.metadata()?.modified()
+    }
 }
 
 /// Reserves space, so that a write into it can't find the disk full. Where the file system can't reserve, zeros are
@@ -183,4 +192,5 @@ fn reserve(file: &File, bytes: u64) -> io::Result<()> {
 }
 
 const LOCK: &str = "lock";
+const HISTORY: &str = "history";
 const ZEROS_BYTES: usize = 1 << 20;

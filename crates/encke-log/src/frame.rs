@@ -78,26 +78,54 @@ impl Position {
 
 /// The streams a record belongs to, each with the position of its previous record.
 #[derive(Clone, Copy, Debug)]
-pub struct Streams<'a> {
-    bytes: &'a [u8],
+pub struct Streams<'a>(List<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum List<'a> {
+    /// As in a frame: each with the position of its previous record.
+    Positioned(&'a [u8]),
+    /// As in history: without positions.
+    Bare(&'a [u8]),
+    /// The only one.
+    One(StreamNo),
 }
 
 impl<'a> Streams<'a> {
+    /// Streams as history lists them, 8 bytes each.
+    pub(crate) fn bare(bytes: &'a [u8]) -> Streams<'a> {
+        Streams(List::Bare(bytes))
+    }
+
+    pub(crate) fn one(stream: StreamNo) -> Streams<'a> {
+        Streams(List::One(stream))
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.bytes.len() / STREAM_BYTES
+        match self.0 {
+            List::Positioned(bytes) => bytes.len() / STREAM_BYTES,
+            List::Bare(bytes) => bytes.len() / 8,
+            List::One(_) => 1,
+        }
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.len() == 0
     }
 
-    /// Each stream with the position of its previous record, in the order in which they were given.
+    /// Each stream with the position of its previous record, in the order in which they were given. A record that was
+    /// read from history knows no positions.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (StreamNo, Position)> + use<'a> {
-        self.bytes
-            .chunks_exact(STREAM_BYTES)
-            .map(|pair| (u64_at(pair, 0), Position(u64_at(pair, 8))))
+        let list = self.0;
+        (0..self.len()).map(move |i| match list {
+            List::Positioned(bytes) => {
+                let at = i * STREAM_BYTES;
+                (u64_at(bytes, at), Position(u64_at(bytes, at + 8)))
+            }
+            List::Bare(bytes) => (u64_at(bytes, i * 8), Position::default()),
+            List::One(stream) => (stream, Position::default()),
+        })
     }
 }
 
@@ -282,7 +310,7 @@ pub(crate) fn parse(frame: &[u8], seed: u32) -> Result<Parsed<'_>, Flaw> {
         kind: frame[KIND_AT],
         durable_upto,
         watermark,
-        streams: Streams { bytes: streams },
+        streams: Streams(List::Positioned(streams)),
         payload,
     })
 }

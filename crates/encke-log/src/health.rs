@@ -11,20 +11,25 @@ use std::time::Duration;
 pub struct Health {
     /// What failed first, when the log takes no more records until it is opened again.
     pub poisoned: Option<Arc<str>>,
+    /// Why history does not take sealed segments at the moment. It is tried again by itself.
+    pub history_failed: Option<Arc<str>>,
     /// Sealed segments that are not in history yet.
     pub segments_waiting: usize,
     /// How long the last sync took; zero before the first.
     pub last_sync: Duration,
     /// How long [`Log::write`](crate::Log::write) has waited for a segment to be prepared or ingested, in all.
     pub waited: Duration,
-    /// Bytes of segments on disk, those in history but still kept included. What history itself takes is not counted.
-    pub bytes_on_disk: u64,
+    /// Bytes of segments on disk, those that are in history and still kept included.
+    pub segment_bytes: u64,
+    /// Bytes of history on disk.
+    pub history_bytes: u64,
 }
 
 /// What the writer and the background work note as they go.
 #[derive(Debug, Default)]
 pub(crate) struct Vitals {
     poisoned: Mutex<Option<Arc<str>>>,
+    history_failed: Mutex<Option<Arc<str>>>,
     last_sync_ns: AtomicU64,
     waited_ns: AtomicU64,
     segment_bytes: AtomicU64,
@@ -56,13 +61,27 @@ impl Vitals {
         self.segment_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn health(&self, segments_waiting: usize) -> Health {
+    pub(crate) fn take_bytes(&self, bytes: u64) {
+        self.segment_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_history_failed(&self, reason: Option<Arc<str>>) {
+        *self.history_failed.lock() = reason;
+    }
+
+    pub(crate) fn history_failed(&self) -> Option<Arc<str>> {
+        self.history_failed.lock().clone()
+    }
+
+    pub(crate) fn health(&self, segments_waiting: usize, history_bytes: u64) -> Health {
         Health {
             poisoned: self.poisoned.lock().clone(),
+            history_failed: self.history_failed(),
             segments_waiting,
             last_sync: Duration::from_nanos(self.last_sync_ns.load(Ordering::Relaxed)),
             waited: Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed)),
-            bytes_on_disk: self.segment_bytes.load(Ordering::Relaxed),
+            segment_bytes: self.segment_bytes.load(Ordering::Relaxed),
+            history_bytes,
         }
     }
 }

@@ -22,8 +22,34 @@ pub(crate) struct Entry {
 pub(crate) struct Index<F> {
     /// Records up to this one can be read.
     pub(crate) published: Sequence,
-    /// Segments that are not in history, without gaps.
+    /// Records up to this one are in history.
+    pub(crate) history_upto: Sequence,
+    /// The state store is durable as it was after this record.
+    pub(crate) checkpoint_upto: Sequence,
+    /// Segments that are in history and kept for the global order.
+    pub(crate) done: VecDeque<Done<F>>,
+    /// The segments after those, which are not in history. There is always one, and the last one is being written.
     pub(crate) segments: VecDeque<SegmentIndex<F>>,
+}
+
+/// A segment that is in history.
+#[derive(Debug)]
+pub(crate) struct Done<F> {
+    pub(crate) segment: Arc<Segment<F>>,
+    /// The sequence after its last record.
+    pub(crate) end: Sequence,
+    /// Found out when they are needed, if the segment was in history when the log was opened.
+    pub(crate) places: Option<Places>,
+}
+
+/// Where to begin a walk through a segment.
+#[derive(Debug)]
+pub(crate) struct Start<F> {
+    pub(crate) segment: Arc<Segment<F>>,
+    /// The sequence after its last record.
+    pub(crate) end: Sequence,
+    /// The record at which to begin; `None` when the places of the segment are not known.
+    pub(crate) at: Option<Entry>,
 }
 
 impl<F> Index<F> {
@@ -52,6 +78,44 @@ impl<F> Index<F> {
         }
     }
 
+    /// The oldest record that is still in the global order, or the next one when there is none.
+    pub(crate) fn oldest(&self) -> Sequence {
+        let done = self.done.front().map(|done| done.segment.first);
+        let waiting = self.segments.front().map(|segment| segment.segment.first);
+        done.or(waiting).unwrap_or(self.published + 1)
+    }
+
+    /// Where to begin walking the global order from `from` on.
+    pub(crate) fn start(&self, from: Sequence) -> Option<Start<F>> {
+        let older = self.done.partition_point(|done| done.end <= from);
+        if let Some(done) = self.done.get(older) {
+            let delta = from.saturating_sub(done.segment.first);
+            return Some(Start {
+                segment: done.segment.clone(),
+                end: done.end,
+                at: done.places.as_ref().and_then(|places| places.before(delta)),
+            });
+        }
+        let segment = self.from(from).next()?;
+        let delta = from.saturating_sub(segment.segment.first);
+        Some(Start {
+            segment: segment.segment.clone(),
+            end: segment.end,
+            at: Some(segment.places.before(delta)?),
+        })
+    }
+
+    /// Keeps the places of a segment that is done.
+    pub(crate) fn keep_places(&mut self, number: u64, places: Places) {
+        if let Some(done) = self
+            .done
+            .iter_mut()
+            .find(|done| done.segment.number == number)
+        {
+            done.places = Some(places);
+        }
+    }
+
     /// The segments in which records from `from` on may lie, oldest first.
     pub(crate) fn from(&self, from: Sequence) -> impl Iterator<Item = &SegmentIndex<F>> {
         let older = self.segments.partition_point(|segment| segment.end <= from);
@@ -68,8 +132,7 @@ pub(crate) struct SegmentIndex<F> {
     streams: HashMap<StreamNo, Slot, foldhash::fast::FixedState>,
     /// The records of the streams that have more than one here.
     runs: Vec<Vec<Entry>>,
-    /// A record about every [`MARK_BYTES`], for finding a place in the global order.
-    marks: Vec<Entry>,
+    places: Places,
 }
 
 /// The only record of a stream in a segment, or the last one and where the others are.
@@ -90,7 +153,7 @@ impl<F> SegmentIndex<F> {
                 foldhash::fast::FixedState::default(),
             ),
             runs: Vec::new(),
-            marks: Vec::new(),
+            places: Places::default(),
             segment,
         }
     }
@@ -131,13 +194,7 @@ impl<F> SegmentIndex<F> {
             self.runs[slot.run as usize].push(entry);
             slot.last = entry;
         }
-        if self
-            .marks
-            .last()
-            .is_none_or(|mark| position - mark.position >= MARK_BYTES)
-        {
-            self.marks.push(entry);
-        }
+        self.places.note(entry);
         self.end = sequence + 1;
     }
 
@@ -158,16 +215,37 @@ impl<F> SegmentIndex<F> {
         &all[all.partition_point(|entry| u64::from(entry.delta) < delta)..]
     }
 
-    /// A record at or before `from` to begin a walk at; `None` when there is no record here.
-    pub(crate) fn mark(&self, from: Sequence) -> Option<Entry> {
-        let delta = from.saturating_sub(self.segment.first);
+    /// Gives up the places, when the rest is about to go.
+    pub(crate) fn take_places(&mut self) -> Places {
+        std::mem::take(&mut self.places)
+    }
+}
+
+/// A record about every [`PLACE_BYTES`] of a segment, for finding a place in the global order.
+#[derive(Debug, Default)]
+pub(crate) struct Places(Vec<Entry>);
+
+impl Places {
+    /// Notes the next record, if it is far enough from the last one that was noted.
+    pub(crate) fn note(&mut self, entry: Entry) {
+        if self
+            .0
+            .last()
+            .is_none_or(|last| entry.position - last.position >= PLACE_BYTES)
+        {
+            self.0.push(entry);
+        }
+    }
+
+    /// The last of these records whose sequence is at most `delta` after the segment's first; the first one when none is.
+    pub(crate) fn before(&self, delta: u64) -> Option<Entry> {
         let after = self
-            .marks
-            .partition_point(|mark| u64::from(mark.delta) <= delta);
-        self.marks.get(after.saturating_sub(1)).copied()
+            .0
+            .partition_point(|entry| u64::from(entry.delta) <= delta);
+        self.0.get(after.saturating_sub(1)).copied()
     }
 }
 
 const NO_RUN: u32 = u32::MAX;
-/// How far apart the marks are: what a walk has to skip at most, beside the frame at the mark.
-const MARK_BYTES: u32 = 64 << 10;
+/// How far apart places are: what a walk has to skip at most, beside the frame at the place.
+const PLACE_BYTES: u32 = 64 << 10;

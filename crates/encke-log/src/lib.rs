@@ -36,13 +36,16 @@ mod files;
 mod floor;
 mod frame;
 mod health;
+mod history;
 mod index;
 mod log;
 mod options;
 mod prepare;
 mod read;
+mod reclaim;
 mod recover;
 mod scan;
+mod seal;
 mod segment;
 #[cfg(any(test, feature = "simulation"))]
 pub mod simulated;

@@ -3,16 +3,18 @@
 use crate::Sequence;
 use crate::batch::{Batch, Notes};
 use crate::disk::{Disk, DiskFile, is_shortage};
-use crate::error::{AppendError, CommitError, OpenError};
+use crate::error::{AppendError, CommitError, OpenError, ReadError};
 use crate::files::Files;
 use crate::floor::Floors;
 use crate::frame::{self, Frame, FrameView};
 use crate::health::{Health, Vitals};
+use crate::history::{History, HistoryError, Marks};
 use crate::index::SegmentIndex;
 use crate::options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::prepare::Preparer;
 use crate::read::{Reader, Shared};
 use crate::recover::{self, Recovered};
+use crate::seal::Sealer;
 use crate::segment::{self, Segment};
 use crate::state::States;
 use parking_lot::RwLock;
@@ -34,6 +36,7 @@ pub struct Log<D: Disk = Files> {
     options: Options,
     pub(crate) shared: Arc<Shared<D>>,
     preparer: Preparer<D>,
+    pub(crate) sealer: Sealer<D>,
     active: Arc<Segment<D::File>>,
     /// Segments that were begun and are not published.
     begun: VecDeque<Arc<Segment<D::File>>>,
@@ -90,30 +93,55 @@ impl<D: Disk> Log<D> {
         let names = disk.names().map_err(directory("list"))?;
         let preparer = Preparer::start(disk.clone(), options.segment_bytes, &names)
             .map_err(directory("prepare segments in"))?;
+        let history = match disk.history() {
+            Some(path) if options.history || path.exists() => {
+                Some(History::open(path, options.history_cache_bytes)?)
+            }
+            _ => None,
+        };
+        let marks = history.as_ref().map_or(Ok(Marks::default()), |history| {
+            let failed = |e: HistoryError| OpenError::History {
+                path: history.path().to_owned(),
+                action: "read",
+                reason: e.reason,
+            };
+            history.marks().map_err(failed)
+        })?;
         let Recovered {
             active,
             used,
             next,
             vouched_upto,
             index,
-        } = recover::recover(&disk, &preparer, &names, replay)?;
+        } = recover::recover(&disk, &preparer, &names, marks, replay)?;
         let vitals = Vitals::default();
-        vitals.add_bytes(
-            index
-                .segments
-                .iter()
-                .map(|segment| segment.segment.bytes)
-                .sum(),
-        );
+        let done = index.done.iter().map(|done| done.segment.bytes);
+        let waiting = index.segments.iter().map(|segment| segment.segment.bytes);
+        vitals.add_bytes(done.chain(waiting).sum());
+        let sealed: Vec<_> = index
+            .segments
+            .iter()
+            .take(index.segments.len() - 1)
+            .map(|sealed| (sealed.segment.clone(), sealed.end()))
+            .collect();
+        let shared = Arc::new(Shared {
+            directory: disk.path(""),
+            index: RwLock::new(index),
+            vitals,
+            states: States::default(),
+            floors: Floors::default(),
+            history,
+        });
+        let sealer = Sealer::start(disk.clone(), shared.clone(), &options)
+            .map_err(directory("seal segments in"))?;
+        let sealed_since_checkpoint = !sealed.is_empty();
+        for (segment, end) in sealed {
+            sealer.segment(segment, end);
+        }
         let batch = Batch::new(next, used, active.bytes, options.segment_bytes);
         Ok(Log {
-            shared: Arc::new(Shared {
-                directory: disk.path(""),
-                index: RwLock::new(index),
-                vitals,
-                states: States::default(),
-                floors: Floors::default(),
-            }),
+            shared,
+            sealer,
             disk,
             options,
             preparer,
@@ -126,7 +154,7 @@ impl<D: Disk> Log<D> {
             durable_upto: next - 1,
             vouched_upto,
             dirty: false,
-            sealed_since_checkpoint: false,
+            sealed_since_checkpoint,
             poisoned: None,
         })
     }
@@ -162,21 +190,26 @@ impl<D: Disk> Log<D> {
     }
 
     /// Writes the batch. What fits the active segment goes there with one write; what does not goes to the next ones,
-    /// each begun when the one before it is durable.
+    /// each begun when the one before it is durable. When a segment is begun and too many wait for history, so does this.
     ///
     /// # Errors
-    /// [`CommitError::NoSpace`] when there is no room: nothing was written, the batch is still there.
+    /// [`CommitError::NoSpace`] when there is no room, and [`CommitError::HistoryFailed`] when too many segments wait for
+    /// history and it does not take them: nothing was written, the batch is still there.
     /// [`CommitError::Poisoned`] when something failed, now or before.
     pub fn write(&mut self) -> Result<(), CommitError> {
         self.check()?;
         if self.batch.is_empty() {
             return Ok(());
         }
-        let waiting = Instant::now();
         let rolls = self.batch.parts.len() - 1;
         let prepared = if rolls == 0 {
             Vec::new()
         } else {
+            let waiting = Instant::now();
+            let room = self.sealer.wait_for_room(self.options.waiting_segments_max);
+            if let Err(reason) = room {
+                return Err(CommitError::HistoryFailed { reason });
+            }
             let prepared = self.preparer.take(rolls).map_err(|error| match error {
                 error if is_shortage(&error) => CommitError::NoSpace {
                     bytes: self.options.segment_bytes,
@@ -233,23 +266,28 @@ impl<D: Disk> Log<D> {
         if self.poisoned.is_some() {
             return;
         }
+        let mut sealed = Vec::new();
         let mut index = self.shared.index.write();
         for (note, streams) in self.notes.iter() {
             if let Some(segment) = self
                 .begun
                 .pop_front_if(|segment| segment.first <= note.sequence)
             {
-                let streams = index.segments.back().map_or(0, SegmentIndex::streams);
-                index
-                    .segments
-                    .push_back(SegmentIndex::new(segment, streams));
-                self.sealed_since_checkpoint = true;
+                let before = index.segments.back();
+                sealed.extend(before.map(|before| (before.segment.clone(), before.end())));
+                let streams = before.map_or(0, SegmentIndex::streams);
+                let begun = SegmentIndex::new(segment, streams);
+                index.segments.push_back(begun);
             }
             index.insert(streams.iter().copied(), note.sequence, note.position);
         }
         index.published = self.written_upto;
         drop(index);
         self.notes.clear();
+        self.sealed_since_checkpoint |= !sealed.is_empty();
+        for (segment, end) in sealed {
+            self.sealer.segment(segment, end);
+        }
     }
 
     /// Writes down, when nothing else is being written, that everything is durable. Then damage to the last batch can be
@@ -285,15 +323,33 @@ impl<D: Disk> Log<D> {
         self.shared.health()
     }
 
-    /// Writes the batch, makes everything durable, says so in the log, and waits for the background work to end.
+    /// Writes the batch, makes everything durable, says so in the log, and waits for the background work to end. Readers
+    /// can't read history any more then.
     ///
     /// # Errors
-    /// As [`Log::write`] and [`Log::sync`].
+    /// As [`Log::write`] and [`Log::sync`]; [`CommitError::HistoryFailed`] when everything is durable and only the background
+    /// work is left to the next open.
     pub fn close(mut self) -> Result<(), CommitError> {
         self.write()?;
         self.sync()?;
         self.mark_durable()?;
-        self.sync()
+        self.sync()?;
+        self.publish();
+        let worked = self.sealer.wait_for_all();
+        worked.map_err(|reason| CommitError::HistoryFailed { reason })
+    }
+
+    /// Compacts all of history now, so that what is below floors that are durable takes no space any more. It takes long and
+    /// many reads and writes; by itself this happens bit by bit.
+    ///
+    /// # Errors
+    /// History could not be read or written.
+    pub fn reclaim(&self) -> Result<(), ReadError> {
+        let shared = &self.shared;
+        match &shared.history {
+            Some(history) => history.compact().map_err(|e| shared.unreadable(e)),
+            None => Ok(()),
+        }
     }
 
     fn check(&self) -> Result<(), CommitError> {
@@ -356,5 +412,15 @@ impl<D: Disk> Log<D> {
             .map_or(self.batch.next, |next| next.first);
         self.written_upto = next - 1;
         Ok(())
+    }
+}
+
+impl<D: Disk> Drop for Log<D> {
+    fn drop(&mut self) {
+        // The job that is being done is done first: history does not close under it.
+        self.sealer.stop();
+        if let Some(history) = &self.shared.history {
+            history.close();
+        }
     }
 }

@@ -3,15 +3,17 @@
 use crate::disk::{Disk, DiskFile};
 use crate::error::ReadError;
 use crate::files::Files;
-use crate::floor::Floors;
+use crate::floor::{Floors, MetFloors};
 use crate::frame::{self, FrameView, HEAD_BYTES, STREAM_BYTES};
 use crate::health::{Health, Vitals};
-use crate::index::{Entry, Index};
-use crate::scan::{Scan, Step};
+use crate::history::{History, HistoryError};
+use crate::index::{Entry, Index, Places, Start};
+use crate::scan::{Scan, Step, WINDOW_BYTES};
 use crate::segment::Segment;
 use crate::state::States;
 use crate::{Sequence, StreamNo};
 use parking_lot::RwLock;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,13 +27,32 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) vitals: Vitals,
     pub(crate) states: States,
     pub(crate) floors: Floors,
+    pub(crate) history: Option<History>,
 }
 
 impl<D: Disk> Shared<D> {
     pub(crate) fn health(&self) -> Health {
         // The newest segment is being written, the others wait.
         let waiting = self.index.read().segments.len().saturating_sub(1);
-        self.vitals.health(waiting)
+        let history_bytes = self.history.as_ref().map_or(0, History::bytes);
+        self.vitals.health(waiting, history_bytes)
+    }
+
+    /// The records of a stream up to this one are gone; 0 when none are.
+    pub(crate) fn floor(&self, stream: StreamNo) -> Result<Sequence, HistoryError> {
+        self.floors.of(stream, self.history.as_ref())
+    }
+
+    /// An error of history as a reader sees it.
+    pub(crate) fn unreadable(&self, error: HistoryError) -> ReadError {
+        ReadError::History {
+            path: self
+                .history
+                .as_ref()
+                .map_or(&*self.directory, History::path)
+                .to_owned(),
+            reason: error.reason,
+        }
     }
 }
 
@@ -83,17 +104,43 @@ impl<D: Disk> Reader<D> {
         bytes_max: usize,
         each: &mut dyn FnMut(FrameView<'_>),
     ) -> Result<ReadEnd, ReadError> {
+        let shared = &self.shared;
+        let floor = shared.floor(stream).map_err(|e| shared.unreadable(e))?;
+        let from = after.max(floor);
         let records_max = bytes_max / (HEAD_BYTES + STREAM_BYTES) + 1;
-        let index = self.shared.index.read();
+        let index = shared.index.read();
         let upto = upto.min(index.published);
+        let history_upto = index.history_upto.min(upto);
         // One more than can be given, so that it is known whether there is more.
-        let floor = self.shared.floors.of(stream);
-        let found = find(&index, stream, after.max(floor), upto, records_max + 1);
+        let found = find(
+            &index,
+            stream,
+            from.max(index.history_upto),
+            upto,
+            records_max + 1,
+        );
         drop(index);
         let mut left = bytes_max;
         let mut last = None;
+        let mut more = false;
+        if let Some(history) = &shared.history {
+            let read = history.read(stream, from, history_upto, &mut |view| {
+                if left == 0 && last.is_some() {
+                    more = true;
+                    return ControlFlow::Break(());
+                }
+                last = Some(view.sequence);
+                left = left.saturating_sub(HEAD_BYTES + STREAM_BYTES + view.payload.len());
+                each(view);
+                ControlFlow::Continue(())
+            });
+            read.map_err(|e| shared.unreadable(e))?;
+        }
+        if let (true, Some(last)) = (more, last) {
+            return Ok(ReadEnd { last, more });
+        }
         for (segment, entries) in &found {
-            let mut window = Window::new(&self.shared.directory, segment);
+            let mut window = Window::new(&shared.directory, segment);
             for (i, entry) in entries.iter().enumerate() {
                 if let (true, Some(last)) = (left == 0, last) {
                     return Ok(ReadEnd { last, more: true });
@@ -123,91 +170,118 @@ impl<D: Disk> Reader<D> {
         bytes_max: usize,
         each: &mut dyn FnMut(FrameView<'_>),
     ) -> Result<ReadEnd, ReadError> {
-        let mut last = after;
-        let mut left = bytes_max;
+        let mut walk = Walk {
+            floors: MetFloors::default(),
+            last: after,
+            left: bytes_max,
+            given: false,
+        };
         loop {
             let index = self.shared.index.read();
             let upto = upto.min(index.published);
+            let last = walk.last;
             if last >= upto {
                 return Ok(ReadEnd { last, more: false });
             }
-            let oldest = index
-                .segments
-                .front()
-                .map_or(1, |segment| segment.segment.first);
-            if last + 1 < oldest {
+            if walk.left == 0 && walk.given {
+                return Ok(ReadEnd { last, more: true });
+            }
+            let oldest = index.oldest();
+            // There are records, so if no segment has them, they are gone, whatever the reason.
+            let start = index.start(last + 1).filter(|_| oldest <= last + 1);
+            drop(index);
+            let Some(start) = start else {
                 return Err(ReadError::NoLongerKept {
                     after: last,
                     oldest,
                 });
-            }
-            if left == 0 && last > after {
-                return Ok(ReadEnd { last, more: true });
-            }
-            let from = index.from(last + 1).next().and_then(|segment| {
-                Some((
-                    segment.segment.clone(),
-                    segment.mark(last + 1)?,
-                    segment.end() - 1,
-                ))
-            });
-            drop(index);
-            let Some((segment, mark, end)) = from else {
-                // There are records, and no segment has them: whatever the reason, it is not that there are none.
-                return Err(ReadError::NoLongerKept {
-                    after: last,
-                    oldest: upto + 1,
-                });
             };
-            last = self.walk(&segment, mark, last, upto.min(end), &mut left, each)?;
+            match start.at {
+                Some(at) => {
+                    self.walk(&start.segment, at, upto.min(start.end - 1), &mut walk, each)?
+                }
+                None => self.find_places(&start)?,
+            }
         }
     }
 
-    /// Walks through a segment from a mark and gives what comes after `after`, up to `upto` and while `left` lasts.
-    fn walk(
-        &self,
-        segment: &Segment<D::File>,
-        mark: Entry,
-        after: Sequence,
-        upto: Sequence,
-        left: &mut usize,
-        each: &mut dyn FnMut(FrameView<'_>),
-    ) -> Result<Sequence, ReadError> {
-        let due = segment.first + u64::from(mark.delta);
-        let window_bytes = WALK_BYTES.min(left.saturating_add(GAP_BYTES));
-        let mut scan = Scan::from(segment, mark.position, due, window_bytes);
-        let mut last = after;
-        while last < upto && (*left > 0 || last == after) {
+    /// Finds the places of a segment that was in history when the log was opened.
+    fn find_places(&self, start: &Start<D::File>) -> Result<(), ReadError> {
+        let (segment, directory) = (&*start.segment, &self.shared.directory);
+        let mut places = Places::default();
+        let mut scan = Scan::new(segment, WINDOW_BYTES);
+        while scan.due() < start.end {
             let (position, due) = (scan.position(), scan.due());
             match scan
                 .next()
-                .map_err(|e| unreadable(&self.shared.directory, segment, position, e))?
+                .map_err(|e| unreadable(directory, segment, position, e))?
             {
-                Step::Record(_, frame) if frame.sequence <= after => {}
-                Step::Record(_, frame)
-                    if self.shared.floors.hide(frame.sequence, frame.streams) =>
-                {
-                    last = frame.sequence;
-                }
-                Step::Record(_, frame) => {
-                    each(frame.view(None));
-                    last = frame.sequence;
-                    *left = left.saturating_sub(frame.bytes as usize);
+                Step::Record(position, frame) => {
+                    let delta = (frame.sequence - segment.first) as u32;
+                    places.note(Entry { delta, position });
                 }
                 Step::Watermark(_) => {}
                 Step::End(position, flaw) => {
-                    return Err(damaged(
-                        &self.shared.directory,
-                        segment,
-                        position,
-                        due,
-                        flaw,
-                    ));
+                    return Err(damaged(directory, segment, position, due, flaw));
                 }
             }
         }
-        Ok(last)
+        self.shared
+            .index
+            .write()
+            .keep_places(segment.number, places);
+        Ok(())
     }
+
+    /// Walks through a segment from `at` on and gives what comes after the last record, up to `upto` and while there is
+    /// anything left to give.
+    fn walk(
+        &self,
+        segment: &Segment<D::File>,
+        at: Entry,
+        upto: Sequence,
+        walk: &mut Walk,
+        each: &mut dyn FnMut(FrameView<'_>),
+    ) -> Result<(), ReadError> {
+        let directory = &self.shared.directory;
+        let due = segment.first + u64::from(at.delta);
+        let window_bytes = WALK_BYTES.min(walk.left.saturating_add(GAP_BYTES));
+        let mut scan = Scan::from(segment, at.position, due, window_bytes);
+        while walk.last < upto && (walk.left > 0 || !walk.given) {
+            let (position, due) = (scan.position(), scan.due());
+            match scan
+                .next()
+                .map_err(|e| unreadable(directory, segment, position, e))?
+            {
+                Step::Record(_, frame) if frame.sequence <= walk.last => {}
+                Step::Record(_, frame) => {
+                    let hidden = walk.floors.hide(frame.sequence, frame.streams, |stream| {
+                        self.shared.floor(stream)
+                    });
+                    if !hidden.map_err(|e| self.shared.unreadable(e))? {
+                        each(frame.view(None));
+                        walk.given = true;
+                        walk.left = walk.left.saturating_sub(frame.bytes as usize);
+                    }
+                    walk.last = frame.sequence;
+                }
+                Step::Watermark(_) => {}
+                Step::End(position, flaw) => {
+                    return Err(damaged(directory, segment, position, due, flaw));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How far a read of the global order has come.
+struct Walk {
+    floors: MetFloors,
+    last: Sequence,
+    /// How many bytes may still be given, and whether any record was.
+    left: usize,
+    given: bool,
 }
 
 impl<D: Disk> Clone for Reader<D> {

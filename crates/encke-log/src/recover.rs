@@ -9,7 +9,8 @@ use crate::Sequence;
 use crate::disk::{Disk, DiskFile, is_shortage};
 use crate::error::OpenError;
 use crate::frame::{Flaw, FrameView};
-use crate::index::{Index, SegmentIndex};
+use crate::history::Marks;
+use crate::index::{Done, Index, SegmentIndex};
 use crate::prepare::{Prepared, Preparer};
 use crate::scan::{self, Scan, Step, Tail, WINDOW_BYTES};
 use crate::segment::{self, HEAD_BYTES, NUMBER_END, Segment};
@@ -30,35 +31,99 @@ pub(crate) struct Recovered<F> {
     pub(crate) index: Index<F>,
 }
 
-/// Opens all segments and makes the tail sound. `replay` is given every record.
+/// Opens all segments and makes the tail sound. `replay` is given every record after the checkpoint in `marks`.
 pub(crate) fn recover<D: Disk>(
     disk: &D,
     preparer: &Preparer<D>,
     names: &[String],
+    marks: Marks,
     replay: &mut dyn FnMut(FrameView<'_>),
 ) -> Result<Recovered<D::File>, OpenError> {
     // A crash may have come between giving a name and making it durable.
     disk.sync_names()
         .map_err(|e| OpenError::io(&disk.path(""), "sync the directory", e))?;
-    let mut segments = open_segments(disk, names)?;
-    let Some(last) = segments.pop() else {
-        return fresh(disk, preparer);
+    let missing = |from, upto| OpenError::Missing {
+        directory: disk.path(""),
+        from,
+        upto,
     };
-    let oldest = segments.first().unwrap_or(&last);
-    if oldest.first != 1 {
-        return Err(OpenError::Missing {
-            directory: disk.path(""),
-            from: 1,
-            upto: oldest.first - 1,
-        });
+    let mut replay = |view: FrameView<'_>| {
+        if view.sequence > marks.checkpoint_upto {
+            replay(view);
+        }
+    };
+    let mut segments = open_segments(disk, names)?;
+    let settled_upto = marks.history_upto.min(marks.checkpoint_upto);
+    let promised_upto = marks.history_upto.max(marks.checkpoint_upto);
+    drop_before_gap(disk, &mut segments, settled_upto)?;
+    let Some(last) = segments.pop() else {
+        return match promised_upto {
+            0 => fresh(disk, preparer),
+            upto => Err(missing(1, upto)),
+        };
+    };
+    let oldest = segments.first().unwrap_or(&last).first;
+    if oldest > settled_upto + 1 {
+        return Err(missing(settled_upto + 1, oldest - 1));
     }
-    let mut sealed = VecDeque::with_capacity(segments.len() + 1);
+    let mut index = Index {
+        published: 0,
+        history_upto: marks.history_upto,
+        checkpoint_upto: marks.checkpoint_upto,
+        done: VecDeque::new(),
+        segments: VecDeque::with_capacity(segments.len() + 1),
+    };
     for (i, segment) in segments.iter().enumerate() {
         let next = segments.get(i + 1).unwrap_or(&last);
-        sealed.push_back(read_sealed(disk, segment, next, replay)?);
+        let (segment, end) = (segment.clone(), next.first);
+        if end - 1 <= settled_upto {
+            let places = None;
+            index.done.push_back(Done {
+                segment,
+                end,
+                places,
+            });
+        } else {
+            let in_history = end - 1 <= marks.history_upto;
+            let mut sealed = read_sealed(disk, &segment, next, !in_history, &mut replay)?;
+            if in_history {
+                let places = Some(sealed.take_places());
+                index.done.push_back(Done {
+                    segment,
+                    end,
+                    places,
+                });
+            } else {
+                index.segments.push_back(sealed);
+            }
+        }
     }
-    let last = read_last(disk, &last, replay)?;
-    make_sound(disk, preparer, sealed, last)
+    let last = read_last(disk, &last, &mut replay)?;
+    let next = last.index.end();
+    if next <= promised_upto {
+        return Err(missing(next, promised_upto));
+    }
+    make_sound(disk, preparer, index, last)
+}
+
+/// Segments that are settled are of use for the global order only. When one of them is missing, those before it are of no
+/// use at all: a crash while old segments were removed may have left them.
+fn drop_before_gap<D: Disk>(
+    disk: &D,
+    segments: &mut Vec<Arc<Segment<D::File>>>,
+    settled_upto: Sequence,
+) -> Result<(), OpenError> {
+    let follows = |pair: &[Arc<Segment<D::File>>]| pair[1].number == pair[0].number + 1;
+    let gap = segments
+        .windows(2)
+        .rposition(|pair| !follows(pair) && pair[1].first - 1 <= settled_upto);
+    for segment in segments.drain(..gap.map_or(0, |gap| gap + 1)) {
+        let path = disk.path(&segment.name);
+        tracing::warn!(file = %path.display(), "removing a segment that is in history, because the one after it is missing");
+        disk.remove(&segment.name)
+            .map_err(|e| OpenError::io(&path, "remove", e))?;
+    }
+    Ok(())
 }
 
 /// Makes a prepared file a segment. On return its head and its name are durable, and the names before it.
@@ -92,26 +157,39 @@ pub(crate) fn begin<D: Disk>(
 
 /// A log without records.
 fn fresh<D: Disk>(disk: &D, preparer: &Preparer<D>) -> Result<Recovered<D::File>, OpenError> {
-    let failed = |error| match error {
-        error if is_shortage(&error) => OpenError::NoSpace {
-            directory: disk.path(""),
-            bytes: preparer.segment_bytes(),
-            source: error,
-        },
-        error => OpenError::io(&disk.path(&segment::name(1)), "make", error),
-    };
-    let prepared = preparer.take(1).map_err(failed)?.remove(0);
-    let active = begin(disk, prepared, 1, 1).map_err(failed)?;
+    let active = begin_now(disk, preparer, 1, 1)?;
     Ok(Recovered {
         used: HEAD_BYTES,
         next: 1,
         vouched_upto: 0,
         index: Index {
             published: 0,
+            history_upto: 0,
+            checkpoint_upto: 0,
+            done: VecDeque::new(),
             segments: VecDeque::from([SegmentIndex::new(active.clone(), 0)]),
         },
         active,
     })
+}
+
+/// Begins a segment while the log is being opened.
+fn begin_now<D: Disk>(
+    disk: &D,
+    preparer: &Preparer<D>,
+    number: u64,
+    first: Sequence,
+) -> Result<Arc<Segment<D::File>>, OpenError> {
+    let failed = |error| match error {
+        error if is_shortage(&error) => OpenError::NoSpace {
+            directory: disk.path(""),
+            bytes: preparer.segment_bytes(),
+            source: error,
+        },
+        error => OpenError::io(&disk.path(&segment::name(first)), "make", error),
+    };
+    let prepared = preparer.take(1).map_err(failed)?.remove(0);
+    begin(disk, prepared, number, first).map_err(failed)
 }
 
 /// All segments, oldest first.
@@ -128,11 +206,13 @@ fn open_segments<D: Disk>(
     firsts.into_iter().map(open).collect()
 }
 
-/// Reads a segment that another follows: its records go up to the next one's first, whatever is behind them.
+/// Reads a segment that another follows: its records go up to the next one's first, whatever is behind them. Its streams
+/// are found out only if they are wanted.
 fn read_sealed<D: Disk>(
     disk: &D,
     segment: &Arc<Segment<D::File>>,
     next: &Segment<D::File>,
+    streams_wanted: bool,
     replay: &mut dyn FnMut(FrameView<'_>),
 ) -> Result<SegmentIndex<D::File>, OpenError> {
     let mut index = SegmentIndex::new(segment.clone(), 0);
@@ -141,11 +221,8 @@ fn read_sealed<D: Disk>(
         let (position, due) = (scan.position(), scan.due());
         match scan.next().map_err(|e| unreadable(disk, segment, e))? {
             Step::Record(at, frame) => {
-                index.insert(
-                    frame.streams.iter().map(|(stream, _)| stream),
-                    frame.sequence,
-                    at,
-                );
+                let streams = frame.streams.iter().map(|(stream, _)| stream);
+                index.insert(streams.filter(|_| streams_wanted), frame.sequence, at);
                 replay(frame.view(None));
             }
             Step::Watermark(_) => {}
@@ -242,54 +319,46 @@ fn read_last<D: Disk>(
 fn make_sound<D: Disk>(
     disk: &D,
     preparer: &Preparer<D>,
-    mut segments: VecDeque<SegmentIndex<D::File>>,
+    mut index: Index<D::File>,
     last: Last<D::File>,
 ) -> Result<Recovered<D::File>, OpenError> {
-    let Last {
-        index,
-        end,
-        unvouched,
-        vouched_upto,
-        torn,
-    } = last;
-    let segment = index.segment.clone();
-    let next = index.end();
-    if torn && next == segment.first {
-        // Nothing in it is sound, so nothing refers to it; and its name is that of the segment to come.
-        disk.remove(&segment.name)
-            .and_then(|()| disk.sync_names())
-            .map_err(|e| OpenError::io(&disk.path(&segment.name), "remove", e))?;
-        tracing::warn!(file = %disk.path(&segment.name).display(), "removed a segment that held nothing but a torn batch");
-        if segments.is_empty() {
-            return fresh(disk, preparer);
-        }
+    let segment = last.index.segment.clone();
+    let (path, next, end) = (disk.path(&segment.name), last.index.end(), last.end);
+    let failed = |action| {
+        let path = &path;
+        move |e| OpenError::io(path, action, e)
+    };
+    index.published = next - 1;
+    let (active, used) = if last.torn && next == segment.first {
+        // Nothing in it is sound, so nothing refers to it, and a new one takes its place.
+        tracing::warn!(file = %path.display(), "removed a segment that held nothing but a torn batch");
+        disk.remove(&segment.name).map_err(failed("remove"))?;
+        let active = begin_now(disk, preparer, segment.number, next)?;
+        index
+            .segments
+            .push_back(SegmentIndex::new(active.clone(), 0));
+        (active, HEAD_BYTES)
     } else {
-        rewrite(&segment, unvouched, end)
-            .map_err(|e| OpenError::io(&disk.path(&segment.name), "make durable", e))?;
-        segments.push_back(index);
-    }
-    if torn && next != segment.first {
-        segment
-            .file
-            .truncate(end)
-            .and_then(|()| segment.file.sync())
-            .map_err(|e| OpenError::io(&disk.path(&segment.name), "truncate", e))?;
-        tracing::warn!(file = %disk.path(&segment.name).display(), position = end, next, "cut off a torn batch");
-    }
-    let active = match segments.back() {
-        Some(index) => index.segment.clone(),
-        None => return fresh(disk, preparer),
+        rewrite(&segment, last.unvouched, end).map_err(failed("make durable"))?;
+        if last.torn {
+            tracing::warn!(file = %path.display(), position = end, next, "cut off a torn batch");
+            let cut = segment
+                .file
+                .truncate(end)
+                .and_then(|()| segment.file.sync());
+            cut.map_err(failed("truncate"))?;
+        }
+        index.segments.push_back(last.index);
+        // Behind a torn tail nothing is written any more: the next record begins a segment.
+        let used = if last.torn { segment.bytes } else { end };
+        (segment, used)
     };
     Ok(Recovered {
-        // Behind a torn tail nothing is written any more: the next record begins a segment.
-        used: if torn { active.bytes } else { end },
         active,
+        used,
         next,
-        vouched_upto,
-        index: Index {
-            published: next - 1,
-            segments,
-        },
+        vouched_upto: last.vouched_upto,
+        index,
     })
 }
 

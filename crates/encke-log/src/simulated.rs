@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// A disk in memory. Clones are the same disk.
 #[derive(Clone, Debug)]
@@ -45,6 +46,8 @@ struct State {
     durable_names: BTreeMap<String, usize>,
     name_changes: Vec<NameChange>,
     capacity_bytes: u64,
+    /// A real directory, outside of this disk, for history.
+    history: Option<PathBuf>,
     faults: Faults,
     operations: u64,
     reads: u64,
@@ -77,6 +80,7 @@ impl SimulatedDisk {
             durable_names: BTreeMap::new(),
             name_changes: Vec::new(),
             capacity_bytes: u64::MAX,
+            history: None,
             faults: Faults::default(),
             operations: 0,
             reads: 0,
@@ -85,6 +89,11 @@ impl SimulatedDisk {
         SimulatedDisk {
             state: Arc::new(Mutex::new(state)),
         }
+    }
+
+    /// Gives history a real directory. It is not part of the simulation: a power cut leaves it as it is.
+    pub fn set_history(&self, directory: PathBuf) {
+        self.state.lock().history = Some(directory);
     }
 
     /// How many bytes all files together may have.
@@ -228,6 +237,14 @@ impl Disk for SimulatedDisk {
         Ok(self.state.lock().random.next())
     }
 
+    fn history(&self) -> Option<PathBuf> {
+        self.state.lock().history.clone()
+    }
+
+    fn between_steps(&self) -> io::Result<()> {
+        self.state.lock().operation()
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         PathBuf::from("simulated").join(name)
     }
@@ -293,6 +310,11 @@ impl DiskFile for SimulatedFile {
 
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.state.lock().inodes[self.inode].cache.len() as u64)
+    }
+
+    fn written_at(&self) -> io::Result<SystemTime> {
+        // This disk has no clock; what lies on it is as old as can be.
+        Ok(SystemTime::UNIX_EPOCH)
     }
 }
 

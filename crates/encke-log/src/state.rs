@@ -1,33 +1,144 @@
 //! The state store: what the log's user wants to find again without replaying everything.
 //!
-//! Entries are changed by checkpoints only. A checkpoint is seen by [`Reader::state`] at once and kept in memory until it
-//! is durable.
+//! Entries are changed by checkpoints only. A checkpoint can be read at once, and is kept in memory until it is durable.
 
 use crate::disk::Disk;
-use crate::error::ReadError;
+use crate::error::{CommitError, ReadError};
+use crate::history::{History, HistoryError};
 use crate::log::Log;
 use crate::read::Reader;
 use parking_lot::RwLock;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, OnceLock};
 
 /// A key and its new value; `None` deletes it.
 pub type StateEntry = (Vec<u8>, Option<Vec<u8>>);
 
-/// What checkpoints have changed.
+/// What checkpoints have changed that history does not have yet.
 #[derive(Debug, Default)]
 pub(crate) struct States {
-    memory: RwLock<BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// Without history, everything.
+    settled: RwLock<BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// With history, the checkpoints that are not durable, oldest first.
+    pending: RwLock<VecDeque<Arc<Pending>>>,
+}
+
+/// One checkpoint's changes.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    entries: Vec<StateEntry>,
+    /// Which entries count, in the order of their keys. It takes a while to find out, so the work in the background does it.
+    order: OnceLock<Vec<u32>>,
+}
+
+impl Pending {
+    pub(crate) fn new(entries: Vec<StateEntry>) -> Pending {
+        Pending {
+            entries,
+            order: OnceLock::new(),
+        }
+    }
+
+    /// The entries in the order of their keys, each key once, the last of its entries.
+    pub(crate) fn in_order(&self) -> impl ExactSizeIterator<Item = (&[u8], Option<&[u8]>)> {
+        let order = self.order.get_or_init(|| {
+            let mut order: Vec<u32> = (0..self.entries.len() as u32).collect();
+            let key = |i: &u32| &self.entries[*i as usize].0;
+            order.sort_by(|a, b| key(a).cmp(key(b)).then(b.cmp(a)));
+            order.dedup_by(|b, a| key(b) == key(a));
+            order
+        });
+        order.iter().map(|i| {
+            let (key, value) = &self.entries[*i as usize];
+            (&key[..], value.as_deref())
+        })
+    }
+
+    /// What this checkpoint says of a key, if anything.
+    fn find(&self, key: &[u8]) -> Option<Option<&[u8]>> {
+        let entry = match self.order.get() {
+            Some(order) => {
+                let found = order.binary_search_by(|i| self.entries[*i as usize].0[..].cmp(key));
+                &self.entries[order[found.ok()?] as usize]
+            }
+            // Not in order yet, which is soon over; the last one counts.
+            None => self.entries.iter().rev().find(|(k, _)| k == key)?,
+        };
+        Some(entry.1.as_deref())
+    }
 }
 
 impl States {
-    fn change(&self, entries: Vec<StateEntry>) {
-        let mut memory = self.memory.write();
+    pub(crate) fn settle(&self, entries: Vec<StateEntry>) {
+        let mut settled = self.settled.write();
         for (key, value) in entries {
             match value {
-                Some(value) => memory.insert(key, value),
-                None => memory.remove(&key),
+                Some(value) => settled.insert(key, value),
+                None => settled.remove(&key),
             };
         }
+    }
+
+    pub(crate) fn push(&self, pending: Arc<Pending>) {
+        self.pending.write().push_back(pending);
+    }
+
+    /// The oldest checkpoint is durable.
+    pub(crate) fn pop(&self) {
+        self.pending.write().pop_front();
+    }
+
+    fn get(&self, key: &[u8], history: Option<&History>) -> Result<Option<Vec<u8>>, HistoryError> {
+        let Some(history) = history else {
+            return Ok(self.settled.read().get(key).cloned());
+        };
+        // Taken before history is read: a checkpoint that becomes durable in between is in both, never in neither.
+        let pending: Vec<_> = self.pending.read().iter().cloned().collect();
+        match pending.iter().rev().find_map(|pending| pending.find(key)) {
+            Some(value) => Ok(value.map(<[u8]>::to_vec)),
+            None => history.state(key),
+        }
+    }
+
+    fn each(
+        &self,
+        prefix: &[u8],
+        history: Option<&History>,
+        each: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), HistoryError> {
+        let Some(history) = history else {
+            let settled = self.settled.read();
+            let from = settled.range::<[u8], _>((
+                std::ops::Bound::Included(prefix),
+                std::ops::Bound::Unbounded,
+            ));
+            from.take_while(|(key, _)| key.starts_with(prefix))
+                .for_each(|(key, value)| each(key, value));
+            return Ok(());
+        };
+        let pending: Vec<_> = self.pending.read().iter().cloned().collect();
+        let mut newer = BTreeMap::new();
+        for pending in &pending {
+            newer.extend(
+                pending
+                    .in_order()
+                    .filter(|(key, _)| key.starts_with(prefix)),
+            );
+        }
+        let mut newer = newer.into_iter().peekable();
+        history.states(prefix, &mut |key, value| {
+            while let Some((key, value)) = newer.next_if(|(newer, _)| *newer < key) {
+                value.into_iter().for_each(|value| each(key, value));
+            }
+            match newer.next_if(|(newer, _)| *newer == key) {
+                Some((key, value)) => value.into_iter().for_each(|value| each(key, value)),
+                None => each(key, value),
+            }
+        })?;
+        for (key, value) in newer {
+            value.into_iter().for_each(|value| each(key, value));
+        }
+        Ok(())
     }
 }
 
@@ -37,14 +148,29 @@ impl<D: Disk> Log<D> {
         self.sealed_since_checkpoint
     }
 
-    /// Changes the state store: `entries` are what changed since the last checkpoint, and together with the store they
-    /// are the state after the last published record. They can be read at once. Later opens replay only what came after
-    /// the last checkpoint that was finished before; without history nothing is ever finished, and all is replayed.
+    /// Changes the state store: `entries` are what changed since the last checkpoint (the last entry of a key counts), and
+    /// together with the store they are the state after the last published record. They can be read at once, and become
+    /// durable in the background, all or none of them, together with the floors that are set. Opens after that replay only
+    /// what came later. Without history nothing is ever durable here, and all is replayed.
     ///
-    /// Call it between a [`publish`](Log::publish) and the next [`append`](Log::append).
+    /// Call it when everything that was written is published. What is published and not synced is synced first, because a
+    /// state must not outlive the records it follows from; a log that is poisoned takes no checkpoint.
     pub fn checkpoint(&mut self, entries: Vec<StateEntry>) {
+        if let Err(CommitError::Poisoned { .. }) = self.sync() {
+            return;
+        }
         self.sealed_since_checkpoint = false;
-        self.shared.states.change(entries);
+        if self.shared.history.is_none() {
+            self.shared.states.settle(entries);
+            return;
+        }
+        let pending = Arc::new(Pending::new(entries));
+        self.shared.states.push(pending.clone());
+        self.sealer.checkpoint(
+            self.shared.index.read().published,
+            pending,
+            self.shared.floors.raised(),
+        );
     }
 
     /// Gives `each` all entries of the state store whose key begins with `prefix`, in the order of their keys.
@@ -78,14 +204,9 @@ impl<D: Disk> Reader<D> {
         prefix: &[u8],
         each: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<(), ReadError> {
-        let memory = self.shared().states.memory.read();
-        for (key, value) in memory
-            .range(prefix.to_vec()..)
-            .take_while(|(key, _)| key.starts_with(prefix))
-        {
-            each(key, value);
-        }
-        Ok(())
+        let shared = self.shared();
+        let given = shared.states.each(prefix, shared.history.as_ref(), each);
+        given.map_err(|e| shared.unreadable(e))
     }
 
     /// As [`Log::state`].
@@ -93,6 +214,8 @@ impl<D: Disk> Reader<D> {
     /// # Errors
     /// The store could not be read, or is damaged.
     pub fn state(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
-        Ok(self.shared().states.memory.read().get(key).cloned())
+        let shared = self.shared();
+        let value = shared.states.get(key, shared.history.as_ref());
+        value.map_err(|e| shared.unreadable(e))
     }
 }

@@ -1,0 +1,418 @@
+//! The work in the background: sealed segments go into history, checkpoints become durable, old segments go.
+//!
+//! Jobs are done one after the other, in the order in which they came. A job whose steps were interrupted is begun again,
+//! by this process or the next: each step means the same when it is done twice, and a mark is set only when what it stands
+//! for is durable. History that fails is tried again; meanwhile records stay readable where they are, and when too many
+//! segments wait, the writer is told.
+
+use crate::disk::{Disk, DiskFile};
+use crate::frame::{self, Parsed};
+use crate::history::{self, History, HistoryError, Kind};
+use crate::index::Done;
+use crate::options::Options;
+use crate::read::Shared;
+use crate::scan::{Scan, Step, WINDOW_BYTES};
+use crate::segment::Segment;
+use crate::state::Pending;
+use crate::{Sequence, StreamNo};
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+/// Does the work in the background.
+#[derive(Debug)]
+pub(crate) struct Sealer<D: Disk> {
+    work: Arc<Work<D>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Work<D: Disk> {
+    disk: D,
+    shared: Arc<Shared<D>>,
+    done_bytes_max: u64,
+    done_age_max: Option<Duration>,
+    queue: Mutex<Queue<D::File>>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Queue<F> {
+    /// The first one is being done.
+    jobs: VecDeque<Job<F>>,
+    /// How many of the jobs are segments.
+    segments: usize,
+    stop: bool,
+}
+
+#[derive(Debug)]
+enum Job<F> {
+    /// A segment whose records, those before `end`, are all durable and published.
+    Segment {
+        segment: Arc<Segment<F>>,
+        end: Sequence,
+    },
+    Checkpoint {
+        upto: Sequence,
+        states: Arc<Pending>,
+        floors: Vec<(StreamNo, Sequence)>,
+    },
+}
+
+impl<F> Clone for Job<F> {
+    fn clone(&self) -> Self {
+        match self {
+            Job::Segment { segment, end } => Job::Segment {
+                segment: segment.clone(),
+                end: *end,
+            },
+            Job::Checkpoint {
+                upto,
+                states,
+                floors,
+            } => Job::Checkpoint {
+                upto: *upto,
+                states: states.clone(),
+                floors: floors.clone(),
+            },
+        }
+    }
+}
+
+impl<D: Disk> Sealer<D> {
+    pub(crate) fn start(
+        disk: D,
+        shared: Arc<Shared<D>>,
+        options: &Options,
+    ) -> std::io::Result<Self> {
+        let threaded = D::BACKGROUND && shared.history.is_some();
+        let work = Arc::new(Work {
+            disk,
+            shared,
+            done_bytes_max: options.done_bytes_max,
+            done_age_max: options.done_age_max,
+            queue: Mutex::new(Queue {
+                jobs: VecDeque::new(),
+                segments: 0,
+                stop: false,
+            }),
+            changed: Condvar::new(),
+        });
+        let thread = if threaded {
+            let work = work.clone();
+            let seal = std::thread::Builder::new().name("encke-seal".to_owned());
+            Some(seal.spawn(move || work.run())?)
+        } else {
+            None
+        };
+        Ok(Sealer { work, thread })
+    }
+
+    /// Takes a segment whose records, those before `end`, are all durable and published.
+    pub(crate) fn segment(&self, segment: Arc<Segment<D::File>>, end: Sequence) {
+        self.push(Job::Segment { segment, end });
+    }
+
+    /// Takes a checkpoint of the state after `upto`, which is durable.
+    pub(crate) fn checkpoint(
+        &self,
+        upto: Sequence,
+        states: Arc<Pending>,
+        floors: Vec<(StreamNo, Sequence)>,
+    ) {
+        self.push(Job::Checkpoint {
+            upto,
+            states,
+            floors,
+        });
+    }
+
+    /// Waits until fewer than `segments_max` segments are waiting.
+    ///
+    /// # Errors
+    /// History does not take them; the reason.
+    pub(crate) fn wait_for_room(&self, segments_max: usize) -> Result<(), Arc<str>> {
+        self.wait_while(|queue| queue.segments >= segments_max.max(1))
+    }
+
+    /// Waits until everything is done.
+    ///
+    /// # Errors
+    /// History does not take it; the reason. The next open does it then.
+    pub(crate) fn wait_for_all(&self) -> Result<(), Arc<str>> {
+        self.wait_while(|queue| !queue.jobs.is_empty())
+    }
+
+    fn push(&self, job: Job<D::File>) {
+        if self.work.shared.history.is_none() {
+            return;
+        }
+        let mut queue = self.work.queue.lock();
+        queue.segments += usize::from(matches!(job, Job::Segment { .. }));
+        queue.jobs.push_back(job);
+        drop(queue);
+        self.work.changed.notify_all();
+        self.work_here();
+    }
+
+    fn wait_while(&self, mut waiting: impl FnMut(&Queue<D::File>) -> bool) -> Result<(), Arc<str>> {
+        self.work_here();
+        let mut queue = self.work.queue.lock();
+        while waiting(&queue) {
+            if let Some(reason) = self.work.shared.vitals.history_failed() {
+                return Err(reason);
+            }
+            self.work.changed.wait(&mut queue);
+        }
+        Ok(())
+    }
+
+    /// Where nothing runs in the background, does what there is to do.
+    fn work_here(&self) {
+        if self.thread.is_none() {
+            while self.work.do_next() {}
+        }
+    }
+}
+
+impl<D: Disk> Drop for Sealer<D> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl<D: Disk> Sealer<D> {
+    /// Stops when the job that is being done is done. What is left is for the next open.
+    pub(crate) fn stop(&mut self) {
+        self.work.queue.lock().stop = true;
+        self.work.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic in the thread was already reported by its hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<D: Disk> Work<D> {
+    fn run(&self) {
+        self.retire();
+        loop {
+            let went_on = self.do_next();
+            let mut queue = self.queue.lock();
+            if queue.stop {
+                return;
+            }
+            if queue.jobs.is_empty() {
+                self.changed.wait(&mut queue);
+            } else if !went_on {
+                // What fails now may work later: room may have been made.
+                self.changed.wait_for(&mut queue, RETRY);
+            }
+        }
+    }
+
+    /// Does the first job. Says whether there was one and it is done.
+    fn do_next(&self) -> bool {
+        let Some(job) = self.queue.lock().jobs.front().cloned() else {
+            return false;
+        };
+        let Some(history) = &self.shared.history else {
+            return false;
+        };
+        let done = match &job {
+            Job::Segment { segment, end } => self.seal(history, segment, *end),
+            Job::Checkpoint {
+                upto,
+                states,
+                floors,
+            } => self.check_point(history, *upto, states, floors),
+        };
+        if let Err(error) = done {
+            let reason = format!(
+                "history in {} fails: {}",
+                history.path().display(),
+                error.reason
+            );
+            tracing::error!(reason, shortage = error.shortage, "sealed segments wait");
+            self.shared.vitals.set_history_failed(Some(reason.into()));
+            // Some errors the tree goes on after only when it is opened again. That this may fail too says the next try.
+            let _ = history.reopen();
+            self.changed.notify_all();
+            return false;
+        }
+        self.shared.vitals.set_history_failed(None);
+        let mut queue = self.queue.lock();
+        queue.jobs.pop_front();
+        queue.segments -= usize::from(matches!(job, Job::Segment { .. }));
+        drop(queue);
+        self.changed.notify_all();
+        self.retire();
+        true
+    }
+
+    /// Brings a segment into history and lets its index go.
+    fn seal(
+        &self,
+        history: &History,
+        segment: &Arc<Segment<D::File>>,
+        end: Sequence,
+    ) -> Result<(), HistoryError> {
+        let sorted = Sorted::read(segment, end)?;
+        if !sorted.items.is_empty() {
+            history.ingest(Kind::Records, |put| sorted.put(segment.seed, put))?;
+        }
+        drop(sorted);
+        self.disk.between_steps()?;
+        history.set_history_upto(end - 1)?;
+        self.disk.between_steps()?;
+        let mut index = self.shared.index.write();
+        let index_of_segment = index
+            .segments
+            .pop_front_if(|oldest| oldest.segment.number == segment.number);
+        if let Some(mut oldest) = index_of_segment {
+            let places = oldest.take_places();
+            index.done.push_back(Done {
+                segment: segment.clone(),
+                end,
+                places: Some(places),
+            });
+            index.history_upto = end - 1;
+            drop(index);
+            // Letting go of some hundred thousand lists takes a while, so nobody waits for it.
+            drop(oldest);
+        }
+        Ok(())
+    }
+
+    /// Makes a checkpoint durable.
+    fn check_point(
+        &self,
+        history: &History,
+        upto: Sequence,
+        states: &Pending,
+        floors: &[(StreamNo, Sequence)],
+    ) -> Result<(), HistoryError> {
+        let entries = states.in_order();
+        if entries.len() > 0 {
+            history.ingest(Kind::States, |put| {
+                entries
+                    .into_iter()
+                    .try_for_each(|(key, value)| put(key, value))
+            })?;
+        }
+        self.disk.between_steps()?;
+        let mut raised = Vec::with_capacity(floors.len());
+        for (stream, floor) in floors {
+            raised.push((*stream, history.floor(*stream)?.max(*floor)));
+        }
+        if !raised.is_empty() {
+            history.ingest(Kind::Floors, |put| {
+                raised.iter().try_for_each(|(stream, floor)| {
+                    put(&stream.to_be_bytes(), Some(&floor.to_le_bytes()))
+                })
+            })?;
+        }
+        self.disk.between_steps()?;
+        history.set_checkpoint_upto(upto)?;
+        self.shared.index.write().checkpoint_upto = upto;
+        self.shared.states.pop();
+        self.shared.floors.settle(floors);
+        Ok(())
+    }
+
+    /// Removes segments that are in history and older than the global order has to go back.
+    fn retire(&self) {
+        let mut index = self.shared.index.write();
+        let mut kept: u64 = index.done.iter().map(|done| done.segment.bytes).sum();
+        let checkpoint_upto = index.checkpoint_upto;
+        let mut retired = Vec::new();
+        while let Some(done) = index.done.pop_front_if(|done| {
+            let too_many = kept > self.done_bytes_max;
+            done.end <= checkpoint_upto + 1 && (too_many || self.is_too_old(&done.segment.file))
+        }) {
+            kept -= done.segment.bytes;
+            retired.push(done.segment);
+        }
+        drop(index);
+        for segment in &retired {
+            match self.disk.remove(&segment.name) {
+                Ok(()) => self.shared.vitals.take_bytes(segment.bytes),
+                // It is of no use and will be found again by the next open.
+                Err(error) => {
+                    tracing::warn!(%error, name = segment.name, "cannot remove an old segment")
+                }
+            }
+        }
+        if !retired.is_empty()
+            && let Err(error) = self.disk.sync_names()
+        {
+            tracing::warn!(%error, "cannot sync the directory after removing old segments");
+        }
+    }
+
+    fn is_too_old(&self, file: &D::File) -> bool {
+        let Some(age_max) = self.done_age_max else {
+            return false;
+        };
+        let age = file
+            .written_at()
+            .ok()
+            .and_then(|at| SystemTime::now().duration_since(at).ok());
+        age.is_some_and(|age| age > age_max)
+    }
+}
+
+/// A segment in memory with its records sorted by stream.
+struct Sorted {
+    bytes: Vec<u8>,
+    /// Stream, sequence, and where the frame begins and how long it is.
+    items: Vec<(StreamNo, Sequence, u32, u32)>,
+}
+
+impl Sorted {
+    fn read<F: DiskFile>(segment: &Segment<F>, end: Sequence) -> Result<Sorted, HistoryError> {
+        let mut items = Vec::new();
+        let mut scan = Scan::new(segment, WINDOW_BYTES);
+        while scan.due() < end {
+            match scan.next()? {
+                Step::Record(at, frame) => {
+                    let item = |stream| (stream, frame.sequence, at, frame.bytes);
+                    items.extend(frame.streams.iter().map(|(stream, _)| item(stream)));
+                }
+                Step::Watermark(_) => {}
+                Step::End(position, flaw) => {
+                    let (name, what) = (&segment.name, flaw.text());
+                    return Err(HistoryError::from(format!(
+                        "{name} is damaged at byte {position}: {what}"
+                    )));
+                }
+            }
+        }
+        let mut bytes = vec![0; scan.position() as usize];
+        let read = segment.file.read_at(&mut bytes, 0)?;
+        bytes.truncate(read);
+        items.sort_unstable();
+        items.dedup_by_key(|(stream, sequence, ..)| (*stream, *sequence));
+        Ok(Sorted { bytes, items })
+    }
+
+    fn put(&self, seed: u32, put: history::Put<'_>) -> fjall::Result<()> {
+        let mut value = Vec::new();
+        for (stream, sequence, at, bytes) in &self.items {
+            let frame = self.bytes.get(*at as usize..(at + bytes) as usize);
+            // The file was just read and found sound; only a disk that says now this and now that comes here.
+            let changed = || std::io::Error::other("the segment changed while it was read");
+            let frame: Parsed<'_> = frame
+                .and_then(|frame| frame::parse(frame, seed).ok())
+                .ok_or_else(changed)?;
+            history::record_value(&frame, &mut value);
+            put(&history::record_key(*stream, *sequence), Some(&value))?;
+        }
+        Ok(())
+    }
+}
+
+/// How long to wait before history is tried again.
+const RETRY: Duration = Duration::from_secs(1);
