@@ -1,0 +1,491 @@
+//! The coordinator: it plans a flood, leads its workers through it, and puts the report together.
+
+pub(crate) mod floor;
+pub(crate) mod host;
+mod lines;
+mod pipe;
+mod plan;
+mod subscriber;
+mod tally;
+mod watch;
+mod worker;
+
+use crate::args::FloodArgs;
+use crate::chart;
+use crate::clock::{MILLISECOND_NS, SECOND_NS, duration_ns, monotonic_ns};
+use crate::error::FloodError;
+use crate::latency::Latencies;
+use crate::probe::Memory;
+use crate::produce::Producers;
+use crate::report::flood::{
+    Connections, Deliveries, FloodReport, Latency, Opening, Publishing, Server,
+};
+use crate::report::spray::Refused;
+use crate::requests::{self, Outcome};
+use crate::sequence::Faults;
+use crate::{create, signals};
+use host::Worker;
+use pipe::{Command, Counters, Final};
+use plan::Plan;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use watch::Watch;
+
+/// How often the coordinator looks after its workers.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How long connections and memory are left alone before they are measured.
+const SETTLE_NS: u64 = SECOND_NS;
+
+/// How far ahead the beginning of publishing is announced, so that every worker knows in time.
+const ANNOUNCE_NS: u64 = 100 * MILLISECOND_NS;
+
+/// How long workers may take to close their books, beside what they wait for messages.
+const BOOKS_NS_MAX: u64 = 60 * SECOND_NS;
+
+/// Floods until the duration is over or SIGINT or SIGTERM arrives; either way ends with the report.
+///
+/// Progress goes to standard error. A second signal ends the process.
+///
+/// # Errors
+///
+/// When the run can't be made at all. What goes wrong between the server and its clients is in
+/// the report; [`FloodReport::exit_code`] sums it up.
+pub fn flood(args: &FloodArgs) -> Result<FloodReport, FloodError> {
+    flood_until(args, &*signals::stop_flag()?)
+}
+
+/// As [`flood`], but ended by `stop` instead of signals.
+///
+/// # Errors
+///
+/// As for [`flood`].
+pub fn flood_until(args: &FloodArgs, stop: &AtomicBool) -> Result<FloodReport, FloodError> {
+    let plan = Plan::new(args)?;
+    let mut run = Run {
+        watch: Watch::new(args)?,
+        args,
+        stop,
+        workers: Vec::new(),
+        dismissed: Counters::default(),
+        plan,
+    };
+    let report = run.lead()?;
+    if let Some(path) = &args.plot {
+        chart::write(path, &report)?;
+    }
+    Ok(report)
+}
+
+struct Run<'a> {
+    args: &'a FloodArgs,
+    stop: &'a AtomicBool,
+    plan: Plan,
+    watch: Watch,
+    workers: Vec<Worker>,
+    /// The counts of workers that are no more.
+    dismissed: Counters,
+}
+
+/// What the server held and used at the turning points of a run.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    memory: Memory,
+    cpu_ns: u64,
+}
+
+/// What the run's own producers came to.
+struct Published {
+    producers: Producers,
+    outcome: Outcome,
+}
+
+impl Run<'_> {
+    fn lead(&mut self) -> Result<FloodReport, FloodError> {
+        let before = self.mark()?;
+        let create_seconds = self.create_streams()?;
+        let created = self.mark()?;
+        let opening_ns = monotonic_ns();
+        self.start_workers()?;
+        let opened = self.open()?;
+        let connected = self.mark()?;
+        self.hold(if self.watch.is_probing() {
+            SETTLE_NS
+        } else {
+            0
+        })?;
+        let open = self.mark()?;
+        let begin_ns = monotonic_ns();
+        let events_before = self.counters()?;
+        let published = self.main_phase()?;
+        let finals = self.finish(published.as_ref())?;
+        let after = self.mark()?;
+        let total = Totals::new(&self.plan, finals);
+        self.dismissed = Counters {
+            active: 0,
+            ..total.counters.clone()
+        };
+        self.workers.clear();
+        self.hold(if self.watch.is_probing() {
+            SETTLE_NS
+        } else {
+            0
+        })?;
+        let closed = self.mark()?;
+
+        let start_ns = match &published {
+            Some(published) => published.outcome.started_ns,
+            None => begin_ns,
+        };
+        let events = total.counters.events - events_before.events;
+        let bytes = total.counters.bytes - events_before.bytes;
+        let spent_ns = total.counters.last_event_ns.saturating_sub(start_ns).max(1);
+        let publishing = published.map(|published| self.publishing_report(&published));
+        let mut report = FloodReport {
+            url: self.args.url.clone(),
+            streams: self.plan.streams.count(),
+            content_type: self.args.content_type.clone(),
+            mode: if self.args.long_poll {
+                "long-poll"
+            } else {
+                "sse"
+            },
+            workers: self.plan.workers as usize,
+            processes: self.plan.processes,
+            seconds: 0.0,
+            create_seconds,
+            opening: Opening {
+                asked: self.args.subscribers,
+                opened: opened.opened,
+                failed: u64::from(self.args.subscribers) - opened.opened,
+                seconds: opened.settled_ns.saturating_sub(opening_ns) as f64 / SECOND_NS as f64,
+            },
+            connections: total.connections(),
+            deliveries: Deliveries {
+                messages: total.counters.events,
+                bytes: total.counters.bytes,
+                per_second: events as f64 * SECOND_NS as f64 / spent_ns as f64,
+            },
+            latency: total.latency(),
+            faults: total.faults,
+            publishing,
+            server: None,
+            floor: None,
+            samples: Vec::new(),
+        };
+        if let (
+            Some(before),
+            Some(created),
+            Some(connected),
+            Some(open),
+            Some(after),
+            Some(closed),
+        ) = (before, created, connected, open, after, closed)
+        {
+            let connections = report.opening.opened.max(1) as f64;
+            let grown = |from: Memory| {
+                (open.memory.rss_anon_bytes as f64 - from.rss_anon_bytes as f64) / connections
+            };
+            let cpu_us = |from: Mark, to: Mark| (to.cpu_ns - from.cpu_ns) as f64 / 1e3;
+            let spent_us = cpu_us(open, after);
+            let messages = report.publishing.as_ref().map_or(0, |p| p.acknowledged);
+            let share = |count: u64| (count > 0).then(|| spent_us / count as f64);
+            report.server = Some(Server {
+                pid: self.args.server_pid.unwrap_or(0),
+                memory_before: before.memory,
+                memory_created: created.memory,
+                memory_open: open.memory,
+                memory_after: after.memory,
+                memory_closed: closed.memory,
+                rss_anon_bytes_max: self.watch.rss_anon_bytes_max(),
+                bytes_per_connection: grown(created.memory),
+                bytes_per_connection_and_stream: grown(before.memory),
+                cpu_per_connection_us: cpu_us(created, connected) / connections,
+                cpu_seconds: spent_us / 1e6,
+                cpu_per_delivery_us: share(events),
+                cpu_per_message_us: share(messages),
+            });
+        }
+        self.measure_floor(&mut report, events, bytes)?;
+        report.seconds = self.watch.seconds();
+        report.samples = self.watch.take_samples();
+        Ok(report)
+    }
+
+    fn create_streams(&self) -> Result<Option<f64>, FloodError> {
+        if self.args.no_create {
+            return Ok(None);
+        }
+        let count = self.plan.streams.count();
+        self.watch.say(&format!("creating {count} streams"));
+        create::create(&self.plan.target, &self.plan.requests, count, self.stop).map(Some)
+    }
+
+    fn start_workers(&mut self) -> Result<(), FloodError> {
+        for number in 0..self.plan.workers {
+            let work = self.plan.work(self.args, number);
+            self.workers
+                .push(Worker::start(number as usize, &work, self.plan.processes)?);
+        }
+        Ok(())
+    }
+
+    /// Waits until every subscriber is connected or has failed to.
+    fn open(&mut self) -> Result<Counters, FloodError> {
+        loop {
+            let counters = self.look()?;
+            let decided = counters.pending == 0 && counters.opened + counters.failed > 0;
+            if decided || self.stop.load(Ordering::Relaxed) {
+                return Ok(counters);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Publishes, or only listens, for as long as the run is to last.
+    fn main_phase(&mut self) -> Result<Option<Published>, FloodError> {
+        let Some(orders) = self.plan.publishing.clone() else {
+            self.hold(self.args.duration.map_or(u64::MAX, duration_ns))?;
+            return Ok(None);
+        };
+        let start_ns = monotonic_ns() + ANNOUNCE_NS;
+        let pause_from_ns = match self.args.slow {
+            0 => u64::MAX,
+            _ => start_ns.saturating_add(duration_ns(self.args.pause_after)),
+        };
+        let pause_to_ns = pause_from_ns.saturating_add(duration_ns(self.args.pause));
+        self.tell(&Command::Publishing {
+            pause_from_ns,
+            pause_to_ns,
+        })?;
+        self.hold(ANNOUNCE_NS)?;
+        let mut producers = Producers::new(orders, None);
+        let gauge = producers.gauge();
+        self.watch.gauge = Some(gauge);
+        let plan = self.plan.requests_plan(self.args);
+        // Not the run's own flag: producers must also end when a worker is in trouble.
+        let end = AtomicBool::new(false);
+        let outcome = std::thread::scope(|scope| {
+            let publisher = scope.spawn(|| requests::run(plan, &mut producers, &end));
+            let mut trouble = Ok(());
+            while !publisher.is_finished() {
+                if trouble.is_ok() {
+                    trouble = self.look().map(|_| ());
+                }
+                if trouble.is_err() || self.stop.load(Ordering::Relaxed) {
+                    end.store(true, Ordering::Relaxed);
+                }
+                std::thread::sleep(LOOK);
+            }
+            let outcome = publisher
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            trouble.and(outcome)
+        })?;
+        Ok(Some(Published { producers, outcome }))
+    }
+
+    /// Lets the workers wait for what is still on its way, and collects their reports.
+    fn finish(&mut self, published: Option<&Published>) -> Result<Vec<Final>, FloodError> {
+        let all = published.map_or(Vec::new(), |published| published.producers.expected());
+        let quiet_ns = if all.is_empty() {
+            0
+        } else {
+            duration_ns(self.args.drain)
+        };
+        let workers = self.plan.workers;
+        for (number, worker) in (0..workers).zip(&mut self.workers) {
+            // Each worker is told of its own streams only.
+            let own = |stream: u32| self.plan.streams.count() == 1 || stream % workers == number;
+            let expected = all
+                .iter()
+                .filter(|expected| own(expected.stream))
+                .cloned()
+                .collect();
+            worker.tell(&Command::Finish { expected, quiet_ns })?;
+        }
+        let told_ns = monotonic_ns();
+        let mut finals = Vec::new();
+        let mut waiting: Vec<usize> = (0..self.workers.len()).collect();
+        while !waiting.is_empty() {
+            let counters = self.look()?;
+            let quiet_since_ns = counters.last_event_ns.max(told_ns);
+            waiting.retain(|&number| match self.workers[number].take_final() {
+                Some(last) => {
+                    finals.push(*last);
+                    false
+                }
+                None => true,
+            });
+            if monotonic_ns()
+                > quiet_since_ns
+                    .saturating_add(quiet_ns)
+                    .saturating_add(BOOKS_NS_MAX)
+                && let Some(&worker) = waiting.first()
+            {
+                return Err(FloodError::Worker {
+                    worker,
+                    reason: "no report in time".into(),
+                });
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(finals)
+    }
+
+    fn measure_floor(
+        &self,
+        report: &mut FloodReport,
+        events: u64,
+        bytes: u64,
+    ) -> Result<(), FloodError> {
+        let (Some(duration), Some(publishing)) = (self.args.floor, &report.publishing) else {
+            return Ok(());
+        };
+        if events == 0 || publishing.acknowledged == 0 {
+            return Ok(());
+        }
+        self.watch.say("measuring the floor");
+        let sends_per_event = (events as f64 / publishing.acknowledged as f64).round() as u32;
+        let mut floor = floor::measure(
+            &floor::Orders {
+                sockets: report.connections.active.clamp(1, u64::from(u32::MAX)) as u32,
+                bytes: (bytes / events) as usize,
+                rate: publishing.rate,
+                sends_per_event: sends_per_event.max(1),
+                duration_ns: duration_ns(duration),
+            },
+            self.stop,
+        )?;
+        let delivery_us = report
+            .server
+            .as_ref()
+            .and_then(|server| server.cpu_per_delivery_us);
+        floor.ratio = delivery_us.map(|us| us / floor.cpu_per_send_us);
+        report.floor = Some(floor);
+        Ok(())
+    }
+
+    fn publishing_report(&self, published: &Published) -> Publishing {
+        let Published { producers, outcome } = published;
+        let account = producers.account();
+        let seconds = (outcome.ended_ns - outcome.started_ns) as f64 / SECOND_NS as f64;
+        Publishing {
+            publishers: self.args.publishers,
+            rate_asked: self.args.publish.unwrap_or(0.0),
+            rate: account.acknowledged as f64 / seconds.max(1e-9),
+            seconds,
+            size: self.args.size,
+            acknowledged: account.acknowledged,
+            refused: Refused::new(account, outcome),
+            acknowledgement: account.latency.percentiles(),
+            lateness: account.lateness.percentiles(),
+        }
+    }
+
+    /// Waits, looking after everything, until so much time has passed or the run is stopped.
+    fn hold(&mut self, ns: u64) -> Result<(), FloodError> {
+        let until_ns = monotonic_ns().saturating_add(ns);
+        while monotonic_ns() < until_ns && !self.stop.load(Ordering::Relaxed) {
+            self.look()?;
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Sees how the workers stand, takes a sample and prints a line of progress when one is due.
+    fn look(&mut self) -> Result<Counters, FloodError> {
+        let counters = self.counters()?;
+        self.watch.look(&counters)?;
+        Ok(counters)
+    }
+
+    fn counters(&self) -> Result<Counters, FloodError> {
+        let mut all = self.dismissed.clone();
+        for worker in &self.workers {
+            all.add(&worker.counters()?);
+        }
+        Ok(all)
+    }
+
+    fn tell(&mut self, command: &Command) -> Result<(), FloodError> {
+        self.workers
+            .iter_mut()
+            .try_for_each(|worker| worker.tell(command))
+    }
+
+    fn mark(&mut self) -> Result<Option<Mark>, FloodError> {
+        self.watch.probe.as_mut().map_or(Ok(None), |probe| {
+            Ok(Some(Mark {
+                memory: probe.memory_afresh()?,
+                cpu_ns: probe.cpu_ns()?,
+            }))
+        })
+    }
+}
+
+/// All workers' reports in one.
+struct Totals {
+    counters: Counters,
+    live: Latencies,
+    paused: Latencies,
+    slow: Latencies,
+    returned: Latencies,
+    faults: Faults,
+}
+
+impl Totals {
+    fn new(plan: &Plan, finals: Vec<Final>) -> Self {
+        let mut all = Self {
+            counters: Counters::default(),
+            live: Latencies::new(),
+            paused: Latencies::new(),
+            slow: Latencies::new(),
+            returned: Latencies::new(),
+            faults: Faults::default(),
+        };
+        for last in finals {
+            all.counters.add(&last.counters);
+            all.live.add_pairs(&last.live);
+            all.paused.add_pairs(&last.paused);
+            all.slow.add_pairs(&last.slow);
+            all.returned.add_pairs(&last.returned);
+            let streams = &plan.streams;
+            all.faults.add(last.faults, |subscriber| {
+                streams.name(subscriber % streams.count())
+            });
+        }
+        all
+    }
+
+    fn connections(&self) -> Connections {
+        let Counters {
+            active,
+            closed,
+            hung_up,
+            returned,
+            given_up,
+            over,
+            ..
+        } = self.counters;
+        let failures = self.counters.reasons.clone();
+        Connections {
+            active,
+            closed,
+            hung_up,
+            returned,
+            failures,
+            given_up,
+            over,
+        }
+    }
+
+    fn latency(&self) -> Latency {
+        Latency {
+            live: self.live.percentiles(),
+            while_slow_pause: self.paused.percentiles(),
+            slow: self.slow.percentiles(),
+            missed_while_away: self.returned.percentiles(),
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! What a run has found out: for people (`Display`) and for programs (`Serialize`).
+
+pub(crate) mod flood;
+pub(crate) mod spray;
+pub(crate) mod units;
+pub(crate) mod verify;
