@@ -50,6 +50,13 @@ impl<T> LaneQueue<T> {
         }
     }
 
+    /// The size to count for an item, if there is room for it, nobody was first, and the lane is not overloaded.
+    #[inline]
+    pub(crate) fn room(&self, bytes: usize) -> Option<u32> {
+        let size = self.size_of(bytes).ok()?;
+        (!self.overloaded && self.waiting.is_empty() && self.fits(size)).then_some(size)
+    }
+
     /// Takes the item if there is room and nobody was first. What must go for it is put into `shed`.
     pub(crate) fn offer(
         &mut self,
@@ -63,7 +70,7 @@ impl<T> LaneQueue<T> {
             Ok(size) => size,
             Err(why) => return Err(Refused { item, why }),
         };
-        if self.overloaded && self.options.resume_percent < 100 {
+        if self.overloaded {
             self.relieve(meter);
         }
         let held_off = self.overloaded
@@ -102,14 +109,16 @@ impl<T> LaneQueue<T> {
         Ok(())
     }
 
-    /// True when a sender that finds the lane full may wait for room.
-    pub(crate) fn may_wait(&self) -> bool {
-        self.options.overload == Overload::Wait || self.options.wait_percent.is_some()
+    /// True when senders wait in line.
+    pub(crate) fn has_line(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
-    /// True when a sender that can wait is to do so although there may be room.
-    pub(crate) fn slows(&self, bytes: usize) -> bool {
-        self.options.wait_percent.is_some()
+    /// True when a sender that can wait is to do so. What never fits is not waited for.
+    #[inline]
+    pub(crate) fn queues(&self, bytes: usize) -> bool {
+        let waits = self.options.overload == Overload::Wait || self.options.wait_percent.is_some();
+        waits
             && self
                 .size_of(bytes)
                 .is_ok_and(|size| !self.waiting.is_empty() || !self.admits(size))
@@ -190,6 +199,7 @@ impl<T> LaneQueue<T> {
         }
     }
 
+    #[inline]
     fn size_of(&self, bytes: usize) -> Result<u32, Why> {
         match u32::try_from(bytes) {
             Ok(size) if bytes <= self.options.bounds.bytes_max => Ok(size),
@@ -200,6 +210,7 @@ impl<T> LaneQueue<T> {
         }
     }
 
+    #[inline]
     fn fits(&self, size: u32) -> bool {
         let bounds = self.options.bounds;
         (self.stock.items.len() as u64 + self.carried.items) < bounds.items_max as u64
@@ -227,7 +238,9 @@ impl<T> LaneQueue<T> {
             || (items < share.items && bytes + u64::from(size) <= share.bytes && self.fits(size))
     }
 
-    fn put(&mut self, item: T, size: u32, now_ns: impl FnOnce() -> u64, meter: &Meter) {
+    /// Puts in an item that there is room for.
+    #[inline]
+    pub(crate) fn put(&mut self, item: T, size: u32, now_ns: impl FnOnce() -> u64, meter: &Meter) {
         let every_tick =
             self.options.overload == Overload::ShedOldest || self.options.age_limit.is_some();
         if self.stock.push(item, size, every_tick, now_ns) {

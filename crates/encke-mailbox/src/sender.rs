@@ -7,7 +7,11 @@ use crate::error::{Refused, Why};
 use crate::gauge::Gauge;
 use crate::options::Lane;
 use crate::shared::{Seat, Shared, State, Tidings};
-use crate::sync::{self, Arc, MutexGuard, Ordering};
+use crate::sync::{self, Arc, MutexGuard, Ordering, thread};
+
+/// How often a sender that finds the lane full, and nobody in line, yields to the receiver before it opens the line:
+/// going to sleep and being woken costs both of them more. Models need none: their scheduler tries every order.
+const YIELDS_BEFORE_WAITING: usize = if cfg!(encke_model) { 0 } else { 4 };
 
 /// Puts items into a mailbox. Clone it for each thread that sends; the mailbox closes when the last clone is gone.
 pub struct Sender<T> {
@@ -29,19 +33,13 @@ impl<T> Sender<T> {
     ///
     /// `bytes` is what the item counts for against [`crate::Bounds::bytes_max`].
     pub fn try_send(&self, lane: Lane, item: T, bytes: usize) -> Result<(), Refused<T>> {
-        let mut shed = Vec::new();
         let mut state = self.shared.state.lock();
-        match self.offer(&mut state, lane, item, bytes, &mut shed) {
-            Ok(()) => {
-                let tidings = Tidings::of_arrival(&mut state);
-                drop(state);
-                self.shared.tell(tidings);
+        match state.room(lane, bytes) {
+            Some(size) => {
+                self.put(state, lane, item, size);
                 Ok(())
             }
-            Err(refused) => {
-                self.shared.meter(lane).refused(1);
-                Err(refused)
-            }
+            None => self.try_send_without_room(state, lane, item, bytes),
         }
     }
 
@@ -67,12 +65,10 @@ impl<T> Sender<T> {
                 }
             }
         }
-        if sent > 0 {
-            let tidings = Tidings::of_arrival(&mut state);
-            drop(state);
-            self.shared.tell(tidings);
-        } else {
-            drop(state);
+        let tell = sent > 0 && state.disarm();
+        drop(state);
+        if tell {
+            self.shared.tell_receiver();
         }
         if let Some(left) = left {
             let unsent: Vec<_> = std::iter::once(left).chain(rest).collect();
@@ -116,27 +112,65 @@ impl<T> Sender<T> {
         bytes: usize,
         deadline: Option<Instant>,
     ) -> Result<(), Refused<T>> {
-        let mut shed = Vec::new();
-        let mut state = self.shared.state.lock();
-        if !state.receiver_gone && state.lane(lane).slows(bytes) {
-            return self.wait_in_line(state, lane, item, bytes, deadline);
-        }
-        let refused = match self.offer(&mut state, lane, item, bytes, &mut shed) {
-            Ok(()) => {
-                let tidings = Tidings::of_arrival(&mut state);
-                drop(state);
-                self.shared.tell(tidings);
-                return Ok(());
+        let mut yields_left = YIELDS_BEFORE_WAITING;
+        loop {
+            let mut state = self.shared.state.lock();
+            if state.receiver_gone || !state.lane(lane).queues(bytes) {
+                return match state.room(lane, bytes) {
+                    Some(size) => {
+                        self.put(state, lane, item, size);
+                        Ok(())
+                    }
+                    None => self.try_send_without_room(state, lane, item, bytes),
+                };
             }
-            Err(refused) => refused,
-        };
-        if !matches!(refused.why, Why::Full { .. }) || !state.lane(lane).may_wait() {
-            self.shared.meter(lane).refused(1);
-            return Err(refused);
+            if yields_left == 0 || state.lane(lane).has_line() {
+                return self.wait_in_line(state, lane, item, bytes, deadline);
+            }
+            drop(state);
+            yields_left -= 1;
+            thread::yield_now();
         }
-        self.wait_in_line(state, lane, refused.item, bytes, deadline)
     }
 
+    /// Puts in an item that there is room for.
+    #[inline]
+    fn put(&self, mut state: MutexGuard<'_, State<T>>, lane: Lane, item: T, size: u32) {
+        let now_ns = || self.shared.clock.now_ns();
+        state
+            .lane(lane)
+            .put(item, size, now_ns, self.shared.meter(lane));
+        let tell = state.disarm();
+        drop(state);
+        if tell {
+            self.shared.tell_receiver();
+        }
+    }
+
+    /// What becomes of an item that there is no simple room for.
+    #[cold]
+    fn try_send_without_room(
+        &self,
+        mut state: MutexGuard<'_, State<T>>,
+        lane: Lane,
+        item: T,
+        bytes: usize,
+    ) -> Result<(), Refused<T>> {
+        // Dropped after the lock: what is shed may send when it is dropped.
+        let mut shed = Vec::new();
+        let sent = self.offer(&mut state, lane, item, bytes, &mut shed);
+        if sent.is_err() {
+            self.shared.meter(lane).refused(1);
+        }
+        let tell = sent.is_ok() && state.disarm();
+        drop(state);
+        if tell {
+            self.shared.tell_receiver();
+        }
+        sent
+    }
+
+    #[cold]
     fn wait_in_line(
         &self,
         mut state: MutexGuard<'_, State<T>>,

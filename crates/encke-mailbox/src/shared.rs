@@ -88,12 +88,17 @@ impl<T> Shared<T> {
             seat.admit();
         }
         if tidings.receiver {
-            if let Some(wake) = &self.wake {
-                wake();
-            }
-            // Whoever has a waker may still choose to sleep here; nobody there costs one load.
-            self.arrival.notify_one();
+            self.tell_receiver();
         }
+    }
+
+    /// Wakes the receiver. Call it without the lock.
+    pub(crate) fn tell_receiver(&self) {
+        if let Some(wake) = &self.wake {
+            wake();
+        }
+        // Whoever has a waker may still choose to sleep here; nobody there costs one load.
+        self.arrival.notify_one();
     }
 
     /// Lets senders in that wait for room in this lane, as far as there is room.
@@ -130,14 +135,6 @@ impl Tidings {
             senders: Vec::new(),
         }
     }
-
-    /// The receiver is to be told of what has been put in, if it asked to be.
-    pub(crate) fn of_arrival<T>(state: &mut State<T>) -> Self {
-        Self {
-            receiver: state.disarm(),
-            senders: Vec::new(),
-        }
-    }
 }
 
 impl<T> State<T> {
@@ -149,8 +146,18 @@ impl<T> State<T> {
         self.lanes.iter().all(|lane| lane.stock.items.is_empty())
     }
 
+    /// The size to count for an item, if it can go in without further ado.
+    #[inline]
+    pub(crate) fn room(&mut self, lane: Lane, bytes: usize) -> Option<u32> {
+        if self.receiver_gone {
+            return None;
+        }
+        self.lane(lane).room(bytes)
+    }
+
     /// True once after the receiver asked to be told.
-    fn disarm(&mut self) -> bool {
+    #[inline]
+    pub(crate) fn disarm(&mut self) -> bool {
         std::mem::take(&mut self.armed)
     }
 }

@@ -40,6 +40,7 @@ impl<T> Stock<T> {
     }
 
     /// Adds an item; returns true if a new mark was made for it.
+    #[inline]
     pub(crate) fn push(
         &mut self,
         item: T,
@@ -80,6 +81,17 @@ impl<T> Stock<T> {
         Some((item, size))
     }
 
+    /// Gives memory back that a burst took, when `recent` items are what it is needed for now. Call it while empty.
+    pub(crate) fn trim(&mut self, recent: usize) {
+        let worth_keeping = recent.saturating_mul(KEPT_TIMES).max(KEPT_ITEMS_MIN);
+        if self.items.capacity() > worth_keeping {
+            self.items = VecDeque::new();
+        }
+        if self.sizes.capacity() > worth_keeping {
+            self.sizes = VecDeque::new();
+        }
+    }
+
     /// When the oldest item came in; 0 if there is none.
     pub(crate) fn oldest_ns(&self) -> u64 {
         self.marks.front().map_or(0, |mark| mark.at_ns)
@@ -94,3 +106,9 @@ impl<T> Stock<T> {
         self.gone = 0;
     }
 }
+
+/// An empty queue keeps room for this many times the items of the last batch,
+const KEPT_TIMES: usize = 8;
+
+/// and for at least this many.
+const KEPT_ITEMS_MIN: usize = 1_024;

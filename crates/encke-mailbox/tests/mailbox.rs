@@ -548,3 +548,22 @@ fn a_standing_queue_loses_what_is_too_old_and_a_burst_does_not() {
     assert_eq!(rx.try_recv(), None);
     assert_eq!(rx.gauge().depth(), 0);
 }
+
+#[test]
+fn the_memory_of_a_burst_is_given_back() {
+    const BURST: usize = 100_000;
+    let (tx, mut rx) = small(BURST, BURST, Overload::Wait);
+    for n in 0..BURST {
+        tx.try_send(Lane::Data, n, 1).unwrap();
+    }
+    let mut batch = Vec::new();
+    rx.drain(&mut batch);
+    assert!(batch.capacity() >= BURST);
+    for n in 0..10 {
+        batch.clear();
+        tx.try_send(Lane::Data, n, 1).unwrap();
+        rx.drain(&mut batch);
+        assert_eq!(batch, [n]);
+    }
+    assert!(batch.capacity() < BURST / 10, "{}", batch.capacity());
+}

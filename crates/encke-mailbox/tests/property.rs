@@ -125,7 +125,7 @@ impl Model {
         let settled = self.lent.len().saturating_sub(left);
         self.lent.drain(..settled);
         let mut all = self.lend();
-        Lane::ALL.map(|lane| self.gather(lane));
+        Lane::ALL.into_iter().for_each(|lane| self.gather(lane));
         all.extend(self.lend());
         all
     }
@@ -134,7 +134,7 @@ impl Model {
         self.single = None;
         self.lent.clear();
         match self.held.each_ref().map(VecDeque::is_empty) {
-            [true, true] => _ = Lane::ALL.map(|lane| self.gather(lane)),
+            [true, true] => Lane::ALL.into_iter().for_each(|lane| self.gather(lane)),
             [true, false] => self.gather(Lane::Control),
             _ => {}
         }
