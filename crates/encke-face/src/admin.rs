@@ -48,7 +48,10 @@ impl Admin {
                 .field("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
                 .field("Cache-Control", "no-store")
                 .body((self.probes.metrics)()),
-            _ => plain(404, "there is nothing here; streams are under /v1/stream/\n"),
+            _ => plain(
+                404,
+                "there is nothing here; streams are under /v1/stream/\n",
+            ),
         })
     }
 }

@@ -37,7 +37,10 @@ impl Faces {
 
     /// Answers a request.
     pub fn request(&self, request: Request<'_>) -> Answer {
-        match request.path.strip_prefix(&*self.durable_streams.settings.root) {
+        match request
+            .path
+            .strip_prefix(&*self.durable_streams.settings.root)
+        {
             Some(path) => self.durable_streams.request(request, path),
             None => self.admin.request(&request),
         }
@@ -54,15 +57,11 @@ impl Faces {
     }
 
     /// Goes on after a read.
-    pub fn fetched(
-        &self,
-        then: Then,
-        run: Result<Run<'_>, Failure>,
-        now_ms: u64,
-    ) -> Answer {
+    pub fn fetched(&self, then: Then, run: Result<Run<'_>, Failure>, now_ms: u64) -> Answer {
         match *then.0 {
             Pending::Read(read) => read.fetched(run, now_ms),
             Pending::Fork(fork) => fork.fetched(run),
+            Pending::Poll(poll) => Answer::Respond(poll.polled(run, now_ms)),
             pending => Answer::Respond(misplaced(&pending)),
         }
     }

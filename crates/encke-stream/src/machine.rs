@@ -1,7 +1,7 @@
 //! The rules: what a command does to a stream, whoever asks and wherever it runs.
 
-use std::collections::{BinaryHeap, HashMap};
 use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use encke_log::Sequence;

@@ -38,13 +38,13 @@ impl Offset {
 
 impl fmt::Display for Offset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}_{:08x}", self.sequence, self.units)
+        write!(f, "{:016x}_{:016x}", self.sequence, self.units)
     }
 }
 
 /// What a client sent is not a token that this server gives out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an offset is 16 hexadecimal digits, an underscore and 8 more, as the server gave it")]
+#[error("an offset is two numbers of 16 hexadecimal digits with an underscore between")]
 pub struct BadOffset;
 
 impl FromStr for Offset {
@@ -57,8 +57,7 @@ impl FromStr for Offset {
         }
         Ok(Offset {
             sequence: hex(&bytes[..SEQUENCE_DIGITS])?,
-            // Eight digits fit in 32 bits.
-            units: hex(&bytes[SEQUENCE_DIGITS + 1..])? as u32,
+            units: u32::try_from(hex(&bytes[SEQUENCE_DIGITS + 1..])?).map_err(|_| BadOffset)?,
         })
     }
 }
@@ -76,7 +75,7 @@ fn hex(digits: &[u8]) -> Result<u64, BadOffset> {
 }
 
 const SEQUENCE_DIGITS: usize = 16;
-const TOKEN_BYTES: usize = SEQUENCE_DIGITS + 1 + 8;
+const TOKEN_BYTES: usize = SEQUENCE_DIGITS + 1 + SEQUENCE_DIGITS;
 
 #[cfg(test)]
 mod tests {
@@ -107,7 +106,14 @@ mod tests {
 
     #[test]
     fn what_the_server_never_gives_is_refused() {
-        for token in ["", "-1", "now", "0", "00000000000000ff,00000000", "00000000000000FF_00000000"] {
+        for token in [
+            "",
+            "-1",
+            "now",
+            "0",
+            "00000000000000ff,00000000",
+            "00000000000000FF_00000000",
+        ] {
             assert_eq!(token.parse::<Offset>(), Err(BadOffset), "{token}");
         }
     }

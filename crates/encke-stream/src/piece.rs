@@ -81,13 +81,9 @@ impl Piece {
                 piece.more = true;
                 return Ok(piece);
             }
-            let end = log.read(
-                span.stream,
-                span.from.sequence,
-                last,
-                room,
-                &mut |frame| piece.take(span, frame.sequence, frame.payload),
-            )?;
+            let end = log.read(span.stream, span.from.sequence, last, room, &mut |frame| {
+                piece.take(span, frame.sequence, frame.payload)
+            })?;
             if end.more {
                 piece.end = Offset::behind(end.last);
                 piece.more = true;

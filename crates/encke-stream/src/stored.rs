@@ -91,8 +91,7 @@ impl Restore {
         let mut stored = std::mem::take(&mut self.stored);
         stored.sort_unstable_by_key(|(no, _)| *no);
         for (no, value) in stored {
-            let stored: StoredStream<'_> =
-                postcard::from_bytes(&value).map_err(|_| BadRecord)?;
+            let stored: StoredStream<'_> = postcard::from_bytes(&value).map_err(|_| BadRecord)?;
             let source = match stored.fork {
                 None => None,
                 Some(fork) => Some(self.source(fork).ok_or(BadRecord)?),
@@ -104,8 +103,15 @@ impl Restore {
                 life: if stored.kept { Life::Kept } else { Life::Live },
             };
             let media = self.media(stored.content_type);
-            let stream =
-                Stream::new(no, stored.name, media, stored.lifetime, source, facts, self.now_ms);
+            let stream = Stream::new(
+                no,
+                stored.name,
+                media,
+                stored.lifetime,
+                source,
+                facts,
+                self.now_ms,
+            );
             stream.state().writers = stored.writers();
             self.streams.insert(
                 no,
@@ -157,8 +163,15 @@ impl Restore {
                     life: Life::Live,
                 };
                 let media = self.media(content_type);
-                let stream =
-                    Stream::new(frame.stream, name, media, lifetime, source, facts, self.now_ms);
+                let stream = Stream::new(
+                    frame.stream,
+                    name,
+                    media,
+                    lifetime,
+                    source,
+                    facts,
+                    self.now_ms,
+                );
                 self.streams.insert(
                     frame.stream,
                     Restored {

@@ -28,7 +28,7 @@ pub(crate) fn encode(
         join(kind, now, &mut payload);
         out.extend_from_slice(b"event: data\n");
         if kind == MediaKind::Binary {
-            out.extend_from_slice(b"data: ");
+            out.extend_from_slice(b"data:");
             let start = out.len();
             out.resize(start + payload.len().div_ceil(3) * 4, 0);
             // The room is just what the encoding of this length needs.
@@ -55,7 +55,8 @@ pub(crate) fn encode(
             at: reached.end,
         });
     }
-    if run.items.is_empty() && run.closed {
+    // Who is at the tail with nothing to read is told so.
+    if run.items.is_empty() && (run.at_tail || run.closed) {
         control(cursor_floor, run, now_ms, out);
         marks.push(Mark {
             end: out.len(),
@@ -69,7 +70,7 @@ pub(crate) fn control(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut V
     // Writing to a vector does not fail.
     let _ = write!(
         out,
-        "event: control\ndata: {{\"streamNextOffset\":\"{}\"",
+        "event: control\ndata:{{\"streamNextOffset\":\"{}\"",
         run.end
     );
     if !run.closed {
@@ -106,7 +107,11 @@ fn together(items: &[Item<'_>]) -> usize {
 fn lines(payload: &[u8], out: &mut Vec<u8>) {
     let mut rest = payload;
     loop {
-        out.extend_from_slice(b"data: ");
+        out.extend_from_slice(b"data:");
+        if rest.first() == Some(&b' ') {
+            // Readers drop one space behind the colon.
+            out.push(b' ');
+        }
         let Some(end) = memchr::memchr2(b'\n', b'\r', rest) else {
             out.extend_from_slice(rest);
             out.push(b'\n');
@@ -135,11 +140,12 @@ mod tests {
 
     #[test]
     fn no_line_end_leaves_the_event() {
-        assert_eq!(text("a"), "data: a\n");
-        assert_eq!(text(""), "data: \n");
+        assert_eq!(text("a"), "data:a\n");
+        assert_eq!(text(" a"), "data:  a\n");
+        assert_eq!(text(""), "data:\n");
         assert_eq!(
             text("a\r\n\r\nevent: x\rb\n"),
-            "data: a\ndata: \ndata: event: x\ndata: b\ndata: \n"
+            "data:a\ndata:\ndata:event: x\ndata:b\ndata:\n"
         );
     }
 }

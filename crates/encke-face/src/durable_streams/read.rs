@@ -104,7 +104,9 @@ impl DurableStreams {
             let response = read.position(response, facts.tail, true);
             return Answer::Respond(response.body(read.data(&[])));
         }
-        self.fetch_or(read, |read| Answer::Respond(read.respond(&read.nothing(), request.now_ms)))
+        self.fetch_or(read, |read| {
+            Answer::Respond(read.respond(&read.nothing(), request.now_ms))
+        })
     }
 
     fn long_poll(
@@ -436,9 +438,7 @@ impl Parameters {
                         "long-poll" => Live::LongPoll,
                         "sse" => Live::Sse,
                         other => {
-                            return Err(bad(format!(
-                                "live is long-poll or sse, not {other:?}"
-                            )));
+                            return Err(bad(format!("live is long-poll or sse, not {other:?}")));
                         }
                     });
                 }
@@ -448,7 +448,9 @@ impl Parameters {
             }
         }
         if parameters.live.is_some() && parameters.offset.is_none() {
-            return Err(bad("a live read needs an offset: -1, now, or a token".into()));
+            return Err(bad(
+                "a live read needs an offset: -1, now, or a token".into()
+            ));
         }
         Ok(parameters)
     }

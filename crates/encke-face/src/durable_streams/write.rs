@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_stream::{
-    Command, DEFAULT_TYPE, Data, Fetch, ForkOf, Lifetime, MediaKind, Media, Offset, Outcome,
+    Command, DEFAULT_TYPE, Data, Fetch, ForkOf, Lifetime, Media, MediaKind, Offset, Outcome,
     ProducerId, Refusal, Stream, Target,
 };
 
@@ -180,18 +180,17 @@ impl DurableStreams {
                 .and_then(|units| u32::try_from(units).ok())
                 .ok_or_else(|| bad_field("Stream-Fork-Sub-Offset is a whole number of units"))?,
         };
-        let at = match at {
-            None if sub_offset > 0 => {
-                return Err(bad_field("Stream-Fork-Sub-Offset needs Stream-Fork-Offset"));
-            }
-            None => None,
-            Some("-1") => Some(Offset::START),
-            Some(token) => Some(
-                token
-                    .parse()
-                    .map_err(|_| bad_field("Stream-Fork-Offset is not an offset of this server"))?,
-            ),
-        };
+        let at =
+            match at {
+                None if sub_offset > 0 => {
+                    return Err(bad_field("Stream-Fork-Sub-Offset needs Stream-Fork-Offset"));
+                }
+                None => None,
+                Some("-1") => Some(Offset::START),
+                Some(token) => Some(token.parse().map_err(|_| {
+                    bad_field("Stream-Fork-Offset is not an offset of this server")
+                })?),
+            };
         Ok(Some(Forking {
             source: source.into_owned(),
             at,
@@ -318,7 +317,11 @@ fn refusal(outcome: &Outcome) -> Response {
     match outcome {
         Outcome::Refused(refusal) => refused(refusal),
         // The machine answers each command with an outcome of its kind.
-        other => error(500, "internal", format!("an outcome out of place: {other:?}")),
+        other => error(
+            500,
+            "internal",
+            format!("an outcome out of place: {other:?}"),
+        ),
     }
 }
 

@@ -226,10 +226,12 @@ impl Shard {
             closed: end.run.closed,
         };
         encoded.fill(|bytes, marks| {
-            let now_ms = self.clock.now_ms();
-            self.parts
-                .faces
-                .encode(made_of.style, &run, now_ms, bytes, marks);
+            // A deletion without data before it is told by closing, not by an event.
+            if !items.is_empty() || run.closed {
+                let now_ms = self.clock.now_ms();
+                let faces = &self.parts.faces;
+                faces.encode(made_of.style, &run, now_ms, bytes, marks);
+            }
         });
         encoded.made_of = Some(made_of);
         encoded.records = items.len() as u64;
