@@ -5,6 +5,7 @@
 
 mod config;
 mod descriptors;
+mod load;
 mod serve;
 
 use std::process::ExitCode;
@@ -29,11 +30,22 @@ struct Cli {
 enum Command {
     /// Serve streams
     Serve(Box<config::ServeArgs>),
+    /// Open many subscribers and measure what reaches them
+    Flood(Box<encke_flood::FloodArgs>),
+    /// Publish from many producers and measure how soon they are acknowledged
+    Spray(Box<encke_flood::SprayArgs>),
+    /// Read everything back and check it against what was acknowledged
+    Verify(Box<encke_flood::VerifyArgs>),
 }
 
 fn main() -> ExitCode {
+    // A flood that needs more descriptors than one process may have starts this program again.
+    encke_flood::become_worker_if_asked();
     let result = match Cli::parse().command {
         Command::Serve(args) => serve::serve(&args),
+        Command::Flood(args) => load::flood(&args),
+        Command::Spray(args) => load::spray(&args),
+        Command::Verify(args) => load::verify(&args),
     };
     match result {
         Ok(code) => code,
