@@ -209,7 +209,7 @@ impl History {
     }
 
     fn mark(&self, key: &str) -> Result<u64, HistoryError> {
-        self.with(|open| Ok(open.marks.get(key)?)).map(|value| {
+        self.with(|open| open.marks.get(key)).map(|value| {
             value
                 .filter(|value| value.len() == 8)
                 .map_or(0, |value| u64_at(&value, 0))

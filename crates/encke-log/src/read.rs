@@ -198,7 +198,7 @@ impl<D: Disk> Reader<D> {
             };
             match start.at {
                 Some(at) => {
-                    self.walk(&start.segment, at, upto.min(start.end - 1), &mut walk, each)?
+                    self.walk(&start.segment, at, upto.min(start.end - 1), &mut walk, each)?;
                 }
                 None => self.find_places(&start)?,
             }

@@ -341,7 +341,7 @@ impl<D: Disk> Work<D> {
                 Ok(()) => self.shared.vitals.take_bytes(segment.bytes),
                 // It is of no use and will be found again by the next open.
                 Err(error) => {
-                    tracing::warn!(%error, name = segment.name, "cannot remove an old segment")
+                    tracing::warn!(%error, name = segment.name, "cannot remove an old segment");
                 }
             }
         }

@@ -166,11 +166,9 @@ impl<D: Disk> Log<D> {
         }
         let pending = Arc::new(Pending::new(entries));
         self.shared.states.push(pending.clone());
-        self.sealer.checkpoint(
-            self.shared.index.read().published,
-            pending,
-            self.shared.floors.raised(),
-        );
+        let upto = self.reader().published();
+        self.sealer
+            .checkpoint(upto, pending, self.shared.floors.raised());
     }
 
     /// Gives `each` all entries of the state store whose key begins with `prefix`, in the order of their keys.

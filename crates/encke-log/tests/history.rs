@@ -92,7 +92,7 @@ fn check(reader: &Reader, expected: &[Records]) {
     loop {
         let end = reader
             .read_all(after, Sequence::MAX, 10_000, &mut |view| {
-                all.push(view.sequence)
+                all.push(view.sequence);
             })
             .unwrap();
         after = end.last;
@@ -130,7 +130,7 @@ fn sealed_segments_move_to_history_and_nothing_changes_for_readers() {
     // No checkpoint was finished, so everything is replayed, wherever it is.
     let mut replayed = Vec::new();
     let log = Log::open(directory.path(), small(), &mut |view| {
-        replayed.push(view.sequence)
+        replayed.push(view.sequence);
     })
     .unwrap();
     assert!(replayed.iter().copied().eq(1..=3000));
@@ -202,7 +202,7 @@ fn a_checkpoint_shortens_the_replay_and_keeps_state_and_floors() {
     let states = |log: &Log| {
         let mut states = Vec::new();
         log.states(b"a/", &mut |key, value| {
-            states.push((key.to_vec(), value.to_vec()))
+            states.push((key.to_vec(), value.to_vec()));
         })
         .unwrap();
         assert_eq!(log.state(b"a/2").unwrap().as_deref(), Some(&b"new"[..]));
@@ -220,7 +220,7 @@ fn a_checkpoint_shortens_the_replay_and_keeps_state_and_floors() {
 
     let mut replayed = Vec::new();
     let log = Log::open(directory.path(), small(), &mut |view| {
-        replayed.push(view.sequence)
+        replayed.push(view.sequence);
     })
     .unwrap();
     assert_eq!(replayed, [last]);
@@ -250,7 +250,7 @@ fn what_is_below_a_floor_is_reclaimed() {
     for i in 0..4000_u64 {
         // Noise, so that compression can't hide what is reclaimed.
         let payload: Vec<u8> = (0..200)
-            .map(|j| ((i * 200 + j) * 2_654_435_761 >> 13) as u8)
+            .map(|j| (((i * 200 + j) * 2_654_435_761) >> 13) as u8)
             .collect();
         append(&mut log, &[i % 2 + 1], &payload);
     }
@@ -298,7 +298,7 @@ fn old_segments_go_and_the_global_order_says_so() {
     let mut all = Vec::new();
     log.reader()
         .read_all(oldest - 1, Sequence::MAX, 1 << 30, &mut |view| {
-            all.push(view.sequence)
+            all.push(view.sequence);
         })
         .unwrap();
     assert!(all.iter().copied().eq(oldest..=3000));
@@ -313,7 +313,7 @@ fn old_segments_go_and_the_global_order_says_so() {
     all.clear();
     log.reader()
         .read_all(oldest - 1, Sequence::MAX, 1 << 30, &mut |view| {
-            all.push(view.sequence)
+            all.push(view.sequence);
         })
         .unwrap();
     assert!(all.iter().copied().eq(oldest..=3000));

@@ -1,0 +1,153 @@
+//! Crashes between every two steps of the work in the background: ingesting, marking, checkpointing, removing.
+//!
+//! The segments are on the simulated disk, history is on a real one. A power cut leaves history as it is, which is what its
+//! own syncs promise; what is tested is that the log relies on nothing more.
+
+#![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
+
+mod counting;
+
+use counting::{RAISE, Record, User};
+use encke_log::simulated::{Faults, Random, SimulatedDisk};
+use encke_log::{CommitError, OpenError, Options};
+
+struct Round {
+    context: String,
+    random: Random,
+    disk: SimulatedDisk,
+    options: Options,
+    written: Vec<Record>,
+    acknowledged: usize,
+}
+
+impl Round {
+    /// Opens the log and checks that all is there that must be, and nothing that must not.
+    fn open(&mut self) -> Result<User<SimulatedDisk>, OpenError> {
+        let user = User::open(self.disk.clone(), self.options.clone())?;
+        let found = user.log.next_sequence() as usize - 1;
+        assert!(
+            found >= self.acknowledged,
+            "{}: {found} records where {} are due",
+            self.context,
+            self.acknowledged
+        );
+        assert!(
+            found <= self.written.len(),
+            "{}: records out of nowhere",
+            self.context
+        );
+        self.written.truncate(found);
+        self.acknowledged = found;
+        user.check(
+            &self.written,
+            self.random.below(5000) as usize,
+            &self.context,
+        );
+        Ok(user)
+    }
+
+    fn live(&mut self, user: &mut User<SimulatedDisk>) -> Result<(), CommitError> {
+        for _ in 0..self.random.below(60) {
+            for _ in 0..1 + self.random.below(10) {
+                let stream = 1 + self.random.below(6);
+                let next = user.log.next_sequence();
+                let record = match self.random.below(30) {
+                    0 => user.append(
+                        RAISE,
+                        vec![stream],
+                        self.random.below(next).to_le_bytes().to_vec(),
+                    ),
+                    1 => user.append(1, vec![], vec![1]),
+                    2 => user.append(2, vec![stream, stream + 1], vec![2; 30]),
+                    _ => {
+                        let bytes = self.random.below(150);
+                        user.append(
+                            3,
+                            vec![stream],
+                            (0..bytes).map(|_| self.random.next() as u8).collect(),
+                        )
+                    }
+                };
+                self.written.push(record);
+            }
+            user.write()?;
+            let early = self.random.below(5) == 0;
+            if early {
+                user.publish();
+            }
+            user.log.sync()?;
+            self.acknowledged = self.written.len();
+            user.publish();
+            if self.random.below(10) == 0 {
+                user.check(&self.written, 1000, &self.context);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_crash_between_any_two_steps_changes_nothing() {
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .map(|value| value.parse::<u64>().unwrap())
+    };
+    let first = number("ENCKE_CRASH_SEED").unwrap_or(1);
+    for seed in first..first + number("ENCKE_CRASH_ROUNDS").unwrap_or(ROUNDS) {
+        let directory = tempfile::tempdir().unwrap();
+        let mut random = Random::new(seed);
+        let disk = SimulatedDisk::new(random.next());
+        disk.set_history(directory.path().join("history"));
+        let mut round = Round {
+            context: format!("seed {seed}"),
+            options: Options {
+                segment_bytes: 4096 + random.below(3) * 3000,
+                done_bytes_max: random.below(60_000),
+                waiting_segments_max: 1 + random.below(3) as usize,
+                ..Options::default()
+            },
+            random,
+            disk,
+            written: Vec::new(),
+            acknowledged: 0,
+        };
+        for _ in 0..4 {
+            let failing_operation =
+                Some(1 + round.random.below(120)).filter(|_| round.random.below(4) > 0);
+            round.disk.set_faults(Faults {
+                failing_operation,
+                ..Faults::default()
+            });
+            match round.open() {
+                Ok(mut user) => {
+                    let ended = round.live(&mut user);
+                    let ended = ended.and_then(|()| {
+                        if round.random.below(3) == 0 {
+                            user.log.close()
+                        } else {
+                            Ok(())
+                        }
+                    });
+                    if let Err(CommitError::NoSpace { .. }) = ended {
+                        panic!("{}: there was room", round.context);
+                    }
+                }
+                Err(error) => assert!(
+                    matches!(error, OpenError::Io { .. }),
+                    "{}: {error}",
+                    round.context
+                ),
+            }
+            round.disk.set_faults(Faults::default());
+            if round.random.below(2) == 0 {
+                round.disk.cut_power();
+            }
+        }
+        if let Err(error) = round.open() {
+            panic!("seed {seed}: refused after a mere crash: {error}");
+        }
+    }
+}
+
+const ROUNDS: u64 = 12;
