@@ -86,7 +86,6 @@ impl Server {
         let (sender, receiver) = mailbox("sequencer", options);
         let (readers, reader_threads) = Readers::start(&log.reader(), settings.readers)?;
         let connections = Arc::new(AtomicUsize::new(0));
-        let committed = log.next_sequence() - 1;
         let mut doors = Vec::new();
         let mut shards = Vec::new();
         for (number, listener) in listeners.into_iter().enumerate() {
@@ -104,7 +103,7 @@ impl Server {
                 readers: readers.clone(),
                 metrics: metrics.clone(),
                 connections: Arc::clone(&connections),
-                committed,
+                view: Arc::clone(&view),
             })?;
             shards.push(
                 std::thread::Builder::new()

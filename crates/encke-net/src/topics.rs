@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use encke_log::{Sequence, StreamNo};
-use encke_stream::{Batch, Record, Stream};
+use encke_stream::{Batch, Record, Stream, View};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
@@ -67,8 +67,7 @@ pub(crate) struct Topics {
     base: u64,
     bytes: usize,
     bytes_max: usize,
-    /// All records up to this one were taken.
-    processed: Sequence,
+    shard: u16,
 }
 
 /// A record that somebody on this shard is subscribed to.
@@ -100,7 +99,7 @@ pub(crate) enum Next {
 }
 
 impl Topics {
-    pub(crate) fn new(bytes_max: usize, processed: Sequence) -> Self {
+    pub(crate) fn new(bytes_max: usize, shard: u16) -> Self {
         Topics {
             topics: Vec::new(),
             free: Vec::new(),
@@ -111,21 +110,22 @@ impl Topics {
             base: 1,
             bytes: 0,
             bytes_max,
-            processed,
+            shard,
         }
     }
 
     /// The topic for a stream, new or not.
-    pub(crate) fn intern(&mut self, stream: &Arc<Stream>) -> u32 {
+    pub(crate) fn intern(&mut self, stream: &Arc<Stream>, view: &View) -> u32 {
         if let Some(topic) = self.find(stream.no) {
             return topic;
         }
+        stream.watch(self.shard);
         let topic = Topic {
             stream: Some(Arc::clone(stream)),
             head: NONE,
             iter: NONE,
             state: Round::Quiet,
-            complete_from: self.processed,
+            complete_from: view.committed(),
             last: 0,
             first_at: 0,
             last_at: 0,
@@ -195,7 +195,6 @@ impl Topics {
     pub(crate) fn take(&mut self, batch: &Arc<Batch>, mut touched: impl FnMut(&mut Topic, u32)) {
         let mut kept = false;
         for (index, record) in batch.records.iter().enumerate() {
-            self.processed = record.sequence;
             let Some(number) = self.find(record.stream.no) else {
                 continue;
             };
@@ -270,9 +269,9 @@ impl Topics {
         topic.iter = topic.head;
     }
 
-    /// All records up to this one were taken.
-    pub(crate) fn processed(&self) -> Sequence {
-        self.processed
+    /// Every record of the topic's stream behind this sequence is among the recent ones.
+    pub(crate) fn complete_from(&self, topic: u32) -> Sequence {
+        self.topics[topic as usize].complete_from
     }
 
     fn find(&self, stream: StreamNo) -> Option<u32> {
@@ -288,6 +287,7 @@ impl Topics {
         let Some(stream) = self.topics[number as usize].stream.take() else {
             return;
         };
+        stream.unwatch(self.shard);
         if let Ok(entry) = self
             .index
             .find_entry(self.hasher.hash_one(stream.no), |other| *other == number)

@@ -18,6 +18,15 @@ pub struct Batch {
     pub published: Instant,
 }
 
+impl Batch {
+    /// The shards that have subscribers of any of the records, a bit each.
+    pub(crate) fn watchers(&self) -> u64 {
+        self.records
+            .iter()
+            .fold(0, |watchers, record| watchers | record.stream.watchers())
+    }
+}
+
 /// One committed record.
 #[derive(Debug)]
 pub struct Record {

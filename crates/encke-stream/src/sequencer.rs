@@ -9,6 +9,7 @@ use encke_mailbox::Receiver;
 use crate::batch::{Batch, Outlet, Record, Reply, Request};
 use crate::record::{Change, KIND_CHANGE};
 use crate::stored::Restore;
+use crate::stream::watcher;
 use crate::{Journal, Limits, Machine, Outcome, Refusal, Stream, View};
 
 /// How safe a record is when its append is acknowledged and when subscribers see it.
@@ -95,6 +96,7 @@ pub fn restore(
         return Err(bad);
     }
     let view = Arc::new(restore.finish());
+    view.set_committed(log.next_sequence() - 1);
     let machine = Machine::new(Arc::clone(&view), limits);
     Ok((machine, view, log))
 }
@@ -244,7 +246,7 @@ impl Sequencer {
             published: Instant::now(),
         }));
         if self.level == AckLevel::Accepted {
-            self.machine.publish();
+            self.machine.publish(self.log.next_sequence() - 1);
             self.hand_out(batch.take(), replies);
         }
         self.log.write()?;
@@ -252,7 +254,7 @@ impl Sequencer {
             self.log.publish();
             self.unsynced = true;
             if let Some(batch) = batch.take() {
-                self.machine.publish();
+                self.machine.publish(self.log.next_sequence() - 1);
                 self.hand_out(Some(batch), replies);
             }
             return Ok(());
@@ -261,15 +263,19 @@ impl Sequencer {
         self.log.sync()?;
         committed.sync = Some(start.elapsed());
         self.log.publish();
-        self.machine.publish();
+        self.machine.publish(self.log.next_sequence() - 1);
         self.hand_out(batch, replies);
         Ok(())
     }
 
+    /// Gives each shard its replies, and the records if some of them have subscribers there.
     fn hand_out(&mut self, batch: Option<Arc<Batch>>, replies: &mut Vec<Vec<Reply>>) {
-        for (outlet, replies) in self.outlets.iter().zip(replies.drain(..)) {
+        let watchers = batch.as_ref().map_or(0, |batch| batch.watchers());
+        for (shard, (outlet, replies)) in self.outlets.iter().zip(replies.drain(..)).enumerate() {
+            let watches = watchers & watcher(shard as u16) != 0;
+            let batch = batch.as_ref().filter(|_| watches);
             if batch.is_some() || !replies.is_empty() {
-                outlet.deliver(batch.clone(), replies);
+                outlet.deliver(batch.cloned(), replies);
             }
         }
     }

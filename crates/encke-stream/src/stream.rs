@@ -27,6 +27,8 @@ pub struct Stream {
     /// Where the data before its own comes from.
     pub source: Option<Box<Source>>,
     touched_ms: AtomicU64,
+    /// The shards that have subscribers, a bit each.
+    watchers: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -80,6 +82,7 @@ impl Stream {
             lifetime,
             source,
             touched_ms: AtomicU64::new(now_ms),
+            watchers: AtomicU64::new(0),
             state: Mutex::new(State {
                 committed: next,
                 next,
@@ -98,6 +101,25 @@ impl Stream {
         if matches!(self.lifetime, Lifetime::Sliding { .. }) {
             self.touched_ms.fetch_max(now_ms, Ordering::Relaxed);
         }
+    }
+
+    /// A shard has subscribers from now on: it is handed every commit with records of the stream
+    /// but those up to [`View::committed`](crate::View::committed), read after this.
+    pub fn watch(&self, shard: u16) {
+        self.watchers.fetch_or(watcher(shard), Ordering::SeqCst);
+    }
+
+    /// A shard has no subscribers any more.
+    pub fn unwatch(&self, shard: u16) {
+        // The last bit stands for all further shards, so it stays once it is set.
+        if usize::from(shard) < WATCHERS_MAX - 1 {
+            self.watchers.fetch_and(!watcher(shard), Ordering::SeqCst);
+        }
+    }
+
+    /// The shards that have subscribers, a bit each; the last stands for all further shards.
+    pub(crate) fn watchers(&self) -> u64 {
+        self.watchers.load(Ordering::SeqCst)
     }
 
     /// When it ends unless somebody touches it, in milliseconds since 1970.
@@ -254,6 +276,14 @@ impl Media {
         essence(&self.name).eq_ignore_ascii_case(essence(other))
     }
 }
+
+/// A shard's bit among a stream's watchers.
+pub(crate) fn watcher(shard: u16) -> u64 {
+    1 << usize::from(shard).min(WATCHERS_MAX - 1)
+}
+
+/// Bits for watchers.
+const WATCHERS_MAX: usize = u64::BITS as usize;
 
 fn essence(name: &str) -> &str {
     name.split(';').next().unwrap_or(name).trim()

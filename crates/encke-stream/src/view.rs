@@ -2,11 +2,13 @@
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use parking_lot::RwLock;
+
+use encke_log::Sequence;
 
 use crate::Stream;
 
@@ -19,6 +21,7 @@ pub struct View {
     parts: Vec<RwLock<HashTable<Arc<Stream>>>>,
     hasher: RandomState,
     len: AtomicUsize,
+    committed: AtomicU64,
 }
 
 impl Default for View {
@@ -27,6 +30,7 @@ impl Default for View {
             parts: (0..PARTS).map(|_| RwLock::default()).collect(),
             hasher: RandomState::default(),
             len: AtomicUsize::new(0),
+            committed: AtomicU64::new(0),
         }
     }
 }
@@ -37,6 +41,15 @@ impl View {
         let hash = self.hasher.hash_one(name);
         let part = self.part(hash).read();
         part.find(hash, |stream| &*stream.name == name).cloned()
+    }
+
+    /// Every record up to this one is visible in the facts of its stream.
+    pub fn committed(&self) -> Sequence {
+        self.committed.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_committed(&self, sequence: Sequence) {
+        self.committed.store(sequence, Ordering::SeqCst);
     }
 
     /// How many names are taken.

@@ -369,12 +369,14 @@ impl Shard {
         if let Some(busy) = self.busy.get_mut(&index) {
             busy.from = None;
         }
-        self.slots[index].cursor = self.slots[index].cursor.max(self.topics.processed());
+        // No data lies between the cursor and the recent records, or the tail would be behind it.
+        let topic = self.slots[index].topic;
+        let cursor = self.slots[index]
+            .cursor
+            .max(self.topics.complete_from(topic));
+        self.slots[index].cursor = cursor;
         self.settle(index);
-        match self
-            .topics
-            .next(self.slots[index].topic, self.slots[index].cursor)
-        {
+        match self.topics.next(topic, cursor) {
             Next::Recent(_) => self.flush(index),
             _ => false,
         }

@@ -19,9 +19,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use encke_face::Faces;
-use encke_log::Sequence;
 use encke_mailbox::Sender;
-use encke_stream::Request;
+use encke_stream::{Request, View};
 use rustix::event::epoll;
 
 use crate::Settings;
@@ -49,8 +48,7 @@ pub(crate) struct Parts {
     pub(crate) metrics: Metrics,
     /// Connections of all shards.
     pub(crate) connections: Arc<AtomicUsize>,
-    /// All records up to this one are committed.
-    pub(crate) committed: Sequence,
+    pub(crate) view: Arc<View>,
 }
 
 /// One reactor thread's state.
@@ -96,7 +94,7 @@ impl Shard {
         let mut shard = Shard {
             slots: Slots::default(),
             busy: hashbrown::HashMap::default(),
-            topics: Topics::new(parts.settings.ring_bytes, parts.committed),
+            topics: Topics::new(parts.settings.ring_bytes, parts.number),
             rounds: VecDeque::new(),
             lagging: VecDeque::new(),
             outbox: Vec::new(),
