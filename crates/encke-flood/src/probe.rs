@@ -149,7 +149,7 @@ mod tests {
         let mut probe = Probe::new(std::process::id()).unwrap();
         let before = probe.memory_afresh().unwrap();
         let cpu_ns = probe.cpu_ns().unwrap();
-        let block = vec![1u8; 64 << 20];
+        let block = vec![1u8; 200 << 20];
         let until = monotonic_ns() + 60 * MILLISECOND_NS;
         let mut sum = 0u64;
         while monotonic_ns() < until {
@@ -162,7 +162,11 @@ mod tests {
             (after.pss_bytes - before.pss_bytes, "pss"),
             (after.private_bytes - before.private_bytes, "private"),
         ] {
-            assert!(((60 << 20)..(80 << 20)).contains(&grown), "{what} {grown}");
+            // Other tests of this process allocate and free meanwhile, if far less.
+            assert!(
+                ((100 << 20)..(300 << 20)).contains(&grown),
+                "{what} {grown}"
+            );
         }
         assert!(after.kernel_slab_bytes > 0);
         assert!(probe.cpu_ns().unwrap() >= cpu_ns + 20 * MILLISECOND_NS);

@@ -138,7 +138,7 @@ pub(crate) struct Expected {
     pub(crate) producer: u64,
     /// One more than the highest number that was acknowledged.
     pub(crate) count: u64,
-    /// Numbers below `count` that were not acknowledged, ascending: they may be there or not.
+    /// Numbers that were not acknowledged, ascending: they may be there or not.
     pub(crate) excused: Vec<u64>,
 }
 
@@ -209,10 +209,12 @@ impl Producers {
             excused.extend(open.map(|append| append.sequence));
             excused.sort_unstable();
             excused.dedup();
+            // Nobody waits for a tail that was not acknowledged; it stays excused, as it may come.
             let mut count = next;
-            while excused.last().is_some_and(|&last| last + 1 == count) {
-                excused.pop();
-                count -= 1;
+            for &sequence in excused.iter().rev() {
+                if sequence + 1 == count {
+                    count = sequence;
+                }
             }
             if count > 0 {
                 let producer = producer_number(self.orders.run, producer as u32);

@@ -53,23 +53,30 @@ impl Progress {
 }
 
 /// Turns a growing count into a rate per second.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Speed {
-    last: Option<(u64, u64)>,
+    then_ns: u64,
+    before: u64,
 }
 
 impl Speed {
-    /// The rate since the last call; 0 at the first.
+    /// Begins now, from a count of zero.
+    pub(crate) fn new() -> Self {
+        Self {
+            then_ns: monotonic_ns(),
+            before: 0,
+        }
+    }
+
+    /// The rate since the last call, or since the beginning.
     pub(crate) fn of(&mut self, count: u64) -> f64 {
         let now_ns = monotonic_ns();
-        let (then_ns, before) = self
-            .last
-            .replace((now_ns, count))
-            .unwrap_or((now_ns, count));
-        let elapsed_ns = now_ns - then_ns;
-        if elapsed_ns == 0 {
-            return 0.0;
-        }
-        count.saturating_sub(before) as f64 * SECOND_NS as f64 / elapsed_ns as f64
+        let elapsed_ns = (now_ns - self.then_ns).max(1);
+        let grown = count.saturating_sub(self.before);
+        *self = Self {
+            then_ns: now_ns,
+            before: count,
+        };
+        grown as f64 * SECOND_NS as f64 / elapsed_ns as f64
     }
 }

@@ -89,7 +89,7 @@ pub fn spray_until(args: &SprayArgs, stop: &AtomicBool) -> Result<SprayReport, F
     let cpu_before_ns = probe.as_ref().map(Probe::cpu_ns).transpose()?;
     let outcome = std::thread::scope(|scope| {
         let engine = scope.spawn(|| requests::run(plan, &mut producers, stop));
-        let mut speed = Speed::default();
+        let mut speed = Speed::new();
         while !engine.is_finished() {
             progress.when_due(|| {
                 format!(

@@ -60,11 +60,7 @@ pub fn verify_until(args: &VerifyArgs, stop: &AtomicBool) -> Result<VerifyReport
     let mut reading = Reading {
         target: &target,
         format: Format::of(&args.content_type),
-        waiting: promises
-            .iter()
-            .map(|(name, _)| name.as_str())
-            .rev()
-            .collect(),
+        waiting: promises.keys().map(String::as_str).rev().collect(),
         promises: &promises,
         lines: (0..lines).map(|_| None).collect(),
         findings: Findings::default(),

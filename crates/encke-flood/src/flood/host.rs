@@ -107,7 +107,7 @@ impl Worker {
             let pipe = || std::io::pipe().map_err(FloodError::system("make a pipe"));
             let ((input, to), (from, output)) = (pipe()?, pipe()?);
             threads.push(std::thread::spawn(move || {
-                worker::run(input.into(), output)
+                worker::run(input.into(), output);
             }));
             (
                 None,

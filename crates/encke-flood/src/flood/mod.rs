@@ -1,5 +1,7 @@
 //! The coordinator: it plans a flood, leads its workers through it, and puts the report together.
 
+mod books;
+mod connections;
 pub(crate) mod floor;
 pub(crate) mod host;
 mod lines;
@@ -116,7 +118,7 @@ impl Run<'_> {
         })?;
         let open = self.mark()?;
         let begin_ns = monotonic_ns();
-        let events_before = self.counters()?;
+        let before_main = self.counters()?;
         let published = self.main_phase()?;
         let finals = self.finish(published.as_ref())?;
         let after = self.mark()?;
@@ -137,8 +139,9 @@ impl Run<'_> {
             Some(published) => published.outcome.started_ns,
             None => begin_ns,
         };
-        let events = total.counters.events - events_before.events;
-        let bytes = total.counters.bytes - events_before.bytes;
+        let events = total.counters.events - before_main.events;
+        let bytes = total.counters.bytes - before_main.bytes;
+        let own_us = (total.counters.cpu_ns - before_main.cpu_ns) as f64 / 1e3;
         let spent_ns = total.counters.last_event_ns.saturating_sub(start_ns).max(1);
         let publishing = published.map(|published| self.publishing_report(&published));
         let mut report = FloodReport {
@@ -165,6 +168,7 @@ impl Run<'_> {
                 messages: total.counters.events,
                 bytes: total.counters.bytes,
                 per_second: events as f64 * SECOND_NS as f64 / spent_ns as f64,
+                generator_cpu_us: (events > 0).then(|| own_us / events as f64),
             },
             latency: total.latency(),
             faults: total.faults,

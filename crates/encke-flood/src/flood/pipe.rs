@@ -102,6 +102,8 @@ pub(crate) struct Counters {
     pub(crate) bytes: u64,
     /// When the last message arrived, in nanoseconds of the monotonic clock.
     pub(crate) last_event_ns: u64,
+    /// The processor time of the worker, in nanoseconds.
+    pub(crate) cpu_ns: u64,
     /// When the last of the first attempts was decided.
     pub(crate) settled_ns: u64,
 }
@@ -123,6 +125,7 @@ impl Counters {
         }
         self.events += other.events;
         self.bytes += other.bytes;
+        self.cpu_ns += other.cpu_ns;
         self.last_event_ns = self.last_event_ns.max(other.last_event_ns);
         self.settled_ns = self.settled_ns.max(other.settled_ns);
     }

@@ -7,8 +7,9 @@ use super::tally::Tally;
 use crate::sequence::Seen;
 use crate::wire::http::{Framing, Head, WireError, parse_head};
 use crate::wire::payload::{Format, Lines, decode_base64, scan_json};
-use crate::wire::sse::{EVENT_BYTES_MAX, Event, Splitter};
+use crate::wire::sse::{Data, EVENT_BYTES_MAX, Event, Splitter};
 use crate::wire::target::{Requests, cursor_query};
+use memchr::memmem::Finder;
 use rustix::fd::OwnedFd;
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -37,10 +38,6 @@ pub(crate) struct Subscriber {
     /// The cursor to echo; long polls only.
     cursor: String,
     /// Half a line of a stream that is not JSON.
-    #[expect(
-        clippy::box_collection,
-        reason = "a word instead of three for the many without"
-    )]
     line: Option<Box<Lines>>,
 }
 
@@ -82,8 +79,6 @@ pub(crate) struct Traits {
     base64: bool,
     /// It has read messages whose following offset it has not read.
     unsettled: bool,
-    /// It resumed while unsettled, so what it reads now it may have read before.
-    pub(crate) repeating: bool,
     /// The long poll that is being read is the connection's last.
     last_on_connection: bool,
     /// The long poll that is being read is the stream's last.
@@ -178,15 +173,15 @@ impl Subscriber {
     }
 
     /// The connection is gone; what was half-read is forgotten.
-    pub(crate) fn disconnected(&mut self) {
+    pub(crate) fn disconnected(&mut self, index: u32, tally: &mut Tally) {
         self.socket = None;
         self.stage = Stage::Away;
         self.traits.hang_up = false;
         self.traits.unread = false;
         if self.traits.unsettled {
             self.traits.unsettled = false;
-            self.traits.repeating = true;
             self.line = None;
+            tally.ledger.may_repeat(&self.seen, index);
         }
     }
 
@@ -249,7 +244,9 @@ impl Subscriber {
         if head.status != 200 && head.status != 204 {
             return Err(Refusal::Status(head.status));
         }
-        self.returned_ns = tally.now_ns;
+        if !self.traits.active {
+            self.returned_ns = tally.now_ns;
+        }
         if tally.mode == Mode::Sse {
             self.traits.base64 = head.base64;
             return Ok(Stage::Events(head.framing, Splitter::default()));
@@ -313,49 +310,54 @@ impl Subscriber {
         event: Event<'_>,
         tally: &mut Tally,
     ) -> Result<bool, WireError> {
-        match event.kind() {
-            b"data" => {
+        match (event.kind, event.data) {
+            (b"data", data) => {
                 self.traits.unsettled = true;
-                let mut joined = std::mem::take(&mut tally.joined);
-                let mut decoded = std::mem::take(&mut tally.decoded);
-                let result = if self.traits.base64 {
-                    decode_base64(event.data(), &mut joined, &mut decoded)
-                        .map(|()| self.messages(index, &decoded, tally))
-                } else {
-                    let mut lines = event.data();
-                    match (lines.next(), lines.next()) {
-                        (Some(line), None) => self.messages(index, line, tally),
-                        _ => {
-                            joined.clear();
-                            for (number, line) in event.data().enumerate() {
-                                if number > 0 {
-                                    joined.push(b'\n');
-                                }
-                                joined.extend_from_slice(line);
-                            }
-                            self.messages(index, &joined, tally);
-                        }
-                    }
-                    Ok(())
-                };
-                (tally.joined, tally.decoded) = (joined, decoded);
-                result.map(|()| false)
+                self.data(index, data, tally).map(|()| false)
             }
-            b"control" => {
-                let Some(line) = event.data().next() else {
-                    return Ok(false);
-                };
-                let Some((offset, closed)) = read_control(line) else {
+            (b"control", Data::Line(line)) => {
+                let Some((offset, closed)) = read_control(line, &tally.closed_finder) else {
                     tally.ledger.faults_mut().strangers += 1;
                     return Ok(false);
                 };
                 self.told(&offset, tally);
                 self.traits.unsettled = false;
-                self.traits.repeating = false;
                 Ok(closed)
             }
             _ => Ok(false),
         }
+    }
+
+    fn data(&mut self, index: u32, data: Data<'_>, tally: &mut Tally) -> Result<(), WireError> {
+        if let (Data::Line(line), false) = (data, self.traits.base64) {
+            self.messages(index, line, tally);
+            return Ok(());
+        }
+        // Taken out for the time being, because the tally is needed for the messages as well.
+        let mut joined = std::mem::take(&mut tally.joined);
+        let mut decoded = std::mem::take(&mut tally.decoded);
+        joined.clear();
+        match data {
+            Data::None => {}
+            Data::Line(line) => joined.extend_from_slice(line),
+            Data::Lines(block) => {
+                for (number, line) in block.data().enumerate() {
+                    if number > 0 && !self.traits.base64 {
+                        joined.push(b'\n');
+                    }
+                    joined.extend_from_slice(line);
+                }
+            }
+        }
+        let mut result = Ok(());
+        if self.traits.base64 {
+            result = decode_base64(&joined, &mut decoded);
+            self.messages(index, &decoded, tally);
+        } else {
+            self.messages(index, &joined, tally);
+        }
+        (tally.joined, tally.decoded) = (joined, decoded);
+        result
     }
 
     /// The server has said where this subscriber stands.
@@ -393,12 +395,12 @@ fn keep(place: &mut String, value: &str) {
 }
 
 /// The offset in a control event, and whether it says that the stream is closed.
-fn read_control(line: &[u8]) -> Option<(Cow<'_, str>, bool)> {
+fn read_control<'a>(line: &'a [u8], closed: &Finder<'_>) -> Option<(Cow<'a, str>, bool)> {
     // Every event is followed by one of these, so the usual form is not worth a JSON parser.
     if let Some(rest) = line.strip_prefix(br#"{"streamNextOffset":""#)
         && let Some(end) = memchr::memchr2(b'"', b'\\', rest)
         && rest[end] == b'"'
-        && memchr::memmem::find(&rest[end..], b"streamClosed").is_none()
+        && closed.find(&rest[end..]).is_none()
     {
         return Some((
             Cow::Borrowed(std::str::from_utf8(&rest[..end]).ok()?),

@@ -97,7 +97,7 @@ fn bodies_that_end_with_the_connection_are_resumed_from_the_last_offset() {
     subscriber.receive(0, event.as_bytes(), &mut tally).unwrap();
     assert!(!subscriber.is_settled());
     assert_eq!(subscriber.ended(0, &mut tally), Ok(Step::ComeBack));
-    subscriber.disconnected();
+    subscriber.disconnected(0, &mut tally);
 
     let target = crate::wire::target::Target::parse("http://127.0.0.1:1/s").unwrap();
     let streams = crate::wire::target::Streams::one("x");
@@ -236,7 +236,8 @@ fn refusals_are_told_with_their_reason() {
 
 #[test]
 fn control_events_in_any_json() {
-    let cases: [(&[u8], Option<(&str, bool)>); 5] = [
+    type Case = (&'static [u8], Option<(&'static str, bool)>);
+    let cases: [Case; 5] = [
         (
             br#"{"streamNextOffset":"1_2","streamCursor":"5","upToDate":true}"#,
             Some(("1_2", false)),
@@ -253,7 +254,7 @@ fn control_events_in_any_json() {
         (br#"{"upToDate":true}"#, None),
     ];
     for (line, expected) in cases {
-        let found = read_control(line);
+        let found = read_control(line, &Finder::new("streamClosed"));
         let found = found
             .as_ref()
             .map(|(offset, closed)| (offset.as_ref(), *closed));

@@ -5,6 +5,7 @@ use super::subscriber::{Mode, Traits};
 use crate::latency::Latencies;
 use crate::sequence::{Arrival, Ledger, Seen};
 use crate::wire::payload::{Format, Message, run_of};
+use memchr::memmem::Finder;
 
 /// A worker's books, and what subscribers need to know of the run.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub(crate) struct Tally {
     /// Room for an event's joined lines, and for its decoded bytes.
     pub(crate) joined: Vec<u8>,
     pub(crate) decoded: Vec<u8>,
+    /// Finds the word that only a stream's last control event has.
+    pub(crate) closed_finder: Finder<'static>,
     live: Latencies,
     paused: Latencies,
     slow: Latencies,
@@ -57,6 +60,7 @@ impl Tally {
             ledger: Ledger::default(),
             joined: Vec::new(),
             decoded: Vec::new(),
+            closed_finder: Finder::new(b"streamClosed"),
             live: Latencies::new(),
             paused: Latencies::new(),
             slow: Latencies::new(),
@@ -81,13 +85,11 @@ impl Tally {
         self.events += 1;
         self.last_event_ns = self.now_ns;
         let from_start = traits.from_start && run_of(producer) == u64::from(self.run);
-        let repeating = traits.repeating;
         let arrival = Arrival {
             subscriber,
             producer,
             sequence,
             from_start,
-            repeating,
         };
         if !self.ledger.arrived(seen, &arrival) {
             return;

@@ -64,8 +64,8 @@ impl Watch {
             samples: Vec::new(),
             sample_at_ns: monotonic_ns(),
             sample_every_ns: SECOND_NS,
-            sampled: Speed::default(),
-            printed: Speed::default(),
+            sampled: Speed::new(),
+            printed: Speed::new(),
             recording,
         })
     }

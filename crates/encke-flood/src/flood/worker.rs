@@ -3,19 +3,19 @@
 //! It opens connections at its rate, brings back whom the server cuts off, makes some hang up and
 //! some pause as it is told, and closes the books when the coordinator says so.
 
+use super::books::Finish;
 use super::lines::LineReader;
 use super::pipe::{Command, Counters, Report, Work};
-use super::subscriber::{Mode, Refusal, Stage, Step, Subscriber};
+use super::subscriber::{Mode, Stage, Subscriber};
 use super::tally::Tally;
 use crate::clock::{MILLISECOND_NS, SECOND_NS, monotonic_ns};
 use crate::error::FloodError;
-use crate::poller::{Poller, Ready};
+use crate::poller::Poller;
 use crate::produce::Expected;
 use crate::random::Random;
-use crate::socket::{Sources, connected, raise_descriptor_limit};
+use crate::socket::{Sources, raise_descriptor_limit};
 use crate::wire::target::{Requests, Streams, Target};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::io::Errno;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::io::Write;
@@ -28,16 +28,6 @@ const FINISH_LOOK_NS: u64 = 20 * MILLISECOND_NS;
 
 /// How long a connection may take to be made and answered.
 const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
-
-/// How often in a row a subscriber tries to come back before it is given up.
-const TRIES_MAX: u8 = 10;
-
-/// How long a subscriber waits after its first failure to come back; each further wait is twice
-/// as long, up to 64 times.
-const RETRY_NS: u64 = 50 * MILLISECOND_NS;
-
-/// How many different reasons of failure are told apart.
-const REASONS_MAX: usize = 32;
 
 /// The size of the buffer that all subscribers read into.
 const READ_BYTES: usize = 256 * 1024;
@@ -67,7 +57,8 @@ fn work(input: OwnedFd, output: &mut impl Write) -> Result<(), FloodError> {
     Worker::new(work)?.run(&mut commands, output)
 }
 
-fn say(output: &mut impl Write, report: &Report) -> Result<(), FloodError> {
+/// Writes one line to the coordinator.
+pub(super) fn say(output: &mut impl Write, report: &Report) -> Result<(), FloodError> {
     let mut line = serde_json::to_vec(report)
         .map_err(std::io::Error::from)
         .map_err(FloodError::system("report"))?;
@@ -78,36 +69,30 @@ fn say(output: &mut impl Write, report: &Report) -> Result<(), FloodError> {
         .map_err(FloodError::system("report"))
 }
 
-struct Worker {
-    work: Work,
-    target: Target,
-    requests: Requests,
-    sources: Sources,
-    poller: Poller,
-    subscribers: Vec<Subscriber>,
-    tally: Tally,
-    counters: Counters,
+/// A worker at work.
+pub(super) struct Worker {
+    pub(super) work: Work,
+    pub(super) target: Target,
+    pub(super) requests: Requests,
+    pub(super) sources: Sources,
+    pub(super) poller: Poller,
+    pub(super) subscribers: Vec<Subscriber>,
+    pub(super) tally: Tally,
+    pub(super) counters: Counters,
     /// How many subscribers have failed before they were ready.
-    stillborn: u64,
+    pub(super) stillborn: u64,
     /// How many have made their first attempt.
-    begun: usize,
+    pub(super) begun: usize,
     /// Who comes back, and when.
-    returns: BinaryHeap<Reverse<(u64, usize)>>,
-    random: Random,
-    started_ns: u64,
+    pub(super) returns: BinaryHeap<Reverse<(u64, usize)>>,
+    pub(super) random: Random,
+    pub(super) started_ns: u64,
     /// Hang-ups that churn has made so far.
-    churned: u64,
-    churn_from_ns: u64,
-    paused: bool,
-    finish: Option<Finish>,
-    request: Vec<u8>,
-}
-
-/// What must be there before the worker is done.
-struct Finish {
-    expected: HashMap<u32, Vec<Expected>>,
-    quiet_ns: u64,
-    since_ns: u64,
+    pub(super) churned: u64,
+    pub(super) churn_from_ns: u64,
+    pub(super) paused: bool,
+    pub(super) finish: Option<Finish>,
+    pub(super) request: Vec<u8>,
 }
 
 impl Worker {
@@ -319,200 +304,6 @@ impl Worker {
         }
     }
 
-    fn connect(&mut self, index: usize, now_ns: u64) {
-        let opened = self
-            .sources
-            .connect(self.target.address)
-            .and_then(|socket| {
-                self.poller.add_socket(&socket, index as u64)?;
-                Ok(socket)
-            });
-        match opened {
-            Ok(socket) => {
-                let subscriber = &mut self.subscribers[index];
-                subscriber.socket = Some(socket);
-                subscriber.stage = Stage::Connecting;
-                subscriber.since_ns = now_ns;
-            }
-            Err(error) => self.fail(index, now_ns, error_text(error)),
-        }
-    }
-
-    fn serve(&mut self, event: Ready, buffer: &mut [u8]) {
-        let index = event.token as usize;
-        let Some(subscriber) = self.subscribers.get_mut(index) else {
-            return;
-        };
-        let Some(socket) = &subscriber.socket else {
-            return;
-        };
-        if matches!(subscriber.stage, Stage::Connecting) {
-            if !event.writable {
-                return;
-            }
-            if let Err(error) = connected(socket) {
-                return self.fail(index, monotonic_ns(), error_text(error));
-            }
-            self.ask(index);
-        }
-        if event.readable {
-            if self.paused && self.subscribers[index].traits.slow {
-                self.subscribers[index].traits.unread = true;
-                return;
-            }
-            self.read(index, buffer, event.ended);
-        }
-    }
-
-    /// Sends the next request of a subscriber whose connection is free for one.
-    fn ask(&mut self, index: usize) {
-        let subscriber = &mut self.subscribers[index];
-        let Some(socket) = &subscriber.socket else {
-            return;
-        };
-        self.request.clear();
-        subscriber.ask(self.tally.mode, &self.requests, &mut self.request);
-        // A request of a few hundred bytes always fits into a socket that has nothing else to send.
-        match rustix::net::send(socket, &self.request, rustix::net::SendFlags::NOSIGNAL) {
-            Ok(sent) if sent == self.request.len() => subscriber.stage = Stage::Head(Vec::new()),
-            Ok(_) => self.fail(index, monotonic_ns(), "request cut short".into()),
-            Err(error) => self.fail(index, monotonic_ns(), error_text(error)),
-        }
-    }
-
-    /// Reads until the socket is empty; `to_the_end` when its end may already be there.
-    fn read(&mut self, index: usize, buffer: &mut [u8], to_the_end: bool) {
-        loop {
-            let subscriber = &mut self.subscribers[index];
-            let Some(socket) = &subscriber.socket else {
-                return;
-            };
-            let length = match rustix::io::read(socket, &mut *buffer) {
-                Ok(length) => length,
-                Err(Errno::AGAIN) => return,
-                Err(Errno::INTR) => continue,
-                Err(error) => return self.fail(index, monotonic_ns(), error_text(error)),
-            };
-            let now_ns = monotonic_ns();
-            self.tally.now_ns = now_ns;
-            let number = self.work.first + index as u32 * self.work.step;
-            let result = match length {
-                0 => subscriber.ended(number, &mut self.tally),
-                _ => subscriber.receive(number, &buffer[..length], &mut self.tally),
-            };
-            self.note_active(index, now_ns);
-            match result {
-                Ok(Step::Wait) => {}
-                Ok(Step::AskAgain) => self.ask(index),
-                Ok(Step::ComeBack) => {
-                    self.counters.closed += 1;
-                    return self.leave(index, now_ns);
-                }
-                Ok(Step::Closed) => {
-                    self.counters.closed += 1;
-                    self.counters.over += 1;
-                    return self.disconnect(index, Stage::Over);
-                }
-                Err(refusal) => return self.fail(index, now_ns, refusal_text(&refusal)),
-            }
-            if self.subscribers[index].traits.hang_up && self.hang_up_if_settled(index, now_ns) {
-                return;
-            }
-            if length < buffer.len() && !to_the_end {
-                return;
-            }
-        }
-    }
-
-    /// Counts a subscriber that has just begun to listen.
-    fn note_active(&mut self, index: usize, now_ns: u64) {
-        let Subscriber {
-            stage,
-            traits,
-            tries,
-            ..
-        } = &mut self.subscribers[index];
-        let listens = match self.tally.mode {
-            Mode::Sse => matches!(stage, Stage::Events(..)),
-            Mode::LongPoll => matches!(stage, Stage::Head(_) | Stage::Body(..)),
-        };
-        if traits.active || !listens || !traits.ready {
-            return;
-        }
-        traits.active = true;
-        *tries = 0;
-        self.counters.active += 1;
-        if std::mem::replace(&mut traits.known, true) {
-            self.counters.returned += 1;
-        } else {
-            self.note_settled(now_ns);
-        }
-    }
-
-    fn hang_up_if_settled(&mut self, index: usize, now_ns: u64) -> bool {
-        let settled = self.subscribers[index].is_settled();
-        if settled {
-            self.counters.hung_up += 1;
-            self.disconnect(index, Stage::Away);
-            self.returns
-                .push(Reverse((now_ns + self.work.away_ns, index)));
-        }
-        settled
-    }
-
-    /// The server has closed the connection in good order: the subscriber comes back.
-    fn leave(&mut self, index: usize, now_ns: u64) {
-        self.disconnect(index, Stage::Away);
-        self.returns.push(Reverse((now_ns, index)));
-    }
-
-    /// A connection did not come about, or broke.
-    fn fail(&mut self, index: usize, now_ns: u64, reason: String) {
-        self.counters.failed += 1;
-        let known = self.counters.reasons.contains_key(&reason);
-        let room = self.counters.reasons.len() < REASONS_MAX;
-        let reason = if known || room {
-            reason
-        } else {
-            "other".to_owned()
-        };
-        *self.counters.reasons.entry(reason).or_default() += 1;
-        self.disconnect(index, Stage::Away);
-        let subscriber = &mut self.subscribers[index];
-        if !subscriber.traits.ready {
-            subscriber.stage = Stage::Over;
-            self.stillborn += 1;
-            return self.note_settled(now_ns);
-        }
-        subscriber.tries += 1;
-        if subscriber.tries > TRIES_MAX {
-            subscriber.stage = Stage::Over;
-            self.counters.given_up += 1;
-            return;
-        }
-        let wait_ns = RETRY_NS << (subscriber.tries - 1).min(6);
-        self.returns.push(Reverse((now_ns + wait_ns, index)));
-    }
-
-    fn disconnect(&mut self, index: usize, stage: Stage) {
-        let subscriber = &mut self.subscribers[index];
-        subscriber.disconnected();
-        subscriber.stage = stage;
-        if std::mem::take(&mut subscriber.traits.active) {
-            self.counters.active -= 1;
-        }
-    }
-
-    fn note_settled(&mut self, now_ns: u64) {
-        if self.pending() == 0 && self.counters.settled_ns == 0 {
-            self.counters.settled_ns = now_ns;
-        }
-    }
-
-    fn pending(&self) -> u64 {
-        (self.subscribers.len() as u64).saturating_sub(self.tally.ready + self.stillborn)
-    }
-
     fn sweep(&mut self, now_ns: u64) {
         for index in 0..self.subscribers.len() {
             let Subscriber {
@@ -531,90 +322,5 @@ impl Worker {
                 self.fail(index, now_ns, "no answer in time".into());
             }
         }
-    }
-
-    /// Whether all that can be expected has arrived, or nothing has come for long enough.
-    fn is_finished(&self, now_ns: u64) -> bool {
-        let Some(finish) = &self.finish else {
-            return false;
-        };
-        let quiet_since_ns = finish.since_ns.max(self.tally.last_event_ns);
-        let complete = |subscriber: &Subscriber| {
-            matches!(subscriber.stage, Stage::Over)
-                || finish.expected.get(&subscriber.stream).is_none_or(|all| {
-                    all.iter().all(|expected| {
-                        let next = subscriber.seen.next_of(expected.producer);
-                        next.map_or(!subscriber.traits.from_start, |next| next >= expected.count)
-                    })
-                })
-        };
-        now_ns >= quiet_since_ns.saturating_add(finish.quiet_ns)
-            || self.subscribers.iter().all(complete)
-    }
-
-    fn update_counters(&mut self) {
-        self.counters.pending = self.pending();
-        self.counters.opened = self.tally.ready;
-        self.counters.events = self.tally.events;
-        self.counters.bytes = self.tally.bytes;
-        self.counters.last_event_ns = self.tally.last_event_ns;
-    }
-
-    fn report(&mut self, output: &mut impl Write) -> Result<(), FloodError> {
-        self.update_counters();
-        if let Some(finish) = &self.finish {
-            for (index, subscriber) in self.subscribers.iter_mut().enumerate() {
-                let number = self.work.first + index as u32 * self.work.step;
-                let gone = matches!(subscriber.stage, Stage::Over);
-                if gone || !subscriber.traits.ready {
-                    continue;
-                }
-                for Expected {
-                    producer,
-                    count,
-                    excused,
-                    ..
-                } in finish
-                    .expected
-                    .get(&subscriber.stream)
-                    .into_iter()
-                    .flatten()
-                {
-                    // Who came late can't tell what was missed before the first message seen.
-                    if subscriber.traits.from_start || subscriber.seen.next_of(*producer).is_some()
-                    {
-                        let seen = &mut subscriber.seen;
-                        self.tally
-                            .ledger
-                            .settle(seen, number, *producer, *count, excused);
-                    }
-                }
-            }
-        }
-        let empty = Tally::new(self.tally.mode, self.tally.format, self.work.run);
-        let tally = std::mem::replace(&mut self.tally, empty);
-        say(
-            output,
-            &Report::Final(Box::new(tally.close(self.counters.clone()))),
-        )
-    }
-}
-
-fn error_text(error: Errno) -> String {
-    match error {
-        Errno::CONNREFUSED => "connection refused".into(),
-        Errno::CONNRESET => "connection reset".into(),
-        Errno::TIMEDOUT => "connection timed out".into(),
-        Errno::MFILE => "too many open files".into(),
-        Errno::ADDRNOTAVAIL => "no free port".into(),
-        other => other.to_string(),
-    }
-}
-
-fn refusal_text(refusal: &Refusal) -> String {
-    match refusal {
-        Refusal::Status(status) => format!("status {status}"),
-        Refusal::Wire(error) => error.to_string(),
-        Refusal::Ended => "closed before the answer was complete".into(),
     }
 }

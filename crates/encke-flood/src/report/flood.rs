@@ -90,6 +90,9 @@ pub struct Deliveries {
     pub bytes: u64,
     /// Messages per second, from the first publishing (or the last connecting) to the last message.
     pub per_second: f64,
+    /// Processor time of the workers per message in the same time, in microseconds: what the
+    /// generator itself takes from the machine.
+    pub generator_cpu_us: Option<f64>,
 }
 
 /// Delivery latencies.
@@ -259,11 +262,14 @@ impl fmt::Display for FloodReport {
         if let Some(publishing) = &self.publishing {
             publishing.write(f)?;
         }
+        let own = deliveries.generator_cpu_us.map_or(String::new(), |us| {
+            format!("; reading one takes the generator {us:.2} µs of cpu")
+        });
         line(
             f,
             "delivered",
             &format!(
-                "{} messages, {} ({})",
+                "{} messages, {} ({}){own}",
                 count(deliveries.messages),
                 bytes(deliveries.bytes),
                 per_second(deliveries.per_second)

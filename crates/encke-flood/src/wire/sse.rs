@@ -8,6 +8,9 @@ use super::http::WireError;
 /// The largest event that is accepted, in bytes.
 pub(crate) const EVENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// How much is copied at once to complete an event that was held back.
+const HELD_BLOCK_BYTES: usize = 4 * 1024;
+
 /// Finds events in the pieces of one response body.
 ///
 /// Invariant: `held` is `None` exactly when all that was fed belongs to complete events.
@@ -43,40 +46,47 @@ impl Splitter {
     /// Blocks of nothing but comments come through as events without data.
     pub(crate) fn feed(
         &mut self,
-        mut bytes: &[u8],
+        whole: &[u8],
         mut on_event: impl FnMut(Event<'_>) -> Result<(), WireError>,
     ) -> Result<(), WireError> {
+        let mut bytes = whole;
         if let Some(mut held) = self.held.take() {
-            held.bytes.extend_from_slice(bytes);
-            let mut from = 0;
-            while let Some(end) = held.scan.event_end(&held.bytes[from..]) {
-                on_event(Event {
-                    block: &held.bytes[from..from + end],
-                })?;
-                from += end;
-                held.scan = Scan::default();
-            }
-            held.bytes.drain(..from);
-            if held.bytes.len() > EVENT_BYTES_MAX {
-                return Err(WireError::EventTooLong);
-            }
-            if !held.bytes.is_empty() {
-                self.held = Some(held);
-            }
-            return Ok(());
+            // Only as much is copied as it takes to end the held event: the rest may be long.
+            let end = loop {
+                let block = bytes.len().min(HELD_BLOCK_BYTES);
+                held.bytes.extend_from_slice(&bytes[..block]);
+                bytes = &bytes[block..];
+                if let Some(end) = held.scan.event_end(&held.bytes) {
+                    break end;
+                }
+                if held.bytes.len() > EVENT_BYTES_MAX {
+                    return Err(WireError::EventTooLong);
+                }
+                if bytes.is_empty() {
+                    self.held = Some(held);
+                    return Ok(());
+                }
+            };
+            on_event(Event::parse(&held.bytes[..end]))?;
+            let surplus = held.bytes.len() - end;
+            bytes = &whole[whole.len() - bytes.len() - surplus..];
         }
         loop {
-            let mut scan = Scan::default();
-            let Some(end) = scan.event_end(bytes) else {
-                if !bytes.is_empty() {
-                    let bytes = bytes.to_vec();
-                    self.held = Some(Box::new(Held { bytes, scan }));
+            let (event, end) = match plain_event(bytes) {
+                Some(found) => found,
+                None => {
+                    let mut scan = Scan::default();
+                    let Some(end) = scan.event_end(bytes) else {
+                        if !bytes.is_empty() {
+                            let bytes = bytes.to_vec();
+                            self.held = Some(Box::new(Held { bytes, scan }));
+                        }
+                        return Ok(());
+                    };
+                    (Event::parse(&bytes[..end]), end)
                 }
-                return Ok(());
             };
-            on_event(Event {
-                block: &bytes[..end],
-            })?;
+            on_event(event)?;
             bytes = &bytes[end..];
         }
     }
@@ -109,21 +119,71 @@ impl Scan {
     }
 }
 
-/// One event, as the lines that it consists of.
+/// An event in the form that nearly all have, found in one pass: a type, one line of data, LF.
+fn plain_event(bytes: &[u8]) -> Option<(Event<'_>, usize)> {
+    let rest = bytes.strip_prefix(b"event:")?;
+    let kind_end = memchr::memchr2(b'\n', b'\r', rest)?;
+    let kind = &rest[..kind_end];
+    let line = rest[kind_end..].strip_prefix(b"\ndata:")?;
+    let line_end = memchr::memchr2(b'\n', b'\r', line)?;
+    let after = line[line_end..].strip_prefix(b"\n\n")?;
+    let event = Event {
+        kind: kind.strip_prefix(b" ").unwrap_or(kind),
+        data: Data::Line(
+            line[..line_end]
+                .strip_prefix(b" ")
+                .unwrap_or(&line[..line_end]),
+        ),
+    };
+    Some((event, bytes.len() - after.len()))
+}
+
+/// One event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event<'a> {
-    block: &'a [u8],
+    /// Its type: `message` unless it names another.
+    pub(crate) kind: &'a [u8],
+    /// Its data.
+    pub(crate) data: Data<'a>,
+}
+
+/// The data of an event.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Data<'a> {
+    /// None, as in a comment that keeps the connection alive.
+    None,
+    /// One line.
+    Line(&'a [u8]),
+    /// Several lines, somewhere in these.
+    Lines(Block<'a>),
+}
+
+/// All lines of an event.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Block<'a> {
+    bytes: &'a [u8],
 }
 
 impl<'a> Event<'a> {
-    /// The event's type: `message` unless it names another.
-    pub(crate) fn kind(&self) -> &'a [u8] {
-        self.fields()
-            .filter(|(name, _)| *name == b"event")
-            .last()
-            .map_or(&b"message"[..], |(_, value)| value)
+    fn parse(bytes: &'a [u8]) -> Self {
+        let block = Block { bytes };
+        let mut event = Self {
+            kind: b"message",
+            data: Data::None,
+        };
+        for (name, value) in block.fields() {
+            match (name, event.data) {
+                (b"event", _) => event.kind = value,
+                (b"data", Data::None) => event.data = Data::Line(value),
+                (b"data", _) => event.data = Data::Lines(block),
+                _ => {}
+            }
+        }
+        event
     }
+}
 
+impl<'a> Block<'a> {
     /// The lines of data, in order.
     pub(crate) fn data(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.fields()
@@ -132,7 +192,7 @@ impl<'a> Event<'a> {
     }
 
     fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
-        Lines { rest: self.block }.map(|line| match memchr::memchr(b':', line) {
+        Lines { rest: self.bytes }.map(|line| match memchr::memchr(b':', line) {
             Some(colon) => {
                 let value = &line[colon + 1..];
                 (&line[..colon], value.strip_prefix(b" ").unwrap_or(value))
@@ -176,10 +236,12 @@ mod tests {
         for piece in pieces {
             splitter
                 .feed(piece, |event| {
-                    let data: Vec<_> = event.data().map(<[u8]>::to_vec).collect();
-                    if !data.is_empty() {
-                        events.push((event.kind().to_vec(), data));
-                    }
+                    let data = match event.data {
+                        Data::None => return Ok(()),
+                        Data::Line(line) => vec![line.to_vec()],
+                        Data::Lines(block) => block.data().map(<[u8]>::to_vec).collect(),
+                    };
+                    events.push((event.kind.to_vec(), data));
                     Ok(())
                 })
                 .unwrap();
@@ -255,7 +317,12 @@ mod tests {
         #[test]
         fn events_are_those_of_the_standard_however_they_are_cut(
             lines in prop::collection::vec(
-                ("(data|event|id|)(: ?[a-c:]{0,6})?", "(\n|\r\n|\r|\n\n|\r\r|\r\n\r\n)"), 0..24),
+                (
+                    "(data|event|id|)(: ?[a-c:]{0,6})?|event: ?[ab]\ndata: ?[a-c]{0,6}",
+                    "(\n|\r\n|\r|\n\n|\r\r|\r\n\r\n)",
+                ),
+                0..24,
+            ),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..10),
         ) {
             let mut text: String = lines.iter().map(|(line, end)| format!("{line}{end}")).collect();
