@@ -1,0 +1,176 @@
+//! Which connections are free to be claimed: a bit for each, and a gate in front of them.
+
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+
+/// The bits of all seats. A connection of a `claim` pool has a seat of its own from when it connects until it has gone
+/// *and* nobody claims it any more.
+///
+/// Invariant: a seat is always owned by exactly one: by the pool while its bit is set, else by who cleared the bit. Only
+/// the owner may put it back or give it up.
+///
+/// The highest bit of every word says that claims wait in line. It is in the same word as the seats, so that a claim
+/// takes a seat only if nobody was first, and a release learns in the same instruction whether anyone waits: no order
+/// between two words matters.
+pub(crate) struct Seats {
+    words: Box<[AtomicU64]>,
+    /// How many words have ever had a seat in use. Written only by who holds the line's lock; a hint to everybody else.
+    words_used: AtomicUsize,
+}
+
+/// What became of an attempt to take a seat.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Seat(usize),
+    NoneFree,
+    /// Others wait in line; whoever comes must queue behind them.
+    OthersWait,
+}
+
+const SEATS_PER_WORD: usize = 63;
+const GATE: u64 = 1 << 63;
+
+impl Seats {
+    pub(crate) fn new(count: usize) -> Self {
+        Self {
+            words: (0..count.div_ceil(SEATS_PER_WORD))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+            words_used: AtomicUsize::new(0),
+        }
+    }
+
+    /// How many seats there are.
+    pub(crate) fn count(&self) -> usize {
+        self.words.len() * SEATS_PER_WORD
+    }
+
+    /// Takes the first free seat, unless others wait.
+    pub(crate) fn take(&self) -> Taken {
+        for (n, word) in self.used().iter().enumerate() {
+            let mut bits = word.load(Ordering::Relaxed);
+            while bits != 0 {
+                if bits & GATE != 0 {
+                    return Taken::OthersWait;
+                }
+                match word.compare_exchange_weak(
+                    bits,
+                    bits & (bits - 1),
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => {
+                        return Taken::Seat(n * SEATS_PER_WORD + bits.trailing_zeros() as usize);
+                    }
+                    Err(now) => bits = now,
+                }
+            }
+        }
+        Taken::NoneFree
+    }
+
+    /// Takes the first free seat for the first in line. Only for who holds the line's lock.
+    pub(crate) fn take_for_line(&self) -> Option<usize> {
+        for (n, word) in self.used().iter().enumerate() {
+            let mut free = word.load(Ordering::Acquire) & !GATE;
+            while free != 0 {
+                let bit = free.trailing_zeros() as usize;
+                let before = word.fetch_and(!(1 << bit), Ordering::AcqRel);
+                if before & (1 << bit) != 0 {
+                    return Some(n * SEATS_PER_WORD + bit);
+                }
+                free = before & !GATE;
+            }
+        }
+        None
+    }
+
+    /// Gives a seat to the pool. Returns true if claims wait in line, who must be served then.
+    pub(crate) fn put(&self, seat: usize) -> bool {
+        let (word, bit) = (
+            &self.words[seat / SEATS_PER_WORD],
+            1 << (seat % SEATS_PER_WORD),
+        );
+        let before = word.fetch_or(bit, Ordering::AcqRel);
+        debug_assert_eq!(before & bit, 0, "only the owner puts a seat back");
+        before & GATE != 0
+    }
+
+    /// Takes this very seat from the pool. False: somebody else owns it.
+    pub(crate) fn take_back(&self, seat: usize) -> bool {
+        let (word, bit) = (
+            &self.words[seat / SEATS_PER_WORD],
+            1 << (seat % SEATS_PER_WORD),
+        );
+        word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
+    }
+
+    /// Seats up to this one are in use from now on. Only for who holds the line's lock, and says whether anyone waits.
+    pub(crate) fn use_up_to(&self, seat: usize, line_waits: bool) {
+        let words = seat / SEATS_PER_WORD + 1;
+        let used = self.used().len();
+        if used < words {
+            for word in &self.words[used..words] {
+                word.store(if line_waits { GATE } else { 0 }, Ordering::Relaxed);
+            }
+            self.words_used.store(words, Ordering::Release);
+        }
+    }
+
+    /// Sends everyone who comes from now on to the line. Only for who holds the line's lock.
+    pub(crate) fn close_gate(&self) {
+        for word in self.used() {
+            word.fetch_or(GATE, Ordering::AcqRel);
+        }
+    }
+
+    /// Nobody is in line any more. Only for who holds the line's lock.
+    pub(crate) fn open_gate(&self) {
+        for word in self.used() {
+            word.fetch_and(!GATE, Ordering::AcqRel);
+        }
+    }
+
+    fn used(&self) -> &[AtomicU64] {
+        &self.words[..self.words_used.load(Ordering::Acquire)]
+    }
+}
+
+#[cfg(all(test, not(encke_model)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seats_are_taken_in_their_order_over_all_words() {
+        let seats = Seats::new(130);
+        assert_eq!(seats.count(), 189);
+        for seat in [0, 62, 63, 129] {
+            seats.use_up_to(seat, false);
+            assert!(!seats.put(seat));
+        }
+        assert_eq!(seats.take(), Taken::Seat(0));
+        assert!(seats.take_back(62));
+        assert!(!seats.take_back(62));
+        assert_eq!(seats.take_for_line(), Some(63));
+        assert_eq!(seats.take(), Taken::Seat(129));
+        assert_eq!(seats.take(), Taken::NoneFree);
+        assert_eq!(seats.take_for_line(), None);
+    }
+
+    #[test]
+    fn nobody_passes_a_closed_gate_and_who_puts_back_hears_of_it() {
+        let seats = Seats::new(130);
+        seats.use_up_to(0, false);
+        seats.put(0);
+        seats.close_gate();
+        assert_eq!(seats.take(), Taken::OthersWait);
+        assert_eq!(seats.take_for_line(), Some(0));
+        assert!(seats.put(0));
+        // A word that comes into use while others wait has its gate closed from the start.
+        seats.use_up_to(100, true);
+        assert!(seats.put(100));
+        seats.open_gate();
+        assert_eq!(seats.take(), Taken::Seat(0));
+        assert_eq!(seats.take(), Taken::Seat(100));
+        assert!(!seats.put(0));
+    }
+}
