@@ -51,7 +51,7 @@ pub(crate) fn parse<'a>(
                 format!("a request has at most {FIELDS_MAX} fields"),
             ));
         }
-        Err(httparse::Error::Version) => {
+        Err(httparse::Error::Version) if names_version(input) => {
             return Err(Refused::new(505, "version", "only HTTP/1.1 is spoken here"));
         }
         Err(error) => {
@@ -189,6 +189,22 @@ fn length(value: &[u8]) -> Result<u64, Refused> {
         .ok_or_else(|| Refused::new(400, "bad_length", "Content-Length is one whole number"))
 }
 
+/// Whether a request line that was refused for its version names one: what stands there may be no version at all.
+fn names_version(input: &[u8]) -> bool {
+    let line = input.trim_ascii_start().split(|byte| *byte == b'\n').next();
+    let mut words = line
+        .unwrap_or_default()
+        .trim_ascii_end()
+        .splitn(3, |byte| *byte == b' ');
+    words.nth(2).is_some_and(|version| {
+        version.strip_prefix(b"HTTP/").is_some_and(|number| {
+            number
+                .iter()
+                .all(|byte| byte.is_ascii_digit() || *byte == b'.')
+        })
+    })
+}
+
 /// A target's path and query. An absolute form is taken as if sent to a proxy (RFC 9112, section 3.2.2).
 fn split(target: &str) -> Result<(&str, Option<&str>), Refused> {
     let origin = match target.as_bytes().first() {
@@ -203,6 +219,8 @@ fn split(target: &str) -> Result<(&str, Option<&str>), Refused> {
                         .eq_ignore_ascii_case(scheme)
                         .then(|| &target[scheme.len()..])
                 })
+                // A URL without a host is none (RFC 9110, section 4.2.1).
+                .filter(|rest| !rest.is_empty() && !rest.starts_with(['/', '?']))
                 .ok_or_else(|| {
                     Refused::new(
                         400,
@@ -217,6 +235,8 @@ fn split(target: &str) -> Result<(&str, Option<&str>), Refused> {
         }
     };
     Ok(match origin.split_once('?') {
+        // A URL may leave out the path.
+        Some(("", query)) => ("/", Some(query)),
         Some((path, query)) => (path, Some(query)),
         None => (origin, None),
     })
@@ -288,6 +308,11 @@ mod tests {
         }
         assert_eq!(parsed("GET / HTTP/1.1\r\n\r\n"), Err(400));
         assert_eq!(parsed("GET / HTTP/2.0\r\nHost: x\r\n\r\n"), Err(505));
+        assert_eq!(parsed("GET /a b HTTP/1.1\r\nHost: x\r\n\r\n"), Err(400));
+        assert_eq!(
+            parsed("GET http:///a HTTP/1.1\r\nHost: x\r\n\r\n"),
+            Err(400)
+        );
         assert_eq!(parsed("GET x HTTP/1.1\r\nHost: x\r\n\r\n"), Err(400));
         let ten = "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
         assert_eq!(parsed(ten), Err(400));
