@@ -62,6 +62,8 @@ impl Flags {
     pub(crate) const HEAD_ONLY: Flags = Flags(1 << 5);
     /// The client means to send another request.
     pub(crate) const KEEP: Flags = Flags(1 << 6);
+    /// The client has closed its side: what it sent is all that it will send.
+    pub(crate) const ENDED: Flags = Flags(1 << 7);
 
     pub(crate) fn has(self, flag: Flags) -> bool {
         self.0 & flag.0 != 0

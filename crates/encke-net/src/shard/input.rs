@@ -71,6 +71,9 @@ impl Shard {
         if self.slots.find(token).is_some() && self.slots[index].flags.has(Flags::UNREAD) {
             self.readable(index, true);
         }
+        if self.slots.find(token).is_some() && self.slots[index].flags.has(Flags::ENDED) {
+            self.half_closed(index);
+        }
     }
 
     /// A request was not complete in time.
@@ -97,15 +100,20 @@ impl Shard {
         slot.state == State::Reading && !slot.flags.has(Flags::BLOCKED)
     }
 
+    /// The client has closed its side. It waits for the answers to what it sent before, and for nothing else:
+    /// a subscriber that does so hangs up.
     fn half_closed(&mut self, index: u32) {
-        match self.slots[index].state {
-            State::Committing | State::Fetching => {
-                // The client waits for one more answer.
-                self.slots[index].flags.set(Flags::KEEP, false);
-            }
-            State::Reading if self.slots[index].flags.has(Flags::BLOCKED) => {
-                self.slots[index].flags.set(Flags::CLOSING, true);
-            }
+        let last = self
+            .busy
+            .get(&index)
+            .is_none_or(|busy| busy.input.is_empty());
+        let slot = &mut self.slots[index];
+        let blocked = slot.flags.has(Flags::BLOCKED);
+        match slot.state {
+            State::Committing | State::Fetching if last => slot.flags.set(Flags::KEEP, false),
+            State::Reading if blocked && last => slot.flags.set(Flags::CLOSING, true),
+            State::Committing | State::Fetching => slot.flags.set(Flags::ENDED, true),
+            State::Reading if blocked => slot.flags.set(Flags::ENDED, true),
             _ => self.hang_up(index),
         }
     }
@@ -113,10 +121,11 @@ impl Shard {
     fn received(&mut self, index: u32, bytes: &[u8], full: bool) {
         match self.slots[index].state {
             State::Reading if self.reads(index) => self.input(index, bytes),
-            State::Following | State::Lingering if !full => {}
+            // A refused client is heard out for a while: most look for the answer only when they have sent everything.
+            State::Lingering => {}
+            State::Following if !full => {}
             // A subscriber has nothing to say, least of all that much.
             State::Following => self.close(index, "talkative"),
-            State::Lingering => self.remove(index),
             _ => self.busy(index).input.extend_from_slice(bytes),
         }
     }
