@@ -30,6 +30,7 @@
 //! code run on real files and on the simulated disk of the tests (feature `simulation`).
 
 mod batch;
+mod check;
 mod disk;
 mod error;
 mod files;
@@ -50,16 +51,19 @@ mod segment;
 #[cfg(any(test, feature = "simulation"))]
 pub mod simulated;
 mod state;
+mod survey;
 
+pub use check::{CheckReport, Loss, RepairReport, check, check_on, dump, repair, repair_on};
 pub use disk::{Disk, DiskFile};
 pub use error::{AppendError, CommitError, OpenError, ReadError};
 pub use files::Files;
 pub use frame::{Frame, FrameView, Position, Streams};
 pub use health::Health;
-pub use log::Log;
+pub use log::{Log, Restore};
 pub use options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use read::{ReadEnd, Reader};
 pub use state::StateEntry;
+pub use survey::Problem;
 
 /// Number of a stream: given by the caller, never 0, never reused.
 pub type StreamNo = u64;

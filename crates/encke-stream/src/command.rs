@@ -84,9 +84,10 @@ pub struct Data {
 /// Which stream a command is for.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// One that a look-up found; the machine needs no look-up of its own while it lives.
+    /// One that a look-up found, and what the command holds was checked against. When it has ended
+    /// meanwhile, the command fails, even if another stream has its name.
     Known(Arc<Stream>),
-    /// One that must be looked up.
+    /// The one that has that name when the command is judged.
     Named(Box<str>),
 }
 
@@ -211,6 +212,18 @@ pub enum Refusal {
         /// Where the fork should begin.
         asked: Offset,
     },
+    /// A fork from before its source's beginning: the offset is of an earlier stream of that name.
+    #[error("the fork's offset {asked} is of an earlier stream with its source's name")]
+    BeforeStart {
+        /// Where the fork should begin.
+        asked: Offset,
+    },
+    /// A fork of a fork of a fork… has too many sources.
+    #[error("a fork has at most {depth_max} sources, one behind the other")]
+    TooDeep {
+        /// How many it may have.
+        depth_max: u32,
+    },
     /// One record must fit in the log.
     #[error("the data is too large for one record of the log: {bytes} bytes, at most {bytes_max}")]
     TooLarge {
@@ -222,6 +235,9 @@ pub enum Refusal {
     /// The disk is full; nothing was changed.
     #[error("the disk is full; nothing was stored")]
     NoSpace,
+    /// The log takes nothing for now; nothing was changed, and it goes on by itself.
+    #[error("the log takes nothing for now, so nothing was stored: {0}")]
+    Stalled(Arc<str>),
     /// The log failed and takes nothing more.
     #[error("the log has failed and takes nothing more: {0}")]
     LogFailed(Arc<str>),

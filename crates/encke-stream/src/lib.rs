@@ -10,27 +10,37 @@
 //!
 //! The one invariant: **nobody sees a change before it is as durable as the server's level asks.**
 //! A stream's committed facts, the view, the batches and the replies all move only after the
-//! commit; when it fails, [`Machine::abandon`] leaves no trace of the batch.
+//! commit; when it fails, [`Machine::abandon`] leaves no trace of the batch. At level
+//! [`AckLevel::Accepted`] the order alone is what is asked for, so there they move before the write.
 //!
-//! Start reading at [`Machine::apply`], then [`Sequencer::run`].
+//! Start reading at [`Machine::apply`], then [`Sequencer::run`]. The rules are in `create.rs`,
+//! `append.rs`, `writers.rs` and `end.rs`; what a record is in `record.rs`; how the streams come back
+//! after a start in `restore.rs`.
 
+mod append;
 mod batch;
 mod command;
+mod create;
+mod end;
 mod machine;
 mod offset;
 mod piece;
 mod record;
+mod restore;
 mod sequencer;
 mod stored;
 mod stream;
 mod view;
+mod writers;
 
 pub use batch::{Batch, Caller, Outlet, Record, Reply, Request};
 pub use command::{Append, Command, Create, Data, ForkOf, Outcome, ProducerId, Refusal, Target};
-pub use machine::{DEFAULT_TYPE, Journal, Limits, Machine};
+pub use create::DEFAULT_TYPE;
+pub use machine::{Journal, Limits, Machine};
 pub use offset::{BadOffset, Offset};
 pub use piece::{Fetch, Item, Piece};
 pub use record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime, Producer};
-pub use sequencer::{AckLevel, Committed, RestoreError, Sequencer, restore};
+pub use restore::{RestoreError, restore, restore_on};
+pub use sequencer::{AckLevel, Committed, Sequencer};
 pub use stream::{Facts, Life, Media, MediaKind, Source, Span, Stream};
 pub use view::View;

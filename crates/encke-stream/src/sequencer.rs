@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use encke_log::{AppendError, CommitError, Frame, Log, Sequence};
+use encke_log::{AppendError, CommitError, Frame, FrameView, Log, Sequence};
 use encke_mailbox::Receiver;
 
 use crate::batch::{Batch, Outlet, Record, Reply, Request};
-use crate::record::{Change, KIND_CHANGE};
-use crate::stored::Restore;
+use crate::record::{BadRecord, Change, KIND_CHANGE};
+use crate::stored::{self, KEY_STREAM, Restore};
 use crate::stream::watcher;
 use crate::{Journal, Limits, Machine, Outcome, Refusal, Stream, View};
 
@@ -54,51 +54,6 @@ pub struct Committed {
     pub sync: Option<Duration>,
     /// Whether the log failed with this batch, or before.
     pub failed: bool,
-}
-
-/// The log could not be opened, or holds what this version can't read.
-#[derive(Debug, thiserror::Error)]
-pub enum RestoreError {
-    /// A record or a checkpoint entry that this version does not write.
-    #[error("record {sequence} of the log: {source}")]
-    Record {
-        /// Which one; 0 for a checkpoint entry.
-        sequence: Sequence,
-        /// What is wrong with it.
-        source: crate::record::BadRecord,
-    },
-    /// The checkpoint could not be read.
-    #[error("the checkpoint of the streams can't be read: {0}")]
-    Checkpoint(#[from] encke_log::ReadError),
-    /// The log could not be opened.
-    #[error(transparent)]
-    Open(#[from] encke_log::OpenError),
-}
-
-/// Opens the log in `dir` and brings back its streams.
-pub fn restore(
-    dir: &std::path::Path,
-    options: encke_log::Options,
-    limits: Limits,
-    now_ms: u64,
-) -> Result<(Machine, Arc<View>, Log), RestoreError> {
-    let mut restore = Restore::new(now_ms);
-    let mut bad = None;
-    let log = Log::open(dir, options, &mut |frame| {
-        if let Err(source) = restore.replay(&frame) {
-            bad.get_or_insert(RestoreError::Record {
-                sequence: frame.sequence,
-                source,
-            });
-        }
-    })?;
-    if let Some(bad) = bad {
-        return Err(bad);
-    }
-    let view = Arc::new(restore.finish());
-    view.set_committed(log.next_sequence() - 1);
-    let machine = Machine::new(Arc::clone(&view), limits);
-    Ok((machine, view, log))
 }
 
 impl Sequencer {
@@ -304,7 +259,19 @@ impl Sequencer {
         reason
     }
 
-    fn checkpoint(&mut self) {}
+    fn checkpoint(&mut self) {
+        if self.failed.is_some() || !self.log.wants_checkpoint() {
+            return;
+        }
+        let applied = self.log.next_sequence() - 1;
+        let entries = self
+            .machine
+            .take_dirty()
+            .into_values()
+            .map(|stream| stored::entry(&stream, applied))
+            .collect();
+        self.log.checkpoint(entries);
+    }
 }
 
 /// The batch that is being built.

@@ -1,12 +1,12 @@
 //! A stream as the server holds it in memory: what shards may read, and what the machine decides by.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use encke_log::{Sequence, StreamNo};
 use parking_lot::Mutex;
 
+use crate::writers::Writers;
 use crate::{Lifetime, Offset};
 
 /// One stream. Shards hold it by reference and read its committed [`Facts`]; only the
@@ -68,24 +68,26 @@ pub enum Life {
 impl Stream {
     pub(crate) fn new(
         no: StreamNo,
-        name: &str,
+        name: Box<str>,
         media: Arc<Media>,
         lifetime: Lifetime,
         source: Option<Box<Source>>,
-        next: Facts,
+        facts: Facts,
         now_ms: u64,
     ) -> Self {
+        let depth = source.as_ref().map_or(0, |source| source.stream.depth + 1);
         Stream {
             no,
-            name: name.into(),
+            name,
             media,
             lifetime,
             source,
+            depth,
             touched_ms: AtomicU64::new(now_ms),
-            watchers: AtomicU64::new(0),
             state: Mutex::new(State {
-                committed: next,
-                next,
+                committed: facts,
+                next: facts,
+                dirty: false,
                 writers: None,
             }),
         }
@@ -140,50 +142,65 @@ impl Stream {
         self.ends_ms().is_some_and(|ends_ms| ends_ms <= now_ms)
     }
 
-    /// The parts of the log that hold what a reader sees between `from` and `tail`, in order.
-    pub fn spans(&self, from: Offset, tail: Offset) -> Vec<Span> {
+    /// The parts of the log that hold what a reader sees between `from` and `upto`, in order.
+    pub fn spans(&self, from: Offset, mut upto: Offset) -> Vec<Span> {
         let mut spans = Vec::with_capacity(1);
-        self.push_spans(from, tail, &mut spans);
+        let mut stream = self;
+        loop {
+            let own = match &stream.source {
+                // The fork's own records come after the one that it may have cut.
+                Some(source) if from <= source.at => Offset::behind(source.at.sequence),
+                _ => from,
+            };
+            let owns = stream.source.as_ref().is_none_or(|source| source.at < upto);
+            if owns && own < upto {
+                spans.push(Span {
+                    stream: stream.no,
+                    from: own,
+                    upto,
+                });
+            }
+            match &stream.source {
+                Some(source) if from < source.at => {
+                    upto = upto.min(source.at);
+                    stream = &source.stream;
+                }
+                _ => break,
+            }
+        }
+        spans.reverse();
         spans
     }
 
-    fn push_spans(&self, mut from: Offset, upto: Offset, spans: &mut Vec<Span>) {
-        if let Some(source) = &self.source {
-            if from < source.at {
-                let inherited = source.at.min(upto);
-                source.stream.push_spans(from, inherited, spans);
-            }
-            if upto <= source.at {
-                return;
-            }
-            if from <= source.at {
-                // The fork's own records come after the one it may have cut.
-                from = Offset::behind(source.at.sequence);
-            }
-        }
-        if from < upto {
-            spans.push(Span {
-                stream: self.no,
-                from,
-                upto,
-            });
-        }
-    }
-
-    /// The first sequence that data of this stream can have; no offset before it was given out.
+    /// The first sequence that data of this stream can have. An offset that says where earlier data
+    /// ends was never this stream's.
     pub fn first(&self) -> Sequence {
-        match &self.source {
-            Some(source) => source.stream.first(),
-            None => self.no,
+        let mut stream = self;
+        while let Some(source) = &stream.source {
+            stream = &source.stream;
         }
+        stream.no
     }
 
-    pub(crate) fn touched_ms(&self) -> u64 {
-        self.touched_ms.load(Ordering::Relaxed)
+    /// Whether `offset` can be one of this stream's: not one of an earlier stream of its name.
+    /// That it is not beyond the stream's tail is for the caller to see.
+    pub fn reaches_back_to(&self, offset: Offset) -> bool {
+        offset == Offset::START || offset.sequence.saturating_add(1) >= self.first()
     }
 
     pub(crate) fn state(&self) -> parking_lot::MutexGuard<'_, State> {
         self.state.lock()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // A chain of forks is let go of one by one, so that its length costs no stack.
+        let mut source = self.source.take();
+        while let Some(last) = source.and_then(|source| Arc::into_inner(source.stream)) {
+            let mut last = last;
+            source = last.source.take();
+        }
     }
 }
 
@@ -203,6 +220,8 @@ pub struct Span {
 pub(crate) struct State {
     pub(crate) committed: Facts,
     pub(crate) next: Facts,
+    /// Changed since the last checkpoint took it.
+    pub(crate) dirty: bool,
     pub(crate) writers: Option<Box<Writers>>,
 }
 
@@ -210,25 +229,6 @@ impl State {
     pub(crate) fn writers_mut(&mut self) -> &mut Writers {
         self.writers.get_or_insert_default()
     }
-}
-
-/// What is remembered of those who write to a stream.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Writers {
-    pub(crate) producers: HashMap<Box<str>, ProducerState>,
-    /// The last `Stream-Seq`.
-    pub(crate) seq: Option<Box<str>>,
-    /// Who closed the stream, so that a repeated close is known as one.
-    pub(crate) closer: Option<(Box<str>, ProducerState)>,
-}
-
-/// How far a producer came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct ProducerState {
-    pub(crate) epoch: u64,
-    pub(crate) seq: u64,
-    /// The record that its last request made; tells who was idle longest.
-    pub(crate) last: Sequence,
 }
 
 /// A stream's type, shared by all streams that have it.

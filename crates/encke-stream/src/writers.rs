@@ -117,7 +117,7 @@ impl Writers {
     /// Forgets the producer that was idle longest, if one must go so that at most `producers_max`
     /// are remembered.
     pub(crate) fn forget_idle(&mut self, producers_max: usize) -> Option<Replaced> {
-        if self.producers.len() <= producers_max {
+        if self.producers.len() <= producers_max.max(1) {
             return None;
         }
         let (idle, _) = self
@@ -131,15 +131,24 @@ impl Writers {
 
     /// Forgets all but the `producers_max` producers that were active last.
     pub(crate) fn trim(&mut self, producers_max: usize) {
+        let producers_max = producers_max.max(1);
         if self.producers.len() <= producers_max {
             return;
         }
         let mut last: Vec<Sequence> = self.producers.values().map(|state| state.last).collect();
         // Each record has one producer, so no two are alike.
-        let (_, oldest_kept, _) =
-            last.select_nth_unstable(self.producers.len() - producers_max.max(1));
+        let (_, oldest_kept, _) = last.select_nth_unstable(self.producers.len() - producers_max);
         let oldest_kept = *oldest_kept;
         self.producers.retain(|_, state| state.last >= oldest_kept);
+    }
+
+    /// Adds what older writers are known for and these are not.
+    pub(crate) fn fill(&mut self, older: Writers) {
+        for (id, state) in older.producers {
+            self.producers.entry(id).or_insert(state);
+        }
+        self.seq = self.seq.take().or(older.seq);
+        self.closer = self.closer.take().or(older.closer);
     }
 
     /// Puts back what a request replaced; the last one first.

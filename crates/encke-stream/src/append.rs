@@ -1,0 +1,161 @@
+//! Append and close (sections 5.2 and 5.3).
+
+use std::sync::Arc;
+
+use encke_log::Sequence;
+
+use crate::Offset;
+use crate::command::{Append, Data, Outcome, Refusal};
+use crate::machine::{Journal, Machine, Undo};
+use crate::record::{Change, Producer};
+use crate::stream::{Facts, Stream};
+use crate::writers::{ProducerState, Writers};
+
+impl Machine {
+    pub(crate) fn append(
+        &mut self,
+        append: Append,
+        now_ms: u64,
+        journal: &mut dyn Journal,
+    ) -> Result<Outcome, Refusal> {
+        let stream = self.live(&append.target, now_ms, journal)?;
+        match judge(&stream, &append)? {
+            Verdict::Repeated(facts, known) => {
+                stream.touch(now_ms);
+                Ok(Outcome::Appended {
+                    tail: facts.tail,
+                    closed: facts.closed,
+                    producer: known.map(|known| (known.epoch, known.seq)),
+                    duplicate: true,
+                })
+            }
+            Verdict::New => self.add(&stream, append, now_ms, journal),
+        }
+    }
+
+    /// An append that may be made.
+    fn add(
+        &mut self,
+        stream: &Arc<Stream>,
+        append: Append,
+        now_ms: u64,
+        journal: &mut dyn Journal,
+    ) -> Result<Outcome, Refusal> {
+        let Append {
+            producer,
+            writer_seq,
+            closes,
+            data: Data { bytes, units },
+            ..
+        } = append;
+        let change = Change::Append {
+            producer: producer.as_ref().map(|producer| Producer {
+                id: &producer.id,
+                epoch: producer.epoch,
+                seq: producer.seq,
+            }),
+            writer_seq: writer_seq.as_deref(),
+            closes,
+            units,
+        };
+        let sequence = journal.record(stream, &change, bytes)?;
+        let accepted = producer
+            .as_ref()
+            .map(|producer| (producer.epoch, producer.seq));
+        if let Some(seq) = writer_seq {
+            let replaced = stream.state().writers_mut().set_seq(seq);
+            self.undo.push(Undo::Writers(Arc::clone(stream), replaced));
+        }
+        if let Some(producer) = producer {
+            let state = ProducerState {
+                epoch: producer.epoch,
+                seq: producer.seq,
+                last: sequence,
+            };
+            self.remember(stream, producer.id, state, closes);
+        }
+        let facts = self.change(stream, |facts| facts.append(sequence, units, closes));
+        stream.touch(now_ms);
+        Ok(Outcome::Appended {
+            tail: facts.tail,
+            closed: facts.closed,
+            producer: accepted,
+            duplicate: false,
+        })
+    }
+
+    /// What of a producer must be known to judge its next request.
+    fn remember(
+        &mut self,
+        stream: &Arc<Stream>,
+        id: Box<str>,
+        producer: ProducerState,
+        closes: bool,
+    ) {
+        let mut state = stream.state();
+        let writers = state.writers_mut();
+        let mut undo = |replaced| self.undo.push(Undo::Writers(Arc::clone(stream), replaced));
+        if closes {
+            undo(writers.set_closer(id.clone(), producer));
+        }
+        undo(writers.set_producer(id, producer));
+        if let Some(forgotten) = writers.forget_idle(self.limits.producers_max) {
+            undo(forgotten);
+        }
+    }
+}
+
+impl Facts {
+    /// What an append makes of the stream, when it is made and when it is replayed.
+    pub(crate) fn append(&mut self, sequence: Sequence, units: u32, closes: bool) {
+        if units > 0 {
+            self.tail = Offset::behind(sequence);
+        }
+        self.closed |= closes;
+    }
+}
+
+enum Verdict {
+    /// It was done already, and nothing changed since, or what did is told too.
+    Repeated(Facts, Option<ProducerState>),
+    New,
+}
+
+/// Whether an append may be made. Of several conflicts the stream's being closed is told first
+/// (section 5.2).
+fn judge(stream: &Stream, append: &Append) -> Result<Verdict, Refusal> {
+    let state = stream.state();
+    let facts = state.next;
+    let empty = append.data.bytes.is_empty();
+    if let (Some(producer), Some(writers)) = (&append.producer, &state.writers)
+        && let Some(known) = writers.repeated(producer, facts)?
+    {
+        return Ok(Verdict::Repeated(facts, Some(known)));
+    }
+    if facts.closed {
+        if append.closes && empty && append.producer.is_none() {
+            return Ok(Verdict::Repeated(facts, None));
+        }
+        return Err(Refusal::Closed { tail: facts.tail });
+    }
+    if let Some(asked) = &append.content_type
+        && !empty
+        && !stream.media.matches(asked)
+    {
+        return Err(Refusal::TypeDiffers {
+            has: stream.media.name.clone(),
+            asked: asked.clone(),
+        });
+    }
+    if append.producer.is_some() || append.writer_seq.is_some() {
+        let nobody = Writers::default();
+        let writers = state.writers.as_deref().unwrap_or(&nobody);
+        if let Some(producer) = &append.producer {
+            writers.check_order(producer)?;
+        }
+        if let Some(asked) = &append.writer_seq {
+            writers.check_seq(asked)?;
+        }
+    }
+    Ok(Verdict::New)
+}

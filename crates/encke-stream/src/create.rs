@@ -1,0 +1,204 @@
+//! Create and fork: a new stream, or the word that it is there already (sections 4.2 and 5.1).
+
+use std::sync::Arc;
+
+use crate::command::{Create, ForkOf, Outcome, Refusal};
+use crate::machine::{Found, Journal, Machine};
+use crate::record::{Change, Fork, Lifetime};
+use crate::stream::{Facts, Life, Source, Stream};
+use crate::Offset;
+
+impl Machine {
+    pub(crate) fn create(
+        &mut self,
+        create: Create,
+        now_ms: u64,
+        journal: &mut dyn Journal,
+    ) -> Result<Outcome, Refusal> {
+        match self.find(&create.name, now_ms, journal)? {
+            Found::Live(stream) => confirm(&stream, &create, now_ms),
+            Found::Kept => Err(Refusal::NameKept),
+            Found::Nothing => self.make(create, now_ms, journal),
+        }
+    }
+
+    fn make(
+        &mut self,
+        create: Create,
+        now_ms: u64,
+        journal: &mut dyn Journal,
+    ) -> Result<Outcome, Refusal> {
+        let source = match &create.fork {
+            Some(fork) => Some(self.source(fork, now_ms, journal)?),
+            None => None,
+        };
+        let media = match (&create.content_type, &source) {
+            (Some(asked), Some(source)) if !source.stream.media.matches(asked) => {
+                return Err(Refusal::TypeDiffers {
+                    has: source.stream.media.name.clone(),
+                    asked: asked.clone(),
+                });
+            }
+            (_, Some(source)) => Arc::clone(&source.stream.media),
+            (Some(asked), None) => self.media(asked),
+            (None, None) => self.media(DEFAULT_TYPE),
+        };
+        let lifetime = match (create.lifetime, &source) {
+            (Some(lifetime), _) => lifetime,
+            (None, Some(source)) => source.stream.lifetime,
+            (None, None) => Lifetime::Unbounded,
+        };
+        let no = journal.next_sequence();
+        let fork = source.as_ref().map(|source| Fork {
+            source: source.stream.no,
+            at: source.at,
+        });
+        let facts = Facts {
+            tail: Facts::first_tail(no, fork, create.data.units),
+            forks: 0,
+            closed: create.closed,
+            life: Life::Live,
+        };
+        let forked = source.as_ref().map(|source| Arc::clone(&source.stream));
+        let stream = Arc::new(Stream::new(
+            no,
+            create.name.clone(),
+            Arc::clone(&media),
+            lifetime,
+            source,
+            facts,
+            now_ms,
+        ));
+        let change = Change::Create {
+            name: &create.name,
+            content_type: &media.name,
+            lifetime,
+            fork,
+            closed: create.closed,
+            units: create.data.units,
+        };
+        journal.record(&stream, &change, create.data.bytes)?;
+        if let Some(source) = forked {
+            self.change(&source, |facts| facts.forks += 1);
+        }
+        // All is there from the beginning, but the batch must know of it.
+        self.change(&stream, |_| {});
+        self.watch(&stream);
+        self.names.insert(create.name, Some(stream));
+        Ok(Outcome::Created {
+            tail: facts.tail,
+            content_type: media.name.clone(),
+            closed: create.closed,
+            existed: false,
+        })
+    }
+
+    /// Where a fork leaves its source.
+    fn source(
+        &mut self,
+        fork: &ForkOf,
+        now_ms: u64,
+        journal: &mut dyn Journal,
+    ) -> Result<Box<Source>, Refusal> {
+        let stream = match self.find(&fork.source, now_ms, journal)? {
+            Found::Live(stream) => stream,
+            Found::Kept => return Err(Refusal::SourceGone),
+            Found::Nothing => return Err(Refusal::SourceNotFound),
+        };
+        let tail = stream.state().next.tail;
+        let at = fork.at.unwrap_or(tail);
+        if at > tail {
+            return Err(Refusal::BeyondTail { tail, asked: at });
+        }
+        if !stream.reaches_back_to(at) {
+            return Err(Refusal::BeforeStart { asked: at });
+        }
+        if stream.depth >= self.limits.fork_depth_max {
+            return Err(Refusal::TooDeep {
+                depth_max: self.limits.fork_depth_max,
+            });
+        }
+        Ok(Box::new(Source { stream, at }))
+    }
+}
+
+/// A creation that finds its stream: the same settings, or a conflict.
+fn confirm(stream: &Stream, create: &Create, now_ms: u64) -> Result<Outcome, Refusal> {
+    let facts = stream.state().next;
+    let differs = |what, has: &dyn ToString, asked: &dyn ToString| {
+        Err(Refusal::Differs {
+            what,
+            has: has.to_string(),
+            asked: asked.to_string(),
+        })
+    };
+    match &create.content_type {
+        Some(asked) if !stream.media.matches(asked) => {
+            return differs("content type", &stream.media.name, asked);
+        }
+        // A fork that names no type takes its source's; any other stream has the default.
+        None if create.fork.is_none() && !stream.media.matches(DEFAULT_TYPE) => {
+            return differs("content type", &stream.media.name, &DEFAULT_TYPE);
+        }
+        _ => {}
+    }
+    match (&create.fork, &stream.source) {
+        (None, None) => {}
+        (Some(fork), Some(source)) if *source.stream.name == *fork.source => {
+            if let Some(at) = fork.at
+                && at != source.at
+            {
+                return differs("fork offset", &source.at, &at);
+            }
+        }
+        (fork, source) => {
+            let name = |source: Option<&str>| source.unwrap_or("no source").to_owned();
+            return differs(
+                "source",
+                &name(source.as_ref().map(|source| &*source.stream.name)),
+                &name(fork.as_ref().map(|fork| &*fork.source)),
+            );
+        }
+    }
+    // What a fork leaves out is its source's.
+    let asked = match (create.lifetime, &stream.source) {
+        (Some(lifetime), _) => lifetime,
+        (None, Some(source)) => source.stream.lifetime,
+        (None, None) => Lifetime::Unbounded,
+    };
+    if asked != stream.lifetime {
+        return differs("lifetime", &words(stream.lifetime), &words(asked));
+    }
+    if create.closed != facts.closed {
+        let word = |closed| if closed { "closed" } else { "open" };
+        return differs("state", &word(facts.closed), &word(create.closed));
+    }
+    stream.touch(now_ms);
+    Ok(Outcome::Created {
+        tail: facts.tail,
+        content_type: stream.media.name.clone(),
+        closed: facts.closed,
+        existed: true,
+    })
+}
+
+fn words(lifetime: Lifetime) -> String {
+    match lifetime {
+        Lifetime::Unbounded => "no end".into(),
+        Lifetime::Sliding { ttl_s } => format!("{ttl_s} s"),
+        Lifetime::Until { at_ms } => format!("an end at {at_ms} ms"),
+    }
+}
+
+impl Facts {
+    /// The tail of a stream when it is created: an empty fork ends where it leaves its source.
+    pub(crate) fn first_tail(no: encke_log::StreamNo, fork: Option<Fork>, units: u32) -> Offset {
+        match fork {
+            Some(fork) if units == 0 => fork.at,
+            _ => Offset::behind(no),
+        }
+    }
+}
+
+/// What a stream holds when its creator does not say (RFC 9110, section 8.3).
+pub const DEFAULT_TYPE: &str = "application/octet-stream";
