@@ -122,7 +122,7 @@ struct Given {
     #[arg(long, env = "ENCKE_PRODUCERS_MAX", value_name = "N")]
     producers_max: Option<usize>,
 
-    /// What to log: error, warn, info, debug, trace, or a filter like encke_net=debug [default: info]
+    /// What to log: error, warn, info, debug, trace, or a filter like info,encke_net=debug [default: info]
     #[arg(long, env = "ENCKE_LOG", value_name = "FILTER")]
     log: Option<String>,
 
@@ -293,7 +293,7 @@ impl Config {
             faces,
             log_options,
             limits,
-            log: setting!(log).unwrap_or_else(|| "info".into()),
+            log: setting!(log).unwrap_or_else(|| LOG_FILTER.into()),
             log_format: setting!(log_format).unwrap_or_default(),
         })
     }
@@ -303,6 +303,9 @@ impl Config {
 fn flag(field: &str) -> String {
     format!("--{}", field.replace('_', "-"))
 }
+
+/// History's own messages are for those who look for them.
+const LOG_FILTER: &str = "info,fjall=warn,lsm_tree=warn";
 
 /// More threads than any machine has cores.
 const SHARDS_MAX: usize = 1024;

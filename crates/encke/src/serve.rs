@@ -1,6 +1,6 @@
 //! `encke serve`: from settings to a running server, and down again.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -110,6 +110,7 @@ fn start_log(config: &Config) -> anyhow::Result<()> {
         .with_context(|| format!("--log {:?} is no filter", config.log))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match config.log_format {
         LogFormat::Human => builder.init(),
