@@ -315,21 +315,17 @@ pub(crate) fn parse(frame: &[u8], seed: u32) -> Result<Parsed<'_>, Flaw> {
     })
 }
 
-/// Whether a frame that carries `durable_upto` may begin at the beginning of `bytes`, which go on to the end of the
-/// segment: cheap tests first, so that every byte of a torn tail can be asked.
-pub(crate) fn durable_upto_at(
-    bytes: &[u8],
+/// The frame that begins at the beginning of `bytes`, which go on to the end of the segment, if it is sound and has one of
+/// these sequences: cheap tests first, so that every byte of a torn tail can be asked.
+pub(crate) fn sound_at<'b>(
+    bytes: &'b [u8],
     seed: u32,
-    sequences: std::ops::RangeInclusive<Sequence>,
-) -> Option<Sequence> {
-    if bytes.len() < HEAD_BYTES + DURABLE_BYTES
-        || bytes[FLAGS_AT] & FLAG_DURABLE == 0
-        || !sequences.contains(&u64_at(bytes, SEQUENCE_AT))
-    {
+    sequences: &std::ops::RangeInclusive<Sequence>,
+) -> Option<Parsed<'b>> {
+    if bytes.len() < HEAD_BYTES || !sequences.contains(&u64_at(bytes, SEQUENCE_AT)) {
         return None;
     }
-    let bytes = bytes.get(..u32_at(bytes, 0) as usize)?;
-    parse(bytes, seed).ok()?.durable_upto
+    parse(bytes.get(..u32_at(bytes, 0) as usize)?, seed).ok()
 }
 
 fn checksum(frame: &[u8], seed: u32) -> u32 {

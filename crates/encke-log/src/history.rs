@@ -67,29 +67,21 @@ pub(crate) type Put<'p> = &'p mut dyn FnMut(&[u8], Option<&[u8]>) -> fjall::Resu
 impl History {
     /// Opens history, or makes an empty one.
     pub(crate) fn open(path: PathBuf, cache_bytes: u64) -> Result<History, OpenError> {
-        let failed = |action| {
-            let path = path.clone();
-            move |e: HistoryError| OpenError::History {
-                path,
-                action,
-                reason: e.reason,
-            }
-        };
         if !path.exists() {
             // A tree that was made in part can't be opened, so it gets its name only when it is whole.
-            make(&path, cache_bytes).map_err(failed("make"))?;
+            make(&path, cache_bytes).map_err(|e| e.on_open(&path, "make"))?;
         }
-        let open = Open::new(&path, cache_bytes).map_err(failed("open"))?;
+        let open = Open::new(&path, cache_bytes).map_err(|e| e.on_open(&path, "open"))?;
         let history = History {
             path: path.clone(),
             cache_bytes,
             open: RwLock::new(Some(open)),
         };
-        let format = history.mark(FORMAT).map_err(failed("read"))?;
+        let format = history.mark(FORMAT).map_err(|e| e.on_open(&path, "read"))?;
         if format != FORMAT_NUMBER {
             let reason =
                 format!("it has format {format}, this Encke reads format {FORMAT_NUMBER} only");
-            return Err(failed("read")(HistoryError::from(reason)));
+            return Err(HistoryError::from(reason).on_open(&path, "read"));
         }
         Ok(history)
     }
@@ -138,6 +130,33 @@ impl History {
             })?;
             ingestion.finish()
         })
+    }
+
+    /// The value of a record, as [`record_value`] makes it.
+    pub(crate) fn record(
+        &self,
+        stream: StreamNo,
+        sequence: Sequence,
+    ) -> Result<Option<fjall::UserValue>, HistoryError> {
+        self.with(|open| open.records.get(record_key(stream, sequence)))
+    }
+
+    /// How many records there are, each counted once for each of its streams. Reads all of them.
+    pub(crate) fn count(&self) -> Result<u64, HistoryError> {
+        self.with(|open| {
+            let mut count = 0;
+            for pair in open.records.iter() {
+                let (key, value) = pair.into_inner()?;
+                let stream = of_record_key(&key).map_or(0, |(stream, _)| stream);
+                if view(stream, &key, &value).is_none() {
+                    return Ok(Err(HistoryError::from(format!(
+                        "record {key:?} is too short"
+                    ))));
+                }
+                count += 1;
+            }
+            Ok(Ok(count))
+        })?
     }
 
     /// Gives `each` the records of a stream with `after` < sequence <= `upto`, in order, until it breaks.
@@ -365,6 +384,17 @@ pub(crate) struct HistoryError {
     pub(crate) reason: String,
     /// Whether it may well work when there is room again.
     pub(crate) shortage: bool,
+}
+
+impl HistoryError {
+    /// As an error of opening a log.
+    pub(crate) fn on_open(self, path: &Path, action: &'static str) -> OpenError {
+        OpenError::History {
+            path: path.to_owned(),
+            action,
+            reason: self.reason,
+        }
+    }
 }
 
 impl From<fjall::Error> for HistoryError {

@@ -145,7 +145,9 @@ impl<D: Disk> Log<D> {
             _ => None,
         };
         let marks = history.as_ref().map_or(Ok(Marks::default()), |history| {
-            history.marks().map_err(|e| e.on_open(history.path(), "read"))
+            history
+                .marks()
+                .map_err(|e| e.on_open(history.path(), "read"))
         })?;
         let Recovered {
             active,

@@ -295,10 +295,11 @@ fn read_last<D: Disk>(
     };
     let torn = match scan::tail(segment, end, due).map_err(|e| unreadable(disk, segment, e))? {
         Tail::Clean => false,
-        Tail::Torn => true,
+        Tail::Torn { .. } => true,
         Tail::Vouched {
             position,
             durable_upto,
+            ..
         } => {
             let what = format!(
                 "there is no sound frame, and the one at byte {position} says that the log was durable up to record {durable_upto}"
@@ -329,9 +330,13 @@ fn make_sound<D: Disk>(
         move |e| OpenError::io(path, action, e)
     };
     index.published = next - 1;
-    let (active, used) = if last.torn && next == segment.first {
+    // An empty segment must have room for any frame: one that does not fit would begin another with the same first record.
+    let too_small = segment.bytes < preparer.segment_bytes();
+    let (active, used) = if next == segment.first && (last.torn || too_small) {
         // Nothing in it is sound, so nothing refers to it, and a new one takes its place.
-        tracing::warn!(file = %path.display(), "removed a segment that held nothing but a torn batch");
+        if last.torn {
+            tracing::warn!(file = %path.display(), "replacing a segment that holds nothing but a torn batch");
+        }
         disk.remove(&segment.name).map_err(failed("remove"))?;
         let active = begin_now(disk, preparer, segment.number, next)?;
         index

@@ -119,12 +119,14 @@ impl<'s, F: DiskFile> Scan<'s, F> {
 pub(crate) enum Tail {
     /// Zeros, or the end of the file.
     Clean,
-    /// Something, and nothing proves that it was ever durable.
-    Torn,
-    /// Something that was durable: a later frame at `position` says that the log was durable up to `durable_upto`.
+    /// Something, and nothing proves that it was ever durable. There is a trace of records up to this one.
+    Torn { traced_upto: Sequence },
+    /// Something that was durable: a later frame at `position` says that the log was durable up to `durable_upto`. There is a
+    /// trace of records up to `traced_upto`.
     Vouched {
         position: u64,
         durable_upto: Sequence,
+        traced_upto: Sequence,
     },
 }
 
@@ -140,21 +142,36 @@ pub(crate) fn tail<F: DiskFile>(
     let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else {
         return Ok(Tail::Clean);
     };
-    // A frame may well end in zeros, so its length may reach past the last byte that is none; where it begins can't.
     let sequences = due..=due.saturating_add((bytes.len() / frame::HEAD_BYTES) as u64 + 1);
-    for at in 0..=last {
-        match frame::durable_upto_at(&bytes[at..], segment.seed, sequences.clone()) {
-            Some(durable_upto) if durable_upto >= due => {
-                let position = position + at as u64;
-                return Ok(Tail::Vouched {
-                    position,
-                    durable_upto,
-                });
-            }
-            _ => {}
+    let mut traced_upto = due;
+    let mut vouched = None;
+    // A frame may well end in zeros, so it may reach past the last byte that is none; it can't begin there.
+    let mut at = 0;
+    while at <= last {
+        let Some(frame) = frame::sound_at(&bytes[at..], segment.seed, &sequences) else {
+            at += 1;
+            continue;
+        };
+        let durable_upto = frame.durable_upto.unwrap_or(0);
+        if durable_upto >= due && vouched.is_none() {
+            vouched = Some((position + at as u64, durable_upto));
         }
+        let here = if frame.watermark {
+            frame.sequence - 1
+        } else {
+            frame.sequence
+        };
+        traced_upto = traced_upto.max(durable_upto).max(here);
+        at += frame.bytes as usize;
     }
-    Ok(Tail::Torn)
+    Ok(match vouched {
+        None => Tail::Torn { traced_upto },
+        Some((position, durable_upto)) => Tail::Vouched {
+            position,
+            durable_upto,
+            traced_upto,
+        },
+    })
 }
 
 /// How much is read of a segment at once when it is walked through whole.

@@ -12,7 +12,7 @@
 //! | 8 | sequence of its first frame, which is also its name |
 //! | 8 | random salt, from which the checksums of its frames begin |
 //! | 20 | zero |
-//! | 4 | CRC32C of all before |
+//! | 4 | CRC32C of all before; it is here in every version of the format |
 //!
 //! The head is durable before the file gets its name, and the name before the first frame is written. So a file with the
 //! name of a segment and a bad head was damaged, not torn; and a segment that exists proves that the one before it is
@@ -55,28 +55,32 @@ impl<F: DiskFile> Segment<F> {
         if read < head.len() {
             return Err(damaged("the head of the segment is cut off"));
         }
-        if head[..8] != MAGIC {
-            return Err(OpenError::NotASegment { file: path });
-        }
         let mark = u32_at(&head, 8);
-        if mark == BYTE_ORDER.swap_bytes() {
-            return Err(OpenError::ByteOrder { file: path });
+        if crc32c::crc32c(&head[..60]) != u32_at(&head, 60) {
+            return Err(
+                match (head[..8] == MAGIC, mark == BYTE_ORDER.swap_bytes()) {
+                    (false, _) => OpenError::NotASegment { file: path },
+                    (true, true) => OpenError::ByteOrder { file: path },
+                    (true, false) => damaged("the checksum of the segment's head does not match"),
+                },
+            );
         }
-        let checksum_fits = crc32c::crc32c(&head[..60]) == u32_at(&head, 60);
+        // The checksum is where it is in every version, so from here on nothing is an accident.
         let version = u16::from_le_bytes([head[12], head[13]]);
-        // Another version may lay out the rest otherwise, so its checksum is not ours to judge.
-        if mark == BYTE_ORDER && version != VERSION {
+        if version != VERSION {
             return Err(OpenError::Version {
                 file: path,
                 found: version,
                 supported: VERSION,
             });
         }
-        if !checksum_fits || mark != BYTE_ORDER {
-            return Err(damaged("the checksum of the segment's head does not match"));
-        }
         let (number, first, salt) = (u64_at(&head, 16), u64_at(&head, 24), u64_at(&head, 32));
-        if Some(first) != first_of(name) || first == 0 || number == 0 || number >= NUMBER_END {
+        if head[..8] != MAGIC
+            || mark != BYTE_ORDER
+            || Some(first) != first_of(name)
+            || number == 0
+            || number >= NUMBER_END
+        {
             return Err(damaged("the head of the segment does not fit its name"));
         }
         if bytes > u64::from(u32::MAX) {
@@ -126,7 +130,7 @@ pub(crate) fn name(first: Sequence) -> String {
 pub(crate) fn first_of(file: &str) -> Option<Sequence> {
     let digits = file.strip_suffix(SUFFIX)?;
     let first = digits.parse().ok()?;
-    (name(first) == file).then_some(first)
+    (first > 0 && name(first) == file).then_some(first)
 }
 
 /// The head's length, and where the first frame begins.

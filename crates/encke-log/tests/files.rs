@@ -333,10 +333,19 @@ fn another_version_byte_order_or_file_is_refused_with_a_clear_word() {
         let directory = tempfile::tempdir().unwrap();
         drop(open(directory.path()));
         let file = std::fs::OpenOptions::new()
+            .read(true)
             .write(true)
             .open(&segments(directory.path())[0])
             .unwrap();
-        file.write_all_at(bytes, position).unwrap();
+        let mut head = [0; 64];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut head, 0).unwrap();
+        head[position as usize..][..bytes.len()].copy_from_slice(bytes);
+        if matches!(position, 12) {
+            // Another version has a sound head, too.
+            let checksum = crc32c::crc32c(&head[..60]);
+            head[60..].copy_from_slice(&checksum.to_le_bytes());
+        }
+        file.write_all_at(&head, 0).unwrap();
         let error = Log::open(directory.path(), small(), &mut |_| {}).unwrap_err();
         assert!(check(&error) && error.to_string().contains(word), "{error}");
     }
@@ -526,4 +535,26 @@ fn what_fails_for_good_poisons_the_log_and_reads_go_on() {
     log.publish();
     assert_eq!(log.reader().published(), 1);
     assert_eq!(read(&log.reader(), 1, 100).len(), 1);
+}
+
+#[test]
+fn an_empty_log_takes_larger_frames_after_its_segments_have_grown() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(open(directory.path()));
+    for (bytes, segment_bytes) in [(20_000, 32 << 10), (50_000, 64 << 10), (3000, 4 << 10)] {
+        let options = Options {
+            segment_bytes,
+            ..small()
+        };
+        let mut log = Log::open(directory.path(), options, &mut |_| {}).unwrap();
+        append(&mut log, 1, &vec![1; bytes]);
+        commit(&mut log);
+    }
+    let lengths = read(&open(directory.path()).reader(), 1, 1000);
+    assert!(
+        lengths
+            .iter()
+            .map(|(_, payload)| payload.len())
+            .eq([20_000, 50_000, 3000])
+    );
 }

@@ -213,7 +213,7 @@ impl<D: Disk> User<D> {
             let end = self
                 .reader
                 .read_all(after, Sequence::MAX, bytes_max, &mut |view| {
-                    all.push(Record::of(view))
+                    all.push(Record::of(view));
                 })
                 .unwrap();
             after = end.last;

@@ -1,0 +1,262 @@
+//! Looking at every segment of a log that is not open, and changing nothing.
+
+use crate::Sequence;
+use crate::StreamNo;
+use crate::disk::Disk;
+use crate::error::OpenError;
+use crate::frame::{Flaw, FrameView, Parsed, Position};
+use crate::scan::{self, Scan, Step, Tail, WINDOW_BYTES};
+use crate::segment::{self, Segment};
+use hashbrown::HashMap;
+use std::io;
+use std::path::PathBuf;
+
+/// Something that is not as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file, or the directory of history.
+    pub file: PathBuf,
+    /// Where in the file, in bytes; 0 for a file as a whole.
+    pub position: u64,
+    /// The record that is damaged or missing, or the first of them.
+    pub sequence: Sequence,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Problem {
+            file,
+            position,
+            sequence,
+            what,
+        } = self;
+        write!(
+            f,
+            "{} at byte {position}, record {sequence}: {what}",
+            file.display()
+        )
+    }
+}
+
+/// What was found in the file of a segment.
+#[derive(Debug)]
+pub(crate) struct Surveyed<F> {
+    pub(crate) name: String,
+    /// The sequence in its name.
+    pub(crate) first: Sequence,
+    /// `None` when not even its head is sound.
+    pub(crate) segment: Option<Segment<F>>,
+    /// The sequence after its last sound record, and where that ends.
+    pub(crate) end: Sequence,
+    pub(crate) end_position: u64,
+    /// The last record of which there is a trace here: beyond the end when something is wrong.
+    pub(crate) traced_upto: Sequence,
+    /// Whether it is the last one and ends in a torn batch, which is no damage.
+    pub(crate) torn: bool,
+    /// The first record that does not say where the previous one of its stream is. Nothing is lost by that.
+    pub(crate) broken_chain: Option<Problem>,
+    /// What makes everything from its end on unusable.
+    pub(crate) problem: Option<Problem>,
+}
+
+/// Looks at every segment, oldest first, and gives `each` every sound record. Records are sound up to the first problem of
+/// their segment.
+pub(crate) fn survey<D: Disk>(
+    disk: &D,
+    each: &mut dyn FnMut(&Parsed<'_>),
+) -> Result<Vec<Surveyed<D::File>>, OpenError> {
+    let names = disk
+        .names()
+        .map_err(|e| OpenError::io(&disk.path(""), "list", e))?;
+    let mut firsts: Vec<_> = names
+        .iter()
+        .filter_map(|name| Some((segment::first_of(name)?, name.clone())))
+        .collect();
+    firsts.sort_unstable();
+    let mut chain = Chain::default();
+    let mut surveyed = Vec::with_capacity(firsts.len());
+    let mut number_before = None;
+    for (i, (first, name)) in firsts.iter().enumerate() {
+        let next_first = firsts.get(i + 1).map(|(first, _)| *first);
+        let mut found = Surveyed {
+            name: name.clone(),
+            first: *first,
+            segment: None,
+            end: *first,
+            end_position: 0,
+            traced_upto: next_first.map_or(*first, |next| next - 1),
+            torn: false,
+            broken_chain: None,
+            problem: None,
+        };
+        match Segment::open(disk, name) {
+            Ok(segment) => {
+                walk(disk, &segment, next_first, (&mut chain, &mut found), each)
+                    .map_err(|e| OpenError::io(&disk.path(name), "read", e))?;
+                let expected = number_before.map_or(segment.number, |before: u64| before + 1);
+                number_before = Some(segment.number);
+                if segment.number == expected {
+                    found.segment = Some(segment);
+                } else {
+                    let what = format!(
+                        "it is the segment numbered {}, where {expected} is due",
+                        segment.number
+                    );
+                    found.problem = Some(problem(disk, name, 0, *first, what));
+                    (found.end, found.end_position) = (*first, 0);
+                }
+            }
+            Err(OpenError::Damaged { what, .. }) => {
+                found.problem = Some(problem(disk, name, 0, *first, what));
+            }
+            Err(OpenError::NotASegment { .. }) => {
+                let what = "it does not begin as a segment".to_owned();
+                found.problem = Some(problem(disk, name, 0, *first, what));
+            }
+            Err(error) => return Err(error),
+        }
+        if found.problem.is_some() {
+            // What the next segment calls previous may be in what could not be read.
+            chain = Chain::default();
+        }
+        surveyed.push(found);
+    }
+    Ok(surveyed)
+}
+
+/// Walks through a segment and notes in `found` what there is.
+fn walk<D: Disk>(
+    disk: &D,
+    segment: &Segment<D::File>,
+    next_first: Option<Sequence>,
+    (chain, found): (&mut Chain, &mut Surveyed<D::File>),
+    each: &mut dyn FnMut(&Parsed<'_>),
+) -> io::Result<()> {
+    let mut scan = Scan::new(segment, WINDOW_BYTES);
+    let mut flaw = None;
+    while flaw.is_none() && next_first.is_none_or(|next| scan.due() < next) {
+        let (position, due) = (scan.position(), scan.due());
+        match scan.next()? {
+            Step::Record(at, frame) => {
+                if let (Err(what), None) = (
+                    chain.follow(segment.number, at, &frame),
+                    &found.broken_chain,
+                ) {
+                    found.broken_chain = Some(problem(disk, &segment.name, position, due, what));
+                }
+                each(&frame);
+            }
+            Step::Watermark(_) => {}
+            Step::End(_, ended) => flaw = Some(ended),
+        }
+    }
+    (found.end, found.end_position) = (scan.due(), scan.position());
+    found.traced_upto = scan.due() - 1;
+    let Some(flaw) = flaw.map(Flaw::text) else {
+        return Ok(());
+    };
+    let what = match (
+        scan::tail(segment, scan.position(), scan.due())?,
+        next_first,
+    ) {
+        (_, Some(next)) => {
+            found.traced_upto = next - 1;
+            format!("{flaw}, and the next segment begins with record {next}")
+        }
+        (
+            Tail::Vouched {
+                durable_upto,
+                traced_upto,
+                ..
+            },
+            None,
+        ) => {
+            found.traced_upto = traced_upto;
+            format!(
+                "{flaw}, and a later frame says that the log was durable up to record {durable_upto}"
+            )
+        }
+        (Tail::Torn { .. }, None) => {
+            found.torn = true;
+            return Ok(());
+        }
+        (Tail::Clean, None) => return Ok(()),
+    };
+    found.problem = Some(problem(
+        disk,
+        &segment.name,
+        scan.position(),
+        scan.due(),
+        what,
+    ));
+    Ok(())
+}
+
+/// The last position of each stream, to compare with what the next record of it says.
+#[derive(Debug, Default)]
+struct Chain {
+    last: HashMap<StreamNo, Position, foldhash::fast::FixedState>,
+}
+
+impl Chain {
+    fn follow(&mut self, segment: u64, at: u32, frame: &Parsed<'_>) -> Result<(), String> {
+        let here = Position::new(segment, at);
+        let mut followed = Ok(());
+        for (stream, previous) in frame.streams.iter() {
+            let last = self.last.insert(stream, here);
+            // A frame knows no previous one when that was in history; and what it knows may be in a segment that is gone.
+            if let Some(last) = last.filter(|last| !previous.is_none() && previous != *last) {
+                followed = Err(format!(
+                    "the previous record of stream {stream} is at {last:?}, not at {previous:?}"
+                ));
+            }
+        }
+        followed
+    }
+}
+
+pub(crate) fn problem<D: Disk>(
+    disk: &D,
+    name: &str,
+    position: u64,
+    sequence: Sequence,
+    what: String,
+) -> Problem {
+    Problem {
+        file: disk.path(name),
+        position,
+        sequence,
+        what,
+    }
+}
+
+/// Gives `each` every record of the global order that is still kept, oldest first, up to the first problem.
+pub(crate) fn dump<D: Disk>(
+    disk: &D,
+    each: &mut dyn FnMut(FrameView<'_>),
+) -> Result<(), OpenError> {
+    let mut due = None;
+    let surveyed = survey(disk, &mut |frame| {
+        // What comes after a problem is left out: what is given is whole.
+        if due.is_none_or(|due| due == frame.sequence) {
+            due = Some(frame.sequence + 1);
+            each(frame.view(None));
+        }
+    })?;
+    match surveyed.into_iter().find_map(|found| found.problem) {
+        None => Ok(()),
+        Some(Problem {
+            file,
+            position,
+            sequence,
+            what,
+        }) => Err(OpenError::Damaged {
+            file,
+            position,
+            sequence,
+            what,
+        }),
+    }
+}

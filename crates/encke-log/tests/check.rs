@@ -1,0 +1,244 @@
+//! Checking, dumping and repairing logs with history.
+
+#![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
+
+use encke_log::{
+    Frame, FrameView, Log, OpenError, Options, ReadError, Sequence, check, dump, repair,
+};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+fn options() -> Options {
+    Options {
+        segment_bytes: 8 << 10,
+        ..Options::default()
+    }
+}
+
+fn open(directory: &Path) -> Log {
+    Log::open(directory, options(), &mut |_| {}).unwrap()
+}
+
+/// A log of 500 records in the streams 1 to 3, about twelve segments, all but the last in history. The checkpoint is of
+/// record 250 if one is wanted.
+fn fill(directory: &Path, checkpoint: bool) {
+    let mut log = open(directory);
+    for i in 1..=500_u64 {
+        let frame = Frame {
+            kind: 1,
+            time_ms: i,
+            streams: &[i % 3 + 1],
+            payload: &[&[i as u8; 120]],
+        };
+        log.append(&frame).unwrap();
+        if i % 10 == 0 {
+            log.write().unwrap();
+            log.sync().unwrap();
+            log.publish();
+        }
+        if checkpoint && i == 250 {
+            log.checkpoint(vec![(b"state".to_vec(), Some(b"of 250".to_vec()))]);
+        }
+    }
+    log.close().unwrap();
+}
+
+fn segments(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mut paths: Vec<_> = entries
+        .filter(|path| path.extension().is_some_and(|e| e == "segment"))
+        .collect();
+    paths.sort();
+    paths
+}
+
+fn damage(path: &Path, position: u64) {
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&[0xAA; 8], position).unwrap();
+}
+
+/// What is left of the three streams, in the order of sequences.
+fn left(log: &Log) -> Vec<Sequence> {
+    let mut left = Vec::new();
+    for stream in 1..=3 {
+        let mut each = |view: FrameView<'_>| {
+            assert_eq!(view.payload, [view.sequence as u8; 120]);
+            left.push(view.sequence);
+        };
+        log.reader()
+            .read(stream, 0, Sequence::MAX, 1 << 30, &mut each)
+            .unwrap();
+    }
+    left.sort_unstable();
+    left
+}
+
+#[test]
+fn a_sound_log_has_no_problems_and_is_dumped_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    fill(directory.path(), true);
+    let report = check(directory.path()).unwrap();
+    assert_eq!(report.problems, []);
+    assert_eq!((report.records, report.sequences), (500, Some((1, 500))));
+    assert!(report.segments > 10 && report.history_records > 400 && !report.torn);
+    let mut dumped = Vec::new();
+    dump(directory.path(), &mut |view| {
+        dumped.push((view.sequence, view.time_ms));
+    })
+    .unwrap();
+    assert!(dumped.into_iter().eq((1..=500).map(|i| (i, i))));
+    let report = repair(directory.path(), true).unwrap();
+    assert!(report.losses.is_empty() && !report.done);
+    assert_eq!(left(&open(directory.path())).len(), 500);
+}
+
+#[test]
+fn a_log_that_is_open_or_not_there_is_not_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = open(directory.path());
+    assert!(matches!(
+        check(directory.path()),
+        Err(OpenError::Locked { .. })
+    ));
+    drop(log);
+    let nowhere = directory.path().join("nowhere");
+    assert!(matches!(check(&nowhere), Err(OpenError::Io { .. })));
+    assert!(!nowhere.exists());
+}
+
+#[test]
+fn damage_to_a_settled_segment_costs_the_global_order_only() {
+    let directory = tempfile::tempdir().unwrap();
+    fill(directory.path(), true);
+    let paths = segments(directory.path());
+    damage(&paths[2], 3000);
+    let report = check(directory.path()).unwrap();
+    assert_eq!(report.problems.len(), 1);
+    assert_eq!(report.problems[0].file, paths[2]);
+    assert!(matches!(
+        dump(directory.path(), &mut |_| {}),
+        Err(OpenError::Damaged { .. })
+    ));
+    let report = repair(directory.path(), true).unwrap();
+    assert!(report.done && report.set_aside.len() == 3, "{report:?}");
+    let log = open(directory.path());
+    assert!(left(&log).into_iter().eq(1..=500));
+    assert_eq!(
+        log.state(b"state").unwrap().as_deref(),
+        Some(&b"of 250"[..])
+    );
+    let error = log.reader().read_all(0, 500, 1, &mut |_| {}).unwrap_err();
+    assert!(matches!(error, ReadError::NoLongerKept { .. }), "{error}");
+    drop(log);
+    assert_eq!(check(directory.path()).unwrap().problems, []);
+}
+
+#[test]
+fn damage_to_what_is_in_history_and_still_to_be_replayed_leaves_history_as_it_is() {
+    for behind in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        fill(directory.path(), true);
+        let paths = segments(directory.path());
+        // Behind the checkpoint of record 250, and in history.
+        damage(&paths[paths.len() - 3], 3000);
+        if behind {
+            // And in the last segment, which is not.
+            damage(&paths[paths.len() - 1], 400);
+        }
+        let error = Log::open(directory.path(), options(), &mut |_| {}).unwrap_err();
+        assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+        let plan = repair(directory.path(), false).unwrap();
+        assert!(
+            !plan.done && plan.losses.iter().any(|loss| loss.from <= 430),
+            "{plan:?}"
+        );
+        assert!(Log::open(directory.path(), options(), &mut |_| {}).is_err());
+        assert!(repair(directory.path(), true).unwrap().done);
+        let mut replayed = Vec::new();
+        let mut log = Log::open(directory.path(), options(), &mut |view| {
+            replayed.push(view.sequence);
+        })
+        .unwrap();
+        let left = left(&log);
+        let history_upto: Sequence = paths
+            .last()
+            .unwrap()
+            .file_stem()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+            - 1;
+        let last = if behind { history_upto } else { 500 };
+        assert!(left.into_iter().eq(1..=last));
+        assert!(replayed.into_iter().eq(history_upto + 1..=last));
+        assert_eq!(log.next_sequence(), last + 1);
+        log.append(&Frame {
+            kind: 1,
+            time_ms: 0,
+            streams: &[1],
+            payload: &[],
+        })
+        .unwrap();
+        log.close().unwrap();
+        assert_eq!(open(directory.path()).next_sequence(), last + 2);
+        assert_eq!(check(directory.path()).unwrap().problems, []);
+    }
+}
+
+#[test]
+fn missing_segments_are_reported_and_repaired() {
+    let directory = tempfile::tempdir().unwrap();
+    fill(directory.path(), false);
+    for path in segments(directory.path()) {
+        std::fs::remove_file(path).unwrap();
+    }
+    let report = check(directory.path()).unwrap();
+    assert_eq!(report.problems.len(), 1, "{report:?}");
+    assert!(repair(directory.path(), true).unwrap().done);
+    let log = open(directory.path());
+    let left = left(&log);
+    assert!(left.len() > 400 && left.iter().copied().eq(1..=left.len() as u64));
+    assert_eq!(log.next_sequence(), left.len() as u64 + 1);
+}
+
+#[test]
+fn history_that_lacks_a_record_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    fill(directory.path(), true);
+    // Another log's history: it has the marks and other records.
+    let other = tempfile::tempdir().unwrap();
+    let mut log = open(other.path());
+    for i in 1..=500_u64 {
+        log.append(&Frame {
+            kind: 1,
+            time_ms: i,
+            streams: &[9],
+            payload: &[&[0; 120]],
+        })
+        .unwrap();
+    }
+    log.write().unwrap();
+    log.sync().unwrap();
+    log.publish();
+    while log.health().segments_waiting > 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    log.checkpoint(vec![]);
+    log.close().unwrap();
+    let history = directory.path().join("history");
+    std::fs::remove_dir_all(&history).unwrap();
+    std::fs::rename(other.path().join("history"), &history).unwrap();
+    let report = check(directory.path()).unwrap();
+    assert!(
+        report
+            .problems
+            .iter()
+            .any(|problem| problem.file == history && problem.sequence == 1),
+        "{report:?}"
+    );
+}
