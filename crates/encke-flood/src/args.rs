@@ -12,7 +12,7 @@ use std::time::Duration;
 #[derive(Args, Debug, Clone)]
 #[command(next_line_help = false)]
 pub struct FloodArgs {
-    /// Where the streams live: http://HOST[:PORT][/PATH]
+    /// Where the streams live, such as http://127.0.0.1:4437/v1/stream
     #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
     pub url: String,
 
@@ -125,7 +125,7 @@ pub struct FloodArgs {
 /// reports how long acknowledgements took.
 #[derive(Args, Debug, Clone)]
 pub struct SprayArgs {
-    /// Where the streams live: http://HOST[:PORT][/PATH]
+    /// Where the streams live, such as http://127.0.0.1:4437/v1/stream
     #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
     pub url: String,
 
@@ -203,7 +203,7 @@ pub struct SprayArgs {
 /// acknowledged is there, in order, once.
 #[derive(Args, Debug, Clone)]
 pub struct VerifyArgs {
-    /// Where the streams live: http://HOST[:PORT][/PATH]
+    /// Where the streams live, such as http://127.0.0.1:4437/v1/stream
     #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
     pub url: String,
 

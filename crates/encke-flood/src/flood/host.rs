@@ -98,7 +98,15 @@ struct Status {
 impl Worker {
     /// Starts a worker as a thread or as a process.
     pub(crate) fn start(number: usize, work: &Work, process: bool) -> Result<Self, FloodError> {
-        let status = Arc::new(Mutex::new(Status::default()));
+        // Until it has spoken, a worker counts as one that has everything still before it.
+        let counters = Counters {
+            pending: u64::from(work.share()),
+            ..Counters::default()
+        };
+        let status = Arc::new(Mutex::new(Status {
+            counters,
+            ..Status::default()
+        }));
         let mut threads = Vec::new();
         let (child, to, from) = if process {
             let (child, to, from) = start_process(Role::Worker)?;

@@ -238,8 +238,7 @@ impl Run<'_> {
     fn open(&mut self) -> Result<Counters, FloodError> {
         loop {
             let counters = self.look()?;
-            let decided = counters.pending == 0 && counters.opened + counters.failed > 0;
-            if decided || self.stop.load(Ordering::Relaxed) {
+            if counters.pending == 0 || self.stop.load(Ordering::Relaxed) {
                 return Ok(counters);
             }
             std::thread::sleep(LOOK);

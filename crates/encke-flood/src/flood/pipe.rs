@@ -41,6 +41,14 @@ pub(crate) struct Work {
     pub(crate) away_ns: u64,
 }
 
+impl Work {
+    /// How many subscribers this worker has.
+    pub(crate) fn share(&self) -> u32 {
+        let step = self.step.max(1);
+        self.subscribers.saturating_sub(self.first).div_ceil(step)
+    }
+}
+
 /// What a worker is told later.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Command {
