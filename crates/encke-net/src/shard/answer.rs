@@ -76,34 +76,27 @@ impl Shard {
 
     /// A long poll has waited long enough.
     pub(super) fn poll_is_over(&mut self, index: u32) {
-        if let Some(then) = self.end_poll(index) {
+        if let Some(then) = self.take_then(index) {
             let response = self.parts.faces.timed_out(then, self.clock.now_ms());
-            self.respond_later(index, &response);
+            self.poll_answered(index, &response);
         }
     }
 
-    /// A long poll has its records, or the word that its stream is closed.
-    pub(super) fn poll_answered(&mut self, index: u32, items: &[Item<'_>], run_end: RunEnd) {
-        let Some(then) = self.end_poll(index) else {
-            return;
-        };
-        let response = if run_end.deleted && items.is_empty() {
-            self.parts.faces.ended(then)
-        } else {
-            let run = Run {
-                items,
-                end: run_end.end,
-                at_tail: run_end.at_tail,
-                closed: run_end.closed,
-            };
-            self.parts.faces.polled(then, Ok(run), self.clock.now_ms())
-        };
-        self.respond_later(index, &response);
+    /// A long poll has its answer: it leaves its topic's list and goes on.
+    pub(super) fn poll_answered(&mut self, index: u32, response: &Response) {
+        self.end_poll(index);
+        self.respond_later(index, response);
+    }
+
+    /// What the face waits with.
+    pub(super) fn take_then(&mut self, index: u32) -> Option<Then> {
+        self.busy.get_mut(&index)?.then.take()
     }
 
     /// A long poll's records must be read from the log.
     pub(super) fn poll_fetches(&mut self, index: u32, fetch: Fetch) {
-        if let Some(then) = self.end_poll(index) {
+        if let Some(then) = self.take_then(index) {
+            self.end_poll(index);
             self.fetch_answer(index, fetch, then);
         }
     }
@@ -187,13 +180,12 @@ impl Shard {
     }
 
     /// Takes a long poll off its topic's list.
-    fn end_poll(&mut self, index: u32) -> Option<Then> {
+    fn end_poll(&mut self, index: u32) {
         self.unsubscribe(index);
         self.slots[index].state = State::Reading;
         let busy = self.busy(index);
         busy.deadline_ms = 0;
         busy.from = None;
-        busy.then.take()
     }
 
     /// The connection that a token names, and what its face waits with.
@@ -202,7 +194,7 @@ impl Shard {
         if self.slots[index].state != state {
             return None;
         }
-        let then = self.busy(index).then.take()?;
+        let then = self.take_then(index)?;
         Some((index, then))
     }
 
@@ -214,13 +206,4 @@ impl Shard {
             self.resume(index);
         }
     }
-}
-
-/// Where a run of recent records ends.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RunEnd {
-    pub(super) end: Offset,
-    pub(super) at_tail: bool,
-    pub(super) closed: bool,
-    pub(super) deleted: bool,
 }

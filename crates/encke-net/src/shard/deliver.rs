@@ -8,7 +8,6 @@ use encke_log::{ReadError, Sequence};
 use encke_stream::{Batch, Fetch, Item, Life, Offset, Piece};
 
 use super::Shard;
-use super::answer::RunEnd;
 use super::busy::shared_style;
 use crate::slot::{Flags, NONE, State};
 use crate::topics::{Due, Next, Round};
@@ -159,6 +158,14 @@ impl Shard {
         }
     }
 
+    /// Up to where a subscriber has everything.
+    pub(super) fn position(&self, index: u32) -> Offset {
+        self.busy
+            .get(&index)
+            .and_then(|busy| busy.from)
+            .unwrap_or(Offset::behind(self.slots[index].cursor))
+    }
+
     /// A subscriber has everything up to there.
     pub(super) fn reached(&mut self, index: u32, reached: Offset) {
         self.slots[index].cursor = reached.sequence;
@@ -218,25 +225,19 @@ impl Shard {
     /// Writes the recent records from a position on, as many as one send should carry.
     fn encode_recent(&self, encoded: &mut Encoded, made_of: MadeOf, at: u64) {
         let mut items = Vec::new();
-        let end = self.gather(made_of.topic, at, &mut items);
-        let run = Run {
-            items: &items,
-            end: end.data,
-            at_tail: end.run.at_tail,
-            closed: end.run.closed,
-        };
+        let gathered = self.gather(made_of.topic, at, &mut items);
         encoded.fill(|bytes, marks| {
             // A deletion without data before it is told by closing, not by an event.
-            if !items.is_empty() || run.closed {
-                let now_ms = self.clock.now_ms();
+            if !items.is_empty() || gathered.closed {
+                let (run, now_ms) = (gathered.run(&items), self.clock.now_ms());
                 let faces = &self.parts.faces;
                 faces.encode(made_of.style, &run, now_ms, bytes, marks);
             }
         });
         encoded.made_of = Some(made_of);
         encoded.records = items.len() as u64;
-        encoded.end = end.last;
-        encoded.ended = end.run.closed || end.run.deleted;
+        encoded.end = gathered.last;
+        encoded.ended = gathered.closed || gathered.deleted;
     }
 
     /// Sends an encoded run. True when all of it is out and the subscriber is still there.
@@ -267,26 +268,18 @@ impl Shard {
         if let Some(mark) = whole.checked_sub(1).map(|last| encoded.marks[last]) {
             self.reached(index, mark.at);
         }
+        let start = match whole.checked_sub(1) {
+            Some(last) => encoded.marks[last].end,
+            None => 0,
+        };
         match encoded.marks.get(whole) {
+            Some(_) if sent == start => {
+                let here = self.position(index);
+                self.block(index, &[], Some(here), false);
+            }
             Some(cut) => {
-                let start = whole
-                    .checked_sub(1)
-                    .map_or(0, |last| encoded.marks[last].end);
-                if sent == start {
-                    let here = Offset::behind(self.slots[index].cursor);
-                    let here = match whole.checked_sub(1) {
-                        Some(last) => encoded.marks[last].at,
-                        None => self
-                            .busy
-                            .get(&index)
-                            .and_then(|busy| busy.from)
-                            .unwrap_or(here),
-                    };
-                    self.block(index, &[], Some(here), false);
-                } else {
-                    let ended = encoded.ended && whole + 1 == encoded.marks.len();
-                    self.block(index, &encoded.bytes[sent..cut.end], Some(cut.at), ended);
-                }
+                let ended = encoded.ended && whole + 1 == encoded.marks.len();
+                self.block(index, &encoded.bytes[sent..cut.end], Some(cut.at), ended);
             }
             // Every byte belongs to a mark, so a cut has one.
             None => self.close(index, "internal"),
@@ -294,42 +287,22 @@ impl Shard {
         false
     }
 
+    /// Answers a long poll with the recent records from a position on.
     fn poll_recent(&mut self, index: u32, at: u64) -> bool {
-        let topic = self.slots[index].topic;
-        let Some(stream) = self.topics[topic].stream.clone() else {
+        let Some(then) = self.take_then(index) else {
             return false;
         };
-        // The records are held by their batches while the poll leaves its topic.
-        let mut taken = Vec::new();
-        let mut end = Gathered::at(Offset::behind(self.slots[index].cursor));
-        let mut bytes = 0;
-        for record in self.topics.records(at) {
-            end.take(record);
-            if record.units > 0 {
-                bytes += record.data.len();
-                taken.push((record.data.clone(), record.units, record.sequence));
-            }
-            if end.run.deleted || bytes > RUN_BYTES {
-                break;
-            }
-        }
-        end.run.at_tail = end.last >= self.topics[topic].last;
-        end.run.end = match taken.last() {
-            Some((_, _, sequence)) => Offset::behind(*sequence),
-            None => stream.facts().tail,
+        let mut items = Vec::new();
+        let gathered = self.gather(self.slots[index].topic, at, &mut items);
+        let faces = &self.parts.faces;
+        let response = if gathered.deleted && items.is_empty() {
+            faces.ended(then)
+        } else {
+            faces.polled(then, Ok(gathered.run(&items)), self.clock.now_ms())
         };
-        let items: Vec<Item<'_>> = taken
-            .iter()
-            .map(|(data, units, sequence)| Item {
-                data,
-                skip: 0,
-                take: *units,
-                end: Offset::behind(*sequence),
-            })
-            .collect();
         self.counts.deliveries += items.len() as u64;
         self.counts.sends += 1;
-        self.poll_answered(index, &items, end.run);
+        self.poll_answered(index, &response);
         true
     }
 
@@ -341,11 +314,7 @@ impl Shard {
             return false;
         };
         let state = slot.state;
-        let from = self
-            .busy
-            .get(&index)
-            .and_then(|busy| busy.from)
-            .unwrap_or(Offset::behind(slot.cursor));
+        let from = self.position(index);
         let facts = stream.facts();
         if from < facts.tail {
             let fetch = Fetch::new(&stream, from, facts.tail, RUN_BYTES);
@@ -383,64 +352,70 @@ impl Shard {
     }
 
     /// Tells a subscriber that has all data that there will be no more.
-    fn end_behind(&mut self, index: u32, from: Offset, closed: bool) -> bool {
-        if self.slots[index].state == State::Polling {
-            let end = RunEnd {
-                end: from,
-                at_tail: true,
-                closed,
-                deleted: !closed,
-            };
-            self.poll_answered(index, &[], end);
-            return true;
-        }
-        if !closed {
-            self.close(index, "ended");
-            return true;
-        }
+    fn end_behind(&mut self, index: u32, end: Offset, closed: bool) -> bool {
         let run = Run {
             items: &[],
-            end: from,
+            end,
             at_tail: true,
-            closed: true,
+            closed,
         };
+        let now_ms = self.clock.now_ms();
+        if self.slots[index].state == State::Polling {
+            let Some(then) = self.take_then(index) else {
+                return false;
+            };
+            let response = if closed {
+                self.parts.faces.polled(then, Ok(run), now_ms)
+            } else {
+                self.parts.faces.ended(then)
+            };
+            self.poll_answered(index, &response);
+            return true;
+        }
         let style = self.style(index);
-        let mut encoded = Encoded::default();
-        encoded.fill(|bytes, marks| {
-            let now_ms = self.clock.now_ms();
-            self.parts.faces.encode(style, &run, now_ms, bytes, marks);
-        });
-        encoded.ended = true;
+        let mut encoded = Encoded {
+            ended: true,
+            ..Encoded::default()
+        };
+        if closed {
+            encoded.fill(|bytes, marks| {
+                self.parts.faces.encode(style, &run, now_ms, bytes, marks);
+            });
+        }
         self.send_encoded(index, &encoded);
         true
     }
 
     /// Collects recent records for one send.
     fn gather<'a>(&'a self, topic: u32, at: u64, items: &mut Vec<Item<'a>>) -> Gathered {
-        let mut end = Gathered::at(Offset::START);
+        let mut gathered = Gathered::default();
         let mut bytes = 0;
         for record in self.topics.records(at) {
-            end.take(record);
+            gathered.last = record.sequence;
+            gathered.deleted |= record.deletes;
+            gathered.closed |= record.closes && !record.deletes;
             if record.units > 0 {
                 bytes += record.data.len();
+                gathered.end = Offset::behind(record.sequence);
                 items.push(Item {
                     data: &record.data,
                     skip: 0,
                     take: record.units,
-                    end: Offset::behind(record.sequence),
+                    end: gathered.end,
                 });
             }
-            if end.run.deleted || bytes > RUN_BYTES {
+            if gathered.deleted || bytes > RUN_BYTES {
                 break;
             }
         }
-        end.run.at_tail = end.last >= self.topics[topic].last;
+        let topic = &self.topics[topic];
+        gathered.at_tail = gathered.last >= topic.last;
         if items.is_empty()
-            && let Some(stream) = &self.topics[topic].stream
+            && let Some(stream) = &topic.stream
         {
-            end.data = stream.facts().tail;
+            gathered.end = stream.facts().tail;
         }
-        end
+        gathered
     }
 
     fn style(&self, index: u32) -> Style {
@@ -485,36 +460,26 @@ impl Encoded {
     }
 }
 
-/// How far a gathered run goes.
+/// How far gathered records go.
+#[derive(Default)]
 struct Gathered {
-    run: RunEnd,
     /// The position behind the last data.
-    data: Offset,
+    end: Offset,
     /// The last record, with data or not.
     last: Sequence,
+    at_tail: bool,
+    closed: bool,
+    deleted: bool,
 }
 
 impl Gathered {
-    fn at(end: Offset) -> Self {
-        Gathered {
-            run: RunEnd {
-                end,
-                at_tail: false,
-                closed: false,
-                deleted: false,
-            },
-            data: end,
-            last: end.sequence,
+    fn run<'a>(&self, items: &'a [Item<'a>]) -> Run<'a> {
+        Run {
+            items,
+            end: self.end,
+            at_tail: self.at_tail,
+            closed: self.closed,
         }
-    }
-
-    fn take(&mut self, record: &encke_stream::Record) {
-        self.last = record.sequence;
-        if record.units > 0 {
-            self.data = Offset::behind(record.sequence);
-        }
-        self.run.deleted |= record.deletes;
-        self.run.closed |= record.closes && !record.deletes;
     }
 }
 

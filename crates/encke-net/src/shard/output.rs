@@ -70,10 +70,8 @@ impl Shard {
             return;
         };
         if sent < bytes.len() {
-            let reached = match self.slots[index].state {
-                State::Following => Some(Offset::behind(self.slots[index].cursor)),
-                _ => None,
-            };
+            let following = self.slots[index].state == State::Following;
+            let reached = following.then(|| self.position(index));
             self.block(index, &bytes[sent..], reached, false);
         }
     }
