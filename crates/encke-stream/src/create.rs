@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::Offset;
 use crate::command::{Create, ForkOf, Outcome, Refusal};
 use crate::machine::{Found, Journal, Machine};
 use crate::record::{Change, Fork, Lifetime};
 use crate::stream::{Facts, Life, Source, Stream};
-use crate::Offset;
 
 impl Machine {
     pub(crate) fn create(

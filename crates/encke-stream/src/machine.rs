@@ -105,8 +105,8 @@ impl Machine {
         outcome.unwrap_or_else(Outcome::Refused)
     }
 
-    /// Lets readers see what changed since the last call.
-    pub fn publish(&mut self) {
+    /// Lets readers see what changed since the last call: all records up to `committed`.
+    pub fn publish(&mut self, committed: Sequence) {
         for undo in self.undo.drain(..) {
             if let Undo::Facts(stream, _) = undo {
                 let mut state = stream.state();
@@ -124,6 +124,7 @@ impl Machine {
                 None => self.view.remove(&name),
             }
         }
+        self.view.set_committed(committed);
     }
 
     /// Takes back what changed since the last [`Machine::publish`].

@@ -1,6 +1,6 @@
 //! A bounded part of a stream, read from the log.
 
-use encke_log::{ReadError, Reader};
+use encke_log::{Disk, ReadError, Reader};
 
 use crate::record::Change;
 use crate::stream::Span;
@@ -64,12 +64,18 @@ pub struct Item<'a> {
 }
 
 impl Piece {
-    /// Reads from the log. What it finds damaged is an error, never an absence.
-    pub fn read(log: &Reader, fetch: &Fetch) -> Result<Piece, ReadError> {
+    /// Reads from the log. What was acknowledged before it was written and can't be read yet is left
+    /// for another piece.
+    ///
+    /// # Errors
+    /// Something could not be read, or is damaged: never an absence.
+    pub fn read<D: Disk>(log: &Reader<D>, fetch: &Fetch) -> Result<Piece, ReadError> {
         let mut piece = Piece {
             end: fetch.upto,
             ..Piece::default()
         };
+        // Known before anything is read: what is published meanwhile is not missed, but left.
+        let published = log.published();
         for span in &fetch.spans {
             // A position inside a record asks for the beginning of that record too.
             let last = span.upto.sequence + u64::from(span.upto.units > 0);
@@ -81,11 +87,20 @@ impl Piece {
                 piece.more = true;
                 return Ok(piece);
             }
-            let end = log.read(span.stream, span.from.sequence, last, room, &mut |frame| {
-                piece.take(span, frame.sequence, frame.payload)
-            })?;
+            let end = log.read(
+                span.stream,
+                span.from.sequence,
+                last.min(published),
+                room,
+                &mut |frame| piece.take(span, frame.sequence, frame.payload),
+            )?;
             if end.more {
                 piece.end = Offset::behind(end.last);
+                piece.more = true;
+                return Ok(piece);
+            }
+            if last > published {
+                piece.end = span.from.max(Offset::behind(published));
                 piece.more = true;
                 return Ok(piece);
             }

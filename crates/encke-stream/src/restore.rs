@@ -27,7 +27,7 @@ pub fn restore(
     now_ms: u64,
 ) -> Result<(Machine, Arc<View>, Log), RestoreError> {
     let mut restore = Restore::default();
-    let log = Log::open(dir, options, &mut |frame| restore.replay(&frame))?;
+    let log = Log::open(dir, options, &mut |frame| restore.record(&frame))?;
     restore.finish(log, limits, now_ms)
 }
 
@@ -42,7 +42,7 @@ pub fn restore_on<D: Disk>(
     now_ms: u64,
 ) -> Result<(Machine, Arc<View>, Log<D>), RestoreError> {
     let mut restore = Restore::default();
-    let log = Log::open_on(disk, options, &mut |frame| restore.replay(&frame))?;
+    let log = Log::open_on(disk, options, &mut |frame| restore.record(&frame))?;
     restore.finish(log, limits, now_ms)
 }
 
@@ -73,11 +73,11 @@ pub enum RestoreError {
     Open(#[from] OpenError),
 }
 
-/// Gathers what is known of each stream, first from the log and then from the checkpoint.
+/// Gathers what is known of each stream, from the checkpoint and from the log.
 ///
-/// The log may begin anywhere before the checkpoint's end: what it says is newer than what the
-/// checkpoint says, or the same. So for each thing that can be known the log is believed first, and
-/// the checkpoint where the log is silent.
+/// The records of the log may begin anywhere before the checkpoint's end, and go on to the log's
+/// end: what they say is newer than what the checkpoint says, or the same. So for each thing that
+/// can be known the log is believed first, and the checkpoint where the log is silent.
 #[derive(Debug, Default)]
 struct Restore {
     streams: HashMap<StreamNo, Found>,
@@ -112,16 +112,13 @@ struct Origin {
 }
 
 impl Restore {
-    /// Takes a record of the log. What it can't read is told by [`Restore::finish`].
-    fn replay(&mut self, frame: &FrameView<'_>) {
-        if self.failed.is_some() {
-            return;
-        }
-        if let Err(source) = self.apply(frame) {
-            self.failed = Some(RestoreError::Record {
-                sequence: frame.sequence,
-                source,
-            });
+    /// Takes a record of the log. What it can't read is told in the end.
+    fn record(&mut self, frame: &FrameView<'_>) {
+        if self.failed.is_none()
+            && let Err(source) = self.apply(frame)
+        {
+            let sequence = frame.sequence;
+            self.failed = Some(RestoreError::Record { sequence, source });
         }
     }
 
@@ -192,16 +189,13 @@ impl Restore {
         Ok(())
     }
 
-    /// Takes an entry of the checkpoint, after all records of the log.
-    fn store(&mut self, key: &[u8], value: &[u8]) {
-        if self.failed.is_some() {
-            return;
-        }
-        if let Err(source) = self.fill(key, value) {
-            self.failed = Some(RestoreError::Entry {
-                key: key.to_vec(),
-                source,
-            });
+    /// Takes an entry of the checkpoint, before the records or after them.
+    fn entry(&mut self, key: &[u8], value: &[u8]) {
+        if self.failed.is_none()
+            && let Err(source) = self.fill(key, value)
+        {
+            let key = key.to_vec();
+            self.failed = Some(RestoreError::Entry { key, source });
         }
     }
 
@@ -213,6 +207,7 @@ impl Restore {
         found.stored = true;
         found.closed |= stored.closed;
         found.deleted |= stored.deleted;
+        // A tail never moves back.
         found.tail = found.tail.max(Some(stored.tail));
         if let Some(older) = stored.writers() {
             match &mut found.writers {
@@ -229,22 +224,23 @@ impl Restore {
         Ok(())
     }
 
-    /// Makes streams of what was found: reads the checkpoint, lets those go that have ended, and
-    /// links forks to their sources.
+    /// Reads the checkpoint and makes streams of all that was found.
     fn finish<D: Disk>(
         mut self,
         log: Log<D>,
         limits: Limits,
         now_ms: u64,
     ) -> Result<(Machine, Arc<View>, Log<D>), RestoreError> {
-        log.states(KEY_STREAM, &mut |key, value| self.store(key, value))?;
+        log.states(KEY_STREAM, &mut |key, value| self.entry(key, value))?;
         if let Some(failed) = self.failed.take() {
             return Err(failed);
         }
         let (machine, view) = self.build(limits, now_ms);
+        view.set_committed(log.next_sequence() - 1);
         Ok((machine, view, log))
     }
 
+    /// Lets those streams go that have ended, and links forks to their sources.
     fn build(mut self, limits: Limits, now_ms: u64) -> (Machine, Arc<View>) {
         let ended = self.settle();
         let mut left: Vec<(StreamNo, Found)> = self.streams.into_iter().collect();

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use encke_log::{AppendError, CommitError, Frame, FrameView, Log, Sequence};
+use encke_log::{AppendError, CommitError, Disk, Files, Frame, Log, Sequence, StateEntry};
 use encke_mailbox::Receiver;
 
-use crate::batch::{Batch, Outlet, Record, Reply, Request};
-use crate::record::{BadRecord, Change, KIND_CHANGE};
-use crate::stored::{self, KEY_STREAM, Restore};
+use crate::batch::{Batch, Caller, Outlet, Record, Reply, Request};
+use crate::record::{Change, KIND_CHANGE};
 use crate::stream::watcher;
-use crate::{Journal, Limits, Machine, Outcome, Refusal, Stream, View};
+use crate::{Journal, Machine, Outcome, Refusal, Stream};
 
 /// How safe a record is when its append is acknowledged and when subscribers see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,17 +27,24 @@ pub enum AckLevel {
 ///
 /// While a batch is being written and synced, the next one gathers in the mailbox; there is no
 /// timer and no knob. The caller brings the thread and the clock.
-pub struct Sequencer {
+pub struct Sequencer<D: Disk = Files> {
     machine: Machine,
-    log: Log,
+    log: Log<D>,
     mailbox: Receiver<Request>,
     outlets: Vec<Box<dyn Outlet>>,
     level: AckLevel,
     watch: Box<dyn FnMut(&Committed) + Send>,
+    /// Why the log takes nothing more, once it has failed.
     failed: Option<Arc<str>>,
+    /// The log holds a batch that was acknowledged and could not be written yet, and why.
+    owed: Option<Refusal>,
     /// Something was acknowledged that only the operating system has.
     unsynced: bool,
     synced_at: Instant,
+    /// No stream expires before then, because the log refused the last time.
+    expire_after: Instant,
+    /// What the next checkpoint will hold, while it is being gathered.
+    entries: Vec<StateEntry>,
 }
 
 /// Figures of one batch, for metrics.
@@ -48,7 +54,7 @@ pub struct Committed {
     pub commands: usize,
     /// Records that were stored.
     pub records: usize,
-    /// Bytes that were written to the log.
+    /// Bytes that they take in the log.
     pub bytes: usize,
     /// How long fdatasync took; nothing where the level needs none or nothing was written.
     pub sync: Option<Duration>,
@@ -56,16 +62,17 @@ pub struct Committed {
     pub failed: bool,
 }
 
-impl Sequencer {
+impl<D: Disk> Sequencer<D> {
     /// A sequencer over restored streams. `outlets` are the shards, in the order of their numbers.
     pub fn new(
         machine: Machine,
-        log: Log,
+        log: Log<D>,
         mailbox: Receiver<Request>,
         outlets: Vec<Box<dyn Outlet>>,
         level: AckLevel,
         watch: Box<dyn FnMut(&Committed) + Send>,
     ) -> Self {
+        let now = Instant::now();
         Sequencer {
             machine,
             log,
@@ -74,18 +81,24 @@ impl Sequencer {
             level,
             watch,
             failed: None,
+            owed: None,
             unsynced: false,
-            synced_at: Instant::now(),
+            synced_at: now,
+            expire_after: now,
+            entries: Vec::new(),
         }
     }
 
     /// Works until all senders of the mailbox are gone and everything in it is done, then closes
     /// the log. `clock` tells milliseconds since 1970.
+    ///
+    /// # Errors
+    /// The log could not be closed: something that was acknowledged below level `synced` may not be
+    /// on the disk.
     pub fn run(mut self, clock: impl Fn() -> u64) -> Result<(), CommitError> {
         let mut requests = Vec::new();
         loop {
-            let patience = self.patience(clock());
-            let open = match patience {
+            let open = match self.patience(clock()) {
                 None => self.mailbox.recv_batch(&mut requests).is_ok(),
                 Some(patience) => self
                     .mailbox
@@ -114,15 +127,17 @@ impl Sequencer {
         if self.failed.is_some() {
             return None;
         }
+        if !self.entries.is_empty() {
+            return Some(Duration::ZERO);
+        }
         let expiry = self.machine.next_deadline_ms().map(|deadline_ms| {
             let wait_ms = deadline_ms.saturating_sub(now_ms);
-            Duration::from_millis(wait_ms.clamp(1, EXPIRY_WAIT_MS_MAX))
+            let wait = Duration::from_millis(wait_ms.clamp(1, EXPIRY_WAIT_MS_MAX));
+            wait.max(self.expire_after.saturating_duration_since(Instant::now()))
         });
-        match expiry {
-            _ if !self.unsynced => expiry,
-            Some(expiry) => Some(expiry.min(SYNC_WHEN_IDLE)),
-            None => Some(SYNC_WHEN_IDLE),
-        }
+        let sync = self.unsynced.then_some(SYNC_WHEN_IDLE);
+        let retry = self.owed.as_ref().map(|_| RETRY);
+        [expiry, sync, retry].into_iter().flatten().min()
     }
 
     /// Syncs what was acknowledged before it was synced, when there is time or when it is due.
@@ -137,53 +152,67 @@ impl Sequencer {
     }
 
     fn batch(&mut self, requests: &mut Vec<Request>, now_ms: u64) {
-        let commands = requests.len();
-        let mut draft = Draft {
-            log: &mut self.log,
-            records: Vec::with_capacity(commands),
-            now_ms,
-            bytes: 0,
-        };
-        let mut outcomes = Vec::with_capacity(commands);
-        if let Some(reason) = &self.failed {
-            outcomes.extend(requests.drain(..).map(|request| {
-                let refusal = Refusal::LogFailed(Arc::clone(reason));
-                (request.from, Outcome::Refused(refusal))
-            }));
-        } else {
-            if self.machine.expire(now_ms, &mut draft).is_err() {
-                tracing::error!("streams whose lifetime is over could not be ended");
-            }
-            outcomes.extend(requests.drain(..).map(|request| {
-                let outcome = self.machine.apply(request.command, now_ms, &mut draft);
-                (request.from, outcome)
-            }));
-        }
-        let Draft { records, bytes, .. } = draft;
-        let mut replies: Vec<Vec<Reply>> = self.outlets.iter().map(|_| Vec::new()).collect();
-        for (from, outcome) in outcomes {
-            if let Some(replies) = replies.get_mut(usize::from(from.shard)) {
-                let token = from.token;
-                replies.push(Reply { token, outcome });
-            }
-        }
+        self.pay();
         let mut committed = Committed {
-            commands,
-            records: records.len(),
-            bytes: self.log.batch_bytes(),
+            commands: requests.len(),
+            records: 0,
+            bytes: 0,
             sync: None,
             failed: false,
         };
-        if let Err(error) = self.commit(records, bytes, &mut replies, &mut committed) {
-            committed.records = 0;
-            self.refuse(&error, replies);
+        match self.barred() {
+            Some(refusal) => {
+                let outcomes = requests.drain(..);
+                let outcomes = outcomes.map(|request| (request.from, refused(&refusal)));
+                let mut replies = self.replies(outcomes.collect());
+                self.hand_out(None, &mut replies);
+            }
+            None => self.decide(requests, now_ms, &mut committed),
         }
         committed.failed = self.failed.is_some();
         (self.watch)(&committed);
-        self.checkpoint();
+        self.checkpoint(committed.records);
     }
 
-    /// Makes the batch as safe as the level asks and hands it out as soon as it is.
+    /// Why nothing can be decided now.
+    fn barred(&self) -> Option<Refusal> {
+        match &self.failed {
+            Some(reason) => Some(Refusal::LogFailed(Arc::clone(reason))),
+            None => self.owed.clone(),
+        }
+    }
+
+    /// Judges the commands and commits what they changed.
+    fn decide(&mut self, requests: &mut Vec<Request>, now_ms: u64, committed: &mut Committed) {
+        let mut draft = Draft {
+            log: &mut self.log,
+            records: Vec::with_capacity(requests.len()),
+            now_ms,
+            bytes: 0,
+        };
+        if self.expire_after <= Instant::now()
+            && let Err(error) = self.machine.expire(now_ms, &mut draft)
+        {
+            tracing::error!(%error, "streams whose lifetime is over could not be ended");
+            self.expire_after = Instant::now() + RETRY;
+        }
+        let mut outcomes = Vec::with_capacity(requests.len());
+        for request in requests.drain(..) {
+            let outcome = self.machine.apply(request.command, now_ms, &mut draft);
+            outcomes.push((request.from, outcome));
+        }
+        let Draft { records, bytes, .. } = draft;
+        let mut replies = self.replies(outcomes);
+        committed.records = records.len();
+        committed.bytes = self.log.batch_bytes();
+        if let Err(error) = self.commit(records, bytes, &mut replies, committed) {
+            committed.records = 0;
+            self.refuse(&error, replies);
+        }
+    }
+
+    /// Makes the batch as safe as the level asks and hands it out as soon as it is. After an error
+    /// nothing was handed out.
     fn commit(
         &mut self,
         records: Vec<Record>,
@@ -195,36 +224,60 @@ impl Sequencer {
             self.hand_out(None, replies);
             return Ok(());
         }
-        let mut batch = Some(Arc::new(Batch {
+        let batch = Arc::new(Batch {
             records,
             bytes,
             published: Instant::now(),
-        }));
-        if self.level == AckLevel::Accepted {
-            self.machine.publish(self.log.next_sequence() - 1);
-            self.hand_out(batch.take(), replies);
-        }
-        self.log.write()?;
-        if self.level <= AckLevel::Written {
-            self.log.publish();
-            self.unsynced = true;
-            if let Some(batch) = batch.take() {
+        });
+        match self.level {
+            AckLevel::Accepted => {
                 self.machine.publish(self.log.next_sequence() - 1);
                 self.hand_out(Some(batch), replies);
+                self.write_owed();
+                return Ok(());
             }
-            return Ok(());
+            AckLevel::Written => {
+                self.log.write()?;
+                self.unsynced = true;
+            }
+            AckLevel::Synced => {
+                self.log.write()?;
+                let start = Instant::now();
+                self.log.sync()?;
+                committed.sync = Some(start.elapsed());
+            }
         }
-        let start = Instant::now();
-        self.log.sync()?;
-        committed.sync = Some(start.elapsed());
         self.log.publish();
         self.machine.publish(self.log.next_sequence() - 1);
-        self.hand_out(batch, replies);
+        self.hand_out(Some(batch), replies);
         Ok(())
     }
 
+    /// Tries again to write what was acknowledged.
+    fn pay(&mut self) {
+        if self.owed.is_some() {
+            self.write_owed();
+        }
+    }
+
+    /// Writes a batch that was acknowledged already. Until it is written nothing else is taken:
+    /// its sequences are known, so it can't be abandoned.
+    fn write_owed(&mut self) {
+        match self.log.write() {
+            Ok(()) => {
+                self.log.publish();
+                self.unsynced = true;
+                self.owed = None;
+            }
+            Err(error) => {
+                let refusal = self.refusal(&error);
+                self.owed = Some(refusal);
+            }
+        }
+    }
+
     /// Gives each shard its replies, and the records if some of them have subscribers there.
-    fn hand_out(&mut self, batch: Option<Arc<Batch>>, replies: &mut Vec<Vec<Reply>>) {
+    fn hand_out(&self, batch: Option<Arc<Batch>>, replies: &mut Vec<Vec<Reply>>) {
         let watchers = batch.as_ref().map_or(0, |batch| batch.watchers());
         for (shard, (outlet, replies)) in self.outlets.iter().zip(replies.drain(..)).enumerate() {
             let watches = watchers & watcher(shard as u16) != 0;
@@ -239,17 +292,28 @@ impl Sequencer {
     fn refuse(&mut self, error: &CommitError, mut replies: Vec<Vec<Reply>>) {
         self.machine.abandon();
         self.log.abandon();
-        let refusal = match error {
+        self.expire_after = Instant::now() + RETRY;
+        let refusal = self.refusal(error);
+        // Even those that were refused anyway: what they were judged by is gone.
+        for reply in replies.iter_mut().flatten() {
+            reply.outcome = refused(&refusal);
+        }
+        self.hand_out(None, &mut replies);
+    }
+
+    /// What clients are told when the log does not take a batch.
+    fn refusal(&mut self, error: &CommitError) -> Refusal {
+        match error {
             CommitError::NoSpace { .. } => {
                 tracing::error!(%error, "the disk is full");
                 Refusal::NoSpace
             }
+            CommitError::HistoryFailed { reason } => {
+                tracing::error!(%error, "writes are refused until history goes on");
+                Refusal::Stalled(Arc::clone(reason))
+            }
             _ => Refusal::LogFailed(self.fail(error)),
-        };
-        for reply in replies.iter_mut().flatten() {
-            reply.outcome = Outcome::Refused(refusal.clone());
         }
-        self.hand_out(None, &mut replies);
     }
 
     fn fail(&mut self, error: &CommitError) -> Arc<str> {
@@ -259,30 +323,45 @@ impl Sequencer {
         reason
     }
 
-    fn checkpoint(&mut self) {
-        if self.failed.is_some() || !self.log.wants_checkpoint() {
+    /// The outcomes by shard, in the order of the commands.
+    fn replies(&self, outcomes: Vec<(Caller, Outcome)>) -> Vec<Vec<Reply>> {
+        let mut replies: Vec<Vec<Reply>> = self.outlets.iter().map(|_| Vec::new()).collect();
+        for (from, outcome) in outcomes {
+            if let Some(replies) = replies.get_mut(usize::from(from.shard)) {
+                let token = from.token;
+                replies.push(Reply { token, outcome });
+            }
+        }
+        replies
+    }
+
+    /// Keeps what the streams are in the log's state store, whenever that would shorten the next
+    /// start: bit by bit, a bounded number of streams after each batch, so that no batch waits long.
+    fn checkpoint(&mut self, records: usize) {
+        if self.failed.is_some() || self.owed.is_some() || !self.log.wants_checkpoint() {
             return;
         }
-        let applied = self.log.next_sequence() - 1;
-        let entries = self
-            .machine
-            .take_dirty()
-            .into_values()
-            .map(|stream| stored::entry(&stream, applied))
-            .collect();
-        self.log.checkpoint(entries);
+        // More than a batch can have changed, or it would never be done.
+        let count_max = 2 * records + CHECKPOINT_STREAMS;
+        if self.machine.take_changed(count_max, &mut self.entries) {
+            self.log.checkpoint(std::mem::take(&mut self.entries));
+        }
     }
 }
 
+fn refused(refusal: &Refusal) -> Outcome {
+    Outcome::Refused(refusal.clone())
+}
+
 /// The batch that is being built.
-struct Draft<'a> {
-    log: &'a mut Log,
+struct Draft<'a, D: Disk> {
+    log: &'a mut Log<D>,
     records: Vec<Record>,
     now_ms: u64,
     bytes: usize,
 }
 
-impl Journal for Draft<'_> {
+impl<D: Disk> Journal for Draft<'_, D> {
     fn next_sequence(&self) -> Sequence {
         self.log.next_sequence()
     }
@@ -325,6 +404,12 @@ const SYNC_WHEN_IDLE: Duration = Duration::from_millis(20);
 
 /// …and at least this often.
 const SYNC_EVERY_MAX: Duration = Duration::from_secs(1);
+
+/// Streams that a checkpoint takes after a batch, beside twice as many as the batch had records.
+const CHECKPOINT_STREAMS: usize = 2_000;
+
+/// What a full disk refused is tried again after so long.
+const RETRY: Duration = Duration::from_millis(250);
 
 /// Expiry is looked at this often at least, because reads may have moved deadlines.
 const EXPIRY_WAIT_MS_MAX: u64 = 60_000;

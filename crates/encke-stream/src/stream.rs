@@ -26,6 +26,8 @@ pub struct Stream {
     pub lifetime: Lifetime,
     /// Where the data before its own comes from.
     pub source: Option<Box<Source>>,
+    /// How many sources lie behind it; 0 for a stream that is no fork.
+    pub(crate) depth: u32,
     touched_ms: AtomicU64,
     /// The shards that have subscribers, a bit each.
     watchers: AtomicU64,
@@ -84,6 +86,7 @@ impl Stream {
             source,
             depth,
             touched_ms: AtomicU64::new(now_ms),
+            watchers: AtomicU64::new(0),
             state: Mutex::new(State {
                 committed: facts,
                 next: facts,

@@ -150,8 +150,11 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
         Refusal::SourceNotFound => (404, "source_not_found"),
         Refusal::SourceGone => (409, "source_gone"),
         Refusal::BeyondTail { .. } => (400, "beyond_tail"),
+        Refusal::BeforeStart { .. } => (400, "before_start"),
+        Refusal::TooDeep { .. } => (409, "fork_too_deep"),
         Refusal::TooLarge { .. } => (413, "too_large"),
         Refusal::NoSpace => (507, "disk_full"),
+        Refusal::Stalled(_) => (503, "log_stalled"),
         Refusal::LogFailed(_) => (503, "log_failed"),
     };
     let response = error(status, code, refusal.to_string());
@@ -163,6 +166,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
         Refusal::SeqGap { expected, received } => response
             .field("Producer-Expected-Seq", expected)
             .field("Producer-Received-Seq", received),
+        Refusal::Stalled(_) => response.field("Retry-After", RETRY_AFTER_S),
         _ => response,
     }
 }
