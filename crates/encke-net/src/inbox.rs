@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use encke_log::ReadError;
-use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, mailbox_with_waker};
+use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, Why, mailbox_with_waker};
 use encke_stream::{Batch, Outlet, Piece, Reply};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -43,6 +43,7 @@ pub(crate) struct Door {
     notes: Sender<Note>,
     lag: Arc<Lag>,
     admission: Admission,
+    bytes_max: usize,
 }
 
 /// How far a shard's deliveries are behind: written by the shard, read by the sequencer.
@@ -78,6 +79,7 @@ pub(crate) fn inbox(settings: &Settings) -> rustix::io::Result<(Door, Inbox)> {
             bytes: settings.admission_bytes as u64,
             us: settings.admission_delay.as_micros() as u64,
         },
+        bytes_max: settings.ring_bytes,
     };
     Ok((door, Inbox { notes, wake, lag }))
 }
@@ -97,14 +99,21 @@ impl Inbox {
 impl Door {
     /// Hands over a note; waits when the shard's inbox is full. A shard that is gone needs none.
     pub(crate) fn put(&self, note: Note) {
-        let bytes = match &note {
+        let (lane, bytes) = match &note {
             Note::Committed { batch, replies } => {
-                batch.as_ref().map_or(0, |batch| batch.bytes) + replies.len() * size_of::<Reply>()
+                let records = batch.as_ref().map_or(0, |batch| batch.bytes);
+                (Lane::Data, records + replies.len() * size_of::<Reply>())
             }
-            Note::Fetched { piece, .. } => piece.as_ref().map_or(0, Piece::bytes),
-            Note::Stop => 0,
+            Note::Fetched { piece, .. } => (Lane::Data, piece.as_ref().map_or(0, Piece::bytes)),
+            Note::Stop => (Lane::Control, 0),
         };
-        let _ = self.notes.send(Lane::Data, note, bytes + size_of::<Note>());
+        // A commit that is larger than the whole inbox may be in it alone.
+        let bytes = (bytes + size_of::<Note>()).min(self.bytes_max);
+        if let Err(refused) = self.notes.send(lane, note, bytes)
+            && refused.why != Why::Closed
+        {
+            tracing::error!(why = %refused.why, "a shard's inbox refused what it must take");
+        }
     }
 
     /// How many notes wait, and how old the oldest is.

@@ -2,7 +2,7 @@
 
 use encke_face::{Answer, Failure, Poll, Response, Run, Subscribe, Then};
 use encke_log::ReadError;
-use encke_stream::{Caller, Command, Fetch, Item, Offset, Piece, Reply, Request};
+use encke_stream::{Caller, Command, Fetch, Item, Piece, Reply, Request};
 
 use super::Shard;
 use super::busy::shared_style;
