@@ -225,8 +225,8 @@ impl Topics {
     }
 
     /// What a subscriber of the topic whose cursor stands there gets next.
-    pub(crate) fn next(&self, topic: u32, cursor: Sequence) -> Next {
-        let topic = &self.topics[topic as usize];
+    pub(crate) fn next(&self, number: u32, cursor: Sequence) -> Next {
+        let topic = &self.topics[number as usize];
         if cursor < topic.complete_from {
             return Next::Older;
         }
@@ -236,9 +236,11 @@ impl Topics {
         let found = self
             .recent
             .binary_search_by_key(&cursor, |recent| recent.sequence);
+        // The record at the cursor may be another stream's, or this one's from before the topic was forgotten and came
+        // back: neither leads on to what is this topic's now.
         let mut at = match found {
-            Ok(at) => self.recent[at].next,
-            Err(_) => topic.first_at,
+            Ok(found) if self.owns(number, found) => self.recent[found].next,
+            _ => topic.first_at,
         };
         while at != 0 && self.recent[(at - self.base) as usize].sequence <= cursor {
             at = self.recent[(at - self.base) as usize].next;
@@ -272,6 +274,12 @@ impl Topics {
     /// Every record of the topic's stream behind this sequence is among the recent ones.
     pub(crate) fn complete_from(&self, topic: u32) -> Sequence {
         self.topics[topic as usize].complete_from
+    }
+
+    /// Whether a recent record is linked to those of the topic as it is now.
+    fn owns(&self, number: u32, index: usize) -> bool {
+        let topic = &self.topics[number as usize];
+        self.recent[index].topic == number && self.base + index as u64 >= topic.first_at
     }
 
     fn find(&self, stream: StreamNo) -> Option<u32> {
