@@ -34,7 +34,8 @@ pub struct CheckReport {
 pub struct Loss {
     /// The first record that is lost.
     pub from: Sequence,
-    /// The last record of which there is any trace that is lost.
+    /// The last record of which there is any trace that is lost. A segment whose head is damaged shows no trace of how many
+    /// records it had; `what` says so.
     pub upto: Sequence,
     /// In which way, and why.
     pub what: String,

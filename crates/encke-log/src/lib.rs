@@ -50,6 +50,7 @@ mod seal;
 mod segment;
 #[cfg(any(test, feature = "simulation"))]
 pub mod simulated;
+mod sort;
 mod state;
 mod survey;
 

@@ -162,6 +162,7 @@ impl<D: Disk> Log<D> {
         let done = index.done.iter().map(|done| done.segment.bytes);
         let waiting = index.segments.iter().map(|segment| segment.segment.bytes);
         vitals.add_bytes(done.chain(waiting).sum());
+        let sealed_since_checkpoint = active.first > marks.checkpoint_upto + 1;
         let sealed: Vec<_> = index
             .segments
             .iter()
@@ -178,7 +179,6 @@ impl<D: Disk> Log<D> {
         });
         let sealer = Sealer::start(disk.clone(), shared.clone(), &options)
             .map_err(directory("seal segments in"))?;
-        let sealed_since_checkpoint = !sealed.is_empty();
         for (segment, end) in sealed {
             sealer.segment(segment, end);
         }

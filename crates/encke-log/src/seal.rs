@@ -6,13 +6,12 @@
 //! segments wait, the writer is told.
 
 use crate::disk::{Disk, DiskFile};
-use crate::frame::{self, Parsed};
-use crate::history::{self, History, HistoryError, Kind};
+use crate::history::{History, HistoryError, Kind};
 use crate::index::Done;
 use crate::options::Options;
 use crate::read::Shared;
-use crate::scan::{Scan, Step, WINDOW_BYTES};
 use crate::segment::Segment;
+use crate::sort::Sorted;
 use crate::state::Pending;
 use crate::{Sequence, StreamNo};
 use parking_lot::{Condvar, Mutex};
@@ -259,9 +258,9 @@ impl<D: Disk> Work<D> {
         segment: &Arc<Segment<D::File>>,
         end: Sequence,
     ) -> Result<(), HistoryError> {
-        let sorted = Sorted::read(segment, end)?;
-        if !sorted.items.is_empty() {
-            history.ingest(Kind::Records, |put| sorted.put(segment.seed, put))?;
+        let mut sorted = Sorted::of(segment, end)?;
+        if !sorted.is_empty() {
+            history.ingest(Kind::Records, |put| sorted.put(put))?;
         }
         drop(sorted);
         self.disk.between_steps()?;
@@ -361,56 +360,6 @@ impl<D: Disk> Work<D> {
             .ok()
             .and_then(|at| SystemTime::now().duration_since(at).ok());
         age.is_some_and(|age| age > age_max)
-    }
-}
-
-/// A segment in memory with its records sorted by stream.
-struct Sorted {
-    bytes: Vec<u8>,
-    /// Stream, sequence, and where the frame begins and how long it is.
-    items: Vec<(StreamNo, Sequence, u32, u32)>,
-}
-
-impl Sorted {
-    fn read<F: DiskFile>(segment: &Segment<F>, end: Sequence) -> Result<Sorted, HistoryError> {
-        let mut items = Vec::new();
-        let mut scan = Scan::new(segment, WINDOW_BYTES);
-        while scan.due() < end {
-            match scan.next()? {
-                Step::Record(at, frame) => {
-                    let item = |stream| (stream, frame.sequence, at, frame.bytes);
-                    items.extend(frame.streams.iter().map(|(stream, _)| item(stream)));
-                }
-                Step::Watermark(_) => {}
-                Step::End(position, flaw) => {
-                    let (name, what) = (&segment.name, flaw.text());
-                    return Err(HistoryError::from(format!(
-                        "{name} is damaged at byte {position}: {what}"
-                    )));
-                }
-            }
-        }
-        let mut bytes = vec![0; scan.position() as usize];
-        let read = segment.file.read_at(&mut bytes, 0)?;
-        bytes.truncate(read);
-        items.sort_unstable();
-        items.dedup_by_key(|(stream, sequence, ..)| (*stream, *sequence));
-        Ok(Sorted { bytes, items })
-    }
-
-    fn put(&self, seed: u32, put: history::Put<'_>) -> fjall::Result<()> {
-        let mut value = Vec::new();
-        for (stream, sequence, at, bytes) in &self.items {
-            let frame = self.bytes.get(*at as usize..(at + bytes) as usize);
-            // The file was just read and found sound; only a disk that says now this and now that comes here.
-            let changed = || std::io::Error::other("the segment changed while it was read");
-            let frame: Parsed<'_> = frame
-                .and_then(|frame| frame::parse(frame, seed).ok())
-                .ok_or_else(changed)?;
-            history::record_value(&frame, &mut value);
-            put(&history::record_key(*stream, *sequence), Some(&value))?;
-        }
-        Ok(())
     }
 }
 

@@ -108,7 +108,10 @@ pub(crate) fn survey<D: Disk>(
                     (found.end, found.end_position) = (*first, 0);
                 }
             }
-            Err(OpenError::Damaged { what, .. }) => {
+            Err(OpenError::Damaged { mut what, .. }) => {
+                if next_first.is_none() {
+                    what.push_str(", so nobody can tell how many records it has");
+                }
                 found.problem = Some(problem(disk, name, 0, *first, what));
             }
             Err(OpenError::NotASegment { .. }) => {

@@ -1,0 +1,228 @@
+//! Measures the log on a real disk.
+//!
+//! ```text
+//! measure batches DIR [RECORDS] [STREAMS]   batches of 1,000 records of 128 bytes, each batch synced
+//! measure lone    DIR [RECORDS]             one synced record at a time, beside a bare pwrite and fdatasync
+//! measure paced   DIR [RECORDS] [STREAMS]   100,000 records a second, for stalls
+//! measure load    DIR [RECORDS] [STREAMS]   as batches, and ends as kill -9 would
+//! measure reopen  DIR [RECORDS] [STREAMS]   opens what was loaded, and reads the last 100 records of random streams
+//! ```
+
+#![allow(clippy::unwrap_used)] // A measurement that can't be taken has nothing better to do than to stop.
+
+use encke_log::{Frame, Log, Options, Sequence};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, mode, directory, rest @ ..] = &arguments[..] else {
+        panic!("measure MODE DIR [RECORDS] [STREAMS]");
+    };
+    let number = |i: usize, default: u64| rest.get(i).map_or(default, |n| n.parse().unwrap());
+    let directory = Path::new(directory);
+    let streams = number(1, 100_000);
+    match mode.as_str() {
+        "batches" => batches(directory, number(0, 5_000_000), streams, Duration::ZERO),
+        "paced" => batches(
+            directory,
+            number(0, 2_000_000),
+            streams,
+            Duration::from_millis(10),
+        ),
+        "lone" => lone(directory, number(0, 5000)),
+        "load" => {
+            batches(directory, number(0, 10_000_000), streams, Duration::ZERO);
+            std::process::abort();
+        }
+        "reopen" => reopen(directory, streams),
+        other => panic!("there is no {other} to measure"),
+    }
+}
+
+const PAYLOAD: [u8; 128] = [7; 128];
+const BATCH: u64 = 1000;
+
+fn append(log: &mut Log, stream: u64) {
+    let frame = Frame {
+        kind: 1,
+        time_ms: 1_700_000_000_000,
+        streams: &[stream],
+        payload: &[&PAYLOAD],
+    };
+    log.append(&frame).unwrap();
+}
+
+/// Batches of a thousand, one after the other, or one every `pace`.
+fn batches(directory: &Path, records: u64, streams: u64, pace: Duration) {
+    let mut log = Log::open(directory, Options::default(), &mut |_| {}).unwrap();
+    let mut random = 1_u64;
+    let mut parts: [Vec<Duration>; 5] = Default::default();
+    let (begun, cpu) = (Instant::now(), cpu());
+    for batch in 0..records / BATCH {
+        if let Some(wait) = (begun + pace * batch as u32).checked_duration_since(Instant::now()) {
+            std::thread::sleep(wait);
+        }
+        let mut at = Instant::now();
+        let first = at;
+        let mut lap = |part: usize| {
+            parts[part].push(at.elapsed());
+            at = Instant::now();
+        };
+        for _ in 0..BATCH {
+            append(&mut log, next(&mut random) % streams + 1);
+        }
+        lap(0);
+        log.write().unwrap();
+        lap(1);
+        log.sync().unwrap();
+        lap(2);
+        log.publish();
+        if log.wants_checkpoint() {
+            log.checkpoint(vec![(
+                b"upto".to_vec(),
+                Some(log.next_sequence().to_le_bytes().to_vec()),
+            )]);
+        }
+        lap(3);
+        parts[4].push(first.elapsed());
+    }
+    let (took, cpu) = (begun.elapsed().as_secs_f64(), self::cpu() - cpu);
+    let rate = records as f64 / took;
+    println!(
+        "{records} records in {streams} streams: {rate:.0}/s, {:.2} CPU-s per million",
+        cpu / records as f64 * 1e6
+    );
+    for (name, mut times) in ["append", "write", "sync", "publish", "batch"]
+        .into_iter()
+        .zip(parts)
+    {
+        println!("  {name:8} {}", quantiles(&mut times));
+    }
+    println!(
+        "  waited {:?}, {} segments wait, {}",
+        log.health().waited,
+        log.health().segments_waiting,
+        memory()
+    );
+}
+
+fn lone(directory: &Path, records: u64) {
+    let mut log = Log::open(directory, Options::default(), &mut |_| {}).unwrap();
+    let bare = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(directory.join("bare"))
+        .unwrap();
+    rustix::fs::fallocate(&bare, rustix::fs::FallocateFlags::empty(), 0, 64 << 20).unwrap();
+    bare.sync_all().unwrap();
+    let bytes = [1; 180];
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    // Turn by turn, so that both meet the same disk.
+    for i in 0..records {
+        let begun = Instant::now();
+        append(&mut log, 1);
+        log.write().unwrap();
+        log.sync().unwrap();
+        log.publish();
+        ours.push(begun.elapsed());
+        let begun = Instant::now();
+        bare.write_all_at(&bytes, i * bytes.len() as u64).unwrap();
+        bare.sync_data().unwrap();
+        theirs.push(begun.elapsed());
+    }
+    println!(
+        "lone append {}\nbare write  {}",
+        quantiles(&mut ours),
+        quantiles(&mut theirs)
+    );
+}
+
+fn reopen(directory: &Path, streams: u64) {
+    let mut replayed = 0_u64;
+    let (begun, cpu) = (Instant::now(), cpu());
+    let log = Log::open(directory, Options::default(), &mut |_| replayed += 1).unwrap();
+    let took = begun.elapsed();
+    println!(
+        "opened in {took:?}, {:.2} CPU-s, {replayed} replayed, {}",
+        self::cpu() - cpu,
+        memory()
+    );
+    let reader = log.reader();
+    let upto = reader.published();
+    let mut random = 99;
+    for round in ["first", "again"] {
+        let mut times = Vec::new();
+        let mut seen = 0_u64;
+        random = if round == "first" { 99 } else { random.min(99) };
+        for _ in 0..2000 {
+            let stream = next(&mut random) % streams + 1;
+            let mut last = std::collections::VecDeque::<Sequence>::new();
+            let begun = Instant::now();
+            let mut each = |view: encke_log::FrameView<'_>| {
+                assert_eq!(view.payload, PAYLOAD);
+                last.push_back(view.sequence);
+            };
+            reader.read(stream, 0, upto, 100 * 172, &mut each).unwrap();
+            times.push(begun.elapsed());
+            seen += last.len() as u64;
+        }
+        println!(
+            "  reading {round}: {seen} records, {}",
+            quantiles(&mut times)
+        );
+    }
+    let health = log.health();
+    println!(
+        "  {}, {} segments wait, history {} MB",
+        memory(),
+        health.segments_waiting,
+        health.history_bytes >> 20
+    );
+}
+
+fn quantiles(times: &mut [Duration]) -> String {
+    times.sort_unstable();
+    let at = |q: f64| times[((times.len() - 1) as f64 * q) as usize];
+    format!(
+        "p50 {:?}, p99 {:?}, p99.9 {:?}, max {:?}",
+        at(0.5),
+        at(0.99),
+        at(0.999),
+        at(1.0)
+    )
+}
+
+fn next(random: &mut u64) -> u64 {
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    *random >> 8
+}
+
+fn cpu() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn memory() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = |name: &str| {
+        status
+            .lines()
+            .find(|line| line.starts_with(name))
+            .unwrap()
+            .split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
+    format!(
+        "memory {} MB (at most {} MB)",
+        line("VmRSS") >> 10,
+        line("VmHWM") >> 10
+    )
+}
