@@ -8,25 +8,25 @@ const LATENCY_NS_MAX: u64 = 3_600 * crate::clock::SECOND_NS;
 
 /// Recorded latencies.
 #[derive(Debug, Clone)]
-pub(crate) struct Latencies {
+pub struct Latencies {
     histogram: Histogram<u64>,
 }
 
 impl Latencies {
     /// An empty record.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)
             .expect("1 ns to 1 h with three digits is a valid range");
         Self { histogram }
     }
 
     /// Records one latency in nanoseconds.
-    pub(crate) fn record(&mut self, ns: u64) {
+    pub fn record(&mut self, ns: u64) {
         self.histogram.saturating_record(ns);
     }
 
     /// All values with their counts, for another process.
-    pub(crate) fn to_pairs(&self) -> Vec<(u64, u64)> {
+    pub fn to_pairs(&self) -> Vec<(u64, u64)> {
         let values = self.histogram.iter_recorded();
         values
             .map(|v| (v.value_iterated_to(), v.count_at_value()))
@@ -34,14 +34,14 @@ impl Latencies {
     }
 
     /// Adds what another process has recorded.
-    pub(crate) fn add_pairs(&mut self, pairs: &[(u64, u64)]) {
+    pub fn add_pairs(&mut self, pairs: &[(u64, u64)]) {
         for &(ns, count) in pairs {
             self.histogram.saturating_record_n(ns, count);
         }
     }
 
     /// The percentiles; `None` when nothing was recorded.
-    pub(crate) fn percentiles(&self) -> Option<Percentiles> {
+    pub fn percentiles(&self) -> Option<Percentiles> {
         let us = |percentile| self.histogram.value_at_percentile(percentile) as f64 / 1e3;
         (!self.histogram.is_empty()).then(|| Percentiles {
             count: self.histogram.len(),

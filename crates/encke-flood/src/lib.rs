@@ -32,16 +32,18 @@
 //! `flood/mod.rs` leads a run from beginning to end. `flood/worker.rs` is the loop that holds
 //! subscribers, `flood/subscriber.rs` what one of them is, `sequence.rs` how faults are found.
 //! `requests.rs` is the engine under everything that makes requests: creating, publishing
-//! (`produce.rs`), verifying. `wire/` has the parsers.
+//! (`produce.rs`), verifying. `wire/` has the parsers, `plot.rs` draws curves; both, [`Latencies`] and
+//! [`units`] serve other measurements too.
 
 mod ack_log;
 mod args;
-mod chart;
+pub mod chart;
 mod clock;
 mod create;
 mod error;
 mod flood;
 mod latency;
+pub mod plot;
 mod poller;
 mod probe;
 mod produce;
@@ -54,19 +56,20 @@ mod signals;
 mod socket;
 mod spray;
 mod verify;
-mod wire;
+pub mod wire;
 
 pub use args::{FloodArgs, SprayArgs, To, VerifyArgs};
 pub use error::FloodError;
 pub use flood::floor::Floor;
 pub use flood::host::become_worker_if_asked;
 pub use flood::{flood, flood_until};
-pub use latency::Percentiles;
+pub use latency::{Latencies, Percentiles};
 pub use probe::Memory;
 pub use report::flood::{
     Connections, Deliveries, FloodReport, Latency, Opening, Publishing, Sample, Server,
 };
 pub use report::spray::{Refused, SprayReport};
+pub use report::units;
 pub use report::verify::{Finding, Findings, Found, VerifyReport};
 pub use sequence::{Example, Fault, Faults};
 pub use spray::{spray, spray_until};

@@ -74,7 +74,11 @@ impl Worker {
         subscriber.ask(self.tally.mode, &self.requests, &mut self.request);
         // A request of a few hundred bytes always fits into a socket that has nothing else to send.
         match rustix::net::send(socket, &self.request, rustix::net::SendFlags::NOSIGNAL) {
-            Ok(sent) if sent == self.request.len() => subscriber.stage = Stage::Head(Vec::new()),
+            Ok(sent) if sent == self.request.len() => {
+                subscriber.stage = Stage::Head(Vec::new());
+                // A long poll says nothing until there is something: who asks with an offset listens.
+                self.note_active(index, monotonic_ns());
+            }
             Ok(_) => self.fail(index, monotonic_ns(), "request cut short".into()),
             Err(error) => self.fail(index, monotonic_ns(), error_text(error)),
         }
@@ -135,6 +139,7 @@ impl Worker {
             stage,
             traits,
             tries,
+            returned_ns,
             ..
         } = &mut self.subscribers[index];
         let listens = match self.tally.mode {
@@ -145,6 +150,7 @@ impl Worker {
             return;
         }
         traits.active = true;
+        *returned_ns = now_ns;
         *tries = 0;
         self.counters.active += 1;
         if std::mem::replace(&mut traits.known, true) {

@@ -91,7 +91,9 @@ pub(crate) struct Worker {
 struct Status {
     counters: Counters,
     last: Option<Box<Final>>,
-    /// Why it has ended, once it has, other than with its last report.
+    /// Whether its last report has come: from then on it may end.
+    reported: bool,
+    /// Why it has ended, once it has, without its last report.
     ended: Option<String>,
 }
 
@@ -144,8 +146,8 @@ impl Worker {
     /// How the worker stood lately; an error when it has ended before its time.
     pub(crate) fn counters(&self) -> Result<Counters, FloodError> {
         let status = self.status();
-        match (&status.ended, &status.last) {
-            (Some(reason), None) => Err(self.error(reason)),
+        match &status.ended {
+            Some(reason) if !status.reported => Err(self.error(reason)),
             _ => Ok(status.counters.clone()),
         }
     }
@@ -203,7 +205,7 @@ fn listen(mut from: LineReader, status: &Mutex<Status>) {
             Ok(Report::Final(last)) => {
                 status.counters = last.counters.clone();
                 status.last = Some(last);
-                status.ended = Some("it has reported".into());
+                status.reported = true;
             }
             Ok(Report::Failed(reason)) => {
                 status.ended = Some(reason);

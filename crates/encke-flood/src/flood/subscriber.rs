@@ -244,10 +244,8 @@ impl Subscriber {
         if head.status != 200 && head.status != 204 {
             return Err(Refusal::Status(head.status));
         }
-        if !self.traits.active {
-            self.returned_ns = tally.now_ns;
-        }
         if tally.mode == Mode::Sse {
+            self.returned_ns = tally.now_ns;
             self.traits.base64 = head.base64;
             return Ok(Stage::Events(head.framing, Splitter::default()));
         }

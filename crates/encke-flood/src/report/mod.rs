@@ -2,5 +2,5 @@
 
 pub(crate) mod flood;
 pub(crate) mod spray;
-pub(crate) mod units;
+pub mod units;
 pub(crate) mod verify;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A whole number in groups of three digits.
-pub(crate) fn count(number: u64) -> String {
+pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -16,7 +16,7 @@ pub(crate) fn count(number: u64) -> String {
 }
 
 /// A rate per second.
-pub(crate) fn per_second(rate: f64) -> String {
+pub fn per_second(rate: f64) -> String {
     if rate < 10.0 {
         format!("{rate:.2}/s")
     } else {
@@ -25,7 +25,7 @@ pub(crate) fn per_second(rate: f64) -> String {
 }
 
 /// A time that is given in microseconds, in the unit that suits it.
-pub(crate) fn micros(us: f64) -> String {
+pub fn micros(us: f64) -> String {
     match us {
         us if us < 100.0 => format!("{us:.1} µs"),
         us if us < 1e3 => format!("{us:.0} µs"),
@@ -36,7 +36,7 @@ pub(crate) fn micros(us: f64) -> String {
 }
 
 /// A number of bytes, in the unit that suits it.
-pub(crate) fn bytes(bytes: u64) -> String {
+pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 10_000 {
         return format!("{} B", count(bytes));
@@ -55,12 +55,12 @@ pub(crate) fn bytes(bytes: u64) -> String {
 }
 
 /// Writes one line of a report: what it is about, and what there is to say.
-pub(crate) fn line(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
+pub fn line(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
     writeln!(f, "{name:<17}{text}")
 }
 
 /// The percentiles in a line.
-pub(crate) fn percentiles(p: &crate::latency::Percentiles) -> String {
+pub fn percentiles(p: &crate::latency::Percentiles) -> String {
     format!(
         "p50 {}, p90 {}, p99 {}, p99.9 {}, max {} ({} values)",
         micros(p.p50_us),

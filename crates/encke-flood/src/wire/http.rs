@@ -1,14 +1,14 @@
 //! HTTP/1.1 responses as a client sees them: heads, and bodies in all three framings.
 
 /// The longest response head that is accepted, in bytes.
-pub(crate) const HEAD_BYTES_MAX: usize = 16 * 1024;
+pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// The most header fields of a response that are looked at.
 const HEADERS_MAX: usize = 64;
 
 /// What a server can do wrong on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum WireError {
+pub enum WireError {
     /// The status line or a header field is not HTTP/1.x.
     #[error("the response head is not valid HTTP/1.x")]
     BadHead,
@@ -31,29 +31,29 @@ pub(crate) enum WireError {
 
 /// A parsed response head. What it borrows lives in the bytes it was parsed from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Head<'a> {
+pub struct Head<'a> {
     /// The status code.
-    pub(crate) status: u16,
+    pub status: u16,
     /// How the body ends.
-    pub(crate) framing: Framing,
+    pub framing: Framing,
     /// Whether the connection may be used again after the body.
-    pub(crate) keep_alive: bool,
+    pub keep_alive: bool,
     /// `Stream-Next-Offset`.
-    pub(crate) next_offset: Option<&'a str>,
+    pub next_offset: Option<&'a str>,
     /// `Stream-Cursor`.
-    pub(crate) cursor: Option<&'a str>,
+    pub cursor: Option<&'a str>,
     /// Whether `Stream-Up-To-Date: true` is there.
-    pub(crate) up_to_date: bool,
+    pub up_to_date: bool,
     /// Whether `Stream-Closed: true` is there.
-    pub(crate) closed: bool,
+    pub closed: bool,
     /// Whether events carry base64 (`stream-sse-data-encoding`).
-    pub(crate) base64: bool,
+    pub base64: bool,
 }
 
 /// Parses the response head at the beginning of `bytes`, interim (1xx) responses skipped.
 ///
 /// Returns the head and the number of bytes it took, or `None` while it is incomplete.
-pub(crate) fn parse_head(bytes: &[u8]) -> Result<Option<(Head<'_>, usize)>, WireError> {
+pub fn parse_head(bytes: &[u8]) -> Result<Option<(Head<'_>, usize)>, WireError> {
     let mut skipped = 0;
     loop {
         let rest = &bytes[skipped..];
@@ -156,7 +156,7 @@ fn parse_length(value: &str) -> Result<u64, WireError> {
 ///
 /// Invariant: once `Done`, no further byte belongs to this body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Framing {
+pub enum Framing {
     /// The body has ended.
     Done,
     /// So many bytes are still to come.
@@ -169,7 +169,7 @@ pub(crate) enum Framing {
 
 /// Where in the chunked coding the next byte is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Chunk {
+pub enum Chunk {
     /// In a chunk's size.
     Size {
         /// The size so far.
@@ -197,7 +197,7 @@ pub(crate) enum Chunk {
 
 impl Framing {
     /// Whether the body has ended.
-    pub(crate) fn is_done(self) -> bool {
+    pub fn is_done(self) -> bool {
         self == Self::Done
     }
 
@@ -205,7 +205,7 @@ impl Framing {
     ///
     /// `None` means that `input` holds no more of it: either it is empty, or the body is done
     /// and the rest of `input` belongs to the next response.
-    pub(crate) fn next_piece<'a>(
+    pub fn next_piece<'a>(
         &mut self,
         input: &mut &'a [u8],
     ) -> Result<Option<&'a [u8]>, WireError> {

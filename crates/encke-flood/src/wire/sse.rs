@@ -6,7 +6,7 @@
 use super::http::WireError;
 
 /// The largest event that is accepted, in bytes.
-pub(crate) const EVENT_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub const EVENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// How much is copied at once to complete an event that was held back.
 const HELD_BLOCK_BYTES: usize = 4 * 1024;
@@ -15,7 +15,7 @@ const HELD_BLOCK_BYTES: usize = 4 * 1024;
 ///
 /// Invariant: `held` is `None` exactly when all that was fed belongs to complete events.
 #[derive(Debug, Default)]
-pub(crate) struct Splitter {
+pub struct Splitter {
     held: Option<Box<Held>>,
 }
 
@@ -37,14 +37,14 @@ struct Scan {
 
 impl Splitter {
     /// Whether no part of an event is being held back.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.held.is_none()
     }
 
     /// Takes the next bytes and calls `on_event` for each event that they complete.
     ///
     /// Blocks of nothing but comments come through as events without data.
-    pub(crate) fn feed(
+    pub fn feed(
         &mut self,
         whole: &[u8],
         mut on_event: impl FnMut(Event<'_>) -> Result<(), WireError>,
@@ -140,16 +140,16 @@ fn plain_event(bytes: &[u8]) -> Option<(Event<'_>, usize)> {
 
 /// One event.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Event<'a> {
+pub struct Event<'a> {
     /// Its type: `message` unless it names another.
-    pub(crate) kind: &'a [u8],
+    pub kind: &'a [u8],
     /// Its data.
-    pub(crate) data: Data<'a>,
+    pub data: Data<'a>,
 }
 
 /// The data of an event.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Data<'a> {
+pub enum Data<'a> {
     /// None, as in a comment that keeps the connection alive.
     None,
     /// One line.
@@ -160,7 +160,7 @@ pub(crate) enum Data<'a> {
 
 /// All lines of an event.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Block<'a> {
+pub struct Block<'a> {
     bytes: &'a [u8],
 }
 
@@ -185,7 +185,7 @@ impl<'a> Event<'a> {
 
 impl<'a> Block<'a> {
     /// The lines of data, in order.
-    pub(crate) fn data(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    pub fn data(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.fields()
             .filter(|(name, _)| *name == b"data")
             .map(|(_, value)| value)
