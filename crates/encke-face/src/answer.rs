@@ -16,6 +16,9 @@ pub enum Answer {
     Commit(Command, Then),
     /// Read this, then ask [`Faces::fetched`](crate::Faces::fetched).
     Fetch(Fetch, Then),
+    /// Say this, the beginning of a long answer; when it is out, read what follows, then ask
+    /// [`Faces::continued`](crate::Faces::continued).
+    Stream(Response, Fetch, Then),
     /// Say this, then send every record from there on until one of the two hangs up.
     Subscribe(Subscribe),
     /// Wait for a record, then ask [`Faces::polled`](crate::Faces::polled).
@@ -46,6 +49,15 @@ pub struct Poll {
     pub until_ms: u64,
     /// What to ask the face with.
     pub then: Then,
+}
+
+/// A part of a long answer.
+#[derive(Debug)]
+pub struct Part {
+    /// Its bytes; there may be none.
+    pub bytes: Vec<u8>,
+    /// What to read for the next part once this one is out; nothing after the last.
+    pub next: Option<(Fetch, Then)>,
 }
 
 /// What a face remembers of a request that waits.

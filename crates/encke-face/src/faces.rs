@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use encke_stream::{Outcome, View};
 
-use crate::answer::{Answer, Failure, Then};
+use crate::answer::{Answer, Failure, Part, Then};
 use crate::durable_streams::{self, DurableStreams, Pending};
 use crate::run::{Mark, Run, Style};
 use crate::{Admin, Request, Response};
@@ -59,10 +59,18 @@ impl Faces {
     /// Goes on after a read.
     pub fn fetched(&self, then: Then, run: Result<Run<'_>, Failure>, now_ms: u64) -> Answer {
         match *then.0 {
-            Pending::Read(read) => read.fetched(run, now_ms),
+            Pending::CatchUp(catch_up) => catch_up.fetched(run),
             Pending::Fork(fork) => fork.fetched(run),
             Pending::Poll(poll) => Answer::Respond(poll.polled(run, now_ms)),
             pending => Answer::Respond(misplaced(&pending)),
+        }
+    }
+
+    /// Goes on with a long answer after a read. Nothing if it was not such an answer.
+    pub fn continued(&self, then: Then, run: &Run<'_>) -> Option<Part> {
+        match *then.0 {
+            Pending::Page(page) => Some(page.fetched(run)),
+            _ => None,
         }
     }
 

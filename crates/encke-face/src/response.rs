@@ -25,6 +25,8 @@ pub enum Body {
     Static(&'static [u8]),
     /// As long as the connection: the response ends when it is closed.
     Open(Vec<u8>),
+    /// The first part; others follow.
+    Parts(Vec<u8>),
 }
 
 impl Response {
@@ -108,7 +110,7 @@ impl AsRef<[u8]> for Body {
     fn as_ref(&self) -> &[u8] {
         match self {
             Body::Empty => &[],
-            Body::Bytes(bytes) | Body::Open(bytes) => bytes,
+            Body::Bytes(bytes) | Body::Open(bytes) | Body::Parts(bytes) => bytes,
             Body::Static(bytes) => bytes,
         }
     }

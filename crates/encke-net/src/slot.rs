@@ -35,6 +35,8 @@ pub(crate) enum State {
     Committing,
     /// Its data is with a reader thread.
     Fetching,
+    /// Its answer goes out in parts.
+    Streaming,
     /// A long poll, waiting for a record.
     Polling,
     /// Subscribed for as long as it holds.
@@ -62,6 +64,8 @@ impl Flags {
     pub(crate) const HEAD_ONLY: Flags = Flags(1 << 5);
     /// The client means to send another request.
     pub(crate) const KEEP: Flags = Flags(1 << 6);
+    /// The client speaks HTTP/1.0: no chunks, and nothing after the answer.
+    pub(crate) const PLAIN: Flags = Flags(1 << 8);
     /// The client has closed its side: what it sent is all that it will send.
     pub(crate) const ENDED: Flags = Flags(1 << 7);
 

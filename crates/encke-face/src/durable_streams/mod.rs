@@ -1,10 +1,13 @@
 //! The Durable Streams protocol, version 1.0: a stream is a URL.
 //!
-//! [`read`] answers GET and HEAD, [`write`] PUT, POST and DELETE, [`events`] writes the records of
-//! live subscribers. Section numbers are those of the protocol's text.
+//! [`read`] answers GET and HEAD by way of [`catch_up`], [`poll`] and [`follow`], [`write`] answers PUT,
+//! POST and DELETE, [`events`] writes the records of live subscribers. Section numbers are those of the protocol's text.
 
+mod catch_up;
 mod cursor;
 mod events;
+mod follow;
+mod poll;
 mod read;
 mod write;
 
@@ -15,8 +18,9 @@ use encke_stream::{Life, Refusal, Stream, View};
 use crate::query;
 use crate::{Answer, Failure, Request, Response};
 
+pub(crate) use catch_up::{CatchUp, Page};
 pub(crate) use events::encode;
-pub(crate) use read::{Poll, Read};
+pub(crate) use poll::Poll;
 pub(crate) use write::{Append, Create, Fork, deleted};
 
 /// The face over the committed streams.
@@ -35,7 +39,7 @@ pub struct Settings {
     pub name_bytes_max: usize,
     /// How long a long poll waits for data, in milliseconds.
     pub poll_wait_ms: u64,
-    /// About how many bytes of data one answer to a read holds.
+    /// About how much data is read at a time, and one answer to a long poll holds, in bytes.
     pub page_bytes: usize,
 }
 
@@ -57,7 +61,8 @@ pub(crate) enum Pending {
     Append(Append),
     Delete,
     Fork(Box<Fork>),
-    Read(Read),
+    CatchUp(CatchUp),
+    Page(Page),
     Poll(Poll),
 }
 

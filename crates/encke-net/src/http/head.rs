@@ -9,6 +9,8 @@ pub(crate) struct Head<'a> {
     pub(crate) path: &'a str,
     pub(crate) query: Option<&'a str>,
     pub(crate) framing: Framing,
+    /// The minor version: 0 for HTTP/1.0.
+    pub(crate) version: u8,
     /// Whether the client means to send another request.
     pub(crate) keep_alive: bool,
     /// Whether the client waits for a word before it sends the body.
@@ -83,6 +85,7 @@ pub(crate) fn parse<'a>(
         path,
         query,
         framing: facts.framing(version)?,
+        version,
         keep_alive: version == 1 && !facts.close,
         expects_continue: version == 1 && facts.expects_continue,
         bytes,

@@ -11,6 +11,8 @@ pub(crate) struct Shape {
     pub(crate) head_only: bool,
     /// The connection is kept after it.
     pub(crate) keep_alive: bool,
+    /// The client reads chunks; one of HTTP/1.0 reads to the connection's end.
+    pub(crate) chunks: bool,
 }
 
 /// Writes a response. `date` is the Date field's value.
@@ -23,21 +25,44 @@ pub(crate) fn encode(response: &Response, shape: Shape, date: &str, out: &mut Ve
         phrase(status)
     );
     out.extend_from_slice(&response.fields);
-    let open = matches!(response.body, Body::Open(_));
+    let parts = matches!(response.body, Body::Parts(_));
+    let open = matches!(response.body, Body::Open(_)) || parts && !shape.chunks;
+    let chunked = parts && shape.chunks;
     if !shape.keep_alive || open {
         out.extend_from_slice(b"Connection: close\r\n");
     }
     let body = response.body.as_ref();
     // These have no body, and so no length (RFC 9110, section 8.6).
     let bodiless = matches!(status, 204 | 304);
-    if !bodiless && !open && !(shape.head_only && body.is_empty()) {
+    if chunked {
+        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+    } else if !bodiless && !open && !(shape.head_only && body.is_empty()) {
         let _ = write!(out, "Content-Length: {}\r\n", body.len());
     }
     out.extend_from_slice(b"\r\n");
-    if !shape.head_only && !bodiless {
+    if shape.head_only || bodiless {
+        return;
+    }
+    if chunked {
+        chunk(body, out);
+    } else {
         out.extend_from_slice(body);
     }
 }
+
+/// Writes a part in the chunked coding. An empty one would end the body, so it is left out.
+pub(crate) fn chunk(bytes: &[u8], out: &mut Vec<u8>) {
+    if bytes.is_empty() {
+        return;
+    }
+    // Writing to a vector does not fail.
+    let _ = write!(out, "{:x}\r\n", bytes.len());
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// What ends a body in the chunked coding (RFC 9112, section 7.1).
+pub(crate) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 fn phrase(status: u16) -> &'static str {
     match status {

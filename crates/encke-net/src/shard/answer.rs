@@ -14,6 +14,7 @@ impl Shard {
             Answer::Respond(response) => self.respond(index, &response),
             Answer::Commit(command, then) => self.send_command(index, command, then),
             Answer::Fetch(fetch, then) => self.fetch_answer(index, fetch, then),
+            Answer::Stream(response, fetch, then) => self.stream(index, &response, fetch, then),
             Answer::Subscribe(subscribe) => self.follow(index, subscribe),
             Answer::Poll(poll) => self.poll(index, poll),
         }
@@ -45,6 +46,10 @@ impl Shard {
         };
         if self.slots[index].state == State::Following {
             self.caught_up(index, piece);
+            return;
+        }
+        if self.slots[index].state == State::Streaming {
+            self.stream_part(index, piece);
             return;
         }
         let Some((index, then)) = self.waiting(token, State::Fetching) else {
@@ -105,7 +110,11 @@ impl Shard {
     pub(super) fn say_goodbye(&mut self, index: u32) {
         self.slots[index].flags.set(Flags::KEEP, false);
         match self.slots[index].state {
-            State::Free | State::Committing | State::Fetching | State::Lingering => {}
+            State::Free
+            | State::Committing
+            | State::Fetching
+            | State::Streaming
+            | State::Lingering => {}
             State::Polling => self.poll_is_over(index),
             State::Reading | State::Following if self.slots[index].flags.has(Flags::BLOCKED) => {
                 self.slots[index].flags.set(Flags::CLOSING, true);

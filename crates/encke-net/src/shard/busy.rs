@@ -1,7 +1,7 @@
 //! What a connection needs only while it is busy or blocked.
 
 use encke_face::{Style, Then};
-use encke_stream::{MediaKind, Offset};
+use encke_stream::{Fetch, MediaKind, Offset};
 
 use crate::http::body::Incoming;
 
@@ -20,6 +20,8 @@ pub(crate) struct Busy {
     pub(crate) reached: Option<Offset>,
     /// The subscriber is told nothing more once `output` is out.
     pub(crate) ended: bool,
+    /// What follows of a long answer, once `output` is out.
+    pub(crate) next: Option<(Fetch, Then)>,
     /// What the face waits with.
     pub(crate) then: Option<Then>,
     /// A long poll's or a catching-up subscriber's position, where it is not just a sequence.
@@ -39,6 +41,7 @@ impl Default for Busy {
             sent: 0,
             reached: None,
             ended: false,
+            next: None,
             then: None,
             from: None,
             style: None,
@@ -53,6 +56,7 @@ impl Busy {
         self.input.is_empty()
             && self.body.is_none()
             && self.output.is_empty()
+            && self.next.is_none()
             && self.then.is_none()
             && self.from.is_none()
             && self.style.is_none()

@@ -188,7 +188,12 @@ impl Shard {
             return;
         }
         self.slots[index].flags.set(Flags::LAGGING, false);
-        if self.slots[index].flags.has(Flags::UNREAD) && self.slots[index].state != State::Following
+        if self.slots[index].state == State::Streaming {
+            if self.busy(index).next.is_some() {
+                self.stream_on(index);
+            }
+        } else if self.slots[index].flags.has(Flags::UNREAD)
+            && self.slots[index].state != State::Following
         {
             self.readable(index, true);
         } else {

@@ -110,9 +110,13 @@ impl Shard {
         let slot = &mut self.slots[index];
         let blocked = slot.flags.has(Flags::BLOCKED);
         match slot.state {
-            State::Committing | State::Fetching if last => slot.flags.set(Flags::KEEP, false),
+            State::Committing | State::Fetching | State::Streaming if last => {
+                slot.flags.set(Flags::KEEP, false)
+            }
             State::Reading if blocked && last => slot.flags.set(Flags::CLOSING, true),
-            State::Committing | State::Fetching => slot.flags.set(Flags::ENDED, true),
+            State::Committing | State::Fetching | State::Streaming => {
+                slot.flags.set(Flags::ENDED, true)
+            }
             State::Reading if blocked => slot.flags.set(Flags::ENDED, true),
             _ => self.hang_up(index),
         }
@@ -244,6 +248,7 @@ impl Shard {
         let flags = &mut self.slots[index].flags;
         flags.set(Flags::KEEP, keep);
         flags.set(Flags::HEAD_ONLY, head.method == "HEAD");
+        flags.set(Flags::PLAIN, head.version == 0);
         let answer = self.parts.faces.request(Request {
             method: head.method,
             path: head.path,

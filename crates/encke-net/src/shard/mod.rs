@@ -11,6 +11,7 @@ mod clock;
 mod deliver;
 mod input;
 mod output;
+mod stream;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

@@ -21,14 +21,15 @@ impl Shard {
         let flags = self.slots[index].flags;
         let open = matches!(response.body, encke_face::Body::Open(_));
         let keep = flags.has(Flags::KEEP) && !open && self.stopping.is_none();
-        let out = self.encode(response, flags.has(Flags::HEAD_ONLY), keep);
+        let out = self.encode(index, response, flags.has(Flags::HEAD_ONLY), keep);
         self.finish(index, &out, keep);
         self.give_back(out);
     }
 
-    /// Sends the response that opens a subscription.
+    /// Sends the response that opens a subscription, or a long answer.
     pub(super) fn open(&mut self, index: u32, response: &Response) {
-        let out = self.encode(response, false, true);
+        let keep = self.slots[index].flags.has(Flags::KEEP);
+        let out = self.encode(index, response, false, keep);
         self.send_raw(index, &out);
         self.give_back(out);
     }
@@ -47,7 +48,7 @@ impl Shard {
             .field("Content-Type", "application/json")
             .body(body);
         let token = self.slots.token(index);
-        let out = self.encode(&response, false, false);
+        let out = self.encode(index, &response, false, false);
         // What the socket does not take now is not worth waiting for.
         let sent = self.send(index, &out);
         self.give_back(out);
@@ -141,6 +142,7 @@ impl Shard {
         }
         let token = self.slots.token(index);
         match reached {
+            None if self.slots[index].state == State::Streaming => self.stream_on(index),
             Some(reached) => {
                 self.reached(index, reached);
                 self.flush(index);
@@ -180,18 +182,26 @@ impl Shard {
         }
     }
 
-    fn encode(&mut self, response: &Response, head_only: bool, keep_alive: bool) -> Vec<u8> {
+    fn encode(
+        &mut self,
+        index: u32,
+        response: &Response,
+        head_only: bool,
+        keep_alive: bool,
+    ) -> Vec<u8> {
+        let chunks = !self.slots[index].flags.has(Flags::PLAIN);
         let mut out = std::mem::take(&mut self.out);
         out.clear();
         let shape = Shape {
             head_only,
             keep_alive,
+            chunks,
         };
         encode(response, shape, self.clock.date(), &mut out);
         out
     }
 
-    fn give_back(&mut self, mut out: Vec<u8>) {
+    pub(super) fn give_back(&mut self, mut out: Vec<u8>) {
         out.clear();
         out.shrink_to(OUT_BYTES_KEPT);
         self.out = out;

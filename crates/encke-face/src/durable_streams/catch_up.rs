@@ -1,0 +1,132 @@
+//! Catch-up reads (section 5.6): everything from an offset to the tail, however much that is.
+
+use std::sync::Arc;
+
+use encke_stream::{Facts, Fetch, MediaKind, Offset, Stream};
+
+use super::read::{cache_control, data, etag, matches_tag, position, push_items};
+use super::{DurableStreams, Pending, answer, failed};
+use crate::answer::{Answer, Failure, Part, Then};
+use crate::run::Run;
+use crate::{Body, Request, Response};
+
+/// A catch-up whose first data is on its way.
+#[derive(Debug)]
+pub(crate) struct CatchUp {
+    stream: Arc<Stream>,
+    from: Offset,
+    /// What was committed when the request came; the answer goes up to there.
+    facts: Facts,
+    page_bytes: usize,
+}
+
+/// A catch-up whose answer has begun.
+#[derive(Debug)]
+pub(crate) struct Page {
+    stream: Arc<Stream>,
+    tail: Offset,
+    page_bytes: usize,
+    /// Nothing was written yet that the next message must be set apart from.
+    first: bool,
+}
+
+impl DurableStreams {
+    pub(super) fn catch_up(
+        &self,
+        request: &Request<'_>,
+        stream: Arc<Stream>,
+        facts: Facts,
+        from: Offset,
+    ) -> Answer {
+        let tag = etag(&stream, from, from.max(facts.tail), facts.closed);
+        if let Some(tags) = request.headers.first("if-none-match")
+            && matches_tag(tags, &tag)
+        {
+            let response = answer(304).field("ETag", tag);
+            let response = response.field("Cache-Control", cache_control(facts.closed));
+            let end = from.max(facts.tail);
+            return Answer::Respond(position(response, &stream, end, true, facts.closed));
+        }
+        let catch_up = CatchUp {
+            stream,
+            from,
+            facts,
+            page_bytes: self.settings.page_bytes,
+        };
+        let fetch = Fetch::new(&catch_up.stream, from, facts.tail, self.settings.page_bytes);
+        if fetch.spans.is_empty() {
+            let nothing = data(catch_up.stream.media.kind, &[]);
+            return Answer::Respond(catch_up.response().body(nothing));
+        }
+        Answer::Fetch(fetch, Then(Box::new(Pending::CatchUp(catch_up))))
+    }
+
+    /// The answer to `offset=now`: where the tail is, and no data.
+    pub(super) fn tail(&self, stream: &Stream, facts: Facts) -> Answer {
+        let response = answer(200).field("Cache-Control", "no-store");
+        let response = position(response, stream, facts.tail, true, facts.closed);
+        Answer::Respond(response.body(data(stream.media.kind, &[])))
+    }
+}
+
+impl CatchUp {
+    /// The answer or its beginning, once the first data is there.
+    pub(crate) fn fetched(self, run: Result<Run<'_>, Failure>) -> Answer {
+        let run = match run {
+            Ok(run) => run,
+            Err(failure) => return Answer::Respond(failed(failure)),
+        };
+        let kind = self.stream.media.kind;
+        if run.at_tail {
+            return Answer::Respond(self.response().body(data(kind, run.items)));
+        }
+        let mut first = Vec::new();
+        if kind == MediaKind::Json {
+            first.push(b'[');
+        }
+        push_items(kind, run.items, true, &mut first);
+        let response = self.response().body(Body::Parts(first));
+        let page = Page {
+            stream: self.stream,
+            tail: self.facts.tail,
+            page_bytes: self.page_bytes,
+            first: run.items.is_empty(),
+        };
+        let (fetch, then) = page.next(run.end);
+        Answer::Stream(response, fetch, then)
+    }
+
+    fn response(&self) -> Response {
+        let Facts { tail, closed, .. } = self.facts;
+        let end = self.from.max(tail);
+        let response = answer(200)
+            .field("ETag", etag(&self.stream, self.from, end, closed))
+            .field("Cache-Control", cache_control(closed));
+        position(response, &self.stream, end, true, closed)
+    }
+}
+
+impl Page {
+    /// The next part of the answer, and what to read for the one after it.
+    pub(crate) fn fetched(mut self, run: &Run<'_>) -> Part {
+        let kind = self.stream.media.kind;
+        let mut bytes = Vec::new();
+        push_items(kind, run.items, self.first, &mut bytes);
+        self.first &= run.items.is_empty();
+        if run.at_tail {
+            if kind == MediaKind::Json {
+                bytes.push(b']');
+            }
+            return Part { bytes, next: None };
+        }
+        Part {
+            bytes,
+            next: Some(self.next(run.end)),
+        }
+    }
+
+    fn next(self, from: Offset) -> (Fetch, Then) {
+        let fetch = Fetch::new(&self.stream, from, self.tail, self.page_bytes);
+        (fetch, Then(Box::new(Pending::Page(self))))
+    }
+}
