@@ -12,6 +12,12 @@ pub struct Latencies {
     histogram: Histogram<u64>,
 }
 
+impl Default for Latencies {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Latencies {
     /// An empty record.
     pub fn new() -> Self {

@@ -110,10 +110,7 @@ impl Panel {
             let mut places = String::new();
             for &(at, value) in curve.points.iter().step_by(step) {
                 if across.holds(at) && upwards.holds(value) {
-                    append(
-                        &mut places,
-                        format_args!("{:.1},{:.1} ", x(at), y(value)),
-                    );
+                    append(&mut places, format_args!("{:.1},{:.1} ", x(at), y(value)));
                 }
             }
             let dashes = if curve.dashed {
@@ -276,7 +273,10 @@ mod tests {
         let places = places(&svg);
         assert_eq!(places.len(), 3, "zero has no logarithm: {svg}");
         for axis in [|p: &(f64, f64)| p.0, |p: &(f64, f64)| -p.1] {
-            let steps: Vec<f64> = places.windows(2).map(|w| axis(&w[1]) - axis(&w[0])).collect();
+            let steps: Vec<f64> = places
+                .windows(2)
+                .map(|w| axis(&w[1]) - axis(&w[0]))
+                .collect();
             assert!((steps[0] - steps[1]).abs() < 0.2, "{steps:?}");
             assert!(steps[0] > 10.0);
         }
