@@ -143,8 +143,9 @@ impl Piece {
             0
         };
         let cut = span.upto.units > 0 && sequence == span.upto.sequence + 1;
-        let (take, end) = if cut && span.upto.units < units {
-            (span.upto.units, span.upto)
+        let (take, end) = if cut {
+            // Even if that is all of it: nothing ends behind what was asked for.
+            (units.min(span.upto.units), span.upto)
         } else {
             (units, Offset::behind(sequence))
         };

@@ -1,0 +1,582 @@
+//! Random commands against the naive model: outcomes, facts, data and look-ups are the same, whatever
+//! was committed, abandoned, expired or restored in between.
+
+#![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
+
+mod naive;
+mod rig;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use encke_stream::{
+    Append, Command, Create, Data, ForkOf, Life, Lifetime, Limits, Offset, Outcome, ProducerId,
+    Refusal, Target,
+};
+use naive::{Naive, is_json};
+use proptest::collection::vec;
+use proptest::option::{of, weighted};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use rig::Rig;
+
+const NAMES: [&str; 6] = ["a", "b", "c", "d/e", "ä", "f"];
+const TYPES: [&str; 5] = [
+    "application/json",
+    "Application/JSON; charset=utf-8",
+    "text/plain",
+    "application/octet-stream",
+    "TEXT/plain",
+];
+
+#[derive(Clone, Debug)]
+enum Step {
+    Create {
+        name: usize,
+        content_type: Option<usize>,
+        lifetime: Option<Life3>,
+        closed: bool,
+        fork: Option<(usize, Option<At>)>,
+        size: Size,
+    },
+    Append {
+        target: To,
+        content_type: Option<usize>,
+        producer: Option<(u8, Turn)>,
+        writer_seq: Option<u8>,
+        closes: bool,
+        size: Size,
+    },
+    Delete(To),
+    /// A reader touches a committed stream.
+    Read(Index),
+    Wait(u64),
+    Expire,
+    Commit,
+    Abandon,
+    Restart,
+}
+
+/// Lifetimes that end soon, or not.
+#[derive(Clone, Copy, Debug)]
+enum Life3 {
+    Unbounded,
+    Sliding(u64),
+    Until(u64),
+}
+
+/// A stream by its name, or as a look-up found it once.
+#[derive(Clone, Debug)]
+enum To {
+    Name(usize),
+    Found(Index),
+}
+
+/// The number of a producer's request.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    Next,
+    Repeated,
+    NewEpoch,
+    Anything(u64, u64),
+}
+
+/// An offset that somebody may ask for.
+#[derive(Clone, Debug)]
+enum At {
+    Start,
+    /// One that was a tail once, or lies that many units into what follows.
+    Seen(Index, u32),
+    Anything(u64, u32),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Size {
+    Units(usize),
+    Huge,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let name = 0..NAMES.len();
+    let content_type = weighted(0.6, 0..TYPES.len());
+    let lifetime = prop_oneof![
+        1 => Just(Life3::Unbounded),
+        3 => (0..4_u64).prop_map(Life3::Sliding),
+        2 => (0..4000_u64).prop_map(Life3::Until),
+    ];
+    let size = prop_oneof![
+        10 => (0..5_usize).prop_map(Size::Units),
+        1 => Just(Size::Huge),
+    ];
+    let at = prop_oneof![
+        1 => Just(At::Start),
+        4 => (any::<Index>(), 0..4_u32).prop_map(|(seen, units)| At::Seen(seen, units)),
+        1 => (0..60_u64, 0..3_u32).prop_map(|(sequence, units)| At::Anything(sequence, units)),
+    ];
+    let to = prop_oneof![
+        name.clone().prop_map(To::Name),
+        any::<Index>().prop_map(To::Found),
+    ];
+    let create = (
+        name.clone(),
+        content_type,
+        weighted(0.15, lifetime.clone()),
+        proptest::bool::weighted(0.1),
+        Just(None),
+        size.clone(),
+    );
+    let fork = (
+        name.clone(),
+        weighted(0.1, 0..TYPES.len()),
+        weighted(0.1, lifetime),
+        proptest::bool::weighted(0.05),
+        (name, weighted(0.4, at)).prop_map(Some),
+        size.clone(),
+    );
+    let create = prop_oneof![1 => create, 3 => fork];
+    let create =
+        create.prop_map(
+            |(name, content_type, lifetime, closed, fork, size)| Step::Create {
+                name,
+                content_type,
+                lifetime,
+                closed,
+                fork,
+                size,
+            },
+        );
+    let turn = prop_oneof![
+        5 => Just(Turn::Next),
+        2 => Just(Turn::Repeated),
+        1 => Just(Turn::NewEpoch),
+        2 => (0..3_u64, 0..3_u64).prop_map(|(epoch, seq)| Turn::Anything(epoch, seq)),
+    ];
+    let append = (
+        to.clone(),
+        weighted(0.1, 0..TYPES.len()),
+        of((0..4_u8, turn)),
+        weighted(0.1, 0..6_u8),
+        proptest::bool::weighted(0.05),
+        size,
+    );
+    let append = append.prop_map(
+        |(target, content_type, producer, writer_seq, closes, size)| Step::Append {
+            target,
+            content_type,
+            producer,
+            writer_seq,
+            closes,
+            size,
+        },
+    );
+    let step = prop_oneof![
+        30 => create,
+        35 => append,
+        6 => to.prop_map(Step::Delete),
+        4 => any::<Index>().prop_map(Step::Read),
+        6 => (0..1500_u64).prop_map(Step::Wait),
+        4 => Just(Step::Expire),
+        14 => Just(Step::Commit),
+        4 => Just(Step::Abandon),
+        2 => Just(Step::Restart),
+    ];
+    vec(step, 1..140)
+}
+
+/// The real thing and the model, side by side.
+struct Pair {
+    rig: Rig,
+    /// As it will be, and as it was when the last batch was committed.
+    next: Naive,
+    committed: Naive,
+    /// Every tail that was told, of whatever stream.
+    tails: Vec<Offset>,
+    /// So that no two units are alike.
+    made: u32,
+    /// What came up, by name.
+    met: BTreeSet<String>,
+}
+
+/// Data that fits has fewer bytes, data that doesn't more.
+const FRAME_MAX: usize = 3000;
+
+impl Pair {
+    fn new() -> Self {
+        let limits = Limits {
+            producers_max: 2,
+            fork_depth_max: 2,
+        };
+        let now_ms = 1_000_000;
+        let naive = Naive::new(now_ms, limits);
+        Pair {
+            rig: Rig::new(limits, now_ms),
+            committed: naive.clone(),
+            next: naive,
+            tails: Vec::new(),
+            made: 0,
+            met: BTreeSet::new(),
+        }
+    }
+
+    fn step(mut self, step: Step) -> Self {
+        let now_ms = self.next.now_ms;
+        match step {
+            Step::Wait(ms) => {
+                self.next.now_ms += ms;
+                self.committed.now_ms += ms;
+            }
+            Step::Expire => {
+                self.rig.expire(now_ms);
+                self.next.expire();
+            }
+            Step::Commit => {
+                self.rig.commit();
+                self.committed = self.next.clone();
+            }
+            Step::Abandon => self.abandon(),
+            Step::Restart => {
+                self.abandon();
+                self.rig = self.rig.reopen(now_ms);
+                for stream in self.next.streams.values_mut() {
+                    stream.touched_ms = now_ms;
+                }
+                self.committed = self.next.clone();
+                assert_eq!(self.rig.log.next_sequence(), self.next.next);
+            }
+            Step::Read(which) => {
+                let committed: Vec<u64> = self.committed.streams.keys().copied().collect();
+                if let Some(no) = pick(&which, &committed)
+                    && let Some(stream) = self.rig.seen.get(no)
+                    && stream.facts().life == Life::Live
+                    && !stream.expired(now_ms)
+                {
+                    stream.touch(now_ms);
+                    self.next.touch(*no);
+                    self.committed.touch(*no);
+                }
+            }
+            step => {
+                if let Some(command) = self.command(step) {
+                    self.run(command);
+                }
+            }
+        }
+        self
+    }
+
+    fn abandon(&mut self) {
+        self.rig.abandon();
+        let abandoned = std::mem::replace(&mut self.next, self.committed.clone());
+        // Reads and writes that were not committed touch a stream all the same.
+        for (no, stream) in &mut self.next.streams {
+            stream.touched_ms = abandoned.streams[no].touched_ms;
+        }
+        self.committed = self.next.clone();
+    }
+
+    fn command(&mut self, step: Step) -> Option<Command> {
+        Some(match step {
+            Step::Create {
+                name,
+                content_type,
+                lifetime,
+                closed,
+                fork,
+                size,
+            } => {
+                let content_type = content_type.map(|which| TYPES[which]);
+                let source = fork.as_ref().map(|(source, _)| NAMES[*source]);
+                let json = match (source, content_type) {
+                    // As faces do it: what the source is tells what the data is.
+                    (Some(source), _) => self.is_json(source),
+                    (None, asked) => asked.is_some_and(is_json),
+                };
+                let fork = fork.map(|(source, at)| ForkOf {
+                    source: NAMES[source].into(),
+                    at: at.map(|at| self.offset(&at)),
+                });
+                Command::Create(Create {
+                    name: NAMES[name].into(),
+                    content_type: content_type.map(Into::into),
+                    lifetime: lifetime.map(|lifetime| match lifetime {
+                        Life3::Unbounded => Lifetime::Unbounded,
+                        Life3::Sliding(ttl_s) => Lifetime::Sliding { ttl_s },
+                        Life3::Until(ms) => Lifetime::Until {
+                            at_ms: self.next.now_ms + ms,
+                        },
+                    }),
+                    closed,
+                    fork,
+                    data: self.data(json, size),
+                })
+            }
+            Step::Append {
+                target,
+                content_type,
+                producer,
+                writer_seq,
+                closes,
+                size,
+            } => {
+                let (target, json) = self.target(&target)?;
+                let producer = producer.map(|(id, turn)| self.producer(&target, id, turn));
+                Command::Append(Append {
+                    target,
+                    content_type: content_type.map(|which| TYPES[which].into()),
+                    producer,
+                    writer_seq: writer_seq.map(|seq| format!("{seq}").into()),
+                    closes,
+                    data: self.data(json, size),
+                })
+            }
+            Step::Delete(target) => Command::Delete {
+                target: self.target(&target)?.0,
+            },
+            _ => return None,
+        })
+    }
+
+    fn target(&self, target: &To) -> Option<(Target, bool)> {
+        match target {
+            To::Name(name) => {
+                let name = NAMES[*name];
+                Some((Target::Named(name.into()), self.is_json(name)))
+            }
+            To::Found(which) => {
+                let seen: Vec<u64> = self.rig.seen.keys().copied().collect();
+                let no = pick(which, &seen)?;
+                let json = is_json(&self.next.streams[no].content_type);
+                Some((Target::Known(Arc::clone(&self.rig.seen[no])), json))
+            }
+        }
+    }
+
+    fn producer(&self, target: &Target, id: u8, turn: Turn) -> ProducerId {
+        let id = format!("p{id}");
+        let no = match target {
+            Target::Known(stream) => Some(&stream.no),
+            Target::Named(name) => self.next.names.get(&**name),
+        };
+        let known = no.and_then(|no| self.next.producer(*no, &id));
+        let (epoch, seq) = match (turn, known) {
+            (Turn::Anything(epoch, seq), _) => (epoch, seq),
+            (Turn::NewEpoch, known) => (known.map_or(1, |(epoch, _)| epoch + 1), 0),
+            (_, None) => (0, 0),
+            (Turn::Next, Some((epoch, seq))) => (epoch, seq + 1),
+            (Turn::Repeated, Some(known)) => known,
+        };
+        let id = id.into();
+        ProducerId { id, epoch, seq }
+    }
+
+    /// Whether the stream of that name is JSON, if there is one.
+    fn is_json(&self, name: &str) -> bool {
+        let stream = self.next.names.get(name).map(|no| &self.next.streams[no]);
+        stream.is_some_and(|stream| is_json(&stream.content_type))
+    }
+
+    fn offset(&self, at: &At) -> Offset {
+        match at {
+            At::Start => Offset::START,
+            At::Anything(sequence, units) => Offset {
+                sequence: *sequence,
+                units: *units,
+            },
+            At::Seen(which, units) => {
+                let seen = pick(which, &self.tails).copied().unwrap_or_default();
+                Offset {
+                    units: *units,
+                    ..seen
+                }
+            }
+        }
+    }
+
+    fn data(&mut self, json: bool, size: Size) -> Data {
+        let count = match size {
+            Size::Units(count) => count,
+            Size::Huge => 5000,
+        };
+        let mut bytes = Vec::new();
+        for index in 0..count {
+            self.made += 1;
+            if json {
+                let comma = if index > 0 { "," } else { "" };
+                bytes.extend_from_slice(format!("{comma}{}", self.made).as_bytes());
+            } else {
+                bytes.push(self.made as u8);
+            }
+        }
+        let units = count as u32;
+        Data { bytes, units }
+    }
+
+    fn run(&mut self, command: Command) {
+        let said = format!("{command:?}");
+        let expected = self.next.apply(&command, FRAME_MAX);
+        let outcome = self.rig.apply(command, self.next.now_ms);
+        assert_eq!(gist(&outcome), gist(&expected), "{said}");
+        assert_eq!(self.rig.log.next_sequence(), self.next.next, "{said}");
+        self.met.insert(kind(&outcome));
+        if self.next.forgotten > 0 {
+            self.met.insert("a forgotten producer".into());
+        }
+        match outcome {
+            Outcome::Created { tail, .. } | Outcome::Appended { tail, .. } => self.tails.push(tail),
+            _ => {}
+        }
+    }
+
+    /// What readers can see is what is committed, no more and no less.
+    fn check(&mut self, bytes_max: usize) {
+        let naive = &self.committed;
+        assert_eq!(self.rig.view.len(), naive.names.len());
+        for name in NAMES {
+            let found = self.rig.view.find(name).map(|stream| stream.no);
+            assert_eq!(found, naive.names.get(name).copied(), "{name}");
+        }
+        for (no, stream) in &self.rig.seen {
+            let Some(expected) = naive.streams.get(no) else {
+                // Not committed: nobody can find it.
+                let found = self.rig.view.find(&stream.name);
+                assert!(found.is_none_or(|found| found.no != *no));
+                continue;
+            };
+            let facts = stream.facts();
+            assert_eq!(facts, naive.facts(*no), "{}", stream.name);
+            // What is not committed touches a stream all the same.
+            assert_eq!(stream.expired(naive.now_ms), self.next.is_expired(*no));
+            assert_eq!(&*stream.name, expected.name);
+            assert_eq!(&*stream.media.name, expected.content_type);
+            if facts.life == Life::Ended {
+                continue;
+            }
+            let depth = format!("a {:?} stream of depth {}", facts.life, expected.depth);
+            self.met.insert(depth);
+            let all = self.rig.read(stream, Offset::START, bytes_max);
+            assert_eq!(all, expected.units, "{} from the start", stream.name);
+            let stride = self.tails.len() / 5 + 1;
+            let some = self.tails.iter().rev().step_by(stride);
+            for from in some.filter(|from| **from <= facts.tail) {
+                for units in [0, 1, 2] {
+                    let from = Offset {
+                        units: from.units + units,
+                        ..*from
+                    };
+                    let rest: Vec<_> = expected
+                        .units
+                        .iter()
+                        .filter(|unit| !unit.is_before(from))
+                        .cloned()
+                        .collect();
+                    if from <= facts.tail {
+                        let read = self.rig.read(stream, from, bytes_max);
+                        assert_eq!(read, rest, "{} from {from}", stream.name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn pick<'a, T>(which: &Index, among: &'a [T]) -> Option<&'a T> {
+    (!among.is_empty()).then(|| which.get(among))
+}
+
+/// An outcome without what only helps humans.
+fn gist(outcome: &Outcome) -> Outcome {
+    match outcome {
+        Outcome::Refused(Refusal::Differs { what, .. }) => Outcome::Refused(Refusal::Differs {
+            what,
+            has: String::new(),
+            asked: String::new(),
+        }),
+        Outcome::Refused(Refusal::TooLarge { .. }) => Outcome::Refused(Refusal::TooLarge {
+            bytes: 0,
+            bytes_max: 0,
+        }),
+        other => other.clone(),
+    }
+}
+
+/// The name of an outcome's variant; a duplicate has one of its own.
+fn kind(outcome: &Outcome) -> String {
+    let word = |text: String| {
+        let end = text.find(|c: char| !c.is_alphanumeric());
+        text[..end.unwrap_or(text.len())].to_owned()
+    };
+    match outcome {
+        Outcome::Refused(refusal) => word(format!("{refusal:?}")),
+        Outcome::Created { existed: true, .. } => "Existed".into(),
+        Outcome::Appended {
+            duplicate: true, ..
+        } => "Duplicate".into(),
+        other => word(format!("{other:?}")),
+    }
+}
+
+fn run(steps: Vec<Step>, bytes_max: usize) -> Pair {
+    let mut pair = Pair::new();
+    for (turn, step) in steps.into_iter().enumerate() {
+        let settles = matches!(step, Step::Commit | Step::Abandon | Step::Restart);
+        pair = pair.step(step);
+        if settles || turn % 32 == 0 {
+            pair.check(bytes_max);
+        }
+    }
+    pair = pair.step(Step::Commit);
+    pair.check(bytes_max);
+    pair
+}
+
+/// A property that is never put to the test holds always.
+#[test]
+fn the_random_steps_meet_everything_that_can_happen() {
+    let mut runner = TestRunner::deterministic();
+    let mut met = BTreeSet::new();
+    for _ in 0..150 {
+        let steps = steps().new_tree(&mut runner).unwrap().current();
+        met.extend(run(steps, 100).met);
+    }
+    for expected in [
+        "Created",
+        "Existed",
+        "Appended",
+        "Duplicate",
+        "Deleted",
+        "NotFound",
+        "Gone",
+        "NameKept",
+        "Differs",
+        "Closed",
+        "TypeDiffers",
+        "WriterSeq",
+        "StaleEpoch",
+        "EpochStart",
+        "SeqGap",
+        "SourceNotFound",
+        "SourceGone",
+        "BeyondTail",
+        "BeforeStart",
+        "TooDeep",
+        "TooLarge",
+        "a forgotten producer",
+        "a Kept stream of depth 0",
+        "a Kept stream of depth 1",
+        "a Live stream of depth 2",
+    ] {
+        assert!(met.contains(expected), "no {expected} among {met:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_machine_does_what_the_naive_model_does(
+        steps in steps(),
+        bytes_max in prop_oneof![Just(1_usize), Just(100), Just(1 << 20)],
+    ) {
+        run(steps, bytes_max);
+    }
+}

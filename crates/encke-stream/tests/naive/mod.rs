@@ -1,0 +1,476 @@
+//! The protocol in its most naive form, to hold the real thing against: a stream is a list of units,
+//! a fork is a copy, and every rule is written down as the protocol's text says it.
+
+use std::collections::BTreeMap;
+
+use encke_stream::{
+    Append, Command, Create, Facts, Life, Lifetime, Limits, Offset, Outcome, ProducerId, Refusal,
+    Target,
+};
+
+/// All streams there ever were, by number, and who has which name.
+#[derive(Clone, Debug)]
+pub struct Naive {
+    pub streams: BTreeMap<u64, Stream>,
+    pub names: BTreeMap<String, u64>,
+    /// The sequence of the next record.
+    pub next: u64,
+    pub now_ms: u64,
+    /// How often a producer had to be forgotten.
+    pub forgotten: u32,
+    limits: Limits,
+}
+
+#[derive(Clone, Debug)]
+pub struct Stream {
+    pub name: String,
+    pub content_type: String,
+    pub lifetime: Lifetime,
+    pub touched_ms: u64,
+    pub source: Option<(u64, Offset)>,
+    pub depth: u32,
+    /// Everything a reader sees from the beginning, a fork's inheritance included.
+    pub units: Vec<Unit>,
+    pub tail: Offset,
+    pub closed: bool,
+    pub life: Life,
+    /// Forks that have not ended.
+    pub forks: u32,
+    /// Those who wrote last come last.
+    producers: Vec<ProducerId>,
+    writer_seq: Option<String>,
+    closer: Option<ProducerId>,
+}
+
+/// A byte, or a JSON message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// The record that it came with, and its place there.
+    pub record: u64,
+    pub index: u32,
+    pub bytes: Vec<u8>,
+}
+
+impl Unit {
+    /// Whether a reader who is at `offset` has it already.
+    pub fn is_before(&self, offset: Offset) -> bool {
+        self.record <= offset.sequence
+            || (self.record == offset.sequence + 1 && self.index < offset.units)
+    }
+}
+
+/// Data as it goes into a command, and as units.
+pub fn units(kind_is_json: bool, bytes: &[u8], record: u64) -> Vec<Unit> {
+    let parts: Vec<&[u8]> = if kind_is_json {
+        bytes.split(|byte| *byte == b',').collect()
+    } else {
+        bytes.chunks(1).collect()
+    };
+    parts
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .zip(0..)
+        .map(|(part, index)| Unit {
+            record,
+            index,
+            bytes: part.to_vec(),
+        })
+        .collect()
+}
+
+pub fn is_json(content_type: &str) -> bool {
+    content_type
+        .to_ascii_lowercase()
+        .starts_with("application/json")
+}
+
+fn same_type(a: &str, b: &str) -> bool {
+    let essence = |name: &str| {
+        let essence = name.split(';').next().unwrap_or_default();
+        essence.trim().to_ascii_lowercase()
+    };
+    essence(a) == essence(b)
+}
+
+impl Naive {
+    pub fn new(now_ms: u64, limits: Limits) -> Self {
+        Naive {
+            streams: BTreeMap::new(),
+            names: BTreeMap::new(),
+            next: 1,
+            now_ms,
+            forgotten: 0,
+            limits,
+        }
+    }
+
+    /// What the machine should answer. `frame_max` is about how many bytes a record may have.
+    pub fn apply(&mut self, command: &Command, frame_max: usize) -> Outcome {
+        let outcome = match command {
+            Command::Create(create) => self.create(create, frame_max),
+            Command::Append(append) => self.append(append, frame_max),
+            Command::Delete { target } => self.delete(target),
+        };
+        outcome.unwrap_or_else(Outcome::Refused)
+    }
+
+    pub fn facts(&self, no: u64) -> Facts {
+        let stream = &self.streams[&no];
+        Facts {
+            tail: stream.tail,
+            forks: stream.forks,
+            closed: stream.closed,
+            life: stream.life,
+        }
+    }
+
+    /// How far a producer came, if that is remembered.
+    pub fn producer(&self, no: u64, id: &str) -> Option<(u64, u64)> {
+        let mut producers = self.streams.get(&no)?.producers.iter();
+        let known = producers.find(|known| *known.id == *id)?;
+        Some((known.epoch, known.seq))
+    }
+
+    /// Ends all streams whose time has come.
+    pub fn expire(&mut self) {
+        let due: Vec<u64> = self.streams.keys().copied().collect();
+        for no in due {
+            self.check_expiry(no);
+        }
+    }
+
+    pub fn is_expired(&self, no: u64) -> bool {
+        let stream = &self.streams[&no];
+        match stream.lifetime {
+            Lifetime::Unbounded => false,
+            Lifetime::Sliding { ttl_s } => stream.touched_ms + 1000 * ttl_s <= self.now_ms,
+            Lifetime::Until { at_ms } => at_ms <= self.now_ms,
+        }
+    }
+
+    pub fn touch(&mut self, no: u64) {
+        let now_ms = self.now_ms;
+        self.streams.get_mut(&no).unwrap().touched_ms = now_ms;
+    }
+
+    fn check_expiry(&mut self, no: u64) {
+        if self.streams[&no].life == Life::Live && self.is_expired(no) {
+            self.end(no);
+        }
+    }
+
+    fn find(&mut self, name: &str) -> Option<u64> {
+        let no = *self.names.get(name)?;
+        self.check_expiry(no);
+        self.names.get(name).copied()
+    }
+
+    fn target(&mut self, target: &Target) -> Result<u64, Refusal> {
+        let no = match target {
+            Target::Named(name) => self.find(name).ok_or(Refusal::NotFound)?,
+            Target::Known(stream) => {
+                self.check_expiry(stream.no);
+                stream.no
+            }
+        };
+        match self.streams[&no].life {
+            Life::Live => Ok(no),
+            Life::Kept => Err(Refusal::Gone),
+            Life::Ended => Err(Refusal::NotFound),
+        }
+    }
+
+    fn create(&mut self, create: &Create, frame_max: usize) -> Result<Outcome, Refusal> {
+        if let Some(no) = self.find(&create.name) {
+            return match self.streams[&no].life {
+                Life::Live => self.confirm(no, create),
+                _ => Err(Refusal::NameKept),
+            };
+        }
+        let source = match &create.fork {
+            None => None,
+            Some(fork) => {
+                let no = self.find(&fork.source).ok_or(Refusal::SourceNotFound)?;
+                let source = &self.streams[&no];
+                if source.life != Life::Live {
+                    return Err(Refusal::SourceGone);
+                }
+                let tail = source.tail;
+                let at = fork.at.unwrap_or(tail);
+                if at > tail {
+                    return Err(Refusal::BeyondTail { tail, asked: at });
+                }
+                // The first stream of the chain has its number from its first record.
+                let mut first = no;
+                while let Some((older, _)) = self.streams[&first].source {
+                    first = older;
+                }
+                if at != Offset::START && at.sequence + 1 < first {
+                    return Err(Refusal::BeforeStart { asked: at });
+                }
+                if source.depth >= self.limits.fork_depth_max {
+                    return Err(Refusal::TooDeep {
+                        depth_max: self.limits.fork_depth_max,
+                    });
+                }
+                Some((no, at))
+            }
+        };
+        let inherited = source.map(|(no, at)| (&self.streams[&no], at));
+        let content_type = match (&create.content_type, &inherited) {
+            (None, None) => "application/octet-stream".to_owned(),
+            (Some(asked), None) => asked.to_string(),
+            (None, Some((source, _))) => source.content_type.clone(),
+            (Some(asked), Some((source, _))) => {
+                if !same_type(asked, &source.content_type) {
+                    return Err(Refusal::TypeDiffers {
+                        has: source.content_type.clone().into(),
+                        asked: asked.clone(),
+                    });
+                }
+                source.content_type.clone()
+            }
+        };
+        let lifetime = create
+            .lifetime
+            .or(inherited.as_ref().map(|(source, _)| source.lifetime))
+            .unwrap_or(Lifetime::Unbounded);
+        if create.data.bytes.len() > frame_max {
+            return Err(Refusal::TooLarge {
+                bytes: 0,
+                bytes_max: 0,
+            });
+        }
+        let no = self.record();
+        let mut stream = Stream {
+            name: create.name.to_string(),
+            lifetime,
+            touched_ms: self.now_ms,
+            source,
+            depth: 0,
+            units: Vec::new(),
+            tail: Offset::behind(no),
+            closed: create.closed,
+            life: Life::Live,
+            forks: 0,
+            producers: Vec::new(),
+            writer_seq: None,
+            closer: None,
+            content_type,
+        };
+        if let Some((source, at)) = source {
+            let source = self.streams.get_mut(&source).unwrap();
+            source.forks += 1;
+            stream.depth = source.depth + 1;
+            let before = source.units.iter().filter(|unit| unit.is_before(at));
+            stream.units = before.cloned().collect();
+            if create.data.units == 0 {
+                stream.tail = at;
+            }
+        }
+        let json = is_json(&stream.content_type);
+        stream.units.extend(units(json, &create.data.bytes, no));
+        let outcome = Outcome::Created {
+            tail: stream.tail,
+            content_type: stream.content_type.clone().into(),
+            closed: stream.closed,
+            existed: false,
+        };
+        self.names.insert(stream.name.clone(), no);
+        self.streams.insert(no, stream);
+        Ok(outcome)
+    }
+
+    fn confirm(&mut self, no: u64, create: &Create) -> Result<Outcome, Refusal> {
+        let stream = &self.streams[&no];
+        let asked_type = match (&create.content_type, &create.fork) {
+            (Some(asked), _) => asked.to_string(),
+            (None, Some(_)) => stream.content_type.clone(),
+            (None, None) => "application/octet-stream".to_owned(),
+        };
+        let source = stream.source.map(|(source, _)| &self.streams[&source]);
+        let asked_source = create.fork.as_ref().map(|fork| &*fork.source);
+        let asked_at = create.fork.as_ref().and_then(|fork| fork.at);
+        let asked_lifetime = create
+            .lifetime
+            .or(source.map(|source| source.lifetime))
+            .unwrap_or(Lifetime::Unbounded);
+        let what = if !same_type(&asked_type, &stream.content_type) {
+            "content type"
+        } else if asked_source != source.map(|source| &*source.name) {
+            "source"
+        } else if asked_at.is_some() && asked_at != stream.source.map(|(_, at)| at) {
+            "fork offset"
+        } else if asked_lifetime != stream.lifetime {
+            "lifetime"
+        } else if create.closed != stream.closed {
+            "state"
+        } else {
+            let outcome = Outcome::Created {
+                tail: stream.tail,
+                content_type: stream.content_type.clone().into(),
+                closed: stream.closed,
+                existed: true,
+            };
+            self.touch(no);
+            return Ok(outcome);
+        };
+        Err(Refusal::Differs {
+            what,
+            has: String::new(),
+            asked: String::new(),
+        })
+    }
+
+    fn append(&mut self, append: &Append, frame_max: usize) -> Result<Outcome, Refusal> {
+        let no = self.target(&append.target)?;
+        let stream = &self.streams[&no];
+        let tail = stream.tail;
+        let closed = Refusal::Closed { tail };
+        let known = append
+            .producer
+            .as_ref()
+            .and_then(|asked| stream.producers.iter().find(|known| known.id == asked.id))
+            .cloned();
+        if let (Some(asked), Some(known)) = (&append.producer, &known) {
+            if asked.epoch < known.epoch {
+                return Err(Refusal::StaleEpoch {
+                    current: known.epoch,
+                });
+            }
+            if asked.epoch == known.epoch && asked.seq <= known.seq {
+                if stream.closed && stream.closer.as_ref() != Some(asked) {
+                    return Err(closed);
+                }
+                let is_closed = stream.closed;
+                self.touch(no);
+                return Ok(Outcome::Appended {
+                    tail,
+                    closed: is_closed,
+                    producer: Some((known.epoch, known.seq)),
+                    duplicate: true,
+                });
+            }
+        }
+        if stream.closed {
+            if append.closes && append.data.bytes.is_empty() && append.producer.is_none() {
+                self.touch(no);
+                return Ok(Outcome::Appended {
+                    tail,
+                    closed: true,
+                    producer: None,
+                    duplicate: true,
+                });
+            }
+            return Err(closed);
+        }
+        if let Some(asked) = &append.content_type
+            && !append.data.bytes.is_empty()
+            && !same_type(asked, &stream.content_type)
+        {
+            return Err(Refusal::TypeDiffers {
+                has: stream.content_type.clone().into(),
+                asked: asked.clone(),
+            });
+        }
+        if let Some(asked) = &append.producer {
+            let received = asked.seq;
+            match &known {
+                Some(known) if known.epoch == asked.epoch => {
+                    if asked.seq != known.seq + 1 {
+                        let expected = known.seq + 1;
+                        return Err(Refusal::SeqGap { expected, received });
+                    }
+                }
+                Some(_) if received != 0 => return Err(Refusal::EpochStart { received }),
+                None if received != 0 => {
+                    let expected = 0;
+                    return Err(Refusal::SeqGap { expected, received });
+                }
+                _ => {}
+            }
+        }
+        if let (Some(asked), Some(last)) = (&append.writer_seq, &stream.writer_seq)
+            && asked.as_bytes() <= last.as_bytes()
+        {
+            return Err(Refusal::WriterSeq {
+                last: last.clone().into(),
+                asked: asked.clone(),
+            });
+        }
+        if append.data.bytes.len() > frame_max {
+            return Err(Refusal::TooLarge {
+                bytes: 0,
+                bytes_max: 0,
+            });
+        }
+        let record = self.record();
+        let producers_max = self.limits.producers_max;
+        let stream = self.streams.get_mut(&no).unwrap();
+        let json = is_json(&stream.content_type);
+        let new = units(json, &append.data.bytes, record);
+        if !new.is_empty() {
+            stream.tail = Offset::behind(record);
+        }
+        stream.units.extend(new);
+        stream.closed = append.closes;
+        if let Some(seq) = &append.writer_seq {
+            stream.writer_seq = Some(seq.to_string());
+        }
+        if let Some(producer) = &append.producer {
+            stream.producers.retain(|known| known.id != producer.id);
+            stream.producers.push(producer.clone());
+            if stream.producers.len() > producers_max {
+                stream.producers.remove(0);
+                self.forgotten += 1;
+            }
+            if append.closes {
+                stream.closer = Some(producer.clone());
+            }
+        }
+        let outcome = Outcome::Appended {
+            tail: stream.tail,
+            closed: stream.closed,
+            producer: append
+                .producer
+                .as_ref()
+                .map(|asked| (asked.epoch, asked.seq)),
+            duplicate: false,
+        };
+        self.touch(no);
+        Ok(outcome)
+    }
+
+    fn delete(&mut self, target: &Target) -> Result<Outcome, Refusal> {
+        let no = self.target(target)?;
+        self.end(no);
+        Ok(Outcome::Deleted)
+    }
+
+    fn end(&mut self, no: u64) {
+        self.record();
+        let stream = self.streams.get_mut(&no).unwrap();
+        stream.closed = true;
+        stream.life = Life::Kept;
+        self.let_go(no);
+    }
+
+    /// A deleted stream that no fork needs any more is gone, and needs its source no more.
+    fn let_go(&mut self, no: u64) {
+        let stream = self.streams.get_mut(&no).unwrap();
+        if stream.life != Life::Kept || stream.forks > 0 {
+            return;
+        }
+        stream.life = Life::Ended;
+        self.names.remove(&stream.name);
+        if let Some((source, _)) = stream.source {
+            self.streams.get_mut(&source).unwrap().forks -= 1;
+            self.let_go(source);
+        }
+    }
+
+    fn record(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+}
