@@ -114,7 +114,7 @@ step('a restart of the server in the middle of the feed loses nothing and double
   encke = await Encke.start({ data, listen });
   await feeding.succeeds();
   await shows(1200);
-  assert.equal(await text('#state'), 'live');
+  await page.locator('body[data-state="live"]').waitFor();
   assert.ok(Number(await text('#resumed')) >= 1);
 });
 
