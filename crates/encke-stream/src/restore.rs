@@ -114,19 +114,19 @@ struct Origin {
 impl Restore {
     /// Takes a record of the log. What it can't read is told in the end.
     fn record(&mut self, frame: &FrameView<'_>) {
-        if self.failed.is_none()
-            && let Err(source) = self.apply(frame)
-        {
-            let sequence = frame.sequence;
-            self.failed = Some(RestoreError::Record { sequence, source });
+        let sequence = frame.sequence;
+        let applied = match frame.kind {
+            KIND_CHANGE => self.apply(frame.stream, sequence, frame.payload),
+            _ => Err(BadRecord),
+        };
+        if let Err(source) = applied {
+            let failed = RestoreError::Record { sequence, source };
+            self.failed.get_or_insert(failed);
         }
     }
 
-    fn apply(&mut self, frame: &FrameView<'_>) -> Result<(), BadRecord> {
-        if frame.kind != KIND_CHANGE {
-            return Err(BadRecord);
-        }
-        let (change, _) = Change::decode(frame.payload)?;
+    fn apply(&mut self, no: StreamNo, sequence: Sequence, payload: &[u8]) -> Result<(), BadRecord> {
+        let (change, _) = Change::decode(payload)?;
         let origin = match &change {
             Change::Create {
                 name,
@@ -142,7 +142,7 @@ impl Restore {
             }),
             _ => None,
         };
-        let found = self.streams.entry(frame.stream).or_default();
+        let found = self.streams.entry(no).or_default();
         found.replayed = true;
         match change {
             Change::Create {
@@ -152,7 +152,7 @@ impl Restore {
                 ..
             } => {
                 found.origin = origin;
-                found.tail = Some(Facts::first_tail(frame.stream, fork, units));
+                found.tail = Some(Facts::first_tail(no, fork, units));
                 found.closed = closed;
             }
             Change::Append {
@@ -162,7 +162,7 @@ impl Restore {
                 units,
             } => {
                 if units > 0 {
-                    found.tail = Some(Offset::behind(frame.sequence));
+                    found.tail = Some(Offset::behind(sequence));
                 }
                 found.closed |= closes;
                 if let Some(seq) = writer_seq {
@@ -172,7 +172,7 @@ impl Restore {
                     let state = ProducerState {
                         epoch: producer.epoch,
                         seq: producer.seq,
-                        last: frame.sequence,
+                        last: sequence,
                     };
                     let writers = found.writers.get_or_insert_default();
                     writers.set_producer(producer.id.into(), state);
@@ -191,11 +191,10 @@ impl Restore {
 
     /// Takes an entry of the checkpoint, before the records or after them.
     fn entry(&mut self, key: &[u8], value: &[u8]) {
-        if self.failed.is_none()
-            && let Err(source) = self.fill(key, value)
-        {
+        if let Err(source) = self.fill(key, value) {
             let key = key.to_vec();
-            self.failed = Some(RestoreError::Entry { key, source });
+            let failed = RestoreError::Entry { key, source };
+            self.failed.get_or_insert(failed);
         }
     }
 
@@ -351,3 +350,6 @@ impl Found {
         Some(Arc::new(stream))
     }
 }
+
+#[cfg(test)]
+mod tests;

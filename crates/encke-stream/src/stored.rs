@@ -100,3 +100,65 @@ impl<'a> StoredStream<'a> {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::option::of;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn producer() -> impl Strategy<Value = (String, ProducerState)> {
+        ("\\PC{0,9}", any::<(u64, u64, u64)>()).prop_map(|(id, (epoch, seq, last))| {
+            let state = ProducerState { epoch, seq, last };
+            (id, state)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn an_entry_reads_back(
+            name in "\\PC{0,40}",
+            (tail, fork) in any::<((u64, u32), Option<(u64, u64, u32)>)>(),
+            (closed, deleted) in any::<(bool, bool)>(),
+            producers in vec(producer(), 0..4),
+            writer_seq in of("\\PC{0,9}"),
+            closer in of(producer()),
+        ) {
+            let stored = StoredStream {
+                name: &name,
+                content_type: "text/plain",
+                lifetime: Lifetime::Until { at_ms: 5 },
+                fork: fork.map(|(source, sequence, units)| Fork {
+                    source,
+                    at: Offset { sequence, units },
+                }),
+                tail: Offset { sequence: tail.0, units: tail.1 },
+                closed,
+                deleted,
+                producers: producers.iter().map(|(id, state)| (&**id, *state)).collect(),
+                writer_seq: writer_seq.as_deref(),
+                closer: closer.as_ref().map(|(id, state)| (&**id, *state)),
+            };
+            let value = postcard::to_allocvec(&stored).unwrap();
+            prop_assert_eq!(StoredStream::decode(&value), Ok(stored));
+            // Neither more nor less is an entry.
+            prop_assert!(StoredStream::decode(&value[..value.len() - 1]).is_err());
+            prop_assert!(StoredStream::decode(&[&value[..], &[0]].concat()).is_err());
+        }
+
+        #[test]
+        fn no_value_makes_decoding_panic(value in vec(any::<u8>(), 0..200)) {
+            let _ = StoredStream::decode(&value).map(|stored| stored.writers());
+        }
+
+        #[test]
+        fn only_keys_of_streams_have_numbers(no: u64, key in vec(any::<u8>(), 0..12)) {
+            prop_assert_eq!(number(&super::key(no)), Ok(no));
+            if let Ok(no) = number(&key) {
+                prop_assert_eq!(super::key(no), key);
+            }
+        }
+    }
+}

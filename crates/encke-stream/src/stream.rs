@@ -296,6 +296,81 @@ fn essence(name: &str) -> &str {
 mod tests {
     use super::*;
 
+    /// A chain of forks, `depth` of them behind the stream that is none.
+    fn chain(depth: u64) -> Arc<Stream> {
+        let media = Arc::new(Media::new("text/plain"));
+        let mut source = None;
+        for no in 1..=depth + 1 {
+            let facts = Facts {
+                tail: Offset::behind(no),
+                forks: 0,
+                closed: false,
+                life: Life::Live,
+            };
+            let at = Offset::behind(no);
+            let media = Arc::clone(&media);
+            let lifetime = Lifetime::Unbounded;
+            let stream = Stream::new(no, "x".into(), media, lifetime, source.take(), facts, 0);
+            let stream = Arc::new(stream);
+            source = Some(Box::new(Source { stream, at }));
+        }
+        source.map(|last| last.stream).unwrap()
+    }
+
+    #[test]
+    fn a_long_chain_of_forks_costs_no_stack() {
+        let last = chain(200_000);
+        assert_eq!((last.depth, last.first()), (200_000, 1));
+        let spans = last.spans(Offset::START, last.facts().tail);
+        assert_eq!(spans.len(), 200_001);
+        assert!(spans.windows(2).all(|pair| pair[0].upto <= pair[1].from));
+        assert!(last.reaches_back_to(Offset::START));
+        assert!(last.reaches_back_to(Offset::behind(1)));
+        drop(last);
+    }
+
+    #[test]
+    fn letting_go_of_a_fork_leaves_a_source_that_others_hold() {
+        let last = chain(3);
+        let source = Arc::clone(&last.source.as_ref().unwrap().stream);
+        drop(last);
+        assert_eq!((source.depth, source.first()), (2, 1));
+    }
+
+    #[test]
+    fn an_offset_of_an_earlier_stream_does_not_reach() {
+        let media = Arc::new(Media::new("text/plain"));
+        let facts = Facts {
+            tail: Offset::behind(10),
+            forks: 0,
+            closed: false,
+            life: Life::Live,
+        };
+        let stream = Stream::new(10, "x".into(), media, Lifetime::Unbounded, None, facts, 0);
+        assert!(stream.reaches_back_to(Offset::START));
+        assert!(stream.reaches_back_to(Offset::behind(9)));
+        assert!(!stream.reaches_back_to(Offset::behind(8)));
+        assert!(!stream.reaches_back_to(Offset {
+            sequence: 0,
+            units: 1
+        }));
+        assert!(stream.reaches_back_to(Offset::behind(u64::MAX)));
+    }
+
+    #[test]
+    fn a_shard_is_told_until_it_stops_watching() {
+        let stream = chain(0);
+        stream.watch(3);
+        stream.watch(63);
+        stream.watch(64);
+        assert_eq!(stream.watchers(), watcher(3) | watcher(63));
+        stream.unwatch(3);
+        // The last bit is not one shard's alone.
+        stream.unwatch(64);
+        assert_eq!(stream.watchers(), watcher(63));
+        assert_eq!(watcher(64), watcher(u16::MAX));
+    }
+
     #[test]
     fn types_match_by_their_essence() {
         let json = Media::new("Application/JSON; charset=utf-8");

@@ -1,0 +1,153 @@
+//! What is written to the log reads back as it was, and what never was written is refused.
+
+#![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
+
+use encke_stream::{BadRecord, Change, Fork, Lifetime, Offset, Producer};
+use proptest::collection::vec;
+use proptest::option::of;
+use proptest::prelude::*;
+
+fn lifetime() -> impl Strategy<Value = Lifetime> {
+    prop_oneof![
+        Just(Lifetime::Unbounded),
+        any::<u64>().prop_map(|ttl_s| Lifetime::Sliding { ttl_s }),
+        any::<u64>().prop_map(|at_ms| Lifetime::Until { at_ms }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_creation_reads_back(
+        name in "\\PC{0,40}",
+        content_type in "\\PC{0,20}",
+        lifetime in lifetime(),
+        fork in of((any::<u64>(), any::<u64>(), any::<u32>())),
+        closed: bool,
+        units: u32,
+        data in vec(any::<u8>(), 0..100),
+    ) {
+        let fork = fork.map(|(source, sequence, units)| Fork {
+            source,
+            at: Offset { sequence, units },
+        });
+        let change = Change::Create {
+            name: &name,
+            content_type: &content_type,
+            lifetime,
+            fork,
+            closed,
+            units,
+        };
+        let payload = [change.encode(), data.clone()].concat();
+        prop_assert_eq!(Change::decode(&payload), Ok((change.clone(), &data[..])));
+        prop_assert_eq!((change.units(), change.closes()), (units, closed));
+    }
+
+    #[test]
+    fn an_append_reads_back(
+        producer in of(("\\PC{0,20}", any::<u64>(), any::<u64>())),
+        writer_seq in of("\\PC{0,20}"),
+        closes: bool,
+        units: u32,
+        data in vec(any::<u8>(), 0..100),
+    ) {
+        let producer = producer.as_ref().map(|(id, epoch, seq)| Producer {
+            id,
+            epoch: *epoch,
+            seq: *seq,
+        });
+        let change = Change::Append {
+            producer,
+            writer_seq: writer_seq.as_deref(),
+            closes,
+            units,
+        };
+        let payload = [change.encode(), data.clone()].concat();
+        prop_assert_eq!(Change::decode(&payload), Ok((change.clone(), &data[..])));
+        prop_assert_eq!((change.units(), change.closes()), (units, closes));
+    }
+
+    #[test]
+    fn no_payload_makes_decoding_panic(payload in vec(any::<u8>(), 0..200)) {
+        // What decodes is one of ours: written again it says the same.
+        if let Ok((change, data)) = Change::decode(&payload) {
+            let again = [change.encode(), data.to_vec()].concat();
+            prop_assert_eq!(Change::decode(&again), Ok((change, data)));
+        }
+    }
+
+    /// As above, but near to what is written, where the traps are.
+    #[test]
+    fn no_damage_makes_decoding_panic(
+        name in "\\PC{0,10}",
+        at in any::<prop::sample::Index>(),
+        byte: u8,
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut payload = Change::Create {
+            name: &name,
+            content_type: "text/plain",
+            lifetime: Lifetime::Sliding { ttl_s: 1 << 40 },
+            fork: Some(Fork { source: 1 << 50, at: Offset::behind(1 << 60) }),
+            closed: false,
+            units: 7,
+        }
+        .encode();
+        let at = at.index(payload.len());
+        payload[at] = byte;
+        let _ = Change::decode(&payload);
+        payload.truncate(cut.index(payload.len() + 1));
+        let _ = Change::decode(&payload);
+    }
+}
+
+#[test]
+fn a_deletion_reads_back_and_nothing_is_no_change() {
+    let payload = Change::Delete.encode();
+    assert_eq!(Change::decode(&payload), Ok((Change::Delete, &[][..])));
+    assert_eq!((Change::Delete.units(), Change::Delete.closes()), (0, true));
+    assert_eq!(Change::decode(&[]), Err(BadRecord));
+}
+
+/// Data directories of earlier versions must stay readable: these bytes are in them.
+#[test]
+fn the_form_on_disk_stays_as_it_is() {
+    let create = Change::Create {
+        name: "a",
+        content_type: "b",
+        lifetime: Lifetime::Sliding { ttl_s: 300 },
+        fork: Some(Fork {
+            source: 1,
+            at: Offset {
+                sequence: 2,
+                units: 3,
+            },
+        }),
+        closed: true,
+        units: 4,
+    };
+    let bytes = [0, 1, b'a', 1, b'b', 1, 0xac, 2, 1, 1, 2, 3, 1, 4];
+    assert_eq!(create.encode(), bytes);
+    let append = Change::Append {
+        producer: Some(Producer {
+            id: "p",
+            epoch: 1,
+            seq: 200,
+        }),
+        writer_seq: Some("w"),
+        closes: false,
+        units: 5,
+    };
+    let bytes = [1, 1, 1, b'p', 1, 0xc8, 1, 1, 1, b'w', 0, 5];
+    assert_eq!(append.encode(), bytes);
+    assert_eq!(Change::Delete.encode(), [2]);
+    let until = Change::Create {
+        name: "",
+        content_type: "",
+        lifetime: Lifetime::Until { at_ms: 1 },
+        fork: None,
+        closed: false,
+        units: 0,
+    };
+    assert_eq!(until.encode(), [0, 0, 0, 2, 1, 0, 0, 0]);
+}
