@@ -2,6 +2,7 @@
 //! was committed, abandoned, expired or restored in between.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
+#![allow(unreachable_pub)] // What the modules of a test show, they show to the test.
 
 mod naive;
 mod rig;

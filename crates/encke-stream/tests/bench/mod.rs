@@ -1,0 +1,257 @@
+//! A running sequencer whose batches are made by hand, over a log on any disk.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use encke_log::{CommitError, Disk, Log, Reader};
+use encke_mailbox::{Lane, Options, mailbox};
+use encke_stream::{
+    AckLevel, Append, Batch, Caller, Command, Committed, Create, Data, ForkOf, Lifetime, Machine,
+    Offset, Outcome, Outlet, Piece, Reply, Request, Sequencer, Stream, Target, View,
+};
+
+pub struct Bench<D: Disk> {
+    mailbox: Option<encke_mailbox::Sender<Request>>,
+    permits: Option<Sender<()>>,
+    events: Receiver<Event>,
+    figures: Receiver<Committed>,
+    thread: Option<JoinHandle<Result<(), CommitError>>>,
+    gated: bool,
+    pub view: Arc<View>,
+    pub reader: Reader<D>,
+    pub now_ms: Arc<AtomicU64>,
+}
+
+enum Event {
+    Delivery(Delivery),
+    /// The sequencer is done with a batch and waits for a permit.
+    Over,
+}
+
+/// What a shard was handed, and what the probe saw at that moment.
+pub struct Delivery {
+    pub shard: usize,
+    pub batch: Option<Arc<Batch>>,
+    pub replies: Vec<Reply>,
+    pub probed: u64,
+}
+
+struct Shard {
+    number: usize,
+    events: Mutex<Sender<Event>>,
+    probe: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// A batch is begun only with a permit, when there is somebody who gives them.
+    permits: Option<Mutex<Receiver<()>>>,
+}
+
+impl Outlet for Shard {
+    fn deliver(&self, batch: Option<Arc<Batch>>, replies: Vec<Reply>) {
+        let delivery = Delivery {
+            shard: self.number,
+            batch,
+            replies,
+            probed: (self.probe)(),
+        };
+        // A test that is over listens no more.
+        let _ = self.events.lock().unwrap().send(Event::Delivery(delivery));
+    }
+
+    fn admit(&self) {
+        if let Some(permits) = &self.permits {
+            let _ = self.events.lock().unwrap().send(Event::Over);
+            let _ = permits.lock().unwrap().recv();
+        }
+    }
+}
+
+impl<D: Disk> Bench<D> {
+    /// Two shards; `probe` is called whenever one is handed something.
+    pub fn start(
+        (machine, view, log): (Machine, Arc<View>, Log<D>),
+        level: AckLevel,
+        now_ms: u64,
+        probe: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> Self {
+        let (mailbox_sender, receiver) = mailbox("sequencer", Options::default());
+        let (permits, permits_receiver) = mpsc::channel();
+        let (events_sender, events) = mpsc::channel();
+        let (figures_sender, figures) = mpsc::channel();
+        let probe: Arc<dyn Fn() -> u64 + Send + Sync> = Arc::new(probe);
+        let mut gate = Some(Mutex::new(permits_receiver));
+        let outlets = (0..2)
+            .map(|number| {
+                Box::new(Shard {
+                    number,
+                    events: Mutex::new(events_sender.clone()),
+                    probe: Arc::clone(&probe),
+                    permits: gate.take(),
+                }) as Box<dyn Outlet>
+            })
+            .collect();
+        let reader = log.reader();
+        let watch = Box::new(move |committed: &Committed| {
+            let _ = figures_sender.send(*committed);
+        });
+        let sequencer = Sequencer::new(machine, log, receiver, outlets, level, watch);
+        let now_ms = Arc::new(AtomicU64::new(now_ms));
+        let clock = Arc::clone(&now_ms);
+        let thread = std::thread::spawn(move || sequencer.run(|| clock.load(Ordering::SeqCst)));
+        Bench {
+            mailbox: Some(mailbox_sender),
+            permits: Some(permits),
+            events,
+            figures,
+            thread: Some(thread),
+            gated: false,
+            view,
+            reader,
+            now_ms,
+        }
+    }
+
+    /// Commits the commands as one batch and returns what became of them.
+    pub fn round(&mut self, commands: Vec<Command>) -> Vec<Outcome> {
+        self.deliveries(commands).0
+    }
+
+    /// The same, with what the shards were handed.
+    pub fn deliveries(&mut self, commands: Vec<Command>) -> (Vec<Outcome>, Vec<Delivery>) {
+        if !self.gated {
+            // The first batch needs no permit, so it may begin before all of it is there.
+            self.gated = true;
+            self.send(vec![delete("nobody")]);
+            self.collect(1);
+        }
+        let count = commands.len();
+        self.send(commands);
+        self.permit();
+        self.collect(count)
+    }
+
+    fn send(&self, commands: Vec<Command>) {
+        for (token, command) in (0..).zip(commands) {
+            let bytes = command.weight_bytes();
+            let shard = (token % 2) as u16;
+            let from = Caller { shard, token };
+            let mailbox = self.mailbox.as_ref().unwrap();
+            let request = Request { command, from };
+            mailbox.send(Lane::Data, request, bytes).unwrap();
+        }
+    }
+
+    /// Waits for the end of the batch that answers all.
+    fn collect(&mut self, count: usize) -> (Vec<Outcome>, Vec<Delivery>) {
+        let mut outcomes = HashMap::new();
+        let mut deliveries = Vec::new();
+        loop {
+            match self.events.recv_timeout(PATIENCE).unwrap() {
+                Event::Delivery(delivery) => {
+                    for reply in &delivery.replies {
+                        outcomes.insert(reply.token, reply.outcome.clone());
+                    }
+                    deliveries.push(delivery);
+                }
+                Event::Over if outcomes.len() == count => break,
+                // The end of a batch that somebody gave a permit for and did not wait for.
+                Event::Over => self.permit(),
+            }
+        }
+        let outcomes = (0..count as u64).map(|token| outcomes.remove(&token).unwrap());
+        (outcomes.collect(), deliveries)
+    }
+
+    /// Lets the sequencer go on to the next batch, whatever is in it then.
+    pub fn permit(&self) {
+        if let Some(permits) = &self.permits {
+            let _ = permits.send(());
+        }
+    }
+
+    /// The figures of all batches since the last call.
+    pub fn figures(&self) -> Vec<Committed> {
+        self.figures.try_iter().collect()
+    }
+
+    pub fn stream(&self, name: &str) -> Arc<Stream> {
+        self.view.find(name).unwrap()
+    }
+
+    /// The data of a stream as a reader gets it now, and whether that is all.
+    pub fn read(&self, name: &str) -> (Vec<u8>, bool) {
+        let stream = self.stream(name);
+        let fetch = encke_stream::Fetch::new(&stream, Offset::START, stream.facts().tail, 1 << 20);
+        let piece = Piece::read(&self.reader, &fetch).unwrap();
+        let data = piece.items().flat_map(|item| item.data.to_vec()).collect();
+        (data, !piece.more)
+    }
+
+    /// Lets everything that waits be done, and the log be closed.
+    pub fn stop(mut self) -> Result<(), CommitError> {
+        self.mailbox = None;
+        self.permits = None;
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+pub fn create(name: &str, content_type: &str) -> Command {
+    Command::Create(Create {
+        name: name.into(),
+        content_type: Some(content_type.into()),
+        lifetime: None,
+        closed: false,
+        fork: None,
+        data: Data::default(),
+    })
+}
+
+pub fn create_for(name: &str, lifetime: Lifetime) -> Command {
+    Command::Create(Create {
+        name: name.into(),
+        content_type: Some("text/plain".into()),
+        lifetime: Some(lifetime),
+        closed: false,
+        fork: None,
+        data: Data::default(),
+    })
+}
+
+pub fn fork(name: &str, source: &str) -> Command {
+    Command::Create(Create {
+        name: name.into(),
+        content_type: None,
+        lifetime: None,
+        closed: false,
+        fork: Some(ForkOf {
+            source: source.into(),
+            at: None,
+        }),
+        data: Data::default(),
+    })
+}
+
+pub fn append(name: &str, bytes: &[u8]) -> Command {
+    Command::Append(Append {
+        target: Target::Named(name.into()),
+        content_type: None,
+        producer: None,
+        writer_seq: None,
+        closes: false,
+        data: Data {
+            bytes: bytes.to_vec(),
+            units: bytes.len() as u32,
+        },
+    })
+}
+
+pub fn delete(name: &str) -> Command {
+    Command::Delete {
+        target: Target::Named(name.into()),
+    }
+}
+
+/// Longer than any batch takes, even on a machine that has other things to do.
+const PATIENCE: Duration = Duration::from_secs(60);

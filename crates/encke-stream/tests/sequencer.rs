@@ -1,0 +1,430 @@
+//! The sequencer over real logs: what is told when, and what is left when the disk fails or is full.
+
+#![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
+#![allow(unreachable_pub)] // What the modules of a test show, they show to the test.
+
+mod bench;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bench::{Bench, append, create, create_for, delete, fork};
+use encke_log::simulated::{Faults, SimulatedDisk};
+use encke_log::{Files, Log, Options};
+use encke_stream::{
+    AckLevel, Command, Life, Lifetime, Limits, Machine, Offset, Outcome, Refusal, View, restore,
+    restore_on,
+};
+
+const LEVELS: [AckLevel; 3] = [AckLevel::Accepted, AckLevel::Written, AckLevel::Synced];
+const NOW_MS: u64 = 1_000_000;
+const TEXT: &str = "text/plain";
+
+fn options() -> Options {
+    Options {
+        segment_bytes: 8192,
+        history: false,
+        ..Options::default()
+    }
+}
+
+fn open(disk: &SimulatedDisk) -> (Machine, Arc<View>, Log<SimulatedDisk>) {
+    restore_on(disk.clone(), options(), Limits::default(), NOW_MS).unwrap()
+}
+
+fn start(disk: &SimulatedDisk, level: AckLevel) -> Bench<SimulatedDisk> {
+    let probed = disk.clone();
+    Bench::start(open(disk), level, NOW_MS, move || probed.operations())
+}
+
+fn is_done(outcome: &Outcome) -> bool {
+    !matches!(outcome, Outcome::Refused(_))
+}
+
+#[test]
+fn a_batch_is_one_write_and_one_sync_and_is_told_after_what_its_level_asks() {
+    for level in LEVELS {
+        let disk = SimulatedDisk::new(1);
+        let mut bench = start(&disk, level);
+        bench.round(vec![create("a", TEXT)]);
+        bench.figures();
+        let before = disk.operations();
+        let commands = (0..10).map(|_| append("a", b"x")).collect();
+        let (outcomes, deliveries) = bench.deliveries(commands);
+        assert!(outcomes.iter().all(is_done), "{outcomes:?}");
+        // Nobody watches, so what is handed out is replies, each shard its own at once.
+        assert_eq!(deliveries.len(), 2);
+        for delivery in &deliveries {
+            assert!(delivery.batch.is_none());
+            assert_eq!(delivery.replies.len(), 5);
+            let tokens = delivery.replies.iter().map(|reply| reply.token as usize);
+            assert!(tokens.eq((delivery.shard..10).step_by(2)), "in their order");
+            let operations = match level {
+                AckLevel::Accepted => 0,
+                AckLevel::Written => 1,
+                AckLevel::Synced => 2,
+            };
+            assert_eq!(delivery.probed - before, operations, "{level:?}");
+        }
+        let figures = bench.figures();
+        let batch = figures.iter().find(|batch| batch.commands > 0).unwrap();
+        assert_eq!((batch.commands, batch.records), (10, 10));
+        assert!(batch.bytes > 10 && !batch.failed);
+        assert_eq!(batch.sync.is_some(), level == AckLevel::Synced);
+        bench.stop().unwrap();
+    }
+}
+
+#[test]
+fn shards_are_handed_the_records_of_what_they_watch() {
+    let disk = SimulatedDisk::new(2);
+    let mut bench = start(&disk, AckLevel::Synced);
+    bench.round(vec![create("a", TEXT), create("b", TEXT)]);
+    bench.stream("a").watch(1);
+    let close = Command::Append(encke_stream::Append {
+        target: encke_stream::Target::Named("a".into()),
+        content_type: None,
+        producer: None,
+        writer_seq: None,
+        closes: true,
+        data: encke_stream::Data::default(),
+    });
+    let (outcomes, deliveries) =
+        bench.deliveries(vec![append("a", b"one"), append("b", b"two"), close]);
+    assert!(outcomes.iter().all(is_done));
+    let handed: Vec<_> = deliveries
+        .iter()
+        .filter_map(|delivery| Some((delivery.shard, delivery.batch.as_ref()?)))
+        .collect();
+    assert_eq!(handed.len(), 1, "to one shard, once");
+    let (shard, batch) = handed[0];
+    assert_eq!(shard, 1);
+    let records: Vec<_> = batch
+        .records
+        .iter()
+        .map(|record| {
+            let flags = (record.closes, record.deletes);
+            (
+                record.sequence,
+                &*record.stream.name,
+                &*record.data,
+                record.units,
+                flags,
+            )
+        })
+        .collect();
+    let (open, closed) = ((false, false), (true, false));
+    assert_eq!(
+        records,
+        [
+            (3, "a", &b"one"[..], 3, open),
+            (4, "b", b"two", 3, open),
+            (5, "a", b"", 0, closed),
+        ]
+    );
+    assert_eq!((batch.bytes, bench.view.committed()), (6, 5));
+    // What was handed out can be seen and read.
+    assert_eq!(bench.stream("a").facts().tail, Offset::behind(3));
+    assert!(bench.stream("a").facts().closed);
+    assert_eq!(bench.read("b"), (b"two".to_vec(), true));
+
+    let (_, deliveries) = bench.deliveries(vec![delete("a")]);
+    let batch = deliveries
+        .iter()
+        .find_map(|delivery| delivery.batch.clone());
+    let record = &batch.unwrap().records[0];
+    assert!(record.deletes && record.closes && record.units == 0);
+    bench.stream("b").watch(0);
+    bench.stream("b").unwatch(0);
+    let (_, deliveries) = bench.deliveries(vec![append("b", b"x")]);
+    assert!(deliveries.iter().all(|delivery| delivery.batch.is_none()));
+    bench.stop().unwrap();
+}
+
+/// Runs batches until the disk fails at its `failing`-th write or sync. Returns what was
+/// acknowledged, as streams with their data, and what was asked for.
+fn fail_at(disk: &SimulatedDisk, level: AckLevel, failing: u64) -> Option<(Held, Held)> {
+    let mut bench = start(disk, level);
+    disk.set_faults(Faults {
+        failing_operation: Some(failing),
+        ..Faults::default()
+    });
+    let (mut acknowledged, mut asked) = (Held::new(), Held::new());
+    let mut failed = false;
+    for round in 0..6_u8 {
+        let names = [format!("s{round}"), "s0".to_owned()];
+        let line = vec![b'a' + round; 700 * usize::from(round % 3 + 1)];
+        let commands = vec![
+            create(&names[0], TEXT),
+            append(&names[0], &line),
+            append(&names[1], &line),
+        ];
+        let seen = bench.view.len();
+        let outcomes = bench.round(commands);
+        for (name, outcome) in names.iter().zip(&outcomes[1..]) {
+            asked.entry(name.clone()).or_default().extend(&line);
+            if is_done(outcome) {
+                assert!(!failed, "acknowledged after a failure");
+                let held = acknowledged.entry(name.clone()).or_default();
+                held.extend(&line);
+            }
+        }
+        if !outcomes.iter().all(is_done) {
+            let all_failed = outcomes.iter().all(|outcome| {
+                matches!(outcome, Outcome::Refused(Refusal::LogFailed(reason)) if !reason.is_empty())
+            });
+            assert!(all_failed, "{outcomes:?}");
+            assert_eq!(bench.view.len(), seen, "a failed batch gave a name");
+            failed = true;
+        }
+        // Reads go on, and show just what was acknowledged: below level written even what was
+        // lost then is known to be missing.
+        for (name, data) in &acknowledged {
+            let (read, all) = bench.read(name);
+            if level == AckLevel::Accepted {
+                assert!(data.starts_with(&read));
+                assert_eq!(all, read == *data);
+            } else {
+                assert_eq!((&read, all), (data, true), "{name} at {level:?}");
+            }
+        }
+    }
+    // Below level synced a failure may come after the last batch was told.
+    let poisoned = bench.figures().last().unwrap().failed;
+    assert!(poisoned || !failed);
+    let stopped = bench.stop();
+    assert!(stopped.is_err() || !poisoned, "{stopped:?}");
+    stopped.is_err().then_some((acknowledged, asked))
+}
+
+type Held = BTreeMap<String, Vec<u8>>;
+
+#[test]
+fn what_was_acknowledged_is_there_after_the_failure_that_its_level_covers() {
+    for level in LEVELS {
+        for power_cut in [false, true] {
+            let mut failures = 0;
+            for failing in 1.. {
+                let disk = SimulatedDisk::new(failing);
+                let Some((acknowledged, asked)) = fail_at(&disk, level, failing) else {
+                    break;
+                };
+                failures += 1;
+                disk.set_faults(Faults::default());
+                if power_cut {
+                    disk.cut_power();
+                }
+                let bench = start(&disk, level);
+                let covered = match level {
+                    AckLevel::Accepted => false,
+                    AckLevel::Written => !power_cut,
+                    AckLevel::Synced => true,
+                };
+                for (name, data) in acknowledged.iter().filter(|_| covered) {
+                    let (read, all) = bench.read(name);
+                    assert!(read.starts_with(data) && all, "{name} at {level:?}");
+                }
+                bench.view.for_each(&mut |stream| {
+                    let (read, _) = bench.read(&stream.name);
+                    let asked = &asked[&*stream.name];
+                    assert!(asked.starts_with(&read), "{} out of nowhere", stream.name);
+                });
+                bench.stop().unwrap();
+            }
+            assert!(failures > 5, "only {failures} operations to fail at");
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_whole_batches_and_nothing_of_them_is_seen() {
+    for level in [AckLevel::Written, AckLevel::Synced] {
+        let disk = SimulatedDisk::new(3);
+        let mut bench = start(&disk, level);
+        bench.round(vec![create("a", TEXT), append("a", b"kept")]);
+        disk.set_capacity(disk.used_bytes());
+        let large = vec![b'x'; 5000];
+        let batch = || {
+            vec![
+                append("a", &large),
+                create("b", TEXT),
+                append("a", &large),
+                fork("c", "a"),
+                delete("nobody"),
+            ]
+        };
+        let outcomes = bench.round(batch());
+        let refused = Outcome::Refused(Refusal::NoSpace);
+        assert!(
+            outcomes.iter().all(|outcome| *outcome == refused),
+            "{outcomes:?}"
+        );
+        let figures = bench.figures();
+        let last = figures.iter().rfind(|batch| batch.commands == 5).unwrap();
+        assert_eq!((last.records, last.failed), (0, false));
+        assert_eq!((bench.view.len(), bench.view.committed()), (1, 2));
+        let facts = bench.stream("a").facts();
+        assert_eq!((facts.tail, facts.forks), (Offset::behind(2), 0));
+        assert_eq!(bench.read("a"), (b"kept".to_vec(), true));
+
+        // What fits is taken, and all of it once there is room.
+        assert!(is_done(&bench.round(vec![append("a", b"+")])[0]));
+        disk.set_capacity(u64::MAX);
+        let outcomes = bench.round(batch());
+        assert!(outcomes[..4].iter().all(is_done), "{outcomes:?}");
+        assert_eq!(outcomes[4], Outcome::Refused(Refusal::NotFound));
+        assert_eq!(bench.stream("a").no, 1);
+        assert_eq!(
+            bench.stream("b").no,
+            5,
+            "sequences of a refused batch are given again"
+        );
+        let (data, all) = bench.read("a");
+        assert!(all && data.len() == 5 + 2 * 5000);
+        bench.stop().unwrap();
+        let bench = start(&disk, level);
+        assert_eq!((bench.read("a").0, bench.view.len()), (data, 3));
+        bench.stop().unwrap();
+    }
+}
+
+#[test]
+fn what_was_acknowledged_before_it_was_written_is_written_when_there_is_room() {
+    let disk = SimulatedDisk::new(4);
+    let mut bench = start(&disk, AckLevel::Accepted);
+    bench.round(vec![create("a", TEXT), append("a", b"kept")]);
+    bench.round(vec![append("a", b"+")]);
+    disk.set_capacity(disk.used_bytes());
+    let large = vec![b'x'; 5000];
+    let outcomes = bench.round(vec![append("a", &large), append("a", &large)]);
+    assert!(outcomes.iter().all(is_done), "{outcomes:?}");
+    assert_eq!(bench.stream("a").facts().tail, Offset::behind(5));
+    // What is not in the log yet is left for another piece, not left out.
+    assert_eq!(bench.read("a"), (b"kept+".to_vec(), false));
+    let outcomes = bench.round(vec![append("a", b"-"), create("b", TEXT)]);
+    let refused = Outcome::Refused(Refusal::NoSpace);
+    assert!(
+        outcomes.iter().all(|outcome| *outcome == refused),
+        "{outcomes:?}"
+    );
+
+    disk.set_capacity(u64::MAX);
+    let outcomes = bench.round(vec![append("a", b"-"), create("b", TEXT)]);
+    assert!(outcomes.iter().all(is_done), "{outcomes:?}");
+    bench.round(vec![]);
+    let expected = [b"kept+", &large[..], &large, b"-"].concat();
+    bench.stop().unwrap();
+    let bench = start(&disk, AckLevel::Accepted);
+    assert_eq!(bench.read("a"), (expected, true));
+    bench.stop().unwrap();
+}
+
+/// Gives permits until something is so.
+fn wait_until<D: encke_log::Disk>(bench: &Bench<D>, so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !so() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "it never came about"
+        );
+        bench.permit();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn streams_expire_by_themselves_even_after_the_disk_was_full() {
+    let disk = SimulatedDisk::new(5);
+    let mut bench = start(&disk, AckLevel::Synced);
+    let second = Lifetime::Sliding { ttl_s: 1 };
+    bench.round(vec![
+        create_for("short", second),
+        create_for("read", second),
+        create_for(
+            "until",
+            Lifetime::Until {
+                at_ms: NOW_MS + 900,
+            },
+        ),
+        create_for("long", Lifetime::Sliding { ttl_s: 3600 }),
+        create("room", TEXT),
+    ]);
+    let [short, read, until] = ["short", "read", "until"].map(|name| bench.stream(name));
+    // Fill the segment, so that not even the word that a stream has ended fits.
+    disk.set_capacity(disk.used_bytes());
+    for bytes in [1000, 100, 10, 1] {
+        while is_done(&bench.round(vec![append("room", &vec![b'x'; bytes])])[0]) {}
+    }
+    read.touch(NOW_MS + 999);
+    bench.now_ms.store(NOW_MS + 1000, Ordering::SeqCst);
+    bench.round(vec![append("room", b"x")]);
+    assert_eq!(short.facts().life, Life::Live);
+    assert!(short.expired(NOW_MS + 1000));
+
+    disk.set_capacity(u64::MAX);
+    wait_until(&bench, || bench.view.find("short").is_none());
+    wait_until(&bench, || bench.view.find("until").is_none());
+    assert_eq!(short.facts().life, Life::Ended);
+    assert_eq!(until.facts().life, Life::Ended);
+    assert_eq!(read.facts().life, Life::Live, "a read is a new beginning");
+    bench.now_ms.store(NOW_MS + 2000, Ordering::SeqCst);
+    wait_until(&bench, || bench.view.find("read").is_none());
+    assert_eq!(bench.view.len(), 2);
+    bench.stop().unwrap();
+}
+
+fn open_files(dir: &Path) -> (Machine, Arc<View>, Log<Files>) {
+    let options = Options {
+        segment_bytes: 16 << 10,
+        ..Options::default()
+    };
+    restore(dir, options, Limits::default(), NOW_MS).unwrap()
+}
+
+/// Names, facts and data of all streams.
+fn all<D: encke_log::Disk>(bench: &Bench<D>) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    bench.view.for_each(&mut |stream| {
+        let said = (stream.no, stream.facts(), bench.read(&stream.name));
+        all.insert(stream.name.to_string(), format!("{said:?}"));
+    });
+    all
+}
+
+#[test]
+fn on_real_files_streams_outlive_segments_checkpoints_and_restarts() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut expected = BTreeMap::new();
+    for life in 0..4_u64 {
+        let mut bench = Bench::start(open_files(dir.path()), AckLevel::Synced, NOW_MS, || 0);
+        assert_eq!(all(&bench), expected, "in life {life}");
+        for round in 0..12_u64 {
+            let name = |number: u64| format!("s{}", (life * 31 + number) % 40);
+            let mut commands = Vec::new();
+            for number in round..round + 8 {
+                let line = format!("{life}.{round}.{number};").repeat(20);
+                commands.push(create(&name(number), TEXT));
+                commands.push(append(&name(number), line.as_bytes()));
+            }
+            commands.push(fork(&format!("f{life}.{round}"), &name(round)));
+            commands.push(delete(&name(round + 1)));
+            commands.push(delete(&format!("f{life}.{}", round / 2)));
+            bench.round(commands);
+        }
+        expected = all(&bench);
+        assert!(expected.len() > 20);
+        bench.stop().unwrap();
+    }
+    // It is the checkpoint that brings most of it back.
+    let mut replayed = 0;
+    let log = Log::open(dir.path(), Options::default(), &mut |_| replayed += 1).unwrap();
+    let records = log.next_sequence() - 1;
+    assert!(replayed < records / 2, "{replayed} of {records} replayed");
+    drop(log);
+    let bench = Bench::start(open_files(dir.path()), AckLevel::Synced, NOW_MS, || 0);
+    assert_eq!(all(&bench), expected);
+    bench.stop().unwrap();
+}
