@@ -28,12 +28,10 @@ pub(crate) struct Topic {
     /// Positions of its first and last recent record; meaningless where `complete_from` covers all.
     first_at: u64,
     last_at: u64,
-    /// When the oldest record that a round has not begun to deliver became visible, by the shard's
-    /// counts of bytes and of microseconds.
-    pub(crate) due: Due,
-    /// The same for the round after the one under way.
-    pub(crate) due_again: Due,
 }
+
+// What a stream with an idle subscriber costs here is a promise of the design.
+const _: () = assert!(size_of::<Topic>() <= 56);
 
 /// Whether the topic's subscribers are being served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,15 +42,8 @@ pub(crate) enum Round {
     Queued,
     /// Under way.
     Running,
-    /// Under way, and records came that those served already have not got.
+    /// Under way, and queued again: records came that those served already have not got.
     Again,
-}
-
-/// A moment in a shard's work.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Due {
-    pub(crate) bytes: u64,
-    pub(crate) us: u64,
 }
 
 /// All topics of a shard and their recent records, found by number.
@@ -129,8 +120,6 @@ impl Topics {
             last: 0,
             first_at: 0,
             last_at: 0,
-            due: Due::default(),
-            due_again: Due::default(),
         };
         let number = match self.free.pop() {
             Some(number) => {

@@ -10,7 +10,16 @@ use encke_stream::{Batch, Fetch, Item, Life, Offset, Piece};
 use super::Shard;
 use super::busy::shared_style;
 use crate::slot::{Flags, NONE, State};
-use crate::topics::{Due, Next, Round};
+use crate::topics::{Next, Round};
+
+/// A topic's place in the queue of rounds, and when the oldest record that waits for the round
+/// became visible, by the shard's counts of bytes and of microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Due {
+    topic: u32,
+    bytes: u64,
+    us: u64,
+}
 
 /// A run as bytes, and what it was made of: whoever is at the same place gets the same bytes.
 #[derive(Default)]
@@ -35,22 +44,21 @@ struct MadeOf {
 impl Shard {
     /// Takes a commit and queues the topics that it concerns.
     pub(super) fn commit(&mut self, batch: &Arc<Batch>) {
-        let due = Due {
-            bytes: self.counts_due(batch),
-            us: self.clock.now_us(),
-        };
+        let bytes = self.taken_bytes;
+        self.taken_bytes += (batch.bytes + batch.records.len()) as u64;
+        let us = self.clock.now_us();
         let rounds = &mut self.rounds;
-        self.topics.take(batch, |topic, number| match topic.state {
-            Round::Quiet => {
-                topic.state = Round::Queued;
-                topic.due = due;
-                rounds.push_back(number);
-            }
-            Round::Running => {
-                topic.state = Round::Again;
-                topic.due_again = due;
-            }
-            Round::Queued | Round::Again => {}
+        self.topics.take(batch, |topic, number| {
+            topic.state = match topic.state {
+                Round::Quiet => Round::Queued,
+                Round::Running => Round::Again,
+                Round::Queued | Round::Again => return,
+            };
+            rounds.push_back(Due {
+                topic: number,
+                bytes,
+                us,
+            });
         });
         self.encoded.made_of = None;
     }
@@ -64,7 +72,7 @@ impl Shard {
             }
         }
         while left > 0
-            && let Some(&topic) = self.rounds.front()
+            && let Some(&Due { topic, .. }) = self.rounds.front()
         {
             if self.topics[topic].state == Round::Queued {
                 self.topics[topic].state = Round::Running;
@@ -82,13 +90,10 @@ impl Shard {
                 break;
             }
             self.rounds.pop_front();
-            if round.state == Round::Again {
-                round.state = Round::Queued;
-                round.due = round.due_again;
-                self.rounds.push_back(topic);
-            } else {
-                round.state = Round::Quiet;
-            }
+            round.state = match round.state {
+                Round::Again => Round::Queued,
+                _ => Round::Quiet,
+            };
         }
         self.report_lag();
     }
@@ -435,17 +440,10 @@ impl Shard {
         shared_style(kind)
     }
 
-    fn counts_due(&mut self, batch: &Batch) -> u64 {
-        let before = self.taken_bytes;
-        self.taken_bytes += (batch.bytes + batch.records.len()) as u64;
-        before
-    }
-
     /// Tells the sequencer how far the deliveries are behind.
     fn report_lag(&self) {
         let (bytes, us) = match self.rounds.front() {
-            Some(&topic) => {
-                let due = self.topics[topic].due;
+            Some(due) => {
                 let now_us = self.clock.now_us();
                 (self.taken_bytes - due.bytes, now_us.saturating_sub(due.us))
             }

@@ -34,7 +34,7 @@ use crate::topics::Topics;
 
 use busy::Busy;
 use clock::Clock;
-use deliver::Encoded;
+use deliver::{Due, Encoded};
 
 /// What a shard needs of the rest.
 pub(crate) struct Parts {
@@ -61,7 +61,7 @@ pub(crate) struct Shard {
     busy: hashbrown::HashMap<u32, Box<Busy>, foldhash::fast::FixedState>,
     topics: Topics,
     /// Topics whose subscribers are to be served.
-    rounds: VecDeque<u32>,
+    rounds: VecDeque<Due>,
     /// Subscribers that have more due than one turn sends.
     lagging: VecDeque<u32>,
     /// Commands for the sequencer, gathered over a turn.
