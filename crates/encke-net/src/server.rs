@@ -189,9 +189,13 @@ pub fn now_ms() -> u64 {
 /// One listener for each shard, all on the same port.
 fn listeners(settings: &Settings) -> Result<Vec<std::os::fd::OwnedFd>, StartError> {
     let mut address = settings.listen;
+    let failed = |source| StartError::Listen {
+        address: settings.listen,
+        source,
+    };
+    listen::is_free(address).map_err(failed)?;
     let mut listeners = Vec::with_capacity(settings.shards);
     for _ in 0..settings.shards.max(1) {
-        let failed = |source| StartError::Listen { address, source };
         let listener = listen::listener(settings, address).map_err(failed)?;
         // The system chose the port for the first; the others share it.
         address = listen::address(&listener).map_err(failed)?;
