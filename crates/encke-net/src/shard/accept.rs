@@ -80,8 +80,12 @@ impl Shard {
     fn out_of_descriptors(&mut self, error: rustix::io::Errno) {
         self.refuse_connection("descriptors");
         if self.listen(false).is_ok() {
-            tracing::warn!(%error, "no connection can be accepted; trying again soon");
-            self.listen_again_ms = self.clock.now_ms() + LISTEN_PAUSE_MS;
+            let now_ms = self.clock.now_ms();
+            // Said once, however long it lasts.
+            if now_ms > self.listen_again_ms + LISTEN_PAUSE_MS * 5 {
+                tracing::warn!(%error, "no connection can be accepted; trying again and again");
+            }
+            self.listen_again_ms = now_ms + LISTEN_PAUSE_MS;
         }
     }
 

@@ -111,11 +111,11 @@ impl Shard {
         let blocked = slot.flags.has(Flags::BLOCKED);
         match slot.state {
             State::Committing | State::Fetching | State::Streaming if last => {
-                slot.flags.set(Flags::KEEP, false)
+                slot.flags.set(Flags::KEEP, false);
             }
             State::Reading if blocked && last => slot.flags.set(Flags::CLOSING, true),
             State::Committing | State::Fetching | State::Streaming => {
-                slot.flags.set(Flags::ENDED, true)
+                slot.flags.set(Flags::ENDED, true);
             }
             State::Reading if blocked => slot.flags.set(Flags::ENDED, true),
             _ => self.hang_up(index),
