@@ -1,0 +1,401 @@
+//! The binary: settings, exit codes, signals, logs.
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::rig::{Connection, Encke, Ended, JSON, command, data_dir, path, request, serve};
+
+fn run(arguments: &[&str]) -> Ended {
+    Ended::of(&mut command(arguments))
+}
+
+/// The keys that a configuration may have, as the program itself lists them.
+fn settings() -> BTreeSet<String> {
+    let directory = data_dir();
+    let file = directory.path().join("encke.toml");
+    std::fs::write(&file, "no-such-key = 1\n").expect("it can be written");
+    let ended = Ended::of(command(&["serve", "--config"]).arg(&file));
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("no-such-key"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("encke.toml"), "{}", ended.stderr);
+    let expected = ended.stderr.split("expected one of").nth(1);
+    expected
+        .expect("it says what could stand there")
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn help_is_everywhere_and_leaves_nothing_out() {
+    let top = run(&["--help"]);
+    assert_eq!(top.code, Some(0), "{top:?}");
+    let commands = subcommands(&top.stdout);
+    assert!(commands.contains(&"serve".to_owned()), "{commands:?}");
+    let mut left: Vec<Vec<String>> = commands.into_iter().map(|one| vec![one]).collect();
+    while let Some(words) = left.pop() {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        for flag in ["--help", "-h"] {
+            let help = run(&[&words[..], &[flag]].concat());
+            assert_eq!(help.code, Some(0), "{words:?}: {help:?}");
+            assert!(help.stdout.contains("Usage: encke"), "{words:?}: {help:?}");
+            assert!(help.stderr.is_empty(), "{words:?}: {help:?}");
+            if flag == "--help" {
+                for below in subcommands(&help.stdout) {
+                    let mut words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
+                    words.push(below);
+                    left.push(words);
+                }
+            }
+        }
+    }
+    let help = run(&["serve", "--help"]).stdout;
+    let settings = settings();
+    assert!(settings.len() > 20, "{settings:?}");
+    for setting in settings {
+        let variable = format!("ENCKE_{}", setting.to_uppercase().replace('-', "_"));
+        for name in [format!("--{setting}"), variable] {
+            assert!(
+                help.split(|c: char| !(c.is_alphanumeric() || "-_".contains(c)))
+                    .any(|word| word == name),
+                "{name} is not in the help"
+            );
+        }
+    }
+    for (code, what) in [
+        (0, "all went well"),
+        (2, "command line"),
+        (3, "data directory"),
+    ] {
+        assert!(top.stdout.contains(&format!("{code} ")) && top.stdout.contains(what));
+    }
+    let version = run(&["--version"]);
+    assert_eq!(
+        version.stdout.trim(),
+        format!("encke {}", env!("CARGO_PKG_VERSION"))
+    );
+}
+
+/// The names under «Commands» of a help text.
+fn subcommands(help: &str) -> Vec<String> {
+    help.split_once("Commands:\n")
+        .map_or("", |(_, rest)| rest)
+        .lines()
+        .take_while(|line| !line.is_empty())
+        // What is further in goes on with what a command does.
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused() {
+    let directory = data_dir();
+    let config = |text: &str| {
+        let file = directory.path().join("encke.toml");
+        std::fs::write(&file, text).expect("it can be written");
+        Ended::of(command(&["serve", "--config"]).arg(&file))
+    };
+    let missing = directory.path().join("missing.toml");
+    let ended = Ended::of(command(&["serve", "--config"]).arg(missing));
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("missing.toml"), "{}", ended.stderr);
+    for (text, word) in [
+        ("lisen = '127.0.0.1:0'", "lisen"),
+        ("shards = 'many'", "shards"),
+        ("shards = 0", "--shards"),
+        ("ring = '1 elephant'", "ring"),
+        ("heartbeat = '-1s'", "--heartbeat"),
+        ("ack = 'maybe'", "maybe"),
+        ("listen = 'here'", "listen"),
+        ("listen = '0.0.0.0:0'", "--open"),
+        ("body-max = '1GiB'", "--body-max"),
+        ("not toml at all", "encke.toml"),
+    ] {
+        let ended = config(text);
+        assert_eq!(ended.code, Some(2), "{text}: {ended:?}");
+        assert!(ended.stderr.contains(word), "{text}: {}", ended.stderr);
+        assert!(ended.stdout.is_empty(), "{text}: {ended:?}");
+    }
+    for arguments in [
+        &[][..],
+        &["server"],
+        &["serve", "--lisen", "127.0.0.1:0"],
+        &["serve", "--listen"],
+        &["serve", "--listen", "0.0.0.0:0"],
+        &["serve", "--listen", "[::]:0"],
+        &["serve", "--shards", "0"],
+        &["serve", "--head-max", "1B"],
+        &["serve", "--log", "encke=["],
+        &["serve", "extra"],
+    ] {
+        let ended = run(arguments);
+        assert_eq!(ended.code, Some(2), "{arguments:?}: {ended:?}");
+        assert!(!ended.stderr.is_empty(), "{arguments:?}");
+    }
+    let ended = Ended::of(command(&["serve"]).env("ENCKE_SHARDS", "none"));
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+}
+
+#[test]
+fn a_flag_beats_a_variable_beats_the_file() {
+    let directory = data_dir();
+    let file = directory.path().join("encke.toml");
+    std::fs::write(
+        &file,
+        "shards = 3\nreaders = 3\nring = '3MiB'\nheartbeat = '3s'\n",
+    )
+    .expect("it can be written");
+    let data = directory.path().join("data");
+    let check = |set: &dyn Fn(&mut Command)| {
+        let mut command = command(&["serve", "--check", "--data"]);
+        command.arg(&data);
+        set(&mut command);
+        let ended = Ended::of(&mut command);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(!data.exists(), "a check does nothing");
+        ended.stdout
+    };
+    let all = check(&|command| {
+        command.arg("--config").arg(&file);
+        command.env("ENCKE_SHARDS", "4").env("ENCKE_READERS", "4");
+        command.args(["--shards", "5"]);
+    });
+    assert!(all.contains("5 shards, 4 readers"), "{all}");
+    assert!(all.contains("3.0 MiB of recent records"), "{all}");
+    let from_variable = check(&|command| {
+        command.env("ENCKE_CONFIG", &file).env("ENCKE_SHARDS", "4");
+    });
+    assert!(
+        from_variable.contains("4 shards, 3 readers"),
+        "{from_variable}"
+    );
+    let defaults = check(&|_| {});
+    assert!(defaults.contains("127.0.0.1:4437"), "{defaults}");
+    assert!(defaults.contains("this machine only"), "{defaults}");
+    assert!(defaults.contains(&data.display().to_string()), "{defaults}");
+    let open = check(&|command| {
+        command.args(["--open", "--listen", "0.0.0.0:80"]);
+    });
+    assert!(open.contains("no access control"), "{open}");
+}
+
+#[test]
+fn what_the_file_says_is_what_the_server_does() {
+    let directory = data_dir();
+    let file = directory.path().join("encke.toml");
+    let data = directory.path().join("data");
+    let text = format!(
+        "listen = '127.0.0.1:0'\ndata = {:?}\nbody-max = '1KiB'\nlog = 'warn'\n",
+        data.display().to_string()
+    );
+    std::fs::write(&file, text).expect("it can be written");
+    let encke = Encke::start_by(command(&["serve", "--config"]).arg(&file));
+    encke.create("s");
+    let large = encke.ask("POST", &path("s"), &[JSON], &[b' '; 1025]);
+    assert_eq!(large.status, 413);
+    assert!(data.is_dir());
+    assert_eq!(encke.terminate().code, Some(0));
+}
+
+#[test]
+fn others_are_let_in_only_when_that_is_meant() {
+    let data = data_dir();
+    for address in ["0.0.0.0:0", "[::]:0"] {
+        let mut command = command(&["serve", "--listen", address, "--open", "--log", "warn"]);
+        let encke = Encke::start_by(command.arg("--data").arg(data.path()));
+        assert_eq!(encke.ask("GET", "/readyz", &[], b"").status, 200);
+        encke.kill();
+    }
+}
+
+#[test]
+fn an_address_that_is_taken() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let encke = Encke::start(&[]);
+    // Another server of ours is somebody else too: sharing a port with it would split the clients between two logs.
+    for address in [taken.local_addr().expect("it listens"), encke.address] {
+        let data = data_dir();
+        let mut serve = command(&["serve", "--listen", &address.to_string(), "--data"]);
+        let ended = Ended::of(serve.arg(data.path()));
+        assert_eq!(ended.code, Some(4), "{ended:?}");
+        assert!(ended.stderr.contains(&address.to_string()), "{ended:?}");
+    }
+    // An address that this machine does not have.
+    let data = data_dir();
+    let mut serve = command(&["serve", "--open", "--listen", "192.0.2.1:0", "--data"]);
+    let ended = Ended::of(serve.arg(data.path()));
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    // And one that was left is free at once, whatever of it the system still remembers.
+    let address = encke.address.to_string();
+    let mut client = encke.connect();
+    assert_eq!(client.ask("GET", "/healthz", &[], b"").status, 200);
+    assert_eq!(encke.terminate().code, Some(0));
+    let mut serve = command(&["serve", "--listen", &address, "--data"]);
+    serve.arg(data.path());
+    let mut again = None;
+    crate::rig::eventually("the server is back in its place", || {
+        // Somebody's outgoing connection may have been given the port meanwhile, for a moment.
+        again = Encke::try_start_by(&mut serve).ok();
+        again.is_some()
+    });
+    let again = again.expect("it started");
+    assert_eq!(again.ask("GET", "/healthz", &[], b"").status, 200);
+}
+
+#[test]
+fn a_stop_in_the_middle_of_everything() {
+    const SUBSCRIBERS: usize = 100;
+    const PUBLISHERS: u64 = 8;
+    let data = data_dir();
+    let encke = Encke::start_in(data.path(), &[]);
+    encke.create("s");
+    let mut subscribers: Vec<_> = (0..SUBSCRIBERS)
+        .map(|number| encke.subscribe("s", if number % 2 == 0 { "-1" } else { "now" }))
+        .collect();
+    let mut poller = encke.connect();
+    let busy = AtomicBool::new(false);
+    let (acknowledged, took, seen) = std::thread::scope(|scope| {
+        let publishers: Vec<_> = (0..PUBLISHERS)
+            .map(|publisher| {
+                let mut server = encke.connect();
+                let busy = &busy;
+                scope.spawn(move || {
+                    let mut acknowledged = Vec::new();
+                    for number in 0.. {
+                        let number = publisher << 32 | number;
+                        let body = number.to_string();
+                        let append = request("POST", &path("s"), &[JSON], body.as_bytes());
+                        if !server.send_anyway(&append) {
+                            break;
+                        }
+                        let Some(answer) = server.answer_if_alive() else {
+                            break;
+                        };
+                        assert_eq!(answer.status, 204, "{answer:?}");
+                        acknowledged.push(number);
+                        if acknowledged.len() > 20 {
+                            busy.store(true, Ordering::Relaxed);
+                        }
+                        if answer.closes() {
+                            break;
+                        }
+                    }
+                    acknowledged
+                })
+            })
+            .collect();
+        let readers: Vec<_> = subscribers
+            .chunks_mut(SUBSCRIBERS / 4)
+            .map(|part| {
+                scope.spawn(move || -> Vec<Vec<u64>> {
+                    // That each ends between two events is looked at there.
+                    part.iter_mut()
+                        .map(|subscriber| subscriber.rest())
+                        .collect()
+                })
+            })
+            .collect();
+        let begin = Instant::now();
+        while !busy.load(Ordering::Relaxed) && begin.elapsed() < crate::rig::PATIENCE {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // A long poll on another stream, and one who is in the middle of a request.
+        encke.create("quiet");
+        let poll = format!("{}?offset=now&live=long-poll", path("quiet"));
+        poller.send(&request("GET", &poll, &[], b""));
+        let mut half = encke.connect();
+        half.send(b"POST /v1/stream/s HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n123");
+        std::thread::sleep(Duration::from_millis(20));
+        let stopped = encke.terminate();
+        assert_eq!(stopped.code, Some(0), "{stopped:?}");
+        half.expect_end();
+        let acknowledged: Vec<u64> = publishers
+            .into_iter()
+            .flat_map(|publisher| publisher.join().expect("it was served until the end"))
+            .collect();
+        let seen: Vec<Vec<u64>> = readers
+            .into_iter()
+            .flat_map(|reader| reader.join().expect("streams end between two events"))
+            .collect();
+        (acknowledged, stopped.took, seen)
+    });
+    assert!(took < Duration::from_secs(2), "the stop took {took:?}");
+    let answer = poller.answer();
+    assert_eq!(answer.status, 204, "{answer:?}");
+    assert!(answer.closes());
+    // Every append that was answered is there, and every subscriber can go on where it was left.
+    let encke = Encke::start_in(data.path(), &[]);
+    let stored = encke.numbers("s");
+    let there: std::collections::HashSet<u64> = stored.iter().copied().collect();
+    assert_eq!(there.len(), stored.len(), "nothing is there twice");
+    assert!(acknowledged.len() > 100);
+    for number in acknowledged {
+        assert!(there.contains(&number), "{number} was acknowledged");
+    }
+    for (subscriber, seen) in subscribers.iter().zip(&seen) {
+        assert!(stored.starts_with(seen));
+        assert!(!subscriber.closed, "the stream goes on");
+        let target = format!("{}?offset={}", path("s"), subscriber.next_offset);
+        let rest = encke.ask("GET", &target, &[], b"");
+        let rest: Vec<u64> = serde_json::from_slice(&rest.body).expect("JSON");
+        assert_eq!(rest, stored[seen.len()..]);
+    }
+}
+
+#[test]
+fn an_interrupt_is_a_stop_too() {
+    let encke = Encke::start(&[]);
+    encke.create("s");
+    let mut subscriber = encke.subscribe("s", "-1");
+    let stopped = encke.stop(Signal::INT);
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    assert_eq!(subscriber.rest(), [0_u64; 0]);
+}
+
+#[test]
+fn logs_as_json_are_json() {
+    let data = data_dir();
+    let mut command = serve(data.path(), &["--log-format", "json", "--log", "debug"]);
+    let encke = Encke::start_by(&mut command);
+    encke.create("s");
+    let mut connection: Connection = encke.connect();
+    connection.send(b"\"quoted\\\" \x1b[31m nonsense\r\n\r\n");
+    assert_eq!(connection.answer().status, 400);
+    assert_eq!(encke.ask("GET", "/v1/stream/%22", &[], b"").status, 404);
+    let text = encke.terminate().log;
+    assert!(text.lines().count() >= 3, "{text}");
+    let mut said = BTreeSet::new();
+    for line in text.lines() {
+        let entry: serde_json::Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+        for field in ["timestamp", "level", "target"] {
+            assert!(entry[field].is_string(), "{field} in {line}");
+        }
+        if let Some(message) = entry["fields"]["message"].as_str() {
+            said.insert(message.to_owned());
+        }
+    }
+    assert!(said.contains("the log is open"), "{said:?}");
+    assert!(said.contains("stopped"), "{said:?}");
+}
+
+#[test]
+fn logs_for_people_have_no_colours_in_a_file() {
+    let data = data_dir();
+    let encke = Encke::start_by(serve(data.path(), &[]).env("ENCKE_LOG", "debug"));
+    encke.create("s");
+    let log = encke.log();
+    assert!(log.contains("the log is open"), "{log}");
+    assert!(!log.contains('\x1b'), "{log}");
+    assert!(log.contains(&data.path().display().to_string()), "{log}");
+}

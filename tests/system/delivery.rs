@@ -1,0 +1,448 @@
+//! Delivery: every subscriber gets every record once and in order, however it came and however slowly it reads.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::rig::{
+    Connection, Encke, JSON, PATIENCE, Subscriber, eventually, path, raise_descriptors, request,
+};
+
+/// Makes streams, many at once.
+fn create_all(encke: &Encke, streams: &[String]) {
+    let mut connections: Vec<Connection> = (0..16).map(|_| encke.connect()).collect();
+    for (number, stream) in streams.iter().enumerate() {
+        connections[number % 16].send(&request("PUT", &path(stream), &[JSON], b""));
+    }
+    for number in 0..streams.len() {
+        assert_eq!(connections[number % 16].answer().status, 201);
+    }
+}
+
+#[test]
+fn a_crowd_on_one_stream_and_many_on_their_own() {
+    const CROWD: usize = 1_000;
+    const OWN: usize = 500;
+    const RECORDS: u64 = 40;
+    raise_descriptors();
+    let encke = Encke::start(&[]);
+    encke.create("crowd");
+    let own: Vec<String> = (0..OWN).map(|number| format!("own/{number}")).collect();
+    create_all(&encke, &own);
+    // All ask before the first is answered.
+    let names = std::iter::repeat_n("crowd", CROWD).chain(own.iter().map(String::as_str));
+    let mut subscribers: Vec<Subscriber> = names
+        .map(|name| Subscriber::ask(encke.address, &path(name), "offset=-1"))
+        .collect();
+    subscribers.iter_mut().for_each(Subscriber::accepted);
+    encke.wait_for_metric("encke_subscribers", (CROWD + OWN) as f64);
+    let address = encke.address;
+    let publishers: Vec<_> = [own, vec!["crowd".to_owned()]]
+        .into_iter()
+        .map(|streams| {
+            std::thread::spawn(move || {
+                let mut connection = Connection::open(address);
+                for number in 0..RECORDS {
+                    // All of a round are sent before the first answer is looked at.
+                    for stream in &streams {
+                        let body = number.to_string();
+                        connection.send(&request("POST", &path(stream), &[JSON], body.as_bytes()));
+                    }
+                    for _ in &streams {
+                        assert_eq!(connection.answer().status, 204);
+                    }
+                }
+            })
+        })
+        .collect();
+    let expected: Vec<u64> = (0..RECORDS).collect();
+    std::thread::scope(|scope| {
+        for part in subscribers.chunks_mut((CROWD + OWN).div_ceil(4)) {
+            let expected = &expected;
+            scope.spawn(move || {
+                for subscriber in part {
+                    assert_eq!(&subscriber.numbers(RECORDS as usize), expected);
+                }
+            });
+        }
+    });
+    for publisher in publishers {
+        publisher.join().expect("every append was acknowledged");
+    }
+    let deliveries = encke.metric("encke_deliveries_total", "");
+    assert_eq!(deliveries, (CROWD + OWN) as f64 * RECORDS as f64);
+    // Nothing comes twice: behind the last record is the word that there is no more.
+    let closed = encke.ask("POST", &path("crowd"), &["Stream-Closed: true"], b"");
+    assert_eq!(closed.status, 204);
+    for subscriber in &mut subscribers[..CROWD] {
+        assert_eq!(subscriber.rest(), [0_u64; 0]);
+        assert!(subscriber.closed);
+    }
+    encke.wait_for_metric("encke_subscribers", OWN as f64);
+}
+
+#[test]
+fn a_client_that_stops_reading_gets_everything_and_delays_nobody() {
+    const RECORDS: u64 = 1_000;
+    let encke = Encke::start(&["--ring", "1MiB", "--admission", "512KiB"]);
+    encke.create("large");
+    encke.create("small");
+    let mut stalled = encke.subscribe("large", "-1");
+    let mut reader = encke.subscribe("large", "-1");
+    let mut other = encke.subscribe("small", "-1");
+    let over = AtomicBool::new(false);
+    let pad = "x".repeat(20 << 10);
+    std::thread::scope(|scope| {
+        let large = scope.spawn(|| {
+            let mut connection = encke.connect();
+            for number in 0..RECORDS {
+                let body = format!("{{\"n\":{number},\"pad\":\"{pad}\"}}");
+                let answer = connection.ask("POST", &path("large"), &[JSON], body.as_bytes());
+                assert_eq!(answer.status, 204, "{answer:?}");
+            }
+        });
+        scope.spawn(|| {
+            let mut connection = encke.connect();
+            for number in 0.. {
+                let begin = Instant::now();
+                connection.append("small", number);
+                assert_eq!(other.numbers(1), [number]);
+                let took = begin.elapsed();
+                assert!(
+                    took < Duration::from_secs(2),
+                    "a record waited for {took:?}"
+                );
+                if over.load(Ordering::Relaxed) {
+                    assert!(number > 20, "only {number} records in all the time");
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let in_order = |subscriber: &mut Subscriber| {
+            for number in 0..RECORDS {
+                let message = subscriber.message().expect("the connection holds");
+                assert_eq!(message["n"], number);
+                assert_eq!(message["pad"].as_str().map(str::len), Some(pad.len()));
+            }
+        };
+        let begin = Instant::now();
+        in_order(&mut reader);
+        large.join().expect("every append was acknowledged");
+        std::thread::sleep(Duration::from_secs(2).saturating_sub(begin.elapsed()));
+        assert!(encke.metric("encke_blocked_total", "") >= 1.0);
+        let before = encke.metric("encke_catch_ups_total", "");
+        in_order(&mut stalled);
+        // The ring holds a twentieth of it: most came from the log.
+        let pieces = encke.metric("encke_catch_ups_total", "") - before;
+        assert!(pieces >= 20.0, "{pieces} pieces");
+        over.store(true, Ordering::Relaxed);
+    });
+    // And then it is live again.
+    let mut connection = encke.connect();
+    connection.append("large", 7);
+    assert_eq!(stalled.message(), Some(7.into()));
+    assert_eq!(reader.message(), Some(7.into()));
+}
+
+#[test]
+fn long_polls_wake() {
+    let encke = Encke::start(&["--poll-wait", "3s"]);
+    encke.create("s");
+    let mut publisher = encke.connect();
+    let mut pollers: Vec<Connection> = (0..60).map(|_| encke.connect()).collect();
+    let mut offset = publisher.append("s", 0);
+    let poll = |offset: &str| {
+        let target = format!("{}?offset={offset}&live=long-poll", path("s"));
+        request("GET", &target, &[], b"")
+    };
+    for number in 1..10 {
+        for poller in &mut pollers {
+            poller.send(&poll(&offset));
+        }
+        encke.wait_for_metric("encke_subscribers", 60.0);
+        let begin = Instant::now();
+        offset = publisher.append("s", number);
+        for poller in &mut pollers {
+            let answer = poller.answer();
+            assert_eq!(answer.status, 200, "{answer:?}");
+            assert_eq!(answer.body, format!("[{number}]").as_bytes());
+            assert_eq!(answer.field("Stream-Next-Offset"), Some(&*offset));
+            assert!(answer.field("Stream-Cursor").is_some());
+        }
+        assert!(begin.elapsed() < PATIENCE);
+    }
+    // What is there already is not waited for, and nothing is waited for for ever.
+    let first = &mut pollers[0];
+    first.send(&poll("-1"));
+    assert_eq!(first.answer().body, b"[0,1,2,3,4,5,6,7,8,9]");
+    let begin = Instant::now();
+    first.send(&poll("now"));
+    let answer = first.answer();
+    assert_eq!(answer.status, 204, "{answer:?}");
+    assert_eq!(answer.field("Stream-Next-Offset"), Some(&*offset));
+    assert_eq!(answer.field("Stream-Up-To-Date"), Some("true"));
+    assert!(begin.elapsed() >= Duration::from_millis(2_900));
+    // The end of the stream wakes too: half of them by a close with data, half by a deletion.
+    encke.create("deleted");
+    for (number, poller) in pollers.iter_mut().enumerate() {
+        if number % 2 == 0 {
+            poller.send(&poll(&offset));
+        } else {
+            let target = format!("{}?offset=now&live=long-poll", path("deleted"));
+            poller.send(&request("GET", &target, &[], b""));
+        }
+    }
+    encke.wait_for_metric("encke_subscribers", 60.0);
+    publisher.ask("POST", &path("s"), &["Stream-Closed: true"], b"");
+    publisher.ask("DELETE", &path("deleted"), &[], b"");
+    for (number, poller) in pollers.iter_mut().enumerate() {
+        let answer = poller.answer();
+        if number % 2 == 0 {
+            assert_eq!(answer.status, 204, "{answer:?}");
+            assert_eq!(answer.field("Stream-Closed"), Some("true"));
+        } else {
+            assert_eq!(answer.status, 404, "{answer:?}");
+        }
+    }
+    assert_eq!(encke.metric("encke_subscribers", ""), 0.0);
+}
+
+#[test]
+fn the_end_of_a_stream_is_told() {
+    let encke = Encke::start(&[]);
+    let mut connection = encke.connect();
+    for stream in ["closed", "closed-with-data", "deleted"] {
+        encke.create(stream);
+        connection.append(stream, 1);
+    }
+    let mut subscribers: Vec<(&str, Subscriber)> = ["closed", "closed-with-data", "deleted"]
+        .into_iter()
+        .flat_map(|stream| ["-1", "now"].map(|offset| (stream, encke.subscribe(stream, offset))))
+        .collect();
+    for (stream, number) in [("closed", 2), ("closed-with-data", 2), ("deleted", 2)] {
+        connection.append(stream, number);
+    }
+    let close = ["Stream-Closed: true", JSON];
+    let answer = connection.ask("POST", &path("closed"), &close[..1], b"");
+    assert_eq!(answer.field("Stream-Closed"), Some("true"));
+    let answer = connection.ask("POST", &path("closed-with-data"), &close, b"3");
+    assert_eq!(answer.field("Stream-Closed"), Some("true"));
+    assert_eq!(
+        connection.ask("DELETE", &path("deleted"), &[], b"").status,
+        204
+    );
+    // A new stream of that name is none of the old one's subscribers' business.
+    encke.create("deleted");
+    connection.append("deleted", 99);
+    for (number, (stream, subscriber)) in subscribers.iter_mut().enumerate() {
+        let mut expected = vec![1, 2];
+        if *stream == "closed-with-data" {
+            expected.push(3);
+        }
+        assert_eq!(
+            subscriber.rest(),
+            expected[number % 2..],
+            "{stream} {number}"
+        );
+        assert_eq!(subscriber.closed, *stream != "deleted", "{stream}");
+    }
+    // Who comes later is told at once, with all that there was.
+    for (stream, last) in [("closed", 2), ("closed-with-data", 3)] {
+        let mut late = encke.subscribe(stream, "-1");
+        assert_eq!(late.rest(), (1..=last).collect::<Vec<_>>());
+        assert!(late.closed);
+        let mut later = encke.subscribe(stream, &late.next_offset);
+        assert_eq!(later.rest(), [0_u64; 0]);
+        assert!(later.closed);
+        let refused = connection.ask("POST", &path(stream), &[JSON], b"4");
+        assert_eq!(refused.status, 409);
+        assert_eq!(refused.field("Stream-Closed"), Some("true"));
+    }
+    connection.ask("DELETE", &path("deleted"), &[], b"");
+    assert_eq!(
+        connection.ask("GET", &path("deleted"), &[], b"").status,
+        404
+    );
+    encke.wait_for_metric("encke_subscribers", 0.0);
+}
+
+#[test]
+fn hang_ups_are_noticed_at_once() {
+    const CLIENTS: usize = 50;
+    let encke = Encke::start(&[]);
+    encke.create("s");
+    let long_poll = format!("{}?offset=now&live=long-poll", path("s"));
+    type HangUp = fn(Connection) -> Option<Connection>;
+    let ways: [(&str, HangUp); 3] = [
+        ("close", |connection| {
+            drop(connection);
+            None
+        }),
+        ("half-close", |connection| {
+            connection.half_close();
+            Some(connection)
+        }),
+        ("reset", |connection| {
+            connection.reset();
+            None
+        }),
+    ];
+    for (way, hang_up) in ways {
+        // The best of three, because others use this machine too.
+        let best = (0..3)
+            .map(|_| {
+                let mut clients: Vec<Connection> = (0..CLIENTS / 2)
+                    .map(|_| encke.subscribe("s", "now").into_connection())
+                    .collect();
+                for _ in 0..CLIENTS / 2 {
+                    let mut poller = encke.connect();
+                    poller.send(&request("GET", &long_poll, &[], b""));
+                    clients.push(poller);
+                }
+                encke.wait_for_metric("encke_subscribers", CLIENTS as f64);
+                let hangups = encke.metric("encke_hangups_total", "");
+                let kept: Vec<_> = clients.into_iter().filter_map(hang_up).collect();
+                let took = encke.wait_for_metric("encke_subscribers", 0.0);
+                // Those that only closed their side see that the server closes the other.
+                for mut half in kept {
+                    while half.fill() {}
+                }
+                // Each asking of ours is a connection and a hang-up too.
+                assert!(encke.metric("encke_hangups_total", "") >= hangups + CLIENTS as f64);
+                took
+            })
+            .min()
+            .expect("three are more than none");
+        assert!(best < Duration::from_millis(200), "{way}: {best:?}");
+    }
+    // Somebody who hangs up in the middle of everything leaves nothing behind.
+    eventually("all connections are gone", || {
+        encke.metric("encke_connections", "") <= 1.0
+    });
+}
+
+#[test]
+fn cursors_are_never_those_that_were_brought() {
+    let encke = Encke::start(&["--poll-wait", "100ms"]);
+    encke.create("s");
+    let mut plain = encke.subscribe("s", "-1");
+    plain.catch_up();
+    let now = plain.cursor.expect("a live stream has a cursor");
+    let mut connection = encke.connect();
+    // The present one, one of the future, one that is no number, one beyond all numbers.
+    let brought = [
+        now.to_string(),
+        (now + 5_000).to_string(),
+        "x".into(),
+        "9".repeat(30),
+    ];
+    let mut subscribers: Vec<Subscriber> = brought
+        .iter()
+        .map(|brought| {
+            let query = format!("offset=-1&cursor={brought}");
+            let mut subscriber = Subscriber::ask(encke.address, &path("s"), &query);
+            subscriber.accepted();
+            subscriber.catch_up();
+            subscriber
+        })
+        .collect();
+    for number in 0..20 {
+        connection.append("s", number);
+        // All are at the same place, and each has a cursor of its own.
+        assert_eq!(plain.numbers(1), [number]);
+        assert!((now..=now + 1).contains(&plain.cursor.expect("a cursor")));
+        for (subscriber, brought) in subscribers.iter_mut().zip(&brought) {
+            assert_eq!(subscriber.numbers(1), [number]);
+            subscriber.catch_up();
+            let floor = brought.parse::<u64>().unwrap_or(0);
+            let cursor = subscriber.cursor.expect("a cursor");
+            assert!(cursor > floor, "{cursor} answers {brought}");
+        }
+        plain.catch_up();
+    }
+    for brought in [now, now + 5_000] {
+        for offset in ["-1", "now"] {
+            let target = format!(
+                "{}?offset={offset}&live=long-poll&cursor={brought}",
+                path("s")
+            );
+            let answer = connection.ask("GET", &target, &[], b"");
+            let cursor = answer.field("Stream-Cursor").expect("a cursor");
+            let cursor: u64 = cursor.parse().expect("a number");
+            // An interval may have passed since.
+            assert!(cursor > brought, "{cursor} answers {brought}");
+        }
+    }
+}
+
+#[test]
+fn forks_are_followed_live() {
+    let encke = Encke::start(&[]);
+    encke.create("source");
+    let mut connection = encke.connect();
+    let places: Vec<String> = (0..10)
+        .map(|number| connection.append("source", number))
+        .collect();
+    let mut fork = |name: &str, source: &str, at: Option<&str>| {
+        let from = format!("Stream-Forked-From: {source}");
+        let at = at.map(|at| format!("Stream-Fork-Offset: {at}"));
+        let fields: Vec<&str> = std::iter::once(&*from).chain(at.as_deref()).collect();
+        let answer = connection.ask("PUT", &path(name), &fields, b"");
+        assert_eq!(answer.status, 201, "{answer:?}");
+    };
+    fork("middle", "source", Some(&places[4]));
+    fork("tail", "source", None);
+    let mut subscribers: Vec<(&str, Subscriber)> = ["source", "middle", "tail"]
+        .into_iter()
+        .map(|name| (name, encke.subscribe(name, "-1")))
+        .collect();
+    // Each goes its own way from there on, all at once.
+    let own = |name: &str| match name {
+        "source" => 100,
+        "middle" => 200,
+        _ => 300,
+    };
+    std::thread::scope(|scope| {
+        for name in ["source", "middle", "tail"] {
+            let encke = &encke;
+            scope.spawn(move || {
+                let mut connection = encke.connect();
+                for number in own(name)..own(name) + 50 {
+                    connection.append(name, number);
+                }
+            });
+        }
+    });
+    let expected = |name: &str| -> Vec<u64> {
+        let shared = if name == "middle" { 5 } else { 10 };
+        (0..shared).chain(own(name)..own(name) + 50).collect()
+    };
+    for (name, subscriber) in &mut subscribers {
+        let expected = expected(name);
+        assert_eq!(subscriber.numbers(expected.len()), expected, "{name}");
+        assert_eq!(encke.numbers(name), expected, "{name}");
+    }
+    // A fork of a fork, from within what both inherited.
+    let mut fork = |name: &str, source: &str, at: &str| {
+        let from = format!("Stream-Forked-From: {source}");
+        let at = format!("Stream-Fork-Offset: {at}");
+        let answer = connection.ask("PUT", &path(name), &[&from, &at], b"");
+        assert_eq!(answer.status, 201, "{answer:?}");
+    };
+    fork("deep", "middle", &places[2]);
+    let mut deep = encke.subscribe("deep", &places[0]);
+    // The source goes; what it shared stays.
+    assert_eq!(
+        connection.ask("DELETE", &path("source"), &[], b"").status,
+        204
+    );
+    connection.append("deep", 400);
+    connection.append("middle", 250);
+    assert_eq!(deep.numbers(3), [1, 2, 400]);
+    assert_eq!(subscribers[1].1.numbers(1), [250]);
+    let (_, source) = &mut subscribers[0];
+    assert_eq!(source.rest(), [0_u64; 0]);
+    assert!(!source.closed);
+    assert_eq!(connection.ask("GET", &path("source"), &[], b"").status, 410);
+    assert_eq!(encke.numbers("deep"), [0, 1, 2, 400]);
+}

@@ -1,0 +1,296 @@
+//! Disks that fail, and disks that are full: writes are refused with a clear answer, reads go on, nothing acknowledged is
+//! lost.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::rig::{Connection, Encke, JSON, Response, can_use, data_dir, eventually, path, serve};
+
+/// The command under strace, which makes one of its system calls fail. The server is the process that is started, and
+/// strace a bystander.
+fn failing(inject: &str, data: &Path, flags: &[&str]) -> Command {
+    let serve = serve(data, flags);
+    let mut command = Command::new("strace");
+    command
+        .args(["-D", "-f", "-qqq", "-o", "/dev/null", "-e"])
+        .arg(format!("inject={inject}"))
+        .arg(serve.get_program())
+        .args(serve.get_args())
+        .env("ENCKE_LOG", "error");
+    command
+}
+
+fn strace_works() -> bool {
+    can_use("strace", || {
+        Command::new("strace")
+            .args(["-D", "-f", "-qqq", "-o", "/dev/null", "true"])
+            .stdin(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    })
+}
+
+fn append(connection: &mut Connection, number: u64) -> u16 {
+    let body = number.to_string();
+    let answer = connection.ask("POST", &path("s"), &[JSON], body.as_bytes());
+    if answer.status != 204 {
+        // Whoever is refused is told why.
+        assert!(!answer.error_code().is_empty());
+    }
+    answer.status
+}
+
+/// Everything that a server whose log has failed still does, and what it does no more.
+fn lives_on_without_its_log(encke: &Encke, acknowledged: &[u64]) {
+    let mut connection = encke.connect();
+    for number in 0..5 {
+        assert_eq!(append(&mut connection, 1_000 + number), 503);
+    }
+    for (method, target) in [("PUT", "/v1/stream/new"), ("DELETE", "/v1/stream/s")] {
+        let answer = connection.ask(method, target, &[], b"");
+        assert_eq!(answer.status, 503, "{method}: {answer:?}");
+    }
+    let ready = connection.ask("GET", "/readyz", &[], b"");
+    assert_eq!(ready.status, 503);
+    let why = String::from_utf8(ready.body).expect("it is text");
+    assert!(why.contains("Input/output error"), "{why}");
+    assert_eq!(connection.ask("GET", "/healthz", &[], b"").status, 200);
+    assert_eq!(
+        connection.ask("GET", "/v1/stream/new", &[], b"").status,
+        404
+    );
+    assert_eq!(encke.metric("encke_log_failed", ""), 1.0);
+    assert_eq!(encke.numbers("s"), acknowledged);
+    // Old and new subscribers are served with what there is, and stay.
+    let mut late = encke.subscribe("s", "-1");
+    assert_eq!(late.numbers(acknowledged.len()), acknowledged);
+    late.catch_up();
+    assert!(!late.closed);
+    let poll = format!("{}?offset=now&live=long-poll", path("s"));
+    assert_eq!(connection.ask("GET", &poll, &[], b"").status, 204);
+}
+
+#[test]
+fn a_sync_that_fails_is_the_last() {
+    if !strace_works() {
+        return;
+    }
+    let data = data_dir();
+    let flags = ["--poll-wait", "200ms"];
+    // The 13th in each thread, and only that one: the sequencer's is an append's, and a retry would succeed.
+    let inject = "fdatasync:error=EIO:when=13";
+    let encke = Encke::start_by(&mut failing(inject, data.path(), &flags));
+    encke.create("s");
+    let mut subscriber = encke.subscribe("s", "-1");
+    let mut connection = encke.connect();
+    let mut acknowledged = Vec::new();
+    let refused = loop {
+        let number = acknowledged.len() as u64;
+        match append(&mut connection, number) {
+            204 => acknowledged.push(number),
+            status => break status,
+        }
+        assert!(number < 100, "no sync has failed");
+    };
+    assert_eq!(refused, 503);
+    assert!(acknowledged.len() > 5, "{acknowledged:?}");
+    lives_on_without_its_log(&encke, &acknowledged);
+    // Nobody has seen what was not acknowledged.
+    assert_eq!(subscriber.numbers(acknowledged.len()), acknowledged);
+    let log = encke.log();
+    assert!(log.contains("the log has failed"), "{log}");
+    let stopped = encke.terminate();
+    assert_eq!(
+        stopped.code,
+        Some(1),
+        "a stop that leaves a failed log is no success"
+    );
+    drop(subscriber);
+    // What is there after a restart is what was acknowledged, and at most the append that was not.
+    let encke = Encke::start_in(data.path(), &[]);
+    let stored = encke.numbers("s");
+    assert!(stored.starts_with(&acknowledged));
+    assert!(stored.len() <= acknowledged.len() + 1, "{stored:?}");
+    let mut connection = encke.connect();
+    assert_eq!(append(&mut connection, 7), 204);
+    assert_eq!(connection.ask("GET", "/readyz", &[], b"").status, 200);
+}
+
+#[test]
+fn a_write_that_fails_is_the_last() {
+    if !strace_works() {
+        return;
+    }
+    let data = data_dir();
+    let flags = ["--poll-wait", "200ms"];
+    let inject = "pwrite64:error=EIO:when=10+";
+    let encke = Encke::start_by(&mut failing(inject, data.path(), &flags));
+    encke.create("s");
+    let mut connection = encke.connect();
+    let mut acknowledged = Vec::new();
+    while append(&mut connection, acknowledged.len() as u64) == 204 {
+        acknowledged.push(acknowledged.len() as u64);
+        assert!(acknowledged.len() < 100, "no write has failed");
+    }
+    assert!(acknowledged.len() > 5, "{acknowledged:?}");
+    lives_on_without_its_log(&encke, &acknowledged);
+    encke.kill();
+    let encke = Encke::start_in(data.path(), &[]);
+    assert_eq!(encke.numbers("s"), acknowledged);
+}
+
+/// A file system of a few megabytes that only processes in its own mount namespace see.
+struct SmallDisk {
+    holder: Child,
+    at: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    fn of(size: &str) -> Option<SmallDisk> {
+        let at = data_dir();
+        let unshare = |script: &str| {
+            let mut command = Command::new("unshare");
+            if rustix::process::geteuid().is_root() {
+                command.arg("-m");
+            } else {
+                command.arg("-Urm");
+            }
+            command.args(["sh", "-c", script, size]).arg(at.path());
+            command.stdin(Stdio::null());
+            command
+        };
+        let mount = "mount -t tmpfs -o size=\"$0\" tmpfs \"$1\"";
+        let works = || unshare(mount).status().is_ok_and(|status| status.success());
+        if !can_use("a mount namespace", works) {
+            return None;
+        }
+        let holder = unshare(&format!("{mount} && touch \"$1/there\" && exec sleep 600"))
+            .spawn()
+            .expect("it worked before");
+        let disk = SmallDisk { holder, at };
+        eventually("the disk is there", || disk.path("there").exists());
+        Some(disk)
+    }
+
+    /// A command that runs where the disk is seen.
+    fn enter(&self, serve: &Command) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .arg("-t")
+            .arg(self.holder.id().to_string())
+            .arg("-m");
+        if !rustix::process::geteuid().is_root() {
+            command.args(["-U", "--preserve-credentials"]);
+        }
+        command
+            .arg(serve.get_program())
+            .args(serve.get_args())
+            .env("ENCKE_LOG", "warn");
+        command
+    }
+
+    /// A file on the disk, as it is seen from outside.
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        let root = format!("/proc/{}/root", self.holder.id());
+        let at = self.at.path().strip_prefix("/").expect("it is absolute");
+        Path::new(&root).join(at).join(name)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // The disk goes with the last process that sees it.
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+/// The answer of a full disk. Where it is history that finds no room, the log says that it waits for it.
+fn is_full(answer: &Response) {
+    let code = answer.error_code();
+    let said = (answer.status, &*code);
+    assert!(
+        matches!(said, (507, "disk_full") | (503, "log_stalled")),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn a_full_disk_refuses_and_recovers() {
+    const PAD: usize = 100 << 10;
+    let Some(disk) = SmallDisk::of("48m") else {
+        return;
+    };
+    // What will be deleted when there has to be room again.
+    let filler = disk.path("filler");
+    std::fs::write(&filler, vec![1; 24 << 20]).expect("there is room for it");
+    let flags = ["--segment", "1MiB", "--body-max", "256KiB"];
+    let data = disk.at.path().join("data");
+    let command = serve(&data, &flags);
+    let encke = Encke::start_by(&mut disk.enter(&command));
+    encke.create("s");
+    let mut subscriber = encke.subscribe("s", "-1");
+    let mut connection = encke.connect();
+    let pad = "x".repeat(PAD);
+    let mut append = |number: u64| {
+        let body = format!("{{\"n\":{number},\"pad\":\"{pad}\"}}");
+        connection.ask("POST", &path("s"), &[JSON], body.as_bytes())
+    };
+    let mut acknowledged = Vec::new();
+    let refused = loop {
+        let number = acknowledged.len() as u64;
+        let answer = append(number);
+        match answer.status {
+            204 => acknowledged.push(number),
+            _ => break answer,
+        }
+        assert!(number < 1_000, "the disk is never full");
+    };
+    is_full(&refused);
+    assert!(acknowledged.len() > 50, "only {}", acknowledged.len());
+    // It stays so, says so, and everything that was taken is there.
+    for number in 0..3 {
+        is_full(&append(5_000 + number));
+    }
+    assert!(encke.refused("507") + encke.refused("503") >= 4);
+    assert_eq!(encke.ask("GET", "/healthz", &[], b"").status, 200);
+    let numbers = |encke: &Encke| -> Vec<u64> {
+        encke
+            .messages("s")
+            .iter()
+            .map(|message| message["n"].as_u64().expect("a message of ours"))
+            .collect()
+    };
+    assert_eq!(numbers(&encke), acknowledged);
+    for number in &acknowledged {
+        assert_eq!(subscriber.message().expect("it was sent")["n"], *number);
+    }
+    // There is room again, and nobody has to be told.
+    std::fs::remove_file(&filler).expect("it is there");
+    eventually("appends are taken again", || {
+        let number = acknowledged.len() as u64;
+        let answer = append(number);
+        if answer.status == 204 {
+            acknowledged.push(number);
+            return true;
+        }
+        is_full(&answer);
+        std::thread::sleep(Duration::from_millis(20));
+        false
+    });
+    for _ in 0..20 {
+        let number = acknowledged.len() as u64;
+        assert_eq!(append(number).status, 204);
+        acknowledged.push(number);
+    }
+    for number in &acknowledged[acknowledged.len() - 21..] {
+        assert_eq!(subscriber.message().expect("it was sent")["n"], *number);
+    }
+    assert_eq!(encke.ask("GET", "/readyz", &[], b"").status, 200);
+    // And none of it was only a promise.
+    drop(subscriber);
+    encke.kill();
+    let encke = Encke::start_by(&mut disk.enter(&command));
+    assert_eq!(numbers(&encke), acknowledged);
+}

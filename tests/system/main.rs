@@ -1,0 +1,24 @@
+//! Tests of the whole: the real binary, real sockets, a real disk.
+//!
+//! Every test starts servers of its own on ports that the system chooses, in directories of their own, and speaks to them
+//! in raw bytes. What a test claims is what a client, an operator or the disk would see; nothing looks inside.
+//!
+//! - [`bad_http`], [`bad_requests`]: whatever is sent, the answer is definite, counted, and nobody else notices.
+//! - [`conversation`]: HTTP/1.1 as it may rightly be spoken, however the bytes are cut.
+//! - [`delivery`]: every subscriber gets every record once and in order.
+//! - [`latecomers`]: also those that come while records do.
+//! - [`overload`]: at a limit the answer is a clear 503, and nothing is lost or made up.
+//! - [`durability`]: what was acknowledged survives crashes, and damage is never passed over.
+//! - [`disk`]: disks that fail and disks that are full.
+//! - [`binary`]: settings, exit codes, signals, logs.
+
+mod bad_http;
+mod bad_requests;
+mod binary;
+mod conversation;
+mod delivery;
+mod disk;
+mod durability;
+mod latecomers;
+mod overload;
+mod rig;

@@ -1,0 +1,283 @@
+//! Overload: at a limit the answer is a clear 503, nothing acknowledged is lost, nothing else is stored, and whoever was
+//! there before goes on undisturbed.
+
+use std::collections::HashSet;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+use crate::rig::{
+    Connection, Encke, JSON, Response, data_dir, eventually, path, raise_descriptors, request,
+    serve,
+};
+
+/// What a 503 must tell.
+fn is_overload(answer: &Response) -> bool {
+    answer.status == 503 && answer.field("Retry-After").is_some()
+}
+
+/// A message that weighs so much, and its number again.
+fn message(number: u64, pad: usize) -> String {
+    format!("{{\"n\":{number},\"pad\":\"{}\"}}", "x".repeat(pad))
+}
+
+fn number(message: &serde_json::Value) -> u64 {
+    message["n"].as_u64().expect("a message of ours")
+}
+
+/// Appends from many connections at once, round after round; the numbers that were acknowledged and those that were not.
+fn storm(encke: &Encke, clients: u64, rounds: u64, pad: usize) -> (HashSet<u64>, HashSet<u64>) {
+    const THREADS: u64 = 4;
+    let mut taken = HashSet::new();
+    let mut refused = HashSet::new();
+    let threads: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            let address = encke.address;
+            std::thread::spawn(move || {
+                let mut connections: Vec<Connection> = (0..clients / THREADS)
+                    .map(|_| Connection::open(address))
+                    .collect();
+                let mut outcomes = Vec::new();
+                for round in 0..rounds {
+                    let number =
+                        |client: usize| (round * THREADS + thread) * clients + client as u64;
+                    for (client, connection) in connections.iter_mut().enumerate() {
+                        let body = message(number(client), pad);
+                        connection.send(&request("POST", &path("s"), &[JSON], body.as_bytes()));
+                    }
+                    for (client, connection) in connections.iter_mut().enumerate() {
+                        let answer = connection.answer();
+                        assert!(
+                            answer.status == 204 || is_overload(&answer),
+                            "neither done nor overloaded: {answer:?}"
+                        );
+                        assert!(!answer.closes(), "{answer:?}");
+                        outcomes.push((number(client), answer.status == 204));
+                    }
+                }
+                outcomes
+            })
+        })
+        .collect();
+    for thread in threads {
+        for (number, acknowledged) in thread.join().expect("every answer was one of the two") {
+            if acknowledged {
+                taken.insert(number);
+            } else {
+                refused.insert(number);
+            }
+        }
+    }
+    (taken, refused)
+}
+
+fn nothing_lost_and_nothing_made_up(encke: &Encke, taken: &HashSet<u64>, refused: &HashSet<u64>) {
+    assert!(!refused.is_empty(), "the limit was never met");
+    assert!(!taken.is_empty(), "nothing went through");
+    let stored: Vec<u64> = encke.messages("s").iter().map(number).collect();
+    assert_eq!(stored.len(), taken.len(), "as many as were acknowledged");
+    assert_eq!(&stored.iter().copied().collect::<HashSet<_>>(), taken);
+    assert_eq!(encke.refused("503"), refused.len() as u64);
+}
+
+#[test]
+fn a_mailbox_that_is_full() {
+    raise_descriptors();
+    let encke = Encke::start(&["--mailbox-items", "4"]);
+    encke.create("s");
+    let mut subscriber = encke.subscribe("s", "-1");
+    let (taken, refused) = storm(&encke, 200, 8, 0);
+    nothing_lost_and_nothing_made_up(&encke, &taken, &refused);
+    for stored in encke.messages("s") {
+        assert_eq!(subscriber.message(), Some(stored));
+    }
+    // And when it is over it is over.
+    let mut connection = encke.connect();
+    for number in 0..20 {
+        let body = format!("{}", 1_000_000 + number);
+        let answer = connection.ask("POST", &path("s"), &[JSON], body.as_bytes());
+        assert_eq!(answer.status, 204, "{answer:?}");
+    }
+}
+
+#[test]
+fn a_mailbox_whose_bytes_are_full() {
+    let flags = ["--mailbox-size", "64KiB", "--body-max", "32KiB"];
+    let encke = Encke::start(&flags);
+    encke.create("s");
+    let (taken, refused) = storm(&encke, 100, 6, 25 << 10);
+    nothing_lost_and_nothing_made_up(&encke, &taken, &refused);
+}
+
+#[test]
+fn more_connections_than_are_allowed() {
+    let encke = Encke::start(&["--connections-max", "10"]);
+    let mut first = encke.connect();
+    assert_eq!(first.ask("PUT", &path("s"), &[JSON], b"").status, 201);
+    let mut subscriber = encke.subscribe("s", "now");
+    let mut others: Vec<Connection> = (0..8).map(|_| encke.connect()).collect();
+    for other in &mut others {
+        assert_eq!(other.ask("GET", "/healthz", &[], b"").status, 200);
+    }
+    for number in 0..50 {
+        let mut eleventh = encke.connect();
+        // Some say something before they are refused, some listen first.
+        if number % 2 == 0 {
+            eleventh.send_anyway(&request("GET", "/healthz", &[], b""));
+        }
+        let answer = eleventh.answer();
+        assert!(is_overload(&answer), "{answer:?}");
+        assert!(answer.closes(), "{answer:?}");
+        eleventh.expect_end();
+        let body = number.to_string();
+        let answer = first.ask("POST", &path("s"), &[JSON], body.as_bytes());
+        assert_eq!(answer.status, 204);
+        assert_eq!(subscriber.numbers(1), [number]);
+    }
+    let metrics = first.ask("GET", "/metrics", &[], b"");
+    let metrics = String::from_utf8(metrics.body).expect("metrics are text");
+    let counted = "encke_refused_total{reason=\"connections_max\"} 50";
+    assert!(metrics.contains(counted), "{metrics}");
+    assert!(metrics.contains("encke_connections 10\n"), "{metrics}");
+    // One leaves, one may come.
+    others.pop();
+    eventually("there is room for one again", || {
+        let mut next = encke.connect();
+        next.send_anyway(&request("GET", "/healthz", &[], b""));
+        next.answer().status == 200
+    });
+}
+
+#[test]
+fn files_that_are_fewer_than_clients() {
+    raise_descriptors();
+    let data = data_dir();
+    let serve = serve(data.path(), &[]);
+    let mut limited = Command::new("sh");
+    limited
+        .args(["-c", "ulimit -n 640; exec \"$0\" \"$@\""])
+        .arg(serve.get_program())
+        .args(serve.get_args())
+        .env("ENCKE_LOG", "info");
+    let encke = Encke::start_by(&mut limited);
+    assert!(
+        encke.log().contains("connections_max=128"),
+        "the log says what the limit means:\n{}",
+        encke.log()
+    );
+    let ask = request("GET", "/healthz", &[], b"");
+    for _ in 0..2 {
+        let mut clients: Vec<Connection> = (0..200)
+            .map(|_| {
+                let mut client = encke.connect();
+                client.send_anyway(&ask);
+                client
+            })
+            .collect();
+        let (served, refused): (Vec<Response>, Vec<Response>) = clients
+            .iter_mut()
+            .map(Connection::answer)
+            .partition(|answer| answer.status == 200);
+        assert_eq!(served.len(), 128);
+        assert!(refused.iter().all(is_overload));
+        drop(clients);
+        eventually("all clients are gone", || {
+            let mut client = encke.connect();
+            client.send_anyway(&request("GET", "/metrics", &[], b""));
+            let answer = client.answer();
+            let text = String::from_utf8_lossy(&answer.body);
+            answer.status == 200 && text.contains("encke_connections 1\n")
+        });
+    }
+}
+
+#[test]
+fn descriptors_that_run_out_all_the_same() {
+    raise_descriptors();
+    let encke = Encke::start(&[]);
+    encke.create("s");
+    let mut subscriber = encke.subscribe("s", "now");
+    let mut publisher = encke.connect();
+    assert_eq!(publisher.ask("GET", "/healthz", &[], b"").status, 200);
+    // The server believes that it has thousands; somebody else takes them away.
+    let files = std::fs::read_dir(format!("/proc/{}/fd", encke.pid())).expect("it runs");
+    let open: HashSet<u64> = files
+        .filter_map(|file| file.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    let twentieth_free = (0..)
+        .filter(|number| !open.contains(number))
+        .nth(19)
+        .expect("numbers don't end");
+    let pid = Pid::from_raw(encke.pid() as i32).expect("it has a pid");
+    let limit = |current: u64| Rlimit {
+        current: Some(current),
+        maximum: None,
+    };
+    let before = prlimit(
+        Some(pid),
+        Resource::Nofile,
+        Rlimit {
+            maximum: rustix::process::getrlimit(Resource::Nofile).maximum,
+            ..limit(twentieth_free + 1)
+        },
+    )
+    .expect("it is ours");
+    let mut clients: Vec<Connection> = (0..60)
+        .map(|_| {
+            let mut client = encke.connect();
+            client.send(&request("GET", "/healthz", &[], b""));
+            client
+        })
+        .collect();
+    // Those that got in are served, those that did not wait, and nobody spins meanwhile.
+    for client in &clients {
+        let timeout = Some(Duration::from_millis(20));
+        client.socket.set_read_timeout(timeout).expect("it is open");
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let mut buffer = [0; 12];
+    let served: Vec<bool> = clients
+        .iter()
+        .map(|client| client.socket.peek(&mut buffer).is_ok_and(|count| count > 0))
+        .collect();
+    let count = served.iter().filter(|served| **served).count();
+    assert!((15..=25).contains(&count), "{count} of 60 got in");
+    let used = encke.cpu_seconds();
+    std::thread::sleep(Duration::from_secs(1));
+    let used = encke.cpu_seconds() - used;
+    assert!(
+        used < 0.25,
+        "{used} s of processor time in a second of waiting"
+    );
+    for number in 0..10 {
+        let answer = publisher.ask("POST", &path("s"), &[JSON], number.to_string().as_bytes());
+        assert_eq!(answer.status, 204);
+        assert_eq!(subscriber.numbers(1), [number]);
+    }
+    // As some leave, others get in; 40 are too many still.
+    let mut served = served.into_iter();
+    clients.retain(|_| !served.next().expect("one for each"));
+    for client in clients.iter_mut().take(10) {
+        let timeout = Some(crate::rig::PATIENCE);
+        client.socket.set_read_timeout(timeout).expect("it is open");
+    }
+    eventually("some of those that waited got in", || {
+        let mut buffer = [0; 12];
+        let got_in = |client: &&Connection| {
+            client.socket.set_nonblocking(true).expect("it is open");
+            let peeked = client.socket.peek(&mut buffer);
+            client.socket.set_nonblocking(false).expect("it is open");
+            peeked.is_ok_and(|count| count > 0)
+        };
+        clients.iter().filter(got_in).count() >= 15
+    });
+    // And when there are enough again, everybody does.
+    prlimit(Some(pid), Resource::Nofile, before).expect("it is ours");
+    for client in &mut clients {
+        let timeout = Some(crate::rig::PATIENCE);
+        client.socket.set_read_timeout(timeout).expect("it is open");
+        assert_eq!(client.answer().status, 200);
+    }
+    assert!(encke.refused("descriptors") > 0);
+}

@@ -1,0 +1,307 @@
+//! The real binary as a process.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::{Connection, PATIENCE, Response, Subscriber, eventually};
+
+/// A server that runs; killed when dropped.
+pub(crate) struct Encke {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    stderr: PathBuf,
+    // Kept open: a server whose output nobody takes would be another one.
+    _stdout: BufReader<ChildStdout>,
+    _stderr_dir: TempDir,
+    _data: Option<TempDir>,
+}
+
+/// How a command that was to end by itself ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// Its exit code; nothing if a signal ended it.
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// How a server ended that was asked to.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    pub(crate) code: Option<i32>,
+    pub(crate) took: Duration,
+    /// All that it logged.
+    pub(crate) log: String,
+}
+
+/// An empty directory for a server's data.
+pub(crate) fn data_dir() -> TempDir {
+    TempDir::with_prefix("encke-system-").expect("the temporary directory can be written")
+}
+
+/// The binary with these arguments, and no setting from the environment.
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_encke"));
+    command.args(arguments);
+    without_settings(&mut command);
+    command
+}
+
+impl Ended {
+    /// Runs a command to its end, and kills it when that does not come.
+    pub(crate) fn of(command: &mut Command) -> Ended {
+        let output = tempfile::tempdir().expect("the temporary directory can be written");
+        let path = |name: &str| output.path().join(name);
+        let file = |name: &str| File::create(path(name)).expect("a file can be made");
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(file("stdout"))
+            .stderr(file("stderr"))
+            .spawn()
+            .expect("the command starts");
+        let status = wait(&mut child);
+        let read = |name: &str| std::fs::read_to_string(path(name)).expect("output is text");
+        Ended {
+            code: status.code(),
+            stdout: read("stdout"),
+            stderr: read("stderr"),
+        }
+    }
+}
+
+impl Encke {
+    /// Starts a server with data of its own.
+    pub(crate) fn start(flags: &[&str]) -> Encke {
+        let data = data_dir();
+        let mut encke = Encke::start_in(data.path(), flags);
+        encke._data = Some(data);
+        encke
+    }
+
+    /// Starts a server on that data.
+    pub(crate) fn start_in(data: &Path, flags: &[&str]) -> Encke {
+        Encke::start_by(&mut serve(data, flags))
+    }
+
+    /// Starts a server by a command that becomes one.
+    pub(crate) fn start_by(command: &mut Command) -> Encke {
+        Encke::try_start_by(command)
+            .unwrap_or_else(|ended| panic!("the server did not start: {ended:?}"))
+    }
+
+    /// Starts a server, or tells how the attempt ended.
+    pub(crate) fn try_start_by(command: &mut Command) -> Result<Encke, Ended> {
+        let stderr_dir = tempfile::tempdir().expect("the temporary directory can be written");
+        let stderr = stderr_dir.path().join("stderr");
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(&stderr).expect("a file can be made"))
+            .spawn()
+            .expect("the server starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("it prints text");
+        let Some(address) = line.trim_end().strip_prefix("listening on http://") else {
+            let status = wait(&mut child);
+            return Err(Ended {
+                code: status.code(),
+                stdout: line,
+                stderr: std::fs::read_to_string(&stderr).unwrap_or_default(),
+            });
+        };
+        Ok(Encke {
+            address: address.parse().expect("an address and a port"),
+            child,
+            stderr,
+            _stdout: stdout,
+            _stderr_dir: stderr_dir,
+            _data: None,
+        })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn connect(&self) -> Connection {
+        Connection::open(self.address)
+    }
+
+    /// One request on a connection of its own.
+    pub(crate) fn ask(&self, method: &str, target: &str, fields: &[&str], body: &[u8]) -> Response {
+        self.connect().ask(method, target, fields, body)
+    }
+
+    /// Makes a stream of JSON messages.
+    pub(crate) fn create(&self, stream: &str) {
+        let made = self.ask("PUT", &path(stream), &[JSON], b"");
+        assert_eq!(made.status, 201, "{made:?}");
+    }
+
+    /// Subscribes by server-sent events from an offset on.
+    pub(crate) fn subscribe(&self, stream: &str, offset: &str) -> Subscriber {
+        Subscriber::open(self.address, &path(stream), offset)
+    }
+
+    /// All that a stream of JSON numbers holds.
+    pub(crate) fn numbers(&self, stream: &str) -> Vec<u64> {
+        self.messages(stream)
+            .iter()
+            .map(|message| message.as_u64().expect("a number"))
+            .collect()
+    }
+
+    /// All that a stream of JSON messages holds.
+    pub(crate) fn messages(&self, stream: &str) -> Vec<serde_json::Value> {
+        let mut connection = self.connect();
+        let mut messages = Vec::new();
+        let mut offset = "-1".to_owned();
+        loop {
+            let target = format!("{}?offset={offset}", path(stream));
+            let page = connection.ask("GET", &target, &[], b"");
+            assert_eq!(page.status, 200, "{page:?}");
+            let part: Vec<serde_json::Value> = serde_json::from_slice(&page.body).expect("JSON");
+            messages.extend(part);
+            if page.field("Stream-Up-To-Date") == Some("true") {
+                return messages;
+            }
+            page.field("Stream-Next-Offset")
+                .expect("a place to go on at")
+                .clone_into(&mut offset);
+        }
+    }
+
+    /// The sum of a metric over all its labels that hold `label`; 0 if it is not there.
+    pub(crate) fn metric(&self, name: &str, label: &str) -> f64 {
+        let shown = self.ask("GET", "/metrics", &[], b"");
+        assert_eq!(shown.status, 200, "{shown:?}");
+        let text = String::from_utf8(shown.body).expect("metrics are text");
+        text.lines()
+            .filter_map(|line| line.rsplit_once(' '))
+            .filter(|(key, _)| key.split('{').next() == Some(name) && key.contains(label))
+            .map(|(_, value)| value.parse::<f64>().expect("a number"))
+            .sum()
+    }
+
+    /// How many requests or connections were refused for that reason.
+    pub(crate) fn refused(&self, reason: &str) -> u64 {
+        self.metric("encke_refused_total", &format!("reason=\"{reason}\"")) as u64
+    }
+
+    /// What it logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.stderr).unwrap_or_default()
+    }
+
+    /// Seconds of processor time that it has used.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it runs");
+        // The name may hold spaces; behind it, utime and stime are the 12th and 13th field.
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .expect("a name")
+            .split(' ')
+            .collect();
+        let ticks: u64 = fields[12].parse::<u64>().expect("a number")
+            + fields[13].parse::<u64>().expect("a number");
+        ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+    }
+
+    /// Kills it as a crash would: it gets no chance to do anything.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("it is ours");
+        wait(&mut self.child);
+    }
+
+    /// Asks it to stop.
+    pub(crate) fn terminate(self) -> Stopped {
+        self.stop(Signal::TERM)
+    }
+
+    /// Asks it to stop by that signal.
+    pub(crate) fn stop(mut self, signal: Signal) -> Stopped {
+        let begin = Instant::now();
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("it is ours");
+        let status = wait(&mut self.child);
+        let took = begin.elapsed();
+        let log = self.log();
+        assert!(!log.contains("panicked"), "a thread panicked:\n{log}");
+        Stopped {
+            code: status.code(),
+            took,
+            log,
+        }
+    }
+
+    /// Waits until a metric has that value; how long it took.
+    pub(crate) fn wait_for_metric(&self, name: &str, value: f64) -> Duration {
+        let mut connection = self.connect();
+        eventually(&format!("{name} is {value}"), || {
+            let shown = connection.ask("GET", "/metrics", &[], b"");
+            let text = String::from_utf8(shown.body).expect("metrics are text");
+            text.lines().any(|line| line == format!("{name} {value}"))
+        })
+    }
+}
+
+impl Drop for Encke {
+    fn drop(&mut self) {
+        if self.child.try_wait().ok().flatten().is_none() {
+            // It is gone already, or now.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        if std::thread::panicking() {
+            eprintln!("the server's log:\n{}", self.log());
+        }
+    }
+}
+
+/// The command that serves on a free port.
+pub(crate) fn serve(data: &Path, flags: &[&str]) -> Command {
+    let mut command = command(&["serve", "--listen", "127.0.0.1:0", "--data"]);
+    command.arg(data).args(flags).env("ENCKE_LOG", "warn");
+    command
+}
+
+/// Where a stream is found.
+pub(crate) fn path(stream: &str) -> String {
+    format!("/v1/stream/{stream}")
+}
+
+fn without_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("ENCKE_") {
+            command.env_remove(name);
+        }
+    }
+}
+
+/// Waits for a process to end, and ends it when it takes too long.
+fn wait(child: &mut Child) -> ExitStatus {
+    let begin = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("it is ours") {
+            return status;
+        }
+        if begin.elapsed() > PATIENCE {
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("the process did not end");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The field that says a body is JSON.
+pub(crate) const JSON: &str = "Content-Type: application/json";

@@ -1,0 +1,177 @@
+//! A subscriber by server-sent events.
+
+use std::net::SocketAddr;
+
+use super::{Connection, request};
+
+/// A live subscription.
+#[derive(Debug)]
+pub(crate) struct Subscriber {
+    connection: Connection,
+    /// Where the last control event said that the stream goes on.
+    pub(crate) next_offset: String,
+    /// The cursor of the last control event.
+    pub(crate) cursor: Option<u64>,
+    /// The last control event said that nothing more will come.
+    pub(crate) closed: bool,
+    /// Everything before was delivered, as the last control event has it.
+    pub(crate) up_to_date: bool,
+    ready: std::collections::VecDeque<serde_json::Value>,
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Event {
+    name: String,
+    data: String,
+}
+
+impl Subscriber {
+    /// Asks for a stream from an offset on. The answer is there when this returns.
+    pub(crate) fn open(address: SocketAddr, path: &str, offset: &str) -> Subscriber {
+        let mut subscriber = Subscriber::ask(address, path, &format!("offset={offset}"));
+        subscriber.accepted();
+        subscriber
+    }
+
+    /// Asks, and waits for nothing.
+    pub(crate) fn ask(address: SocketAddr, path: &str, query: &str) -> Subscriber {
+        Subscriber::over(Connection::open(address), path, query)
+    }
+
+    /// The same on a connection that is there.
+    pub(crate) fn over(mut connection: Connection, path: &str, query: &str) -> Subscriber {
+        let target = format!("{path}?{query}&live=sse");
+        connection.send(&request("GET", &target, &[], b""));
+        Subscriber {
+            connection,
+            next_offset: String::new(),
+            cursor: None,
+            closed: false,
+            up_to_date: false,
+            ready: std::collections::VecDeque::new(),
+        }
+    }
+
+    /// Reads the answer that opens the subscription.
+    pub(crate) fn accepted(&mut self) {
+        let head = self.connection.head();
+        assert_eq!(head.status, 200, "{head:?}");
+        assert_eq!(head.field("Content-Type"), Some("text/event-stream"));
+    }
+
+    /// The next event that is not a comment; nothing when the server has hung up, which it may do
+    /// only between two events.
+    fn event(&mut self) -> Option<Event> {
+        loop {
+            let input = self.connection.input();
+            let Some(end) = input.windows(2).position(|pair| pair == b"\n\n") else {
+                if self.connection.fill() {
+                    continue;
+                }
+                let cut = self.connection.input();
+                assert!(
+                    cut.is_empty(),
+                    "the connection ended within an event: {:?}",
+                    String::from_utf8_lossy(cut)
+                );
+                return None;
+            };
+            let block: Vec<u8> = input.drain(..end + 2).collect();
+            let block = String::from_utf8(block).expect("events are text");
+            if let Some(event) = parse(&block) {
+                return Some(event);
+            }
+        }
+    }
+
+    /// The next JSON message; nothing when the server has hung up.
+    pub(crate) fn message(&mut self) -> Option<serde_json::Value> {
+        loop {
+            if let Some(message) = self.ready.pop_front() {
+                return Some(message);
+            }
+            if !self.step() {
+                return None;
+            }
+        }
+    }
+
+    /// The next so many messages, which are numbers.
+    pub(crate) fn numbers(&mut self, count: usize) -> Vec<u64> {
+        (0..count)
+            .map(|at| {
+                let message = self.message();
+                message
+                    .and_then(|message| message.as_u64())
+                    .unwrap_or_else(|| panic!("number {at} of {count} did not come"))
+            })
+            .collect()
+    }
+
+    /// All numbers until the server hangs up.
+    pub(crate) fn rest(&mut self) -> Vec<u64> {
+        std::iter::from_fn(|| self.message())
+            .map(|message| message.as_u64().expect("a number"))
+            .collect()
+    }
+
+    /// Reads events until a control event says that everything was delivered.
+    pub(crate) fn catch_up(&mut self) {
+        self.up_to_date = false;
+        while !self.up_to_date {
+            assert!(self.step(), "the server hung up");
+        }
+    }
+
+    pub(crate) fn into_connection(self) -> Connection {
+        self.connection
+    }
+
+    /// Takes one event in. False when the server has hung up.
+    fn step(&mut self) -> bool {
+        let Some(event) = self.event() else {
+            return false;
+        };
+        let value: serde_json::Value = serde_json::from_str(&event.data)
+            .unwrap_or_else(|error| panic!("{error} in {event:?}"));
+        match (&*event.name, value) {
+            ("data", serde_json::Value::Array(messages)) => self.ready.extend(messages),
+            ("control", control) => {
+                control["streamNextOffset"]
+                    .as_str()
+                    .expect("a control event says where the stream goes on")
+                    .clone_into(&mut self.next_offset);
+                self.cursor = control["streamCursor"]
+                    .as_str()
+                    .map(|cursor| cursor.parse().expect("our cursors are numbers"));
+                self.closed = control["streamClosed"] == true;
+                self.up_to_date = control["upToDate"] == true;
+            }
+            (name, value) => panic!("unexpected event {name}: {value}"),
+        }
+        true
+    }
+}
+
+/// An event's text as its name and data; nothing for a comment.
+fn parse(block: &str) -> Option<Event> {
+    let mut name = None;
+    let mut data = Vec::new();
+    for line in block.lines().filter(|line| !line.is_empty()) {
+        let (field, value) = line
+            .split_once(':')
+            .unwrap_or_else(|| panic!("no field: {line:?}"));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "" => {}
+            "event" => assert_eq!(name.replace(value.to_owned()), None, "{block:?}"),
+            "data" => data.push(value),
+            _ => panic!("unexpected field: {line:?}"),
+        }
+    }
+    name.map(|name| Event {
+        name,
+        data: data.join("\n"),
+    })
+}
