@@ -413,3 +413,39 @@ const RETRY: Duration = Duration::from_millis(250);
 
 /// Expiry is looked at this often at least, because reads may have moved deadlines.
 const EXPIRY_WAIT_MS_MAX: u64 = 60_000;
+
+#[cfg(test)]
+mod tests {
+    use encke_log::Options;
+    use encke_log::simulated::SimulatedDisk;
+    use encke_mailbox::mailbox;
+
+    use super::*;
+    use crate::{Limits, restore_on};
+
+    #[test]
+    fn only_a_poisoned_log_is_given_up() {
+        let disk = SimulatedDisk::new(1);
+        let (machine, _, log) = restore_on(disk, Options::default(), Limits::default(), 0).unwrap();
+        let (_sender, receiver) = mailbox("test", encke_mailbox::Options::default());
+        let level = AckLevel::default();
+        let mut sequencer =
+            Sequencer::new(machine, log, receiver, Vec::new(), level, Box::new(|_| {}));
+        let reason: Arc<str> = "for a reason".into();
+        let no_space = CommitError::NoSpace {
+            bytes: 1,
+            reason: Arc::clone(&reason),
+        };
+        let waits = CommitError::HistoryFailed {
+            reason: Arc::clone(&reason),
+        };
+        assert_eq!(sequencer.refusal(&no_space), Refusal::NoSpace);
+        let stalled = Refusal::Stalled(Arc::clone(&reason));
+        assert_eq!(sequencer.refusal(&waits), stalled);
+        assert_eq!(sequencer.barred(), None);
+        let poisoned = CommitError::Poisoned { reason };
+        let refusal = sequencer.refusal(&poisoned);
+        assert!(matches!(&refusal, Refusal::LogFailed(why) if why.contains("for a reason")));
+        assert_eq!(sequencer.barred(), Some(refusal));
+    }
+}

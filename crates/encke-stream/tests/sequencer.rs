@@ -311,10 +311,11 @@ fn what_was_acknowledged_before_it_was_written_is_written_when_there_is_room() {
         "{outcomes:?}"
     );
 
+    // Nobody has to ask for it.
     disk.set_capacity(u64::MAX);
+    wait_until(&bench, || bench.read("a").1);
     let outcomes = bench.round(vec![append("a", b"-"), create("b", TEXT)]);
     assert!(outcomes.iter().all(is_done), "{outcomes:?}");
-    bench.round(vec![]);
     let expected = [b"kept+", &large[..], &large, b"-"].concat();
     bench.stop().unwrap();
     let bench = start(&disk, AckLevel::Accepted);

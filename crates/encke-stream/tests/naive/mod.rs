@@ -375,19 +375,13 @@ impl Naive {
         }
         if let Some(asked) = &append.producer {
             let received = asked.seq;
-            match &known {
-                Some(known) if known.epoch == asked.epoch => {
-                    if asked.seq != known.seq + 1 {
-                        let expected = known.seq + 1;
-                        return Err(Refusal::SeqGap { expected, received });
-                    }
-                }
-                Some(_) if received != 0 => return Err(Refusal::EpochStart { received }),
-                None if received != 0 => {
-                    let expected = 0;
-                    return Err(Refusal::SeqGap { expected, received });
-                }
-                _ => {}
+            let session = known.as_ref().filter(|known| known.epoch == asked.epoch);
+            let expected = session.map_or(0, |known| known.seq + 1);
+            if received != expected {
+                return Err(match (&known, session) {
+                    (Some(_), None) => Refusal::EpochStart { received },
+                    _ => Refusal::SeqGap { expected, received },
+                });
             }
         }
         if let (Some(asked), Some(last)) = (&append.writer_seq, &stream.writer_seq)
