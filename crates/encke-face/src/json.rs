@@ -10,7 +10,7 @@ pub(crate) struct NotJson(#[from] serde_json::Error);
 
 /// Checks a body and flattens one level of an array into messages (Durable Streams, section 9.1).
 pub(crate) fn messages(body: Vec<u8>) -> Result<Data, NotJson> {
-    let text = body.trim_ascii();
+    let text = trim(&body);
     if text.first() != Some(&b'[') {
         serde_json::from_slice::<&RawValue>(text)?;
         return Ok(Data {
@@ -22,8 +22,19 @@ pub(crate) fn messages(body: Vec<u8>) -> Result<Data, NotJson> {
     // What stands between the array's brackets is the messages with commas between them already.
     Ok(Data {
         units: u32::try_from(messages.len()).unwrap_or(u32::MAX),
-        bytes: text[1..text.len() - 1].trim_ascii().to_vec(),
+        bytes: trim(&text[1..text.len() - 1]).to_vec(),
     })
+}
+
+/// Takes off what is white space in JSON (RFC 8259, section 2), and nothing else.
+fn trim(mut text: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t' | b'\n' | b'\r', rest @ ..] = text {
+        text = rest;
+    }
+    while let [rest @ .., b' ' | b'\t' | b'\n' | b'\r'] = text {
+        text = rest;
+    }
+    text
 }
 
 /// The messages `skip..take` of stored data.

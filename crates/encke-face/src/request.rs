@@ -35,12 +35,13 @@ impl<'a> Headers<'a> {
             .map(|(_, value)| *value)
     }
 
-    /// The value of a field as text: nothing if it is absent, an error if it is not UTF-8.
+    /// The value of the first field with that name as text, without the blanks around it: nothing if
+    /// it is absent, an error if it is not UTF-8.
     pub fn text(&self, name: &str) -> Result<Option<&'a str>, NotText> {
         match self.first(name) {
             None => Ok(None),
             Some(value) => std::str::from_utf8(value)
-                .map(|value| Some(value.trim()))
+                .map(|value| Some(value.trim_matches([' ', '\t'])))
                 .map_err(|_| NotText),
         }
     }

@@ -23,7 +23,7 @@ pub enum Style {
     DurableStreams {
         /// What the data is.
         kind: MediaKind,
-        /// The cursor must be greater than this one; 0 for all who did not bring one.
+        /// Cursors must be greater than this one; 0 for all who brought none that matters.
         cursor_floor: u64,
     },
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use encke_stream::{Facts, Fetch, MediaKind, Offset, Stream};
 
-use super::read::{cache_control, data, etag, matches_tag, position, push_items};
+use super::read::{cache_control, data, etag, has_already, position, push_items};
 use super::{DurableStreams, Pending, answer, failed};
 use crate::answer::{Answer, Failure, Part, Then};
 use crate::run::Run;
@@ -39,9 +39,7 @@ impl DurableStreams {
         from: Offset,
     ) -> Answer {
         let tag = etag(&stream, from, from.max(facts.tail), facts.closed);
-        if let Some(tags) = request.headers.first("if-none-match")
-            && matches_tag(tags, &tag)
-        {
+        if has_already(request.headers, &tag) {
             let response = answer(304).field("ETag", tag);
             let response = response.field("Cache-Control", cache_control(facts.closed));
             let end = from.max(facts.tail);

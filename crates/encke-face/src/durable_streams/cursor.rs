@@ -1,20 +1,58 @@
 //! Cursors that keep caches from answering the same poll for ever (section 10.1).
 
-/// The cursor for an answer now: the number of the interval, and more than the client brought.
-pub(crate) fn next(now_ms: u64, brought: u64) -> u64 {
-    let interval = (now_ms / 1000).saturating_sub(EPOCH_S) / INTERVAL_S;
+/// A cursor that a client brought, if it is one that we may have given.
+pub(super) fn parse(cursor: &str) -> Option<u64> {
+    cursor.parse().ok().filter(|cursor| *cursor <= CURSOR_MAX)
+}
+
+/// The cursor for one answer now: the number of the interval, and more than the client brought.
+pub(super) fn next(now_ms: u64, brought: u64) -> u64 {
+    let interval = interval(now_ms);
     if brought < interval {
-        return interval;
+        interval
+    } else {
+        further(brought)
     }
-    // Between 1 and 3,600 s further, spread by what differs between clients and moments.
-    let spread = (now_ms ^ brought).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    brought.saturating_add(1 + spread % (JITTER_S_MAX / INTERVAL_S))
+}
+
+/// The floor of a connection that was opened with a cursor: 0 for all whose cursor does not matter,
+/// so that they can share what is written to them.
+pub(super) fn floor(now_ms: u64, brought: u64) -> u64 {
+    if brought < interval(now_ms) {
+        0
+    } else {
+        brought
+    }
+}
+
+/// The cursor for a connection that goes on: never less than one that it was given before.
+pub(super) fn above(now_ms: u64, floor: u64) -> u64 {
+    let interval = interval(now_ms);
+    if floor == 0 {
+        interval
+    } else {
+        interval.max(further(floor))
+    }
+}
+
+fn interval(now_ms: u64) -> u64 {
+    (now_ms / 1000).saturating_sub(EPOCH_S) / INTERVAL_S
+}
+
+/// Between 1 and 3,600 s further. How far follows from the cursor alone, so that clients who poll
+/// with the same one go on with the same one, and share a cached answer.
+fn further(cursor: u64) -> u64 {
+    let spread = cursor.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    cursor.saturating_add(1 + spread % (JITTER_S_MAX / INTERVAL_S))
 }
 
 /// 2024-10-09, 00:00 UTC.
 const EPOCH_S: u64 = 1_728_432_000;
 const INTERVAL_S: u64 = 20;
 const JITTER_S_MAX: u64 = 3600;
+
+/// What JavaScript can count up to; from there a cursor can always be further.
+const CURSOR_MAX: u64 = (1 << 53) - 1;
 
 #[cfg(test)]
 mod tests {
@@ -24,12 +62,47 @@ mod tests {
     #[test]
     fn counts_intervals_of_20_s() {
         assert_eq!(next((EPOCH_S + 41) * 1000, 0), 2);
+        assert_eq!(
+            next(0, 0),
+            1,
+            "before the epoch every cursor is of the future"
+        );
+        assert_eq!(parse("9007199254740991"), Some(CURSOR_MAX));
+        for other in ["", "x", "-1", "9007199254740992", "18446744073709551616"] {
+            assert_eq!(parse(other), None, "{other}");
+        }
     }
 
     proptest! {
         #[test]
-        fn never_goes_back(now_ms: u64, brought in 0..u64::MAX / 2) {
-            prop_assert!(next(now_ms, brought) > brought || brought < next(now_ms, 0));
+        fn an_answer_is_beyond_what_was_brought(
+            now_ms in 0..1_u64 << 45,
+            brought in prop_oneof![0..1_u64 << 53, 0..200_000_000_u64],
+        ) {
+            let cursor = next(now_ms, brought);
+            prop_assert!(cursor > brought);
+            if brought < interval(now_ms) {
+                prop_assert_eq!(cursor, interval(now_ms));
+            } else {
+                prop_assert!(cursor <= brought + 180);
+            }
+        }
+
+        #[test]
+        fn a_connection_never_goes_back(
+            opened_ms in 1_728_432_000_000..1_u64 << 42,
+            ahead in -3..300_i64,
+            waits in proptest::collection::vec(0..2_000_000_u64, 0..20),
+        ) {
+            let brought = (interval(opened_ms) as i64 + ahead).max(0) as u64;
+            let floor = floor(opened_ms, brought);
+            let (mut now_ms, mut last) = (opened_ms, brought);
+            for (turn, wait_ms) in waits.into_iter().enumerate() {
+                let cursor = above(now_ms, floor);
+                prop_assert!(cursor > last || turn > 0 && cursor == last);
+                last = cursor;
+                now_ms += wait_ms;
+            }
         }
     }
 }

@@ -77,7 +77,7 @@ pub(crate) fn control(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut V
         let _ = write!(
             out,
             ",\"streamCursor\":\"{}\"",
-            cursor::next(now_ms, cursor_floor)
+            cursor::above(now_ms, cursor_floor)
         );
     }
     if run.at_tail || run.closed {

@@ -18,11 +18,7 @@ pub(super) fn subscribe(
     brought: u64,
 ) -> Answer {
     let kind = stream.media.kind;
-    let floor = if cursor::next(request.now_ms, 0) > brought {
-        0
-    } else {
-        brought
-    };
+    let floor = cursor::floor(request.now_ms, brought);
     let style = Style::DurableStreams {
         kind,
         cursor_floor: floor,

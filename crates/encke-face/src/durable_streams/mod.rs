@@ -1,11 +1,13 @@
 //! The Durable Streams protocol, version 1.0: a stream is a URL.
 //!
-//! [`read`] answers GET and HEAD by way of [`catch_up`], [`poll`] and [`follow`], [`write`] answers PUT,
-//! POST and DELETE, [`events`] writes the records of live subscribers. Section numbers are those of the protocol's text.
+//! `read` answers GET and HEAD by way of `catch_up`, `poll` and `follow`; `write` answers PUT, POST
+//! and DELETE, and `fields` reads what their fields say; `events` writes the records of live
+//! subscribers. Section numbers are those of the protocol's text.
 
 mod catch_up;
 mod cursor;
 mod events;
+mod fields;
 mod follow;
 mod poll;
 mod read;

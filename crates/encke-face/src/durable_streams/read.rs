@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use encke_stream::{Item, Lifetime, MediaKind, Offset, Stream};
 
-use super::{DurableStreams, answer, error, follow};
+use super::{DurableStreams, answer, cursor, error, follow};
 use crate::answer::Answer;
-use crate::{Request, Response, json, query};
+use crate::{Headers, Request, Response, json, query};
 
 impl DurableStreams {
     pub(crate) fn head(&self, request: &Request<'_>, name: &str) -> Result<Answer, Response> {
@@ -27,7 +27,6 @@ impl DurableStreams {
     pub(crate) fn get(&self, request: &Request<'_>, name: &str) -> Result<Answer, Response> {
         let parameters = Parameters::parse(request.query)?;
         let stream = self.find(name, request.now_ms)?;
-        stream.touch(request.now_ms);
         let facts = stream.facts();
         let from = match parameters.offset {
             Some(From::Now) => facts.tail,
@@ -45,13 +44,14 @@ impl DurableStreams {
                 ),
             ));
         }
-        if from != Offset::START && from.sequence + 1 < stream.first() {
+        if !stream.reaches_back_to(from) {
             return Err(error(
                 410,
                 "before_start",
                 format!("the offset {from} is of an earlier stream of this name"),
             ));
         }
+        stream.touch(request.now_ms);
         Ok(match parameters.live {
             None if matches!(parameters.offset, Some(From::Now)) => self.tail(&stream, facts),
             None => self.catch_up(request, stream, facts, from),
@@ -138,14 +138,19 @@ pub(super) fn cache_control(over: bool) -> &'static str {
     }
 }
 
-pub(super) fn matches_tag(tags: &[u8], etag: &str) -> bool {
-    tags.split(|byte| *byte == b',').any(|tag| {
-        let tag = tag.trim_ascii();
-        tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == etag.as_bytes()
-    })
+/// Whether the client has what `etag` stands for already: `If-None-Match` lists it, or any (RFC
+/// 9110, section 13.1.2).
+pub(super) fn has_already(headers: Headers<'_>, etag: &str) -> bool {
+    // No tag of ours holds a comma, so none can be made up of parts of others.
+    let mut tags = headers
+        .all("If-None-Match")
+        .flat_map(|list| list.split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii);
+    tags.any(|tag| tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == etag.as_bytes())
 }
 
-fn timestamp(at_ms: u64) -> String {
+/// A time as RFC 3339 has it.
+pub(super) fn timestamp(at_ms: u64) -> String {
     i64::try_from(at_ms)
         .ok()
         .and_then(|at_ms| jiff::Timestamp::from_millisecond(at_ms).ok())
@@ -205,7 +210,7 @@ impl Parameters {
                     });
                 }
                 // A cursor is opaque to clients; one that is not ours starts over.
-                "cursor" => parameters.cursor = value.parse().unwrap_or(0),
+                "cursor" => parameters.cursor = cursor::parse(&value).unwrap_or(0),
                 _ => {}
             }
         }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use encke_stream::{
-    Command, DEFAULT_TYPE, Data, Fetch, ForkOf, Lifetime, Media, MediaKind, Offset, Outcome,
-    ProducerId, Refusal, Stream, Target,
+    Command, DEFAULT_TYPE, Data, Fetch, ForkOf, Media, MediaKind, Offset, Outcome, Refusal, Stream,
+    Target,
 };
 
-use super::{DurableStreams, Pending, answer, error, failed, refused};
+use super::{DurableStreams, Pending, answer, error, failed, fields, refused};
 use crate::answer::{Answer, Failure, Then};
 use crate::run::Run;
-use crate::{Headers, Request, Response, json, query};
+use crate::{Request, Response, json};
 
 /// A creation that is being committed.
 #[derive(Debug)]
@@ -38,11 +38,10 @@ pub(crate) struct Append {
 
 impl DurableStreams {
     pub(crate) fn post(&self, request: &mut Request<'_>, name: &str) -> Result<Answer, Response> {
-        let headers = Headers(request.headers.0);
-        let closes = says_closed(headers);
-        let producer = producer(headers)?;
-        let writer_seq = text(headers, "Stream-Seq")?;
-        let content_type = text(headers, "Content-Type")?;
+        let headers = request.headers;
+        let closes = fields::says_closed(headers);
+        let producer = fields::producer(headers)?;
+        let writer_seq = fields::writer_seq(headers)?;
         let body = std::mem::take(&mut request.body);
         if body.is_empty() && !closes {
             return Err(error(
@@ -51,16 +50,21 @@ impl DurableStreams {
                 "an append needs a body, unless it closes the stream".into(),
             ));
         }
-        if !body.is_empty() && content_type.is_none_or(str::is_empty) {
-            return Err(error(
-                400,
-                "missing_content_type",
-                "an append with a body needs a Content-Type".into(),
-            ));
-        }
+        // Without a body the type means nothing, whatever it is (section 5.2).
+        let content_type = match body.is_empty() {
+            true => None,
+            false => Some(fields::content_type(headers)?.ok_or_else(|| {
+                error(
+                    400,
+                    "missing_content_type",
+                    "an append with a body needs a Content-Type".into(),
+                )
+            })?),
+        };
         let stream = self.find(name, request.now_ms)?;
-        let matches = content_type.is_some_and(|asked| stream.media.matches(asked));
-        let data = if matches && stream.media.kind == MediaKind::Json && !body.is_empty() {
+        let differs = content_type.filter(|asked| !stream.media.matches(asked));
+        let data = if differs.is_none() && stream.media.kind == MediaKind::Json && !body.is_empty()
+        {
             match messages(body)? {
                 Data { units: 0, .. } => {
                     return Err(error(
@@ -79,7 +83,7 @@ impl DurableStreams {
         };
         let command = Command::Append(encke_stream::Append {
             target: Target::Known(stream),
-            content_type: content_type.filter(|_| !matches).map(Box::from),
+            content_type: differs.map(Box::from),
             producer,
             writer_seq: writer_seq.map(Box::from),
             closes,
@@ -90,12 +94,12 @@ impl DurableStreams {
     }
 
     pub(crate) fn put(&self, request: &mut Request<'_>, name: &str) -> Result<Answer, Response> {
-        let headers = Headers(request.headers.0);
-        let content_type = text(headers, "Content-Type")?.filter(|value| !value.is_empty());
-        let lifetime = lifetime(headers)?;
-        let forking = self.forking(headers)?;
+        let headers = request.headers;
+        let content_type = fields::content_type(headers)?;
+        let lifetime = fields::lifetime(headers)?;
+        let forking = fields::forking(headers, &self.settings.root)?;
         let source = match &forking {
-            Some(forking) => Some(self.fork_source(&forking.source, request.now_ms)?),
+            Some(forking) => Some(self.source(&forking.source, name, request.now_ms)?),
             None => None,
         };
         let media = Media::new(match (&source, content_type) {
@@ -116,7 +120,7 @@ impl DurableStreams {
             name: name.into(),
             content_type: content_type.map(Box::from),
             lifetime,
-            closed: says_closed(headers),
+            closed: fields::says_closed(headers),
             fork: forking.as_ref().map(|forking| ForkOf {
                 source: forking.source.as_str().into(),
                 at: forking.at,
@@ -126,7 +130,10 @@ impl DurableStreams {
         if let (Some(forking), Some(source)) = (forking, source)
             && forking.sub_offset > 0
         {
-            let at = forking.at.unwrap_or(Offset::START);
+            let asked = forking.at.unwrap_or(Offset::START);
+            if !source.reaches_back_to(asked) {
+                return Err(refused(&Refusal::BeforeStart { asked }));
+            }
             let tail = source.facts().tail;
             return Ok(Fork {
                 create,
@@ -135,7 +142,7 @@ impl DurableStreams {
                 tail,
                 sub_offset: forking.sub_offset,
             }
-            .find(at));
+            .find(asked));
         }
         let then = Then(Box::new(Pending::Create(pending)));
         Ok(Answer::Commit(Command::Create(create), then))
@@ -149,53 +156,19 @@ impl DurableStreams {
         Ok(Answer::Commit(command, Then(Box::new(Pending::Delete))))
     }
 
-    fn fork_source(&self, name: &str, now_ms: u64) -> Result<Arc<Stream>, Response> {
-        self.find(name, now_ms).map_err(|response| {
-            refused(&match response.status {
-                410 => Refusal::SourceGone,
-                _ => Refusal::SourceNotFound,
-            })
-        })
-    }
-
-    /// What the request says about a fork.
-    fn forking(&self, headers: Headers<'_>) -> Result<Option<Forking>, Response> {
-        let from = text(headers, "Stream-Forked-From")?;
-        let at = text(headers, "Stream-Fork-Offset")?;
-        let sub_offset = text(headers, "Stream-Fork-Sub-Offset")?;
-        let Some(from) = from else {
-            if at.is_some() || sub_offset.is_some() {
-                return Err(bad_field(
-                    "Stream-Fork-Offset and Stream-Fork-Sub-Offset need Stream-Forked-From",
-                ));
-            }
-            return Ok(None);
+    /// The source of a fork. A fork that is there already keeps the source that it was made of, so
+    /// that its creation can be repeated even when the source is deleted.
+    fn source(&self, name: &str, fork: &str, now_ms: u64) -> Result<Arc<Stream>, Response> {
+        let refusal = match self.find(name, now_ms) {
+            Ok(stream) => return Ok(stream),
+            Err(response) if response.status == 410 => Refusal::SourceGone,
+            Err(_) => Refusal::SourceNotFound,
         };
-        let path = from.strip_prefix(&self.settings.root).unwrap_or(from);
-        let source = query::decode(path)
-            .map_err(|_| bad_field("Stream-Forked-From is not percent-encoded UTF-8"))?;
-        let sub_offset = match sub_offset {
-            None => 0,
-            Some(digits) => decimal(digits)
-                .and_then(|units| u32::try_from(units).ok())
-                .ok_or_else(|| bad_field("Stream-Fork-Sub-Offset is a whole number of units"))?,
-        };
-        let at =
-            match at {
-                None if sub_offset > 0 => {
-                    return Err(bad_field("Stream-Fork-Sub-Offset needs Stream-Fork-Offset"));
-                }
-                None => None,
-                Some("-1") => Some(Offset::START),
-                Some(token) => Some(token.parse().map_err(|_| {
-                    bad_field("Stream-Fork-Offset is not an offset of this server")
-                })?),
-            };
-        Ok(Some(Forking {
-            source: source.into_owned(),
-            at,
-            sub_offset,
-        }))
+        let made = self.find(fork, now_ms).ok();
+        let source = made.and_then(|fork| Some(Arc::clone(&fork.source.as_ref()?.stream)));
+        source
+            .filter(|source| *source.name == *name)
+            .ok_or_else(|| refused(&refusal))
     }
 }
 
@@ -284,8 +257,9 @@ impl Fork {
             item.end
         } else {
             Offset {
+                // The record's own sequence is one more.
                 sequence: match item.end.units {
-                    0 => item.end.sequence - 1,
+                    0 => item.end.sequence.saturating_sub(1),
                     _ => item.end.sequence,
                 },
                 units: item.skip + self.sub_offset,
@@ -297,12 +271,6 @@ impl Fork {
         let then = Then(Box::new(Pending::Create(self.pending)));
         Answer::Commit(Command::Create(self.create), then)
     }
-}
-
-struct Forking {
-    source: String,
-    at: Option<Offset>,
-    sub_offset: u32,
 }
 
 fn overshoot(units: u32, asked: u32) -> Response {
@@ -325,22 +293,6 @@ fn refusal(outcome: &Outcome) -> Response {
     }
 }
 
-fn says_closed(headers: Headers<'_>) -> bool {
-    headers
-        .first("Stream-Closed")
-        .is_some_and(|value| value.trim_ascii().eq_ignore_ascii_case(b"true"))
-}
-
-fn text<'a>(headers: Headers<'a>, name: &'static str) -> Result<Option<&'a str>, Response> {
-    headers
-        .text(name)
-        .map_err(|_| bad_field(format!("{name} is not UTF-8")))
-}
-
-fn bad_field(why: impl Into<String>) -> Response {
-    error(400, "bad_field", why.into())
-}
-
 fn messages(body: Vec<u8>) -> Result<Data, Response> {
     json::messages(body).map_err(|why| error(400, "bad_json", why.to_string()))
 }
@@ -356,68 +308,6 @@ fn bytes(bytes: Vec<u8>) -> Result<Data, Response> {
     }
 }
 
-/// The three fields of an idempotent producer: all, or none.
-fn producer(headers: Headers<'_>) -> Result<Option<ProducerId>, Response> {
-    let id = text(headers, "Producer-Id")?;
-    let epoch = text(headers, "Producer-Epoch")?;
-    let seq = text(headers, "Producer-Seq")?;
-    let (id, epoch, seq) = match (id, epoch, seq) {
-        (None, None, None) => return Ok(None),
-        (Some(id), Some(epoch), Some(seq)) => (id, epoch, seq),
-        _ => {
-            return Err(bad_field(
-                "Producer-Id, Producer-Epoch and Producer-Seq come together or not at all",
-            ));
-        }
-    };
-    if id.is_empty() || id.len() > PRODUCER_ID_BYTES_MAX {
-        return Err(bad_field(format!(
-            "Producer-Id has 1 to {PRODUCER_ID_BYTES_MAX} bytes"
-        )));
-    }
-    let number = |name: &str, digits: &str| {
-        decimal(digits)
-            .filter(|number| *number <= NUMBER_MAX)
-            .ok_or_else(|| bad_field(format!("{name} is a whole number from 0 to {NUMBER_MAX}")))
-    };
-    Ok(Some(ProducerId {
-        id: id.into(),
-        epoch: number("Producer-Epoch", epoch)?,
-        seq: number("Producer-Seq", seq)?,
-    }))
-}
-
-fn lifetime(headers: Headers<'_>) -> Result<Option<Lifetime>, Response> {
-    let ttl = text(headers, "Stream-TTL")?;
-    let until = text(headers, "Stream-Expires-At")?;
-    match (ttl, until) {
-        (None, None) => Ok(None),
-        (Some(_), Some(_)) => Err(bad_field(
-            "Stream-TTL and Stream-Expires-At exclude each other",
-        )),
-        (Some(ttl), None) => decimal(ttl)
-            .map(|ttl_s| Some(Lifetime::Sliding { ttl_s }))
-            .ok_or_else(|| {
-                bad_field("Stream-TTL is a whole number of seconds without sign or leading zeros")
-            }),
-        (None, Some(until)) => until
-            .parse::<jiff::Timestamp>()
-            .ok()
-            .and_then(|until| u64::try_from(until.as_millisecond()).ok())
-            .map(|at_ms| Some(Lifetime::Until { at_ms }))
-            .ok_or_else(|| {
-                bad_field("Stream-Expires-At is a time like 2026-01-31T12:00:00Z (RFC 3339)")
-            }),
-    }
-}
-
-/// A whole number in plain decimal notation: digits only, no leading zeros.
-fn decimal(digits: &str) -> Option<u64> {
-    let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
-    let canonical = digits == "0" || !digits.starts_with('0');
-    digits.parse().ok().filter(|_| plain && canonical)
-}
-
 /// The URL of the request, as the client addressed it.
 fn location(request: &Request<'_>) -> String {
     let host = request.headers.text("Host").ok().flatten().unwrap_or("");
@@ -427,8 +317,3 @@ fn location(request: &Request<'_>) -> String {
         format!("http://{host}{}", request.path)
     }
 }
-
-/// What JavaScript can count up to (section 5.2.1).
-const NUMBER_MAX: u64 = (1 << 53) - 1;
-
-const PRODUCER_ID_BYTES_MAX: usize = 256;
