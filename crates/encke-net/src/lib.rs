@@ -9,6 +9,7 @@
 //!
 //! Start reading at [`Server::start`], then the shard's module and its `run`.
 
+mod chunks;
 mod http;
 mod inbox;
 mod listen;

@@ -4,6 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use encke_log::Sequence;
 
+use crate::chunks::Chunks;
+
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -89,7 +91,7 @@ pub(crate) type Token = u64;
 /// All connections of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
-    slots: Vec<Slot>,
+    slots: Chunks<Slot>,
     free: Option<u32>,
     used: usize,
 }
@@ -99,21 +101,19 @@ impl Slots {
     pub(crate) fn add(&mut self, fd: OwnedFd, now_s: u32) -> u32 {
         self.used += 1;
         if let Some(index) = self.free {
-            let slot = &mut self.slots[index as usize];
+            let slot = &mut self.slots[index];
             self.free = (slot.next != NONE).then_some(slot.next);
             let generation = slot.generation;
             *slot = Slot::new(fd, generation, now_s);
             return index;
         }
-        self.slots.push(Slot::new(fd, 0, now_s));
-        // The limit on connections is far below what 32 bits can count.
-        (self.slots.len() - 1) as u32
+        self.slots.push(Slot::new(fd, 0, now_s))
     }
 
     /// Closes the connection and frees its slot.
     pub(crate) fn remove(&mut self, index: u32) {
         let next = self.free.unwrap_or(NONE);
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         slot.fd = None;
         slot.state = State::Free;
         slot.flags = Flags::default();
@@ -127,7 +127,7 @@ impl Slots {
     /// The slot that a token names, if its connection is still there.
     pub(crate) fn find(&self, token: Token) -> Option<u32> {
         let index = token as u32;
-        let slot = self.slots.get(index as usize)?;
+        let slot = self.slots.get(index)?;
         (slot.generation == (token >> 32) as u32 && slot.state != State::Free).then_some(index)
     }
 
@@ -150,13 +150,13 @@ impl std::ops::Index<u32> for Slots {
     type Output = Slot;
 
     fn index(&self, index: u32) -> &Slot {
-        &self.slots[index as usize]
+        &self.slots[index]
     }
 }
 
 impl std::ops::IndexMut<u32> for Slots {
     fn index_mut(&mut self, index: u32) -> &mut Slot {
-        &mut self.slots[index as usize]
+        &mut self.slots[index]
     }
 }
 

@@ -9,6 +9,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
+use crate::chunks::Chunks;
 use crate::slot::{NONE, Slots};
 
 /// A stream that somebody on this shard is subscribed to.
@@ -49,7 +50,7 @@ pub(crate) enum Round {
 /// All topics of a shard and their recent records, found by number.
 #[derive(Debug)]
 pub(crate) struct Topics {
-    topics: Vec<Topic>,
+    topics: Chunks<Topic>,
     free: Vec<u32>,
     index: HashTable<u32>,
     hasher: FixedState,
@@ -92,7 +93,7 @@ pub(crate) enum Next {
 impl Topics {
     pub(crate) fn new(bytes_max: usize, shard: u16) -> Self {
         Topics {
-            topics: Vec::new(),
+            topics: Chunks::default(),
             free: Vec::new(),
             index: HashTable::new(),
             hasher: FixedState::default(),
@@ -123,13 +124,10 @@ impl Topics {
         };
         let number = match self.free.pop() {
             Some(number) => {
-                self.topics[number as usize] = topic;
+                self.topics[number] = topic;
                 number
             }
-            None => {
-                self.topics.push(topic);
-                (self.topics.len() - 1) as u32
-            }
+            None => self.topics.push(topic),
         };
         let Topics {
             index,
@@ -138,14 +136,14 @@ impl Topics {
             ..
         } = self;
         index.insert_unique(hasher.hash_one(stream.no), number, |number| {
-            hasher.hash_one(no(&topics[*number as usize]))
+            hasher.hash_one(no(&topics[*number]))
         });
         number
     }
 
     /// Puts a connection on a topic's list.
     pub(crate) fn link(&mut self, slots: &mut Slots, topic: u32, slot: u32) {
-        let head = std::mem::replace(&mut self.topics[topic as usize].head, slot);
+        let head = std::mem::replace(&mut self.topics[topic].head, slot);
         let entry = &mut slots[slot];
         entry.topic = topic;
         entry.prev = NONE;
@@ -165,7 +163,7 @@ impl Topics {
         if next != NONE {
             slots[next].prev = prev;
         }
-        let topic = &mut self.topics[number as usize];
+        let topic = &mut self.topics[number];
         if topic.iter == slot {
             topic.iter = next;
         }
@@ -189,7 +187,7 @@ impl Topics {
             };
             kept = true;
             let at = self.base + self.recent.len() as u64;
-            let topic = &mut self.topics[number as usize];
+            let topic = &mut self.topics[number];
             if topic.last_at >= self.base {
                 self.recent[(topic.last_at - self.base) as usize].next = at;
             }
@@ -215,7 +213,7 @@ impl Topics {
 
     /// What a subscriber of the topic whose cursor stands there gets next.
     pub(crate) fn next(&self, number: u32, cursor: Sequence) -> Next {
-        let topic = &self.topics[number as usize];
+        let topic = &self.topics[number];
         if cursor < topic.complete_from {
             return Next::Older;
         }
@@ -256,18 +254,18 @@ impl Topics {
 
     /// Begins a round over the topic's subscribers.
     pub(crate) fn begin(&mut self, topic: u32) {
-        let topic = &mut self.topics[topic as usize];
+        let topic = &mut self.topics[topic];
         topic.iter = topic.head;
     }
 
     /// Every record of the topic's stream behind this sequence is among the recent ones.
     pub(crate) fn complete_from(&self, topic: u32) -> Sequence {
-        self.topics[topic as usize].complete_from
+        self.topics[topic].complete_from
     }
 
     /// Whether a recent record is linked to those of the topic as it is now.
     fn owns(&self, number: u32, index: usize) -> bool {
-        let topic = &self.topics[number as usize];
+        let topic = &self.topics[number];
         self.recent[index].topic == number && self.base + index as u64 >= topic.first_at
     }
 
@@ -275,13 +273,13 @@ impl Topics {
         let topics = &self.topics;
         self.index
             .find(self.hasher.hash_one(stream), |number| {
-                no(&topics[*number as usize]) == stream
+                no(&topics[*number]) == stream
             })
             .copied()
     }
 
     fn forget(&mut self, number: u32) {
-        let Some(stream) = self.topics[number as usize].stream.take() else {
+        let Some(stream) = self.topics[number].stream.take() else {
             return;
         };
         stream.unwatch(self.shard);
@@ -303,7 +301,7 @@ impl Topics {
             };
             let at = self.base;
             self.base += 1;
-            let topic = &mut self.topics[oldest.topic as usize];
+            let topic = &mut self.topics[oldest.topic];
             // Otherwise the entry is of a topic that was forgotten.
             if topic.first_at == at {
                 topic.complete_from = topic.complete_from.max(oldest.sequence);
@@ -324,13 +322,13 @@ impl std::ops::Index<u32> for Topics {
     type Output = Topic;
 
     fn index(&self, topic: u32) -> &Topic {
-        &self.topics[topic as usize]
+        &self.topics[topic]
     }
 }
 
 impl std::ops::IndexMut<u32> for Topics {
     fn index_mut(&mut self, topic: u32) -> &mut Topic {
-        &mut self.topics[topic as usize]
+        &mut self.topics[topic]
     }
 }
 
