@@ -6,7 +6,7 @@ use crate::error::OpenError;
 use crate::files::Files;
 use crate::frame::FrameView;
 use crate::history::{self, History, HistoryError, Marks};
-use crate::options::Options;
+use crate::options::{Options, SEGMENT_BYTES_MIN};
 use crate::prepare::Preparer;
 use crate::recover;
 use crate::survey::{self, Problem, Surveyed, problem};
@@ -375,11 +375,11 @@ impl Plan {
             settled.map_err(|e| e.on_open(history.path(), "write to"))?;
         }
         if let Some((first, number)) = self.begin {
-            let made = Preparer::start(disk.clone(), Options::default().segment_bytes, &[])
-                .and_then(|preparer| {
-                    let prepared = preparer.take(1)?.remove(0);
-                    recover::begin(disk, prepared, number, first)
-                });
+            // The next open replaces an empty segment that is smaller than it wants them.
+            let made = Preparer::start(disk.clone(), SEGMENT_BYTES_MIN, &[]).and_then(|preparer| {
+                let prepared = preparer.take(1)?.remove(0);
+                recover::begin(disk, prepared, number, first)
+            });
             made.map_err(|e| OpenError::io(&disk.path(""), "begin a segment in", e))?;
         }
         Ok(())

@@ -36,6 +36,9 @@ mod error;
 mod files;
 mod floor;
 mod frame;
+#[cfg(any(test, feature = "simulation"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod health;
 mod history;
 mod index;
@@ -60,7 +63,7 @@ pub use error::{AppendError, CommitError, OpenError, ReadError};
 pub use files::Files;
 pub use frame::{Frame, FrameView, Position, Streams};
 pub use health::Health;
-pub use log::{Log, Restore};
+pub use log::Log;
 pub use options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use read::{ReadEnd, Reader};
 pub use state::StateEntry;

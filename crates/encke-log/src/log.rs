@@ -67,39 +67,6 @@ impl Log {
     ) -> Result<Log, OpenError> {
         Log::open_on(Files::lock(directory)?, options, replay)
     }
-
-    /// As [`Log::open`], for a user that keeps its state in checkpoints: `restore` is given the entries of the last
-    /// checkpoint that is durable, then each record since.
-    ///
-    /// # Errors
-    /// As [`Log::open`].
-    pub fn restore(
-        directory: &Path,
-        options: Options,
-        restore: &mut dyn Restore,
-    ) -> Result<Log, OpenError> {
-        Log::restore_on(Files::lock(directory)?, options, restore)
-    }
-}
-
-/// Takes up what a log holds when it is opened.
-pub trait Restore {
-    /// An entry of the state store. All of them come before the first record, in the order of their keys.
-    fn state(&mut self, key: &[u8], value: &[u8]);
-
-    /// A record that the entries may not contain yet, in the order of their sequences.
-    fn record(&mut self, frame: FrameView<'_>);
-}
-
-/// A user without state.
-struct Records<'a>(&'a mut dyn FnMut(FrameView<'_>));
-
-impl Restore for Records<'_> {
-    fn state(&mut self, _: &[u8], _: &[u8]) {}
-
-    fn record(&mut self, frame: FrameView<'_>) {
-        (self.0)(frame);
-    }
 }
 
 impl<D: Disk> Log<D> {
@@ -111,18 +78,6 @@ impl<D: Disk> Log<D> {
         disk: D,
         options: Options,
         replay: &mut dyn FnMut(FrameView<'_>),
-    ) -> Result<Log<D>, OpenError> {
-        Log::restore_on(disk, options, &mut Records(replay))
-    }
-
-    /// [`Log::restore`] on any disk. The disk must be this log's alone.
-    ///
-    /// # Errors
-    /// As [`Log::open`].
-    pub fn restore_on(
-        disk: D,
-        options: Options,
-        restore: &mut dyn Restore,
     ) -> Result<Log<D>, OpenError> {
         if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&options.segment_bytes) {
             return Err(OpenError::SegmentBytes {
@@ -155,9 +110,7 @@ impl<D: Disk> Log<D> {
             next,
             vouched_upto,
             index,
-        } = recover::recover(&disk, &preparer, &names, marks, &mut |frame| {
-            restore.record(frame);
-        })?;
+        } = recover::recover(&disk, &preparer, &names, marks, replay)?;
         let vitals = Vitals::default();
         let done = index.done.iter().map(|done| done.segment.bytes);
         let waiting = index.segments.iter().map(|segment| segment.segment.bytes);
