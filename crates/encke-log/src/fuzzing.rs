@@ -74,7 +74,7 @@ fn open(disk: &SimulatedDisk) -> Result<(Log<SimulatedDisk>, Vec<Record>), OpenE
     };
     let mut records = Vec::new();
     let log = Log::open_on(disk.clone(), options, &mut |view| {
-        records.push(Record::of(view))
+        records.push(Record::of(view));
     })?;
     Ok((log, records))
 }
@@ -113,7 +113,7 @@ fn go_on(
     let end = log
         .reader()
         .read_all(0, Sequence::MAX, usize::MAX, &mut |view| {
-            read.push(Record::of(view))
+            read.push(Record::of(view));
         });
     assert_eq!(
         end.expect("what was found can be read").last,
@@ -124,7 +124,7 @@ fn go_on(
     let end = log
         .reader()
         .read(3, 0, Sequence::MAX, usize::MAX, &mut |view| {
-            of_stream.push(Record::of(view))
+            of_stream.push(Record::of(view));
         });
     assert!(
         end.is_ok()
