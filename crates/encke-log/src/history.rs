@@ -252,6 +252,19 @@ impl History {
 
 impl Open {
     fn new(path: &Path, cache_bytes: u64) -> Result<Open, HistoryError> {
+        // The tree reads its journal with assertions, and a flipped bit is enough to fail one. Nothing is left of what the
+        // closure has made then, so nothing can be seen half done.
+        std::panic::catch_unwind(|| Open::unguarded(path, cache_bytes)).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(HistoryError::from(format!(
+                "it is damaged: {}",
+                text.unwrap_or("no more is known")
+            )))
+        })
+    }
+
+    fn unguarded(path: &Path, cache_bytes: u64) -> Result<Open, HistoryError> {
         let reclaim = Arc::new(DurableFloors::default());
         let floors = reclaim.clone();
         let database = Database::builder(path)

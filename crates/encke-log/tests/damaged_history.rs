@@ -1,0 +1,124 @@
+//! Bits that flip in history: an open or a read says so, and no record is missing or wrong without a word.
+
+#![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
+
+use encke_log::simulated::Random;
+use encke_log::{Frame, Log, OpenError, Options, Sequence};
+use std::path::{Path, PathBuf};
+
+const RECORDS: u64 = 2000;
+
+fn options() -> Options {
+    Options {
+        segment_bytes: 16 << 10,
+        ..Options::default()
+    }
+}
+
+fn fill(directory: &Path) {
+    let mut log = Log::open(directory, options(), &mut |_| {}).unwrap();
+    for i in 1..=RECORDS {
+        let frame = Frame {
+            kind: 1,
+            time_ms: 1,
+            streams: &[i % 5 + 1],
+            payload: &[&[i as u8; 100]],
+        };
+        log.append(&frame).unwrap();
+        if i % 50 == 0 {
+            log.write().unwrap();
+            log.sync().unwrap();
+            log.publish();
+        }
+        if log.wants_checkpoint() {
+            log.checkpoint(vec![(i.to_be_bytes().to_vec(), Some(vec![1; 50]))]);
+        }
+    }
+    log.close().unwrap();
+}
+
+fn files(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, found);
+        } else if path.metadata().unwrap().len() > 0 {
+            found.push(path);
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let to = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &to);
+        } else {
+            std::fs::copy(&path, &to).unwrap();
+        }
+    }
+}
+
+/// How many records can be read; `None` when a read says that it can't.
+fn readable(log: &Log) -> Option<u64> {
+    let mut count = 0;
+    for stream in 1..=5 {
+        let mut each = |view: encke_log::FrameView<'_>| {
+            assert_eq!(view.payload, [view.sequence as u8; 100]);
+            count += 1;
+        };
+        log.reader()
+            .read(stream, 0, Sequence::MAX, 1 << 30, &mut each)
+            .ok()?;
+    }
+    Some(count)
+}
+
+#[test]
+fn damage_in_history_is_an_error_and_never_absence() {
+    let directory = tempfile::tempdir().unwrap();
+    let (sound, damaged) = (
+        directory.path().join("sound"),
+        directory.path().join("damaged"),
+    );
+    fill(&sound);
+    let mut found = Vec::new();
+    files(&sound.join("history"), &mut found);
+    found.sort();
+    let mut random = Random::new(5);
+    let mut refused = 0;
+    for round in 0..30 {
+        copy(&sound, &damaged);
+        let file = &found[random.below(found.len() as u64) as usize];
+        let path = damaged.join(file.strip_prefix(&sound).unwrap());
+        let mut bytes = std::fs::read(&path).unwrap();
+        let used = bytes
+            .iter()
+            .rposition(|byte| *byte != 0)
+            .map_or(1, |last| last + 1);
+        let position = random.below(used as u64) as usize;
+        bytes[position] ^= 1 << random.below(8);
+        std::fs::write(&path, bytes).unwrap();
+        match Log::open(&damaged, options(), &mut |_| {}) {
+            Ok(log) => {
+                let count = readable(&log);
+                assert!(
+                    count.is_none_or(|count| count == RECORDS),
+                    "round {round}: {count:?} after {position} in {path:?}"
+                );
+                refused += u32::from(count.is_none());
+            }
+            Err(error) => {
+                assert!(
+                    matches!(error, OpenError::History { .. } | OpenError::Missing { .. }),
+                    "round {round}: {error}"
+                );
+                refused += 1;
+            }
+        }
+        std::fs::remove_dir_all(&damaged).unwrap();
+    }
+    assert!(refused > 0, "no flipped bit was ever found");
+}
