@@ -249,7 +249,10 @@ fn split(target: &str) -> Result<(&str, Option<&str>), Refused> {
 mod tests {
     use super::*;
 
-    fn parsed(input: &str) -> Result<Option<(String, Option<String>, Framing, bool)>, u16> {
+    /// Path, query, framing, and whether the connection is kept.
+    type Parsed = (String, Option<String>, Framing, bool);
+
+    fn parsed(input: &str) -> Result<Option<Parsed>, u16> {
         let mut fields = NO_FIELDS;
         match parse(input.as_bytes(), &mut fields) {
             Err(refused) => Err(refused.status),

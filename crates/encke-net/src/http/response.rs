@@ -36,7 +36,7 @@ pub(crate) fn encode(response: &Response, shape: Shape, date: &str, out: &mut Ve
     let bodiless = matches!(status, 204 | 304);
     if chunked {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-    } else if !bodiless && !open && !(shape.head_only && body.is_empty()) {
+    } else if !(bodiless || open || shape.head_only && body.is_empty()) {
         let _ = write!(out, "Content-Length: {}\r\n", body.len());
     }
     out.extend_from_slice(b"\r\n");

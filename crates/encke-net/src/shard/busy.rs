@@ -6,7 +6,7 @@ use encke_stream::{Fetch, MediaKind, Offset};
 use crate::http::body::Incoming;
 
 /// Kept beside the slot, and only as long as something in it matters.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Busy {
     /// Bytes that came and are not used yet.
     pub(crate) input: Vec<u8>,
@@ -30,24 +30,6 @@ pub(crate) struct Busy {
     pub(crate) style: Option<Style>,
     /// When the client will have taken too long, or the poll is over; 0 for never.
     pub(crate) deadline_ms: u64,
-}
-
-impl Default for Busy {
-    fn default() -> Self {
-        Busy {
-            input: Vec::new(),
-            body: None,
-            output: Vec::new(),
-            sent: 0,
-            reached: None,
-            ended: false,
-            next: None,
-            then: None,
-            from: None,
-            style: None,
-            deadline_ms: 0,
-        }
-    }
 }
 
 impl Busy {
