@@ -1,6 +1,6 @@
 //! The reactor: a thread for each core, each with its own listener and its own connections.
 //!
-//! A shard speaks HTTP/1.1 ([`mod@http`]), asks the faces what a request means, hands commands to the
+//! A shard speaks HTTP/1.1 (`http`), asks the faces what a request means, hands commands to the
 //! sequencer and records to subscribers. It never waits for a disk, a lock that is held long, or a
 //! client: what must be waited for comes back as a note in its inbox.
 //!
@@ -21,6 +21,13 @@ mod shard;
 mod slot;
 mod timer;
 mod topics;
+
+/// The bodies of the fuzz targets in `fuzz/`.
+#[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing {
+    pub use crate::http::fuzzing::request_head;
+}
 
 pub use metrics::Metrics;
 pub use server::{Server, StartError, StopError, Streams, now_ms};

@@ -1,8 +1,11 @@
 //! HTTP/1.1 framing: heads, chunked bodies, responses. What a request means is the faces' business.
 
 pub(crate) mod body;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 pub(crate) mod head;
 pub(crate) mod response;
+pub(crate) mod take;
 
 use std::borrow::Cow;
 

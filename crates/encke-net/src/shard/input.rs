@@ -5,8 +5,8 @@ use rustix::net::{RecvFlags, recv};
 
 use super::Shard;
 use crate::http::Refused;
-use crate::http::body::Incoming;
-use crate::http::head::{self, Framing, Head, NO_FIELDS};
+use crate::http::head::Head;
+use crate::http::take::{Limits, Step, take};
 use crate::slot::{Flags, State};
 
 impl Shard {
@@ -189,54 +189,22 @@ impl Shard {
 
     /// Takes one step: a whole request, its head, or a part of its body. False: more is needed.
     fn take_request(&mut self, index: u32, rest: &mut &[u8]) -> Result<bool, Refused> {
-        if let Some(mut body) = self.busy.get_mut(&index).and_then(|busy| busy.body.take()) {
-            if !body.feed(rest)? {
-                self.busy(index).body = Some(body);
-                return Ok(false);
-            }
-            let (bytes, body) = body.into_parts();
-            let mut fields = NO_FIELDS;
-            // The head was parsed before it was kept.
-            if let Some((head, count)) = head::parse(&bytes, &mut fields)? {
-                self.dispatch(index, &head, &fields[..count], body);
-            }
-            return Ok(true);
-        }
         let settings = &self.parts.settings;
-        let mut fields = NO_FIELDS;
-        let Some((head, count)) = head::parse(rest, &mut fields)? else {
-            if rest.len() > settings.head_bytes_max {
-                return Err(head_too_large(settings.head_bytes_max));
-            }
-            return Ok(false);
+        let limits = Limits {
+            head_bytes_max: settings.head_bytes_max,
+            body_bytes_max: settings.body_bytes_max,
         };
-        if head.bytes > settings.head_bytes_max {
-            return Err(head_too_large(settings.head_bytes_max));
+        let mut body = self.busy.get_mut(&index).and_then(|busy| busy.body.take());
+        let step = take(&mut body, rest, limits, |head, fields, content| {
+            self.dispatch(index, head, fields, content);
+        })?;
+        if let Some(body) = body {
+            self.busy(index).body = Some(body);
         }
-        let behind = &rest[head.bytes..];
-        match head.framing {
-            Framing::None => {
-                *rest = behind;
-                self.dispatch(index, &head, &fields[..count], Vec::new());
-            }
-            Framing::Length(length)
-                if length <= settings.body_bytes_max as u64 && length <= behind.len() as u64 =>
-            {
-                let (body, behind) = behind.split_at(length as usize);
-                *rest = behind;
-                self.dispatch(index, &head, &fields[..count], body.to_vec());
-            }
-            framing => {
-                let body = Incoming::new(&rest[..head.bytes], framing, settings.body_bytes_max)?;
-                let waiting = head.expects_continue && behind.is_empty();
-                *rest = behind;
-                self.busy(index).body = Some(body);
-                if waiting {
-                    self.send_raw(index, b"HTTP/1.1 100 Continue\r\n\r\n");
-                }
-            }
+        if step == (Step::Head { invites: true }) {
+            self.send_raw(index, b"HTTP/1.1 100 Continue\r\n\r\n");
         }
-        Ok(true)
+        Ok(step != Step::More)
     }
 
     fn dispatch(&mut self, index: u32, head: &Head<'_>, fields: &[(&str, &[u8])], body: Vec<u8>) {
@@ -259,14 +227,6 @@ impl Shard {
         });
         self.answer(index, answer);
     }
-}
-
-fn head_too_large(bytes_max: usize) -> Refused {
-    Refused::new(
-        431,
-        "head_too_large",
-        format!("a request's head has at most {bytes_max} bytes here"),
-    )
 }
 
 /// A client that sends without pause is left for the others after so many reads.

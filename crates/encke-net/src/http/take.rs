@@ -1,0 +1,89 @@
+//! One step through a connection's input: a head, a part of a body, a whole request. It knows no socket, so that the fuzzer
+//! takes the same steps as a shard.
+
+use super::Refused;
+use super::body::Incoming;
+use super::head::{self, Framing, Head, NO_FIELDS};
+
+/// What requests are held to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) head_bytes_max: usize,
+    pub(crate) body_bytes_max: usize,
+}
+
+/// What a step led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// All that can be taken is taken: more must come.
+    More,
+    /// A head, whose body is on its way.
+    Head {
+        /// The client waits for a word before it sends the body.
+        invites: bool,
+    },
+    /// A whole request, which was handed over.
+    Request,
+}
+
+/// Takes one step off the input. `body` is the body that is being received, if there is one; `request` is given what is
+/// complete.
+pub(crate) fn take(
+    body: &mut Option<Incoming>,
+    rest: &mut &[u8],
+    limits: Limits,
+    request: impl FnOnce(&Head<'_>, &[(&str, &[u8])], Vec<u8>),
+) -> Result<Step, Refused> {
+    let mut fields = NO_FIELDS;
+    if let Some(mut incoming) = body.take() {
+        if !incoming.feed(rest)? {
+            *body = Some(incoming);
+            return Ok(Step::More);
+        }
+        let (bytes, content) = incoming.into_parts();
+        // The head was parsed before it was kept.
+        if let Some((head, count)) = head::parse(&bytes, &mut fields)? {
+            request(&head, &fields[..count], content);
+        }
+        return Ok(Step::Request);
+    }
+    let Some((head, count)) = head::parse(rest, &mut fields)? else {
+        if rest.len() > limits.head_bytes_max {
+            return Err(head_too_large(limits.head_bytes_max));
+        }
+        return Ok(Step::More);
+    };
+    if head.bytes > limits.head_bytes_max {
+        return Err(head_too_large(limits.head_bytes_max));
+    }
+    let behind = &rest[head.bytes..];
+    match head.framing {
+        Framing::None => {
+            *rest = behind;
+            request(&head, &fields[..count], Vec::new());
+        }
+        Framing::Length(length)
+            if length <= limits.body_bytes_max as u64 && length <= behind.len() as u64 =>
+        {
+            let (content, behind) = behind.split_at(length as usize);
+            *rest = behind;
+            request(&head, &fields[..count], content.to_vec());
+        }
+        framing => {
+            let incoming = Incoming::new(&rest[..head.bytes], framing, limits.body_bytes_max)?;
+            let invites = head.expects_continue && behind.is_empty();
+            *rest = behind;
+            *body = Some(incoming);
+            return Ok(Step::Head { invites });
+        }
+    }
+    Ok(Step::Request)
+}
+
+fn head_too_large(bytes_max: usize) -> Refused {
+    Refused::new(
+        431,
+        "head_too_large",
+        format!("a request's head has at most {bytes_max} bytes here"),
+    )
+}
