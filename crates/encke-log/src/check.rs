@@ -107,6 +107,7 @@ pub fn check_on<D: Disk>(disk: &D) -> Result<CheckReport, OpenError> {
             .as_ref()
             .filter(|_| frame.sequence <= marks.history_upto && history_problem.is_none())
         {
+            value.clear();
             history::record_value(frame, &mut value);
             for (stream, _) in frame.streams.iter() {
                 if let Err(what) = holds(history, stream, frame.sequence, &value) {

@@ -270,6 +270,8 @@ impl Open {
         let database = Database::builder(path)
             .cache_size(cache_bytes)
             .max_cached_files(Some(FILES_MAX))
+            // With more than one, an idle worker spins for as long as another one compacts.
+            .worker_threads(1)
             .with_compaction_filter_factories(Arc::new(move |keyspace| {
                 (keyspace == RECORDS).then(|| Arc::new(Reclaim::new(floors.clone())) as Arc<_>)
             }))
@@ -350,9 +352,8 @@ pub(crate) fn of_record_key(key: &[u8]) -> Option<(StreamNo, Sequence)> {
     ))
 }
 
-/// The value of a record of one of its streams, put together in `value`.
+/// Appends to `value` what the value of a record is in each of its streams.
 pub(crate) fn record_value(frame: &Parsed<'_>, value: &mut Vec<u8>) {
-    value.clear();
     value.push(frame.kind);
     value.extend_from_slice(&(frame.streams.len() as u16).to_le_bytes());
     value.extend_from_slice(&frame.time_ms.to_le_bytes());

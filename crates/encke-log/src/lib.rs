@@ -23,11 +23,32 @@
 //! - A full disk refuses a batch before a byte of it is written ([`CommitError::NoSpace`]), and the same batch can be
 //!   written once there is room.
 //!
+//! # Where records go from there
+//!
+//! A sealed segment is sorted by stream in the background and ingested into *history* (fjall, a log-structured merge tree),
+//! and then costs no memory: a stream's records are contiguous there. The segment stays for a while, for those who read the
+//! global order ([`Reader::read_all`]). The user's own state is kept in history, too ([`Log::checkpoint`]), so that opening
+//! replays only what came after the last checkpoint; and so are floors ([`Log::set_floor`]), below which a stream's records
+//! are gone.
+//!
+//! # What a crash can take
+//!
+//! | when the caller was told | the process dies | the system dies or the power goes |
+//! |---|---|---|
+//! | after [`Log::sync`] | nothing | nothing |
+//! | after [`Log::write`] | nothing | what was written since the last sync |
+//! | after [`Log::append`] | what was not written | what was not synced |
+//!
+//! Whatever is taken is taken from the end: of the records, always the first so many are there.
+//!
 //! # Where to start reading
 //!
-//! `frame.rs` and `segment.rs` are the format on disk, `batch.rs` and `log.rs` the path of a record, `recover.rs` the
-//! rule by which a log is opened, `index.rs` and `read.rs` the path of a read. `disk.rs` is the seam that lets the same
-//! code run on real files and on the simulated disk of the tests (feature `simulation`).
+//! - The format on disk: `frame.rs`, `segment.rs`, `history.rs`.
+//! - The path of a record: `batch.rs`, `log.rs`, then in the background `seal.rs` and `sort.rs`.
+//! - The path of a read: `index.rs`, `read.rs`.
+//! - The rule by which a log is opened: `recover.rs`; what an operator can do when it is refused: `check.rs`.
+//! - The seam that lets the same code run on real files and on the simulated disk of the tests (feature `simulation`):
+//!   `disk.rs`, `simulated.rs`. The tests to begin with are `tests/crash.rs` and `tests/crash_history.rs`.
 
 mod batch;
 mod check;

@@ -10,6 +10,7 @@ use crate::scan::{Scan, Step, WINDOW_BYTES};
 use crate::segment::Segment;
 use crate::{Sequence, StreamNo};
 use std::io;
+use std::ops::Range;
 
 /// The records of one segment, once for each of their streams.
 pub(crate) struct Sorted<'s, F> {
@@ -69,21 +70,14 @@ impl<'s, F: DiskFile> Sorted<'s, F> {
     /// Puts all of them into history.
     pub(crate) fn put(&mut self, put: history::Put<'_>) -> fjall::Result<()> {
         let items = std::mem::take(&mut self.items);
-        let (mut piece, mut places, mut value) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut values, mut places) = (Vec::new(), Vec::new());
         let mut rest = &items[..];
         while !rest.is_empty() {
-            let here = self.gather(rest, &mut piece, &mut places)?;
+            let here = self.gather(rest, &mut values, &mut places)?;
             for (item, place) in here.iter().zip(&places) {
-                let bytes = &piece[*place..*place + item.bytes as usize];
-                let frame = frame::parse(bytes, self.segment.seed);
-                // It was just read and found sound; only a disk that says now this and now that comes here.
-                let frame = frame.map_err(|flaw| {
-                    io::Error::other(damage(self.segment, item.position.into(), flaw))
-                })?;
-                history::record_value(&frame, &mut value);
                 put(
                     &history::record_key(item.stream, item.sequence),
-                    Some(&value),
+                    Some(&values[place.clone()]),
                 )?;
             }
             rest = &rest[here.len()..];
@@ -91,13 +85,13 @@ impl<'s, F: DiskFile> Sorted<'s, F> {
         Ok(())
     }
 
-    /// Reads the frames of as many items as a piece may hold, in the order in which they lie in the file. Says which, and in
-    /// `places` where each of them is in `piece`.
+    /// Makes the values of as many items as a piece may hold, in the order in which they lie in the file. Says which items,
+    /// and in `places` where in `values` each of them is.
     fn gather<'i>(
         &mut self,
         items: &'i [Item],
-        piece: &mut Vec<u8>,
-        places: &mut Vec<usize>,
+        values: &mut Vec<u8>,
+        places: &mut Vec<Range<usize>>,
     ) -> io::Result<&'i [Item]> {
         let mut bytes = 0;
         let fits = |item: &&Item| {
@@ -108,13 +102,27 @@ impl<'s, F: DiskFile> Sorted<'s, F> {
         let here = &items[..items.iter().take_while(fits).count().max(1)];
         let mut order: Vec<u32> = (0..here.len() as u32).collect();
         order.sort_unstable_by_key(|i| here[*i as usize].position);
-        piece.clear();
+        values.clear();
         places.clear();
-        places.resize(here.len(), 0);
+        places.resize(here.len(), 0..0);
         for i in order {
-            let item = here[i as usize];
-            places[i as usize] = piece.len();
-            piece.extend_from_slice(self.frame(item.position, item.bytes)?);
+            let Item {
+                position, bytes, ..
+            } = here[i as usize];
+            let seed = self.segment.seed;
+            let from = values.len();
+            match frame::parse(self.frame(position, bytes)?, seed) {
+                Ok(frame) => history::record_value(&frame, values),
+                // It was found sound before; only a disk that says now this and now that comes here.
+                Err(flaw) => {
+                    return Err(io::Error::other(damage(
+                        self.segment,
+                        position.into(),
+                        flaw,
+                    )));
+                }
+            }
+            places[i as usize] = from..values.len();
         }
         Ok(here)
     }
