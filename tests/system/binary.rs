@@ -353,6 +353,22 @@ fn a_stop_in_the_middle_of_everything() {
 }
 
 #[test]
+fn a_stop_waits_only_so_long_for_one_who_does_not_read() {
+    let encke = Encke::start(&[]);
+    encke.create("s");
+    let _stalled = encke.subscribe("s", "-1");
+    let mut connection = encke.connect();
+    let body = format!("\"{}\"", "x".repeat(100 << 10));
+    for _ in 0..150 {
+        let answer = connection.ask("POST", &path("s"), &[JSON], body.as_bytes());
+        assert_eq!(answer.status, 204);
+    }
+    let stopped = encke.terminate();
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    assert!(stopped.took < Duration::from_secs(8), "{stopped:?}");
+}
+
+#[test]
 fn an_interrupt_is_a_stop_too() {
     let encke = Encke::start(&[]);
     encke.create("s");

@@ -145,6 +145,67 @@ fn a_client_that_stops_reading_gets_everything_and_delays_nobody() {
 }
 
 #[test]
+fn a_client_that_never_reads_again_is_closed_and_may_come_back() {
+    const RECORDS: u64 = 600;
+    let encke = Encke::start(&["--stall-timeout", "500ms"]);
+    encke.create("s");
+    let mut stalled = encke.subscribe("s", "-1");
+    stalled.may_be_cut = true;
+    let mut reader = encke.subscribe("s", "-1");
+    let mut connection = encke.connect();
+    let pad = "x".repeat(20 << 10);
+    for number in 0..RECORDS {
+        let body = format!("{{\"n\":{number},\"pad\":\"{pad}\"}}");
+        let answer = connection.ask("POST", &path("s"), &[JSON], body.as_bytes());
+        assert_eq!(answer.status, 204, "{answer:?}");
+        assert_eq!(reader.message().expect("it is live")["n"], number);
+    }
+    eventually("it is closed", || {
+        encke.metric("encke_connections_closed_total", "\"stalled\"") >= 1.0
+    });
+    let mut next = 0;
+    while let Some(message) = stalled.message() {
+        assert_eq!(message["n"], next);
+        next += 1;
+    }
+    assert!(next < RECORDS, "the kernel does not swallow so much");
+    // From the last place that it was told of there is no gap.
+    let mut back = encke.subscribe("s", &stalled.next_offset);
+    let first = back.message().expect("it is there")["n"].as_u64();
+    let first = first.expect("a number");
+    assert!(first <= next && first > 0, "{first} follows {next}");
+    for number in first + 1..RECORDS {
+        assert_eq!(back.message().expect("it is there")["n"], number);
+    }
+}
+
+#[test]
+fn quiet_subscribers_hear_a_heartbeat_and_have_nothing_to_say() {
+    let encke = Encke::start(&["--heartbeat", "1s"]);
+    encke.create("s");
+    let mut subscriber = encke.subscribe("s", "-1");
+    subscriber.catch_up();
+    // What a subscriber says is thrown away…
+    subscriber
+        .connection()
+        .send(&request("GET", "/healthz", &[], b""));
+    let mut quiet = encke.subscribe("s", "-1");
+    quiet.catch_up();
+    let quiet = quiet.connection();
+    while !quiet.input().ends_with(b":\n\n") {
+        assert!(quiet.fill());
+    }
+    encke.connect().append("s", 1);
+    assert_eq!(subscriber.numbers(1), [1]);
+    // …and one that goes on and on is not listened to for ever.
+    let much = [b'x'; 1 << 20];
+    eventually("it is closed", || {
+        subscriber.connection().send_anyway(&much);
+        encke.metric("encke_connections_closed_total", "\"talkative\"") >= 1.0
+    });
+}
+
+#[test]
 fn long_polls_wake() {
     let encke = Encke::start(&["--poll-wait", "3s"]);
     encke.create("s");

@@ -2,10 +2,10 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use crate::rig::{Connection, Encke, Ended, JSON, data_dir, path, request, serve};
+use crate::rig::{Connection, Encke, Ended, JSON, data_dir, newest_segment, path, request, serve};
 
 /// Segments as small as the command line allows, so that there are many.
 const SMALL: [&str; 4] = ["--segment", "1MiB", "--body-max", "256KiB"];
@@ -270,19 +270,6 @@ fn crashed(count: u64) -> tempfile::TempDir {
     }
     encke.kill();
     data
-}
-
-/// The newest segment of a log.
-fn newest_segment(data: &Path) -> PathBuf {
-    std::fs::read_dir(data)
-        .expect("the directory is there")
-        .map(|entry| entry.expect("it can be read").path())
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "segment")
-        })
-        .max()
-        .expect("a log has a segment")
 }
 
 /// Where the bytes of a segment end that are not just reserved.

@@ -5,6 +5,7 @@
 //!
 //! - [`bad_http`], [`bad_requests`]: whatever is sent, the answer is definite, counted, and nobody else notices.
 //! - [`conversation`]: HTTP/1.1 as it may rightly be spoken, however the bytes are cut.
+//! - [`catch_up`]: one answer with everything, however long.
 //! - [`delivery`]: every subscriber gets every record once and in order.
 //! - [`latecomers`]: also those that come while records do.
 //! - [`overload`]: at a limit the answer is a clear 503, and nothing is lost or made up.
@@ -15,6 +16,7 @@
 mod bad_http;
 mod bad_requests;
 mod binary;
+mod catch_up;
 mod conversation;
 mod delivery;
 mod disk;

@@ -10,7 +10,7 @@ mod subscriber;
 
 pub(crate) use bystanders::Bystanders;
 pub(crate) use connection::{Connection, Response, request};
-pub(crate) use process::{Encke, Ended, JSON, command, data_dir, path, serve};
+pub(crate) use process::{Encke, Ended, JSON, command, data_dir, newest_segment, path, serve};
 pub(crate) use subscriber::Subscriber;
 
 use std::time::{Duration, Instant};

@@ -274,6 +274,19 @@ pub(crate) fn serve(data: &Path, flags: &[&str]) -> Command {
     command
 }
 
+/// The newest segment of a log.
+pub(crate) fn newest_segment(data: &Path) -> PathBuf {
+    std::fs::read_dir(data)
+        .expect("the directory is there")
+        .map(|entry| entry.expect("it can be read").path())
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "segment")
+        })
+        .max()
+        .expect("a log has a segment")
+}
+
 /// Where a stream is found.
 pub(crate) fn path(stream: &str) -> String {
     format!("/v1/stream/{stream}")

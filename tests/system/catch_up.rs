@@ -1,0 +1,236 @@
+//! Catching up: one answer with everything to the tail, however long, a bounded part at a time.
+
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::rig::{Connection, Encke, JSON, data_dir, eventually, newest_segment, path, request};
+
+/// Small parts and next to nothing at hand, so that every answer is read from files, in many parts.
+const PARTS: [&str; 4] = ["--page", "64KiB", "--ring", "64KiB"];
+
+/// Fills a stream with numbered messages of 10 KB.
+fn fill(encke: &Encke, stream: &str, count: u64) {
+    encke.create(stream);
+    let mut connection = encke.connect();
+    let pad = "x".repeat(10 << 10);
+    for number in 0..count {
+        let body = format!("{{\"n\":{number},\"pad\":\"{pad}\"}}");
+        connection.send(&request("POST", &path(stream), &[JSON], body.as_bytes()));
+        if number % 8 == 7 || number == count - 1 {
+            for _ in 0..=number % 8 {
+                assert_eq!(connection.answer().status, 204);
+            }
+        }
+    }
+}
+
+fn numbers(body: &[u8]) -> Vec<u64> {
+    let messages: Vec<serde_json::Value> = serde_json::from_slice(body).expect("JSON");
+    messages
+        .iter()
+        .map(|message| message["n"].as_u64().expect("a message of ours"))
+        .collect()
+}
+
+#[test]
+fn a_long_answer_is_one_answer() {
+    const COUNT: u64 = 400;
+    let encke = Encke::start(&PARTS);
+    fill(&encke, "s", COUNT);
+    let get = request("GET", "/v1/stream/s?offset=-1", &[], b"");
+    let mut connection = encke.connect();
+    // What was sent ahead is answered behind it, in order.
+    let health = request("GET", "/healthz", &[], b"");
+    connection.send(&[&get[..], &health, &get, &health].concat());
+    for _ in 0..2 {
+        let answer = connection.answer();
+        assert_eq!(answer.field("Stream-Up-To-Date"), Some("true"));
+        assert_eq!(answer.field("Transfer-Encoding"), Some("chunked"));
+        assert_eq!(numbers(&answer.body), (0..COUNT).collect::<Vec<_>>());
+        assert_eq!(connection.answer().body, b"ok\n");
+    }
+    assert!(encke.metric("encke_catch_ups_total", "") > 2.0 * 50.0);
+    // With a word that it is the last, and with the client's side closed.
+    let last = connection.ask("GET", "/v1/stream/s", &["Connection: close"], b"");
+    assert!(last.closes());
+    assert_eq!(numbers(&last.body).len(), COUNT as usize);
+    connection.expect_end();
+    let mut connection = encke.connect();
+    connection.send(&[&get[..], &get].concat());
+    connection.half_close();
+    for _ in 0..2 {
+        assert_eq!(numbers(&connection.answer().body).len(), COUNT as usize);
+    }
+    connection.expect_end();
+    // HTTP/1.0 has no chunks: the end of the connection is the end of the answer.
+    let mut connection = encke.connect();
+    connection.send(b"GET /v1/stream/s HTTP/1.0\r\n\r\n");
+    let answer = connection.answer();
+    assert_eq!(answer.field("Transfer-Encoding"), None);
+    assert!(answer.closes());
+    assert_eq!(numbers(&answer.body), (0..COUNT).collect::<Vec<_>>());
+}
+
+#[test]
+fn readers_that_catch_up_go_on_where_the_answer_ended() {
+    let encke = Encke::start(&PARTS);
+    fill(&encke, "s", 100);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut connection = encke.connect();
+            for number in 100.. {
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let body = format!("{{\"n\":{number}}}");
+                let answer = connection.ask("POST", &path("s"), &[JSON], body.as_bytes());
+                assert_eq!(answer.status, 204);
+            }
+        });
+        let begin = Instant::now();
+        let mut rounds = 0;
+        while begin.elapsed() < Duration::from_secs(1) || rounds < 5 {
+            rounds += 1;
+            let mut connection = encke.connect();
+            let all = connection.ask("GET", "/v1/stream/s", &[], b"");
+            let mut seen = numbers(&all.body);
+            let mut next = all.field("Stream-Next-Offset").expect("a place").to_owned();
+            for _ in 0..3 {
+                let target = format!("/v1/stream/s?offset={next}");
+                let more = connection.ask("GET", &target, &[], b"");
+                seen.extend(numbers(&more.body));
+                more.field("Stream-Next-Offset")
+                    .expect("a place")
+                    .clone_into(&mut next);
+            }
+            let target = format!("/v1/stream/s?offset={next}&live=long-poll");
+            let polled = connection.ask("GET", &target, &[], b"");
+            seen.extend(numbers(&polled.body));
+            assert_eq!(seen, (0..seen.len() as u64).collect::<Vec<_>>());
+            assert!(seen.len() > 100);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn one_who_reads_slowly_or_not_at_all_is_nobody_elses_trouble() {
+    const COUNT: u64 = 1_500;
+    let flags = ["--stall-timeout", "1s"];
+    let encke = Encke::start(&[&PARTS[..], &flags].concat());
+    fill(&encke, "s", COUNT);
+    let get = request("GET", "/v1/stream/s?offset=-1", &[], b"");
+    let stalled: Vec<Connection> = (0..20)
+        .map(|_| {
+            let mut connection = encke.connect();
+            connection.send(&get);
+            connection
+        })
+        .collect();
+    let mut slow = encke.connect();
+    slow.send(&get);
+    // Slowly, but never standing still for as long as that.
+    let mut read = 0;
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(3) {
+        assert!(slow.fill());
+        let now = slow.input().len();
+        assert!(now > read);
+        read = now;
+        std::thread::sleep(Duration::from_millis(50));
+        let others = Instant::now();
+        assert_eq!(encke.ask("GET", "/healthz", &[], b"").status, 200);
+        assert!(others.elapsed() < Duration::from_secs(1));
+    }
+    assert_eq!(numbers(&slow.answer().body), (0..COUNT).collect::<Vec<_>>());
+    // Those that took nothing were given up, and so was what was kept for them.
+    eventually("those that took nothing are closed", || {
+        encke.metric("encke_connections_closed_total", "\"stalled\"") >= 20.0
+    });
+    for mut connection in stalled {
+        // What the kernels had taken is there, and no end that could be mistaken for the answer's.
+        while connection.fill() {}
+        assert!(!connection.input().ends_with(b"\r\n0\r\n\r\n"));
+    }
+    eventually("all connections are gone", || {
+        encke.metric("encke_connections", "") <= 2.0
+    });
+}
+
+#[test]
+fn one_who_hangs_up_in_the_middle() {
+    let encke = Encke::start(&PARTS);
+    fill(&encke, "s", 600);
+    let get = request("GET", "/v1/stream/s?offset=-1", &[], b"");
+    for round in 0..30 {
+        let mut connection = encke.connect();
+        connection.send(&get);
+        if round % 3 > 0 {
+            assert!(connection.fill());
+        }
+        if round % 2 == 0 {
+            connection.reset();
+        }
+    }
+    eventually("all connections are gone", || {
+        encke.metric("encke_connections", "") <= 1.0
+    });
+    let stopped = encke.terminate();
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+}
+
+#[test]
+fn what_is_damaged_meanwhile_is_not_given_out() {
+    const COUNT: u64 = 200;
+    let data = data_dir();
+    let encke = Encke::start_in(data.path(), &PARTS);
+    fill(&encke, "s", COUNT);
+    // The disk changes under the server's feet.
+    let segment = newest_segment(data.path());
+    let bytes = std::fs::read(&segment).expect("it can be read");
+    let needle = format!("{{\"n\":{},", COUNT / 2);
+    let at = bytes
+        .windows(needle.len())
+        .position(|window| window == needle.as_bytes())
+        .expect("the record is in the segment");
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(&segment)
+        .expect("it is there");
+    file.write_all_at(&[bytes[at + 20] ^ 1], at as u64 + 20)
+        .expect("it can be written");
+    // An answer that has begun breaks off, so that nobody takes it for the whole.
+    let mut connection = encke.connect();
+    connection.send(&request("GET", "/v1/stream/s?offset=-1", &[], b""));
+    let head = connection.head();
+    assert_eq!(head.status, 200);
+    while connection.fill() {}
+    let got = connection.input();
+    assert!(!got.ends_with(b"0\r\n\r\n"));
+    let got = String::from_utf8_lossy(got);
+    assert!(got.contains(&format!("{{\"n\":{},", COUNT / 4)));
+    assert!(!got.contains(&needle));
+    // So does a subscriber's.
+    let mut subscriber = encke.subscribe("s", "-1");
+    let mut seen = 0;
+    while let Some(message) = subscriber.message() {
+        assert_eq!(message["n"], seen);
+        seen += 1;
+    }
+    assert!((COUNT / 4..=COUNT / 2).contains(&seen), "{seen}");
+    assert!(!subscriber.closed);
+    assert!(encke.metric("encke_connections_closed_total", "\"unreadable\"") >= 2.0);
+    // The rest of the stream, and the rest of the server, go on.
+    let offset = encke.ask("HEAD", "/v1/stream/s", &[], b"");
+    let offset = offset
+        .field("Stream-Next-Offset")
+        .expect("a place")
+        .to_owned();
+    let mut live = encke.subscribe("s", &offset);
+    let answer = encke.ask("POST", &path("s"), &[JSON], b"{\"n\":7}");
+    assert_eq!(answer.status, 204);
+    assert_eq!(live.message().expect("it is live")["n"], 7);
+    assert!(encke.log().contains("damaged"), "{}", encke.log());
+}
