@@ -163,7 +163,7 @@ pub enum Refusal {
         tail: Offset,
     },
     /// Data of another type than the stream's.
-    #[error("the stream's type is {has}, the data was sent as {asked}")]
+    #[error("the stream's type is {has:?}, the data was sent as {asked:?}")]
     TypeDiffers {
         /// The stream's.
         has: Box<str>,

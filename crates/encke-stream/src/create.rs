@@ -125,20 +125,16 @@ impl Machine {
 /// A creation that finds its stream: the same settings, or a conflict.
 fn confirm(stream: &Stream, create: &Create, now_ms: u64) -> Result<Outcome, Refusal> {
     let facts = stream.state().next;
-    let differs = |what, has: &dyn ToString, asked: &dyn ToString| {
-        Err(Refusal::Differs {
-            what,
-            has: has.to_string(),
-            asked: asked.to_string(),
-        })
-    };
+    let differs = |what, has: String, asked: String| Err(Refusal::Differs { what, has, asked });
+    let quoted = |text: &str| format!("{text:?}");
     match &create.content_type {
         Some(asked) if !stream.media.matches(asked) => {
-            return differs("content type", &stream.media.name, asked);
+            return differs("content type", quoted(&stream.media.name), quoted(asked));
         }
         // A fork that names no type takes its source's; any other stream has the default.
         None if create.fork.is_none() && !stream.media.matches(DEFAULT_TYPE) => {
-            return differs("content type", &stream.media.name, &DEFAULT_TYPE);
+            let default = quoted(DEFAULT_TYPE);
+            return differs("content type", quoted(&stream.media.name), default);
         }
         _ => {}
     }
@@ -148,15 +144,15 @@ fn confirm(stream: &Stream, create: &Create, now_ms: u64) -> Result<Outcome, Ref
             if let Some(at) = fork.at
                 && at != source.at
             {
-                return differs("fork offset", &source.at, &at);
+                return differs("fork offset", source.at.to_string(), at.to_string());
             }
         }
         (fork, source) => {
-            let name = |source: Option<&str>| source.unwrap_or("no source").to_owned();
+            let name = |source: Option<&str>| source.map_or("none".into(), quoted);
             return differs(
                 "source",
-                &name(source.as_ref().map(|source| &*source.stream.name)),
-                &name(fork.as_ref().map(|fork| &*fork.source)),
+                name(source.as_ref().map(|source| &*source.stream.name)),
+                name(fork.as_ref().map(|fork| &*fork.source)),
             );
         }
     }
@@ -167,11 +163,11 @@ fn confirm(stream: &Stream, create: &Create, now_ms: u64) -> Result<Outcome, Ref
         (None, None) => Lifetime::Unbounded,
     };
     if asked != stream.lifetime {
-        return differs("lifetime", &words(stream.lifetime), &words(asked));
+        return differs("lifetime", words(stream.lifetime), words(asked));
     }
     if create.closed != facts.closed {
-        let word = |closed| if closed { "closed" } else { "open" };
-        return differs("state", &word(facts.closed), &word(create.closed));
+        let word = |closed| if closed { "closed" } else { "open" }.into();
+        return differs("state", word(facts.closed), word(create.closed));
     }
     stream.touch(now_ms);
     Ok(Outcome::Created {

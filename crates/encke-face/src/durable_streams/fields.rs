@@ -24,14 +24,12 @@ pub(super) fn says_closed(headers: Headers<'_>) -> bool {
 
 /// `Content-Type`; nothing if it is absent or empty.
 pub(super) fn content_type(headers: Headers<'_>) -> Result<Option<&str>, Response> {
-    let value = text(headers, "Content-Type")?.filter(|value| !value.is_empty());
-    match value {
+    match text(headers, "Content-Type")?.filter(|value| !value.is_empty()) {
         // It is stored with the stream and said in every answer.
-        Some(value)
-            if value.len() > CONTENT_TYPE_BYTES_MAX || value.chars().any(char::is_control) =>
-        {
+        Some(value) if value.len() > CONTENT_TYPE_BYTES_MAX || !is_media_type(value) => {
             Err(bad_field(format!(
-                "Content-Type has at most {CONTENT_TYPE_BYTES_MAX} bytes and no control characters"
+                "Content-Type is a media type like text/plain with at most \
+                 {CONTENT_TYPE_BYTES_MAX} bytes, not {value:?}"
             )))
         }
         value => Ok(value),
@@ -179,6 +177,19 @@ fn decimal(digits: &str) -> Option<u64> {
     digits.parse().ok().filter(|_| plain && canonical)
 }
 
+/// A type and a subtype (RFC 9110, section 8.3.1). Parameters may be anything that fits in a field.
+fn is_media_type(value: &str) -> bool {
+    let is_token = |part: &str| {
+        let is_allowed =
+            |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        !part.is_empty() && part.bytes().all(is_allowed)
+    };
+    let essence = value.split(';').next().unwrap_or(value);
+    let parts = essence.trim_matches([' ', '\t']).split_once('/');
+    parts.is_some_and(|(kind, subtype)| is_token(kind) && is_token(subtype))
+        && !value.contains(char::is_control)
+}
+
 /// A time as RFC 3339 has it, in milliseconds since 1970; nothing if it is before that.
 fn timestamp_ms(text: &str) -> Option<u64> {
     if !is_rfc3339(text) {
@@ -305,6 +316,24 @@ mod tests {
             "18446744073709551616",
         ] {
             assert_eq!(decimal(digits), None, "{digits}");
+        }
+    }
+
+    #[test]
+    fn types_have_two_parts() {
+        for value in [
+            "text/plain",
+            "a/b",
+            "A/B; charset=\"x y\"",
+            "a/b;",
+            "x-y/z.w+json ; q",
+        ] {
+            assert!(is_media_type(value), "{value}");
+        }
+        for value in [
+            ".", "text", "text/", "/plain", "a/b/c", "a b/c", "a/ b", "ä/b", "a/b;\x01",
+        ] {
+            assert!(!is_media_type(value), "{value}");
         }
     }
 

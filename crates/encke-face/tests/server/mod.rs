@@ -1,0 +1,318 @@
+//! A whole server without sockets and threads: the faces over the machine over a log on a simulated
+//! disk. Each request is done when the next one comes.
+
+use std::sync::Arc;
+
+use encke_face::{
+    Admin, Answer, Body, Faces, Headers, Mark, Poll, Probes, Request, Response, Run, Settings,
+    Subscribe,
+};
+use encke_log::simulated::SimulatedDisk;
+use encke_log::{Frame, Log, Options, Sequence};
+use encke_stream::{
+    Change, Fetch, Item, Journal, KIND_CHANGE, Limits, Machine, Offset, Piece, Refusal, Stream,
+    View, restore_on,
+};
+
+pub struct Server {
+    pub faces: Faces,
+    pub view: Arc<View>,
+    pub now_ms: u64,
+    machine: Machine,
+    log: Log<SimulatedDisk>,
+}
+
+/// 2025-01-01, 00:00 UTC; a whole number of cursor intervals after their epoch.
+pub const NOW_MS: u64 = 1_735_689_600_000;
+/// The number of its interval.
+pub const NOW_CURSOR: u64 = (NOW_MS / 1000 - 1_728_432_000) / 20;
+
+/// What became of a request.
+pub enum Reply {
+    Said(Said),
+    Subscribed(Said, Subscribe),
+    Polls(Poll),
+}
+
+/// A response, taken apart.
+#[derive(Clone, Debug)]
+pub struct Said {
+    pub status: u16,
+    pub fields: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    /// It ends with the connection.
+    pub open: bool,
+    /// In how many parts it came.
+    pub parts: usize,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self::new(Settings::default())
+    }
+}
+
+impl Server {
+    pub fn new(settings: Settings) -> Self {
+        let options = Options {
+            segment_bytes: 1 << 20,
+            history: false,
+            ..Options::default()
+        };
+        let disk = SimulatedDisk::new(1);
+        let limits = Limits {
+            fork_depth_max: 4,
+            ..Limits::default()
+        };
+        let (machine, view, log) = restore_on(disk, options, limits, NOW_MS).unwrap();
+        let probes = Probes {
+            unready: Arc::new(|| None),
+            metrics: Arc::new(|| b"# none\n".to_vec()),
+        };
+        Server {
+            faces: Faces::new(Arc::clone(&view), settings, Admin::new(probes)),
+            view,
+            now_ms: NOW_MS,
+            machine,
+            log,
+        }
+    }
+
+    /// A request that is answered at once, or must be.
+    pub fn send(&mut self, line: &str, headers: &[(&str, &str)], body: &[u8]) -> Said {
+        match self.reply(line, headers, body) {
+            Reply::Said(said) => said,
+            Reply::Subscribed(..) => panic!("{line} subscribes"),
+            Reply::Polls(_) => panic!("{line} polls"),
+        }
+    }
+
+    /// `line` is the method and the target.
+    pub fn reply(&mut self, line: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+        let (method, target) = line.split_once(' ').unwrap();
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (target, None),
+        };
+        let headers: Vec<(&str, &[u8])> = headers
+            .iter()
+            .map(|(name, value)| (*name, value.as_bytes()))
+            .collect();
+        self.request(method, path, query, &headers, body)
+    }
+
+    pub fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        query: Option<&str>,
+        headers: &[(&str, &[u8])],
+        body: &[u8],
+    ) -> Reply {
+        let mut answer = self.faces.request(Request {
+            method,
+            path,
+            query,
+            headers: Headers(headers),
+            body: body.to_vec(),
+            now_ms: self.now_ms,
+        });
+        loop {
+            answer = match answer {
+                Answer::Respond(response) => return Reply::Said(said(response)),
+                Answer::Subscribe(subscribe) => {
+                    let opened = said(Response {
+                        status: subscribe.response.status,
+                        fields: subscribe.response.fields.clone(),
+                        body: Body::Open(subscribe.response.body.as_ref().to_vec()),
+                    });
+                    return Reply::Subscribed(opened, subscribe);
+                }
+                Answer::Poll(poll) => return Reply::Polls(poll),
+                Answer::Commit(command, then) => {
+                    let mut journal = Desk(&mut self.log);
+                    let outcome = self.machine.apply(command, self.now_ms, &mut journal);
+                    self.commit();
+                    Answer::Respond(self.faces.committed(then, outcome))
+                }
+                Answer::Fetch(fetch, then) => {
+                    let piece = self.read(&fetch);
+                    let items: Vec<_> = piece.items().collect();
+                    self.faces
+                        .fetched(then, Ok(run(&piece, &items)), self.now_ms)
+                }
+                Answer::Stream(response, fetch, then) => {
+                    let mut said = said(response);
+                    let mut next = Some((fetch, then));
+                    while let Some((fetch, then)) = next {
+                        let piece = self.read(&fetch);
+                        let items: Vec<_> = piece.items().collect();
+                        let part = self.faces.continued(then, &run(&piece, &items)).unwrap();
+                        said.body.extend_from_slice(&part.bytes);
+                        said.parts += 1;
+                        next = part.next;
+                    }
+                    return Reply::Said(said);
+                }
+            };
+        }
+    }
+
+    /// Ends the streams whose lifetime is over, as the sequencer does it by itself.
+    pub fn expire(&mut self) {
+        let mut journal = Desk(&mut self.log);
+        self.machine.expire(self.now_ms, &mut journal).unwrap();
+        self.commit();
+    }
+
+    pub fn stream(&self, name: &str) -> Arc<Stream> {
+        self.view.find(name).unwrap()
+    }
+
+    /// What a subscriber is sent up to the tail.
+    pub fn follow(&self, subscribe: &Subscribe) -> (Vec<u8>, Vec<Mark>) {
+        let (mut bytes, mut marks) = (Vec::new(), Vec::new());
+        let facts = subscribe.stream.facts();
+        let mut from = subscribe.from;
+        while from < facts.tail {
+            let fetch = Fetch::new(&subscribe.stream, from, facts.tail, 64);
+            let piece = self.read(&fetch);
+            let items: Vec<_> = piece.items().collect();
+            let run = Run {
+                closed: !piece.more && facts.closed,
+                ..run(&piece, &items)
+            };
+            let style = subscribe.style;
+            let start = bytes.len();
+            let mut new = Vec::new();
+            self.faces
+                .encode(style, &run, self.now_ms, &mut bytes, &mut new);
+            // Marks count from where the encoding began to write.
+            marks.extend(new.into_iter().map(|mark| Mark {
+                end: mark.end.max(start),
+                ..mark
+            }));
+            from = piece.end;
+        }
+        (bytes, marks)
+    }
+
+    /// What a poll says once records have come.
+    pub fn polled(&self, poll: Poll) -> Said {
+        let facts = poll.stream.facts();
+        let piece = self.read(&Fetch::new(&poll.stream, poll.from, facts.tail, 1 << 20));
+        let items: Vec<_> = piece.items().collect();
+        let run = Run {
+            closed: facts.closed,
+            ..run(&piece, &items)
+        };
+        said(self.faces.polled(poll.then, Ok(run), self.now_ms))
+    }
+
+    fn read(&self, fetch: &Fetch) -> Piece {
+        Piece::read(&self.log.reader(), fetch).unwrap()
+    }
+
+    fn commit(&mut self) {
+        self.log.write().unwrap();
+        self.log.sync().unwrap();
+        self.log.publish();
+        self.machine.publish(self.log.next_sequence() - 1);
+    }
+}
+
+/// A piece as the shards hand it over.
+fn run<'a>(piece: &Piece, items: &'a [Item<'a>]) -> Run<'a> {
+    Run {
+        items,
+        end: piece.end,
+        at_tail: !piece.more,
+        closed: false,
+    }
+}
+
+/// Takes a response apart, and sees that it can be written to a socket as it is.
+pub fn said(response: Response) -> Said {
+    let fields = std::str::from_utf8(&response.fields).unwrap_or_default();
+    let mut parsed = Vec::new();
+    for line in fields.split_inclusive("\r\n") {
+        let line = line.strip_suffix("\r\n").expect("every field ends");
+        let (name, value) = line.split_once(": ").expect("a name and a value");
+        let is_token = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        assert!(!name.is_empty() && name.chars().all(is_token), "{name:?}");
+        assert!(!value.contains(char::is_control), "{line:?}");
+        parsed.push((name.to_owned(), value.to_owned()));
+    }
+    assert!(!response.fields.is_empty());
+    Said {
+        status: response.status,
+        fields: parsed,
+        open: matches!(response.body, Body::Open(_)),
+        parts: 1,
+        body: response.body.as_ref().to_vec(),
+    }
+}
+
+impl Said {
+    /// The value of a field that may be there once at most.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let mut found = self
+            .fields
+            .iter()
+            .filter(|(field, _)| field.eq_ignore_ascii_case(name))
+            .map(|(_, value)| &**value);
+        let value = found.next();
+        assert_eq!(found.next(), None, "{name} twice");
+        value
+    }
+
+    /// Where the reader is now.
+    pub fn next(&self) -> Offset {
+        let next = self
+            .field("Stream-Next-Offset")
+            .expect("Stream-Next-Offset");
+        next.parse().expect("an offset")
+    }
+
+    /// The token for that.
+    pub fn token(&self) -> String {
+        self.next().to_string()
+    }
+
+    /// The machine-readable word for what went wrong.
+    pub fn code(&self) -> String {
+        let body: serde_json::Value = serde_json::from_slice(&self.body).unwrap();
+        body["error"]["code"].as_str().unwrap().to_owned()
+    }
+
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+}
+
+struct Desk<'a>(&'a mut Log<SimulatedDisk>);
+
+impl Journal for Desk<'_> {
+    fn next_sequence(&self) -> Sequence {
+        self.0.next_sequence()
+    }
+
+    fn record(
+        &mut self,
+        stream: &Arc<Stream>,
+        change: &Change<'_>,
+        data: Vec<u8>,
+    ) -> Result<Sequence, Refusal> {
+        let header = change.encode();
+        let frame = Frame {
+            kind: KIND_CHANGE,
+            time_ms: 0,
+            streams: &[stream.no],
+            payload: &[&header, &data],
+        };
+        self.0.append(&frame).map_err(|_| Refusal::TooLarge {
+            bytes: data.len() as u64,
+            bytes_max: 1 << 20,
+        })
+    }
+}
