@@ -205,10 +205,7 @@ impl Framing {
     ///
     /// `None` means that `input` holds no more of it: either it is empty, or the body is done
     /// and the rest of `input` belongs to the next response.
-    pub fn next_piece<'a>(
-        &mut self,
-        input: &mut &'a [u8],
-    ) -> Result<Option<&'a [u8]>, WireError> {
+    pub fn next_piece<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, WireError> {
         while !input.is_empty() {
             match self {
                 Self::Done => return Ok(None),
