@@ -52,11 +52,10 @@ fn sent() -> impl Strategy<Value = Sent> {
                     sent.fields.retain(|(field, _)| *field != name);
                     sent.fields.push((name, value));
                 }
-                Some(Blemish::NoField(which)) => {
-                    if !sent.fields.is_empty() {
-                        sent.fields.remove(which.index(sent.fields.len()));
-                    }
+                Some(Blemish::NoField(which)) if !sent.fields.is_empty() => {
+                    sent.fields.remove(which.index(sent.fields.len()));
                 }
+                Some(Blemish::NoField(_)) => {}
                 Some(Blemish::Body(body)) => sent.body = body,
             }
             sent

@@ -38,8 +38,8 @@ pub struct Sequencer<D: Disk = Files> {
     failed: Option<Arc<str>>,
     /// The log holds a batch that was acknowledged and could not be written yet, and why.
     owed: Option<Refusal>,
-    /// Something was acknowledged that only the operating system has.
-    unsynced: bool,
+    /// Something was committed since the log last said that all it holds is durable.
+    unsettled: bool,
     synced_at: Instant,
     /// No stream expires before then, because the log refused the last time.
     expire_after: Instant,
@@ -82,7 +82,7 @@ impl<D: Disk> Sequencer<D> {
             watch,
             failed: None,
             owed: None,
-            unsynced: false,
+            unsettled: false,
             synced_at: now,
             expire_after: now,
             entries: Vec::new(),
@@ -109,8 +109,10 @@ impl<D: Disk> Sequencer<D> {
                 break;
             }
             let taken = requests.len();
-            if taken == 0 || self.synced_at.elapsed() > SYNC_EVERY_MAX {
+            if taken == 0 {
                 self.settle();
+            } else if self.synced_at.elapsed() > SYNC_EVERY_MAX {
+                self.sync_late();
             }
             self.batch(&mut requests, clock());
             self.mailbox.handled(taken);
@@ -135,15 +137,27 @@ impl<D: Disk> Sequencer<D> {
             let wait = Duration::from_millis(wait_ms.clamp(1, EXPIRY_WAIT_MS_MAX));
             wait.max(self.expire_after.saturating_duration_since(Instant::now()))
         });
-        let sync = self.unsynced.then_some(SYNC_WHEN_IDLE);
+        let sync = self.unsettled.then_some(SETTLE_WHEN_IDLE);
         let retry = self.owed.as_ref().map(|_| RETRY);
         [expiry, sync, retry].into_iter().flatten().min()
     }
 
-    /// Syncs what was acknowledged before it was synced, when there is time or when it is due.
+    /// When nothing is to be done: syncs what was acknowledged before it was synced, and writes down
+    /// that everything is durable, so that damage to it can't be taken for a torn tail.
     fn settle(&mut self) {
+        self.sync_late();
+        if !std::mem::take(&mut self.unsettled) || self.failed.is_some() {
+            return;
+        }
+        if let Err(error) = self.log.mark_durable().and_then(|()| self.log.sync()) {
+            self.fail(&error);
+        }
+    }
+
+    /// Syncs what was acknowledged before it was synced.
+    fn sync_late(&mut self) {
         self.synced_at = Instant::now();
-        if !std::mem::take(&mut self.unsynced) || self.failed.is_some() {
+        if self.failed.is_some() {
             return;
         }
         if let Err(error) = self.log.sync() {
@@ -238,7 +252,6 @@ impl<D: Disk> Sequencer<D> {
             }
             AckLevel::Written => {
                 self.log.write()?;
-                self.unsynced = true;
             }
             AckLevel::Synced => {
                 self.log.write()?;
@@ -247,6 +260,7 @@ impl<D: Disk> Sequencer<D> {
                 committed.sync = Some(start.elapsed());
             }
         }
+        self.unsettled = true;
         self.log.publish();
         self.machine.publish(self.log.next_sequence() - 1);
         self.hand_out(Some(batch), replies);
@@ -266,7 +280,7 @@ impl<D: Disk> Sequencer<D> {
         match self.log.write() {
             Ok(()) => {
                 self.log.publish();
-                self.unsynced = true;
+                self.unsettled = true;
                 self.owed = None;
             }
             Err(error) => {
@@ -399,10 +413,10 @@ impl<D: Disk> Journal for Draft<'_, D> {
     }
 }
 
-/// Below level `synced`, what was acknowledged is synced when nothing came for so long…
-const SYNC_WHEN_IDLE: Duration = Duration::from_millis(20);
+/// When nothing came for so long, everything is synced and the log says so.
+const SETTLE_WHEN_IDLE: Duration = Duration::from_millis(20);
 
-/// …and at least this often.
+/// Below level `synced`, what was acknowledged is synced at least this often.
 const SYNC_EVERY_MAX: Duration = Duration::from_secs(1);
 
 /// Streams that a checkpoint takes after a batch, beside twice as many as the batch had records.
