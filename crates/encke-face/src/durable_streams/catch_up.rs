@@ -38,12 +38,11 @@ impl DurableStreams {
         facts: Facts,
         from: Offset,
     ) -> Answer {
-        let tag = etag(&stream, from, from.max(facts.tail), facts.closed);
+        let tag = etag(&stream, from, facts.tail, facts.closed);
         if has_already(request.headers, &tag) {
             let response = answer(304).field("ETag", tag);
             let response = response.field("Cache-Control", cache_control(facts.closed));
-            let end = from.max(facts.tail);
-            return Answer::Respond(position(response, &stream, end, true, facts.closed));
+            return Answer::Respond(position(response, &stream, facts.tail, true, facts.closed));
         }
         let catch_up = CatchUp {
             stream,
@@ -96,11 +95,10 @@ impl CatchUp {
 
     fn response(&self) -> Response {
         let Facts { tail, closed, .. } = self.facts;
-        let end = self.from.max(tail);
         let response = answer(200)
-            .field("ETag", etag(&self.stream, self.from, end, closed))
+            .field("ETag", etag(&self.stream, self.from, tail, closed))
             .field("Cache-Control", cache_control(closed));
-        position(response, &self.stream, end, true, closed)
+        position(response, &self.stream, tail, true, closed)
     }
 }
 

@@ -24,11 +24,11 @@ pub(super) fn subscribe(
         cursor_floor: floor,
     };
     let mut first = Vec::new();
-    let at_tail = stream.spans(from, facts.tail).is_empty();
+    let at_tail = from == facts.tail;
     if at_tail {
         let end = Run {
             items: &[],
-            end: from.max(facts.tail),
+            end: from,
             at_tail: true,
             closed: facts.closed,
         };
@@ -49,7 +49,7 @@ pub(super) fn subscribe(
     }
     Answer::Subscribe(Subscribe {
         stream,
-        from: if at_tail { from.max(facts.tail) } else { from },
+        from,
         response,
         style,
     })
