@@ -9,7 +9,7 @@ mod counting;
 
 use counting::{RAISE, Record, User};
 use encke_log::simulated::{Faults, Random, SimulatedDisk};
-use encke_log::{CommitError, OpenError, Options};
+use encke_log::{CommitError, Log, OpenError, Options};
 
 struct Round {
     context: String,
@@ -151,3 +151,65 @@ fn a_crash_between_any_two_steps_changes_nothing() {
 }
 
 const ROUNDS: u64 = 12;
+
+#[test]
+fn a_checkpoint_that_history_does_not_take_can_be_read_all_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = SimulatedDisk::new(1);
+    disk.set_history(directory.path().join("history"));
+    let mut log = Log::open_on(disk.clone(), Options::default(), &mut |_| {}).unwrap();
+    let entry = |key: &str, value: Option<&str>| {
+        (
+            key.as_bytes().to_vec(),
+            value.map(|value| value.as_bytes().to_vec()),
+        )
+    };
+    log.checkpoint(vec![
+        entry("a", Some("old")),
+        entry("b", Some("old")),
+        entry("d", Some("old")),
+    ]);
+    assert_eq!(log.health().history_failed, None);
+    // The first step of the next checkpoint fails, so all of it waits.
+    disk.set_faults(Faults {
+        failing_operation: Some(1),
+        ..Faults::default()
+    });
+    log.checkpoint(vec![
+        entry("b", Some("older")),
+        entry("b", Some("new")),
+        entry("c", Some("new")),
+        entry("d", None),
+    ]);
+    log.set_floor(7, 70);
+    assert!(log.health().history_failed.is_some());
+    let reader = log.reader();
+    let state = |key: &str| {
+        reader
+            .state(key.as_bytes())
+            .unwrap()
+            .map(|value| String::from_utf8(value).unwrap())
+    };
+    let check = || {
+        assert_eq!(state("a").as_deref(), Some("old"));
+        assert_eq!(state("b").as_deref(), Some("new"));
+        assert_eq!(state("c").as_deref(), Some("new"));
+        assert_eq!(state("d"), None);
+        let mut all = String::new();
+        reader
+            .states(b"", &mut |key, value| {
+                all += &String::from_utf8([key, b"=", value, b" "].concat()).unwrap();
+            })
+            .unwrap();
+        assert_eq!(all, "a=old b=new c=new ");
+    };
+    check();
+    // The next one takes the one that waits along.
+    log.checkpoint(vec![]);
+    assert_eq!(log.health().history_failed, None);
+    check();
+    drop(log);
+    let log = Log::open_on(disk, Options::default(), &mut |_| {}).unwrap();
+    assert_eq!(log.state(b"b").unwrap().as_deref(), Some(&b"new"[..]));
+    assert_eq!(log.state(b"d").unwrap(), None);
+}
