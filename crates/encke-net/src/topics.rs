@@ -332,10 +332,16 @@ impl std::ops::IndexMut<u32> for Topics {
     }
 }
 
-/// What a batch costs a shard that keeps records of it: all of it, because it is shared whole.
+/// What a batch costs a shard that keeps records of it: all of it, because it is shared whole, and
+/// what the allocator adds to its parts.
 fn weight(batch: &Batch) -> usize {
-    batch.bytes + batch.records.len() * (size_of::<Record>() + size_of::<Recent>())
+    let record = size_of::<Record>() + size_of::<Recent>() + ALLOCATION_BYTES;
+    let own = size_of::<Batch>() + 2 * ALLOCATION_BYTES;
+    batch.bytes + batch.records.len() * record + own
 }
+
+/// About what an allocation costs beside its bytes.
+const ALLOCATION_BYTES: usize = 32;
 
 fn no(topic: &Topic) -> StreamNo {
     topic.stream.as_ref().map_or(0, |stream| stream.no)
