@@ -3,6 +3,7 @@
 //! Exit codes: 0 all went well; 1 something failed while running; 2 the command line or the
 //! configuration is wrong; 3 the data directory can't be used; 4 the address can't be listened on.
 
+mod bench;
 mod config;
 mod descriptors;
 mod load;
@@ -36,6 +37,8 @@ enum Command {
     Spray(Box<encke_flood::SprayArgs>),
     /// Read everything back and check it against what was acknowledged
     Verify(Box<encke_flood::VerifyArgs>),
+    /// Repeat the experiments that Encke answers, beside the figures of their reports
+    Bench(Box<encke_bench::BenchArgs>),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Command::Flood(args) => load::flood(&args),
         Command::Spray(args) => load::spray(&args),
         Command::Verify(args) => load::verify(&args),
+        Command::Bench(args) => bench::bench(&args),
     };
     match result {
         Ok(code) => code,

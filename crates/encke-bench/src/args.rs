@@ -1,0 +1,147 @@
+//! What a command line can ask for.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// Repeats the experiments that Encke answers, and sets the figures beside those of their reports.
+///
+/// Each experiment prints a table: the report's figures (2005-2013), the same work in today's Erlang, and what was measured
+/// now, with the targets that it must meet. Times depend on the machine: what counts are the ratios within one run. For
+/// figures to publish, run on a quiet machine, with the release build, on the disk that the server will use.
+#[derive(Args, Debug, Clone)]
+pub struct BenchArgs {
+    /// Which experiment
+    #[arg(value_enum, value_name = "NAME")]
+    pub name: Name,
+
+    /// How large a run: 1 is the report's own size, 0.01 a hundredth of it, for a quick look. What still does not fit the
+    /// machine (memory, disk, open files) is made smaller, and the report says so
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = size)]
+    pub size: f64,
+
+    /// Write the report into this directory: a page (HTML) with tables and plots, the same as JSON, and the plots as SVG
+    /// [default for `all`: ./encke-bench]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// Draw the experiment's plot into this SVG file; not for `all`, which has several: use --out
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+
+    /// Directory on the disk to measure; a directory for the run is made in it and removed afterwards
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub data: PathBuf,
+
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The experiments.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Name {
+    /// 1,000 producers send 1,000,000 records to one log, waiting for each to be synced, or not waiting
+    Log,
+    /// Ping the server and follow a stream while its log syncs without pause, also with every sync 15 ms longer
+    Fsync,
+    /// 10,000 connections, 1,000 messages a second to random ones; `encke flood` is the tool for more
+    Flood,
+    /// Up to 10,000,000 messages wait, each handled with a reply that arrives behind the rest
+    Backlog,
+    /// Pick one of 6 workers, by each strategy, alone and with up to 1,000 clients at once
+    Pool,
+    /// All of these, one after the other, in one report
+    All,
+}
+
+impl Name {
+    /// The experiments that the name stands for.
+    pub fn each(self) -> Vec<Name> {
+        match self {
+            Self::All => vec![
+                Self::Log,
+                Self::Fsync,
+                Self::Flood,
+                Self::Backlog,
+                Self::Pool,
+            ],
+            one => vec![one],
+        }
+    }
+
+    /// The name as it is written.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Fsync => "fsync",
+            Self::Flood => "flood",
+            Self::Backlog => "backlog",
+            Self::Pool => "pool",
+            Self::All => "all",
+        }
+    }
+
+    /// What is done, in a few words, for the progress.
+    pub(crate) fn about(self) -> &'static str {
+        match self {
+            Self::Log => "1,000 producers, one log",
+            Self::Fsync => "pings and deliveries while the log syncs",
+            Self::Flood => "connections, and what each costs",
+            Self::Backlog => "messages that wait, and replies behind them",
+            Self::Pool => "picks of a worker",
+            Self::All => "everything",
+        }
+    }
+}
+
+/// The largest factor that can be asked for.
+const SIZE_MAX: f64 = 100.0;
+
+fn size(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(size) if size > 0.0 && size <= SIZE_MAX => Ok(size),
+        _ => Err(format!("a size is a number above 0 and up to {SIZE_MAX}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser};
+
+    #[derive(Parser, Debug)]
+    struct Line {
+        #[command(flatten)]
+        args: BenchArgs,
+    }
+
+    #[test]
+    fn every_experiment_and_option_is_explained() {
+        Line::command().debug_assert();
+        for arg in Line::command().get_arguments() {
+            assert!(arg.get_help().is_some(), "{}", arg.get_id());
+        }
+        for name in Name::value_variants() {
+            let value = name.to_possible_value().unwrap();
+            assert_eq!(value.get_name(), name.word());
+            assert!(value.get_help().is_some(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_bounds_and_all_is_five() {
+        let parse = |line: &str| Line::try_parse_from(line.split(' ')).map(|line| line.args);
+        assert_eq!(parse("x log --size 0.01").unwrap().size, 0.01);
+        assert_eq!(parse("x all").unwrap().name.each().len(), 5);
+        for wrong in [
+            "x log --size 0",
+            "x log --size -1",
+            "x log --size nan",
+            "x",
+            "x nothing",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

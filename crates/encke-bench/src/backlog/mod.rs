@@ -1,0 +1,350 @@
+//! `backlog`: messages that wait, and replies that arrive behind them.
+//!
+//! The report filled a server's mailbox with N messages; handling each asked another process and waited for its reply,
+//! which arrived behind the rest, so every wait scanned all that was left: N squared. Here the messages wait in an
+//! `encke_mailbox` and the reply goes to its own slot. The old way is measured too, over a plain queue in the same program,
+//! so that the report's curve is in the same picture.
+
+mod scanning;
+mod waiting;
+
+use encke_flood::plot::{self, Axis, Curve, Panel, Scale};
+use encke_flood::units::{bytes, count, micros};
+use serde::Serialize;
+
+use crate::lab::Lab;
+use crate::machine::free_memory_bytes;
+use crate::past::{BACKLOG, NONE, NOW, REPORTS, TODAY};
+use crate::report::figures;
+use crate::{BenchError, Section, Table, Target};
+
+use waiting::{Echo, Handled};
+
+/// What the experiment has found.
+#[derive(Debug, Clone, Serialize)]
+struct BacklogReport {
+    /// Encke's way, in order of the number of messages.
+    encke: Vec<Point>,
+    /// The old way, over a plain queue.
+    old: Vec<Point>,
+    /// Messages handled between the sending of a control message behind a backlog and its handling; the most of all runs,
+    /// for messages sent before anything was handled.
+    handled_before_control: u64,
+    /// The same for control messages that another thread sent while a message was in work: that one counts.
+    handled_before_control_at_work: u64,
+    notes: Vec<String>,
+}
+
+/// A number of messages, and what each of them cost.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Point {
+    /// Messages that waited.
+    messages: u64,
+    /// How often it was done; the figures are those of the middle run.
+    runs: u32,
+    /// How long all took, in seconds.
+    seconds: f64,
+    /// How long each took, in microseconds.
+    message_us: f64,
+    /// How many messages were looked at to find the replies, where they are looked for.
+    looked: Option<u64>,
+}
+
+/// Runs the experiment.
+pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
+    Ok(measure(lab)?.section())
+}
+
+fn measure(lab: &Lab<'_>) -> Result<BacklogReport, BenchError> {
+    let mut report = BacklogReport {
+        encke: Vec::new(),
+        old: Vec::new(),
+        handled_before_control: 0,
+        handled_before_control_at_work: 0,
+        notes: Vec::new(),
+    };
+    let room = free_memory_bytes() / BYTES_PER_MESSAGE;
+    let mut sizes: Vec<u64> = MESSAGES
+        .iter()
+        .map(|&messages| lab.scaled(messages, MESSAGES_MIN).min(room))
+        .collect();
+    sizes.dedup();
+    if sizes.last() == Some(&room) {
+        report.notes.push(format!(
+            "The memory that is free ({}) has room for {} messages only.",
+            bytes(free_memory_bytes()),
+            count(room)
+        ));
+    }
+    let echo = Echo::start()?;
+    // The first questions find cold caches and a processor at rest.
+    waiting::handle(lab.scaled(WARM_UP, MESSAGES_MIN), &echo)?;
+    for messages in sizes {
+        // Short runs are made more often: on a busy machine a single one says little.
+        let runs = (REPEAT_UP_TO / messages).clamp(1, RUNS_MAX) as u32;
+        lab.say(&format!(
+            "backlog: {} messages, {runs} times",
+            count(messages)
+        ));
+        let mut times = Vec::new();
+        for _ in 0..runs {
+            lab.check()?;
+            let handled = waiting::handle(messages, &echo)?;
+            times.push(report.note(messages, handled)?);
+        }
+        report.encke.push(Point::middle(messages, times));
+    }
+    for past in &BACKLOG {
+        lab.check()?;
+        let messages = lab.scaled(past.messages, MESSAGES_MIN);
+        lab.say(&format!(
+            "backlog: {} messages, the old way",
+            count(messages)
+        ));
+        let handled = scanning::handle(messages)?;
+        report.old.push(Point {
+            looked: Some(handled.looked),
+            ..Point::middle(messages, vec![handled.ns])
+        });
+    }
+    Ok(report)
+}
+
+impl Point {
+    fn middle(messages: u64, mut times_ns: Vec<u64>) -> Self {
+        times_ns.sort_unstable();
+        let ns = times_ns[times_ns.len() / 2] as f64;
+        Self {
+            messages,
+            runs: times_ns.len() as u32,
+            seconds: ns / 1e9,
+            message_us: ns / 1e3 / messages as f64,
+            looked: None,
+        }
+    }
+}
+
+impl BacklogReport {
+    /// Takes a run in; its time in nanoseconds.
+    fn note(&mut self, messages: u64, handled: Handled) -> Result<u64, BenchError> {
+        if handled.messages != messages {
+            return Err(BenchError::Refused {
+                refused: messages.abs_diff(handled.messages),
+                records: messages,
+                first: "the mailbox handed out another number than it took".into(),
+            });
+        }
+        let most = |so_far: &mut u64, now: u64| *so_far = (*so_far).max(now);
+        most(&mut self.handled_before_control, handled.before_first);
+        most(
+            &mut self.handled_before_control_at_work,
+            handled.before_second,
+        );
+        Ok(handled.ns)
+    }
+
+    fn section(&self) -> Section {
+        Section {
+            name: "backlog",
+            title: "messages that wait, and replies behind them",
+            story: "The report: N messages wait in a server's mailbox; handling each asks another process, and its reply \
+                    arrives behind the rest, so the server scans all that waits, for each message: time grows as N squared. \
+                    Now: the messages wait in a mailbox of Encke's, each asks another thread, and the reply has a slot of \
+                    its own. A control message is sent behind the whole backlog, and another one while it is worked off."
+                .to_owned(),
+            tables: vec![self.beside_the_report(), self.over_the_range()],
+            targets: self.targets(),
+            notes: self.notes(),
+            plot: Some(plot::draw(&[self.panel()])),
+            figures: figures(self),
+        }
+    }
+
+    fn beside_the_report(&self) -> Table {
+        let mut table = Table::new(
+            "Time for all messages",
+            &["messages", REPORTS, TODAY, "the old way, now", NOW],
+        );
+        let seconds = |point: Option<&Point>| {
+            point.map_or(NONE.to_owned(), |point| micros(point.seconds * 1e6))
+        };
+        for past in &BACKLOG {
+            let at = |points: &[Point]| {
+                seconds(points.iter().find(|point| point.messages == past.messages))
+            };
+            table.row(
+                &count(past.messages),
+                [
+                    format!("{} s", past.report_s).as_str(),
+                    &format!("{} s", past.today_s),
+                    &at(&self.old),
+                    &at(&self.encke),
+                ],
+            );
+        }
+        table
+    }
+
+    fn over_the_range(&self) -> Table {
+        let mut table = Table::new(
+            "Over the whole range",
+            &["messages", "time", "each message"],
+        );
+        for point in &self.encke {
+            table.row(
+                &count(point.messages),
+                [
+                    micros(point.seconds * 1e6).as_str(),
+                    &micros(point.message_us),
+                ],
+            );
+        }
+        table
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        let each = || self.encke.iter().map(|point| point.message_us);
+        let (least, most) = (each().fold(f64::MAX, f64::min), each().fold(0.0, f64::max));
+        // The largest deviation from the middle between the two.
+        let off = (most - least) / (most + least);
+        let largest = self.encke.last().map_or(0, |point| point.messages);
+        vec![
+            Target::speed(
+                format!("time of each message, up to {}", count(largest)),
+                "the same within 20 %",
+                format!(
+                    "within {:.0} % ({} to {})",
+                    off * 100.0,
+                    micros(least),
+                    micros(most)
+                ),
+                off <= 0.2,
+            ),
+            Target::promise(
+                "messages handled before a control message that was sent behind them all",
+                "0",
+                count(self.handled_before_control),
+                self.handled_before_control == 0,
+            ),
+            Target::promise(
+                "the same, sent by another thread while one was in work",
+                "at most 1",
+                count(self.handled_before_control_at_work),
+                self.handled_before_control_at_work <= 1,
+            ),
+        ]
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = vec![
+            "Nearly all of a message's time is the way to the other thread and back: two wake-ups by the kernel.".to_owned(),
+            "The old way is a queue in one thread, scanned from its front for each reply, as a selective receive does it."
+                .to_owned(),
+        ];
+        notes.extend(self.notes.iter().cloned());
+        notes
+    }
+
+    fn panel(&self) -> Panel {
+        let own = |points: &[Point]| -> Vec<(f64, f64)> {
+            let point = |p: &Point| (p.messages as f64, p.message_us);
+            points.iter().map(point).collect()
+        };
+        let past = |seconds: fn(&crate::past::Handled) -> f64| -> Vec<(f64, f64)> {
+            let point = |p: &crate::past::Handled| {
+                (p.messages as f64, seconds(p) * 1e6 / p.messages as f64)
+            };
+            BACKLOG.iter().map(point).collect()
+        };
+        let curve = |name: &str, colour, dashed, points| Curve {
+            name: name.to_owned(),
+            colour,
+            dashed,
+            points,
+        };
+        Panel {
+            title: "time of each message, by the number that wait (both axes logarithmic)"
+                .to_owned(),
+            x: Axis {
+                scale: Scale::Logarithmic,
+                label: |n| count(n as u64),
+            },
+            y: Axis {
+                scale: Scale::Logarithmic,
+                label: micros,
+            },
+            curves: vec![
+                curve("Encke", "#1f6fb2", false, own(&self.encke)),
+                curve("the old way, now", "#c92a2a", false, own(&self.old)),
+                curve(REPORTS, "#e8890c", true, past(|p| p.report_s)),
+                curve(TODAY, "#5f3dc4", true, past(|p| p.today_s)),
+            ],
+            marks: Vec::new(),
+        }
+    }
+}
+
+/// How many messages wait: the report's numbers, then on to where its way would take years.
+const MESSAGES: [u64; 7] = [
+    10_000, 20_000, 40_000, 80_000, 100_000, 1_000_000, 10_000_000,
+];
+
+/// Fewer show nothing.
+const MESSAGES_MIN: u64 = 10;
+
+/// Messages before the first that count.
+const WARM_UP: u64 = 10_000;
+
+/// Runs are repeated until they have handled about so many messages, or have been made so often.
+const REPEAT_UP_TO: u64 = 200_000;
+const RUNS_MAX: u64 = 9;
+
+/// What a waiting message takes at the most, while the queue grows.
+const BYTES_PER_MESSAGE: u64 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::tests::lab;
+
+    #[test]
+    fn a_tiny_run_handles_all_and_control_first() {
+        let data = tempfile::tempdir().unwrap();
+        let report = measure(&lab(0.001, data.path())).unwrap();
+        let messages: Vec<_> = report.encke.iter().map(|point| point.messages).collect();
+        assert_eq!(messages, [10, 20, 40, 80, 100, 1_000, 10_000]);
+        assert_eq!(report.old.len(), 4);
+        for point in report.encke.iter().chain(&report.old) {
+            let product = point.message_us * point.messages as f64;
+            assert!((product / (point.seconds * 1e6) - 1.0).abs() < 1e-6);
+            assert!(point.seconds > 0.0);
+        }
+        assert_eq!(report.handled_before_control, 0);
+        assert!(report.handled_before_control_at_work <= 1);
+        let section = report.section();
+        assert!(section.targets.iter().all(|t| t.met || !t.promise));
+        assert_eq!(section.plot.unwrap().matches("<polyline").count(), 4);
+        assert_eq!(section.tables[1].rows.len(), 7);
+    }
+
+    #[test]
+    fn the_old_way_looks_at_all_that_waits_for_each_message() {
+        for messages in [10, 1_000] {
+            let handled = scanning::handle(messages).unwrap();
+            // Each message once to take it, then all that are left and the reply.
+            let looked = messages + messages * (messages - 1) / 2 + messages;
+            assert_eq!(handled.looked, looked);
+            assert!(handled.ns > 0);
+        }
+    }
+
+    #[test]
+    fn one_message_is_in_work_when_control_comes_from_elsewhere() {
+        let echo = Echo::start().unwrap();
+        for messages in [10, 999] {
+            let handled = waiting::handle(messages, &echo).unwrap();
+            assert_eq!(handled.messages, messages);
+            assert_eq!((handled.before_first, handled.before_second), (0, 1));
+        }
+    }
+}

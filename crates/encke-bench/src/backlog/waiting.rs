@@ -1,0 +1,154 @@
+//! Encke's way: an `encke_mailbox`, and replies that go straight to who waits for them.
+
+use std::time::Instant;
+
+use encke_mailbox::{Bounds, Lane, Options, Receiver, ReplyTo, Sender, mailbox, reply};
+
+use crate::BenchError;
+
+/// What waits in the mailbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Message {
+    /// A message to be handled.
+    Work,
+    /// Something urgent.
+    Control,
+}
+
+/// What the other thread is asked.
+struct Question {
+    number: u64,
+    reply_to: ReplyTo<u64>,
+    /// Before it answers, it sends something urgent here.
+    urgent: Option<Sender<Message>>,
+}
+
+/// A thread that answers whatever it is asked.
+pub(super) struct Echo {
+    sender: Option<Sender<Question>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// What the handling of a backlog has shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Handled {
+    /// Messages that were handled.
+    pub(super) messages: u64,
+    /// How long it took, in nanoseconds.
+    pub(super) ns: u64,
+    /// Messages that were handled between the sending of a control message and its own handling, for one that was sent
+    /// behind the whole backlog before anything was handled.
+    pub(super) before_first: u64,
+    /// The same for one that the other thread sent while a message was in work: that one counts.
+    pub(super) before_second: u64,
+}
+
+impl Echo {
+    pub(super) fn start() -> Result<Self, BenchError> {
+        let options = Options::new(Bounds {
+            items_max: ECHO_MAX,
+            bytes_max: ECHO_MAX,
+        });
+        let (sender, mut receiver) = mailbox::<Question>("echo", options);
+        let thread = std::thread::Builder::new()
+            .name("echo".into())
+            .spawn(move || {
+                while let Ok(question) = receiver.recv() {
+                    if let Some(sender) = question.urgent {
+                        // If it is refused, it will be missed.
+                        let _ = send_control(&sender);
+                    }
+                    // Who asked may be gone when a run fails.
+                    let _ = question.reply_to.send(question.number);
+                }
+            })
+            .map_err(BenchError::system("start a thread"))?;
+        Ok(Self {
+            sender: Some(sender),
+            thread: Some(thread),
+        })
+    }
+
+    /// Asks, and waits for the answer.
+    fn ask(&self, number: u64, urgent: Option<Sender<Message>>) -> Result<(), BenchError> {
+        const GONE: BenchError = BenchError::Thread("echo");
+        let (reply_to, answer) = reply();
+        let question = Question {
+            number,
+            reply_to,
+            urgent,
+        };
+        let sender = self.sender.as_ref().ok_or(GONE)?;
+        sender.send(Lane::Data, question, 1).map_err(|_| GONE)?;
+        match answer.wait() {
+            Ok(answer) if answer == number => Ok(()),
+            _ => Err(GONE),
+        }
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take() {
+            // It ends with its mailbox; it has nothing that could panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Lets `messages` wait, then handles them, each with a question to `echo` whose answer is awaited.
+pub(super) fn handle(messages: u64, echo: &Echo) -> Result<Handled, BenchError> {
+    let (sender, mut receiver) = filled(messages)?;
+    send_control(&sender)?;
+    // The last sender: when the question with it has been answered, nothing more can come.
+    let mut sender = Some(sender);
+    let half = messages / 2;
+    let mut controls = Vec::new();
+    let mut count = 0;
+    let begun = Instant::now();
+    while let Ok(message) = receiver.recv() {
+        match message {
+            Message::Work => {
+                let urgent = if count == half { sender.take() } else { None };
+                echo.ask(count, urgent)?;
+                count += 1;
+            }
+            Message::Control => controls.push(count),
+        }
+    }
+    let ns = begun.elapsed().as_nanos() as u64;
+    let [first, second] = controls[..] else {
+        return Err(BenchError::Thread("echo"));
+    };
+    Ok(Handled {
+        messages: count,
+        ns,
+        before_first: first,
+        before_second: second - half,
+    })
+}
+
+/// A mailbox in which so many messages wait.
+fn filled(messages: u64) -> Result<(Sender<Message>, Receiver<Message>), BenchError> {
+    let bounds = Bounds {
+        items_max: messages as usize,
+        bytes_max: messages as usize,
+    };
+    let (sender, receiver) = mailbox("backlog", Options::new(bounds));
+    for _ in 0..messages {
+        sender
+            .try_send(Lane::Data, Message::Work, 1)
+            .map_err(|_| BenchError::Option("a backlog must fit into its mailbox"))?;
+    }
+    Ok((sender, receiver))
+}
+
+fn send_control(sender: &Sender<Message>) -> Result<(), BenchError> {
+    sender
+        .try_send(Lane::Control, Message::Control, 1)
+        .map_err(|_| BenchError::Thread("backlog"))
+}
+
+/// Questions that may wait for the echo: one does.
+const ECHO_MAX: usize = 16;

@@ -1,0 +1,381 @@
+//! `fsync`: pings and live deliveries while the log syncs without pause.
+//!
+//! In the report, one node appended and synced in a loop while another one pinged it; the pings took as long as the syncs
+//! and longer. Here a server of its own process is pinged (a HEAD of a stream's tail over a kept connection), and one
+//! publisher's records are followed by a subscriber (server-sent events), before, during and after a load of other
+//! publishers.
+//!
+//! What a delivery may wait for depends on the server's level. At `synced` a record must be on the disk before anyone sees
+//! it, so its delivery holds at least one fdatasync, by promise and not for lack of care. At `accepted` it waits for no
+//! disk. So both are measured, each with the same load: at `synced` that load has the log sync without pause, at
+//! `accepted`, held to the same rate, it is the same work without those syncs. The difference is the disk's.
+
+mod probe;
+mod trial;
+
+use std::time::Duration;
+
+use encke_flood::plot::{self, Axis, Curve, Panel, Scale};
+use encke_flood::units::{micros, per_second};
+use encke_flood::{Latencies, Percentiles};
+use serde::Serialize;
+
+use crate::lab::Lab;
+use crate::past::{NONE, NOW, REPORTS};
+use crate::report::figures;
+use crate::serving::{Disk, Level, no_slow_disk};
+use crate::{BenchError, Section, Table, Target};
+
+use probe::Reading;
+use trial::{Phase, Plan, Trial, plan_ns};
+
+/// What the experiment has found.
+#[derive(Debug, Clone, Serialize)]
+struct FsyncReport {
+    plan: Plan,
+    /// This disk, then the slow one; of each `synced`, then `accepted`.
+    trials: Vec<Trial>,
+    /// Why there is no slow disk, if there is none.
+    no_slow_disk: Option<String>,
+}
+
+/// Runs the experiment.
+pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
+    let plan = Plan {
+        phase: Duration::from_secs_f64(PHASE_S * lab.size.min(1.0)).max(PHASE_MIN),
+        publishers: PUBLISHERS,
+    };
+    let no_slow_disk = no_slow_disk();
+    let mut trials = Vec::new();
+    let disks = [
+        Some(Disk::Own),
+        no_slow_disk.is_none().then_some(Disk::Slow),
+    ];
+    for disk in disks.into_iter().flatten() {
+        let mut rate = None;
+        for level in [Level::Synced, Level::Accepted] {
+            lab.check()?;
+            lab.say(&format!(
+                "fsync: {}, level {}: three phases of {:.1} s, load in the second",
+                disk.name(),
+                level.name(),
+                plan.phase.as_secs_f64()
+            ));
+            let trial = Trial::serve(lab, plan, disk, level, rate)?;
+            rate = Some(trial.load_rate());
+            trials.push(trial);
+        }
+    }
+    if let Some(why) = &no_slow_disk {
+        lab.say(&format!("fsync: no slow disk: {why}"));
+    }
+    let report = FsyncReport {
+        plan,
+        trials,
+        no_slow_disk,
+    };
+    Ok(report.section())
+}
+
+impl Disk {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Own => "this disk",
+            Self::Slow => "a disk 15 ms slower",
+        }
+    }
+}
+
+impl Trial {
+    /// What the load published a second, without the probes; for the same load at another level.
+    fn load_rate(&self) -> f64 {
+        let probes = self.before().records_per_second;
+        (self.during().records_per_second - probes).max(1.0)
+    }
+
+    fn name(&self) -> String {
+        format!("{}, level {}", self.disk.name(), self.level.name())
+    }
+}
+
+impl FsyncReport {
+    fn trial(&self, disk: Disk, level: Level) -> Option<&Trial> {
+        let mut trials = self.trials.iter();
+        trials.find(|trial| trial.disk == disk && trial.level == level)
+    }
+
+    fn section(&self) -> Section {
+        let mut tables = vec![self.beside_the_report()];
+        tables.extend(self.trials.iter().map(of_trial));
+        tables.push(self.of_batches());
+        Section {
+            name: "fsync",
+            title: "pings and deliveries while the log syncs",
+            story: format!(
+                "The report: one node appends and syncs in a loop, another one pings it; the pings waited for the disk. Now: \
+                 a server is pinged over a kept connection, and one publisher's records are followed live, before, during \
+                 and after {} other publishers, who publish as fast as they are acknowledged at level «synced», so that the \
+                 log syncs without pause; then the same at the same rate at level «accepted», where nobody waits for the \
+                 disk. All of it again with every fdatasync 15 ms longer.",
+                self.plan.publishers
+            ),
+            tables,
+            targets: self.targets(),
+            notes: self.notes(),
+            plot: Some(plot::draw(&self.panels())),
+            figures: figures(self),
+        }
+    }
+
+    fn beside_the_report(&self) -> Table {
+        let mut table = Table::new(
+            "A ping, p50 and p99 (15 ms for each fsync)",
+            &["", REPORTS, NOW],
+        );
+        let slow = self.trial(Disk::Slow, Level::Synced);
+        let figure = |phase: fn(&Trial) -> &Phase| {
+            slow.map_or(NONE.to_owned(), |trial| pair(&phase(trial).ping))
+        };
+        table.row("before", ["0.14 ms", &figure(Trial::before)]);
+        table.row("while syncing", ["110 to 410 ms", &figure(Trial::during)]);
+        table
+    }
+
+    fn of_batches(&self) -> Table {
+        let mut columns = vec!["during the load".to_owned()];
+        columns.extend(self.trials.iter().map(Trial::name));
+        let columns: Vec<_> = columns.iter().map(String::as_str).collect();
+        let mut table = Table::new("The log, as /metrics tells it", &columns);
+        let mut row = |name: &str, figure: fn(&Phase) -> String| {
+            let cells: Vec<_> = self.trials.iter().map(|t| figure(t.during())).collect();
+            table.row(name, cells.iter().map(String::as_str));
+        };
+        row("records", |phase| per_second(phase.records_per_second));
+        row("records per batch", |phase| {
+            phase
+                .records_per_batch
+                .map_or(NONE.to_owned(), |n| format!("{n:.1}"))
+        });
+        row("fdatasyncs", |phase| per_second(phase.syncs_per_second));
+        row("each takes, on average", |phase| {
+            phase.sync_us.map_or(NONE.to_owned(), micros)
+        });
+        row("share of time in fdatasync", |phase| {
+            format!("{:.0} %", phase.syncing_percent)
+        });
+        table
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        let mut targets = Vec::new();
+        for disk in [Disk::Own, Disk::Slow] {
+            let pair = self
+                .trial(disk, Level::Synced)
+                .zip(self.trial(disk, Level::Accepted));
+            let Some((synced, accepted)) = pair else {
+                continue;
+            };
+            targets.push(within(
+                format!(
+                    "{}: ping p99 while syncing, against the same load without",
+                    disk.name()
+                ),
+                synced.during().ping.p99_us,
+                accepted.during().ping.p99_us,
+            ));
+            targets.push(within(
+                format!(
+                    "{}: delivery p99 at «accepted», load against quiet",
+                    disk.name()
+                ),
+                accepted.during().delivery.p99_us,
+                accepted.before().delivery.p99_us,
+            ));
+        }
+        let slow = self.trial(Disk::Slow, Level::Accepted);
+        let own = self.trial(Disk::Own, Level::Accepted);
+        if let Some((slow, own)) = slow.zip(own) {
+            targets.push(within(
+                "delivery p99 at «accepted», slow disk against this one, quiet".to_owned(),
+                slow.before().delivery.p99_us,
+                own.before().delivery.p99_us,
+            ));
+        }
+        let batch = |disk| {
+            let trial = self.trial(disk, Level::Synced)?;
+            trial.during().records_per_batch
+        };
+        if let Some((slow, own)) = batch(Disk::Slow).zip(batch(Disk::Own)) {
+            targets.push(Target::speed(
+                "batches grow when syncs are slow",
+                "larger than on this disk",
+                format!("{slow:.1} records, {own:.1} on this disk"),
+                slow > own,
+            ));
+        }
+        let lost: u64 = self
+            .trials
+            .iter()
+            .map(|trial| trial.published.abs_diff(trial.delivered))
+            .sum();
+        targets.push(Target::promise(
+            "acknowledged records that were not delivered, or twice",
+            "0",
+            lost.to_string(),
+            lost == 0,
+        ));
+        targets
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = vec![
+            "At «synced» a delivery holds the fdatasync that makes its record durable, and while others publish also what is \
+             left of the one under way: that is what the level promises. At «accepted» it need not wait for the disk."
+                .to_owned(),
+            "A ping that could not be sent in time because the one before it was late counts from when it was due. Probes, \
+             load and server share the machine's cores: what the load itself costs shows at both levels."
+                .to_owned(),
+        ];
+        if let Some(why) = &self.no_slow_disk {
+            notes.push(format!("There was no slow disk: {why}."));
+        }
+        notes
+    }
+
+    fn panels(&self) -> Vec<Panel> {
+        let disks = [Disk::Own, Disk::Slow].into_iter();
+        disks
+            .filter(|&disk| self.trial(disk, Level::Synced).is_some())
+            .map(|disk| self.panel(disk))
+            .collect()
+    }
+
+    fn panel(&self, disk: Disk) -> Panel {
+        let mut curves = Vec::new();
+        let mut add = |level, name: &str, colour, of: fn(&Trial) -> &[Reading]| {
+            let Some(trial) = self.trial(disk, level) else {
+                return;
+            };
+            let mut curve = |percentile: &str, value: fn(&Percentiles) -> f64| {
+                curves.push(Curve {
+                    name: format!("{name} {percentile}"),
+                    colour,
+                    dashed: percentile == "p50",
+                    points: self.over_time(of(trial), value),
+                });
+            };
+            curve("p50", |p| p.p50_us);
+            curve("p99", |p| p.p99_us);
+        };
+        add(Level::Synced, "ping, synced", "#1f6fb2", Trial::pings);
+        add(Level::Accepted, "ping, accepted", "#2b8a3e", Trial::pings);
+        add(
+            Level::Accepted,
+            "delivery, accepted",
+            "#e8890c",
+            Trial::deliveries,
+        );
+        add(
+            Level::Synced,
+            "delivery, synced",
+            "#c92a2a",
+            Trial::deliveries,
+        );
+        let second = plan_ns(self.plan) as f64 / 1e9;
+        Panel {
+            title: format!("{}: latency over time (logarithmic)", disk.name()),
+            x: Axis {
+                scale: Scale::FromZero,
+                label: |seconds| format!("{seconds:.1} s"),
+            },
+            y: Axis {
+                scale: Scale::Logarithmic,
+                label: micros,
+            },
+            curves,
+            marks: ["before", "during the load", "after"]
+                .iter()
+                .enumerate()
+                .map(|(n, &name)| (n as f64 * second, name.to_owned()))
+                .collect(),
+        }
+    }
+
+    /// A percentile of each stretch of time.
+    fn over_time(&self, readings: &[Reading], value: fn(&Percentiles) -> f64) -> Vec<(f64, f64)> {
+        let stretch_ns = (plan_ns(self.plan) / STRETCHES).max(1);
+        let mut stretches: Vec<Latencies> = Vec::new();
+        for reading in readings {
+            let at = (reading.at_ns / stretch_ns).min(3 * STRETCHES) as usize;
+            if stretches.len() <= at {
+                stretches.resize_with(at + 1, Latencies::new);
+            }
+            stretches[at].record(reading.took_ns);
+        }
+        let point = |(n, latencies): (usize, &Latencies)| {
+            let middle_ns = (n as u64 * stretch_ns + stretch_ns / 2) as f64;
+            Some((middle_ns / 1e9, value(&latencies.percentiles()?)))
+        };
+        stretches.iter().enumerate().filter_map(point).collect()
+    }
+}
+
+fn of_trial(trial: &Trial) -> Table {
+    let title = match trial.rate {
+        None => format!("{}: as many appends as are acknowledged", trial.name()),
+        Some(rate) => format!("{}: {} as before", trial.name(), per_second(rate)),
+    };
+    let mut table = Table::new(
+        &title,
+        &["", "before", "during", "after", "during / before"],
+    );
+    let mut row = |name: &str, value: fn(&Phase) -> f64| {
+        let [before, during, after] = [0, 1, 2].map(|n: usize| value(&trial.phases[n]));
+        table.row(
+            name,
+            [
+                micros(before).as_str(),
+                &micros(during),
+                &micros(after),
+                &format!("{:.2}", during / before),
+            ],
+        );
+    };
+    row("ping p50", |phase| phase.ping.p50_us);
+    row("ping p99", |phase| phase.ping.p99_us);
+    row("delivery p50", |phase| phase.delivery.p50_us);
+    row("delivery p99", |phase| phase.delivery.p99_us);
+    table
+}
+
+/// A latency that may not be longer than another one by more than a fifth, or 50 µs.
+fn within(what: String, us: f64, than_us: f64) -> Target {
+    let ratio = us / than_us;
+    Target::speed(
+        what,
+        "at most 1.2 times or 50 µs more",
+        format!("{ratio:.2} times ({} to {})", micros(us), micros(than_us)),
+        ratio <= RATIO_MAX || us - than_us <= MORE_US_MAX,
+    )
+}
+
+fn pair(p: &Percentiles) -> String {
+    format!("{}, {}", micros(p.p50_us), micros(p.p99_us))
+}
+
+/// How long each phase is at the report's size, and at least.
+const PHASE_S: f64 = 6.0;
+const PHASE_MIN: Duration = Duration::from_millis(200);
+
+/// Publishers of the load. As few as keep the log syncing without pause: more would only keep the processors busy.
+const PUBLISHERS: u32 = 8;
+
+/// What a latency may grow by.
+const RATIO_MAX: f64 = 1.2;
+const MORE_US_MAX: f64 = 50.0;
+
+/// Points of a curve in each phase.
+const STRETCHES: u64 = 20;
+
+#[cfg(test)]
+mod tests;

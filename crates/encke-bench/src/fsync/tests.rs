@@ -1,0 +1,128 @@
+//! The experiment against a server in this process. That with a process of its own, and a slow disk, is tested with the
+//! binary.
+
+use super::*;
+use crate::lab::tests::lab;
+use encke_face::{Admin, Faces, Probes};
+use encke_net::{Metrics, Server, Settings, Streams};
+use encke_stream::{AckLevel, Limits};
+use std::path::Path;
+use std::sync::Arc;
+
+fn serve(data: &Path, level: AckLevel) -> Server {
+    let options = encke_log::Options::default();
+    let (machine, view, log) =
+        encke_stream::restore(data, options, Limits::default(), encke_net::now_ms()).unwrap();
+    let metrics = Metrics::new().unwrap();
+    let rendered = metrics.clone();
+    let probes = Probes {
+        unready: Arc::new(|| None),
+        metrics: Arc::new(move || rendered.render()),
+    };
+    let settings = encke_face::Settings::default();
+    let faces = Faces::new(Arc::clone(&view), settings, Admin::new(probes));
+    let streams = Streams {
+        machine,
+        view,
+        log,
+        level,
+    };
+    let settings = Settings {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        ..Settings::default()
+    };
+    Server::start(settings, &faces, streams, &metrics).unwrap()
+}
+
+fn tiny() -> Plan {
+    Plan {
+        phase: Duration::from_millis(300),
+        publishers: 2,
+    }
+}
+
+fn trial(level: Level, rate: Option<f64>) -> Trial {
+    let data = tempfile::tempdir().unwrap();
+    let ack = match level {
+        Level::Synced => AckLevel::Synced,
+        Level::Accepted => AckLevel::Accepted,
+    };
+    let server = serve(&data.path().join("log"), ack);
+    let lab = lab(0.01, data.path());
+    let address = server.address();
+    let trial = Trial::make(&lab, tiny(), address, (Disk::Own, level), rate).unwrap();
+    server.stop().unwrap();
+    trial
+}
+
+#[test]
+fn phases_have_their_figures_and_nothing_is_lost() {
+    let synced = trial(Level::Synced, None);
+    assert_eq!(
+        synced.phases.each_ref().map(|p| p.name),
+        ["before", "during", "after"]
+    );
+    assert!(synced.published > 0);
+    assert_eq!(synced.published, synced.delivered);
+    for phase in &synced.phases {
+        assert!(phase.seconds >= 0.3, "{phase:?}");
+        assert!(phase.ping.count > 0 && phase.delivery.count > 0);
+        assert!(phase.syncs_per_second > 0.0, "the probes' own records");
+        assert!(phase.records_per_batch.unwrap() >= 1.0);
+        assert!(phase.sync_us.unwrap() > 0.0);
+    }
+    let (before, during) = (synced.before(), synced.during());
+    assert!(during.records_per_second > before.records_per_second);
+    // Readings stand in the phase that they were made in.
+    let in_first = synced.pings().iter().filter(|r| r.at_ns < plan_ns(tiny()));
+    assert!(in_first.count() as u64 >= before.ping.count - 1);
+
+    let accepted = trial(Level::Accepted, Some(50.0));
+    assert_eq!(accepted.published, accepted.delivered);
+    assert!(
+        accepted.during().sync_us.is_none(),
+        "no batch waits for a sync"
+    );
+
+    let report = FsyncReport {
+        plan: tiny(),
+        trials: vec![synced, accepted],
+        no_slow_disk: Some("none was wanted".into()),
+    };
+    let section = report.section();
+    let text = section.to_string();
+    assert!(text.contains("There was no slow disk: none was wanted."));
+    assert!(text.contains("level synced") && text.contains("level accepted"));
+    assert!(
+        section.targets.iter().all(|t| t.met || !t.promise),
+        "{text}"
+    );
+    let plot = section.plot.unwrap();
+    assert_eq!(plot.matches("<polyline").count(), 8);
+    assert_eq!(section.figures["trials"][0]["phases"][1]["name"], "during");
+}
+
+#[test]
+fn a_little_more_is_within_but_not_much() {
+    assert!(within(String::new(), 119.0, 100.0).met);
+    assert!(within(String::new(), 60.0, 20.0).met, "40 µs");
+    assert!(!within(String::new(), 200.0, 100.0).met);
+    assert!(!within(String::new(), 1_300.0, 1_000.0).met);
+}
+
+#[test]
+fn stretches_without_readings_are_left_out() {
+    let report = FsyncReport {
+        plan: tiny(),
+        trials: Vec::new(),
+        no_slow_disk: None,
+    };
+    let stretch_ns = plan_ns(tiny()) / STRETCHES;
+    let reading = |n: u64| Reading {
+        at_ns: n * stretch_ns + 1,
+        took_ns: (n + 1) * 1_000,
+    };
+    let points = report.over_time(&[reading(0), reading(3)], |p| p.p50_us);
+    assert_eq!(points.len(), 2);
+    assert!((points[0].1 - 1.0).abs() < 0.01 && (points[1].1 - 4.0).abs() < 0.01);
+}

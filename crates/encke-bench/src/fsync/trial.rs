@@ -1,0 +1,261 @@
+//! One trial: a server, probes, and a load in the middle third of the time.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use encke_flood::{Latencies, Percentiles, SprayArgs, spray_until};
+use serde::Serialize;
+
+use super::probe::{Probes, Reading, Readings};
+use crate::BenchError;
+use crate::lab::Lab;
+use crate::scrape::Scrape;
+use crate::serving::{Disk, Level, Serving, scrape};
+
+/// What a trial is made with.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Plan {
+    /// How long each of the three phases lasts.
+    pub(super) phase: Duration,
+    /// Publishers of the load, each waiting for its acknowledgement.
+    pub(super) publishers: u32,
+}
+
+/// What a trial has shown.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Trial {
+    /// The server's disk.
+    pub(super) disk: Disk,
+    /// When the server acknowledges.
+    pub(super) level: Level,
+    /// Appends a second that the load was held to; `None` for as fast as they are acknowledged.
+    pub(super) rate: Option<f64>,
+    /// Before, during and after the load.
+    pub(super) phases: [Phase; 3],
+    /// Appends of the probes' publisher.
+    pub(super) published: u64,
+    /// Those whose event arrived.
+    pub(super) delivered: u64,
+    /// The readings, each in the time of the phases put end to end.
+    #[serde(skip)]
+    pings: Vec<Reading>,
+    #[serde(skip)]
+    deliveries: Vec<Reading>,
+}
+
+/// One phase of a trial.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Phase {
+    /// `before`, `during` or `after`.
+    pub(super) name: &'static str,
+    /// How long it was, in seconds.
+    pub(super) seconds: f64,
+    /// From the writing of a HEAD to its answer.
+    pub(super) ping: Percentiles,
+    /// From the writing of an append to its event.
+    pub(super) delivery: Percentiles,
+    /// Records that the server has committed per second.
+    pub(super) records_per_second: f64,
+    /// Records in a commit, on average.
+    pub(super) records_per_batch: Option<f64>,
+    /// Syncs per second that a batch has waited for.
+    pub(super) syncs_per_second: f64,
+    /// How long they took, on average.
+    pub(super) sync_us: Option<f64>,
+    /// The share of the time in which the log was syncing, in percent.
+    pub(super) syncing_percent: f64,
+}
+
+/// When a phase was, and the server's figures at its ends.
+struct Slice {
+    name: &'static str,
+    from_ns: u64,
+    to_ns: u64,
+    first: Scrape,
+    last: Scrape,
+}
+
+impl Trial {
+    /// Starts a server and makes a trial against it.
+    pub(super) fn serve(
+        lab: &Lab<'_>,
+        plan: Plan,
+        disk: Disk,
+        level: Level,
+        rate: Option<f64>,
+    ) -> Result<Self, BenchError> {
+        let data = lab.scratch("serve")?;
+        let server = Serving::start(lab, data.path(), level, disk)?;
+        let trial = Self::make(lab, plan, server.address(), (disk, level), rate)?;
+        server.stop()?;
+        Ok(trial)
+    }
+
+    /// Makes a trial against a server that is there.
+    pub(super) fn make(
+        lab: &Lab<'_>,
+        plan: Plan,
+        server: SocketAddr,
+        (disk, level): (Disk, Level),
+        rate: Option<f64>,
+    ) -> Result<Self, BenchError> {
+        let probes = Probes::start(server)?;
+        let phases = phases(lab, plan, server, &probes, rate);
+        // The probes end whether or not a phase has failed.
+        let readings = probes.end();
+        let (slices, readings) = (phases?, readings?);
+        let phase = |n: usize| slices[n].figures(&readings);
+        let joined = |readings: &[Reading]| -> Vec<Reading> {
+            let of_phase =
+                |(n, slice): (usize, &Slice)| slice.moved(readings, n as u64 * plan_ns(plan));
+            slices.iter().enumerate().flat_map(of_phase).collect()
+        };
+        Ok(Self {
+            disk,
+            level,
+            rate,
+            phases: [phase(0)?, phase(1)?, phase(2)?],
+            published: readings.published,
+            delivered: readings.deliveries.len() as u64,
+            pings: joined(&readings.pings),
+            deliveries: joined(&readings.deliveries),
+        })
+    }
+
+    pub(super) fn before(&self) -> &Phase {
+        &self.phases[0]
+    }
+
+    pub(super) fn during(&self) -> &Phase {
+        &self.phases[1]
+    }
+
+    pub(super) fn pings(&self) -> &[Reading] {
+        &self.pings
+    }
+
+    pub(super) fn deliveries(&self) -> &[Reading] {
+        &self.deliveries
+    }
+}
+
+/// Quiet, load, quiet.
+fn phases(
+    lab: &Lab<'_>,
+    plan: Plan,
+    server: SocketAddr,
+    probes: &Probes,
+    rate: Option<f64>,
+) -> Result<[Slice; 3], BenchError> {
+    lab.sleep(SETTLE.min(plan.phase))?;
+    let before = phase(lab, "before", plan, server, probes)?;
+    let stop = AtomicBool::new(false);
+    let during = std::thread::scope(|scope| {
+        let load = scope.spawn(|| spray_until(&load(server, plan, rate), &stop));
+        let during = lab
+            .sleep(SETTLE)
+            .and_then(|()| phase(lab, "during", plan, server, probes));
+        stop.store(true, Ordering::Relaxed);
+        load.join().map_err(|_| BenchError::Thread("load"))??;
+        during
+    })?;
+    lab.sleep(SETTLE.min(plan.phase))?;
+    let after = phase(lab, "after", plan, server, probes)?;
+    Ok([before, during, after])
+}
+
+fn phase(
+    lab: &Lab<'_>,
+    name: &'static str,
+    plan: Plan,
+    server: SocketAddr,
+    probes: &Probes,
+) -> Result<Slice, BenchError> {
+    let first = scrape(server)?;
+    let from_ns = probes.now_ns();
+    lab.sleep(plan.phase)?;
+    let to_ns = probes.now_ns();
+    let last = scrape(server)?;
+    Ok(Slice {
+        name,
+        from_ns,
+        to_ns,
+        first,
+        last,
+    })
+}
+
+/// Publishers beside the probes.
+fn load(server: SocketAddr, plan: Plan, rate: Option<f64>) -> SprayArgs {
+    SprayArgs {
+        url: format!("http://{server}/v1/stream"),
+        producers: plan.publishers,
+        streams: plan.publishers,
+        prefix: "load/".into(),
+        rate,
+        size: LOAD_BYTES,
+        // Its own progress would be noise here.
+        progress: Some(Duration::from_secs(3_600)),
+        ..SprayArgs::default()
+    }
+}
+
+impl Slice {
+    fn figures(&self, readings: &Readings) -> Result<Phase, BenchError> {
+        let seconds = (self.to_ns - self.from_ns) as f64 / 1e9;
+        let grown = |name: &str| self.last.since(&self.first, name);
+        Ok(Phase {
+            name: self.name,
+            seconds,
+            ping: self.percentiles(&readings.pings)?,
+            delivery: self.percentiles(&readings.deliveries)?,
+            records_per_second: grown("encke_records_total") / seconds,
+            records_per_batch: self.last.mean_since(&self.first, "encke_batch_records"),
+            syncs_per_second: grown("encke_fdatasync_seconds_count") / seconds,
+            sync_us: self
+                .last
+                .mean_since(&self.first, "encke_fdatasync_seconds")
+                .map(|seconds| seconds * 1e6),
+            syncing_percent: grown("encke_fdatasync_seconds_sum") / seconds * 100.0,
+        })
+    }
+
+    fn percentiles(&self, readings: &[Reading]) -> Result<Percentiles, BenchError> {
+        let mut latencies = Latencies::new();
+        for reading in self.of(readings) {
+            latencies.record(reading.took_ns);
+        }
+        latencies.percentiles().ok_or_else(|| BenchError::Server {
+            what: format!("answered nothing in the phase {:?}", self.name),
+        })
+    }
+
+    /// The phase's readings, as if it had begun at `start_ns`.
+    fn moved(&self, readings: &[Reading], start_ns: u64) -> Vec<Reading> {
+        let moved = |reading: &Reading| Reading {
+            at_ns: reading.at_ns - self.from_ns + start_ns,
+            ..*reading
+        };
+        self.of(readings).map(moved).collect()
+    }
+
+    /// The readings that began in this phase.
+    fn of<'a>(&self, readings: &'a [Reading]) -> impl Iterator<Item = &'a Reading> + use<'a> {
+        let span = self.from_ns..self.to_ns;
+        readings
+            .iter()
+            .filter(move |reading| span.contains(&reading.at_ns))
+    }
+}
+
+/// A phase in nanoseconds.
+pub(super) fn plan_ns(plan: Plan) -> u64 {
+    plan.phase.as_nanos() as u64
+}
+
+/// How long a change of the load is left to settle.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// Bytes of each of the load's records.
+const LOAD_BYTES: usize = 128;

@@ -1,0 +1,168 @@
+//! What experiments run in: how large, on which disk, until when, and who hears of it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::BenchError;
+
+/// The surroundings of a run. Its directory is removed with it.
+pub(crate) struct Lab<'a> {
+    pub(crate) size: f64,
+    pub(crate) program: PathBuf,
+    folder: PathBuf,
+    stop: &'a AtomicBool,
+    begun: Instant,
+}
+
+impl<'a> Lab<'a> {
+    /// Makes the run's directory inside `data`, which must be there.
+    pub(crate) fn new(
+        size: f64,
+        data: &Path,
+        program: &Path,
+        stop: &'a AtomicBool,
+    ) -> Result<Self, BenchError> {
+        let folder = data.join(format!("encke-bench-{}", std::process::id()));
+        std::fs::create_dir(&folder).map_err(BenchError::file("make", &folder))?;
+        Ok(Self {
+            size,
+            program: program.to_owned(),
+            folder,
+            stop,
+            begun: Instant::now(),
+        })
+    }
+
+    /// The report's number at this run's size, but not less than `least`.
+    pub(crate) fn scaled(&self, full: u64, least: u64) -> u64 {
+        ((full as f64 * self.size).round() as u64).max(least)
+    }
+
+    /// Says what is being done.
+    pub(crate) fn say(&self, what: &str) {
+        // With nobody to read it, progress is no reason to stop.
+        let _ = writeln!(std::io::stderr(), "{:8.1} s  {what}", self.seconds());
+    }
+
+    /// Seconds since the run began.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.begun.elapsed().as_secs_f64()
+    }
+
+    /// Whether somebody has asked for the end.
+    pub(crate) fn check(&self) -> Result<(), BenchError> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(BenchError::Interrupted);
+        }
+        Ok(())
+    }
+
+    /// Lets time pass, unless somebody asks for the end.
+    pub(crate) fn sleep(&self, time: Duration) -> Result<(), BenchError> {
+        let begun = Instant::now();
+        loop {
+            self.check()?;
+            let left = time.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(LOOK));
+        }
+    }
+
+    /// For loops that look at it themselves.
+    pub(crate) fn stop(&self) -> &AtomicBool {
+        self.stop
+    }
+
+    /// The directory of the run, on the disk that is measured.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A directory of that name, empty, and removed when the answer is dropped.
+    pub(crate) fn scratch(&self, name: &str) -> Result<Scratch, BenchError> {
+        let path = self.folder.join(name);
+        std::fs::create_dir(&path).map_err(BenchError::file("make", &path))?;
+        Ok(Scratch { path })
+    }
+}
+
+impl Drop for Lab<'_> {
+    fn drop(&mut self) {
+        // It holds nothing but what the run has made; what can't be removed is not worth an error any more.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A directory for a while.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// How often who sleeps looks whether the end was asked for.
+const LOOK: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A lab of a size for tests, that runs until its end.
+    pub(crate) fn lab(size: f64, data: &Path) -> Lab<'static> {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        Lab::new(size, data, Path::new("no program"), &NEVER).unwrap()
+    }
+
+    #[test]
+    fn directories_go_with_who_has_them() {
+        let data = tempfile::tempdir().unwrap();
+        let lab = lab(1.0, data.path());
+        let scratch = lab.scratch("a").unwrap();
+        std::fs::write(scratch.path().join("file"), "x").unwrap();
+        let path = scratch.path().to_owned();
+        drop(scratch);
+        assert!(!path.exists() && lab.folder().exists());
+        let folder = lab.folder().to_owned();
+        drop(lab);
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn who_sleeps_hears_of_the_end() {
+        let data = tempfile::tempdir().unwrap();
+        let stop = AtomicBool::new(false);
+        let lab = Lab::new(1.0, data.path(), Path::new("no program"), &stop).unwrap();
+        let begun = Instant::now();
+        lab.sleep(Duration::from_millis(60)).unwrap();
+        assert!(begun.elapsed() >= Duration::from_millis(60));
+        stop.store(true, Ordering::Relaxed);
+        let ended = lab.sleep(Duration::from_secs(3_600));
+        assert!(matches!(ended, Err(BenchError::Interrupted)));
+        assert!(Lab::new(1.0, &data.path().join("none"), Path::new(""), &stop).is_err());
+    }
+
+    #[test]
+    fn sizes_scale_down_to_a_least() {
+        let data = tempfile::tempdir().unwrap();
+        let lab = lab(0.01, data.path());
+        assert_eq!(
+            (lab.scaled(1_000_000, 10), lab.scaled(100, 10)),
+            (10_000, 10)
+        );
+    }
+}

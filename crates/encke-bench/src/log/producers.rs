@@ -1,0 +1,303 @@
+//! The producers: many state machines in a few threads, as connections are in a shard.
+//!
+//! A producer that waits has at most one record under way; its next one is made when the reply is there. Replies come
+//! back as they do in the server: with each commit, one note for each thread.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, mailbox};
+use encke_stream::{
+    Append, Batch, Caller, Command, Data, Outcome, Outlet, Reply, Request, Stream, Target,
+};
+
+use crate::BenchError;
+
+/// Who sends what.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Crew {
+    /// Producers, over all threads.
+    pub(super) producers: u64,
+    /// The threads that run them.
+    pub(super) threads: usize,
+    /// Records in all.
+    pub(super) records: u64,
+    /// Bytes of a record.
+    pub(super) bytes: usize,
+    /// Whether a producer waits for the reply to its record before it sends the next one.
+    pub(super) waits: bool,
+}
+
+/// What came back.
+#[derive(Debug, Default)]
+pub(super) struct Replies {
+    acknowledged: AtomicU64,
+    refused: AtomicU64,
+    first_refusal: Mutex<Option<String>>,
+}
+
+/// The ends at which replies come in, one for each thread.
+pub(super) type Inboxes = Vec<Receiver<Vec<Reply>>>;
+
+impl Crew {
+    /// Where the sequencer leaves replies, and, if the producers wait, where their threads find them.
+    pub(super) fn outlets(&self, replies: &Arc<Replies>) -> (Vec<Box<dyn Outlet>>, Inboxes) {
+        let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
+        let mut inboxes = Vec::new();
+        for _ in 0..self.threads {
+            if self.waits {
+                // Never full: a reply for each producer at the most.
+                let options = Options::new(Bounds {
+                    items_max: self.producers as usize + 1,
+                    bytes_max: INBOX_BYTES,
+                });
+                let (sender, receiver) = mailbox("producers", options);
+                outlets.push(Box::new(Door(sender)));
+                inboxes.push(receiver);
+            } else {
+                outlets.push(Box::new(Count(Arc::clone(replies))));
+            }
+        }
+        (outlets, inboxes)
+    }
+
+    /// Starts the threads; they send when `start` opens.
+    pub(super) fn start(
+        self,
+        stream: &Arc<Stream>,
+        sender: &Sender<Request>,
+        inboxes: Inboxes,
+        replies: &Arc<Replies>,
+        start: &Arc<Barrier>,
+    ) -> Result<Vec<JoinHandle<Result<(), BenchError>>>, BenchError> {
+        let mut inboxes = inboxes.into_iter();
+        (0..self.threads)
+            .map(|number| {
+                let thread = Thread {
+                    number: number as u16,
+                    bytes: self.bytes,
+                    stream: Arc::clone(stream),
+                    sender: sender.clone(),
+                    left: self.shares(number),
+                    out: Vec::new(),
+                };
+                let (inbox, replies, start) =
+                    (inboxes.next(), Arc::clone(replies), Arc::clone(start));
+                std::thread::Builder::new()
+                    .name(format!("producers-{number}"))
+                    .spawn(move || {
+                        start.wait();
+                        match inbox {
+                            Some(inbox) => thread.wait_for_each(inbox, &replies),
+                            None => thread.send_all(),
+                        }
+                    })
+                    .map_err(BenchError::system("start a thread"))
+            })
+            .collect()
+    }
+
+    /// How many records each producer of a thread sends.
+    fn shares(&self, thread: usize) -> Vec<u64> {
+        (0..self.producers)
+            .filter(|producer| producer % self.threads as u64 == thread as u64)
+            .map(|producer| {
+                let one_more = producer < self.records % self.producers;
+                self.records / self.producers + u64::from(one_more)
+            })
+            .collect()
+    }
+}
+
+impl Replies {
+    /// Records that were acknowledged.
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Fails if something was refused.
+    pub(super) fn check(&self, records: u64) -> Result<(), BenchError> {
+        match self.refused.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            refused => Err(BenchError::Refused {
+                refused,
+                records,
+                first: self.first().take().unwrap_or_default(),
+            }),
+        }
+    }
+
+    fn count(&self, replies: &[Reply]) {
+        let mut acknowledged = 0;
+        for reply in replies {
+            match &reply.outcome {
+                Outcome::Appended { .. } => acknowledged += 1,
+                Outcome::Refused(refusal) => {
+                    self.refused.fetch_add(1, Ordering::Relaxed);
+                    self.first().get_or_insert_with(|| refusal.to_string());
+                }
+                // The making of the stream.
+                Outcome::Created { .. } | Outcome::Deleted => {}
+            }
+        }
+        self.acknowledged.fetch_add(acknowledged, Ordering::Relaxed);
+    }
+
+    fn first(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.first_refusal
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Hands replies to a thread whose producers wait.
+struct Door(Sender<Vec<Reply>>);
+
+impl Outlet for Door {
+    fn deliver(&self, _batch: Option<Arc<Batch>>, replies: Vec<Reply>) {
+        // A thread that is gone waits for nothing.
+        let _ = self.0.send(Lane::Data, replies, 0);
+    }
+
+    fn admit(&self) {}
+}
+
+/// Counts the replies that nobody waits for.
+struct Count(Arc<Replies>);
+
+impl Outlet for Count {
+    fn deliver(&self, _batch: Option<Arc<Batch>>, replies: Vec<Reply>) {
+        self.0.count(&replies);
+    }
+
+    fn admit(&self) {}
+}
+
+/// The producers of one thread.
+struct Thread {
+    number: u16,
+    bytes: usize,
+    stream: Arc<Stream>,
+    sender: Sender<Request>,
+    /// How many records each producer has still to send.
+    left: Vec<u64>,
+    /// What is to be put into the mailbox next.
+    out: Vec<(Request, usize)>,
+}
+
+impl Thread {
+    fn wait_for_each(
+        mut self,
+        mut inbox: Receiver<Vec<Reply>>,
+        replies: &Replies,
+    ) -> Result<(), BenchError> {
+        let mut under_way: u64 = (0..self.left.len())
+            .map(|producer| u64::from(self.make(producer)))
+            .sum();
+        let mut notes = Vec::new();
+        while under_way > 0 {
+            self.flush()?;
+            inbox
+                .recv_batch(&mut notes)
+                .map_err(|_| BenchError::Thread("sequencer"))?;
+            for note in notes.drain(..) {
+                replies.count(&note);
+                for reply in note {
+                    // The making of the stream was nobody's.
+                    if reply.token == STRANGER {
+                        continue;
+                    }
+                    under_way -= 1;
+                    under_way += u64::from(self.make(reply.token as usize));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn send_all(mut self) -> Result<(), BenchError> {
+        loop {
+            let mut made = false;
+            for producer in 0..self.left.len() {
+                made |= self.make(producer);
+            }
+            if !made {
+                return Ok(());
+            }
+            self.flush()?;
+        }
+    }
+
+    /// Makes the next record of a producer; all that can be done before the order is known is done here.
+    fn make(&mut self, producer: usize) -> bool {
+        let left = &mut self.left[producer];
+        if *left == 0 {
+            return false;
+        }
+        *left -= 1;
+        let mut bytes = vec![b'.'; self.bytes];
+        for (to, from) in bytes.iter_mut().zip(left.to_le_bytes()) {
+            *to = from;
+        }
+        let units = bytes.len() as u32;
+        let command = Command::Append(Append {
+            target: Target::Known(Arc::clone(&self.stream)),
+            content_type: None,
+            producer: None,
+            writer_seq: None,
+            closes: false,
+            data: Data { bytes, units },
+        });
+        let weight = command.weight_bytes();
+        let from = Caller {
+            shard: self.number,
+            token: producer as u64,
+        };
+        self.out.push((Request { command, from }, weight));
+        true
+    }
+
+    /// Puts everything into the mailbox; when that is full, waits for room.
+    fn flush(&mut self) -> Result<(), BenchError> {
+        loop {
+            self.sender.try_send_many(Lane::Data, &mut self.out);
+            if self.out.is_empty() {
+                return Ok(());
+            }
+            let (request, bytes) = self.out.remove(0);
+            self.sender
+                .send(Lane::Data, request, bytes)
+                .map_err(|_| BenchError::Thread("sequencer"))?;
+        }
+    }
+}
+
+/// The token of requests that no producer made.
+pub(super) const STRANGER: u64 = u64::MAX;
+
+/// More than the replies of all producers weigh.
+const INBOX_BYTES: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_record_is_somebodys() {
+        for (producers, threads, records) in [(1_000, 2, 1_000_000), (7, 3, 100), (5, 2, 3)] {
+            let crew = Crew {
+                producers,
+                threads,
+                records,
+                bytes: 128,
+                waits: true,
+            };
+            let shares: Vec<u64> = (0..threads).flat_map(|n| crew.shares(n)).collect();
+            assert_eq!(shares.len() as u64, producers);
+            assert_eq!(shares.iter().sum::<u64>(), records);
+            let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
+            assert!(most - least <= 1, "{shares:?}");
+        }
+    }
+}

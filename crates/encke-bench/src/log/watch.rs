@@ -1,0 +1,72 @@
+//! Looks at the queue and the memory all the time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use encke_mailbox::Sender;
+use serde::Serialize;
+
+use crate::BenchError;
+use crate::machine::process_bytes;
+
+/// The figures of one moment.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Sample {
+    /// Seconds since the first record was sent.
+    pub(super) seconds: f64,
+    /// Records that wait or are in work.
+    pub(super) queue_records: usize,
+    /// What they weigh, in bytes.
+    pub(super) queue_bytes: usize,
+    /// Anonymous memory of the whole process, in bytes.
+    pub(super) process_bytes: u64,
+}
+
+/// A thread that samples.
+pub(super) struct Watch {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<Sample>>,
+}
+
+impl Watch {
+    /// Begins to sample.
+    pub(super) fn start<T: Send + 'static>(queue: Sender<T>) -> Result<Self, BenchError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let begun = Instant::now();
+        let thread = std::thread::Builder::new()
+            .name("watch".into())
+            .spawn(move || {
+                let mut samples = vec![sample(&queue, begun)];
+                while !stopped.load(Ordering::Relaxed) {
+                    std::thread::park_timeout(INTERVAL);
+                    samples.push(sample(&queue, begun));
+                }
+                samples
+            })
+            .map_err(BenchError::system("start a thread"))?;
+        Ok(Self { stop, thread })
+    }
+
+    /// What was seen; the last sample is of now.
+    pub(super) fn end(self) -> Result<Vec<Sample>, BenchError> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.thread().unpark();
+        self.thread.join().map_err(|_| BenchError::Thread("watch"))
+    }
+}
+
+fn sample<T>(queue: &Sender<T>, begun: Instant) -> Sample {
+    let gauge = queue.gauge();
+    Sample {
+        seconds: begun.elapsed().as_secs_f64(),
+        queue_records: gauge.depth(),
+        queue_bytes: gauge.bytes(),
+        process_bytes: process_bytes(),
+    }
+}
+
+/// Time between two looks: short enough for a run of a second, long enough not to be part of its cost.
+const INTERVAL: Duration = Duration::from_millis(3);

@@ -1,0 +1,215 @@
+//! Picks, timed.
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::Instant;
+
+use encke_pool::{Connected, Options, Pool, PoolError, Size, Strategy};
+use serde::Serialize;
+
+use crate::BenchError;
+use crate::machine::cores;
+
+/// Picks by one strategy, timed.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Timed {
+    /// Clients at once.
+    pub(super) clients: u64,
+    /// Picks of each client in each run.
+    pub(super) picks_each: u64,
+    /// How often it was done.
+    pub(super) runs: u32,
+    /// Time of a pick in nanoseconds: that of a run, divided by its picks, times the cores that could work on it. Of the
+    /// runs, the one in the middle.
+    pub(super) pick_ns: f64,
+    /// The fastest run's.
+    pub(super) pick_ns_least: f64,
+    /// Picks of each worker, over all runs.
+    pub(super) spread: Vec<u64>,
+}
+
+impl Timed {
+    /// Times picks by one client that is alone in the pool, in this thread.
+    pub(super) fn alone(strategy: Strategy, picks: u64, runs: u32) -> Result<Self, BenchError> {
+        let (pool, _connected) = pool_of(strategy)?;
+        let mut times = Vec::new();
+        for run in 0..u64::from(runs) {
+            let begun = Instant::now();
+            for n in run * picks..(run + 1) * picks {
+                pick(&pool, strategy, n)?;
+            }
+            times.push(begun.elapsed().as_nanos() as f64 / picks as f64);
+        }
+        Ok(Self::of(&pool, 1, picks, times))
+    }
+
+    /// Times picks by so many clients at once, each a thread.
+    pub(super) fn together(
+        strategy: Strategy,
+        clients: u64,
+        picks: u64,
+        runs: u32,
+    ) -> Result<Self, BenchError> {
+        let (pool, _connected) = pool_of(strategy)?;
+        let workers_at_once = clients.min(cores() as u64) as f64;
+        let mut times = Vec::new();
+        for run in 0..u64::from(runs) {
+            let ns = at_once(&pool, strategy, clients, picks, run * clients * picks)?;
+            times.push(ns * workers_at_once / (clients * picks) as f64);
+        }
+        Ok(Self::of(&pool, clients, picks, times))
+    }
+
+    /// How far the worker farthest from an even share is from it, in percent.
+    pub(super) fn uneven_percent(&self) -> f64 {
+        let even = self.spread.iter().sum::<u64>() as f64 / self.spread.len() as f64;
+        let off = |&picks: &u64| (picks as f64 - even).abs() / even * 100.0;
+        self.spread.iter().map(off).fold(0.0, f64::max)
+    }
+
+    /// Whether no worker was picked more than once more than another.
+    pub(super) fn is_exact(&self) -> bool {
+        let (least, most) = (self.spread.iter().min(), self.spread.iter().max());
+        most.zip(least)
+            .is_some_and(|(most, least)| most - least <= 1)
+    }
+
+    fn of(pool: &Pool<usize>, clients: u64, picks_each: u64, mut times: Vec<f64>) -> Self {
+        times.sort_by(f64::total_cmp);
+        let workers = pool.info().workers;
+        Self {
+            clients,
+            picks_each,
+            runs: times.len() as u32,
+            pick_ns: times[times.len() / 2],
+            pick_ns_least: times[0],
+            spread: workers.iter().map(|worker| worker.picks).collect(),
+        }
+    }
+}
+
+/// A pool in which all workers are connected.
+fn pool_of(strategy: Strategy) -> Result<(Pool<usize>, Vec<Connected<usize>>), BenchError> {
+    let pool = Pool::new("bench", Options::new(strategy).size(Size::Fixed(WORKERS)));
+    let connect = |n: usize| {
+        let name = format!("worker-{n}");
+        pool.add(&name)?;
+        pool.connect(&name, n)
+    };
+    let connected = (0..WORKERS).map(connect).collect::<Result<_, _>>();
+    let connected = connected.map_err(refused)?;
+    Ok((pool, connected))
+}
+
+/// Picks once, as a client would; what it got is let go at once, so a claim is released.
+fn pick(pool: &Pool<usize>, strategy: Strategy, n: u64) -> Result<(), BenchError> {
+    let worker = match strategy {
+        Strategy::RoundRobin | Strategy::Random => pool.pick().map(|picked| *picked),
+        Strategy::Hash => pool.pick_for(&n).map(|picked| *picked),
+        Strategy::Direct => pool.pick_at(n as usize % WORKERS).map(|picked| *picked),
+        Strategy::Claim => pool.claim().map(|claim| *claim),
+    };
+    black_box(worker.map_err(refused)?);
+    Ok(())
+}
+
+/// From the first client's first pick to the last one's last, in nanoseconds. The threads exist before. The picks are
+/// numbered from `from` on.
+fn at_once(
+    pool: &Pool<usize>,
+    strategy: Strategy,
+    clients: u64,
+    picks: u64,
+    from: u64,
+) -> Result<f64, BenchError> {
+    let start = Barrier::new(clients as usize);
+    let client = |number: u64| {
+        // Numbers that no other client has.
+        let first = from + number * picks;
+        start.wait();
+        let begun = Instant::now();
+        for n in first..first + picks {
+            pick(pool, strategy, n)?;
+        }
+        Ok((begun, Instant::now()))
+    };
+    let times = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..clients)
+            .map(|number| {
+                std::thread::Builder::new()
+                    .stack_size(STACK_BYTES)
+                    .spawn_scoped(scope, move || client(number))
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| {
+                let thread = thread.map_err(BenchError::system("start a thread"))?;
+                thread.join().map_err(|_| BenchError::Thread("client"))?
+            })
+            .collect::<Result<Vec<(Instant, Instant)>, BenchError>>()
+    })?;
+    let first = times.iter().map(|time| time.0).min();
+    let last = times.iter().map(|time| time.1).max();
+    Ok(last
+        .zip(first)
+        .map_or(0.0, |(last, first)| (last - first).as_nanos() as f64))
+}
+
+fn refused(error: PoolError) -> BenchError {
+    BenchError::Refused {
+        refused: 1,
+        records: 1,
+        first: error.to_string(),
+    }
+}
+
+/// Workers in the pool, as in the report.
+pub(super) const WORKERS: usize = 6;
+
+/// A client needs little.
+const STACK_BYTES: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pick_is_counted_once() {
+        for strategy in Strategy::ALL {
+            let alone = Timed::alone(strategy, 1_200, 2).unwrap();
+            assert_eq!(alone.spread.len(), WORKERS);
+            assert_eq!(alone.spread.iter().sum::<u64>(), 2_400, "{strategy}");
+            assert!(alone.pick_ns_least > 0.0 && alone.pick_ns_least <= alone.pick_ns);
+            let exact = matches!(strategy, Strategy::RoundRobin | Strategy::Direct);
+            assert!(alone.is_exact() || !exact, "{strategy} {:?}", alone.spread);
+            let together = Timed::together(strategy, 8, 60, 3).unwrap();
+            assert_eq!(
+                together.spread.iter().sum::<u64>(),
+                8 * 60 * 3,
+                "{strategy}"
+            );
+            assert!(
+                together.is_exact() || !exact,
+                "{strategy} {:?}",
+                together.spread
+            );
+        }
+    }
+
+    #[test]
+    fn evenness_is_that_of_the_farthest() {
+        let timed = |spread: &[u64]| Timed {
+            clients: 1,
+            picks_each: 1,
+            runs: 1,
+            pick_ns: 1.0,
+            pick_ns_least: 1.0,
+            spread: spread.to_vec(),
+        };
+        assert_eq!(timed(&[100, 100]).uneven_percent(), 0.0);
+        assert_eq!(timed(&[150, 50, 100]).uneven_percent(), 50.0);
+        assert!(timed(&[5, 4, 5]).is_exact());
+        assert!(!timed(&[6, 4, 5]).is_exact());
+    }
+}

@@ -1,0 +1,236 @@
+//! `encke serve` as a process of its own, on a port of the system's choosing.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::client::Client;
+use crate::scrape::Scrape;
+use crate::{BenchError, lab::Lab};
+
+/// When an append is acknowledged, as `--ack` has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Level {
+    /// After fdatasync.
+    Synced,
+    /// When its order is decided.
+    Accepted,
+}
+
+/// How the server's disk is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Disk {
+    /// As it is.
+    Own,
+    /// Every fdatasync takes 15 ms longer, as on the disk of the report.
+    Slow,
+}
+
+/// A server that runs until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    address: SocketAddr,
+    /// The process that was started: the server, or what makes its disk slow.
+    child: Child,
+    /// The server itself.
+    pid: u32,
+}
+
+impl Level {
+    /// Its name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Synced => "synced",
+            Self::Accepted => "accepted",
+        }
+    }
+}
+
+impl Serving {
+    /// Starts the program with its data in `data`, and waits until it listens.
+    pub(crate) fn start(
+        lab: &Lab<'_>,
+        data: &Path,
+        level: Level,
+        disk: Disk,
+    ) -> Result<Self, BenchError> {
+        let mut command = match disk {
+            Disk::Own => Command::new(&lab.program),
+            Disk::Slow => slowed(&lab.program)?,
+        };
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn"])
+            .args(["--ack", level.name()])
+            .arg("--data")
+            .arg(data)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let child = command
+            .spawn()
+            .map_err(BenchError::file("start", &lab.program))?;
+        let mut serving = Self {
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            pid: child.id(),
+            child,
+        };
+        serving.address = serving.read_address()?;
+        if disk == Disk::Slow {
+            serving.pid = only_child_of(serving.child.id())?;
+        }
+        Ok(serving)
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The server's process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Ends it in good order.
+    pub(crate) fn stop(mut self) -> Result<(), BenchError> {
+        self.terminate();
+        let begun = Instant::now();
+        while begun.elapsed() < STOP_WAIT {
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => {
+                    return Err(BenchError::Server {
+                        what: format!("did not stop well: {status}"),
+                    });
+                }
+                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+                Err(error) => return Err(BenchError::system("wait for the server")(error)),
+            }
+        }
+        Err(BenchError::Server {
+            what: format!("did not stop within {} s", STOP_WAIT.as_secs()),
+        })
+    }
+
+    fn read_address(&mut self) -> Result<SocketAddr, BenchError> {
+        let out = self.child.stdout.take();
+        let mut out = BufReader::new(out.expect("it was asked to be a pipe"));
+        let mut line = String::new();
+        out.read_line(&mut line)
+            .map_err(BenchError::system("read what the server says"))?;
+        let address = line
+            .trim()
+            .strip_prefix("listening on http://")
+            .and_then(|address| address.parse().ok())
+            .ok_or_else(|| BenchError::Server {
+                what: format!("did not come up; it said {:?}", line.trim()),
+            })?;
+        // Whatever else it says is read, so that it never waits for us.
+        std::thread::spawn(move || {
+            let _ = out.read_to_end(&mut Vec::new());
+        });
+        Ok(address)
+    }
+
+    fn terminate(&self) {
+        if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
+            // If it is gone already, that is what was wanted.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        // Who traces the server ends with it.
+        let begun = Instant::now();
+        while begun.elapsed() < KILL_WAIT && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The server's figures now.
+pub(crate) fn scrape(server: SocketAddr) -> Result<Scrape, BenchError> {
+    let text = Client::connect(server)?.succeed("GET", "/metrics", b"")?;
+    Ok(Scrape::parse(&String::from_utf8_lossy(&text)))
+}
+
+/// Why no disk can be made slow here; `None` if it can.
+pub(crate) fn no_slow_disk() -> Option<String> {
+    let Some(strace) = strace() else {
+        return Some(
+            "strace, which makes every fdatasync take 15 ms longer, is not installed here".into(),
+        );
+    };
+    let tried = tracing(&strace)
+        .arg("/bin/true")
+        .stdin(Stdio::null())
+        .output();
+    match tried {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(format!(
+            "strace can't trace here: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        )),
+        Err(error) => Some(format!("strace does not start here: {error}")),
+    }
+}
+
+/// The program under a tracer that holds every fdatasync back. Only that call is stopped: all others run at full speed.
+fn slowed(program: &Path) -> Result<Command, BenchError> {
+    let strace = strace().ok_or(BenchError::Option("strace is not installed"))?;
+    let mut command = tracing(&strace);
+    command.arg(program);
+    Ok(command)
+}
+
+fn tracing(strace: &Path) -> Command {
+    let mut command = Command::new(strace);
+    command
+        .args(["-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null"])
+        .args(["-e", "trace=fdatasync", "-e"])
+        .arg(format!("inject=fdatasync:delay_exit={SLOWER_US}"));
+    command
+}
+
+fn strace() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|folder| folder.join("strace"))
+        .find(|file| file.is_file())
+}
+
+fn only_child_of(pid: u32) -> Result<u32, BenchError> {
+    let path = PathBuf::from(format!("/proc/{pid}/task/{pid}/children"));
+    let children = std::fs::read_to_string(&path).map_err(BenchError::file("read", &path))?;
+    children
+        .split_ascii_whitespace()
+        .next()
+        .and_then(|child| child.parse().ok())
+        .ok_or_else(|| BenchError::Server {
+            what: "is gone".into(),
+        })
+}
+
+/// How much longer an fdatasync takes on a slow disk, in microseconds: the report's took 15 ms.
+pub(crate) const SLOWER_US: u32 = 15_000;
+
+/// How long a stop may take: the server itself waits 5 s for what is under way.
+const STOP_WAIT: Duration = Duration::from_secs(20);
+
+/// How long a killed server may take to be gone.
+const KILL_WAIT: Duration = Duration::from_secs(2);
