@@ -18,10 +18,10 @@ pub(crate) fn raise() -> u64 {
 
 /// How many connections so many files leave room for.
 pub(crate) fn connections(files: u64) -> usize {
-    let reserved = RESERVED.min(files / 2);
+    let reserved = RESERVED.min(files / 5 * 4);
     usize::try_from(files - reserved).unwrap_or(usize::MAX)
 }
 
 /// Files that are not connections: segments of the log, its history, listeners, epoll, logs. Where
-/// few may be open, half of them.
+/// few may be open, four fifths of them.
 const RESERVED: u64 = 512;
