@@ -232,7 +232,16 @@ fn whole(data: Vec<u8>) -> Stored {
     }
 }
 
+/// Fewer cases than usual, unless somebody asks for a number.
+fn config() -> ProptestConfig {
+    match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => ProptestConfig::default(),
+        None => ProptestConfig::with_cases(100),
+    }
+}
+
 proptest! {
+    #![proptest_config(config())]
     #[test]
     fn text_comes_back_but_for_its_kinds_of_line_ends(
         texts in vec(hard_text().prop_filter("data", |text| !text.is_empty()), 0..6),

@@ -6,6 +6,7 @@
 
 mod naive;
 mod rig;
+mod steps;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,176 +16,12 @@ use encke_stream::{
     Refusal, Target,
 };
 use naive::{Naive, is_json};
-use proptest::collection::vec;
-use proptest::option::{of, weighted};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use rig::Rig;
-
-const NAMES: [&str; 6] = ["a", "b", "c", "d/e", "ä", "f"];
-const TYPES: [&str; 5] = [
-    "application/json",
-    "Application/JSON; charset=utf-8",
-    "text/plain",
-    "application/octet-stream",
-    "TEXT/plain",
-];
-
-#[derive(Clone, Debug)]
-enum Step {
-    Create {
-        name: usize,
-        content_type: Option<usize>,
-        lifetime: Option<Life3>,
-        closed: bool,
-        fork: Option<(usize, Option<At>)>,
-        size: Size,
-    },
-    Append {
-        target: To,
-        content_type: Option<usize>,
-        producer: Option<(u8, Turn)>,
-        writer_seq: Option<u8>,
-        closes: bool,
-        size: Size,
-    },
-    Delete(To),
-    /// A reader touches a committed stream.
-    Read(Index),
-    Wait(u64),
-    Expire,
-    Commit,
-    Abandon,
-    Restart,
-}
-
-/// Lifetimes that end soon, or not.
-#[derive(Clone, Copy, Debug)]
-enum Life3 {
-    Unbounded,
-    Sliding(u64),
-    Until(u64),
-}
-
-/// A stream by its name, or as a look-up found it once.
-#[derive(Clone, Debug)]
-enum To {
-    Name(usize),
-    Found(Index),
-}
-
-/// The number of a producer's request.
-#[derive(Clone, Copy, Debug)]
-enum Turn {
-    Next,
-    Repeated,
-    NewEpoch,
-    Anything(u64, u64),
-}
-
-/// An offset that somebody may ask for.
-#[derive(Clone, Debug)]
-enum At {
-    Start,
-    /// One that was a tail once, or lies that many units into what follows.
-    Seen(Index, u32),
-    Anything(u64, u32),
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Size {
-    Units(usize),
-    Huge,
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let name = 0..NAMES.len();
-    let content_type = weighted(0.6, 0..TYPES.len());
-    let lifetime = prop_oneof![
-        1 => Just(Life3::Unbounded),
-        3 => (0..4_u64).prop_map(Life3::Sliding),
-        2 => (0..4000_u64).prop_map(Life3::Until),
-    ];
-    let size = prop_oneof![
-        10 => (0..5_usize).prop_map(Size::Units),
-        1 => Just(Size::Huge),
-    ];
-    let at = prop_oneof![
-        1 => Just(At::Start),
-        4 => (any::<Index>(), 0..4_u32).prop_map(|(seen, units)| At::Seen(seen, units)),
-        1 => (0..60_u64, 0..3_u32).prop_map(|(sequence, units)| At::Anything(sequence, units)),
-    ];
-    let to = prop_oneof![
-        name.clone().prop_map(To::Name),
-        any::<Index>().prop_map(To::Found),
-    ];
-    let create = (
-        name.clone(),
-        content_type,
-        weighted(0.15, lifetime.clone()),
-        proptest::bool::weighted(0.1),
-        Just(None),
-        size.clone(),
-    );
-    let fork = (
-        name.clone(),
-        weighted(0.1, 0..TYPES.len()),
-        weighted(0.1, lifetime),
-        proptest::bool::weighted(0.05),
-        (name, weighted(0.4, at)).prop_map(Some),
-        size.clone(),
-    );
-    let create = prop_oneof![1 => create, 3 => fork];
-    let create =
-        create.prop_map(
-            |(name, content_type, lifetime, closed, fork, size)| Step::Create {
-                name,
-                content_type,
-                lifetime,
-                closed,
-                fork,
-                size,
-            },
-        );
-    let turn = prop_oneof![
-        5 => Just(Turn::Next),
-        2 => Just(Turn::Repeated),
-        1 => Just(Turn::NewEpoch),
-        2 => (0..3_u64, 0..3_u64).prop_map(|(epoch, seq)| Turn::Anything(epoch, seq)),
-    ];
-    let append = (
-        to.clone(),
-        weighted(0.1, 0..TYPES.len()),
-        of((0..4_u8, turn)),
-        weighted(0.1, 0..6_u8),
-        proptest::bool::weighted(0.05),
-        size,
-    );
-    let append = append.prop_map(
-        |(target, content_type, producer, writer_seq, closes, size)| Step::Append {
-            target,
-            content_type,
-            producer,
-            writer_seq,
-            closes,
-            size,
-        },
-    );
-    let step = prop_oneof![
-        30 => create,
-        35 => append,
-        6 => to.prop_map(Step::Delete),
-        4 => any::<Index>().prop_map(Step::Read),
-        6 => (0..1500_u64).prop_map(Step::Wait),
-        4 => Just(Step::Expire),
-        14 => Just(Step::Commit),
-        4 => Just(Step::Abandon),
-        2 => Just(Step::Restart),
-    ];
-    vec(step, 1..140)
-}
+use steps::{At, Ends, NAMES, Size, Step, TYPES, To, Turn, steps};
 
 /// The real thing and the model, side by side.
 struct Pair {
@@ -302,9 +139,9 @@ impl Pair {
                     name: NAMES[name].into(),
                     content_type: content_type.map(Into::into),
                     lifetime: lifetime.map(|lifetime| match lifetime {
-                        Life3::Unbounded => Lifetime::Unbounded,
-                        Life3::Sliding(ttl_s) => Lifetime::Sliding { ttl_s },
-                        Life3::Until(ms) => Lifetime::Until {
+                        Ends::Unbounded => Lifetime::Unbounded,
+                        Ends::Sliding(ttl_s) => Lifetime::Sliding { ttl_s },
+                        Ends::Until(ms) => Lifetime::Until {
                             at_ms: self.next.now_ms + ms,
                         },
                     }),
@@ -572,7 +409,16 @@ fn the_random_steps_meet_everything_that_can_happen() {
     }
 }
 
+/// Fewer cases than usual, unless somebody asks for a number.
+fn config() -> ProptestConfig {
+    match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => ProptestConfig::default(),
+        None => ProptestConfig::with_cases(100),
+    }
+}
+
 proptest! {
+    #![proptest_config(config())]
     #[test]
     fn the_machine_does_what_the_naive_model_does(
         steps in steps(),

