@@ -293,6 +293,7 @@ impl<D: Disk> Work<D> {
         states: &Pending,
         floors: &[(StreamNo, Sequence)],
     ) -> Result<(), HistoryError> {
+        self.disk.between_steps()?;
         let entries = states.in_order();
         if entries.len() > 0 {
             history.ingest(Kind::States, |put| {

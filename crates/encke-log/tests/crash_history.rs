@@ -170,7 +170,7 @@ fn a_checkpoint_that_history_does_not_take_can_be_read_all_the_same() {
         entry("d", Some("old")),
     ]);
     assert_eq!(log.health().history_failed, None);
-    // The first step of the next checkpoint fails, so all of it waits.
+    // The next checkpoint is stopped before its first step, so all of it waits.
     disk.set_faults(Faults {
         failing_operation: Some(1),
         ..Faults::default()
