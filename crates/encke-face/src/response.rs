@@ -38,7 +38,7 @@ impl Response {
         }
     }
 
-    /// Adds a field. A value that would end the field is cut there.
+    /// Adds a field. A value is cut at the first control character, for that may end the field.
     #[must_use]
     pub fn field(mut self, name: &str, value: impl Display) -> Self {
         self.push(name, value);
@@ -73,10 +73,11 @@ impl Response {
         let start = self.fields.len();
         // Writing to a vector does not fail.
         let _ = write!(self.fields, "{name}: {value}");
-        // What clients sent must not start a field of its own (RFC 9110, section 5.5).
+        // What clients sent must not start a field of its own, nor break this one (RFC 9110,
+        // section 5.5).
         if let Some(end) = self.fields[start..]
             .iter()
-            .position(|byte| matches!(byte, b'\r' | b'\n' | 0))
+            .position(|byte| byte.is_ascii_control() && *byte != b'\t')
         {
             self.fields.truncate(start + end);
         }
@@ -124,5 +125,12 @@ mod tests {
     fn a_value_cannot_start_another_field() {
         let response = Response::new(200).field("A", "x\r\nSet-Cookie: y");
         assert_eq!(response.fields, b"A: x\r\n");
+        for control in (0..b' ').chain([0x7f]).filter(|byte| *byte != b'\t') {
+            let value = format!("x{}y", char::from(control));
+            let response = Response::new(200).field("A", value);
+            assert_eq!(response.fields, b"A: x\r\n", "{control}");
+        }
+        let response = Response::new(200).field("A", "x\t y ä");
+        assert_eq!(response.fields, "A: x\t y ä\r\n".as_bytes());
     }
 }
