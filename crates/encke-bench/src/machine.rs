@@ -96,6 +96,12 @@ pub(crate) fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
+/// The processor time that the calling thread has used, in nanoseconds.
+pub(crate) fn thread_cpu_ns() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
 /// The anonymous memory that this process has in use, in bytes.
 pub(crate) fn process_bytes() -> u64 {
     let statm = read("/proc/self/statm");

@@ -1,9 +1,9 @@
 //! `fsync`: pings and live deliveries while the log syncs without pause.
 //!
 //! In the report, one node appended and synced in a loop while another one pinged it; the pings took as long as the syncs
-//! and longer. Here a server of its own process is pinged (a HEAD of a stream's tail over a kept connection), and one
-//! publisher's records are followed by a subscriber (server-sent events), before, during and after a load of other
-//! publishers.
+//! and longer. Here a server of its own process is pinged (a HEAD of a stream's tail over a kept connection), and
+//! records are followed live from their append to their event (server-sent events), before, during and after a load of
+//! other publishers.
 //!
 //! What a delivery may wait for depends on the server's level. At `synced` a record must be on the disk before anyone sees
 //! it, so its delivery holds at least one fdatasync, by promise and not for lack of care. At `accepted` it waits for no
@@ -27,7 +27,7 @@ use crate::serving::{Disk, Level, no_slow_disk};
 use crate::{BenchError, Section, Table, Target};
 
 use probe::Reading;
-use trial::{Phase, Plan, Trial, plan_ns};
+use trial::{Load, Phase, Plan, Trial, plan_ns};
 
 /// What the experiment has found.
 #[derive(Debug, Clone, Serialize)]
@@ -43,7 +43,6 @@ struct FsyncReport {
 pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
     let plan = Plan {
         phase: Duration::from_secs_f64(PHASE_S * lab.size.min(1.0)).max(PHASE_MIN),
-        publishers: PUBLISHERS,
     };
     let no_slow_disk = no_slow_disk();
     let mut trials = Vec::new();
@@ -52,7 +51,13 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
         no_slow_disk.is_none().then_some(Disk::Slow),
     ];
     for disk in disks.into_iter().flatten() {
-        let mut rate = None;
+        let mut load = Load {
+            publishers: match disk {
+                Disk::Own => PUBLISHERS,
+                Disk::Slow => PUBLISHERS_SLOW,
+            },
+            rate: None,
+        };
         for level in [Level::Synced, Level::Accepted] {
             lab.check()?;
             lab.say(&format!(
@@ -61,8 +66,8 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
                 level.name(),
                 plan.phase.as_secs_f64()
             ));
-            let trial = Trial::serve(lab, plan, disk, level, rate)?;
-            rate = Some(trial.load_rate());
+            let trial = Trial::serve(lab, plan, disk, level, load)?;
+            load.rate = Some(trial.load_per_second.max(1.0));
             trials.push(trial);
         }
     }
@@ -87,12 +92,6 @@ impl Disk {
 }
 
 impl Trial {
-    /// What the load published a second, without the probes; for the same load at another level.
-    fn load_rate(&self) -> f64 {
-        let probes = self.before().records_per_second;
-        (self.during().records_per_second - probes).max(1.0)
-    }
-
     fn name(&self) -> String {
         format!("{}, level {}", self.disk.name(), self.level.name())
     }
@@ -113,11 +112,11 @@ impl FsyncReport {
             title: "pings and deliveries while the log syncs",
             story: format!(
                 "The report: one node appends and syncs in a loop, another one pings it; the pings waited for the disk. Now: \
-                 a server is pinged over a kept connection, and one publisher's records are followed live, before, during \
-                 and after {} other publishers, who publish as fast as they are acknowledged at level «synced», so that the \
-                 log syncs without pause; then the same at the same rate at level «accepted», where nobody waits for the \
-                 disk. All of it again with every fdatasync 15 ms longer.",
-                self.plan.publishers
+                 a server is pinged over a kept connection, and records are followed live from their append to their event, \
+                 before, during and after a load of {PUBLISHERS} other publishers ({PUBLISHERS_SLOW} on the slow disk), who \
+                 publish as fast as they are acknowledged at level «synced», so that the log syncs without pause; then the \
+                 same at the same rate at level «accepted», where nobody waits for the disk. All of it again with every \
+                 fdatasync 15 ms longer."
             ),
             tables,
             targets: self.targets(),
@@ -242,48 +241,40 @@ impl FsyncReport {
         notes
     }
 
+    /// For each disk, pings and deliveries.
     fn panels(&self) -> Vec<Panel> {
         let disks = [Disk::Own, Disk::Slow].into_iter();
         disks
             .filter(|&disk| self.trial(disk, Level::Synced).is_some())
-            .map(|disk| self.panel(disk))
+            .flat_map(|disk| {
+                [
+                    self.panel(disk, "pings", Trial::pings),
+                    self.panel(disk, "deliveries", Trial::deliveries),
+                ]
+            })
             .collect()
     }
 
-    fn panel(&self, disk: Disk) -> Panel {
+    fn panel(&self, disk: Disk, what: &str, of: fn(&Trial) -> &[Reading]) -> Panel {
         let mut curves = Vec::new();
-        let mut add = |level, name: &str, colour, of: fn(&Trial) -> &[Reading]| {
+        for (level, colour) in [(Level::Synced, "#c92a2a"), (Level::Accepted, "#1f6fb2")] {
             let Some(trial) = self.trial(disk, level) else {
-                return;
+                continue;
             };
             let mut curve = |percentile: &str, value: fn(&Percentiles) -> f64| {
                 curves.push(Curve {
-                    name: format!("{name} {percentile}"),
+                    name: format!("{} {percentile}", level.name()),
                     colour,
                     dashed: percentile == "p50",
                     points: self.over_time(of(trial), value),
                 });
             };
-            curve("p50", |p| p.p50_us);
             curve("p99", |p| p.p99_us);
-        };
-        add(Level::Synced, "ping, synced", "#1f6fb2", Trial::pings);
-        add(Level::Accepted, "ping, accepted", "#2b8a3e", Trial::pings);
-        add(
-            Level::Accepted,
-            "delivery, accepted",
-            "#e8890c",
-            Trial::deliveries,
-        );
-        add(
-            Level::Synced,
-            "delivery, synced",
-            "#c92a2a",
-            Trial::deliveries,
-        );
+            curve("p50", |p| p.p50_us);
+        }
         let second = plan_ns(self.plan) as f64 / 1e9;
         Panel {
-            title: format!("{}: latency over time (logarithmic)", disk.name()),
+            title: format!("{}: {what} over time (logarithmic)", disk.name()),
             x: Axis {
                 scale: Scale::FromZero,
                 label: |seconds| format!("{seconds:.1} s"),
@@ -321,10 +312,15 @@ impl FsyncReport {
 }
 
 fn of_trial(trial: &Trial) -> Table {
-    let title = match trial.rate {
-        None => format!("{}: as many appends as are acknowledged", trial.name()),
-        Some(rate) => format!("{}: {} as before", trial.name(), per_second(rate)),
-    };
+    let title = format!(
+        "{}: a load of {}{}",
+        trial.name(),
+        per_second(trial.load_per_second),
+        match trial.load.rate {
+            None => ", as many appends as were acknowledged",
+            Some(_) => ", the rate of the level before",
+        }
+    );
     let mut table = Table::new(
         &title,
         &["", "before", "during", "after", "during / before"],
@@ -367,8 +363,10 @@ fn pair(p: &Percentiles) -> String {
 const PHASE_S: f64 = 6.0;
 const PHASE_MIN: Duration = Duration::from_millis(200);
 
-/// Publishers of the load. As few as keep the log syncing without pause: more would only keep the processors busy.
+/// Publishers of the load. On a fast disk as few as keep the log syncing without pause: more would only keep the processors
+/// busy. On the slow one a few more, for they have little to do, and the batches show them.
 const PUBLISHERS: u32 = 8;
+const PUBLISHERS_SLOW: u32 = 16;
 
 /// What a latency may grow by.
 const RATIO_MAX: f64 = 1.2;

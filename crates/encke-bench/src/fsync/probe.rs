@@ -1,4 +1,7 @@
-//! What is felt at the network: pings, and live deliveries of one publisher to one subscriber.
+//! What is felt at the network: pings, and live deliveries to one subscriber.
+//!
+//! The publishers of what is delivered take turns, so that the pace holds although each waits for its acknowledgement, on a
+//! slow disk too: else a stall would hold up its own measurement.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -37,7 +40,7 @@ pub(super) struct Readings {
 pub(super) struct Probes {
     shared: Arc<Shared>,
     ping: JoinHandle<Result<Vec<Reading>, BenchError>>,
-    publisher: JoinHandle<Result<u64, BenchError>>,
+    publishers: Vec<JoinHandle<Result<u64, BenchError>>>,
     subscriber: JoinHandle<Result<Vec<Reading>, BenchError>>,
 }
 
@@ -70,12 +73,17 @@ impl Probes {
             expected: AtomicU64::new(u64::MAX),
         });
         let follower = Follower::subscribe(server)?;
-        let publisher = Client::connect(server)?;
+        let publishers = (0..PUBLISHERS)
+            .map(|turn| {
+                let client = Client::connect(server)?;
+                spawn("publisher", &shared, move |shared| {
+                    publish(client, turn, shared)
+                })
+            })
+            .collect::<Result<_, _>>()?;
         Ok(Self {
             ping: spawn("ping", &shared, move |shared| ping(client, shared))?,
-            publisher: spawn("publisher", &shared, move |shared| {
-                publish(publisher, shared)
-            })?,
+            publishers,
             subscriber: spawn("subscriber", &shared, move |shared| follower.follow(shared))?,
             shared,
         })
@@ -90,8 +98,12 @@ impl Probes {
     pub(super) fn end(self) -> Result<Readings, BenchError> {
         self.shared.stop.store(true, Ordering::Relaxed);
         let pings = joined(self.ping, "ping");
-        let published = joined(self.publisher, "publisher");
-        // Also when the publisher has failed, so that the subscriber ends.
+        let published = self
+            .publishers
+            .into_iter()
+            .map(|publisher| joined(publisher, "publisher"))
+            .sum::<Result<u64, BenchError>>();
+        // Also when a publisher has failed, so that the subscriber ends.
         let expected = *published.as_ref().unwrap_or(&0);
         self.shared.expected.store(expected, Ordering::Relaxed);
         let deliveries = joined(self.subscriber, "subscriber");
@@ -122,44 +134,63 @@ fn joined<R>(
     thread.join().map_err(|_| BenchError::Thread(name))?
 }
 
-/// Asks for the tail at a steady pace. What is late because the answer before it was late counts from when it was due, so
-/// that a stall is not one long ping but as many as it has held up.
+/// Asks for the tail at a steady pace.
 fn ping(mut client: Client, shared: &Shared) -> Result<Vec<Reading>, BenchError> {
     let mut readings = Vec::new();
-    let mut due_ns = shared.now_ns();
+    let mut pace = Pace::new(shared.now_ns(), PING_EVERY);
     while !shared.is_stopped() {
-        let now_ns = shared.now_ns();
-        let at_ns = if now_ns < due_ns {
-            std::thread::sleep(Duration::from_nanos(due_ns - now_ns));
-            shared.now_ns()
-        } else {
-            due_ns
-        };
+        let at_ns = pace.next(shared);
         client.succeed("HEAD", PATH, b"")?;
         readings.push(Reading {
             at_ns,
             took_ns: shared.now_ns() - at_ns,
         });
-        due_ns += PING_EVERY.as_nanos() as u64;
     }
     Ok(readings)
 }
 
-/// Publishes the time at a steady pace, or as fast as it is acknowledged if that is slower.
-fn publish(mut client: Client, shared: &Shared) -> Result<u64, BenchError> {
+/// Publishes the time at a steady pace. `turn` says which of the publishers it is: each takes its turn.
+fn publish(mut client: Client, turn: u32, shared: &Shared) -> Result<u64, BenchError> {
     let mut published = 0;
-    let mut due_ns = shared.now_ns();
-    while !shared.is_stopped() {
-        let now_ns = shared.now_ns();
-        if now_ns < due_ns {
-            std::thread::sleep(Duration::from_nanos(due_ns - now_ns));
+    let first_ns = shared.now_ns() + (PUBLISH_EVERY * turn).as_nanos() as u64;
+    let mut pace = Pace::new(first_ns, PUBLISH_EVERY * PUBLISHERS);
+    loop {
+        let at_ns = pace.next(shared);
+        if shared.is_stopped() {
+            return Ok(published);
         }
-        let body = format!("{:020}\n", shared.now_ns());
-        client.succeed("POST", PATH, body.as_bytes())?;
+        client.succeed("POST", PATH, format!("{at_ns:020}\n").as_bytes())?;
         published += 1;
-        due_ns = (due_ns + PUBLISH_EVERY.as_nanos() as u64).max(shared.now_ns());
     }
-    Ok(published)
+}
+
+/// Says when the next one of a row is to be sent, and waits until then.
+struct Pace {
+    due_ns: u64,
+    every_ns: u64,
+}
+
+impl Pace {
+    fn new(first_ns: u64, every: Duration) -> Self {
+        Self {
+            due_ns: first_ns,
+            every_ns: every.as_nanos() as u64,
+        }
+    }
+
+    /// The time from which the next one counts. What is late because the one before it was counts from when it was due, so
+    /// that a stall is not one long reading but as many as it has held up; what this thread's own sleep has made late
+    /// counts from when it is really sent.
+    fn next(&mut self, shared: &Shared) -> u64 {
+        let due_ns = self.due_ns;
+        self.due_ns += self.every_ns;
+        let now_ns = shared.now_ns();
+        if now_ns >= due_ns {
+            return due_ns;
+        }
+        std::thread::sleep(Duration::from_nanos(due_ns - now_ns));
+        shared.now_ns()
+    }
 }
 
 /// A subscriber of the probes' stream.
@@ -286,9 +317,12 @@ fn ended() -> BenchError {
 /// The probes' stream.
 const PATH: &str = "/v1/stream/probe";
 
-/// The pace of pings and of appends.
+/// The pace of pings, and of appends in all.
 const PING_EVERY: Duration = Duration::from_millis(2);
 const PUBLISH_EVERY: Duration = Duration::from_millis(5);
+
+/// Publishers that take turns: the turn of each comes every 80 ms, longer than an append takes on a slow disk.
+const PUBLISHERS: u32 = 16;
 
 /// How often the subscriber looks whether it may end.
 const LOOK: Duration = Duration::from_millis(50);

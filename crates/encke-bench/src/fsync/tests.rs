@@ -37,7 +37,6 @@ fn serve(data: &Path, level: AckLevel) -> Server {
 fn tiny() -> Plan {
     Plan {
         phase: Duration::from_millis(300),
-        publishers: 2,
     }
 }
 
@@ -50,7 +49,11 @@ fn trial(level: Level, rate: Option<f64>) -> Trial {
     let server = serve(&data.path().join("log"), ack);
     let lab = lab(0.01, data.path());
     let address = server.address();
-    let trial = Trial::make(&lab, tiny(), address, (Disk::Own, level), rate).unwrap();
+    let load = Load {
+        publishers: 2,
+        rate,
+    };
+    let trial = Trial::make(&lab, tiny(), address, (Disk::Own, level), load).unwrap();
     server.stop().unwrap();
     trial
 }
@@ -71,6 +74,7 @@ fn phases_have_their_figures_and_nothing_is_lost() {
         assert!(phase.records_per_batch.unwrap() >= 1.0);
         assert!(phase.sync_us.unwrap() > 0.0);
     }
+    assert!(synced.load_per_second > 0.0);
     let (before, during) = (synced.before(), synced.during());
     assert!(during.records_per_second > before.records_per_second);
     // Readings stand in the phase that they were made in.

@@ -18,8 +18,15 @@ use crate::serving::{Disk, Level, Serving, scrape};
 pub(super) struct Plan {
     /// How long each of the three phases lasts.
     pub(super) phase: Duration,
-    /// Publishers of the load, each waiting for its acknowledgement.
+}
+
+/// What is published in the second phase.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Load {
+    /// Publishers, each waiting for its acknowledgement.
     pub(super) publishers: u32,
+    /// Appends a second in all; `None` for as many as are acknowledged.
+    pub(super) rate: Option<f64>,
 }
 
 /// What a trial has shown.
@@ -29,8 +36,10 @@ pub(super) struct Trial {
     pub(super) disk: Disk,
     /// When the server acknowledges.
     pub(super) level: Level,
-    /// Appends a second that the load was held to; `None` for as fast as they are acknowledged.
-    pub(super) rate: Option<f64>,
+    /// What was published in the second phase.
+    pub(super) load: Load,
+    /// How many of the load's appends were acknowledged per second.
+    pub(super) load_per_second: f64,
     /// Before, during and after the load.
     pub(super) phases: [Phase; 3],
     /// Appends of the probes' publisher.
@@ -83,11 +92,11 @@ impl Trial {
         plan: Plan,
         disk: Disk,
         level: Level,
-        rate: Option<f64>,
+        load: Load,
     ) -> Result<Self, BenchError> {
         let data = lab.scratch("serve")?;
         let server = Serving::start(lab, data.path(), level, disk)?;
-        let trial = Self::make(lab, plan, server.address(), (disk, level), rate)?;
+        let trial = Self::make(lab, plan, server.address(), (disk, level), load)?;
         server.stop()?;
         Ok(trial)
     }
@@ -98,13 +107,13 @@ impl Trial {
         plan: Plan,
         server: SocketAddr,
         (disk, level): (Disk, Level),
-        rate: Option<f64>,
+        load: Load,
     ) -> Result<Self, BenchError> {
         let probes = Probes::start(server)?;
-        let phases = phases(lab, plan, server, &probes, rate);
+        let phases = phases(lab, plan, server, &probes, load);
         // The probes end whether or not a phase has failed.
         let readings = probes.end();
-        let (slices, readings) = (phases?, readings?);
+        let ((slices, load_per_second), readings) = (phases?, readings?);
         let phase = |n: usize| slices[n].figures(&readings);
         let joined = |readings: &[Reading]| -> Vec<Reading> {
             let of_phase =
@@ -114,7 +123,8 @@ impl Trial {
         Ok(Self {
             disk,
             level,
-            rate,
+            load,
+            load_per_second,
             phases: [phase(0)?, phase(1)?, phase(2)?],
             published: readings.published,
             delivered: readings.deliveries.len() as u64,
@@ -140,29 +150,29 @@ impl Trial {
     }
 }
 
-/// Quiet, load, quiet.
+/// Quiet, load, quiet; and how many of the load's appends were acknowledged per second.
 fn phases(
     lab: &Lab<'_>,
     plan: Plan,
     server: SocketAddr,
     probes: &Probes,
-    rate: Option<f64>,
-) -> Result<[Slice; 3], BenchError> {
+    load: Load,
+) -> Result<([Slice; 3], f64), BenchError> {
     lab.sleep(SETTLE.min(plan.phase))?;
     let before = phase(lab, "before", plan, server, probes)?;
     let stop = AtomicBool::new(false);
-    let during = std::thread::scope(|scope| {
-        let load = scope.spawn(|| spray_until(&load(server, plan, rate), &stop));
+    let (during, load_per_second) = std::thread::scope(|scope| {
+        let load = scope.spawn(|| spray_until(&spray(server, load), &stop));
         let during = lab
             .sleep(SETTLE)
             .and_then(|()| phase(lab, "during", plan, server, probes));
         stop.store(true, Ordering::Relaxed);
-        load.join().map_err(|_| BenchError::Thread("load"))??;
-        during
+        let report = load.join().map_err(|_| BenchError::Thread("load"))??;
+        Ok::<_, BenchError>((during?, report.acknowledged_per_second))
     })?;
     lab.sleep(SETTLE.min(plan.phase))?;
     let after = phase(lab, "after", plan, server, probes)?;
-    Ok([before, during, after])
+    Ok(([before, during, after], load_per_second))
 }
 
 fn phase(
@@ -187,13 +197,13 @@ fn phase(
 }
 
 /// Publishers beside the probes.
-fn load(server: SocketAddr, plan: Plan, rate: Option<f64>) -> SprayArgs {
+fn spray(server: SocketAddr, load: Load) -> SprayArgs {
     SprayArgs {
         url: format!("http://{server}/v1/stream"),
-        producers: plan.publishers,
-        streams: plan.publishers,
+        producers: load.publishers,
+        streams: load.publishers,
         prefix: "load/".into(),
-        rate,
+        rate: load.rate,
         size: LOAD_BYTES,
         // Its own progress would be noise here.
         progress: Some(Duration::from_secs(3_600)),

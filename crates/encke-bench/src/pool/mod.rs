@@ -88,7 +88,12 @@ impl PoolReport {
                  the time of the run, divided by its picks, times the cores that could work on it.",
                 self.workers
             ),
-            tables: vec![self.of_picks_alone(), self.of_clients(), self.of_spreads()],
+            tables: vec![self.of_picks_alone(), self.of_clients("Time of a pick, per core", |timed| timed.pick_ns),
+                self.of_clients(
+                    "Processor time of a pick, without what other processes take",
+                    |timed| timed.cpu_pick_ns,
+                ),
+                self.of_spreads()],
             targets: self.targets(),
             notes: vec![
                 format!(
@@ -123,20 +128,21 @@ impl PoolReport {
         table
     }
 
-    fn of_clients(&self) -> Table {
+    fn of_clients(&self, title: &str, figure: fn(&Timed) -> f64) -> Table {
         let past = format!("round_robin, {REPORTS}");
         let names = self.strategies.iter().map(|by| by.strategy);
         let columns: Vec<_> = ["clients at once", &past]
             .into_iter()
             .chain(names)
             .collect();
-        let mut table = Table::new("Time of a pick, per core", &columns);
+        let mut table = Table::new(title, &columns);
         for (clients, us) in POOL_CLIENTS_US {
             let now = self.strategies.iter().map(|by| {
                 let timed = by.together.iter().find(|timed| timed.clients == clients);
-                timed.map_or(NONE.to_owned(), |timed| nanos(timed.pick_ns))
+                timed.map_or(NONE.to_owned(), |timed| nanos(figure(timed)))
             });
-            let cells: Vec<_> = std::iter::once(format!("{us} µs")).chain(now).collect();
+            let past = format!("{} µs", count(us as u64));
+            let cells: Vec<_> = std::iter::once(past).chain(now).collect();
             table.row(&count(clients), cells.iter().map(String::as_str));
         }
         table

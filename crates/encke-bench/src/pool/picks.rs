@@ -8,7 +8,7 @@ use encke_pool::{Connected, Options, Pool, PoolError, Size, Strategy};
 use serde::Serialize;
 
 use crate::BenchError;
-use crate::machine::cores;
+use crate::machine::{cores, thread_cpu_ns};
 
 /// Picks by one strategy, timed.
 #[derive(Debug, Clone, Serialize)]
@@ -22,6 +22,8 @@ pub(super) struct Timed {
     /// Time of a pick in nanoseconds: that of a run, divided by its picks, times the cores that could work on it. Of the
     /// runs, the one in the middle.
     pub(super) pick_ns: f64,
+    /// Processor time of a pick in nanoseconds, of the run in the middle: what other processes take is not in it.
+    pub(super) cpu_pick_ns: f64,
     /// The fastest run's.
     pub(super) pick_ns_least: f64,
     /// Picks of each worker, over all runs.
@@ -32,15 +34,17 @@ impl Timed {
     /// Times picks by one client that is alone in the pool, in this thread.
     pub(super) fn alone(strategy: Strategy, picks: u64, runs: u32) -> Result<Self, BenchError> {
         let (pool, _connected) = pool_of(strategy)?;
-        let mut times = Vec::new();
+        let (mut times, mut cpu_times) = (Vec::new(), Vec::new());
         for run in 0..u64::from(runs) {
+            let cpu_ns = thread_cpu_ns();
             let begun = Instant::now();
             for n in run * picks..(run + 1) * picks {
                 pick(&pool, strategy, n)?;
             }
             times.push(begun.elapsed().as_nanos() as f64 / picks as f64);
+            cpu_times.push((thread_cpu_ns() - cpu_ns) / picks as f64);
         }
-        Ok(Self::of(&pool, 1, picks, times))
+        Ok(Self::of(&pool, 1, picks, times, cpu_times))
     }
 
     /// Times picks by so many clients at once, each a thread.
@@ -52,12 +56,13 @@ impl Timed {
     ) -> Result<Self, BenchError> {
         let (pool, _connected) = pool_of(strategy)?;
         let workers_at_once = clients.min(cores() as u64) as f64;
-        let mut times = Vec::new();
+        let (mut times, mut cpu_times) = (Vec::new(), Vec::new());
         for run in 0..u64::from(runs) {
-            let ns = at_once(&pool, strategy, clients, picks, run * clients * picks)?;
+            let (ns, cpu_ns) = at_once(&pool, strategy, clients, picks, run * clients * picks)?;
             times.push(ns * workers_at_once / (clients * picks) as f64);
+            cpu_times.push(cpu_ns / (clients * picks) as f64);
         }
-        Ok(Self::of(&pool, clients, picks, times))
+        Ok(Self::of(&pool, clients, picks, times, cpu_times))
     }
 
     /// How far the worker farthest from an even share is from it, in percent.
@@ -74,14 +79,22 @@ impl Timed {
             .is_some_and(|(most, least)| most - least <= 1)
     }
 
-    fn of(pool: &Pool<usize>, clients: u64, picks_each: u64, mut times: Vec<f64>) -> Self {
+    fn of(
+        pool: &Pool<usize>,
+        clients: u64,
+        picks_each: u64,
+        mut times: Vec<f64>,
+        mut cpu_times: Vec<f64>,
+    ) -> Self {
         times.sort_by(f64::total_cmp);
+        cpu_times.sort_by(f64::total_cmp);
         let workers = pool.info().workers;
         Self {
             clients,
             picks_each,
             runs: times.len() as u32,
             pick_ns: times[times.len() / 2],
+            cpu_pick_ns: cpu_times[cpu_times.len() / 2],
             pick_ns_least: times[0],
             spread: workers.iter().map(|worker| worker.picks).collect(),
         }
@@ -113,25 +126,26 @@ fn pick(pool: &Pool<usize>, strategy: Strategy, n: u64) -> Result<(), BenchError
     Ok(())
 }
 
-/// From the first client's first pick to the last one's last, in nanoseconds. The threads exist before. The picks are
-/// numbered from `from` on.
+/// From the first client's first pick to the last one's last, and the processor time of all clients in it, in nanoseconds.
+/// The threads exist before. The picks are numbered from `from` on.
 fn at_once(
     pool: &Pool<usize>,
     strategy: Strategy,
     clients: u64,
     picks: u64,
     from: u64,
-) -> Result<f64, BenchError> {
+) -> Result<(f64, f64), BenchError> {
     let start = Barrier::new(clients as usize);
     let client = |number: u64| {
         // Numbers that no other client has.
         let first = from + number * picks;
         start.wait();
+        let cpu_ns = thread_cpu_ns();
         let begun = Instant::now();
         for n in first..first + picks {
             pick(pool, strategy, n)?;
         }
-        Ok((begun, Instant::now()))
+        Ok((begun, Instant::now(), thread_cpu_ns() - cpu_ns))
     };
     let times = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..clients)
@@ -147,13 +161,14 @@ fn at_once(
                 let thread = thread.map_err(BenchError::system("start a thread"))?;
                 thread.join().map_err(|_| BenchError::Thread("client"))?
             })
-            .collect::<Result<Vec<(Instant, Instant)>, BenchError>>()
+            .collect::<Result<Vec<(Instant, Instant, f64)>, BenchError>>()
     })?;
     let first = times.iter().map(|time| time.0).min();
     let last = times.iter().map(|time| time.1).max();
-    Ok(last
+    let ns = last
         .zip(first)
-        .map_or(0.0, |(last, first)| (last - first).as_nanos() as f64))
+        .map_or(0.0, |(last, first)| (last - first).as_nanos() as f64);
+    Ok((ns, times.iter().map(|time| time.2).sum()))
 }
 
 fn refused(error: PoolError) -> BenchError {
@@ -180,6 +195,7 @@ mod tests {
             let alone = Timed::alone(strategy, 1_200, 2).unwrap();
             assert_eq!(alone.spread.len(), WORKERS);
             assert_eq!(alone.spread.iter().sum::<u64>(), 2_400, "{strategy}");
+            assert!(alone.cpu_pick_ns > 0.0);
             assert!(alone.pick_ns_least > 0.0 && alone.pick_ns_least <= alone.pick_ns);
             let exact = matches!(strategy, Strategy::RoundRobin | Strategy::Direct);
             assert!(alone.is_exact() || !exact, "{strategy} {:?}", alone.spread);
@@ -204,6 +220,7 @@ mod tests {
             picks_each: 1,
             runs: 1,
             pick_ns: 1.0,
+            cpu_pick_ns: 1.0,
             pick_ns_least: 1.0,
             spread: spread.to_vec(),
         };

@@ -163,6 +163,11 @@ th:first-child { text-align: left; padding-left: 0; min-width: 9rem; }
 td:last-child { font-weight: 600; }
 .met td:last-child { color: var(--good); }
 .missed td:last-child { color: var(--bad); }
+@media (max-width: 32rem) {
+  table { font-size: 0.8rem; }
+  th, td { padding: 0.25rem 0.3rem; }
+  th:first-child { min-width: 6rem; }
+}
 svg { display: block; width: 100%; min-width: 40rem; height: auto; }
 svg > rect { fill: none; }
 svg > text { fill: var(--ink); }
