@@ -5,12 +5,13 @@ use std::time::Instant;
 use encke_mailbox::{Bounds, Lane, Options, Receiver, ReplyTo, Sender, mailbox, reply};
 
 use crate::BenchError;
+use crate::machine::cpu_seconds;
 
 /// What waits in the mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Message {
-    /// A message to be handled.
-    Work,
+    /// A message to be handled, with its number.
+    Work(u32),
     /// Something urgent.
     Control,
 }
@@ -36,6 +37,8 @@ pub(super) struct Handled {
     pub(super) messages: u64,
     /// How long it took, in nanoseconds.
     pub(super) ns: u64,
+    /// The processor time of both threads in it, in nanoseconds.
+    pub(super) cpu_ns: u64,
     /// Messages that were handled between the sending of a control message and its own handling, for one that was sent
     /// behind the whole backlog before anything was handled.
     pub(super) before_first: u64,
@@ -106,10 +109,14 @@ pub(super) fn handle(messages: u64, echo: &Echo) -> Result<Handled, BenchError> 
     let half = messages / 2;
     let mut controls = Vec::new();
     let mut count = 0;
+    let cpu = cpu_seconds();
     let begun = Instant::now();
     while let Ok(message) = receiver.recv() {
         match message {
-            Message::Work => {
+            Message::Work(number) => {
+                if u64::from(number) != count {
+                    return Err(BenchError::Option("messages must come in their order"));
+                }
                 let urgent = if count == half { sender.take() } else { None };
                 echo.ask(count, urgent)?;
                 count += 1;
@@ -118,12 +125,14 @@ pub(super) fn handle(messages: u64, echo: &Echo) -> Result<Handled, BenchError> 
         }
     }
     let ns = begun.elapsed().as_nanos() as u64;
+    let cpu_ns = ((cpu_seconds() - cpu) * 1e9) as u64;
     let [first, second] = controls[..] else {
         return Err(BenchError::Thread("echo"));
     };
     Ok(Handled {
         messages: count,
         ns,
+        cpu_ns,
         before_first: first,
         before_second: second - half,
     })
@@ -136,9 +145,9 @@ fn filled(messages: u64) -> Result<(Sender<Message>, Receiver<Message>), BenchEr
         bytes_max: messages as usize,
     };
     let (sender, receiver) = mailbox("backlog", Options::new(bounds));
-    for _ in 0..messages {
+    for number in 0..messages as u32 {
         sender
-            .try_send(Lane::Data, Message::Work, 1)
+            .try_send(Lane::Data, Message::Work(number), 1)
             .map_err(|_| BenchError::Option("a backlog must fit into its mailbox"))?;
     }
     Ok((sender, receiver))
