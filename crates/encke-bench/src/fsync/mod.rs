@@ -16,7 +16,7 @@ mod trial;
 use std::time::Duration;
 
 use encke_flood::plot::{self, Axis, Curve, Panel, Scale};
-use encke_flood::units::{micros, per_second};
+use encke_flood::units::{count, micros, per_second};
 use encke_flood::{Latencies, Percentiles};
 use serde::Serialize;
 
@@ -51,12 +51,9 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
         no_slow_disk.is_none().then_some(Disk::Slow),
     ];
     for disk in disks.into_iter().flatten() {
-        let mut load = Load {
-            publishers: match disk {
-                Disk::Own => PUBLISHERS,
-                Disk::Slow => PUBLISHERS_SLOW,
-            },
-            rate: None,
+        let mut load = match disk {
+            Disk::Own => LOAD,
+            Disk::Slow => LOAD_SLOW,
         };
         for level in [Level::Synced, Level::Accepted] {
             lab.check()?;
@@ -113,10 +110,11 @@ impl FsyncReport {
             story: format!(
                 "The report: one node appends and syncs in a loop, another one pings it; the pings waited for the disk. Now: \
                  a server is pinged over a kept connection, and records are followed live from their append to their event, \
-                 before, during and after a load of {PUBLISHERS} other publishers ({PUBLISHERS_SLOW} on the slow disk), who \
-                 publish as fast as they are acknowledged at level «synced», so that the log syncs without pause; then the \
-                 same at the same rate at level «accepted», where nobody waits for the disk. All of it again with every \
-                 fdatasync 15 ms longer."
+                 before, during and after a load that has the log sync without pause at level «synced»; then with a load of \
+                 the same rate at level «accepted», where nobody waits for the disk. All of it again with every fdatasync 15 \
+                 ms longer. The load: {} publishers as fast as they are acknowledged, or, on the slow disk, {} a second.",
+                LOAD.publishers,
+                count(LOAD_SLOW.rate.unwrap_or(0.0) as u64)
             ),
             tables,
             targets: self.targets(),
@@ -313,12 +311,12 @@ impl FsyncReport {
 
 fn of_trial(trial: &Trial) -> Table {
     let title = format!(
-        "{}: a load of {}{}",
+        "{}: a load of {}, {}",
         trial.name(),
         per_second(trial.load_per_second),
         match trial.load.rate {
-            None => ", as many appends as were acknowledged",
-            Some(_) => ", the rate of the level before",
+            None => "as fast as it was acknowledged",
+            Some(_) => "at a steady pace",
         }
     );
     let mut table = Table::new(
@@ -363,10 +361,19 @@ fn pair(p: &Percentiles) -> String {
 const PHASE_S: f64 = 6.0;
 const PHASE_MIN: Duration = Duration::from_millis(200);
 
-/// Publishers of the load. On a fast disk as few as keep the log syncing without pause: more would only keep the processors
-/// busy. On the slow one a few more, for they have little to do, and the batches show them.
-const PUBLISHERS: u32 = 8;
-const PUBLISHERS_SLOW: u32 = 16;
+/// The load on this disk: as few publishers as keep the log syncing without pause, each as fast as it is acknowledged. More
+/// would only keep the processors busy.
+const LOAD: Load = Load {
+    publishers: 8,
+    rate: None,
+};
+
+/// The load on the slow disk: a steady rate, far above the 65 syncs a second that there can be, so that the log has always
+/// something to sync. Publishers that wait for each sync together would all be served, and ask again, in one moment.
+const LOAD_SLOW: Load = Load {
+    publishers: 64,
+    rate: Some(1_000.0),
+};
 
 /// What a latency may grow by.
 const RATIO_MAX: f64 = 1.2;
