@@ -11,6 +11,7 @@
 //! - [`overload`]: at a limit the answer is a clear 503, and nothing is lost or made up.
 //! - [`durability`]: what was acknowledged survives crashes, and damage is never passed over.
 //! - [`disk`]: disks that fail and disks that are full.
+//! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
 //! - [`binary`]: settings, exit codes, signals, logs.
 
 mod bad_http;
@@ -22,5 +23,6 @@ mod delivery;
 mod disk;
 mod durability;
 mod latecomers;
+mod log_commands;
 mod overload;
 mod rig;

@@ -1,21 +1,20 @@
-//! Checking, dumping and repairing a log that is not open.
+//! Checking a log that is not open.
 
 use crate::Sequence;
-use crate::disk::{Disk, DiskFile};
+use crate::disk::Disk;
 use crate::error::OpenError;
 use crate::files::Files;
-use crate::frame::FrameView;
+use crate::frame::Parsed;
 use crate::history::{self, History, HistoryError, Marks};
-use crate::options::{Options, SEGMENT_BYTES_MIN};
-use crate::prepare::Preparer;
-use crate::recover;
-use crate::survey::{self, Problem, Surveyed, problem};
-use std::path::{Path, PathBuf};
+use crate::options::Options;
+use crate::repair::Plan;
+use crate::survey::{self, Problem, Surveyed};
+use std::path::Path;
 
 /// What [`check`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// How many segments there are, and how many records in them are sound.
+    /// How many segments there are.
     pub segments: usize,
     /// Sound records in the segments.
     pub records: u64,
@@ -25,123 +24,149 @@ pub struct CheckReport {
     pub torn: bool,
     /// Records in history, once for each of their streams.
     pub history_records: u64,
+    /// Entries of the state store in history.
+    pub states: u64,
+    /// Streams that have a floor in history.
+    pub floors: u64,
+    /// Every record up to this one is in history.
+    pub history_upto: Sequence,
+    /// The state store is that after this record.
+    pub checkpoint_upto: Sequence,
     /// Everything that is wrong; empty when the log is sound.
     pub problems: Vec<Problem>,
 }
 
-/// What a repair costs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loss {
-    /// The first record that is lost.
-    pub from: Sequence,
-    /// The last record of which there is any trace that is lost. A segment whose head is damaged shows no trace of how many
-    /// records it had; `what` says so.
-    pub upto: Sequence,
-    /// In which way, and why.
-    pub what: String,
+/// How far a check has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress<'p> {
+    /// Segments are read, one after the other.
+    Segments {
+        /// The one that is being read.
+        name: &'p str,
+        /// How many bytes of all segments were read.
+        done_bytes: u64,
+        /// How many bytes all segments have.
+        total_bytes: u64,
+    },
+    /// Every table of history is read.
+    History {
+        /// How many of its entries were read.
+        entries: u64,
+    },
 }
 
-/// What [`repair`] has done or would do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RepairReport {
-    /// What is lost. Nothing else is touched.
-    pub losses: Vec<Loss>,
-    /// Files that are set aside: they keep their bytes and get a name that the log does not look at.
-    pub set_aside: Vec<PathBuf>,
-    /// Whether it was done; otherwise this is what would be.
-    pub done: bool,
-}
-
-/// Verifies every frame, every position and every checksum of a log and its history. The log must not be open. Nothing is
+/// Verifies every frame, every position and every checksum of a log, that history has what the segments say it has, and
+/// every table of history; `progress` is told from time to time how far it has come. The log must not be open. Nothing is
 /// changed but what history does by itself when it is opened.
 ///
 /// # Errors
-/// The directory can't be read, is in use, or holds another format. What is damaged is in the report.
-pub fn check(directory: &Path) -> Result<CheckReport, OpenError> {
-    check_on(&lock(directory)?)
-}
-
-/// Gives `each` every record that is still kept in the global order, oldest first. The log must not be open.
-///
-/// # Errors
-/// As [`check`], and the first damage, after everything before it was given.
-pub fn dump(directory: &Path, each: &mut dyn FnMut(FrameView<'_>)) -> Result<(), OpenError> {
-    survey::dump(&lock(directory)?, each)
-}
-
-/// Makes a damaged log one that opens again, by dropping what is damaged and what follows it; says what that costs. It is
-/// only done when `accept_loss` is given. The log must not be open.
-///
-/// Records that are in history are not lost by damage to a segment. A log that is sound, or ends in a torn batch only,
-/// loses nothing.
-///
-/// # Errors
-/// As [`check`], or something could not be written.
-pub fn repair(directory: &Path, accept_loss: bool) -> Result<RepairReport, OpenError> {
-    repair_on(&lock(directory)?, accept_loss)
-}
-
-/// Locks a directory that must be there.
-fn lock(directory: &Path) -> Result<Files, OpenError> {
-    std::fs::metadata(directory).map_err(|e| OpenError::io(directory, "open", e))?;
-    Files::lock(directory)
+/// The directory can't be read, holds no log, is in use, or holds another format. What is damaged is in the report.
+pub fn check(
+    directory: &Path,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<CheckReport, OpenError> {
+    check_on(&Files::lock_existing(directory)?, progress)
 }
 
 /// [`check`] on any disk.
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_on<D: Disk>(disk: &D) -> Result<CheckReport, OpenError> {
-    let history = open_history(disk)?;
-    let marks = marks(history.as_ref())?;
+pub fn check_on<D: Disk>(
+    disk: &D,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<CheckReport, OpenError> {
     let mut report = CheckReport::default();
-    let mut history_problem = None;
+    let opened = open_history(disk).and_then(|history| Ok((marks(history.as_ref())?, history)));
+    let (marks, history) = match opened {
+        Ok(opened) => opened,
+        // The segments can be checked all the same.
+        Err(OpenError::History { path, reason, .. }) => {
+            report.problems.push(Problem {
+                file: path,
+                position: 0,
+                sequence: 0,
+                what: reason,
+            });
+            survey_all(disk, None, &mut report, progress)?;
+            return Ok(report);
+        }
+        Err(error) => return Err(error),
+    };
+    (report.history_upto, report.checkpoint_upto) = (marks.history_upto, marks.checkpoint_upto);
+    let surveyed = survey_all(disk, history.as_ref(), &mut report, progress)?;
+    let plan = Plan::new(disk, marks, &surveyed);
+    report.problems.extend(plan.missing);
+    if let Some(history) = &history {
+        let read = history.read_all_tables(&mut |entries| {
+            progress(Progress::History { entries });
+        });
+        match read {
+            Ok(counts) => {
+                (report.history_records, report.states, report.floors) = counts;
+            }
+            Err(error) => report
+                .problems
+                .push(problem_of_history(history, 0, error.reason)),
+        }
+    }
+    Ok(report)
+}
+
+/// Reads all segments, and looks up in history what should be there.
+fn survey_all<D: Disk>(
+    disk: &D,
+    history: Option<&History>,
+    report: &mut CheckReport,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Vec<Surveyed<D::File>>, OpenError> {
+    let mut missing = None;
     let mut value = Vec::new();
-    let surveyed = survey::survey(disk, &mut |frame| {
+    let history_upto = report.history_upto;
+    let mut told_bytes = 0;
+    let surveyed = survey::survey(disk, &mut |frame, seen| {
         report.records += 1;
         let oldest = report
             .sequences
             .map_or(frame.sequence, |(oldest, _)| oldest);
         report.sequences = Some((oldest, frame.sequence));
-        if let Some(history) = history
-            .as_ref()
-            .filter(|_| frame.sequence <= marks.history_upto && history_problem.is_none())
-        {
-            value.clear();
-            history::record_value(frame, &mut value);
-            for (stream, _) in frame.streams.iter() {
-                if let Err(what) = holds(history, stream, frame.sequence, &value) {
-                    let what = format!("stream {stream}: {what}");
-                    history_problem.get_or_insert((frame.sequence, what));
-                }
-            }
+        if seen.done_bytes >= told_bytes {
+            told_bytes = seen.done_bytes + PROGRESS_BYTES;
+            progress(Progress::Segments {
+                name: seen.name,
+                done_bytes: seen.done_bytes,
+                total_bytes: seen.total_bytes,
+            });
+        }
+        let in_history = frame.sequence <= history_upto && missing.is_none();
+        if let Some(history) = history.filter(|_| in_history) {
+            missing = lacks(history, frame, &mut value).map(|what| (frame.sequence, what));
         }
     })?;
     report.segments = surveyed.len();
     report.torn = surveyed.iter().any(|found| found.torn);
-    let plan = Plan::new(disk, marks, &surveyed);
-    let problems = |found: Surveyed<_>| [found.problem, found.broken_chain].into_iter().flatten();
-    report.problems = surveyed.into_iter().flat_map(problems).collect();
-    report.problems.extend(plan.missing);
-    let directory = history
-        .as_ref()
-        .map_or_else(|| disk.path(""), |history| history.path().to_owned());
-    let in_history = |sequence, what| Problem {
-        file: directory.clone(),
-        position: 0,
-        sequence,
-        what,
-    };
-    report
-        .problems
-        .extend(history_problem.map(|(sequence, what)| in_history(sequence, what)));
-    if let Some(history) = &history {
-        match history.count() {
-            Ok(records) => report.history_records = records,
-            Err(error) => report.problems.push(in_history(0, error.reason)),
-        }
+    for found in &surveyed {
+        let problems = [&found.problem, &found.broken_chain];
+        report
+            .problems
+            .extend(problems.into_iter().flatten().cloned());
     }
-    Ok(report)
+    if let (Some(history), Some((sequence, what))) = (history, missing) {
+        report
+            .problems
+            .push(problem_of_history(history, sequence, what));
+    }
+    Ok(surveyed)
+}
+
+/// What is wrong with a record in history, in the first of its streams with which something is.
+fn lacks(history: &History, frame: &Parsed<'_>, value: &mut Vec<u8>) -> Option<String> {
+    value.clear();
+    history::record_value(frame, value);
+    frame.streams.iter().find_map(|(stream, _)| {
+        let held = holds(history, stream, frame.sequence, value);
+        held.err().map(|what| format!("stream {stream}: {what}"))
+    })
 }
 
 /// Whether history has a record as it was, unless it is below its stream's floor.
@@ -155,32 +180,16 @@ fn holds(history: &History, stream: u64, sequence: Sequence, value: &[u8]) -> Re
     }
 }
 
-/// [`repair`] on any disk.
-///
-/// # Errors
-/// As [`repair`].
-pub fn repair_on<D: Disk>(disk: &D, accept_loss: bool) -> Result<RepairReport, OpenError> {
-    let history = open_history(disk)?;
-    let marks = marks(history.as_ref())?;
-    let surveyed = survey::survey(disk, &mut |_| {})?;
-    let plan = Plan::new(disk, marks, &surveyed);
-    let mut report = RepairReport {
-        losses: plan.losses.clone(),
-        set_aside: plan
-            .aside
-            .iter()
-            .map(|name| disk.path(&aside(name)))
-            .collect(),
-        done: false,
-    };
-    if accept_loss && (!plan.aside.is_empty() || plan.cut.is_some() || plan.begin.is_some()) {
-        plan.carry_out(disk, history.as_ref(), &surveyed)?;
-        report.done = true;
+fn problem_of_history(history: &History, sequence: Sequence, what: String) -> Problem {
+    Problem {
+        file: history.path().to_owned(),
+        position: 0,
+        sequence,
+        what,
     }
-    Ok(report)
 }
 
-fn open_history<D: Disk>(disk: &D) -> Result<Option<History>, OpenError> {
+pub(crate) fn open_history<D: Disk>(disk: &D) -> Result<Option<History>, OpenError> {
     let options = Options::default();
     match disk.history() {
         Some(path) if path.exists() => Ok(Some(History::open(path, options.history_cache_bytes)?)),
@@ -188,7 +197,7 @@ fn open_history<D: Disk>(disk: &D) -> Result<Option<History>, OpenError> {
     }
 }
 
-fn marks(history: Option<&History>) -> Result<Marks, OpenError> {
+pub(crate) fn marks(history: Option<&History>) -> Result<Marks, OpenError> {
     history.map_or(Ok(Marks::default()), |history| {
         history
             .marks()
@@ -196,206 +205,5 @@ fn marks(history: Option<&History>) -> Result<Marks, OpenError> {
     })
 }
 
-/// How to make the log one that opens.
-#[derive(Debug, Default)]
-struct Plan {
-    losses: Vec<Loss>,
-    /// Records that no file has, if that is a problem.
-    missing: Option<Problem>,
-    /// Segments to set aside.
-    aside: Vec<String>,
-    /// The segment to cut, by its place, and where.
-    cut: Option<(usize, u64)>,
-    /// The record with which a new segment has to begin, and its number.
-    begin: Option<(Sequence, u64)>,
-    /// Up to which record everything counts as settled from then on, if that has to change.
-    settle_upto: Option<Sequence>,
-}
-
-impl Plan {
-    fn new<D: Disk>(disk: &D, marks: Marks, surveyed: &[Surveyed<D::File>]) -> Plan {
-        let settled_upto = marks.history_upto.min(marks.checkpoint_upto);
-        let promised_upto = marks.history_upto.max(marks.checkpoint_upto);
-        let mut plan = Plan::default();
-        let end_of = |i: usize| {
-            surveyed
-                .get(i + 1)
-                .map_or(surveyed[i].end, |next| next.first)
-        };
-        // What is settled matters for the global order only: it may begin after the last damage there.
-        let mut from = 0;
-        for (i, found) in surveyed.iter().enumerate() {
-            let settled = i + 1 < surveyed.len() && end_of(i) - 1 <= settled_upto;
-            if settled && found.problem.is_some() {
-                from = i + 1;
-            }
-        }
-        plan.set_aside(
-            surveyed,
-            0..from,
-            "it can no longer be read in the global order; streams still have it in history",
-        );
-        let Some(first) = surveyed.get(from) else {
-            if promised_upto > 0 {
-                plan.missing = Some(problem(
-                    disk,
-                    "",
-                    0,
-                    settled_upto + 1,
-                    format!(
-                        "no segment has the records from here on; there were some up to {promised_upto} at least"
-                    ),
-                ));
-                plan.restart(promised_upto, settled_upto, 1);
-            }
-            return plan;
-        };
-        let number_end = surveyed
-            .iter()
-            .filter_map(|found| found.segment.as_ref())
-            .map(|segment| segment.number + 1)
-            .max()
-            .unwrap_or(1);
-        if first.first > settled_upto + 1 {
-            let what = format!(
-                "the records from here to {} are in no segment",
-                first.first - 1
-            );
-            plan.missing = Some(problem(disk, "", 0, settled_upto + 1, what));
-        }
-        let damaged = surveyed[from..]
-            .iter()
-            .position(|found| found.problem.is_some())
-            .map(|i| from + i);
-        let sound_end = damaged.map_or_else(|| end_of(surveyed.len() - 1), |i| surveyed[i].end);
-        let whole = plan.missing.is_none();
-        if damaged.is_none() && whole && sound_end > promised_upto {
-            return plan;
-        }
-        if whole && sound_end > promised_upto {
-            // The usual case: everything before the damage stays.
-            if let Some(i) = damaged {
-                plan.set_aside(
-                    surveyed,
-                    i + 1..surveyed.len(),
-                    "it follows what is damaged",
-                );
-                plan.losses.insert(
-                    0,
-                    Loss {
-                        from: sound_end,
-                        upto: surveyed[i].traced_upto.max(sound_end),
-                        what: surveyed[i].text(),
-                    },
-                );
-                if surveyed[i].segment.is_some() {
-                    plan.cut = Some((i, surveyed[i].end_position));
-                } else {
-                    plan.aside.push(surveyed[i].name.clone());
-                    if i == from {
-                        plan.begin = Some((surveyed[i].first, number_end));
-                    }
-                }
-            }
-            return plan;
-        }
-        // The damage reaches back before what history or the state store already rely on. They stay as they are, and the log
-        // goes on behind them.
-        let behind = surveyed
-            .iter()
-            .position(|found| found.first == promised_upto + 1);
-        let behind = behind
-            .filter(|i| *i >= from && surveyed[*i..].iter().all(|found| found.problem.is_none()));
-        plan.set_aside(
-            surveyed,
-            from..behind.unwrap_or(surveyed.len()),
-            "it is damaged, or what is damaged is needed with it",
-        );
-        plan.settle_upto = Some(promised_upto);
-        if behind.is_none() {
-            plan.restart(promised_upto, settled_upto, number_end);
-        }
-        plan
-    }
-
-    fn restart(&mut self, promised_upto: Sequence, settled_upto: Sequence, number: u64) {
-        self.settle_upto = Some(promised_upto);
-        self.begin = Some((promised_upto + 1, number));
-        if promised_upto > settled_upto {
-            self.losses.push(Loss {
-                from: settled_upto + 1,
-                upto: promised_upto,
-                what: "these records are in the state store or in history, but not in both"
-                    .to_owned(),
-            });
-        }
-    }
-
-    fn set_aside<F>(&mut self, surveyed: &[Surveyed<F>], which: std::ops::Range<usize>, why: &str) {
-        for i in which {
-            let found = &surveyed[i];
-            let end = surveyed.get(i + 1).map_or(found.end, |next| next.first);
-            self.aside.push(found.name.clone());
-            if end > found.first {
-                let what = format!("{}: {why}", found.name);
-                self.losses.push(Loss {
-                    from: found.first,
-                    upto: end - 1,
-                    what,
-                });
-            }
-        }
-    }
-
-    fn carry_out<D: Disk>(
-        &self,
-        disk: &D,
-        history: Option<&History>,
-        surveyed: &[Surveyed<D::File>],
-    ) -> Result<(), OpenError> {
-        // The newest first: if this is interrupted, what is left has no gap that looks sound.
-        for name in self.aside.iter().rev() {
-            disk.rename(name, &aside(name))
-                .map_err(|e| OpenError::io(&disk.path(name), "rename", e))?;
-        }
-        disk.sync_names()
-            .map_err(|e| OpenError::io(&disk.path(""), "sync the directory", e))?;
-        if let Some((i, position)) = self.cut
-            && let Some(segment) = &surveyed[i].segment
-        {
-            let cut = segment
-                .file
-                .truncate(position)
-                .and_then(|()| segment.file.sync());
-            cut.map_err(|e| OpenError::io(&disk.path(&segment.name), "truncate", e))?;
-        }
-        if let (Some(upto), Some(history)) = (self.settle_upto, history) {
-            let settled = history
-                .set_history_upto(upto)
-                .and_then(|()| history.set_checkpoint_upto(upto));
-            settled.map_err(|e| e.on_open(history.path(), "write to"))?;
-        }
-        if let Some((first, number)) = self.begin {
-            // The next open replaces an empty segment that is smaller than it wants them.
-            let made = Preparer::start(disk.clone(), SEGMENT_BYTES_MIN, &[]).and_then(|preparer| {
-                let prepared = preparer.take(1)?.remove(0);
-                recover::begin(disk, prepared, number, first)
-            });
-            made.map_err(|e| OpenError::io(&disk.path(""), "begin a segment in", e))?;
-        }
-        Ok(())
-    }
-}
-
-impl<F> Surveyed<F> {
-    fn text(&self) -> String {
-        self.problem
-            .as_ref()
-            .map_or_else(String::new, Problem::to_string)
-    }
-}
-
-/// The name of a segment that is set aside.
-fn aside(name: &str) -> String {
-    format!("{name}.dropped")
-}
+/// After how many bytes of segments progress is told again.
+const PROGRESS_BYTES: u64 = 4 << 20;

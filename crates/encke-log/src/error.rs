@@ -11,9 +11,15 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum OpenError {
     /// Another process, or another log in this one, has the directory.
-    #[error("{} is in use by another process: only one may write a log", directory.display())]
+    #[error("{} is in use by another process: only one may have a log open", directory.display())]
     Locked {
         /// The directory of the log.
+        directory: PathBuf,
+    },
+    /// There is a directory and no log in it. Only commands that look at a log say this; opening makes one.
+    #[error("{} holds no log", directory.display())]
+    NoLog {
+        /// The directory.
         directory: PathBuf,
     },
     /// The operating system refused.

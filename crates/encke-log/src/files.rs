@@ -2,6 +2,7 @@
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
+use crate::segment;
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -46,6 +47,34 @@ impl Files {
             }),
             Err(e) => Err(OpenError::io(&lock_path, "lock", e.into())),
         }
+    }
+
+    /// [`Files::lock`] for a directory that must be there and hold a log already: nothing is made but the lock.
+    ///
+    /// # Errors
+    /// [`OpenError::NoLog`] when there is none, and as [`Files::lock`].
+    pub(crate) fn lock_existing(path: &Path) -> Result<Files, OpenError> {
+        if !Files::holds_log(path).map_err(|e| OpenError::io(path, "open", e))? {
+            return Err(OpenError::NoLog {
+                directory: path.to_owned(),
+            });
+        }
+        Files::lock(path)
+    }
+
+    /// Whether a directory holds a log, sound or not: segments, history, or at least the lock of one.
+    ///
+    /// # Errors
+    /// The directory can't be read.
+    pub fn holds_log(path: &Path) -> io::Result<bool> {
+        for entry in std::fs::read_dir(path)? {
+            let name = entry?.file_name();
+            let is_segment = |name: &str| segment::first_of(name).is_some();
+            if name == LOCK || name == HISTORY || name.to_str().is_some_and(is_segment) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn with_lock(path: &Path, lock: Option<File>) -> Result<Files, OpenError> {

@@ -34,7 +34,7 @@ pub fn log_recovery(data: &[u8]) {
         Err(
             OpenError::Damaged { .. } | OpenError::Missing { .. } | OpenError::NotASegment { .. },
         ) => {
-            if let Ok(report) = repair_on(&disk, true) {
+            if let Ok(report) = repair_on(&disk, &mut |_| true) {
                 let (log, records) =
                     open(&disk).unwrap_or_else(|error| panic!("{error}, after {report:?}"));
                 go_on(&disk, log, records, &sound);

@@ -16,6 +16,7 @@
 use crate::disk::is_shortage;
 use crate::error::OpenError;
 use crate::frame::{FrameView, Parsed, Streams, u64_at};
+use crate::manifest;
 use crate::reclaim::{DurableFloors, Reclaim};
 use crate::{Sequence, StreamNo};
 use fjall::config::{BlockSizePolicy, FilterPolicy};
@@ -128,7 +129,7 @@ impl History {
                 Some(value) => ingestion.write(key, value),
                 None => ingestion.write_tombstone(key),
             })?;
-            ingestion.finish()
+            Ok(ingestion.finish()?)
         })
     }
 
@@ -138,25 +139,45 @@ impl History {
         stream: StreamNo,
         sequence: Sequence,
     ) -> Result<Option<fjall::UserValue>, HistoryError> {
-        self.with(|open| open.records.get(record_key(stream, sequence)))
+        self.with(|open| Ok(open.records.get(record_key(stream, sequence))?))
     }
 
-    /// How many records there are, each counted once for each of its streams. Reads all of them.
-    pub(crate) fn count(&self) -> Result<u64, HistoryError> {
-        self.with(|open| {
+    /// Reads every entry of every keyspace, and so verifies every block. Says how many records there are, each counted once
+    /// for each of its streams, how many states and how many floors; `progress` is told after every few thousand entries.
+    pub(crate) fn read_all_tables(
+        &self,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(u64, u64, u64), HistoryError> {
+        let mut entries = 0;
+        let mut count = |keyspace: &Keyspace, sound: &dyn Fn(&[u8], &[u8]) -> bool| {
             let mut count = 0;
-            for pair in open.records.iter() {
+            for pair in keyspace.iter() {
                 let (key, value) = pair.into_inner()?;
-                let stream = of_record_key(&key).map_or(0, |(stream, _)| stream);
-                if view(stream, &key, &value).is_none() {
-                    return Ok(Err(HistoryError::from(format!(
-                        "record {key:?} is too short"
-                    ))));
+                if !sound(&key, &value) {
+                    let (name, key) = (keyspace.name(), &*key);
+                    let reason =
+                        format!("the entry {key:02x?} in {name} is not one that was written");
+                    return Err(HistoryError::from(reason));
                 }
                 count += 1;
+                entries += 1;
+                if entries % PROGRESS_ENTRIES == 0 {
+                    progress(entries);
+                }
             }
-            Ok(Ok(count))
-        })?
+            Ok(count)
+        };
+        self.with(|open| {
+            let records = count(&open.records, &|key, value| {
+                of_record_key(key).is_some_and(|(stream, _)| view(stream, key, value).is_some())
+            })?;
+            let states = count(&open.states, &|_, _| true)?;
+            let floors = count(&open.floors, &|key, value| {
+                key.len() == 8 && value.len() == 8
+            })?;
+            count(&open.marks, &|_, value| value.len() == 8)?;
+            Ok((records, states, floors))
+        })
     }
 
     /// Gives `each` the records of a stream with `after` < sequence <= `upto`, in order, until it breaks.
@@ -177,16 +198,15 @@ impl History {
             {
                 let (key, value) = pair.into_inner()?;
                 let Some(view) = view(stream, &key, &value) else {
-                    return Ok(Err(HistoryError::from(format!(
-                        "record {key:?} is too short"
-                    ))));
+                    let reason = format!("record {key:02x?} is too short");
+                    return Err(HistoryError::from(reason));
                 };
                 if each(view).is_break() {
                     break;
                 }
             }
-            Ok(Ok(()))
-        })?
+            Ok(())
+        })
     }
 
     pub(crate) fn state(&self, key: &[u8]) -> Result<Option<Vec<u8>>, HistoryError> {
@@ -215,12 +235,13 @@ impl History {
 
     /// Compacts everything now, so that what is below the floors is gone from the disk.
     pub(crate) fn compact(&self) -> Result<(), HistoryError> {
-        self.with(|open| open.records.major_compact())
+        self.with(|open| Ok(open.records.major_compact()?))
     }
 
     /// Bytes on disk.
     pub(crate) fn bytes(&self) -> u64 {
-        self.with(|open| open.database.disk_space()).unwrap_or(0)
+        self.with(|open| Ok(open.database.disk_space()?))
+            .unwrap_or(0)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -228,7 +249,7 @@ impl History {
     }
 
     fn mark(&self, key: &str) -> Result<u64, HistoryError> {
-        self.with(|open| open.marks.get(key)).map(|value| {
+        self.with(|open| Ok(open.marks.get(key)?)).map(|value| {
             value
                 .filter(|value| value.len() == 8)
                 .map_or(0, |value| u64_at(&value, 0))
@@ -238,13 +259,16 @@ impl History {
     fn set_mark(&self, key: &str, value: u64) -> Result<(), HistoryError> {
         self.with(|open| {
             open.marks.insert(key, value.to_le_bytes())?;
-            open.database.persist(PersistMode::SyncAll)
+            Ok(open.database.persist(PersistMode::SyncAll)?)
         })
     }
 
-    fn with<T>(&self, work: impl FnOnce(&Open) -> fjall::Result<T>) -> Result<T, HistoryError> {
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&Open) -> Result<T, HistoryError>,
+    ) -> Result<T, HistoryError> {
         match self.open.read().as_ref() {
-            Some(open) => Ok(work(open)?),
+            Some(open) => work(open),
             None => Err(HistoryError::from("it is closed".to_owned())),
         }
     }
@@ -254,6 +278,7 @@ impl Open {
     fn new(path: &Path, cache_bytes: u64) -> Result<Open, HistoryError> {
         // The tree reads its journal with assertions, and a flipped bit is enough to fail one. Nothing is left of what the
         // closure has made then, so nothing can be seen half done.
+        manifest::verify(path)?;
         std::panic::catch_unwind(|| Open::unguarded(path, cache_bytes)).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -447,6 +472,8 @@ const HISTORY_UPTO: &str = "history_upto";
 const CHECKPOINT_UPTO: &str = "checkpoint_upto";
 const FORMAT: &str = "format";
 const FORMAT_NUMBER: u64 = 1;
+/// After how many entries progress is told again.
+const PROGRESS_ENTRIES: u64 = 16 << 10;
 const VALUE_HEAD_BYTES: usize = 11;
 /// How many files of the tree may be open at once.
 const FILES_MAX: usize = 256;

@@ -46,13 +46,15 @@
 //! - The format on disk: `frame.rs`, `segment.rs`, `history.rs`.
 //! - The path of a record: `batch.rs`, `log.rs`, then in the background `seal.rs` and `sort.rs`.
 //! - The path of a read: `index.rs`, `read.rs`.
-//! - The rule by which a log is opened: `recover.rs`; what an operator can do when it is refused: `check.rs`.
+//! - The rule by which a log is opened: `recover.rs`; what an operator can do when it is refused: `check.rs`,
+//!   `repair.rs`, `dump.rs`.
 //! - The seam that lets the same code run on real files and on the simulated disk of the tests (feature `simulation`):
 //!   `disk.rs`, `simulated.rs`. The tests to begin with are `tests/crash.rs` and `tests/crash_history.rs`.
 
 mod batch;
 mod check;
 mod disk;
+mod dump;
 mod error;
 mod files;
 mod floor;
@@ -64,11 +66,13 @@ mod health;
 mod history;
 mod index;
 mod log;
+mod manifest;
 mod options;
 mod prepare;
 mod read;
 mod reclaim;
 mod recover;
+mod repair;
 mod scan;
 mod seal;
 mod segment;
@@ -78,8 +82,9 @@ mod sort;
 mod state;
 mod survey;
 
-pub use check::{CheckReport, Loss, RepairReport, check, check_on, dump, repair, repair_on};
+pub use check::{CheckReport, Progress, check, check_on};
 pub use disk::{Disk, DiskFile};
+pub use dump::{DumpFilter, DumpReport, dump, dump_on};
 pub use error::{AppendError, CommitError, OpenError, ReadError};
 pub use files::Files;
 pub use frame::{Frame, FrameView, Position, Streams};
@@ -87,6 +92,7 @@ pub use health::Health;
 pub use log::Log;
 pub use options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use read::{ReadEnd, Reader};
+pub use repair::{Loss, RepairReport, repair, repair_on};
 pub use state::StateEntry;
 pub use survey::Problem;
 

@@ -126,6 +126,18 @@ pub(crate) fn name(first: Sequence) -> String {
     format!("{first:020}{SUFFIX}")
 }
 
+/// The first sequences and the names of all segments on a disk, oldest first.
+pub(crate) fn names<D: Disk>(disk: &D) -> Result<Vec<(Sequence, String)>, OpenError> {
+    let names = disk.names();
+    let names = names.map_err(|e| OpenError::io(&disk.path(""), "list", e))?;
+    let mut firsts: Vec<_> = names
+        .into_iter()
+        .filter_map(|name| Some((first_of(&name)?, name)))
+        .collect();
+    firsts.sort_unstable();
+    Ok(firsts)
+}
+
 /// The first sequence that a name tells, if it is the name of a segment.
 pub(crate) fn first_of(file: &str) -> Option<Sequence> {
     let digits = file.strip_suffix(SUFFIX)?;

@@ -2,9 +2,9 @@
 
 use crate::Sequence;
 use crate::StreamNo;
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
-use crate::frame::{Flaw, FrameView, Parsed, Position};
+use crate::frame::{Flaw, Parsed, Position};
 use crate::scan::{self, Scan, Step, Tail, WINDOW_BYTES};
 use crate::segment::{self, Segment};
 use hashbrown::HashMap;
@@ -61,21 +61,31 @@ pub(crate) struct Surveyed<F> {
     pub(crate) problem: Option<Problem>,
 }
 
+/// How far a survey has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'s> {
+    pub(crate) name: &'s str,
+    pub(crate) done_bytes: u64,
+    pub(crate) total_bytes: u64,
+}
+
 /// Looks at every segment, oldest first, and gives `each` every sound record. Records are sound up to the first problem of
 /// their segment.
 pub(crate) fn survey<D: Disk>(
     disk: &D,
-    each: &mut dyn FnMut(&Parsed<'_>),
+    each: &mut dyn FnMut(&Parsed<'_>, Seen<'_>),
 ) -> Result<Vec<Surveyed<D::File>>, OpenError> {
-    let names = disk
-        .names()
-        .map_err(|e| OpenError::io(&disk.path(""), "list", e))?;
-    let mut firsts: Vec<_> = names
-        .iter()
-        .filter_map(|name| Some((segment::first_of(name)?, name.clone())))
-        .collect();
-    firsts.sort_unstable();
+    let firsts = segment::names(disk)?;
     let mut chain = Chain::default();
+    let mut seen = Seen {
+        name: "",
+        done_bytes: 0,
+        total_bytes: 0,
+    };
+    for (_, name) in &firsts {
+        let bytes = disk.open(name).and_then(|file| file.bytes());
+        seen.total_bytes += bytes.map_err(|e| OpenError::io(&disk.path(name), "measure", e))?;
+    }
     let mut surveyed = Vec::with_capacity(firsts.len());
     let mut number_before = None;
     for (i, (first, name)) in firsts.iter().enumerate() {
@@ -93,8 +103,20 @@ pub(crate) fn survey<D: Disk>(
         };
         match Segment::open(disk, name) {
             Ok(segment) => {
-                walk(disk, &segment, next_first, (&mut chain, &mut found), each)
-                    .map_err(|e| OpenError::io(&disk.path(name), "read", e))?;
+                let from = Seen { name, ..seen };
+                let mut each = |frame: &Parsed<'_>, position: u32| {
+                    let done_bytes = from.done_bytes + u64::from(position);
+                    each(frame, Seen { done_bytes, ..from });
+                };
+                seen.done_bytes += segment.bytes;
+                walk(
+                    disk,
+                    &segment,
+                    next_first,
+                    (&mut chain, &mut found),
+                    &mut each,
+                )
+                .map_err(|e| OpenError::io(&disk.path(name), "read", e))?;
                 let expected = number_before.map_or(segment.number, |before: u64| before + 1);
                 number_before = Some(segment.number);
                 if segment.number == expected {
@@ -135,7 +157,7 @@ fn walk<D: Disk>(
     segment: &Segment<D::File>,
     next_first: Option<Sequence>,
     (chain, found): (&mut Chain, &mut Surveyed<D::File>),
-    each: &mut dyn FnMut(&Parsed<'_>),
+    each: &mut dyn FnMut(&Parsed<'_>, u32),
 ) -> io::Result<()> {
     let mut scan = Scan::new(segment, WINDOW_BYTES);
     let mut flaw = None;
@@ -149,7 +171,7 @@ fn walk<D: Disk>(
                 ) {
                     found.broken_chain = Some(problem(disk, &segment.name, position, due, what));
                 }
-                each(&frame);
+                each(&frame, at);
             }
             Step::Watermark(_) => {}
             Step::End(_, ended) => flaw = Some(ended),
@@ -232,34 +254,5 @@ pub(crate) fn problem<D: Disk>(
         position,
         sequence,
         what,
-    }
-}
-
-/// Gives `each` every record of the global order that is still kept, oldest first, up to the first problem.
-pub(crate) fn dump<D: Disk>(
-    disk: &D,
-    each: &mut dyn FnMut(FrameView<'_>),
-) -> Result<(), OpenError> {
-    let mut due = None;
-    let surveyed = survey(disk, &mut |frame| {
-        // What comes after a problem is left out: what is given is whole.
-        if due.is_none_or(|due| due == frame.sequence) {
-            due = Some(frame.sequence + 1);
-            each(frame.view(None));
-        }
-    })?;
-    match surveyed.into_iter().find_map(|found| found.problem) {
-        None => Ok(()),
-        Some(Problem {
-            file,
-            position,
-            sequence,
-            what,
-        }) => Err(OpenError::Damaged {
-            file,
-            position,
-            sequence,
-            what,
-        }),
     }
 }

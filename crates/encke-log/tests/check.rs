@@ -3,11 +3,35 @@
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
 use encke_log::{
-    Frame, FrameView, Log, OpenError, Options, ReadError, Sequence, check, dump, repair,
+    CheckReport, DumpFilter, DumpReport, Frame, FrameView, Log, OpenError, Options, ReadError,
+    RepairReport, Sequence,
 };
+use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+fn check(directory: &Path) -> Result<CheckReport, OpenError> {
+    encke_log::check(directory, &mut |_| {})
+}
+
+fn repair(directory: &Path, accept_loss: bool) -> Result<RepairReport, OpenError> {
+    encke_log::repair(directory, &mut |plan| {
+        assert!(plan.needed && !plan.done);
+        accept_loss
+    })
+}
+
+fn dump(
+    directory: &Path,
+    filter: DumpFilter,
+    each: &mut dyn FnMut(FrameView<'_>),
+) -> Result<DumpReport, OpenError> {
+    encke_log::dump(directory, filter, &mut |view| {
+        each(view);
+        ControlFlow::Continue(())
+    })
+}
 
 fn options() -> Options {
     Options {
@@ -85,7 +109,7 @@ fn a_sound_log_has_no_problems_and_is_dumped_whole() {
     assert_eq!((report.records, report.sequences), (500, Some((1, 500))));
     assert!(report.segments > 10 && report.history_records > 400 && !report.torn);
     let mut dumped = Vec::new();
-    dump(directory.path(), &mut |view| {
+    dump(directory.path(), DumpFilter::default(), &mut |view| {
         dumped.push((view.sequence, view.time_ms));
     })
     .unwrap();
@@ -119,7 +143,7 @@ fn damage_to_a_settled_segment_costs_the_global_order_only() {
     assert_eq!(report.problems.len(), 1);
     assert_eq!(report.problems[0].file, paths[2]);
     assert!(matches!(
-        dump(directory.path(), &mut |_| {}),
+        dump(directory.path(), DumpFilter::default(), &mut |_| {}),
         Err(OpenError::Damaged { .. })
     ));
     let report = repair(directory.path(), true).unwrap();

@@ -296,12 +296,12 @@ impl Round {
     /// A log that was refused is checked and repaired, and then has everything before the damage.
     fn repair(&mut self, refusal: &str) {
         let context = format!("seed {}: {refusal}", self.seed);
-        let check = encke_log::check_on(&self.disk).unwrap();
+        let check = encke_log::check_on(&self.disk, &mut |_| {}).unwrap();
         assert!(!check.problems.is_empty(), "{context}: nothing found");
-        let plan = encke_log::repair_on(&self.disk, false).unwrap();
+        let plan = encke_log::repair_on(&self.disk, &mut |_| false).unwrap();
         assert!(!plan.losses.is_empty() && !plan.done, "{context}: {plan:?}");
         assert!(self.open().0.is_err(), "{context}: repaired without leave");
-        let repaired = encke_log::repair_on(&self.disk, true).unwrap();
+        let repaired = encke_log::repair_on(&self.disk, &mut |_| true).unwrap();
         assert!(
             repaired.done && repaired.losses == plan.losses,
             "{context}: {repaired:?}"
@@ -334,7 +334,12 @@ impl Round {
             self.open().0.unwrap().next_sequence(),
             lost_from as Sequence + 1
         );
-        assert!(encke_log::check_on(&self.disk).unwrap().problems.is_empty());
+        assert!(
+            encke_log::check_on(&self.disk, &mut |_| {})
+                .unwrap()
+                .problems
+                .is_empty()
+        );
     }
 
     fn end(&mut self, end: End) {

@@ -7,6 +7,7 @@ mod bench;
 mod config;
 mod descriptors;
 mod load;
+mod log;
 mod serve;
 
 use std::process::ExitCode;
@@ -37,6 +38,8 @@ enum Command {
     Spray(Box<encke_flood::SprayArgs>),
     /// Read everything back and check it against what was acknowledged
     Verify(Box<encke_flood::VerifyArgs>),
+    /// Check, print or repair a log that no server has open
+    Log(log::LogArgs),
     /// Repeat the experiments that Encke answers, beside the figures of their reports
     Bench(Box<encke_bench::BenchArgs>),
 }
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Flood(args) => load::flood(&args),
         Command::Spray(args) => load::spray(&args),
         Command::Verify(args) => load::verify(&args),
+        Command::Log(args) => log::log(&args),
         Command::Bench(args) => bench::bench(&args),
     };
     match result {

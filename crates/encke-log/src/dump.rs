@@ -1,0 +1,148 @@
+//! Giving out what a log holds that is not open.
+
+use crate::check::open_history;
+use crate::disk::{Disk, DiskFile};
+use crate::error::OpenError;
+use crate::files::Files;
+use crate::frame::FrameView;
+use crate::history::HistoryError;
+use crate::scan::{self, Scan, Step, Tail, WINDOW_BYTES};
+use crate::segment::{self, Segment};
+use crate::{Sequence, StreamNo};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// Which records [`dump`] gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DumpFilter {
+    /// Records from this one on; 0 for all.
+    pub from: Sequence,
+    /// Those of this stream, from history too; `None` for the global order, which segments alone have.
+    pub stream: Option<StreamNo>,
+}
+
+/// How far a dump reached back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DumpReport {
+    /// How many records were given.
+    pub records: u64,
+    /// The oldest record in the segments, which is the oldest one of the global order; 0 when there is no segment.
+    pub oldest: Sequence,
+}
+
+/// Gives `each` the records that are wanted and stored, oldest first, until it breaks. What is below a stream's floor and
+/// not reclaimed yet is given, too: nobody can read it any more, but it is there. The log must not be open.
+///
+/// # Errors
+/// As [`check`](crate::check), and the first damage, after everything before it was given.
+pub fn dump(
+    directory: &Path,
+    filter: DumpFilter,
+    each: &mut dyn FnMut(FrameView<'_>) -> ControlFlow<()>,
+) -> Result<DumpReport, OpenError> {
+    dump_on(&Files::lock_existing(directory)?, filter, each)
+}
+
+/// [`dump`] on any disk.
+///
+/// # Errors
+/// As [`dump`].
+pub fn dump_on<D: Disk>(
+    disk: &D,
+    filter: DumpFilter,
+    each: &mut dyn FnMut(FrameView<'_>) -> ControlFlow<()>,
+) -> Result<DumpReport, OpenError> {
+    let mut report = DumpReport::default();
+    let mut from = filter.from.max(1);
+    let firsts = segment::names(disk)?;
+    report.oldest = firsts.first().map_or(0, |(first, _)| *first);
+    let mut give = |view: FrameView<'_>| {
+        report.records += 1;
+        each(view)
+    };
+    if let Some(stream) = filter.stream
+        && let Some(history) = open_history(disk)?
+    {
+        let unreadable = |e: HistoryError| e.on_open(history.path(), "read");
+        let upto = history.marks().map_err(unreadable)?.history_upto;
+        let mut flow = ControlFlow::Continue(());
+        let read = history.read(stream, from - 1, upto, &mut |view| {
+            flow = give(view);
+            flow
+        });
+        read.map_err(unreadable)?;
+        if flow.is_break() {
+            return Ok(report);
+        }
+        from = from.max(upto + 1);
+    }
+    for (i, (_, name)) in firsts.iter().enumerate() {
+        let next = firsts.get(i + 1).map(|(first, _)| *first);
+        if next.is_some_and(|next| next <= from) {
+            continue;
+        }
+        let segment = Segment::open(disk, name)?;
+        let flow = walk(disk, &segment, next, &mut |view| {
+            let wanted = filter
+                .stream
+                .is_none_or(|stream| view.streams.iter().any(|(of, _)| of == stream));
+            if view.sequence < from || !wanted {
+                return ControlFlow::Continue(());
+            }
+            give(FrameView {
+                stream: filter.stream.unwrap_or(view.stream),
+                ..view
+            })
+        })?;
+        if flow.is_break() {
+            break;
+        }
+    }
+    Ok(report)
+}
+
+/// Gives every record of a segment, which goes up to the first one of the next; or says where it is damaged.
+fn walk<D: Disk>(
+    disk: &D,
+    segment: &Segment<D::File>,
+    next: Option<Sequence>,
+    give: &mut dyn FnMut(FrameView<'_>) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, OpenError> {
+    let unreadable = |e| OpenError::io(&disk.path(&segment.name), "read", e);
+    let mut scan = Scan::new(segment, WINDOW_BYTES);
+    while next.is_none_or(|next| scan.due() < next) {
+        let (position, due) = (scan.position(), scan.due());
+        match scan.next().map_err(unreadable)? {
+            Step::Record(_, frame) => {
+                if give(frame.view(None)).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            Step::Watermark(_) => {}
+            Step::End(..)
+                if next.is_none() && is_end(segment, position, due).map_err(unreadable)? =>
+            {
+                break;
+            }
+            Step::End(_, flaw) => {
+                return Err(OpenError::Damaged {
+                    file: disk.path(&segment.name),
+                    position,
+                    sequence: due,
+                    what: flaw.text().to_owned(),
+                });
+            }
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// Whether the last segment may end here: nothing that was durable follows.
+fn is_end<F: DiskFile>(
+    segment: &Segment<F>,
+    position: u64,
+    due: Sequence,
+) -> std::io::Result<bool> {
+    let tail = scan::tail(segment, position, due)?;
+    Ok(!matches!(tail, Tail::Vouched { .. }))
+}

@@ -1,0 +1,465 @@
+//! `encke log`: looking at a log that no server has open, and repairing it.
+
+use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use clap::{Args, Subcommand};
+use encke_log::{CheckReport, DumpFilter, Files, FrameView, OpenError, Progress, RepairReport};
+use encke_stream::{Change, KIND_CHANGE};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{Code, Failed};
+
+/// What `encke log` can do.
+#[derive(Debug, Args)]
+pub(crate) struct LogArgs {
+    #[command(subcommand)]
+    command: LogCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum LogCommand {
+    /// Verify every record, every position and every table of history
+    #[command(
+        long_about = "Verify every record, every position and every table of history.\n\n\
+            No server may be running on the directory. Nothing is changed. Reads everything, and tells on \
+            standard error how far it has come.",
+        after_help = "Exit codes: 0 all is sound; 1 something is wrong, and the output says what and where; \
+            2 the command line is wrong; 3 the directory can't be used: no log in it, a server is running on it, \
+            or it is of another version."
+    )]
+    Check(CheckArgs),
+    /// Print records as JSON lines, oldest first
+    #[command(
+        long_about = "Print records as JSON lines, oldest first.\n\n\
+            Without --stream it is the global order, as far back as segments are kept. With --stream it is all of \
+            one stream, from history too. No server may be running on the directory. Nothing is changed.\n\n\
+            A line has: log (if DIR holds several), sequence, time, kind, streams (their numbers); for what Encke \
+            writes, change (create, append, delete and so on) and fields (what came with it: the name of a stream \
+            that is made, the producer of an append); and what was stored as text, or as base64 when it is not \
+            UTF-8. What is deleted and not reclaimed yet is printed, too.",
+        after_help = "Exit codes: 0 all is printed; 1 damage was met, after everything before it was printed; \
+            2 the command line is wrong; 3 the directory can't be used."
+    )]
+    Dump(DumpArgs),
+    /// Drop what is damaged, so that the log opens again
+    #[command(
+        long_about = "Drop what is damaged, so that the log opens again.\n\n\
+            Without --accept-loss it says exactly what would be dropped and changes nothing. With it, it says the \
+            same, and then does it. Files that are dropped whole stay beside the log under another name, with \
+            .dropped behind it. No server may be running on the directory.",
+        after_help = "Exit codes: 0 there was nothing to repair, or it is repaired; 1 something would be dropped, and \
+            --accept-loss was not given; 2 the command line is wrong; 3 the directory can't be used."
+    )]
+    Repair(RepairArgs),
+}
+
+#[derive(Debug, Args)]
+struct CheckArgs {
+    /// Directory of the data, as given to `encke serve --data`
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Say nothing on standard error while it runs
+    #[arg(long)]
+    quiet: bool,
+}
+
+#[derive(Debug, Args)]
+struct DumpArgs {
+    /// Directory of the data, as given to `encke serve --data`
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+
+    /// Begin with this record
+    #[arg(long, value_name = "SEQ", default_value_t = 1)]
+    from: u64,
+
+    /// Only records of the stream with this number
+    #[arg(long, value_name = "NO")]
+    stream: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+struct RepairArgs {
+    /// Directory of the data, as given to `encke serve --data`
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+
+    /// Drop what can't be saved. Without this nothing is changed
+    #[arg(long)]
+    accept_loss: bool,
+
+    /// Print the report as JSON when it is done; what is dropped is said on standard error before
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn log(args: &LogArgs) -> Result<ExitCode, Failed> {
+    match &args.command {
+        LogCommand::Check(args) => check(args),
+        LogCommand::Dump(args) => dump(args),
+        LogCommand::Repair(args) => repair(args),
+    }
+}
+
+/// The logs in a directory of data: the directory itself, or each directory in it that holds one, in the order of their
+/// names.
+fn logs(directory: &Path) -> Result<Vec<PathBuf>, Failed> {
+    let unusable = |e: std::io::Error| {
+        let name = directory.display();
+        Code::Data.with(anyhow::Error::new(e).context(format!("{name} can't be read")))
+    };
+    if Files::holds_log(directory).map_err(unusable)? {
+        return Ok(vec![directory.to_owned()]);
+    }
+    let mut logs = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(unusable)? {
+        let path = entry.map_err(unusable)?.path();
+        if path.is_dir() && Files::holds_log(&path).map_err(unusable)? {
+            logs.push(path);
+        }
+    }
+    logs.sort();
+    if logs.is_empty() {
+        let directory = directory.to_owned();
+        return Err(failed(OpenError::NoLog { directory }));
+    }
+    Ok(logs)
+}
+
+fn failed(error: OpenError) -> Failed {
+    match error {
+        OpenError::Locked { directory } => Code::Data.with(anyhow::anyhow!(
+            "{} is in use by a server that is running: stop it first",
+            directory.display()
+        )),
+        error @ OpenError::Damaged { .. } => Code::Running.with(error),
+        error => Code::Data.with(error),
+    }
+}
+
+fn check(args: &CheckArgs) -> Result<ExitCode, Failed> {
+    let mut sound = true;
+    let mut reports = Vec::new();
+    for log in logs(&args.directory)? {
+        let mut teller = Teller::new(args.quiet);
+        let report = encke_log::check(&log, &mut |progress| teller.tell(&log, progress));
+        teller.end();
+        let report = report.map_err(failed)?;
+        sound &= report.problems.is_empty();
+        if args.json {
+            reports.push(check_json(&log, &report));
+        } else {
+            print(&check_text(&log, &report))?;
+        }
+    }
+    if args.json {
+        print_json(&json!({ "sound": sound, "logs": reports }))?;
+    }
+    Ok(ExitCode::from(u8::from(!sound)))
+}
+
+fn check_text(log: &Path, report: &CheckReport) -> String {
+    let mut text = format!("{}\n", log.display());
+    let mut line = |what: String| text.push_str(&format!("  {what}\n"));
+    let range = report
+        .sequences
+        .map_or_else(String::new, |(first, last)| format!(", {first} to {last}"));
+    line(format!(
+        "{} records in {} segments{range}",
+        report.records, report.segments
+    ));
+    line(format!(
+        "{} records, {} states and {} floors in history, which has everything up to record {}",
+        report.history_records, report.states, report.floors, report.history_upto
+    ));
+    if report.torn {
+        line("the last batch is torn, as a crash leaves it; the next start cuts it off".to_owned());
+    }
+    for problem in &report.problems {
+        line(format!("damaged: {problem}"));
+    }
+    match report.problems.len() {
+        0 => line("all is sound".to_owned()),
+        n => line(format!(
+            "{n} problems; `encke log repair {}` says what it would cost to drop what is damaged",
+            log.display()
+        )),
+    }
+    text
+}
+
+fn check_json(log: &Path, report: &CheckReport) -> Value {
+    let problems: Vec<_> = report
+        .problems
+        .iter()
+        .map(|problem| {
+            json!({
+                "file": problem.file.display().to_string(),
+                "position": problem.position,
+                "sequence": problem.sequence,
+                "what": problem.what,
+            })
+        })
+        .collect();
+    json!({
+        "directory": log.display().to_string(),
+        "sound": problems.is_empty(),
+        "segments": report.segments,
+        "records": report.records,
+        "first_sequence": report.sequences.map(|(first, _)| first),
+        "last_sequence": report.sequences.map(|(_, last)| last),
+        "torn": report.torn,
+        "history_records": report.history_records,
+        "states": report.states,
+        "floors": report.floors,
+        "history_upto": report.history_upto,
+        "checkpoint_upto": report.checkpoint_upto,
+        "problems": problems,
+    })
+}
+
+/// Tells on standard error how far a check has come: again and again on one line for people, now and then otherwise.
+struct Teller {
+    quiet: bool,
+    terminal: bool,
+    /// Nothing is told before this; a short check tells nothing at all.
+    due: Instant,
+    told: bool,
+}
+
+impl Teller {
+    fn new(quiet: bool) -> Teller {
+        Teller {
+            quiet,
+            terminal: std::io::stderr().is_terminal(),
+            due: Instant::now() + Duration::from_secs(1),
+            told: false,
+        }
+    }
+
+    fn tell(&mut self, log: &Path, progress: Progress<'_>) {
+        let now = Instant::now();
+        if self.quiet || now < self.due {
+            return;
+        }
+        let text = match progress {
+            Progress::Segments {
+                name,
+                done_bytes,
+                total_bytes,
+            } => format!(
+                "{}: segments {} of {} MiB, in {name}",
+                log.display(),
+                done_bytes >> 20,
+                total_bytes >> 20
+            ),
+            Progress::History { entries } => {
+                format!("{}: history, {entries} entries read", log.display())
+            }
+        };
+        if self.terminal {
+            eprint!("\r\x1b[K{text}");
+            self.due = now + Duration::from_millis(200);
+        } else {
+            eprintln!("{text}");
+            self.due = now + Duration::from_secs(10);
+        }
+        self.told = true;
+    }
+
+    fn end(&self) {
+        if self.told && self.terminal {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+/// One record as a line.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<&'a str>,
+    sequence: u64,
+    time: String,
+    kind: u8,
+    streams: Vec<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    change: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fields: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base64: Option<String>,
+}
+
+fn dump(args: &DumpArgs) -> Result<ExitCode, Failed> {
+    let filter = DumpFilter {
+        from: args.from,
+        stream: args.stream,
+    };
+    let logs = logs(&args.directory)?;
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    for log in &logs {
+        let name = log.file_name().and_then(|name| name.to_str());
+        let name = name.filter(|_| logs.len() > 1);
+        let mut written = Ok(());
+        let dumped = encke_log::dump(log, filter, &mut |view| {
+            written = write_line(&mut out, name, view);
+            match written {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        });
+        match written.and_then(|()| out.flush()) {
+            Ok(()) => {}
+            // Whoever read it has seen enough.
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+            Err(e) => Err(e).context("the records can't be written")?,
+        }
+        let report = dumped.map_err(failed)?;
+        if args.stream.is_none() && report.oldest > args.from.max(1) {
+            eprintln!(
+                "{}: the global order is kept from record {} on; what came before is printed by --stream",
+                log.display(),
+                report.oldest
+            );
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write_line(out: &mut impl Write, log: Option<&str>, view: FrameView<'_>) -> std::io::Result<()> {
+    let change = Some(view.payload).filter(|_| view.kind == KIND_CHANGE);
+    let change = change.and_then(|payload| Change::decode(payload).ok());
+    let (change, data) = match change {
+        Some((change, data)) => (Some(change), data),
+        None => (None, view.payload),
+    };
+    let (change, fields) = change.map_or((None, None), |change| named(&change));
+    let text = std::str::from_utf8(data).ok();
+    let line = Line {
+        log,
+        sequence: view.sequence,
+        time: time(view.time_ms),
+        kind: view.kind,
+        streams: view.streams.iter().map(|(stream, _)| stream).collect(),
+        change,
+        fields,
+        text,
+        base64: text.is_none().then(|| BASE64_STANDARD.encode(data)),
+    };
+    serde_json::to_writer(&mut *out, &line)?;
+    out.write_all(b"\n")
+}
+
+/// What kind of change it is, and what came with it.
+fn named(change: &Change<'_>) -> (Option<String>, Option<Value>) {
+    match serde_json::to_value(change) {
+        Ok(Value::String(name)) => (Some(name.to_lowercase()), None),
+        Ok(Value::Object(map)) => {
+            let (name, fields) = map.into_iter().next().unzip();
+            (name.map(|name: String| name.to_lowercase()), fields)
+        }
+        _ => (None, None),
+    }
+}
+
+/// A moment as people write it; in milliseconds since 1970 when it is none that people know.
+fn time(time_ms: u64) -> String {
+    let known = i64::try_from(time_ms)
+        .ok()
+        .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    known.map_or_else(|| time_ms.to_string(), |time| time.to_string())
+}
+
+fn repair(args: &RepairArgs) -> Result<ExitCode, Failed> {
+    let mut refused = false;
+    let mut reports = Vec::new();
+    for log in logs(&args.directory)? {
+        let report = encke_log::repair(&log, &mut |plan| {
+            // Said before anything is done, so that it is known even if the repair fails half way.
+            let text = plan_text(&log, plan, args.accept_loss);
+            let said = if args.json {
+                std::io::stderr().write_all(text.as_bytes()).is_ok()
+            } else {
+                print(&text).is_ok()
+            };
+            args.accept_loss && said
+        });
+        let report = report.map_err(failed)?;
+        refused |= report.needed && !report.done;
+        if args.json {
+            reports.push(repair_json(&log, &report));
+        } else if report.done {
+            print(&format!("{}: repaired\n", log.display()))?;
+        } else if !report.needed {
+            print(&format!("{}: there is nothing to repair\n", log.display()))?;
+        }
+    }
+    if args.json {
+        print_json(&json!({ "refused": refused, "logs": reports }))?;
+    }
+    Ok(ExitCode::from(u8::from(refused)))
+}
+
+fn plan_text(log: &Path, plan: &RepairReport, accept_loss: bool) -> String {
+    let (would, name) = (if accept_loss { "" } else { "would be " }, log.display());
+    let mut text = format!("{name}\n");
+    for loss in &plan.losses {
+        text += &format!(
+            "  records {} to {} {would}dropped: {}\n",
+            loss.from, loss.upto, loss.what
+        );
+    }
+    for file in &plan.set_aside {
+        text += &format!("  a file {would}kept as {}\n", file.display());
+    }
+    if !accept_loss {
+        text += "  nothing was changed; --accept-loss does it\n";
+    }
+    text
+}
+
+fn repair_json(log: &Path, report: &RepairReport) -> Value {
+    let losses: Vec<_> = report
+        .losses
+        .iter()
+        .map(|loss| json!({ "from": loss.from, "upto": loss.upto, "what": loss.what }))
+        .collect();
+    let aside: Vec<_> = report
+        .set_aside
+        .iter()
+        .map(|file| file.display().to_string())
+        .collect();
+    json!({
+        "directory": log.display().to_string(),
+        "needed": report.needed,
+        "done": report.done,
+        "losses": losses,
+        "set_aside": aside,
+    })
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.context("the report can't be written")
+}
+
+fn print_json(report: &Value) -> anyhow::Result<()> {
+    print(&format!("{report:#}\n"))
+}
