@@ -8,6 +8,7 @@
 //! - [`catch_up`]: one answer with everything, however long.
 //! - [`delivery`]: every subscriber gets every record once and in order.
 //! - [`latecomers`]: also those that come while records do.
+//! - [`limits`]: what one client address may, and what all may together.
 //! - [`overload`]: at a limit the answer is a clear 503, and nothing is lost or made up.
 //! - [`durability`]: what was acknowledged survives crashes, and damage is never passed over.
 //! - [`disk`]: disks that fail and disks that are full.
@@ -23,6 +24,7 @@ mod delivery;
 mod disk;
 mod durability;
 mod latecomers;
+mod limits;
 mod log_commands;
 mod overload;
 mod rig;

@@ -9,11 +9,15 @@
 //!
 //! Start reading at [`Server::start`], then the shard's module and its `run`.
 
+mod addresses;
 mod chunks;
 mod http;
 mod inbox;
 mod listen;
 mod metrics;
+mod networks;
+mod owners;
+mod pace;
 mod readers;
 mod server;
 mod settings;
@@ -30,5 +34,6 @@ pub mod fuzzing {
 }
 
 pub use metrics::Metrics;
+pub use networks::{Networks, NotNetworks};
 pub use server::{Server, StartError, StopError, Streams, now_ms};
 pub use settings::Settings;

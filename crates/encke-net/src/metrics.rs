@@ -21,7 +21,9 @@ pub struct Metrics {
     gauges: Arc<Mutex<Vec<Refresh>>>,
     pub(crate) connections: IntGauge,
     pub(crate) subscribers: IntGauge,
+    pub(crate) addresses: IntGauge,
     pub(crate) accepted: IntCounter,
+    pub(crate) accepts_held: IntCounter,
     pub(crate) hangups: IntCounter,
     pub(crate) closed: IntCounterVec,
     pub(crate) requests: IntCounter,
@@ -81,6 +83,14 @@ impl Metrics {
             subscribers: gauge(
                 "encke_subscribers",
                 "Connections that are subscribed, live or as a long poll.",
+            )?,
+            addresses: gauge(
+                "encke_addresses",
+                "Client addresses that limits are kept for.",
+            )?,
+            accepts_held: counter(
+                "encke_accepts_held_total",
+                "Times that those who wait to be accepted had to wait, because as many as allowed had come.",
             )?,
             accepted: counter("encke_connections_accepted_total", "Connections accepted.")?,
             hangups: counter("encke_hangups_total", "Connections that the client closed.")?,

@@ -11,6 +11,7 @@ use encke_log::{CommitError, Log};
 use encke_mailbox::{Bounds, Options, Sender, mailbox};
 use encke_stream::{AckLevel, Machine, Outlet, Request, Sequencer, View};
 
+use crate::addresses::Addresses;
 use crate::inbox::{Door, Note, inbox};
 use crate::listen;
 use crate::metrics::Metrics;
@@ -86,6 +87,7 @@ impl Server {
         let (sender, receiver) = mailbox("sequencer", options);
         let (readers, reader_threads) = Readers::start(&log.reader(), settings.readers)?;
         let connections = Arc::new(AtomicUsize::new(0));
+        let addresses = Arc::new(Addresses::new(&settings));
         let mut doors = Vec::new();
         let mut shards = Vec::new();
         for (number, listener) in listeners.into_iter().enumerate() {
@@ -103,6 +105,7 @@ impl Server {
                 readers: readers.clone(),
                 metrics: metrics.clone(),
                 connections: Arc::clone(&connections),
+                addresses: Arc::clone(&addresses),
                 view: Arc::clone(&view),
             })?;
             shards.push(
@@ -128,6 +131,7 @@ impl Server {
             .name("sequencer".into())
             .spawn(move || sequencer.run(now_ms))?;
         watch(metrics, &view, sender, &doors);
+        metrics.on_render(move |metrics| metrics.addresses.set(addresses.known() as i64));
         Ok(Server {
             address,
             shards,

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::Networks;
+
 /// Settings of the reactor.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -14,6 +16,19 @@ pub struct Settings {
     pub readers: usize,
     /// Connections in all; more are answered 503 and closed.
     pub connections_max: usize,
+    /// Connections of one client address, or of one /64 of IPv6; more are answered 429 and closed. 0 for no such limit.
+    pub connections_per_address: usize,
+    /// Connections that are accepted in a second, in all; more wait in the kernel's queue. 0 for no such limit.
+    pub accept_rate: u64,
+    /// Requests that a client address may make in a second, opening a connection included; more are answered 429. 0 for
+    /// no such limit.
+    pub request_rate: u64,
+    /// Requests that a client address may make at once after a pause.
+    pub request_burst: u64,
+    /// Client addresses that are remembered for limits; when all of them have connections, others are answered 503.
+    pub addresses_max: usize,
+    /// Whose connections and requests are not held to the limits of addresses.
+    pub exempt: Networks,
     /// Bytes of a request's head.
     pub head_bytes_max: usize,
     /// Bytes of a request's body.
@@ -53,6 +68,12 @@ impl Default for Settings {
             shards: std::thread::available_parallelism().map_or(1, usize::from),
             readers: 2,
             connections_max: 1_000_000,
+            connections_per_address: 10_000,
+            accept_rate: 20_000,
+            request_rate: 20_000,
+            request_burst: 40_000,
+            addresses_max: 1_000_000,
+            exempt: Networks::loopback(),
             head_bytes_max: 16 << 10,
             body_bytes_max: 16 << 20,
             pipeline_bytes_max: 64 << 10,

@@ -58,6 +58,30 @@ struct Given {
     #[arg(long, env = "ENCKE_CONNECTIONS_MAX", value_name = "N")]
     connections_max: Option<usize>,
 
+    /// Connections of one client address, or of one /64 of IPv6; more are answered 429. 0: no such limit [default: 10000]
+    #[arg(long, env = "ENCKE_CONNECTIONS_PER_ADDRESS", value_name = "N")]
+    connections_per_address: Option<usize>,
+
+    /// Connections accepted per second, in all; more wait in the kernel's queue. 0: no such limit [default: 20000]
+    #[arg(long, env = "ENCKE_ACCEPT_RATE", value_name = "PER_SECOND")]
+    accept_rate: Option<u64>,
+
+    /// Requests per second of one client address; more are answered 429. 0: no such limit [default: 20000]
+    #[arg(long, env = "ENCKE_REQUEST_RATE", value_name = "PER_SECOND")]
+    request_rate: Option<u64>,
+
+    /// Requests that one client address may make at once after a pause [default: 40000]
+    #[arg(long, env = "ENCKE_REQUEST_BURST", value_name = "N")]
+    request_burst: Option<u64>,
+
+    /// Client addresses remembered for these limits [default: 1000000]
+    #[arg(long, env = "ENCKE_ADDRESSES_MAX", value_name = "N")]
+    addresses_max: Option<usize>,
+
+    /// Networks whose clients are held to no limit of addresses, such as 10.0.0.0/8,::1, or none [default: loopback]
+    #[arg(long, env = "ENCKE_EXEMPT", value_name = "NETWORKS")]
+    exempt: Option<String>,
+
     /// Largest head of a request [default: 16KiB]
     #[arg(long, env = "ENCKE_HEAD_MAX", value_name = "SIZE")]
     head_max: Option<ByteSize>,
@@ -216,6 +240,23 @@ impl Config {
                 }
             };
         }
+        // 0 stands for no limit.
+        macro_rules! limit {
+            ($field:expr, $name:ident) => {
+                if let Some(value) = setting!($name) {
+                    $field = value;
+                }
+            };
+        }
+        macro_rules! networks {
+            ($field:expr, $name:ident) => {
+                if let Some(value) = setting!($name) {
+                    $field = value
+                        .parse()
+                        .with_context(|| format!("{} is wrong", flag(stringify!($name))))?;
+                }
+            };
+        }
         macro_rules! size {
             ($field:expr, $name:ident, $least:expr) => {
                 if let Some(value) = setting!($name) {
@@ -252,6 +293,12 @@ impl Config {
         );
         count!(net.readers, readers);
         count!(net.connections_max, connections_max);
+        count!(net.request_burst, request_burst);
+        count!(net.addresses_max, addresses_max);
+        limit!(net.connections_per_address, connections_per_address);
+        limit!(net.accept_rate, accept_rate);
+        limit!(net.request_rate, request_rate);
+        networks!(net.exempt, exempt);
         count!(net.mailbox_items_max, mailbox_items);
         count!(limits.producers_max, producers_max);
         size!(net.head_bytes_max, head_max, 1 << 10);
@@ -343,10 +390,13 @@ mod tests {
             ("head-max = '1B'", "--head-max"),
             ("heartbeat = '-5s'", "--heartbeat"),
             ("body-max = '32MiB'", "--body-max"),
+            ("exempt = '10.0.0.0/40'", "--exempt"),
+            ("request-burst = 0", "--request-burst"),
             ("listen = '0.0.0.0:1'", "--open"),
         ] {
             let error = Config::new(&given(toml), &Given::default()).unwrap_err();
-            assert!(error.to_string().contains(word), "{toml}: {error}");
+            let shown = format!("{error:#}");
+            assert!(shown.contains(word), "{toml}: {shown}");
         }
         let open = given("listen = '0.0.0.0:1'\nopen = true");
         assert!(Config::new(&open, &Given::default()).is_ok());

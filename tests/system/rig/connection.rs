@@ -69,6 +69,15 @@ impl Connection {
         Connection::over(socket)
     }
 
+    /// From 127.0.0.`client`.
+    pub(crate) fn open_from(client: u8, address: SocketAddr) -> Connection {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        bind(&socket, &SocketAddr::from(([127, 0, 0, client], 0))).expect("a loopback address");
+        connect(&socket, &address).expect("the server listens");
+        Connection::over(TcpStream::from(socket))
+    }
+
     pub(crate) fn over(socket: TcpStream) -> Connection {
         socket.set_nodelay(true).expect("it is a TCP socket");
         socket

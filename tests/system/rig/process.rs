@@ -135,6 +135,11 @@ impl Encke {
         Connection::open(self.address)
     }
 
+    /// A connection from 127.0.0.`client`, which is a client of its own.
+    pub(crate) fn connect_from(&self, client: u8) -> Connection {
+        Connection::open_from(client, self.address)
+    }
+
     /// One request on a connection of its own.
     pub(crate) fn ask(&self, method: &str, target: &str, fields: &[&str], body: &[u8]) -> Response {
         self.connect().ask(method, target, fields, body)

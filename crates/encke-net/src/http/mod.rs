@@ -18,6 +18,8 @@ pub(crate) struct Refused {
     pub(crate) reason: &'static str,
     /// What was wrong and what is allowed.
     pub(crate) message: Cow<'static, str>,
+    /// In how many seconds it may be taken; 0 if the time does not matter.
+    pub(crate) retry_s: u64,
 }
 
 impl Refused {
@@ -30,6 +32,12 @@ impl Refused {
             status,
             reason,
             message: message.into(),
+            retry_s: 0,
         }
+    }
+
+    /// Says when to come back.
+    pub(crate) fn retry(self, retry_s: u64) -> Self {
+        Refused { retry_s, ..self }
     }
 }

@@ -1,11 +1,13 @@
 //! New connections.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use rustix::event::epoll;
-use rustix::net::{SendFlags, SocketFlags, accept_with, send};
+use rustix::net::{SendFlags, SocketFlags, acceptfrom_with, send};
 
 use super::{LISTENER, Shard};
+use crate::addresses::Turned;
 
 impl Shard {
     /// Starts or stops looking at the listener.
@@ -30,9 +32,12 @@ impl Shard {
     /// Accepts some of those who wait; the rest come with the next turn.
     pub(super) fn accept(&mut self) {
         for _ in 0..ACCEPTS_PER_TURN {
+            if self.accepts_enough() {
+                return;
+            }
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            let socket = match accept_with(&self.parts.listener, flags) {
-                Ok(socket) => socket,
+            let (socket, peer) = match acceptfrom_with(&self.parts.listener, flags) {
+                Ok(accepted) => accepted,
                 Err(rustix::io::Errno::AGAIN) => return,
                 Err(
                     error @ (rustix::io::Errno::MFILE
@@ -50,13 +55,26 @@ impl Shard {
             if taken >= self.parts.settings.connections_max {
                 self.parts.connections.fetch_sub(1, Ordering::Relaxed);
                 self.refuse_connection("connections_max");
-                // A fresh socket's buffer takes these few bytes, or nobody is there to read them.
-                let _ = send(&socket, FULL, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+                say(&socket, FULL);
                 continue;
             }
+            let owner = match self.admit(peer) {
+                Ok(owner) => owner,
+                Err(turned) => {
+                    self.parts.connections.fetch_sub(1, Ordering::Relaxed);
+                    self.refuse_connection(turned.reason());
+                    match turned {
+                        Turned::Crowd => say(&socket, CROWD),
+                        Turned::Haste { .. } => say(&socket, HASTE),
+                        Turned::Full => say(&socket, FULL),
+                    }
+                    continue;
+                }
+            };
             let index = self.slots.add(socket, self.clock.now_s());
             self.counts.accepted += 1;
             self.counts.connections += 1;
+            self.owners.set(index, owner);
             let token = self.slots.token(index);
             let Some(fd) = self.slots[index].fd() else {
                 continue;
@@ -74,6 +92,23 @@ impl Shard {
                 self.close(index, "epoll");
             }
         }
+    }
+
+    /// Whether as many were accepted as may be for now: the others are left to the kernel's queue, where they cost nothing.
+    /// To refuse them would cost as much as to accept them.
+    fn accepts_enough(&mut self) -> bool {
+        let Some(pace) = self.accept_pace else {
+            return false;
+        };
+        let now_ns = self.clock.now_us() * 1000;
+        if pace.take(&mut self.accepted_upto_ns, now_ns).is_ok() {
+            return false;
+        }
+        if self.listen(false).is_ok() {
+            self.parts.metrics.accepts_held.inc();
+            self.listen_again_ms = self.clock.now_ms();
+        }
+        true
     }
 
     /// Without descriptors the listener would be ready for ever: it is left alone for a while.
@@ -102,10 +137,41 @@ const ACCEPTS_PER_TURN: usize = 64;
 
 const LISTEN_PAUSE_MS: u64 = 100;
 
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
-    Content-Type: text/plain\r\n\
-    Content-Length: 35\r\n\
-    Retry-After: 5\r\n\
-    Connection: close\r\n\
-    \r\n\
-    the server has no room for clients\n";
+/// A fresh socket's buffer takes these few bytes, or nobody is there to read them.
+fn say(socket: &OwnedFd, answer: &[u8]) {
+    let _ = send(socket, answer, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+/// An answer to somebody who has not asked yet.
+macro_rules! refusal {
+    ($status:literal, $length:literal, $why:literal) => {
+        concat!(
+            "HTTP/1.1 ",
+            $status,
+            "\r\nContent-Type: text/plain\r\nContent-Length: ",
+            $length,
+            "\r\nRetry-After: 5\r\nConnection: close\r\n\r\n",
+            $why,
+            "\n"
+        )
+        .as_bytes()
+    };
+}
+
+const FULL: &[u8] = refusal!(
+    "503 Service Unavailable",
+    "35",
+    "the server has no room for clients"
+);
+
+const CROWD: &[u8] = refusal!(
+    "429 Too Many Requests",
+    "46",
+    "your address has too many connections already"
+);
+
+const HASTE: &[u8] = refusal!(
+    "429 Too Many Requests",
+    "47",
+    "your address makes requests faster than it may"
+);

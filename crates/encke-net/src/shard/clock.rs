@@ -47,6 +47,11 @@ impl Clock {
         }
     }
 
+    /// The present.
+    pub(super) fn now(&self) -> Instant {
+        self.now
+    }
+
     /// Milliseconds since 1970.
     pub(super) fn now_ms(&self) -> u64 {
         self.now_ms

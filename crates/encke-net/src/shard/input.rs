@@ -217,6 +217,10 @@ impl Shard {
         flags.set(Flags::KEEP, keep);
         flags.set(Flags::HEAD_ONLY, head.method == "HEAD");
         flags.set(Flags::PLAIN, head.version == 0);
+        if let Err(refused) = self.count_request(index) {
+            self.turn_away(index, &refused);
+            return;
+        }
         let answer = self.parts.faces.request(Request {
             method: head.method,
             path: head.path,

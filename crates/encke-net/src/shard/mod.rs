@@ -7,6 +7,7 @@
 mod accept;
 mod answer;
 mod busy;
+mod clients;
 mod clock;
 mod deliver;
 mod input;
@@ -25,8 +26,11 @@ use encke_stream::{Request, View};
 use rustix::event::epoll;
 
 use crate::Settings;
+use crate::addresses::Addresses;
 use crate::inbox::{Door, Inbox, Note};
 use crate::metrics::{Counts, Metrics};
+use crate::owners::Owners;
+use crate::pace::Pace;
 use crate::readers::Readers;
 use crate::slot::{Flags, Slots, State, Token};
 use crate::timer::{TICK_MS, Wheel};
@@ -49,6 +53,7 @@ pub(crate) struct Parts {
     pub(crate) metrics: Metrics,
     /// Connections of all shards.
     pub(crate) connections: Arc<AtomicUsize>,
+    pub(crate) addresses: Arc<Addresses>,
     pub(crate) view: Arc<View>,
 }
 
@@ -57,6 +62,7 @@ pub(crate) struct Shard {
     parts: Parts,
     epoll: OwnedFd,
     slots: Slots,
+    owners: Owners,
     /// What only busy or blocked connections need.
     busy: hashbrown::HashMap<u32, Box<Busy>, foldhash::fast::FixedState>,
     topics: Topics,
@@ -75,8 +81,11 @@ pub(crate) struct Shard {
     encoded: Encoded,
     scratch: Vec<u8>,
     out: Vec<u8>,
+    /// How fast this shard accepts, and what of it is used up; see [`Pace::take`].
+    accept_pace: Option<Pace>,
+    accepted_upto_ns: u64,
     listening: bool,
-    /// When the listener is looked at again after descriptors ran out.
+    /// When the listener is looked at again after descriptors ran out, or too many came.
     listen_again_ms: u64,
     stopping: Option<Instant>,
 }
@@ -92,8 +101,18 @@ impl Shard {
             epoll::EventFlags::IN | epoll::EventFlags::ET,
         )?;
         let clock = Clock::start();
+        let shards = parts.settings.shards.max(1) as u64;
         let mut shard = Shard {
             slots: Slots::default(),
+            owners: Owners::default(),
+            accept_pace: Pace::new(
+                parts.settings.accept_rate.div_ceil(shards),
+                parts
+                    .settings
+                    .accept_rate
+                    .div_ceil(shards * ACCEPT_BURSTS_PER_S),
+            ),
+            accepted_upto_ns: 0,
             busy: hashbrown::HashMap::default(),
             topics: Topics::new(parts.settings.ring_bytes, parts.number),
             rounds: VecDeque::new(),
@@ -262,6 +281,7 @@ impl Shard {
     fn remove(&mut self, index: u32) {
         self.unsubscribe(index);
         self.busy.remove(&index);
+        self.disown(index);
         self.slots.remove(index);
         self.counts.connections -= 1;
         self.parts.connections.fetch_sub(1, Ordering::Relaxed);
@@ -284,6 +304,9 @@ const WAKE: Token = u64::MAX;
 const LISTENER: Token = u64::MAX - 1;
 
 const EVENTS_PER_TURN: usize = 512;
+
+/// The connections of so much of a second may come at once.
+const ACCEPT_BURSTS_PER_S: u64 = 10;
 
 /// One read takes up to this much; it belongs to the shard, not to a connection.
 const SCRATCH_BYTES: usize = 64 << 10;

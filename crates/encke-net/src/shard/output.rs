@@ -37,16 +37,7 @@ impl Shard {
     /// Refuses a request whose end is not known: answers, then throws away what still comes, so
     /// that the answer is not lost in a reset.
     pub(super) fn refuse(&mut self, index: u32, refused: &Refused) {
-        let reason = &self.parts.metrics.refused;
-        reason.with_label_values(&[refused.reason]).inc();
-        let body = format!(
-            "{{\"error\":{{\"code\":\"{}\",\"message\":\"{}\"}}}}",
-            refused.reason,
-            refused.message.replace(['"', '\\'], "'")
-        );
-        let response = Response::new(refused.status)
-            .field("Content-Type", "application/json")
-            .body(body);
+        let response = self.refusal(refused);
         let token = self.slots.token(index);
         let out = self.encode(index, &response, false, false);
         // What the socket does not take now is not worth waiting for.
@@ -63,6 +54,32 @@ impl Shard {
             let _ = shutdown(fd, Shutdown::Write);
         }
         self.deadline(index, self.clock.now_ms() + LINGER_MS);
+    }
+
+    /// Refuses a request that is complete; the connection goes on.
+    pub(super) fn turn_away(&mut self, index: u32, refused: &Refused) {
+        let response = self.refusal(refused);
+        let flags = self.slots[index].flags;
+        let keep = flags.has(Flags::KEEP);
+        let out = self.encode(index, &response, flags.has(Flags::HEAD_ONLY), keep);
+        self.finish(index, &out, keep);
+        self.give_back(out);
+    }
+
+    /// The answer to a request that is refused, which is counted by its reason.
+    fn refusal(&self, refused: &Refused) -> Response {
+        let reason = &self.parts.metrics.refused;
+        reason.with_label_values(&[refused.reason]).inc();
+        let body = format!(
+            "{{\"error\":{{\"code\":\"{}\",\"message\":\"{}\"}}}}",
+            refused.reason,
+            refused.message.replace(['"', '\\'], "'")
+        );
+        let retry_s = (refused.retry_s > 0).then_some(refused.retry_s);
+        Response::new(refused.status)
+            .field("Content-Type", "application/json")
+            .field_if("Retry-After", retry_s)
+            .body(body)
     }
 
     /// Sends bytes that belong together; a subscriber's position stays where it is.

@@ -1,0 +1,62 @@
+//! Whose connection it is: four bytes for each, and only where limits by address hold for somebody.
+
+use crate::addresses::AddressNo;
+use crate::chunks::Chunks;
+
+/// The owners of a shard's connections by the numbers of their slots.
+#[derive(Debug, Default)]
+pub(crate) struct Owners(Chunks<u32>);
+
+/// Whose a connection is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Owner {
+    /// The client's address; nothing for those who are exempt from limits.
+    pub(crate) address: Option<AddressNo>,
+    /// The other end is a proxy whose word about its clients counts.
+    pub(crate) trusted: bool,
+}
+
+impl Owners {
+    pub(crate) fn of(&self, index: u32) -> Owner {
+        self.0.get(index).map_or(Owner::default(), |bits| Owner {
+            address: AddressNo::from_bits(*bits & !TRUSTED),
+            trusted: bits & TRUSTED != 0,
+        })
+    }
+
+    pub(crate) fn set(&mut self, index: u32, owner: Owner) {
+        let trusted = if owner.trusted { TRUSTED } else { 0 };
+        let bits = trusted | owner.address.map_or(0, AddressNo::to_bits);
+        if bits == 0 && self.0.len() <= index as usize {
+            return;
+        }
+        while self.0.len() <= index as usize {
+            self.0.push(0);
+        }
+        self.0[index] = bits;
+    }
+}
+
+const TRUSTED: u32 = 1 << 31;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_costs_nothing() {
+        let mut owners = Owners::default();
+        owners.set(5_000, Owner::default());
+        assert_eq!(owners.0.len(), 0);
+        let owner = Owner {
+            address: AddressNo::from_bits(7),
+            trusted: true,
+        };
+        owners.set(3, owner);
+        assert_eq!(owners.of(3), owner);
+        assert_eq!(owners.of(2), Owner::default());
+        owners.set(3, Owner::default());
+        assert_eq!(owners.of(3), Owner::default());
+        assert_eq!(owners.of(9_999), Owner::default());
+    }
+}
