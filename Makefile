@@ -89,6 +89,27 @@ fuzz-minute: ## each fuzz target for a minute, on a nightly toolchain
 bench: fetch ## the micro-benchmarks; docs/benchmarks.md tells how to measure the server
 	cargo bench --locked --workspace
 
+# What the third report did for a day: the server's memory must stay flat, every hang-up must be noticed, no socket may be
+# left. All of it can be set, such as `make flood-hour FLOOD_TIME=24h`.
+FLOOD_TIME ?= 1h
+FLOOD_CLIENTS ?= 10000
+FLOOD_RATE ?= 1000
+FLOOD_CHURN ?= 10
+FLOOD_PORT ?= 4438
+FLOOD_SERVE ?= --ring 4MiB
+FLOOD_OUT ?= $(TARGET)/flood-hour
+
+.PHONY: flood-hour
+flood-hour: build ## an hour of 10,000 clients that come and go, 1,000 messages/s; FLOOD_TIME and others in the Makefile
+	$(call section,$(FLOOD_CLIENTS) clients for $(FLOOD_TIME); record and plot in $(FLOOD_OUT))
+	@mkdir -p $(FLOOD_OUT); data=$$(mktemp -d $(FLOOD_OUT)/data.XXXXXX); \
+	$(ENCKE_BIN) serve --listen 127.0.0.1:$(FLOOD_PORT) --data $$data --log warn $(FLOOD_SERVE) > /dev/null & server=$$!; \
+	trap 'kill $$server 2> /dev/null; wait $$server; rm -rf $$data' EXIT; \
+	until (exec 3<> /dev/tcp/127.0.0.1/$(FLOOD_PORT)) 2> /dev/null; do kill -0 $$server; sleep 0.1; done; \
+	$(ENCKE_BIN) flood --url http://127.0.0.1:$(FLOOD_PORT)/v1/stream -n $(FLOOD_CLIENTS) --rate 2000 \
+		--duration $(FLOOD_TIME) --publish $(FLOOD_RATE) --churn $(FLOOD_CHURN) --server-pid $$server --endure --progress 10s \
+		--record $(FLOOD_OUT)/run.csv --plot $(FLOOD_OUT)/run.svg | tee $(FLOOD_OUT)/report.txt
+
 # Debian's packages, only when a command is missing.
 .PHONY: tools
 tools:

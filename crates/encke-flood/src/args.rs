@@ -100,6 +100,19 @@ pub struct FloodArgs {
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration)]
     pub away: Duration,
 
+    /// A hang-up that the server notices later than this counts as late
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration)]
+    pub notice: Duration,
+
+    /// Fail also when the server's memory drifts, when it notices a hang-up late or never, or when
+    /// sockets are left open in it at the end
+    #[arg(long, requires = "server_pid")]
+    pub endure: bool,
+
+    /// By how many percent memory may drift in the last nine tenths of the run
+    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = rate)]
+    pub drift_max: f64,
+
     /// How long to wait, once all is published, while nothing more arrives
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     pub drain: Duration,

@@ -20,7 +20,7 @@ struct Panel {
     curves: &'static [Curve],
 }
 
-const PANELS: [Panel; 4] = [
+const PANELS: [Panel; 6] = [
     Panel {
         title: "connections",
         label: |value| count(value as u64),
@@ -28,6 +28,31 @@ const PANELS: [Panel; 4] = [
             name: "active",
             colour: "#1f6fb2",
             value: |s| Some(s.active as f64),
+        }],
+    },
+    Panel {
+        title: "clients that came and went",
+        label: |value| count(value as u64),
+        curves: &[
+            Curve {
+                name: "hung up",
+                colour: "#a61e4d",
+                value: |s| (s.hung_up > 0).then_some(s.hung_up as f64),
+            },
+            Curve {
+                name: "noticed",
+                colour: "#e8890c",
+                value: |s| (s.hung_up > 0).then_some(s.noticed as f64),
+            },
+        ],
+    },
+    Panel {
+        title: "open files of the server",
+        label: |value| count(value as u64),
+        curves: &[Curve {
+            name: "open",
+            colour: "#495057",
+            value: |s| s.descriptors.map(|d| d as f64),
         }],
     },
     Panel {
@@ -59,6 +84,11 @@ const PANELS: [Panel; 4] = [
         title: "kernel memory (both sides)",
         label: |value| bytes(value as u64),
         curves: &[
+            Curve {
+                name: "both",
+                colour: "#087f5b",
+                value: |s| s.memory.map(|m| m.kernel_bytes() as f64),
+            },
             Curve {
                 name: "slabs",
                 colour: "#5f3dc4",
@@ -142,16 +172,20 @@ mod tests {
             private_bytes: 0,
             kernel_tcp_bytes: 5,
             kernel_slab_bytes: 6,
+            kernel_slab_other_bytes: 7,
         });
         Sample {
             seconds: second.into(),
             active: 100,
             closed: 0,
+            hung_up: 0,
+            noticed: 0,
             failed: 0,
             events: 0,
             events_per_second: 50.0,
             acknowledged: 0,
             memory,
+            descriptors: None,
             server_cpu_seconds: None,
         }
     }
@@ -160,7 +194,7 @@ mod tests {
     fn a_panel_for_all_that_is_known_and_a_point_for_each_sample() {
         let known: Vec<_> = (0..10).map(|second| sample(second, true)).collect();
         let svg = draw(&known);
-        assert_eq!(svg.matches("<polyline").count(), 6);
+        assert_eq!(svg.matches("<polyline").count(), 7);
         let first = svg
             .split("points=\"")
             .nth(1)

@@ -31,6 +31,20 @@ impl Latencies {
         self.histogram.saturating_record(ns);
     }
 
+    /// How many were recorded.
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// How many were longer than `ns`, as exactly as latencies are told apart.
+    pub fn above(&self, ns: u64) -> u64 {
+        let values = self.histogram.iter_recorded();
+        values
+            .filter(|v| v.value_iterated_to() > self.histogram.highest_equivalent(ns))
+            .map(|v| v.count_at_value())
+            .sum()
+    }
+
     /// All values with their counts, for another process.
     pub fn to_pairs(&self) -> Vec<(u64, u64)> {
         let values = self.histogram.iter_recorded();

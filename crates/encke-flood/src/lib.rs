@@ -40,6 +40,7 @@ mod args;
 pub mod chart;
 mod clock;
 mod create;
+mod descriptors;
 mod error;
 mod flood;
 mod latency;
@@ -59,12 +60,14 @@ mod verify;
 pub mod wire;
 
 pub use args::{FloodArgs, SprayArgs, To, VerifyArgs};
+pub use descriptors::Descriptors;
 pub use error::FloodError;
 pub use flood::floor::Floor;
 pub use flood::host::become_worker_if_asked;
 pub use flood::{flood, flood_until};
 pub use latency::{Latencies, Percentiles};
 pub use probe::Memory;
+pub use report::endurance::{Endurance, HangUps, Part};
 pub use report::flood::{
     Connections, Deliveries, FloodReport, Latency, Opening, Publishing, Sample, Server,
 };

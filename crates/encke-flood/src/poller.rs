@@ -61,6 +61,12 @@ impl Poller {
         epoll::add(&self.epoll, socket, EventData::new_u64(token), flags)
     }
 
+    /// Has a watched socket's events come under another token from now on.
+    pub(crate) fn move_socket(&self, socket: impl AsFd, token: u64) -> Result<(), Errno> {
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        epoll::modify(&self.epoll, socket, EventData::new_u64(token), flags)
+    }
+
     /// Watches a pipe for something to read, level-triggered.
     pub(crate) fn add_pipe(&self, pipe: impl AsFd, token: u64) -> Result<(), Errno> {
         epoll::add(&self.epoll, pipe, EventData::new_u64(token), EventFlags::IN)

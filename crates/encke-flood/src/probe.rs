@@ -1,6 +1,7 @@
 //! The server from outside: its memory and processor time, as the kernel accounts for them.
 
 use crate::clock::{MILLISECOND_NS, SECOND_NS, monotonic_ns};
+use crate::descriptors::{DescriptorCount, Descriptors};
 use crate::error::FloodError;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -15,9 +16,11 @@ const WALK_PAUSE_NS: u64 = 30 * SECOND_NS;
 /// A process that is being watched.
 #[derive(Debug)]
 pub(crate) struct Probe {
+    pid: u32,
     folder: PathBuf,
     walked: Option<(u64, u64)>,
     walk_again_ns: u64,
+    descriptors: DescriptorCount,
 }
 
 /// What a process holds in memory, in bytes.
@@ -37,19 +40,41 @@ pub struct Memory {
     /// What the kernel holds in its slabs and can't give back, for all processes; sockets and
     /// epoll entries of both sides among it (`SUnreclaim`).
     pub kernel_slab_bytes: u64,
+    /// What the kernel holds in its other slabs, for all processes: the inodes of sockets, but also what it remembers of
+    /// files (`SReclaimable`).
+    pub kernel_slab_other_bytes: u64,
+}
+
+impl Memory {
+    /// What the kernel holds and can't give back, for all processes: TCP buffers and slabs.
+    pub fn kernel_bytes(&self) -> u64 {
+        self.kernel_tcp_bytes + self.kernel_slab_bytes
+    }
+
+    /// The same with all other slabs. What a crowd of sockets takes is the growth of this, while nobody reads new files.
+    pub fn kernel_bytes_all(&self) -> u64 {
+        self.kernel_bytes() + self.kernel_slab_other_bytes
+    }
 }
 
 impl Probe {
     /// Watches process `pid`.
     pub(crate) fn new(pid: u32) -> Result<Self, FloodError> {
         let mut probe = Self {
+            pid,
             folder: format!("/proc/{pid}").into(),
             walked: None,
             walk_again_ns: 0,
+            descriptors: DescriptorCount::new(pid),
         };
         probe.cpu_ns()?;
         probe.memory()?;
         Ok(probe)
+    }
+
+    /// The process's number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// What the process holds now.
@@ -62,6 +87,7 @@ impl Probe {
         };
         let machine = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let sockets = machine("/proc/net/sockstat");
+        let meminfo = machine("/proc/meminfo");
         let pages = sockets
             .lines()
             .find_map(|line| {
@@ -79,7 +105,8 @@ impl Probe {
             pss_bytes,
             private_bytes,
             kernel_tcp_bytes: pages * rustix::param::page_size() as u64,
-            kernel_slab_bytes: kilobytes(&machine("/proc/meminfo"), "SUnreclaim:"),
+            kernel_slab_bytes: kilobytes(&meminfo, "SUnreclaim:"),
+            kernel_slab_other_bytes: kilobytes(&meminfo, "SReclaimable:"),
         })
     }
 
@@ -87,6 +114,16 @@ impl Probe {
     pub(crate) fn memory_afresh(&mut self) -> Result<Memory, FloodError> {
         self.walked = None;
         self.memory()
+    }
+
+    /// How many files the process has open; `None` when this user may not know.
+    pub(crate) fn descriptors(&mut self) -> Option<u64> {
+        self.descriptors.lately()
+    }
+
+    /// The same by kind, each one looked at.
+    pub(crate) fn descriptors_by_kind(&self) -> Option<Descriptors> {
+        self.descriptors.exactly()
     }
 
     /// The processor time that all of the process's threads have used, user and system, in

@@ -146,6 +146,13 @@ fn clients_that_come_and_go_miss_nothing() {
         assert_clean(&report, &server);
         let (hung_up, returned) = (report.connections.hung_up, report.connections.returned);
         assert!(hung_up > 10 && returned == hung_up, "{report}");
+        let hang_ups = &report.endurance.hang_ups;
+        assert_eq!(
+            (hang_ups.made, hang_ups.noticed, hang_ups.unnoticed),
+            (hung_up, hung_up, 0),
+            "{report}"
+        );
+        assert_eq!(hang_ups.after.unwrap().count, hung_up);
         let missed = report.latency.missed_while_away.unwrap();
         // Whoever is away for 50 ms has missed messages for some part of that.
         assert!((5_000.0..500_000.0).contains(&missed.max_us), "{report}");
@@ -154,6 +161,42 @@ fn clients_that_come_and_go_miss_nothing() {
             "{report}"
         );
     }
+}
+
+#[test]
+fn hang_ups_that_the_server_does_not_notice_are_counted_and_no_endurance() {
+    let server = Server::start(Behaviour {
+        deaf: true,
+        ..Behaviour::default()
+    });
+    let report = run(&FloodArgs {
+        churn: 50.0,
+        server_pid: Some(std::process::id()),
+        endure: true,
+        ..args(&server)
+    });
+    assert!(report.faults.is_clean(), "{report}");
+    let hang_ups = &report.endurance.hang_ups;
+    // The server's last write to somebody who has gone may fail, and be noticed so.
+    assert!(
+        hang_ups.made > 10 && hang_ups.unnoticed > hang_ups.made / 2,
+        "{report}"
+    );
+    assert_eq!(hang_ups.noticed + hang_ups.unnoticed, hang_ups.made);
+    let complaints = report.endurance.complaints();
+    assert!(
+        complaints.iter().any(|c| c.contains("hang-ups")),
+        "{report}"
+    );
+    assert_eq!(report.exit_code(), 1, "{report}");
+    assert!(report.to_string().contains("not endured"), "{report}");
+
+    let unjudged = FloodArgs {
+        endure: true,
+        ..args(&server)
+    };
+    let error = flood_until(&unjudged, &AtomicBool::new(false)).unwrap_err();
+    assert!(error.to_string().contains("--server-pid"), "{error}");
 }
 
 #[test]

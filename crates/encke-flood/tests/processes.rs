@@ -87,7 +87,9 @@ fn subscribers_in_several_processes_and_everything_else_at_once() {
     assert!(report["samples"].as_array().unwrap().len() >= 2);
     let progress = String::from_utf8_lossy(&output.stderr);
     assert!(
-        progress.contains("active 20  closed 0  failed 0  events "),
+        progress.contains("  closed 0  failed 0  events ")
+            && progress.contains("  hung up ")
+            && progress.contains("  server "),
         "{progress}"
     );
     assert!(std::fs::read_to_string(&record).unwrap().lines().count() > 2);

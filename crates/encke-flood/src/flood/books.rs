@@ -23,6 +23,9 @@ impl Worker {
         let Some(finish) = &self.finish else {
             return false;
         };
+        if !self.leaving.is_empty() {
+            return false;
+        }
         let quiet_since_ns = finish.since_ns.max(self.tally.last_event_ns);
         let has_all = |subscriber: &Subscriber| {
             let expected = finish.expected.get(&subscriber.stream);
@@ -43,6 +46,9 @@ impl Worker {
     pub(super) fn update_counters(&mut self) {
         self.counters.pending = self.pending();
         self.counters.opened = self.tally.ready;
+        self.counters.noticed = self.leaving.noticed();
+        self.counters.unnoticed = self.leaving.unnoticed;
+        self.counters.unmeasured = self.leaving.unmeasured;
         self.counters.events = self.tally.events;
         self.counters.bytes = self.tally.bytes;
         self.counters.cpu_ns = thread_cpu_ns();
@@ -84,7 +90,9 @@ impl Worker {
         let tally = std::mem::replace(&mut self.tally, empty);
         say(
             output,
-            &Report::Final(Box::new(tally.close(self.counters.clone()))),
+            &Report::Final(Box::new(
+                tally.close(self.counters.clone(), &self.leaving.notices),
+            )),
         )
     }
 }

@@ -164,6 +164,9 @@ impl Worker {
         let settled = self.subscribers[index].is_settled();
         if settled {
             self.counters.hung_up += 1;
+            if let Some(socket) = self.subscribers[index].socket.take() {
+                self.leaving.hang_up(socket, &self.poller, monotonic_ns());
+            }
             self.disconnect(index, Stage::Away);
             self.returns
                 .push(Reverse((now_ns + self.work.away_ns, index)));

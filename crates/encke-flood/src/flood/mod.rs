@@ -4,11 +4,14 @@ mod books;
 mod connections;
 pub(crate) mod floor;
 pub(crate) mod host;
+mod leaving;
 mod lines;
+mod marks;
 mod pipe;
 mod plan;
 mod subscriber;
 mod tally;
+mod totals;
 mod watch;
 mod worker;
 
@@ -16,21 +19,18 @@ use crate::args::FloodArgs;
 use crate::chart;
 use crate::clock::{MILLISECOND_NS, SECOND_NS, duration_ns, monotonic_ns};
 use crate::error::FloodError;
-use crate::latency::Latencies;
-use crate::probe::Memory;
 use crate::produce::Producers;
-use crate::report::flood::{
-    Connections, Deliveries, FloodReport, Latency, Opening, Publishing, Server,
-};
+use crate::report::flood::{Deliveries, FloodReport, Opening, Publishing};
 use crate::report::spray::Refused;
 use crate::requests::{self, Outcome};
-use crate::sequence::Faults;
 use crate::{create, signals};
 use host::Worker;
+use marks::Marks;
 use pipe::{Command, Counters, Final};
 use plan::Plan;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use totals::Totals;
 use watch::Watch;
 
 /// How often the coordinator looks after its workers.
@@ -89,13 +89,6 @@ struct Run<'a> {
     dismissed: Counters,
 }
 
-/// What the server held and used at the turning points of a run.
-#[derive(Debug, Clone, Copy)]
-struct Mark {
-    memory: Memory,
-    cpu_ns: u64,
-}
-
 /// What the run's own producers came to.
 struct Published {
     producers: Producers,
@@ -104,24 +97,29 @@ struct Published {
 
 impl Run<'_> {
     fn lead(&mut self) -> Result<FloodReport, FloodError> {
-        let before = self.mark()?;
+        let mut marks = Marks {
+            before: self.watch.mark()?,
+            ..Marks::default()
+        };
         let create_seconds = self.create_streams()?;
-        let created = self.mark()?;
+        marks.created = self.watch.mark()?;
         let opening_ns = monotonic_ns();
         self.start_workers()?;
         let opened = self.open()?;
-        let connected = self.mark()?;
+        marks.connected = self.watch.mark()?;
         self.hold(if self.watch.is_probing() {
             SETTLE_NS
         } else {
             0
         })?;
-        let open = self.mark()?;
+        marks.open = self.watch.mark()?;
         let begin_ns = monotonic_ns();
         let before_main = self.counters()?;
+        let main_from = self.watch.seconds();
         let published = self.main_phase()?;
+        let main_phase = (main_from, self.watch.seconds());
         let finals = self.finish(published.as_ref())?;
-        let after = self.mark()?;
+        marks.after = self.watch.mark()?;
         let total = Totals::new(&self.plan, finals);
         self.dismissed = Counters {
             active: 0,
@@ -133,7 +131,7 @@ impl Run<'_> {
         } else {
             0
         })?;
-        let closed = self.mark()?;
+        marks.closed = self.watch.mark()?;
 
         let start_ns = match &published {
             Some(published) => published.outcome.started_ns,
@@ -171,48 +169,20 @@ impl Run<'_> {
                 generator_cpu_us: (events > 0).then(|| own_us / events as f64),
             },
             latency: total.latency(),
-            faults: total.faults,
+            faults: total.faults.clone(),
             publishing,
             server: None,
             floor: None,
+            endurance: marks.endurance(self.args, &total),
             samples: Vec::new(),
         };
-        if let (
-            Some(before),
-            Some(created),
-            Some(connected),
-            Some(open),
-            Some(after),
-            Some(closed),
-        ) = (before, created, connected, open, after, closed)
-        {
-            let connections = report.opening.opened.max(1) as f64;
-            let grown = |from: Memory| {
-                (open.memory.rss_anon_bytes as f64 - from.rss_anon_bytes as f64) / connections
-            };
-            let cpu_us = |from: Mark, to: Mark| (to.cpu_ns - from.cpu_ns) as f64 / 1e3;
-            let spent_us = cpu_us(open, after);
-            let messages = report.publishing.as_ref().map_or(0, |p| p.acknowledged);
-            let share = |count: u64| (count > 0).then(|| spent_us / count as f64);
-            report.server = Some(Server {
-                pid: self.args.server_pid.unwrap_or(0),
-                memory_before: before.memory,
-                memory_created: created.memory,
-                memory_open: open.memory,
-                memory_after: after.memory,
-                memory_closed: closed.memory,
-                rss_anon_bytes_max: self.watch.rss_anon_bytes_max(),
-                bytes_per_connection: grown(created.memory),
-                bytes_per_connection_and_stream: grown(before.memory),
-                cpu_per_connection_us: cpu_us(created, connected) / connections,
-                cpu_seconds: spent_us / 1e6,
-                cpu_per_delivery_us: share(events),
-                cpu_per_message_us: share(messages),
-            });
-        }
+        report.server = marks.server(&report, &self.watch, events);
         self.measure_floor(&mut report, events, bytes)?;
         report.seconds = self.watch.seconds();
         report.samples = self.watch.take_samples();
+        report
+            .endurance
+            .cut(&report.samples, main_phase.0, main_phase.1);
         Ok(report)
     }
 
@@ -415,80 +385,5 @@ impl Run<'_> {
         self.workers
             .iter_mut()
             .try_for_each(|worker| worker.tell(command))
-    }
-
-    fn mark(&mut self) -> Result<Option<Mark>, FloodError> {
-        self.watch.probe.as_mut().map_or(Ok(None), |probe| {
-            Ok(Some(Mark {
-                memory: probe.memory_afresh()?,
-                cpu_ns: probe.cpu_ns()?,
-            }))
-        })
-    }
-}
-
-/// All workers' reports in one.
-struct Totals {
-    counters: Counters,
-    live: Latencies,
-    paused: Latencies,
-    slow: Latencies,
-    returned: Latencies,
-    faults: Faults,
-}
-
-impl Totals {
-    fn new(plan: &Plan, finals: Vec<Final>) -> Self {
-        let mut all = Self {
-            counters: Counters::default(),
-            live: Latencies::new(),
-            paused: Latencies::new(),
-            slow: Latencies::new(),
-            returned: Latencies::new(),
-            faults: Faults::default(),
-        };
-        for last in finals {
-            all.counters.add(&last.counters);
-            all.live.add_pairs(&last.live);
-            all.paused.add_pairs(&last.paused);
-            all.slow.add_pairs(&last.slow);
-            all.returned.add_pairs(&last.returned);
-            let streams = &plan.streams;
-            all.faults.add(last.faults, |subscriber| {
-                streams.name(subscriber % streams.count())
-            });
-        }
-        all
-    }
-
-    fn connections(&self) -> Connections {
-        let Counters {
-            active,
-            closed,
-            hung_up,
-            returned,
-            given_up,
-            over,
-            ..
-        } = self.counters;
-        let failures = self.counters.reasons.clone();
-        Connections {
-            active,
-            closed,
-            hung_up,
-            returned,
-            failures,
-            given_up,
-            over,
-        }
-    }
-
-    fn latency(&self) -> Latency {
-        Latency {
-            live: self.live.percentiles(),
-            while_slow_pause: self.paused.percentiles(),
-            slow: self.slow.percentiles(),
-            missed_while_away: self.returned.percentiles(),
-        }
     }
 }

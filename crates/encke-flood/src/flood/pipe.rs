@@ -94,6 +94,12 @@ pub(crate) struct Counters {
     pub(crate) closed: u64,
     /// Connections that this side has closed to come back.
     pub(crate) hung_up: u64,
+    /// Of these, the ones that the server has closed as well.
+    pub(crate) noticed: u64,
+    /// Of these, the ones that it has not closed in good time.
+    pub(crate) unnoticed: u64,
+    /// Of these, the ones that nobody knows about.
+    pub(crate) unmeasured: u64,
     /// Subscribers that came back.
     pub(crate) returned: u64,
     /// Attempts that failed.
@@ -124,6 +130,9 @@ impl Counters {
         self.opened += other.opened;
         self.closed += other.closed;
         self.hung_up += other.hung_up;
+        self.noticed += other.noticed;
+        self.unnoticed += other.unnoticed;
+        self.unmeasured += other.unmeasured;
         self.returned += other.returned;
         self.failed += other.failed;
         self.given_up += other.given_up;
@@ -152,6 +161,8 @@ pub(crate) struct Final {
     pub(crate) slow: Vec<(u64, u64)>,
     /// Latencies of messages sent while their subscriber was away.
     pub(crate) returned: Vec<(u64, u64)>,
+    /// How long the server took to notice hang-ups.
+    pub(crate) notices: Vec<(u64, u64)>,
     /// Gaps, duplicates, reorderings.
     pub(crate) faults: Faults,
 }

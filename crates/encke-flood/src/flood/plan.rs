@@ -1,5 +1,6 @@
 //! What a flood is to be, worked out from its options and from what the machine allows.
 
+use super::leaving::LEAVING_MAX;
 use super::pipe::Work;
 use crate::args::{FloodArgs, To};
 use crate::clock::{SECOND_NS, duration_ns};
@@ -46,6 +47,11 @@ impl Plan {
         if args.slow > 0 && args.publish.is_none() {
             return bad("the slow pause when publishing begins, so --slow needs --publish");
         }
+        if args.endure && args.server_pid.is_none() {
+            return bad(
+                "--endure judges the server's memory and descriptors, so it needs --server-pid",
+            );
+        }
         let target = Target::parse(&args.url)?;
         let streams = match &args.one {
             Some(name) => Streams::one(name),
@@ -57,6 +63,13 @@ impl Plan {
         let limit = raise_descriptor_limit();
         let publishers = args.publish.map_or(0, |_| args.publishers);
         check_descriptors(limit, u64::from(publishers))?;
+        // Whoever hangs up holds a descriptor until the server notices, and may be back before.
+        let leaving = if args.churn > 0.0 {
+            LEAVING_MAX as u64
+        } else {
+            0
+        };
+        let limit = limit.saturating_sub(leaving);
         let (workers, processes) = spread(args.subscribers, publishers, limit, args.workers)?;
         let publishing = args.publish.map(|_| Orders {
             run,
@@ -181,6 +194,10 @@ mod tests {
             },
             FloodArgs {
                 slow: 5,
+                ..FloodArgs::default()
+            },
+            FloodArgs {
+                endure: true,
                 ..FloodArgs::default()
             },
             FloodArgs {

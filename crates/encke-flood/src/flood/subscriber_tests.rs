@@ -1,6 +1,7 @@
 //! Tests of the subscriber: the protocol's answers, cut at every possible place.
 
 use super::*;
+use crate::latency::Latencies;
 use crate::wire::payload::{Message, producer_number};
 
 const RUN: u32 = 5;
@@ -80,7 +81,12 @@ fn chunked_events_in_any_pieces() {
             (tally.events, tally.ready, &*subscriber.offset),
             (4, 1, "c")
         );
-        assert!(tally.close(Default::default()).faults.is_clean());
+        assert!(
+            tally
+                .close(Default::default(), &Latencies::new())
+                .faults
+                .is_clean()
+        );
     }
 }
 
@@ -116,7 +122,7 @@ fn bodies_that_end_with_the_connection_are_resumed_from_the_last_offset() {
         control("7_9", "")
     );
     subscriber.receive(0, again.as_bytes(), &mut tally).unwrap();
-    let faults = tally.close(Default::default()).faults;
+    let faults = tally.close(Default::default(), &Latencies::new()).faults;
     assert_eq!((faults.repeats, faults.duplicates.count), (1, 1));
 }
 
@@ -145,7 +151,7 @@ fn text_and_base64_streams() {
         let wire = format!("HTTP/1.1 200 OK\r\n{head}\r\n{events}{}", control("z", ""));
         subscriber.receive(0, wire.as_bytes(), &mut tally).unwrap();
         assert_eq!(tally.events, 3);
-        let faults = tally.close(Default::default()).faults;
+        let faults = tally.close(Default::default(), &Latencies::new()).faults;
         assert!(faults.is_clean() && faults.strangers == 0, "{faults:?}");
     }
 }

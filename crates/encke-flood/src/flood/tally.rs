@@ -108,13 +108,14 @@ impl Tally {
     }
 
     /// Closes the books.
-    pub(crate) fn close(self, counters: Counters) -> Final {
+    pub(crate) fn close(self, counters: Counters, notices: &Latencies) -> Final {
         Final {
             counters,
             live: self.live.to_pairs(),
             paused: self.paused.to_pairs(),
             slow: self.slow.to_pairs(),
             returned: self.returned.to_pairs(),
+            notices: notices.to_pairs(),
             faults: self.ledger.close(),
         }
     }

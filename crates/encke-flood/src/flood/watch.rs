@@ -1,5 +1,6 @@
 //! Watching a run: samples every second, lines of progress, a recording on disk.
 
+use super::marks::Mark;
 use super::pipe::Counters;
 use crate::args::FloodArgs;
 use crate::clock::{SECOND_NS, monotonic_ns};
@@ -19,9 +20,9 @@ use std::sync::Arc;
 const SAMPLES_MAX: usize = 100_000;
 
 /// The first line of a recording.
-const HEADER: &str = "seconds,active,closed,failed,events,events_per_second,acknowledged,\
-    rss_anon_bytes,rss_bytes,pss_bytes,private_bytes,kernel_tcp_bytes,kernel_slab_bytes,\
-    server_cpu_seconds\n";
+const HEADER: &str = "seconds,active,closed,hung_up,noticed,failed,events,events_per_second,acknowledged,\
+    rss_anon_bytes,rss_bytes,pss_bytes,private_bytes,kernel_tcp_bytes,kernel_slab_bytes,kernel_slab_other_bytes,\
+    descriptors,server_cpu_seconds\n";
 
 /// The eyes of the coordinator.
 #[derive(Debug)]
@@ -100,15 +101,45 @@ impl Watch {
                 count(counters.events),
                 per_second(printed.of(counters.events))
             );
+            if counters.hung_up > 0 {
+                line += &format!(
+                    "  hung up {} (noticed {})",
+                    count(counters.hung_up),
+                    count(counters.noticed)
+                );
+            }
             if let Some(gauge) = gauge {
                 line += &format!("  acknowledged {}", count(gauge.acknowledged()));
             }
-            if let Some(memory) = samples.last().and_then(|sample| sample.memory) {
-                line += &format!("  server {}", bytes(memory.rss_anon_bytes));
+            if let Some(sample) = samples.last()
+                && let Some(memory) = sample.memory
+            {
+                line += &format!(
+                    "  server {}, kernel {}",
+                    bytes(memory.rss_anon_bytes),
+                    bytes(memory.kernel_bytes())
+                );
             }
             line
         });
         Ok(())
+    }
+
+    /// What the server holds and has used at this moment, each figure fresh; `None` when it is not known.
+    pub(super) fn mark(&mut self) -> Result<Option<Mark>, FloodError> {
+        let Some(probe) = &mut self.probe else {
+            return Ok(None);
+        };
+        Ok(Some(Mark {
+            memory: probe.memory_afresh()?,
+            cpu_ns: probe.cpu_ns()?,
+            descriptors: probe.descriptors_by_kind(),
+        }))
+    }
+
+    /// The server's process; 0 when it is not known.
+    pub(super) fn pid(&self) -> u32 {
+        self.probe.as_ref().map_or(0, Probe::pid)
     }
 
     /// Says something now.
@@ -136,22 +167,26 @@ impl Watch {
     }
 
     fn sample(&mut self, counters: &Counters) -> Result<(), FloodError> {
-        let (memory, server_cpu_seconds) = match &mut self.probe {
+        let (memory, descriptors, server_cpu_seconds) = match &mut self.probe {
             Some(probe) => (
                 Some(probe.memory()?),
+                probe.descriptors(),
                 Some(probe.cpu_ns()? as f64 / SECOND_NS as f64),
             ),
-            None => (None, None),
+            None => (None, None, None),
         };
         let sample = Sample {
             seconds: self.progress.seconds(),
             active: counters.active,
             closed: counters.closed,
+            hung_up: counters.hung_up,
+            noticed: counters.noticed,
             failed: counters.failed,
             events: counters.events,
             events_per_second: self.sampled.of(counters.events),
             acknowledged: self.gauge.as_ref().map_or(0, |gauge| gauge.acknowledged()),
             memory,
+            descriptors,
             server_cpu_seconds,
         };
         if let Some((path, file)) = &mut self.recording {
@@ -177,24 +212,30 @@ impl Watch {
 }
 
 fn csv(sample: &Sample) -> String {
-    let memory = sample.memory.map_or(",,,,,".to_owned(), |m| {
+    let memory = sample.memory.map_or(",,,,,,".to_owned(), |m| {
         format!(
-            "{},{},{},{},{},{}",
+            "{},{},{},{},{},{},{}",
             m.rss_anon_bytes,
             m.rss_bytes,
             m.pss_bytes,
             m.private_bytes,
             m.kernel_tcp_bytes,
-            m.kernel_slab_bytes
+            m.kernel_slab_bytes,
+            m.kernel_slab_other_bytes
         )
     });
     let cpu = sample
         .server_cpu_seconds
         .map_or(String::new(), |seconds| format!("{seconds:.2}"));
+    let descriptors = sample
+        .descriptors
+        .map_or(String::new(), |count| count.to_string());
     let Sample {
         seconds,
         active,
         closed,
+        hung_up,
+        noticed,
         failed,
         events,
         events_per_second,
@@ -202,7 +243,7 @@ fn csv(sample: &Sample) -> String {
         ..
     } = sample;
     format!(
-        "{seconds:.3},{active},{closed},{failed},{events},{events_per_second:.1},{acknowledged},{memory},{cpu}\n"
+        "{seconds:.3},{active},{closed},{hung_up},{noticed},{failed},{events},{events_per_second:.1},{acknowledged},{memory},{descriptors},{cpu}\n"
     )
 }
 
@@ -230,7 +271,7 @@ mod tests {
             watch.look(&Counters::default()).unwrap();
             let text = std::fs::read_to_string(&path).unwrap();
             let fields: Vec<_> = text.lines().map(|line| line.split(',').count()).collect();
-            assert_eq!(fields, [14, 14], "{text}");
+            assert_eq!(fields, [18, 18], "{text}");
             let samples = watch.take_samples();
             assert_eq!((samples.len(), samples[0].active), (1, 7));
             assert_eq!(samples[0].memory.is_some(), pid.is_some());

@@ -4,6 +4,7 @@
 //! some pause as it is told, and closes the books when the coordinator says so.
 
 use super::books::Finish;
+use super::leaving::Leaving;
 use super::lines::LineReader;
 use super::pipe::{Command, Counters, Report, Work};
 use super::subscriber::{Mode, Stage, Subscriber};
@@ -85,6 +86,8 @@ pub(super) struct Worker {
     pub(super) begun: usize,
     /// Who comes back, and when.
     pub(super) returns: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Who has hung up, until the server notices.
+    pub(super) leaving: Leaving,
     pub(super) random: Random,
     pub(super) started_ns: u64,
     /// Hang-ups that churn has made so far.
@@ -125,6 +128,7 @@ impl Worker {
             stillborn: 0,
             begun: 0,
             returns: BinaryHeap::new(),
+            leaving: Leaving::new(),
             random: Random::new(u64::from(work.run) << 32 | u64::from(work.first)),
             started_ns: monotonic_ns(),
             churned: 0,
@@ -150,6 +154,7 @@ impl Worker {
             let mut wake_ns = self.open_due(now_ns);
             wake_ns = wake_ns.min(self.return_due(now_ns));
             wake_ns = wake_ns.min(self.churn_due(now_ns));
+            wake_ns = wake_ns.min(self.leaving.due(now_ns));
             wake_ns = wake_ns.min(self.pause_due(now_ns, &mut buffer));
             if now_ns >= said_ns + PROGRESS_NS {
                 said_ns = now_ns;
@@ -172,6 +177,10 @@ impl Worker {
             }
             self.poller.wait(wake_ns, |event| ready.push(event))?;
             for event in ready.drain(..) {
+                if Leaving::owns(event.token) {
+                    self.leaving.serve(event.token, &mut buffer, monotonic_ns);
+                    continue;
+                }
                 if event.token != COMMANDS {
                     self.serve(event, &mut buffer);
                     continue;

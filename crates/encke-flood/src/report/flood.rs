@@ -1,5 +1,6 @@
 //! The report of a flood.
 
+use super::endurance::Endurance;
 use super::spray::Refused;
 use super::units::{bytes, count, line, micros, per_second, percentiles};
 use crate::flood::floor::Floor;
@@ -45,6 +46,8 @@ pub struct FloodReport {
     pub server: Option<Server>,
     /// What a bare send loop used, if it was asked for.
     pub floor: Option<Floor>,
+    /// How the server held out while clients came and went.
+    pub endurance: Endurance,
     /// Figures over time: one a second, fewer in runs of many hours.
     pub samples: Vec<Sample>,
 }
@@ -153,6 +156,9 @@ pub struct Server {
     pub bytes_per_connection: f64,
     /// The same from `memory_before`: with what the creation of the streams took.
     pub bytes_per_connection_and_stream: f64,
+    /// Growth per subscriber of what the kernel holds for sockets, over the same time. When the generator runs on the
+    /// server's machine, both ends of each connection are in it.
+    pub kernel_bytes_per_connection: f64,
     /// Processor time per connection while connecting, in microseconds.
     pub cpu_per_connection_us: f64,
     /// Processor time from the first publishing to the last delivery, in seconds.
@@ -172,6 +178,10 @@ pub struct Sample {
     pub active: u64,
     /// Connections closed by the server so far.
     pub closed: u64,
+    /// Clients that hung up so far.
+    pub hung_up: u64,
+    /// Hang-ups that the server has noticed so far.
+    pub noticed: u64,
     /// Failures so far.
     pub failed: u64,
     /// Messages arrived so far.
@@ -182,17 +192,19 @@ pub struct Sample {
     pub acknowledged: u64,
     /// The server's memory, if its process is known.
     pub memory: Option<Memory>,
+    /// The server's open files, if they can be counted.
+    pub descriptors: Option<u64>,
     /// The server's processor time so far, in seconds.
     pub server_cpu_seconds: Option<f64>,
 }
 
 impl FloodReport {
-    /// Whether somebody connected, whoever connected could stay or come back, and every message
-    /// came once and in order.
+    /// Whether somebody connected, whoever connected could stay or come back, every message came once and in order, and
+    /// the server held out, if that was to be judged.
     pub fn is_success(&self) -> bool {
         let published = self.publishing.as_ref().is_none_or(|p| p.acknowledged > 0);
         let connected = self.opening.opened > 0 && self.connections.given_up == 0;
-        connected && published && self.faults.is_clean()
+        connected && published && self.faults.is_clean() && self.endurance.is_success()
     }
 
     /// What the process should exit with: 0 for success, 1 otherwise.
@@ -289,6 +301,7 @@ impl fmt::Display for FloodReport {
         if let Some(server) = &self.server {
             server.write(f, opening.opened)?;
         }
+        self.endurance.write(f)?;
         if let Some(floor) = &self.floor {
             let ratio = floor.ratio.map_or(String::new(), |ratio| {
                 format!("; a delivery takes {ratio:.2} times that")
@@ -306,7 +319,9 @@ impl fmt::Display for FloodReport {
                 ),
             )?;
         }
-        let verdict = if self.is_success() {
+        let verdict = if self.is_success() && self.endurance.judged {
+            "every message once and in order; memory flat, every hang-up noticed, no socket left"
+        } else if self.is_success() {
             "every message once and in order"
         } else {
             "FAILED"
@@ -381,8 +396,10 @@ impl Server {
             f,
             "  a connection",
             &format!(
-                "{:.0} B of user memory each ({:.0} B with the creation of its stream)",
-                self.bytes_per_connection, self.bytes_per_connection_and_stream
+                "{:.0} B of user memory each ({:.0} B with the creation of its stream); {} in the kernel, both ends on one machine",
+                self.bytes_per_connection,
+                self.bytes_per_connection_and_stream,
+                bytes(self.kernel_bytes_per_connection.max(0.0) as u64)
             ),
         )?;
         let mut text = format!(

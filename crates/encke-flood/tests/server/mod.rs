@@ -24,6 +24,8 @@ pub(crate) struct Behaviour {
     pub(crate) refuse_every: Option<u64>,
     /// Every so-manieth append is kept, but its connection is closed instead of an answer.
     pub(crate) lose_answer_every: Option<u64>,
+    /// A client that closes its side goes unnoticed until the next write fails.
+    pub(crate) deaf: bool,
     /// Messages (stream, position) that readers don't get.
     pub(crate) lost: Vec<(&'static str, usize)>,
     /// Messages that readers get twice.
@@ -284,6 +286,7 @@ impl State {
             if cursor > before {
                 return answer(socket, "200 OK", &headers, &join(&content_type, &messages));
             }
+            self.notice(socket)?;
             if Instant::now() >= until {
                 return answer(socket, "204 No Content", &headers, b"");
             }
@@ -317,6 +320,7 @@ impl State {
             let Some((_, messages, _)) = self.collect(&request.name, &mut cursor, 2) else {
                 break;
             };
+            self.notice(&socket)?;
             if cursor == before {
                 self.wait();
                 continue;
@@ -346,6 +350,17 @@ impl State {
         } else {
             socket.write_all(text.as_bytes())
         }
+    }
+
+    /// An error if the client has closed its side.
+    fn notice(&self, socket: &TcpStream) -> std::io::Result<()> {
+        socket.set_nonblocking(true)?;
+        let ended = matches!(socket.peek(&mut [0]), Ok(0));
+        socket.set_nonblocking(false)?;
+        if ended && !self.behaviour.deaf {
+            return Err(std::io::ErrorKind::ConnectionAborted.into());
+        }
+        Ok(())
     }
 
     fn wait(&self) {
