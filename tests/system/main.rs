@@ -10,6 +10,7 @@
 //! - [`latecomers`]: also those that come while records do.
 //! - [`limits`]: what one client address may, and what all may together.
 //! - [`overload`]: at a limit the answer is a clear 503, and nothing is lost or made up.
+//! - [`slow_clients`]: what they may hold up, how they are told, and that nobody takes a part for the whole.
 //! - [`durability`]: what was acknowledged survives crashes, and damage is never passed over.
 //! - [`disk`]: disks that fail and disks that are full.
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
@@ -28,3 +29,4 @@ mod limits;
 mod log_commands;
 mod overload;
 mod rig;
+mod slow_clients;

@@ -6,7 +6,7 @@ use encke_stream::{Outcome, View};
 
 use crate::answer::{Answer, Failure, Part, Then};
 use crate::durable_streams::{self, DurableStreams, Pending};
-use crate::run::{Mark, Run, Style};
+use crate::run::{Farewell, Mark, Run, Style};
 use crate::{Admin, Request, Response};
 
 /// All faces over the same streams.
@@ -115,6 +115,15 @@ impl Faces {
         match style {
             Style::DurableStreams { kind, cursor_floor } => {
                 durable_streams::encode(kind, cursor_floor, run, now_ms, out, marks);
+            }
+        }
+    }
+
+    /// Writes the last word to a subscriber of that style.
+    pub fn farewell(&self, style: Style, farewell: &Farewell, now_ms: u64, out: &mut Vec<u8>) {
+        match style {
+            Style::DurableStreams { cursor_floor, .. } => {
+                durable_streams::farewell(cursor_floor, farewell, now_ms, out);
             }
         }
     }

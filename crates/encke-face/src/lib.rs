@@ -26,4 +26,4 @@ pub use answer::{Answer, Failure, Part, Poll, Subscribe, Then};
 pub use faces::{Faces, Settings};
 pub use request::{Headers, Request};
 pub use response::{Body, Response};
-pub use run::{Mark, Run, Style};
+pub use run::{Farewell, Mark, Run, Style};

@@ -36,3 +36,12 @@ pub struct Mark {
     /// The subscriber's position there.
     pub at: Offset,
 }
+
+/// The last word to a subscriber whose connection the server closes though more would follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Farewell {
+    /// Why, in words to the client: one line.
+    pub why: &'static str,
+    /// Up to where it has everything, and so from where it may go on.
+    pub at: Offset,
+}

@@ -21,7 +21,9 @@ pub struct Metrics {
     gauges: Arc<Mutex<Vec<Refresh>>>,
     pub(crate) connections: IntGauge,
     pub(crate) subscribers: IntGauge,
+    pub(crate) behind: IntGauge,
     pub(crate) addresses: IntGauge,
+    pub(crate) buffered_bytes: IntGauge,
     pub(crate) accepted: IntCounter,
     pub(crate) accepts_held: IntCounter,
     pub(crate) hangups: IntCounter,
@@ -83,6 +85,14 @@ impl Metrics {
             subscribers: gauge(
                 "encke_subscribers",
                 "Connections that are subscribed, live or as a long poll.",
+            )?,
+            behind: gauge(
+                "encke_clients_behind",
+                "Clients that read too slowly and have not got everything yet that is due to them.",
+            )?,
+            buffered_bytes: gauge(
+                "encke_buffered_bytes",
+                "Bytes held for connections: parts of requests, and answers that wait for their socket.",
             )?,
             addresses: gauge(
                 "encke_addresses",
@@ -232,6 +242,7 @@ pub(crate) struct Counts {
     pub(crate) hangups: u64,
     pub(crate) connections: i64,
     pub(crate) subscribers: i64,
+    pub(crate) behind: i64,
 }
 
 impl Counts {
@@ -258,6 +269,9 @@ impl Counts {
         }
         if counts.subscribers != 0 {
             metrics.subscribers.add(counts.subscribers);
+        }
+        if counts.behind != 0 {
+            metrics.behind.add(counts.behind);
         }
     }
 }

@@ -12,6 +12,7 @@ use encke_mailbox::{Bounds, Options, Sender, mailbox};
 use encke_stream::{AckLevel, Machine, Outlet, Request, Sequencer, View};
 
 use crate::addresses::Addresses;
+use crate::buffers::Buffers;
 use crate::inbox::{Door, Note, inbox};
 use crate::listen;
 use crate::metrics::Metrics;
@@ -88,6 +89,7 @@ impl Server {
         let (readers, reader_threads) = Readers::start(&log.reader(), settings.readers)?;
         let connections = Arc::new(AtomicUsize::new(0));
         let addresses = Arc::new(Addresses::new(&settings));
+        let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max));
         let mut doors = Vec::new();
         let mut shards = Vec::new();
         for (number, listener) in listeners.into_iter().enumerate() {
@@ -106,6 +108,7 @@ impl Server {
                 metrics: metrics.clone(),
                 connections: Arc::clone(&connections),
                 addresses: Arc::clone(&addresses),
+                buffers: Arc::clone(&buffers),
                 view: Arc::clone(&view),
             })?;
             shards.push(
@@ -131,7 +134,10 @@ impl Server {
             .name("sequencer".into())
             .spawn(move || sequencer.run(now_ms))?;
         watch(metrics, &view, sender, &doors);
-        metrics.on_render(move |metrics| metrics.addresses.set(addresses.known() as i64));
+        metrics.on_render(move |metrics| {
+            metrics.addresses.set(addresses.known() as i64);
+            metrics.buffered_bytes.set(buffers.bytes() as i64);
+        });
         Ok(Server {
             address,
             shards,

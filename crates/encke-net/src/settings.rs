@@ -37,10 +37,21 @@ pub struct Settings {
     pub pipeline_bytes_max: usize,
     /// How long a request's head, or a pause in its body, may take.
     pub request_timeout: Duration,
+    /// How long a request's body may take in all.
+    pub body_timeout: Duration,
+    /// Requests that one connection may make before it is closed behind an answer; 0 for no such limit.
+    pub requests_per_connection: u16,
     /// How long a connection may be kept without a request.
     pub idle_timeout: Duration,
     /// How long a client may leave what was sent to it unread before it is closed.
     pub stall_timeout: Duration,
+    /// How many bytes more may be appended to a stream than a subscriber takes of it while it is behind, before it is told
+    /// and closed.
+    pub lag_bytes_max: u64,
+    /// How long a subscriber may be behind before it is told and closed, and how long a part of a long answer may take.
+    pub lag_age_max: Duration,
+    /// Bytes that all connections may hold in parts of requests and in answers that wait for their socket.
+    pub buffers_bytes_max: usize,
     /// How long a subscriber hears nothing before a heartbeat is sent.
     pub heartbeat: Duration,
     /// Commands that wait for the sequencer; over it the answer is 503.
@@ -78,8 +89,13 @@ impl Default for Settings {
             body_bytes_max: 16 << 20,
             pipeline_bytes_max: 64 << 10,
             request_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(300),
+            requests_per_connection: 0,
             idle_timeout: Duration::from_secs(120),
             stall_timeout: Duration::from_secs(60),
+            lag_bytes_max: 1 << 30,
+            lag_age_max: Duration::from_secs(3600),
+            buffers_bytes_max: 512 << 20,
             heartbeat: Duration::from_secs(30),
             mailbox_items_max: 65_536,
             mailbox_bytes_max: 64 << 20,

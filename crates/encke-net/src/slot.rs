@@ -20,6 +20,8 @@ pub(crate) struct Slot {
     pub(crate) active_s: u32,
     pub(crate) state: State,
     pub(crate) flags: Flags,
+    /// Requests so far, as far as they can be counted.
+    pub(crate) requests: u16,
     /// All records of its stream up to this one are delivered.
     pub(crate) cursor: Sequence,
 }
@@ -70,6 +72,8 @@ impl Flags {
     pub(crate) const PLAIN: Flags = Flags(1 << 8);
     /// The client has closed its side: what it sent is all that it will send.
     pub(crate) const ENDED: Flags = Flags(1 << 7);
+    /// It has not got everything yet that is due to it, because it reads too slowly.
+    pub(crate) const BEHIND: Flags = Flags(1 << 9);
 
     pub(crate) fn has(self, flag: Flags) -> bool {
         self.0 & flag.0 != 0
@@ -171,6 +175,7 @@ impl Slot {
             active_s: now_s,
             state: State::Reading,
             flags: Flags::default(),
+            requests: 0,
             cursor: 0,
         }
     }

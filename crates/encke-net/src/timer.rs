@@ -19,10 +19,11 @@ impl Wheel {
         }
     }
 
-    /// Reminds of `token` soon after the deadline, or before it when it is far away.
-    pub(crate) fn remind(&mut self, token: Token, deadline_ms: u64) {
+    /// Reminds of `token` soon after the deadline, or before it when it is far away; the earliest time when.
+    pub(crate) fn remind(&mut self, token: Token, deadline_ms: u64) -> u64 {
         let tick = (deadline_ms / TICK_MS + 1).clamp(self.tick, self.tick + BUCKETS - 1);
         self.buckets[(tick % BUCKETS) as usize].push(token);
+        tick * TICK_MS
     }
 
     /// Moves to the present and gives out the reminders that are due.

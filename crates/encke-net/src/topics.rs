@@ -10,6 +10,7 @@ use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
 use crate::chunks::Chunks;
+use crate::shard::slow;
 use crate::slot::{NONE, Slots};
 
 /// A stream that somebody on this shard is subscribed to.
@@ -22,6 +23,8 @@ pub(crate) struct Topic {
     /// The subscriber that the present round comes to next.
     pub(crate) iter: u32,
     pub(crate) state: Round,
+    /// How much was appended to it, by [`weight`](crate::shard::slow::weight) and modulo 2^32; only differences count.
+    pub(crate) appended: u32,
     /// Every record of the stream behind this sequence is among the recent ones.
     complete_from: Sequence,
     /// The stream's last record that this shard has seen.
@@ -117,6 +120,7 @@ impl Topics {
             head: NONE,
             iter: NONE,
             state: Round::Quiet,
+            appended: 0,
             complete_from: view.committed(),
             last: 0,
             first_at: 0,
@@ -196,6 +200,7 @@ impl Topics {
             }
             topic.last_at = at;
             topic.last = record.sequence;
+            topic.appended = topic.appended.wrapping_add(slow::weight(record.data.len()));
             self.recent.push_back(Recent {
                 batch: Arc::clone(batch),
                 index: index as u32,

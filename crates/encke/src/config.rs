@@ -94,6 +94,14 @@ struct Given {
     #[arg(long, env = "ENCKE_REQUEST_TIMEOUT", value_name = "DURATION")]
     request_timeout: Option<SignedDuration>,
 
+    /// Longest time a request's body may take in all [default: 5m]
+    #[arg(long, env = "ENCKE_BODY_TIMEOUT", value_name = "DURATION")]
+    body_timeout: Option<SignedDuration>,
+
+    /// Requests that one connection may make before it is closed behind an answer, at most 65535. 0: no such limit [default: 0]
+    #[arg(long, env = "ENCKE_REQUESTS_PER_CONNECTION", value_name = "N")]
+    requests_per_connection: Option<u16>,
+
     /// How long a connection is kept without a request [default: 2m]
     #[arg(long, env = "ENCKE_IDLE_TIMEOUT", value_name = "DURATION")]
     idle_timeout: Option<SignedDuration>,
@@ -101,6 +109,18 @@ struct Given {
     /// How long a client may leave unread what was sent to it before it is closed [default: 1m]
     #[arg(long, env = "ENCKE_STALL_TIMEOUT", value_name = "DURATION")]
     stall_timeout: Option<SignedDuration>,
+
+    /// How much more may be appended to a stream than a subscriber that is behind takes of it, before it is told and closed [default: 1GiB]
+    #[arg(long, env = "ENCKE_LAG_MAX", value_name = "SIZE")]
+    lag_max: Option<ByteSize>,
+
+    /// How long a subscriber may be behind before it is told and closed; also, how long a part of a long answer may take [default: 1h]
+    #[arg(long, env = "ENCKE_LAG_AGE_MAX", value_name = "DURATION")]
+    lag_age_max: Option<SignedDuration>,
+
+    /// What parts of requests and answers that wait for their client may take in memory, in all [default: 512MiB]
+    #[arg(long, env = "ENCKE_BUFFERS_MAX", value_name = "SIZE")]
+    buffers_max: Option<ByteSize>,
 
     /// How long a subscriber hears nothing before a heartbeat is sent [default: 30s]
     #[arg(long, env = "ENCKE_HEARTBEAT", value_name = "DURATION")]
@@ -297,6 +317,7 @@ impl Config {
         count!(net.addresses_max, addresses_max);
         limit!(net.connections_per_address, connections_per_address);
         limit!(net.accept_rate, accept_rate);
+        limit!(net.requests_per_connection, requests_per_connection);
         limit!(net.request_rate, request_rate);
         networks!(net.exempt, exempt);
         count!(net.mailbox_items_max, mailbox_items);
@@ -304,6 +325,8 @@ impl Config {
         size!(net.head_bytes_max, head_max, 1 << 10);
         size!(net.body_bytes_max, body_max, 1 << 10);
         size!(net.ring_bytes, ring, 64 << 10);
+        size!(net.buffers_bytes_max, buffers_max, 256 << 10);
+        size!(net.lag_bytes_max, lag_max, 64 << 10);
         size!(net.admission_bytes, admission, 16 << 10);
         size!(net.mailbox_bytes_max, mailbox_size, 64 << 10);
         size!(net.send_buffer_bytes, send_buffer, 4 << 10);
@@ -312,6 +335,8 @@ impl Config {
         duration!(net.request_timeout, request_timeout);
         duration!(net.idle_timeout, idle_timeout);
         duration!(net.stall_timeout, stall_timeout);
+        duration!(net.body_timeout, body_timeout);
+        duration!(net.lag_age_max, lag_age_max);
         duration!(net.heartbeat, heartbeat);
         duration!(net.admission_delay, admission_delay);
         let mut poll_wait = Duration::from_millis(faces.durable_streams.poll_wait_ms);

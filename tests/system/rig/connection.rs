@@ -69,6 +69,15 @@ impl Connection {
         Connection::over(socket)
     }
 
+    /// One whose system takes little ahead of what is read.
+    pub(crate) fn open_narrow(address: SocketAddr) -> Connection {
+        use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        sockopt::set_socket_recv_buffer_size(&socket, 16 << 10).expect("a size");
+        connect(&socket, &address).expect("the server listens");
+        Connection::over(TcpStream::from(socket))
+    }
+
     /// From 127.0.0.`client`.
     pub(crate) fn open_from(client: u8, address: SocketAddr) -> Connection {
         use rustix::net::{AddressFamily, SocketType, bind, connect, socket};

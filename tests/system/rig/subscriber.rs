@@ -16,6 +16,8 @@ pub(crate) struct Subscriber {
     pub(crate) closed: bool,
     /// Everything before was delivered, as the last control event has it.
     pub(crate) up_to_date: bool,
+    /// The last comment that came.
+    pub(crate) comment: String,
     /// The end may come within an event, because we gave the server a reason.
     pub(crate) may_be_cut: bool,
     ready: std::collections::VecDeque<serde_json::Value>,
@@ -52,6 +54,7 @@ impl Subscriber {
             closed: false,
             up_to_date: false,
             may_be_cut: false,
+            comment: String::new(),
             ready: std::collections::VecDeque::new(),
         }
     }
@@ -85,6 +88,7 @@ impl Subscriber {
             if let Some(event) = parse(&block) {
                 return Some(event);
             }
+            block.trim_end().clone_into(&mut self.comment);
         }
     }
 

@@ -8,7 +8,7 @@ use encke_stream::{Item, MediaKind};
 
 use super::cursor;
 use super::read::join;
-use crate::run::{Mark, Run};
+use crate::run::{Farewell, Mark, Run};
 
 /// Writes a run as events and marks where each pair of events ends.
 pub(crate) fn encode(
@@ -87,6 +87,23 @@ pub(crate) fn control(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut V
         out.extend_from_slice(b",\"streamClosed\":true");
     }
     out.extend_from_slice(b"}\n\n");
+}
+
+/// Writes the last word: a comment for whoever looks, and the event that says where to go on.
+pub(crate) fn farewell(cursor_floor: u64, farewell: &Farewell, now_ms: u64, out: &mut Vec<u8>) {
+    // Writing to a vector does not fail.
+    let _ = write!(
+        out,
+        ": closed by the server: {}; go on at offset {}\n\n",
+        farewell.why, farewell.at
+    );
+    let here = Run {
+        items: &[],
+        end: farewell.at,
+        at_tail: false,
+        closed: false,
+    };
+    control(cursor_floor, &here, now_ms, out);
 }
 
 /// How many records go into one event: as many as stay small, and at least one.

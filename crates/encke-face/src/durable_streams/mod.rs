@@ -21,7 +21,7 @@ use crate::query;
 use crate::{Answer, Failure, Request, Response};
 
 pub(crate) use catch_up::{CatchUp, Page};
-pub(crate) use events::encode;
+pub(crate) use events::{encode, farewell};
 pub(crate) use poll::Poll;
 pub(crate) use write::{Append, Create, Fork, deleted};
 

@@ -90,6 +90,11 @@ impl Incoming {
         }
     }
 
+    /// What it takes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.head.capacity() + self.body.capacity()
+    }
+
     /// The head's bytes and the body.
     pub(crate) fn into_parts(self) -> (Vec<u8>, Vec<u8>) {
         (self.head, self.body)

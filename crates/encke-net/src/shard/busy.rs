@@ -3,6 +3,8 @@
 use encke_face::{Style, Then};
 use encke_stream::{Fetch, MediaKind, Offset};
 
+use super::slow::Behind;
+use crate::buffers::Held;
 use crate::http::body::Incoming;
 
 /// Kept beside the slot, and only as long as something in it matters.
@@ -28,6 +30,16 @@ pub(crate) struct Busy {
     pub(crate) from: Option<Offset>,
     /// How a subscriber's records are written, if not as everybody's.
     pub(crate) style: Option<Style>,
+    /// Since when it is behind, if it is.
+    pub(crate) behind: Option<Behind>,
+    /// Why it is closed once `output` is out, if not because that was all.
+    pub(crate) reason: Option<&'static str>,
+    /// When the body must be complete; 0 while there is none.
+    pub(crate) body_until_ms: u64,
+    /// What it is counted for in memory.
+    pub(crate) held: Held,
+    /// When the wheel reminds of the deadline; 0 if it won't.
+    pub(crate) reminder_ms: u64,
     /// When the client will have taken too long, or the poll is over; 0 for never.
     pub(crate) deadline_ms: u64,
 }
@@ -42,6 +54,16 @@ impl Busy {
             && self.then.is_none()
             && self.from.is_none()
             && self.style.is_none()
+            && self.behind.is_none()
+    }
+
+    /// What it holds in memory, unless that is next to nothing.
+    pub(crate) fn bytes(&self) -> usize {
+        let body = self.body.as_ref().map_or(0, Incoming::bytes);
+        match self.input.capacity() + self.output.capacity() + body {
+            0 => 0,
+            bytes => bytes + size_of::<Busy>(),
+        }
     }
 }
 

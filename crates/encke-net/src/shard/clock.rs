@@ -4,7 +4,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::Shard;
 use super::busy::shared_style;
+use super::slow::LAG_CHECK_MS;
 use crate::slot::{Flags, State};
+use crate::timer::TICK_MS;
 
 /// The time as of the turn's beginning.
 pub(crate) struct Clock {
@@ -76,9 +78,24 @@ impl Clock {
 impl Shard {
     /// Sets a connection's deadline.
     pub(super) fn deadline(&mut self, index: u32, deadline_ms: u64) {
-        let token = self.slots.token(index);
         self.busy(index).deadline_ms = deadline_ms;
-        self.wheel.remind(token, deadline_ms);
+        self.remind(index);
+    }
+
+    /// Has the wheel remind of a deadline, unless it will in time. One reminder is enough for a connection that is given
+    /// ever new deadlines.
+    fn remind(&mut self, index: u32) {
+        let token = self.slots.token(index);
+        let Some(busy) = self.busy.get_mut(&index) else {
+            return;
+        };
+        let due_ms = match busy.behind {
+            Some(_) => busy.deadline_ms.min(self.clock.now_ms() + LAG_CHECK_MS),
+            None => busy.deadline_ms,
+        };
+        if busy.reminder_ms == 0 || busy.reminder_ms > due_ms + TICK_MS {
+            busy.reminder_ms = self.wheel.remind(token, due_ms);
+        }
     }
 
     /// Does what has come due.
@@ -90,12 +107,21 @@ impl Shard {
             let Some(index) = self.slots.find(token) else {
                 continue;
             };
-            let deadline_ms = match self.busy.get(&index) {
-                Some(busy) if busy.deadline_ms > 0 => busy.deadline_ms,
-                _ => continue,
+            let Some(busy) = self.busy.get_mut(&index) else {
+                continue;
             };
+            if busy.reminder_ms > now_ms {
+                // This reminder was overtaken by one that is still to come.
+                continue;
+            }
+            busy.reminder_ms = 0;
+            let deadline_ms = busy.deadline_ms;
+            if deadline_ms == 0 || self.is_too_far_behind(index) && self.slots.find(token).is_none()
+            {
+                continue;
+            }
             if deadline_ms > now_ms {
-                self.wheel.remind(token, deadline_ms);
+                self.remind(index);
             } else {
                 self.overdue(index);
             }
@@ -112,7 +138,10 @@ impl Shard {
         match self.slots[index].state {
             State::Polling => self.poll_is_over(index),
             State::Lingering => self.remove(index),
-            _ if self.slots[index].flags.has(Flags::BLOCKED) => self.close(index, "stalled"),
+            _ if self.slots[index].flags.has(Flags::BLOCKED) => {
+                let reason = self.busy.get(&index).and_then(|busy| busy.reason);
+                self.cut(index, reason.unwrap_or("stalled"));
+            }
             State::Reading => self.request_timeout(index),
             _ => {}
         }

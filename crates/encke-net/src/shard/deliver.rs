@@ -9,6 +9,7 @@ use encke_stream::{Batch, Fetch, Item, Life, Offset, Piece};
 
 use super::Shard;
 use super::busy::shared_style;
+use super::slow::weight;
 use crate::slot::{Flags, NONE, State};
 use crate::topics::{Next, Round};
 
@@ -28,6 +29,8 @@ pub(super) struct Encoded {
     bytes: Vec<u8>,
     marks: Vec<Mark>,
     records: u64,
+    /// What its records count for the lag of those who had not got them.
+    weight: u32,
     end: Sequence,
     /// Nothing follows: the connection is closed behind it.
     ended: bool,
@@ -115,7 +118,10 @@ impl Shard {
             return self.older(index);
         }
         match self.topics.next(slot.topic, slot.cursor) {
-            Next::Nothing => false,
+            Next::Nothing => {
+                self.is_abreast(index);
+                false
+            }
             Next::Recent(at) if slot.state == State::Polling => self.poll_recent(index, at),
             Next::Recent(at) => self.push(index, at),
             Next::Older => self.older(index),
@@ -148,7 +154,7 @@ impl Shard {
             let now_ms = self.clock.now_ms();
             self.parts.faces.encode(style, &run, now_ms, bytes, marks);
         });
-        encoded.records = items.len() as u64;
+        encoded.count(&items);
         encoded.end = piece.end.sequence;
         encoded.ended = run.closed;
         let token = self.slots.token(index);
@@ -227,6 +233,8 @@ impl Shard {
             self.slots[index].cursor = end;
             if end < made_of.last {
                 self.lag(index);
+            } else {
+                self.is_abreast(index);
             }
         }
         true
@@ -245,7 +253,7 @@ impl Shard {
             }
         });
         encoded.made_of = Some(made_of);
-        encoded.records = items.len() as u64;
+        encoded.count(&items);
         encoded.end = gathered.last;
         encoded.ended = gathered.closed || gathered.deleted;
     }
@@ -265,6 +273,7 @@ impl Shard {
         };
         if sent == encoded.bytes.len() {
             self.counts.deliveries += encoded.records;
+            self.gains(index, encoded.weight);
             if encoded.ended {
                 self.close(index, "ended");
                 return false;
@@ -285,10 +294,13 @@ impl Shard {
         match encoded.marks.get(whole) {
             Some(_) if sent == start => {
                 let here = self.position(index);
+                self.gains(index, encoded.share(start));
                 self.block(index, &[], Some(here), false);
             }
             Some(cut) => {
                 let ended = encoded.ended && whole + 1 == encoded.marks.len();
+                // The rest of it goes out before anything else does.
+                self.gains(index, encoded.share(cut.end));
                 self.block(index, &encoded.bytes[sent..cut.end], Some(cut.at), ended);
             }
             // Every byte belongs to a mark, so a cut has one.
@@ -357,7 +369,10 @@ impl Shard {
         self.settle(index);
         match self.topics.next(topic, cursor) {
             Next::Recent(_) => self.flush(index),
-            _ => false,
+            _ => {
+                self.is_abreast(index);
+                false
+            }
         }
     }
 
@@ -428,7 +443,7 @@ impl Shard {
         gathered
     }
 
-    fn style(&self, index: u32) -> Style {
+    pub(super) fn style(&self, index: u32) -> Style {
         if let Some(style) = self.busy.get(&index).and_then(|busy| busy.style) {
             return style;
         }
@@ -455,6 +470,19 @@ impl Shard {
 }
 
 impl Encoded {
+    fn count(&mut self, items: &[Item<'_>]) {
+        self.records = items.len() as u64;
+        self.weight = items
+            .iter()
+            .fold(0, |sum, item| sum.saturating_add(weight(item.data.len())));
+    }
+
+    /// What so many of its bytes count for the lag.
+    fn share(&self, sent: usize) -> u32 {
+        // No more than the weight, which fits.
+        (u64::from(self.weight) * sent as u64 / self.bytes.len().max(1) as u64) as u32
+    }
+
     fn fill(&mut self, write: impl FnOnce(&mut Vec<u8>, &mut Vec<Mark>)) {
         self.bytes.clear();
         self.marks.clear();

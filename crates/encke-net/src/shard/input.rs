@@ -52,6 +52,9 @@ impl Shard {
             }
         }
         self.scratch = scratch;
+        if self.slots.find(token).is_some() {
+            self.weigh(index);
+        }
     }
 
     /// Goes on with what was left in the buffers while a request was worked on.
@@ -78,20 +81,23 @@ impl Shard {
 
     /// A request was not complete in time.
     pub(super) fn request_timeout(&mut self, index: u32) {
-        self.refuse(
-            index,
-            &Refused::new(408, "timeout", "the request took too long to arrive"),
-        );
+        let body_until_ms = self.busy.get(&index).map_or(0, |busy| busy.body_until_ms);
+        let refused = if body_until_ms > 0 && self.clock.now_ms() >= body_until_ms {
+            Refused::new(408, "body_timeout", "the request's body took too long")
+        } else {
+            Refused::new(408, "timeout", "the request took too long to arrive")
+        };
+        self.refuse(index, &refused);
     }
 
     /// Whether the connection has sent as much ahead as it may.
     fn has_enough(&self, index: u32) -> bool {
         !self.reads(index)
             && !matches!(self.slots[index].state, State::Following | State::Lingering)
-            && self
-                .busy
-                .get(&index)
-                .is_some_and(|busy| busy.input.len() >= self.parts.settings.pipeline_bytes_max)
+            && self.busy.get(&index).is_some_and(|busy| {
+                busy.input.len() >= self.parts.settings.pipeline_bytes_max
+                    || !busy.input.is_empty() && !self.parts.buffers.have_room_for_requests()
+            })
     }
 
     /// Whether the next request may be looked at.
@@ -177,12 +183,30 @@ impl Shard {
             self.settle(index);
             return;
         }
+        self.weigh(index);
+        if !self.parts.buffers.have_room_for_requests() {
+            let refused = Refused::new(
+                503,
+                "buffers_max",
+                "the requests that are on their way already are as many as the server takes",
+            );
+            self.refuse(index, &refused.retry(1));
+            return;
+        }
         let timeout_ms = self.parts.settings.request_timeout.as_millis() as u64;
-        let deadline_ms = self.clock.now_ms() + timeout_ms;
+        let body_timeout_ms = self.parts.settings.body_timeout.as_millis() as u64;
+        let now_ms = self.clock.now_ms();
+        let deadline_ms = now_ms + timeout_ms;
         // A head has one deadline, or a byte now and then would hold it off for ever; a body has
         // a new one with each part, because it may be large.
-        let body = self.busy(index).body.is_some();
-        if body || self.busy(index).deadline_ms == 0 {
+        let busy = self.busy(index);
+        if busy.body.is_some() {
+            if busy.body_until_ms == 0 {
+                busy.body_until_ms = now_ms + body_timeout_ms;
+            }
+            let deadline_ms = deadline_ms.min(busy.body_until_ms);
+            self.deadline(index, deadline_ms);
+        } else if busy.deadline_ms == 0 {
             self.deadline(index, deadline_ms);
         }
     }
@@ -211,9 +235,14 @@ impl Shard {
         self.counts.requests += 1;
         if let Some(busy) = self.busy.get_mut(&index) {
             busy.deadline_ms = 0;
+            busy.body_until_ms = 0;
         }
-        let keep = head.keep_alive && self.stopping.is_none();
-        let flags = &mut self.slots[index].flags;
+        let slot = &mut self.slots[index];
+        slot.requests = slot.requests.saturating_add(1);
+        let requests_max = self.parts.settings.requests_per_connection;
+        let last = requests_max > 0 && slot.requests >= requests_max;
+        let keep = head.keep_alive && self.stopping.is_none() && !last;
+        let flags = &mut slot.flags;
         flags.set(Flags::KEEP, keep);
         flags.set(Flags::HEAD_ONLY, head.method == "HEAD");
         flags.set(Flags::PLAIN, head.version == 0);

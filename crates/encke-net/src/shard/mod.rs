@@ -12,6 +12,7 @@ mod clock;
 mod deliver;
 mod input;
 mod output;
+pub(crate) mod slow;
 mod stream;
 
 use std::collections::VecDeque;
@@ -27,6 +28,7 @@ use rustix::event::epoll;
 
 use crate::Settings;
 use crate::addresses::Addresses;
+use crate::buffers::Buffers;
 use crate::inbox::{Door, Inbox, Note};
 use crate::metrics::{Counts, Metrics};
 use crate::owners::Owners;
@@ -54,6 +56,7 @@ pub(crate) struct Parts {
     /// Connections of all shards.
     pub(crate) connections: Arc<AtomicUsize>,
     pub(crate) addresses: Arc<Addresses>,
+    pub(crate) buffers: Arc<Buffers>,
     pub(crate) view: Arc<View>,
 }
 
@@ -174,6 +177,7 @@ impl Shard {
             self.submit();
             self.counts.add_up(&self.parts.metrics);
         }
+        self.cut_short();
     }
 
     fn event(&mut self, token: Token, flags: epoll::EventFlags) {
@@ -266,6 +270,17 @@ impl Shard {
         self.slots.used() == 0 || since.elapsed() > self.parts.settings.stop_timeout
     }
 
+    /// The stop took too long: what has begun and is not out is cut, so that nobody takes it for the whole.
+    fn cut_short(&mut self) {
+        for index in 0..self.slots.len() as u32 {
+            let slot = &self.slots[index];
+            if slot.state == State::Streaming || slot.flags.has(Flags::BLOCKED) {
+                self.cut(index, "stopping");
+            }
+        }
+        self.counts.add_up(&self.parts.metrics);
+    }
+
     /// Closes a connection that the client gave up.
     fn hang_up(&mut self, index: u32) {
         self.counts.hangups += 1;
@@ -280,6 +295,9 @@ impl Shard {
 
     fn remove(&mut self, index: u32) {
         self.unsubscribe(index);
+        if self.slots[index].flags.has(Flags::BEHIND) {
+            self.counts.behind -= 1;
+        }
         self.busy.remove(&index);
         self.disown(index);
         self.slots.remove(index);

@@ -116,6 +116,10 @@ impl Shard {
 
     /// Keeps what the socket did not take. `reached` is a subscriber's position once it is out.
     pub(super) fn block(&mut self, index: u32, rest: &[u8], reached: Option<Offset>, ended: bool) {
+        if !rest.is_empty() && !self.parts.buffers.have_room() {
+            self.cut(index, "buffers_max");
+            return;
+        }
         let stall_ms = self.parts.settings.stall_timeout.as_millis() as u64;
         let busy = self.busy(index);
         busy.output.clear();
@@ -124,6 +128,8 @@ impl Shard {
         busy.reached = reached;
         busy.ended = ended;
         self.slots[index].flags.set(Flags::BLOCKED, true);
+        self.falls_behind(index);
+        self.weigh(index);
         self.deadline(index, self.clock.now_ms() + stall_ms);
     }
 
@@ -143,7 +149,8 @@ impl Shard {
         busy.sent += sent;
         if busy.sent < output.len() {
             busy.output = output;
-            if sent > 0 {
+            // Who was told that it is closed is not waited for any longer.
+            if sent > 0 && busy.reason.is_none() {
                 busy.deadline_ms = deadline_ms;
             }
             return;
@@ -151,11 +158,17 @@ impl Shard {
         busy.sent = 0;
         busy.deadline_ms = 0;
         let (reached, ended) = (busy.reached.take(), std::mem::take(&mut busy.ended));
+        let reason = busy.reason.take().unwrap_or("done");
         let closing = self.slots[index].flags.has(Flags::CLOSING);
         self.slots[index].flags.set(Flags::BLOCKED, false);
         if ended || closing {
-            self.close(index, "done");
+            self.close(index, reason);
             return;
+        }
+        self.weigh(index);
+        if self.slots[index].state == State::Streaming {
+            // Each part of a long answer has its own time.
+            self.is_abreast(index);
         }
         let token = self.slots.token(index);
         match reached {

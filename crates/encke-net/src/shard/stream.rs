@@ -48,7 +48,7 @@ impl Shard {
     pub(super) fn stream_part(&mut self, index: u32, piece: Result<Piece, ReadError>) {
         let then = self.take_then(index);
         let (Some(then), Ok(piece)) = (then, piece) else {
-            self.close(index, "unreadable");
+            self.cut(index, "unreadable");
             return;
         };
         let items: Vec<Item<'_>> = piece.items().collect();
@@ -59,7 +59,7 @@ impl Shard {
             closed: false,
         };
         let Some(part) = self.parts.faces.continued(then, &run) else {
-            self.close(index, "internal");
+            self.cut(index, "internal");
             return;
         };
         let last = part.next.is_none();

@@ -1,0 +1,163 @@
+//! Clients that read slower than they are sent to: how far behind they may be, and how they are told that it was too far.
+//!
+//! A subscriber is behind from when its socket takes no more until it has everything again. Meanwhile it costs one partly
+//! sent event and is caught up from the recent records or the log; what is limited here is for how long that may go on.
+
+use std::time::Duration;
+
+use encke_face::Farewell;
+use rustix::net::sockopt;
+
+use super::Shard;
+use crate::slot::{Flags, State};
+
+/// Since when a client is behind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Behind {
+    since_ms: u64,
+    /// What the subscriber has of what was appended to its stream, counted as [`Topic::appended`] counts.
+    ///
+    /// [`Topic::appended`]: crate::topics::Topic::appended
+    has: u32,
+}
+
+impl Shard {
+    /// A client's socket takes no more: from now on it is behind, unless it was before.
+    pub(super) fn falls_behind(&mut self, index: u32) {
+        let slot = &self.slots[index];
+        let has = match slot.state {
+            State::Following => self.topics[slot.topic].appended,
+            State::Streaming => 0,
+            _ => return,
+        };
+        if slot.flags.has(Flags::BEHIND) {
+            return;
+        }
+        let since_ms = self.clock.now_ms();
+        self.slots[index].flags.set(Flags::BEHIND, true);
+        self.counts.behind += 1;
+        self.busy(index).behind = Some(Behind { since_ms, has });
+    }
+
+    /// A subscriber that was behind got so much more.
+    pub(super) fn gains(&mut self, index: u32, weight: u32) {
+        let slot = &self.slots[index];
+        if !slot.flags.has(Flags::BEHIND) || slot.state != State::Following {
+            return;
+        }
+        let appended = self.topics[slot.topic].appended;
+        if let Some(behind) = self
+            .busy
+            .get_mut(&index)
+            .and_then(|busy| busy.behind.as_mut())
+        {
+            // Of older data it may get more than was appended meanwhile.
+            let left = appended.wrapping_sub(behind.has).saturating_sub(weight);
+            behind.has = appended.wrapping_sub(left);
+        }
+    }
+
+    /// A client has everything that is due to it for now.
+    pub(super) fn is_abreast(&mut self, index: u32) {
+        if !self.slots[index].flags.has(Flags::BEHIND) {
+            return;
+        }
+        self.slots[index].flags.set(Flags::BEHIND, false);
+        self.counts.behind -= 1;
+        if let Some(busy) = self.busy.get_mut(&index) {
+            busy.behind = None;
+        }
+        self.settle(index);
+    }
+
+    /// Whether the client's socket is blocked and it is further behind than is allowed. Then it is on its way out.
+    pub(super) fn is_too_far_behind(&mut self, index: u32) -> bool {
+        let settings = &self.parts.settings;
+        let slot = &self.slots[index];
+        let Some(busy) = self.busy.get(&index) else {
+            return false;
+        };
+        let Some(behind) = busy.behind else {
+            return false;
+        };
+        if !slot.flags.has(Flags::BLOCKED) || busy.reason.is_some() {
+            return false;
+        }
+        let age_ms = self.clock.now_ms().saturating_sub(behind.since_ms);
+        let lag_bytes = match slot.state {
+            State::Following => {
+                let appended = self.topics[slot.topic].appended;
+                u64::from(appended.wrapping_sub(behind.has)) * WEIGHT_BYTES
+            }
+            _ => 0,
+        };
+        let reason = if lag_bytes > settings.lag_bytes_max {
+            LAG_MAX
+        } else if u128::from(age_ms) > settings.lag_age_max.as_millis() {
+            LAG_AGE_MAX
+        } else {
+            return false;
+        };
+        if slot.state == State::Following {
+            self.dismiss(index, reason);
+        } else {
+            self.cut(index, reason);
+        }
+        true
+    }
+
+    /// Tells a subscriber whose socket is blocked why it is closed and where to go on, behind what it is being sent.
+    fn dismiss(&mut self, index: u32, reason: &'static str) {
+        let style = self.style(index);
+        let now_ms = self.clock.now_ms();
+        let here = self.position(index);
+        let faces = self.parts.faces.clone();
+        let busy = self.busy(index);
+        busy.output.drain(..busy.sent);
+        busy.sent = 0;
+        let farewell = Farewell {
+            why: match reason {
+                LAG_MAX => "you read slower than the stream grows and are too far behind",
+                _ => "you have been behind for too long",
+            },
+            at: busy.reached.unwrap_or(here),
+        };
+        faces.farewell(style, &farewell, now_ms, &mut busy.output);
+        busy.ended = true;
+        busy.reason = Some(reason);
+        self.weigh(index);
+    }
+
+    /// Closes a connection in the middle of something, with a reset: the client must not take the beginning for the whole,
+    /// and the kernel lets go of what was never read.
+    pub(super) fn cut(&mut self, index: u32, reason: &str) {
+        if let Some(fd) = self.slots[index].fd() {
+            // Where it fails the connection is gone already.
+            let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
+        }
+        self.close(index, reason);
+    }
+
+    /// Counts what a connection holds in memory now.
+    pub(super) fn weigh(&mut self, index: u32) {
+        if let Some(busy) = self.busy.get_mut(&index) {
+            let bytes = busy.bytes();
+            busy.held.set(bytes, &self.parts.buffers);
+        }
+    }
+}
+
+/// How much a record of so many bytes counts for the lag of those who have not got it.
+pub(crate) fn weight(bytes: usize) -> u32 {
+    // A record is at most half a segment.
+    u32::try_from(bytes as u64 / WEIGHT_BYTES).map_or(u32::MAX, |weight| weight.saturating_add(1))
+}
+
+/// The lag is counted in pieces of so many bytes; 32 bits of them are 256 GiB.
+const WEIGHT_BYTES: u64 = 64;
+
+/// How often those who are behind are looked at.
+pub(super) const LAG_CHECK_MS: u64 = 500;
+
+const LAG_MAX: &str = "lag_max";
+const LAG_AGE_MAX: &str = "lag_age_max";

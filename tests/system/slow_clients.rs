@@ -1,0 +1,281 @@
+//! Clients that send or read too slowly: each is closed when its limit is reached, told why where its protocol has a way
+//! to, never left to take a part for the whole, and what all of them hold in memory is bounded.
+
+use std::io::{ErrorKind, Read};
+use std::time::{Duration, Instant};
+
+use crate::rig::{Bystanders, Connection, Encke, JSON, Subscriber, eventually, path, request};
+
+/// Records that are large enough to fill a socket soon.
+fn publish(encke: &Encke, stream: &str, numbers: std::ops::Range<u64>) {
+    let mut connection = encke.connect();
+    let pad = "x".repeat(20 << 10);
+    for number in numbers {
+        let body = format!("{{\"n\":{number},\"pad\":\"{pad}\"}}");
+        let answer = connection.ask("POST", &path(stream), &[JSON], body.as_bytes());
+        assert_eq!(answer.status, 204, "{answer:?}");
+    }
+}
+
+/// A subscriber whose socket is soon full.
+fn narrow(encke: &Encke, stream: &str) -> Subscriber {
+    let connection = Connection::open_narrow(encke.address);
+    let mut subscriber = Subscriber::over(connection, &path(stream), "offset=-1");
+    subscriber.accepted();
+    subscriber
+}
+
+/// Reads on to the end: the numbers from `next` on, one after the other; the first that is missing.
+fn in_order(subscriber: &mut Subscriber, mut next: u64) -> u64 {
+    while let Some(message) = subscriber.message() {
+        assert_eq!(message["n"], next);
+        next += 1;
+    }
+    next
+}
+
+fn closed(encke: &Encke, reason: &str) -> f64 {
+    encke.metric(
+        "encke_connections_closed_total",
+        &format!("reason=\"{reason}\""),
+    )
+}
+
+/// A subscriber that was too slow reads on: everything up to some place, a word, and from that place on there is more.
+fn was_told(encke: &Encke, subscriber: &mut Subscriber, why: &str, records: u64) {
+    let next = in_order(subscriber, 0);
+    assert!(next < records, "the kernel does not swallow so much");
+    assert!(
+        subscriber.comment.contains(why) && subscriber.comment.contains(&subscriber.next_offset),
+        "{:?}, and it is to go on at {}",
+        subscriber.comment,
+        subscriber.next_offset
+    );
+    assert!(!subscriber.up_to_date && !subscriber.closed);
+    let mut back = encke.subscribe("s", &subscriber.next_offset);
+    for number in next..records {
+        assert_eq!(back.message().expect("it is there")["n"], number);
+    }
+}
+
+#[test]
+fn a_subscriber_that_falls_too_many_bytes_behind() {
+    const RECORDS: u64 = 200;
+    let encke = Encke::start(&["--lag-max", "1MiB", "--ring", "1MiB"]);
+    encke.create("s");
+    let bystanders = Bystanders::of(&encke);
+    let mut reader = encke.subscribe("s", "-1");
+    let mut slow = narrow(&encke, "s");
+    let mut gone = narrow(&encke, "s");
+    std::thread::scope(|scope| {
+        // Whoever reads along is not concerned.
+        scope.spawn(|| {
+            for number in 0..RECORDS {
+                assert_eq!(reader.message().expect("it is live")["n"], number);
+            }
+        });
+        publish(&encke, "s", 0..RECORDS);
+    });
+    // The check comes within half a second or so.
+    std::thread::sleep(Duration::from_millis(1_500));
+    was_told(&encke, &mut slow, "too far behind", RECORDS);
+    eventually("it is counted", || closed(&encke, "lag_max") == 1.0);
+    assert!(gone.message().is_some(), "the other has not read it yet");
+    drop(gone);
+    eventually("nobody is behind", || {
+        encke.metric("encke_clients_behind", "") == 0.0
+    });
+    bystanders.were_not_disturbed();
+}
+
+#[test]
+fn a_subscriber_that_is_behind_for_too_long() {
+    const RECORDS: u64 = 200;
+    let encke = Encke::start(&["--lag-age-max", "1s", "--stall-timeout", "3s"]);
+    encke.create("s");
+    let bystanders = Bystanders::of(&encke);
+    let mut slow = narrow(&encke, "s");
+    let mut never = narrow(&encke, "s");
+    never.may_be_cut = true;
+    // This one is behind, too, but is abreast again before its time is up.
+    let mut pausing = narrow(&encke, "s");
+    publish(&encke, "s", 0..RECORDS);
+    for number in 0..RECORDS {
+        assert_eq!(pausing.message().expect("it is in time")["n"], number);
+    }
+    std::thread::sleep(Duration::from_millis(2_200));
+    was_told(&encke, &mut slow, "for too long", RECORDS);
+    // Who does not even read that is cut when the stall timeout is over, and counted for the reason that began it.
+    eventually("both are counted", || closed(&encke, "lag_age_max") == 2.0);
+    assert!(in_order(&mut never, 0) < RECORDS);
+    publish(&encke, "s", RECORDS..RECORDS + 1);
+    assert_eq!(pausing.message().expect("it is there")["n"], RECORDS);
+    assert_eq!(encke.metric("encke_clients_behind", ""), 0.0);
+    bystanders.were_not_disturbed();
+}
+
+/// Reads until the connection ends; whether that was a reset.
+fn ends_by_reset(connection: &mut Connection) -> bool {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match connection.socket.read(&mut buffer) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return true,
+            Err(error) => panic!("neither data nor an end: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_long_answer_that_is_cut_is_not_taken_for_the_whole() {
+    for (flags, reason) in [
+        (["--stall-timeout", "500ms"], "stalled"),
+        (["--lag-age-max", "500ms"], "lag_age_max"),
+    ] {
+        let encke = Encke::start(&flags);
+        encke.create("s");
+        publish(&encke, "s", 0..200);
+        let bystanders = Bystanders::of(&encke);
+        // In HTTP/1.0 nothing but the connection's end tells where the body ends.
+        for version in ["1.0", "1.1"] {
+            let before = closed(&encke, reason);
+            let mut client = Connection::open_narrow(encke.address);
+            let target = format!("{}?offset=-1", path("s"));
+            client.send(format!("GET {target} HTTP/{version}\r\nHost: x\r\n\r\n").as_bytes());
+            assert_eq!(client.head().status, 200);
+            eventually("it is closed", || closed(&encke, reason) > before);
+            assert!(ends_by_reset(&mut client), "{version}, {reason}");
+        }
+        // And what is whole ends as it should.
+        let mut client = encke.connect();
+        let target = format!("{}?offset=-1", path("s"));
+        client.send(format!("GET {target} HTTP/1.0\r\n\r\n").as_bytes());
+        let whole: Vec<serde_json::Value> =
+            serde_json::from_slice(&client.answer().body).expect("JSON");
+        assert_eq!(whole.len(), 200);
+        bystanders.were_not_disturbed();
+    }
+}
+
+#[test]
+fn a_stop_that_cuts_an_answer_cuts_it_visibly() {
+    let encke = Encke::start(&[]);
+    encke.create("s");
+    publish(&encke, "s", 0..200);
+    let mut client = Connection::open_narrow(encke.address);
+    client.send(format!("GET {}?offset=-1 HTTP/1.0\r\n\r\n", path("s")).as_bytes());
+    assert_eq!(client.head().status, 200);
+    let stopped = encke.terminate();
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    assert!(ends_by_reset(&mut client));
+}
+
+#[test]
+fn requests_on_their_way_hold_no_more_than_they_may() {
+    const BOUND: f64 = 1024.0 * 1024.0;
+    let encke = Encke::start(&["--buffers-max", "1MiB", "--body-max", "100KiB"]);
+    encke.create("s");
+    let bystanders = Bystanders::of(&encke);
+    let head = format!(
+        "POST {} HTTP/1.1\r\nHost: x\r\n{JSON}\r\nContent-Length: 100000\r\n\r\n",
+        path("s")
+    );
+    let part = [head.as_bytes(), &vec![b' '; 60_000]].concat();
+    let mut holders: Vec<Connection> = (0..40).map(|_| encke.connect()).collect();
+    for holder in &mut holders {
+        holder.send(&part);
+    }
+    eventually("somebody is refused", || encke.refused("buffers_max") >= 20);
+    let held = encke.metric("encke_buffered_bytes", "");
+    assert!(held > BOUND / 4.0 && held < BOUND, "{held} bytes are held");
+    // Requests that come whole need no room that lasts.
+    assert_eq!(encke.ask("GET", "/healthz", &[], b"").status, 200);
+    let mut refused = encke.connect();
+    refused.send(&part);
+    let answer = refused.answer();
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert_eq!(answer.error_code(), "buffers_max");
+    assert!(answer.field("Retry-After").is_some() && answer.closes());
+    drop(holders);
+    eventually("all is given back", || {
+        encke.metric("encke_buffered_bytes", "") == 0.0
+    });
+    let mut whole = encke.connect();
+    whole.send(&part);
+    whole.send(&[vec![b' '; 39_999], b"1".to_vec()].concat());
+    assert_eq!(whole.answer().status, 204);
+    bystanders.were_not_disturbed();
+}
+
+#[test]
+fn answers_that_wait_hold_no_more_than_they_may() {
+    const BOUND: f64 = 1024.0 * 1024.0;
+    let encke = Encke::start(&["--buffers-max", "1MiB"]);
+    encke.create("s");
+    let bystanders = Bystanders::of(&encke);
+    // Of each some 200 KiB wait: for a fifth or sixth there is no room.
+    let mut stalled: Vec<Subscriber> = (0..12).map(|_| narrow(&encke, "s")).collect();
+    let body = format!("\"{}\"", "x".repeat(400 << 10));
+    let answer = encke.ask("POST", &path("s"), &[JSON], body.as_bytes());
+    assert_eq!(answer.status, 204);
+    eventually("some are cut", || closed(&encke, "buffers_max") >= 1.0);
+    let held = encke.metric("encke_buffered_bytes", "");
+    assert!(held < BOUND * 1.5, "{held} bytes are held");
+    let (mut whole, mut cut) = (0, 0);
+    for subscriber in &mut stalled {
+        subscriber.may_be_cut = true;
+        match subscriber.message() {
+            Some(message) => {
+                assert_eq!(message.as_str().map(str::len), Some(400 << 10));
+                whole += 1;
+            }
+            None => cut += 1,
+        }
+    }
+    assert!(whole >= 2 && cut >= 1, "{whole} whole, {cut} cut");
+    assert_eq!(closed(&encke, "buffers_max"), f64::from(cut));
+    eventually("all is given back", || {
+        encke.metric("encke_buffered_bytes", "") == 0.0
+    });
+    bystanders.were_not_disturbed();
+}
+
+#[test]
+fn a_body_that_drips() {
+    let encke = Encke::start(&["--body-timeout", "800ms", "--request-timeout", "500ms"]);
+    encke.create("s");
+    let bystanders = Bystanders::of(&encke);
+    let mut client = encke.connect();
+    let begin = Instant::now();
+    client.send(
+        format!(
+            "POST {} HTTP/1.1\r\nHost: x\r\n{JSON}\r\nContent-Length: 1000\r\n\r\n",
+            path("s")
+        )
+        .as_bytes(),
+    );
+    while begin.elapsed() < Duration::from_millis(1_400) && client.send_anyway(b" ") {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let answer = client.answer();
+    assert_eq!(answer.status, 408, "{answer:?}");
+    assert_eq!(answer.error_code(), "body_timeout");
+    assert!(begin.elapsed() >= Duration::from_millis(750));
+    assert_eq!(encke.refused("body_timeout"), 1);
+    bystanders.were_not_disturbed();
+}
+
+#[test]
+fn requests_of_one_connection() {
+    let encke = Encke::start(&["--requests-per-connection", "3"]);
+    let mut client = encke.connect();
+    let ask = request("GET", "/healthz", &[], b"");
+    client.send(&ask.repeat(5));
+    for number in 1..=3 {
+        let answer = client.answer();
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.closes(), number == 3, "{answer:?}");
+    }
+    client.expect_end();
+}
