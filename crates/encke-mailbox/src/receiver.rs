@@ -37,6 +37,8 @@ pub struct Receiver<T> {
     last_batch: [usize; Lane::COUNT],
     /// What goes because it is too old, where a lane says so.
     aging: [Option<Aging>; Lane::COUNT],
+    /// How often to yield before the next sleep: what pays is found out by trying.
+    yields: usize,
 }
 
 /// Some items of one lane that were handed out together.
@@ -47,8 +49,12 @@ struct Lent {
     oldest_ns: u64,
 }
 
-/// How often the receiver yields to senders before it goes to sleep. Models need none: their scheduler tries every order.
-const YIELDS_BEFORE_SLEEP: usize = if cfg!(encke_model) { 0 } else { 8 };
+/// How often the receiver yields to senders at most before it goes to sleep. Models need none: their scheduler tries
+/// every order.
+const YIELDS_MAX: usize = if cfg!(encke_model) { 0 } else { 8 };
+
+/// How often it yields where that brought nothing lately: enough to notice when senders are in full flow again.
+const YIELDS_MIN: usize = if cfg!(encke_model) { 0 } else { 1 };
 
 /// How many emptied lists of sizes are kept.
 const SPARE_SIZES_MAX: usize = 4;
@@ -64,6 +70,7 @@ impl<T> Receiver<T> {
             carries: false,
             last_batch: [0; Lane::COUNT],
             aging: Lane::ALL.map(|lane| options.lane(lane).age_limit.map(Aging::new)),
+            yields: YIELDS_MAX,
         }
     }
 
@@ -175,6 +182,18 @@ impl<T> Receiver<T> {
         self.shared.meter(Lane::Control).pending()
     }
 
+    /// True when something waits in any lane that has not been drained. Cheap.
+    pub fn pending(&self) -> bool {
+        let mut lanes = Lane::ALL.into_iter();
+        lanes.any(|lane| self.shared.meter(lane).pending())
+    }
+
+    /// For a receiver with a waker: it is at work and will [`Self::drain`] before it sleeps, so nobody needs to wake it
+    /// until then. Senders are spared the call, and the receiver the return from a sleep with nothing to do.
+    pub fn attend(&self) {
+        self.shared.state.lock().disarm();
+    }
+
     /// What is in the mailbox and in hand right now.
     pub fn gauge(&self) -> Gauge {
         self.shared.gauge()
@@ -199,18 +218,17 @@ impl<T> Receiver<T> {
     }
 
     /// Sleeps until there is something in the mailbox. False: the deadline has passed.
-    fn sleep(&self, deadline: Option<Instant>) -> Result<bool, Closed> {
+    fn sleep(&mut self, deadline: Option<Instant>) -> Result<bool, Closed> {
         // A sender in full flow has the next item ready sooner than it could wake us, and pays for waking. So it gets
         // the processor a few times first; nothing spins.
-        for _ in 0..YIELDS_BEFORE_SLEEP {
-            if Lane::ALL
-                .into_iter()
-                .any(|lane| self.shared.meter(lane).pending())
-            {
+        for _ in 0..self.yields {
+            if self.pending() {
+                self.yields = YIELDS_MAX;
                 return Ok(true);
             }
             thread::yield_now();
         }
+        self.yields = (self.yields / 2).max(YIELDS_MIN);
         let mut state = self.shared.state.lock();
         loop {
             if !state.is_empty() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use encke_log::ReadError;
 use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, Why, mailbox_with_waker};
-use encke_stream::{Batch, Outlet, Piece, Reply};
+use encke_stream::{Batch, Handover, Outlet, Piece, Reply};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Settings;
@@ -68,7 +68,7 @@ pub(crate) fn inbox(settings: &Settings) -> rustix::io::Result<(Door, Inbox)> {
     });
     let waker = Arc::clone(&wake);
     let (sender, notes) = mailbox_with_waker("shard", options, move || {
-        // It can only fail when the counter is full, and then the shard is awake already.
+        // The counter is never read: epoll tells of each write (edge-triggered), and 64 bits are never full.
         let _ = rustix::io::write(&waker, &1u64.to_ne_bytes());
     });
     let lag = Arc::new(Lag::default());
@@ -88,18 +88,22 @@ impl Inbox {
     pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
-
-    /// Makes the next wake-up possible.
-    pub(crate) fn awake(&self) {
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.wake, &mut count);
-    }
 }
 
 impl Door {
     /// Hands over a note; waits when the shard's inbox is full. A shard that is gone needs none.
     pub(crate) fn put(&self, note: Note) {
-        let (lane, bytes) = match &note {
+        let (lane, bytes) = self.weigh(&note);
+        if let Err(refused) = self.notes.send(lane, note, bytes)
+            && refused.why != Why::Closed
+        {
+            tracing::error!(why = %refused.why, "a shard's inbox refused what it must take");
+        }
+    }
+
+    /// The note's lane and weight.
+    fn weigh(&self, note: &Note) -> (Lane, usize) {
+        let (lane, bytes) = match note {
             Note::Committed { batch, replies } => {
                 let records = batch.as_ref().map_or(0, |batch| batch.bytes);
                 (Lane::Data, records + replies.len() * size_of::<Reply>())
@@ -108,12 +112,13 @@ impl Door {
             Note::Stop => (Lane::Control, 0),
         };
         // A commit that is larger than the whole inbox may be in it alone.
-        let bytes = (bytes + size_of::<Note>()).min(self.bytes_max);
-        if let Err(refused) = self.notes.send(lane, note, bytes)
-            && refused.why != Why::Closed
-        {
-            tracing::error!(why = %refused.why, "a shard's inbox refused what it must take");
-        }
+        (lane, (bytes + size_of::<Note>()).min(self.bytes_max))
+    }
+
+    /// Whether the shard's deliveries are behind.
+    fn is_behind(&self) -> bool {
+        self.lag.bytes.load(Ordering::Relaxed) > self.admission.bytes
+            || self.lag.us.load(Ordering::Relaxed) > self.admission.us
     }
 
     /// How many notes wait, and how old the oldest is.
@@ -133,14 +138,31 @@ impl Outlet for Door {
 
     fn admit(&self) {
         // The shard lowers these with every turn; asking again costs less than being woken.
-        while self.lag.bytes.load(Ordering::Relaxed) > self.admission.bytes
-            || self.lag.us.load(Ordering::Relaxed) > self.admission.us
-        {
+        while self.is_behind() {
             if self.notes.is_closed() {
                 return;
             }
             std::thread::sleep(ADMISSION_PAUSE);
         }
+    }
+
+    fn offer(&self, batch: Option<Arc<Batch>>, replies: Vec<Reply>) -> Result<(), Handover> {
+        let note = Note::Committed { batch, replies };
+        let (lane, bytes) = self.weigh(&note);
+        let Err(refused) = self.notes.try_send(lane, note, bytes) else {
+            return Ok(());
+        };
+        match (refused.why, refused.item) {
+            // A shard that is gone needs none.
+            (Why::Closed, _) => Ok(()),
+            (_, Note::Committed { batch, replies }) => Err(Handover { batch, replies }),
+            // What comes back is what was sent.
+            (_, Note::Fetched { .. } | Note::Stop) => Ok(()),
+        }
+    }
+
+    fn admits(&self) -> bool {
+        !self.is_behind() || self.notes.is_closed()
     }
 }
 

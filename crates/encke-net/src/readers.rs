@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use encke_log::Reader;
 use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, mailbox};
-use encke_stream::{Fetch, Piece};
+use encke_stream::{Desk, Fetch, Piece};
 
 use crate::inbox::{Door, Note};
 use crate::slot::Token;
@@ -23,10 +23,11 @@ struct Job {
 }
 
 impl Readers {
-    /// Starts `count` threads. They end when the last clone of the answer is gone.
+    /// Starts `count` threads. A `desk` is told when something is asked for that it has accepted and not written. They end when the last clone of the answer is gone.
     pub(crate) fn start(
         log: &Reader,
         count: usize,
+        desk: Option<&Arc<Desk>>,
     ) -> std::io::Result<(Readers, Vec<JoinHandle<()>>)> {
         let mut jobs = Vec::with_capacity(count);
         let mut threads = Vec::with_capacity(count);
@@ -38,10 +39,11 @@ impl Readers {
             let (sender, receiver) = mailbox("reader", options);
             jobs.push(sender);
             let log = log.clone();
+            let desk = desk.cloned();
             threads.push(
                 std::thread::Builder::new()
                     .name(format!("reader-{number}"))
-                    .spawn(move || work(&log, receiver))?,
+                    .spawn(move || work(&log, desk.as_deref(), receiver))?,
             );
         }
         Ok((Readers { jobs }, threads))
@@ -59,11 +61,17 @@ impl Readers {
     }
 }
 
-fn work(log: &Reader, mut jobs: Receiver<Job>) {
+fn work(log: &Reader, desk: Option<&Desk>, mut jobs: Receiver<Job>) {
     while let Ok(job) = jobs.recv() {
         let piece = Piece::read(log, &job.fetch);
         if let Err(error) = &piece {
             tracing::error!(%error, "a stream could not be read");
+        }
+        if let (Ok(piece), Some(desk)) = (&piece, desk)
+            && piece.more
+            && piece.bytes() == 0
+        {
+            desk.call();
         }
         job.door.put(Note::Fetched {
             token: job.token,

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use encke_face::Faces;
 use encke_log::{CommitError, Log};
 use encke_mailbox::{Bounds, Options, Sender, mailbox};
-use encke_stream::{AckLevel, Machine, Outlet, Request, Sequencer, View};
+use encke_stream::{AckLevel, Desk, Machine, Outlet, Request, Sequencer, View};
 
 use crate::addresses::Addresses;
 use crate::buffers::Buffers;
@@ -27,6 +27,7 @@ pub struct Server {
     readers: Vec<JoinHandle<()>>,
     sequencer: JoinHandle<Result<(), CommitError>>,
     doors: Vec<Arc<Door>>,
+    desk: Option<Arc<Desk>>,
     metrics: Metrics,
 }
 
@@ -86,24 +87,43 @@ impl Server {
             bytes_max: settings.mailbox_bytes_max,
         });
         let (sender, receiver) = mailbox("sequencer", options);
-        let (readers, reader_threads) = Readers::start(&log.reader(), settings.readers)?;
+        let (doors, inboxes) = ends(&settings, listeners.len())?;
+        let reader = log.reader();
+        let watched = metrics.clone();
+        let sequencer = Sequencer::new(
+            machine,
+            log,
+            receiver,
+            outlets(&doors),
+            level,
+            Box::new(move |committed| watched.committed(committed)),
+        );
+        let thread = std::thread::Builder::new().name("sequencer".into());
+        let (desk, sequencer) = match level {
+            AckLevel::Accepted => {
+                let desk = Arc::new(Desk::new(sequencer));
+                let shared = Arc::clone(&desk);
+                (Some(desk), thread.spawn(move || shared.run(now_ms))?)
+            }
+            AckLevel::Written | AckLevel::Synced => {
+                (None, thread.spawn(move || sequencer.run(now_ms))?)
+            }
+        };
+        let (readers, reader_threads) = Readers::start(&reader, settings.readers, desk.as_ref())?;
         let connections = Arc::new(AtomicUsize::new(0));
         let addresses = Arc::new(Addresses::new(&settings));
         let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max));
-        let mut doors = Vec::new();
         let mut shards = Vec::new();
-        for (number, listener) in listeners.into_iter().enumerate() {
-            let (door, inbox) = inbox(&settings)?;
-            let door = Arc::new(door);
-            doors.push(Arc::clone(&door));
+        for (number, (listener, inbox)) in listeners.into_iter().zip(inboxes).enumerate() {
             let shard = Shard::new(Parts {
                 number: number as u16,
                 settings: Arc::clone(&settings),
                 faces: faces.clone(),
                 listener,
                 inbox,
-                door,
+                door: Arc::clone(&doors[number]),
                 sequencer: sender.clone(),
+                desk: desk.clone(),
                 readers: readers.clone(),
                 metrics: metrics.clone(),
                 connections: Arc::clone(&connections),
@@ -117,22 +137,6 @@ impl Server {
                     .spawn(move || shard.run())?,
             );
         }
-        let outlets: Vec<Box<dyn Outlet>> = doors
-            .iter()
-            .map(|door| Box::new(Door::clone(door)) as Box<dyn Outlet>)
-            .collect();
-        let watched = metrics.clone();
-        let sequencer = Sequencer::new(
-            machine,
-            log,
-            receiver,
-            outlets,
-            level,
-            Box::new(move |committed| watched.committed(committed)),
-        );
-        let sequencer = std::thread::Builder::new()
-            .name("sequencer".into())
-            .spawn(move || sequencer.run(now_ms))?;
         watch(metrics, &view, sender, &doors);
         metrics.on_render(move |metrics| {
             metrics.addresses.set(addresses.known() as i64);
@@ -144,6 +148,7 @@ impl Server {
             readers: reader_threads,
             sequencer,
             doors,
+            desk,
             metrics: metrics.clone(),
         })
     }
@@ -168,6 +173,9 @@ impl Server {
         drop(self.doors);
         self.metrics.forget();
         // That were the last senders of the sequencer's mailbox and of the readers'.
+        if let Some(desk) = self.desk {
+            desk.call();
+        }
         self.sequencer
             .join()
             .map_err(|_| StopError::Panicked("sequencer"))??;
@@ -212,6 +220,25 @@ fn listeners(settings: &Settings) -> Result<Vec<std::os::fd::OwnedFd>, StartErro
         listeners.push(listener);
     }
     Ok(listeners)
+}
+
+/// Both ends of each shard's inbox.
+fn ends(
+    settings: &Settings,
+    shards: usize,
+) -> rustix::io::Result<(Vec<Arc<Door>>, Vec<crate::inbox::Inbox>)> {
+    let ends = (0..shards).map(|_| inbox(settings));
+    let ends = ends.map(|ends| ends.map(|(door, inbox)| (Arc::new(door), inbox)));
+    ends.collect::<rustix::io::Result<Vec<_>>>()
+        .map(|ends| ends.into_iter().unzip())
+}
+
+/// The shards as the sequencer sees them.
+fn outlets(doors: &[Arc<Door>]) -> Vec<Box<dyn Outlet>> {
+    let doors = doors.iter().map(|door| Door::clone(door));
+    doors
+        .map(|door| Box::new(door) as Box<dyn Outlet>)
+        .collect()
 }
 
 /// Lets the gauges be read when somebody asks for the metrics.

@@ -79,4 +79,27 @@ pub trait Outlet: Send {
 
     /// Waits until the shard is near enough to the newest record to take more.
     fn admit(&self);
+
+    /// As [`Outlet::deliver`] for callers that must not wait.
+    ///
+    /// # Errors
+    /// There is no room now: what was to be handed over comes back. An outlet that never waits has room.
+    fn offer(&self, batch: Option<Arc<Batch>>, replies: Vec<Reply>) -> Result<(), Handover> {
+        self.deliver(batch, replies);
+        Ok(())
+    }
+
+    /// Whether [`Outlet::admit`] would not wait.
+    fn admits(&self) -> bool {
+        true
+    }
+}
+
+/// What a commit hands to one shard.
+#[derive(Debug)]
+pub struct Handover {
+    /// The records, if some of them have subscribers there.
+    pub batch: Option<Arc<Batch>>,
+    /// The shard's replies.
+    pub replies: Vec<Reply>,
 }

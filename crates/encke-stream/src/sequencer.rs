@@ -1,12 +1,13 @@
 //! The one place where the order of records is decided.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use encke_log::{AppendError, CommitError, Disk, Files, Frame, Log, Sequence, StateEntry};
 use encke_mailbox::Receiver;
 
-use crate::batch::{Batch, Caller, Outlet, Record, Reply, Request};
+use crate::batch::{Batch, Caller, Handover, Outlet, Record, Reply, Request};
 use crate::record::{Change, KIND_CHANGE};
 use crate::stream::watcher;
 use crate::{Journal, Machine, Outcome, Refusal, Stream};
@@ -45,6 +46,12 @@ pub struct Sequencer<D: Disk = Files> {
     expire_after: Instant,
     /// What the next checkpoint will hold, while it is being gathered.
     entries: Vec<StateEntry>,
+    /// Threads that must not wait decide too, so nothing that waits is done on the way ([`crate::Desk`]).
+    shared: bool,
+    /// What outlets had no room for, oldest first. Nothing more is decided before it is handed over.
+    stuck: VecDeque<(usize, Handover)>,
+    /// Records that were decided since a checkpoint was last thought of.
+    unkept: usize,
 }
 
 /// Figures of one batch, for metrics.
@@ -86,6 +93,9 @@ impl<D: Disk> Sequencer<D> {
             synced_at: now,
             expire_after: now,
             entries: Vec::new(),
+            shared: false,
+            stuck: VecDeque::new(),
+            unkept: 0,
         }
     }
 
@@ -115,6 +125,7 @@ impl<D: Disk> Sequencer<D> {
                 self.sync_late();
             }
             self.batch(&mut requests, clock());
+            self.checkpoint();
             self.mailbox.handled(taken);
             for outlet in &self.outlets {
                 outlet.admit();
@@ -123,8 +134,76 @@ impl<D: Disk> Sequencer<D> {
         self.log.close()
     }
 
+    /// From now on [`crate::Desk`] runs it.
+    pub(crate) fn share(&mut self) {
+        debug_assert_eq!(self.level, AckLevel::Accepted, "the others wait for files");
+        self.shared = true;
+    }
+
+    /// Whether commands can be decided without waiting for anything.
+    pub(crate) fn is_free(&self) -> bool {
+        self.barred().is_none()
+            && self.stuck.is_empty()
+            && self.outlets.iter().all(|outlet| outlet.admits())
+    }
+
+    /// Bytes that were decided and are not written yet.
+    pub(crate) fn unwritten(&self) -> usize {
+        self.log.batch_bytes()
+    }
+
+    /// Decides what is in the mailbox and does nothing else; how many commands that were.
+    pub(crate) fn decide_waiting(&mut self, requests: &mut Vec<Request>, now_ms: u64) -> usize {
+        let taken = self.mailbox.drain(requests);
+        if taken > 0 {
+            self.judge(requests, now_ms, false);
+            self.mailbox.handled(taken);
+        }
+        taken
+    }
+
+    /// Decides what is in the mailbox and does everything that has waited; how many commands that were.
+    pub(crate) fn work(&mut self, requests: &mut Vec<Request>, now_ms: u64, idle: bool) -> usize {
+        self.hand_over();
+        let taken = self.mailbox.drain(requests);
+        if taken == 0 && idle {
+            self.settle();
+        } else if self.synced_at.elapsed() > SYNC_EVERY_MAX {
+            self.sync_late();
+        }
+        self.batch(requests, now_ms);
+        self.mailbox.handled(taken);
+        self.hand_over();
+        if self.unwritten() > 0 && self.barred().is_none() {
+            self.write_owed();
+        }
+        self.checkpoint();
+        for outlet in &self.outlets {
+            outlet.admit();
+        }
+        taken
+    }
+
+    /// Whether no command will come any more, beside those in the mailbox.
+    pub(crate) fn is_over(&self) -> bool {
+        self.mailbox.is_closed()
+    }
+
+    pub(crate) fn close(self) -> Result<(), CommitError> {
+        self.log.close()
+    }
+
+    /// Hands over what outlets had no room for, and waits until they have.
+    fn hand_over(&mut self) {
+        for (shard, Handover { batch, replies }) in self.stuck.drain(..) {
+            if let Some(outlet) = self.outlets.get(shard) {
+                outlet.deliver(batch, replies);
+            }
+        }
+    }
+
     /// How long the mailbox may be waited for; forever if nothing else is to do.
-    fn patience(&self, now_ms: u64) -> Option<Duration> {
+    pub(crate) fn patience(&self, now_ms: u64) -> Option<Duration> {
         // A failed log takes nothing more, no expiry either.
         if self.failed.is_some() {
             return None;
@@ -167,6 +246,11 @@ impl<D: Disk> Sequencer<D> {
 
     fn batch(&mut self, requests: &mut Vec<Request>, now_ms: u64) {
         self.pay();
+        self.judge(requests, now_ms, true);
+    }
+
+    /// Decides a batch of commands, and what has expired if it may.
+    fn judge(&mut self, requests: &mut Vec<Request>, now_ms: u64, expires: bool) {
         let mut committed = Committed {
             commands: requests.len(),
             records: 0,
@@ -181,11 +265,11 @@ impl<D: Disk> Sequencer<D> {
                 let mut replies = self.replies(outcomes.collect());
                 self.hand_out(None, &mut replies);
             }
-            None => self.decide(requests, now_ms, &mut committed),
+            None => self.decide(requests, now_ms, expires, &mut committed),
         }
         committed.failed = self.failed.is_some();
+        self.unkept += committed.records;
         (self.watch)(&committed);
-        self.checkpoint(committed.records);
     }
 
     /// Why nothing can be decided now.
@@ -197,14 +281,22 @@ impl<D: Disk> Sequencer<D> {
     }
 
     /// Judges the commands and commits what they changed.
-    fn decide(&mut self, requests: &mut Vec<Request>, now_ms: u64, committed: &mut Committed) {
+    fn decide(
+        &mut self,
+        requests: &mut Vec<Request>,
+        now_ms: u64,
+        expires: bool,
+        committed: &mut Committed,
+    ) {
+        let unwritten = self.log.batch_bytes();
         let mut draft = Draft {
             log: &mut self.log,
             records: Vec::with_capacity(requests.len()),
             now_ms,
             bytes: 0,
         };
-        if self.expire_after <= Instant::now()
+        if expires
+            && self.expire_after <= Instant::now()
             && let Err(error) = self.machine.expire(now_ms, &mut draft)
         {
             tracing::error!(%error, "streams whose lifetime is over could not be ended");
@@ -218,7 +310,7 @@ impl<D: Disk> Sequencer<D> {
         let Draft { records, bytes, .. } = draft;
         let mut replies = self.replies(outcomes);
         committed.records = records.len();
-        committed.bytes = self.log.batch_bytes();
+        committed.bytes = self.log.batch_bytes() - unwritten;
         if let Err(error) = self.commit(records, bytes, &mut replies, committed) {
             committed.records = 0;
             self.refuse(&error, replies);
@@ -247,7 +339,9 @@ impl<D: Disk> Sequencer<D> {
             AckLevel::Accepted => {
                 self.machine.publish(self.log.next_sequence() - 1);
                 self.hand_out(Some(batch), replies);
-                self.write_owed();
+                if !self.shared {
+                    self.write_owed();
+                }
                 return Ok(());
             }
             AckLevel::Written => {
@@ -291,13 +385,19 @@ impl<D: Disk> Sequencer<D> {
     }
 
     /// Gives each shard its replies, and the records if some of them have subscribers there.
-    fn hand_out(&self, batch: Option<Arc<Batch>>, replies: &mut Vec<Vec<Reply>>) {
+    fn hand_out(&mut self, batch: Option<Arc<Batch>>, replies: &mut Vec<Vec<Reply>>) {
         let watchers = batch.as_ref().map_or(0, |batch| batch.watchers());
         for (shard, (outlet, replies)) in self.outlets.iter().zip(replies.drain(..)).enumerate() {
             let watches = watchers & watcher(shard as u16) != 0;
             let batch = batch.as_ref().filter(|_| watches);
-            if batch.is_some() || !replies.is_empty() {
-                outlet.deliver(batch.cloned(), replies);
+            if batch.is_none() && replies.is_empty() {
+                continue;
+            }
+            let batch = batch.cloned();
+            if !self.shared {
+                outlet.deliver(batch, replies);
+            } else if let Err(handover) = outlet.offer(batch, replies) {
+                self.stuck.push_back((shard, handover));
             }
         }
     }
@@ -351,7 +451,8 @@ impl<D: Disk> Sequencer<D> {
 
     /// Keeps what the streams are in the log's state store, whenever that would shorten the next
     /// start: bit by bit, a bounded number of streams after each batch, so that no batch waits long.
-    fn checkpoint(&mut self, records: usize) {
+    fn checkpoint(&mut self) {
+        let records = std::mem::take(&mut self.unkept);
         if self.failed.is_some() || self.owed.is_some() || !self.log.wants_checkpoint() {
             return;
         }
@@ -414,7 +515,7 @@ impl<D: Disk> Journal for Draft<'_, D> {
 }
 
 /// When nothing came for so long, everything is synced and the log says so.
-const SETTLE_WHEN_IDLE: Duration = Duration::from_millis(20);
+pub(crate) const SETTLE_WHEN_IDLE: Duration = Duration::from_millis(20);
 
 /// Below level `synced`, what was acknowledged is synced at least this often.
 const SYNC_EVERY_MAX: Duration = Duration::from_secs(1);

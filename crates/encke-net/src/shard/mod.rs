@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use encke_face::Faces;
 use encke_mailbox::Sender;
-use encke_stream::{Request, View};
+use encke_stream::{Desk, Request, View};
 use rustix::event::epoll;
 
 use crate::Settings;
@@ -51,6 +51,8 @@ pub(crate) struct Parts {
     pub(crate) inbox: Inbox,
     pub(crate) door: Arc<Door>,
     pub(crate) sequencer: Sender<Request>,
+    /// Where the shard has its commands decided itself; nothing where they wait for the disk.
+    pub(crate) desk: Option<Arc<Desk>>,
     pub(crate) readers: Readers,
     pub(crate) metrics: Metrics,
     /// Connections of all shards.
@@ -156,11 +158,13 @@ impl Shard {
                     return;
                 }
             }
+            // Notes that come from now on are found when the inbox is drained, without a wake-up.
+            self.parts.inbox.notes.attend();
             self.clock.tick();
             for event in &events {
                 let (token, flags) = (event.data.u64(), event.flags);
                 match token {
-                    WAKE => self.parts.inbox.awake(),
+                    WAKE => {}
                     LISTENER => self.accept(),
                     token => self.event(token, flags),
                 }
@@ -222,6 +226,9 @@ impl Shard {
         self.parts
             .sequencer
             .try_send_many(encke_mailbox::Lane::Data, &mut outbox);
+        if let Some(desk) = &self.parts.desk {
+            desk.decide(self.clock.now_ms());
+        }
         for (request, _) in outbox.drain(..) {
             self.overloaded(request.from.token);
         }

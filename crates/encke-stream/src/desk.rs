@@ -1,0 +1,170 @@
+//! Level `accepted` without a hand-over to another thread: whoever brings a command has it decided at once.
+//!
+//! At the other levels a command waits for the disk, so a thread of its own costs nothing extra. At
+//! [`AckLevel::Accepted`](crate::AckLevel::Accepted) it waits for nothing but that thread to wake up, which takes longer
+//! than all the rest. So the sequencer sits at a desk that every shard can reach: a shard that finds it free has everything
+//! in the mailbox decided, its own commands and those of others; one that finds it taken goes on, because whoever sits
+//! there looks once more before leaving. There is still one order, one mailbox, and one batch at a time.
+//!
+//! What waits is not done there: files are written, outlets waited for and streams expired by the desk's own thread
+//! ([`Desk::run`]), a few milliseconds later.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use encke_log::{CommitError, Disk, Files};
+use parking_lot::Mutex;
+
+use crate::batch::Request;
+use crate::sequencer::{SETTLE_WHEN_IDLE, Sequencer};
+
+/// A sequencer that threads share. Only for level `accepted`.
+pub struct Desk<D: Disk = Files> {
+    /// Nothing once the log is closed.
+    seat: Mutex<Option<Seat<D>>>,
+    /// Somebody brought commands since the mailbox was last looked into.
+    wanted: AtomicBool,
+    thread: OnceLock<Thread>,
+}
+
+struct Seat<D: Disk> {
+    sequencer: Sequencer<D>,
+    requests: Vec<Request>,
+    /// The desk's own thread sleeps and means to for long.
+    resting: bool,
+    /// When something was decided last.
+    busy_at: Instant,
+}
+
+impl<D: Disk> Desk<D> {
+    /// A desk for a sequencer of level `accepted`.
+    pub fn new(mut sequencer: Sequencer<D>) -> Self {
+        sequencer.share();
+        let seat = Seat {
+            sequencer,
+            requests: Vec::new(),
+            resting: false,
+            busy_at: Instant::now(),
+        };
+        Desk {
+            seat: Mutex::new(Some(seat)),
+            wanted: AtomicBool::new(false),
+            thread: OnceLock::new(),
+        }
+    }
+
+    /// Has decided what is in the mailbox, unless somebody is at it: then they will do it. Never waits for a file or
+    /// another thread. `now_ms` is the time in milliseconds since 1970.
+    pub fn decide(&self, now_ms: u64) {
+        self.wanted.store(true, Ordering::SeqCst);
+        for _ in 0..TURNS_MAX {
+            // Either the seat is seen to be free here, or whoever leaves it sees that it is wanted.
+            fence(Ordering::SeqCst);
+            let Some(mut seat) = self.seat.try_lock() else {
+                return;
+            };
+            let Some(taken) = &mut *seat else {
+                return;
+            };
+            self.wanted.store(false, Ordering::SeqCst);
+            let call = !taken.decide(now_ms);
+            drop(seat);
+            if call {
+                self.call();
+                return;
+            }
+            fence(Ordering::SeqCst);
+            if !self.wanted.load(Ordering::SeqCst) {
+                return;
+            }
+        }
+        // Others bring more than this thread should do for them.
+        self.call();
+    }
+
+    /// Has the desk's thread look after everything now: what is not written yet, or that no command will come any more.
+    pub fn call(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Does what waits, until all senders of the mailbox are gone and everything in it is done; whoever drops the last one
+    /// must [`Desk::call`]. Then it closes the log. `clock` tells milliseconds since 1970.
+    ///
+    /// # Errors
+    /// The log could not be closed: something that was acknowledged may not be on the disk.
+    pub fn run(&self, clock: impl Fn() -> u64) -> Result<(), CommitError> {
+        // Set once, because one thread runs it.
+        let _ = self.thread.set(thread::current());
+        loop {
+            let mut seat = self.seat.lock();
+            let Some(taken) = &mut *seat else {
+                return Ok(());
+            };
+            self.wanted.store(false, Ordering::SeqCst);
+            if taken.work(&clock) {
+                let last = seat.take();
+                drop(seat);
+                return last.map_or(Ok(()), |seat| seat.sequencer.close());
+            }
+            let patience = taken.rest(clock());
+            drop(seat);
+            fence(Ordering::SeqCst);
+            if self.wanted.load(Ordering::SeqCst) {
+                continue;
+            }
+            match patience {
+                None => thread::park(),
+                Some(patience) => thread::park_timeout(patience),
+            }
+        }
+    }
+}
+
+impl<D: Disk> Seat<D> {
+    /// Decides what is in the mailbox if that means no waiting. False: the desk's thread is needed.
+    fn decide(&mut self, now_ms: u64) -> bool {
+        if !self.sequencer.is_free() || self.sequencer.unwritten() >= UNWRITTEN_BYTES_MAX {
+            return false;
+        }
+        if self.sequencer.decide_waiting(&mut self.requests, now_ms) > 0 {
+            self.busy_at = Instant::now();
+        }
+        self.sequencer.is_free() && !std::mem::take(&mut self.resting)
+    }
+
+    /// Does everything that is to be done. True when nothing will follow.
+    fn work(&mut self, clock: &impl Fn() -> u64) -> bool {
+        // Asked before the mailbox is looked into, so that nothing comes after the look.
+        let over = self.sequencer.is_over();
+        let idle = self.busy_at.elapsed() >= SETTLE_WHEN_IDLE;
+        let taken = self.sequencer.work(&mut self.requests, clock(), idle);
+        if taken > 0 {
+            self.busy_at = Instant::now();
+        }
+        over && taken == 0
+    }
+
+    /// How long the thread may sleep; forever if nothing is to be done.
+    fn rest(&mut self, now_ms: u64) -> Option<Duration> {
+        let active = self.busy_at.elapsed() < WRITE_EVERY * 2;
+        let patience = self.sequencer.patience(now_ms);
+        self.resting = !active;
+        if active {
+            return Some(patience.map_or(WRITE_EVERY, |patience| patience.min(WRITE_EVERY)));
+        }
+        patience
+    }
+}
+
+/// What is accepted is written this often, while anything is.
+const WRITE_EVERY: Duration = Duration::from_millis(5);
+
+/// What is accepted and not written may weigh so much; then it is written before more is decided.
+const UNWRITTEN_BYTES_MAX: usize = 1 << 20;
+
+/// A thread that came to have its own commands decided looks this often for others'.
+const TURNS_MAX: usize = 4;
