@@ -1,0 +1,237 @@
+//! A desk that several threads bring their commands to: one order, every reply once, nothing lost, nobody waits.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use encke_log::simulated::SimulatedDisk;
+use encke_log::{CommitError, Options, Sequence};
+use encke_mailbox::{Lane, Sender, mailbox};
+use encke_stream::{
+    AckLevel, Append, Batch, Caller, Command, Create, Data, Desk, Handover, Limits, Offset,
+    Outcome, Outlet, Reply, Request, Sequencer, Target, View, restore_on,
+};
+
+/// What a shard was handed, in its order.
+#[derive(Default)]
+struct Inbox {
+    sequences: Vec<Sequence>,
+    replies: Vec<(u64, bool)>,
+}
+
+#[derive(Clone, Default)]
+struct Shard {
+    inbox: Arc<Mutex<Inbox>>,
+    /// It has no room for those who must not wait.
+    full: Arc<AtomicBool>,
+    /// It is behind.
+    behind: Arc<AtomicBool>,
+}
+
+impl Outlet for Shard {
+    fn deliver(&self, batch: Option<Arc<Batch>>, replies: Vec<Reply>) {
+        let mut inbox = self.inbox.lock().unwrap();
+        let records = batch.iter().flat_map(|batch| &batch.records);
+        inbox
+            .sequences
+            .extend(records.map(|record| record.sequence));
+        let replies = replies.into_iter();
+        inbox.replies.extend(replies.map(|reply| {
+            let done = !matches!(reply.outcome, Outcome::Refused(_));
+            (reply.token, done)
+        }));
+    }
+
+    fn admit(&self) {
+        while self.behind.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn offer(&self, batch: Option<Arc<Batch>>, replies: Vec<Reply>) -> Result<(), Handover> {
+        if self.full.load(Ordering::SeqCst) {
+            return Err(Handover { batch, replies });
+        }
+        self.deliver(batch, replies);
+        Ok(())
+    }
+
+    fn admits(&self) -> bool {
+        !self.behind.load(Ordering::SeqCst)
+    }
+}
+
+struct Rig {
+    desk: Arc<Desk<SimulatedDisk>>,
+    view: Arc<View>,
+    shards: Vec<Shard>,
+    sender: Sender<Request>,
+    thread: JoinHandle<Result<(), CommitError>>,
+}
+
+impl Rig {
+    fn start(disk: &SimulatedDisk) -> Rig {
+        let (machine, view, log) =
+            restore_on(disk.clone(), Options::default(), Limits::default(), 0).unwrap();
+        let (sender, receiver) = mailbox("sequencer", encke_mailbox::Options::default());
+        let shards = vec![Shard::default(), Shard::default()];
+        let outlets = shards.iter().cloned();
+        let outlets = outlets
+            .map(|shard| Box::new(shard) as Box<dyn Outlet>)
+            .collect();
+        let watch = Box::new(|_: &_| {});
+        let sequencer = Sequencer::new(machine, log, receiver, outlets, AckLevel::Accepted, watch);
+        let desk = Arc::new(Desk::new(sequencer));
+        let shared = Arc::clone(&desk);
+        let thread = std::thread::spawn(move || shared.run(|| 0));
+        Rig {
+            desk,
+            view,
+            shards,
+            sender,
+            thread,
+        }
+    }
+
+    fn bring(&self, shard: u16, token: u64, command: Command) {
+        let bytes = command.weight_bytes();
+        let from = Caller { shard, token };
+        let request = Request { command, from };
+        assert!(self.sender.try_send(Lane::Data, request, bytes).is_ok());
+        self.desk.decide(0);
+    }
+
+    fn create(&self, name: &str) {
+        let create = Create {
+            name: name.into(),
+            content_type: Some("text/plain".into()),
+            lifetime: None,
+            closed: false,
+            fork: None,
+            data: Data::default(),
+        };
+        self.bring(0, u64::MAX, Command::Create(create));
+        self.eventually("the stream is there", || self.view.find(name).is_some());
+        for shard in 0..2 {
+            self.view.find(name).unwrap().watch(shard);
+        }
+    }
+
+    fn eventually(&self, what: &str, is_so: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !is_so() {
+            assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn stop(self) {
+        drop(self.sender);
+        self.desk.call();
+        self.thread.join().unwrap().unwrap();
+    }
+}
+
+fn append(view: &View, name: &str, data: &str) -> Command {
+    Command::Append(Append {
+        target: Target::Known(view.find(name).unwrap()),
+        content_type: None,
+        data: Data {
+            bytes: data.as_bytes().to_vec(),
+            units: data.len() as u32,
+        },
+        closes: false,
+        writer_seq: None,
+        producer: None,
+    })
+}
+
+#[test]
+fn many_bring_commands_at_once_and_each_is_decided_once() {
+    const THREADS: u64 = 4;
+    const EACH: u64 = 3_000;
+    let disk = SimulatedDisk::new(7);
+    let rig = Rig::start(&disk);
+    rig.create("s");
+    let next = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for shard in 0..THREADS {
+            let (rig, next) = (&rig, &next);
+            scope.spawn(move || {
+                for _ in 0..EACH {
+                    let token = next.fetch_add(1, Ordering::SeqCst);
+                    let command = append(&rig.view, "s", "x");
+                    rig.bring((shard % 2) as u16, token, command);
+                }
+            });
+        }
+    });
+    let answered = || {
+        let shards = rig.shards.iter();
+        let replies = shards.map(|shard| shard.inbox.lock().unwrap().replies.len() as u64);
+        // And the creation.
+        replies.sum::<u64>() == THREADS * EACH + 1
+    };
+    rig.eventually("all are answered", answered);
+    let mut tokens = Vec::new();
+    for shard in &rig.shards {
+        let inbox = shard.inbox.lock().unwrap();
+        assert_eq!(inbox.sequences.len() as u64, THREADS * EACH);
+        assert!(inbox.sequences.is_sorted_by(|a, b| a < b), "out of order");
+        assert!(inbox.replies.iter().all(|(_, done)| *done));
+        tokens.extend(inbox.replies.iter().map(|(token, _)| *token));
+    }
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(
+        tokens.len() as u64,
+        THREADS * EACH + 1,
+        "a reply came twice"
+    );
+    rig.stop();
+    // All of it is in the log.
+    let (_, view, _log) = restore_on(disk, Options::default(), Limits::default(), 0).unwrap();
+    let tail = view.find("s").unwrap().facts().tail;
+    assert_eq!(tail, Offset::behind(THREADS * EACH + 1));
+}
+
+#[test]
+fn a_shard_without_room_gets_everything_later_and_in_order() {
+    let rig = Rig::start(&SimulatedDisk::new(8));
+    rig.create("s");
+    for round in 0..50_u64 {
+        // Now and then there is no room for those who must not wait; the desk's thread may.
+        rig.shards[1].full.store(round % 3 == 0, Ordering::SeqCst);
+        rig.bring(0, round, append(&rig.view, "s", "x"));
+    }
+    let replies = |shard: usize| rig.shards[shard].inbox.lock().unwrap().replies.len();
+    rig.eventually("all are answered", || replies(0) == 51);
+    let handed = || rig.shards[1].inbox.lock().unwrap().sequences.len() == 50;
+    rig.eventually("all are handed over", handed);
+    for shard in &rig.shards {
+        let inbox = shard.inbox.lock().unwrap();
+        assert!(inbox.sequences.is_sorted_by(|a, b| a < b), "out of order");
+    }
+    rig.stop();
+}
+
+#[test]
+fn nobody_decides_past_a_shard_that_is_behind() {
+    let rig = Rig::start(&SimulatedDisk::new(9));
+    rig.create("s");
+    rig.shards[1].behind.store(true, Ordering::SeqCst);
+    // The desk's thread may have one batch in hand while it waits; this thread never waits for it.
+    for token in 0..100 {
+        rig.bring(0, token, append(&rig.view, "s", "x"));
+    }
+    std::thread::sleep(Duration::from_millis(30));
+    let answered = || rig.shards[0].inbox.lock().unwrap().replies.len();
+    let while_behind = answered();
+    rig.bring(0, 100, append(&rig.view, "s", "x"));
+    std::thread::sleep(Duration::from_millis(30));
+    assert_eq!(answered(), while_behind, "decided while a shard was behind");
+    rig.shards[1].behind.store(false, Ordering::SeqCst);
+    rig.eventually("all are answered", || answered() == 102);
+    rig.stop();
+}
