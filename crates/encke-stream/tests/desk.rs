@@ -1,4 +1,5 @@
 //! A desk that several threads bring their commands to: one order, every reply once, nothing lost, nobody waits.
+#![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
