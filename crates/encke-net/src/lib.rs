@@ -17,6 +17,7 @@ mod inbox;
 mod listen;
 mod metrics;
 mod networks;
+mod numbers;
 mod owners;
 mod pace;
 mod readers;

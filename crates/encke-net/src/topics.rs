@@ -6,10 +6,10 @@ use std::sync::Arc;
 use encke_log::{Sequence, StreamNo};
 use encke_stream::{Batch, Record, Stream, View};
 use foldhash::fast::FixedState;
-use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
 use crate::chunks::Chunks;
+use crate::numbers::Numbers;
 use crate::shard::slow;
 use crate::slot::{NONE, Slots};
 
@@ -55,7 +55,7 @@ pub(crate) enum Round {
 pub(crate) struct Topics {
     topics: Chunks<Topic>,
     free: Vec<u32>,
-    index: HashTable<u32>,
+    index: Numbers,
     hasher: FixedState,
     recent: VecDeque<Recent>,
     /// The position of the first of `recent`.
@@ -98,7 +98,7 @@ impl Topics {
         Topics {
             topics: Chunks::default(),
             free: Vec::new(),
-            index: HashTable::new(),
+            index: Numbers::default(),
             hasher: FixedState::default(),
             recent: VecDeque::new(),
             // Position 0 means none.
@@ -139,8 +139,8 @@ impl Topics {
             hasher,
             ..
         } = self;
-        index.insert_unique(hasher.hash_one(stream.no), number, |number| {
-            hasher.hash_one(no(&topics[*number]))
+        index.insert(hasher.hash_one(stream.no), number, |number| {
+            hasher.hash_one(no(&topics[number]))
         });
         number
     }
@@ -276,11 +276,9 @@ impl Topics {
 
     fn find(&self, stream: StreamNo) -> Option<u32> {
         let topics = &self.topics;
-        self.index
-            .find(self.hasher.hash_one(stream), |number| {
-                no(&topics[*number]) == stream
-            })
-            .copied()
+        self.index.find(self.hasher.hash_one(stream), |number| {
+            no(&topics[number]) == stream
+        })
     }
 
     fn forget(&mut self, number: u32) {
@@ -288,12 +286,8 @@ impl Topics {
             return;
         };
         stream.unwatch(self.shard);
-        if let Ok(entry) = self
-            .index
-            .find_entry(self.hasher.hash_one(stream.no), |other| *other == number)
-        {
-            entry.remove();
-        }
+        let hash = self.hasher.hash_one(stream.no);
+        self.index.remove(hash, number);
         self.free.push(number);
     }
 
