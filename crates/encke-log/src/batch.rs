@@ -139,6 +139,7 @@ impl Batch {
             notes.records.push(Note {
                 sequence,
                 position,
+                time_ms: frame::time_ms(&self.bytes[from..to]),
                 streams_from: notes.streams.len(),
             });
             let bytes = frame::seal(&mut self.bytes[from..to], seed, durable_upto, |stream| {
@@ -170,6 +171,7 @@ pub(crate) struct Notes {
 pub(crate) struct Note {
     pub(crate) sequence: Sequence,
     pub(crate) position: u32,
+    pub(crate) time_ms: u64,
     /// Where its streams begin in [`Notes::streams`]; they end where the next record's begin.
     pub(crate) streams_from: usize,
 }

@@ -5,9 +5,11 @@ use crate::disk::Disk;
 use crate::error::OpenError;
 use crate::files::Files;
 use crate::frame::Parsed;
-use crate::history::{self, History, HistoryError, Marks};
+use crate::history::{History, HistoryError, Marks};
 use crate::options::Options;
 use crate::repair::Plan;
+use crate::retention::class_of;
+use crate::stored;
 use crate::survey::{self, Problem, Surveyed};
 use std::path::Path;
 
@@ -162,7 +164,7 @@ fn survey_all<D: Disk>(
 /// What is wrong with a record in history, in the first of its streams with which something is.
 fn lacks(history: &History, frame: &Parsed<'_>, value: &mut Vec<u8>) -> Option<String> {
     value.clear();
-    history::record_value(frame, value);
+    stored::record_value(frame, value);
     frame.streams.iter().find_map(|(stream, _)| {
         let held = holds(history, stream, frame.sequence, value);
         held.err().map(|what| format!("stream {stream}: {what}"))
@@ -176,8 +178,16 @@ fn holds(history: &History, stream: u64, sequence: Sequence, value: &[u8]) -> Re
         Some(held) if held == value => Ok(()),
         Some(_) => Err("history has another record than the segment".to_owned()),
         None if sequence <= history.floor(stream).map_err(failed)? => Ok(()),
+        None if sequence <= of_class(history, stream).map_err(failed)? => Ok(()),
         None => Err("history does not have the record".to_owned()),
     }
+}
+
+/// The floor of the class of a stream.
+fn of_class(history: &History, stream: u64) -> Result<Sequence, HistoryError> {
+    let floors = history.class_floors()?;
+    let of_class = floors.iter().find(|(class, _)| *class == class_of(stream));
+    Ok(of_class.map_or(0, |(_, floor)| *floor))
 }
 
 fn problem_of_history(history: &History, sequence: Sequence, what: String) -> Problem {

@@ -42,6 +42,11 @@ pub trait Disk: Clone + Debug + Send + Sync + 'static {
     /// The directory that history may have to itself, if there is room for one. It need not exist yet.
     fn history(&self) -> Option<PathBuf>;
 
+    /// What time it is, for what is kept for a time only.
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
     /// Called between two steps of the work in the background, so that a disk under test can stop it there.
     fn between_steps(&self) -> io::Result<()> {
         Ok(())

@@ -217,6 +217,11 @@ pub(crate) fn seal(
     bytes
 }
 
+/// The time of a frame made by [`encode`], with which `frame` begins.
+pub(crate) fn time_ms(frame: &[u8]) -> u64 {
+    u64_at(frame, TIME_AT)
+}
+
 /// A frame whose checksum is right and whose parts fit it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parsed<'a> {

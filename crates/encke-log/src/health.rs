@@ -29,10 +29,30 @@ pub struct Health {
 #[derive(Debug, Default)]
 pub(crate) struct Vitals {
     poisoned: Mutex<Option<Arc<str>>>,
-    history_failed: Mutex<Option<Arc<str>>>,
+    history_failed: Mutex<Option<HistoryFailure>>,
     last_sync_ns: AtomicU64,
     waited_ns: AtomicU64,
     segment_bytes: AtomicU64,
+}
+
+/// Why history does not take sealed segments.
+#[derive(Clone, Debug)]
+pub(crate) struct HistoryFailure {
+    pub(crate) reason: Arc<str>,
+    /// Whether it may well work when there is room again.
+    pub(crate) shortage: bool,
+}
+
+impl HistoryFailure {
+    /// As an error of a write that would need another segment.
+    pub(crate) fn of_write(self, segment_bytes: u64) -> CommitError {
+        let (bytes, reason) = (segment_bytes, self.reason);
+        if self.shortage {
+            CommitError::NoSpace { bytes, reason }
+        } else {
+            CommitError::HistoryFailed { reason }
+        }
+    }
 }
 
 impl Vitals {
@@ -65,18 +85,18 @@ impl Vitals {
         self.segment_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn set_history_failed(&self, reason: Option<Arc<str>>) {
-        *self.history_failed.lock() = reason;
+    pub(crate) fn set_history_failed(&self, failure: Option<HistoryFailure>) {
+        *self.history_failed.lock() = failure;
     }
 
-    pub(crate) fn history_failed(&self) -> Option<Arc<str>> {
+    pub(crate) fn history_failed(&self) -> Option<HistoryFailure> {
         self.history_failed.lock().clone()
     }
 
     pub(crate) fn health(&self, segments_waiting: usize, history_bytes: u64) -> Health {
         Health {
             poisoned: self.poisoned.lock().clone(),
-            history_failed: self.history_failed(),
+            history_failed: self.history_failed().map(|failure| failure.reason),
             segments_waiting,
             last_sync: Duration::from_nanos(self.last_sync_ns.load(Ordering::Relaxed)),
             waited: Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed)),

@@ -1,23 +1,26 @@
 //! History: what sealed segments held, sorted by stream, in a log-structured merge tree (fjall).
 //!
-//! Four keyspaces:
-//! - `records`: stream and sequence, both big-endian, to the record. Filled by bulk ingestion of whole segments.
+//! The keyspaces:
+//! - `records` and `records-CLASS-FIRST`: stream and sequence, both big-endian, to the record. Filled by bulk ingestion of
+//!   whole segments. Which has what is told in `generations.rs`.
 //! - `states`: the state store. Filled by bulk ingestion of whole checkpoints.
-//! - `floors`: stream, big-endian, to its floor. Filled with each checkpoint.
-//! - `marks`: how far segments and checkpoints have come. Two small values, written with a sync each.
+//! - `floors`: stream, big-endian, to its floor, and for a forgotten one the record before which it was. Filled with each
+//!   checkpoint.
+//! - `marks`: how far segments and checkpoints have come, the times of generations, the floors of classes. Small values,
+//!   written with a sync.
 //!
 //! Nothing goes through the tree's own journal but the marks, so nothing of it can stall the writer. Everything that is
 //! ingested is durable when the ingestion ends, and only then is it marked: after a crash in between it is ingested again,
 //! and means the same.
-//!
-//! A record's value is its kind (1 byte), its number of streams (2), its time (8), its streams (8 each, unless there is only
-//! the one in the key) and its payload. All numbers but those in keys are little-endian.
 
-use crate::disk::is_shortage;
 use crate::error::OpenError;
-use crate::frame::{FrameView, Parsed, Streams, u64_at};
+use crate::frame::{FrameView, u64_at};
+use crate::generations::{self, Generation, Generations};
+pub(crate) use crate::history_error::HistoryError;
 use crate::manifest;
 use crate::reclaim::{DurableFloors, Reclaim};
+use crate::retention::{Class, Retention};
+use crate::stored::{floor_of, of_record_key, record_key, view};
 use crate::{Sequence, StreamNo};
 use fjall::config::{BlockSizePolicy, FilterPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
@@ -37,7 +40,7 @@ pub(crate) struct History {
 
 struct Open {
     database: Database,
-    records: Keyspace,
+    records: RwLock<Generations>,
     states: Keyspace,
     floors: Keyspace,
     marks: Keyspace,
@@ -57,7 +60,6 @@ pub(crate) struct Marks {
 /// What can be ingested into.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    Records,
     States,
     Floors,
 }
@@ -79,10 +81,17 @@ impl History {
             open: RwLock::new(Some(open)),
         };
         let format = history.mark(FORMAT).map_err(|e| e.on_open(&path, "read"))?;
-        if format != FORMAT_NUMBER {
-            let reason =
-                format!("it has format {format}, this Encke reads format {FORMAT_NUMBER} only");
-            return Err(HistoryError::from(reason).on_open(&path, "read"));
+        match format {
+            FORMAT_NUMBER => {}
+            // The same without generations.
+            1 => history
+                .set_marks(&[(FORMAT.to_owned(), FORMAT_NUMBER.to_le_bytes().to_vec())])
+                .map_err(|e| e.on_open(&path, "write to"))?,
+            _ => {
+                let reason =
+                    format!("it has format {format}, this Encke reads format {FORMAT_NUMBER} only");
+                return Err(HistoryError::from(reason).on_open(&path, "read"));
+            }
         }
         Ok(history)
     }
@@ -107,14 +116,119 @@ impl History {
         })
     }
 
-    /// Notes durably that every record up to this one is in history.
+    /// Notes durably that every record up to this one is in history, and the times of generations as they are now.
     pub(crate) fn set_history_upto(&self, sequence: Sequence) -> Result<(), HistoryError> {
-        self.set_mark(HISTORY_UPTO, sequence)
+        let mut marks = vec![(HISTORY_UPTO.to_owned(), sequence.to_le_bytes().to_vec())];
+        self.with(|open| {
+            for generation in open.records.read().all() {
+                if let Some((from, upto)) = generation.times_ms {
+                    let times = [from.to_le_bytes(), upto.to_le_bytes()].concat();
+                    marks.push((times_key(generation.keyspace.name()), times));
+                }
+            }
+            Ok(())
+        })?;
+        self.set_marks(&marks)
     }
 
     /// Notes durably that the state store is that after this record.
     pub(crate) fn set_checkpoint_upto(&self, sequence: Sequence) -> Result<(), HistoryError> {
-        self.set_mark(CHECKPOINT_UPTO, sequence)
+        self.set_marks(&[(CHECKPOINT_UPTO.to_owned(), sequence.to_le_bytes().to_vec())])
+    }
+
+    /// The floors of classes, as they are durable.
+    pub(crate) fn class_floors(&self) -> Result<Vec<(Class, Sequence)>, HistoryError> {
+        self.with(|open| {
+            let mut floors = Vec::new();
+            for pair in open.marks.prefix(CLASS_FLOOR) {
+                let (key, value) = pair.into_inner()?;
+                let class = key.get(CLASS_FLOOR.len()).copied();
+                floors.extend(class.map(|class| (class, floor_of(Some(value)))));
+            }
+            Ok(floors)
+        })
+    }
+
+    /// Notes durably that the records of a class up to `floor` are gone, and removes the generations that have nothing else.
+    /// `history_upto` is up to where history has all records. Says how many generations went.
+    pub(crate) fn raise_class_floor(
+        &self,
+        class: Class,
+        floor: Sequence,
+        history_upto: Sequence,
+    ) -> Result<usize, HistoryError> {
+        let key = [CLASS_FLOOR.as_bytes(), &[class]].concat();
+        self.with(|open| {
+            open.marks.insert(key, floor.to_le_bytes())?;
+            open.database.persist(PersistMode::SyncAll)?;
+            // Those who read them still have them.
+            let gone = open.records.write().take_below(class, floor, history_upto);
+            for generation in &gone {
+                open.marks.remove(times_key(generation.keyspace.name()))?;
+                open.database.delete_keyspace(generation.keyspace.clone())?;
+            }
+            Ok(gone.len())
+        })
+    }
+
+    /// The keyspaces of records.
+    pub(crate) fn generations(&self) -> Result<Generations, HistoryError> {
+        self.with(|open| Ok(open.records.read().clone()))
+    }
+
+    /// Ingests records of one class from a segment that begins with record `first`; otherwise as [`History::ingest`].
+    pub(crate) fn ingest_records(
+        &self,
+        retention: &Retention,
+        first: Sequence,
+        times_ms: (u64, u64),
+        all: impl FnOnce(Put<'_>) -> fjall::Result<()>,
+    ) -> Result<(), HistoryError> {
+        let class = retention.class;
+        self.with(|open| {
+            let newest = open.records.read().newest(class).cloned();
+            let fits = newest
+                .filter(|newest| newest.first >= first || !newest.is_full(retention, times_ms));
+            let keyspace = match fits {
+                Some(generation) => generation.keyspace,
+                None => open.begin_generation(class, first)?,
+            };
+            ingest_into(&keyspace, all)?;
+            open.records.write().note_times(class, times_ms);
+            Ok(())
+        })
+    }
+
+    /// Whether history has anything of a stream.
+    pub(crate) fn has_any(&self, stream: StreamNo) -> Result<bool, HistoryError> {
+        let mut any = false;
+        self.read(stream, 0, Sequence::MAX - 1, &mut |_| {
+            any = true;
+            ControlFlow::Break(())
+        })?;
+        Ok(any)
+    }
+
+    /// Gives `each` as many floors as it takes, from the stream after `after` on: the stream and the value, as
+    /// [`floor_of`] and [`forgotten_at`] read it.
+    pub(crate) fn floors_after(
+        &self,
+        after: StreamNo,
+        each: &mut dyn FnMut(StreamNo, fjall::UserValue) -> ControlFlow<()>,
+    ) -> Result<(), HistoryError> {
+        let Some(from) = after.checked_add(1) else {
+            return Ok(());
+        };
+        self.with(|open| {
+            for pair in open.floors.range(from.to_be_bytes()..) {
+                let (key, value) = pair.into_inner()?;
+                let stream = key.first_chunk().map_or(0, |no| u64::from_be_bytes(*no));
+                if each(stream, value).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Ingests what `all` puts, all of it or nothing. It is durable and can be read on return. There must be something.
@@ -123,14 +237,7 @@ impl History {
         kind: Kind,
         all: impl FnOnce(Put<'_>) -> fjall::Result<()>,
     ) -> Result<(), HistoryError> {
-        self.with(|open| {
-            let mut ingestion = open.keyspace(kind).start_ingestion()?;
-            all(&mut |key, value| match value {
-                Some(value) => ingestion.write(key, value),
-                None => ingestion.write_tombstone(key),
-            })?;
-            Ok(ingestion.finish()?)
-        })
+        self.with(|open| ingest_into(open.keyspace(kind), all))
     }
 
     /// The value of a record, as [`record_value`] makes it.
@@ -139,7 +246,13 @@ impl History {
         stream: StreamNo,
         sequence: Sequence,
     ) -> Result<Option<fjall::UserValue>, HistoryError> {
-        self.with(|open| Ok(open.records.get(record_key(stream, sequence))?))
+        self.with(|open| {
+            let holding = open.records.read().holding(stream, sequence, sequence);
+            match holding.first() {
+                Some((keyspace, ..)) => Ok(keyspace.get(record_key(stream, sequence))?),
+                None => Ok(None),
+            }
+        })
     }
 
     /// Reads every entry of every keyspace, and so verifies every block. Says how many records there are, each counted once
@@ -168,14 +281,18 @@ impl History {
             Ok(count)
         };
         self.with(|open| {
-            let records = count(&open.records, &|key, value| {
-                of_record_key(key).is_some_and(|(stream, _)| view(stream, key, value).is_some())
-            })?;
+            let generations = open.records.read().clone();
+            let mut records = 0;
+            for generation in generations.all() {
+                records += count(&generation.keyspace, &|key, value| {
+                    of_record_key(key).is_some_and(|(stream, _)| view(stream, key, value).is_some())
+                })?;
+            }
             let states = count(&open.states, &|_, _| true)?;
             let floors = count(&open.floors, &|key, value| {
-                key.len() == 8 && value.len() == 8
+                key.len() == 8 && matches!(value.len(), 8 | 16)
             })?;
-            count(&open.marks, &|_, value| value.len() == 8)?;
+            count(&open.marks, &|_, value| matches!(value.len(), 8 | 16))?;
             Ok((records, states, floors))
         })
     }
@@ -192,17 +309,17 @@ impl History {
             return Ok(());
         };
         self.with(|open| {
-            for pair in open
-                .records
-                .range(record_key(stream, from)..=record_key(stream, upto))
-            {
-                let (key, value) = pair.into_inner()?;
-                let Some(view) = view(stream, &key, &value) else {
-                    let reason = format!("record {key:02x?} is too short");
-                    return Err(HistoryError::from(reason));
-                };
-                if each(view).is_break() {
-                    break;
+            let holding = open.records.read().holding(stream, from, upto);
+            for (keyspace, from, upto) in holding {
+                for pair in keyspace.range(record_key(stream, from)..=record_key(stream, upto)) {
+                    let (key, value) = pair.into_inner()?;
+                    let Some(view) = view(stream, &key, &value) else {
+                        let reason = format!("record {key:02x?} is too short");
+                        return Err(HistoryError::from(reason));
+                    };
+                    if each(view).is_break() {
+                        return Ok(());
+                    }
                 }
             }
             Ok(())
@@ -235,7 +352,11 @@ impl History {
 
     /// Compacts everything now, so that what is below the floors is gone from the disk.
     pub(crate) fn compact(&self) -> Result<(), HistoryError> {
-        self.with(|open| Ok(open.records.major_compact()?))
+        let generations = self.generations()?;
+        for generation in generations.all() {
+            self.with(|_| Ok(generation.keyspace.major_compact()?))?;
+        }
+        Ok(())
     }
 
     /// Bytes on disk.
@@ -256,10 +377,14 @@ impl History {
         })
     }
 
-    fn set_mark(&self, key: &str, value: u64) -> Result<(), HistoryError> {
+    /// Sets all of them durably, or none.
+    fn set_marks(&self, marks: &[(String, Vec<u8>)]) -> Result<(), HistoryError> {
         self.with(|open| {
-            open.marks.insert(key, value.to_le_bytes())?;
-            Ok(open.database.persist(PersistMode::SyncAll)?)
+            let mut batch = open.database.batch().durability(Some(PersistMode::SyncAll));
+            for (key, value) in marks {
+                batch.insert(&open.marks, key.as_str(), value.as_slice());
+            }
+            Ok(batch.commit()?)
         })
     }
 
@@ -298,31 +423,56 @@ impl Open {
             // With more than one, an idle worker spins for as long as another one compacts.
             .worker_threads(1)
             .with_compaction_filter_factories(Arc::new(move |keyspace| {
-                (keyspace == RECORDS).then(|| Arc::new(Reclaim::new(floors.clone())) as Arc<_>)
+                let of_records = generations::of_name(keyspace).is_some();
+                of_records.then(|| Arc::new(Reclaim::new(floors.clone())) as Arc<_>)
             }))
             .open()?;
-        // Records are only ever read in ranges, which filters of single keys are of no use to.
-        let records = || {
-            KeyspaceCreateOptions::default()
-                .filter_policy(FilterPolicy::disabled())
-                .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
-        };
-        let records = database.keyspace(RECORDS, records)?;
         let floors = database.keyspace("floors", KeyspaceCreateOptions::default)?;
         reclaim.set(floors.clone());
-        Ok(Open {
-            records,
+        let open = Open {
+            records: RwLock::default(),
             states: database.keyspace("states", KeyspaceCreateOptions::default)?,
             floors,
             marks: database.keyspace("marks", KeyspaceCreateOptions::default)?,
             reclaim,
             database,
-        })
+        };
+        open.begin_generation(0, 0)?;
+        for name in open.database.list_keyspace_names() {
+            if let Some((class, first)) = generations::of_name(&name).filter(|of| *of != (0, 0)) {
+                open.begin_generation(class, first)?;
+            }
+        }
+        Ok(open)
+    }
+
+    /// Opens the keyspace of a generation, or makes it.
+    fn begin_generation(&self, class: Class, first: Sequence) -> fjall::Result<Keyspace> {
+        let name = generations::name(class, first);
+        // Records are only ever read in ranges, which filters of single keys are of no use to.
+        let options = || {
+            KeyspaceCreateOptions::default()
+                .filter_policy(FilterPolicy::disabled())
+                .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
+        };
+        let keyspace = self.database.keyspace(&name, options)?;
+        let times = self.marks.get(times_key(&name))?;
+        let times_ms = times
+            .filter(|times| times.len() == 16)
+            .map(|times| (u64_at(&times, 0), u64_at(&times, 8)));
+        self.records.write().add(
+            class,
+            Generation {
+                first,
+                keyspace: keyspace.clone(),
+                times_ms,
+            },
+        );
+        Ok(keyspace)
     }
 
     fn keyspace(&self, kind: Kind) -> &Keyspace {
         match kind {
-            Kind::Records => &self.records,
             Kind::States => &self.states,
             Kind::Floors => &self.floors,
         }
@@ -343,6 +493,23 @@ impl fmt::Debug for History {
     }
 }
 
+fn ingest_into(
+    keyspace: &Keyspace,
+    all: impl FnOnce(Put<'_>) -> fjall::Result<()>,
+) -> Result<(), HistoryError> {
+    let mut ingestion = keyspace.start_ingestion()?;
+    all(&mut |key, value| match value {
+        Some(value) => ingestion.write(key, value),
+        None => ingestion.write_tombstone(key),
+    })?;
+    Ok(ingestion.finish()?)
+}
+
+/// The key of the times of a generation.
+fn times_key(keyspace: &str) -> String {
+    format!("times/{keyspace}")
+}
+
 /// Makes an empty history beside its path and then moves it there.
 fn make(path: &Path, cache_bytes: u64) -> Result<(), HistoryError> {
     let prepared = path.with_extension("prepared");
@@ -360,121 +527,14 @@ fn make(path: &Path, cache_bytes: u64) -> Result<(), HistoryError> {
     Ok(())
 }
 
-/// The key of a record.
-pub(crate) fn record_key(stream: StreamNo, sequence: Sequence) -> [u8; 16] {
-    let mut key = [0; 16];
-    key[..8].copy_from_slice(&stream.to_be_bytes());
-    key[8..].copy_from_slice(&sequence.to_be_bytes());
-    key
-}
-
-/// The stream and the sequence of a record's key.
-pub(crate) fn of_record_key(key: &[u8]) -> Option<(StreamNo, Sequence)> {
-    let (stream, sequence) = key.split_first_chunk::<8>()?;
-    Some((
-        u64::from_be_bytes(*stream),
-        u64::from_be_bytes(sequence.try_into().ok()?),
-    ))
-}
-
-/// Appends to `value` what the value of a record is in each of its streams.
-pub(crate) fn record_value(frame: &Parsed<'_>, value: &mut Vec<u8>) {
-    value.push(frame.kind);
-    value.extend_from_slice(&(frame.streams.len() as u16).to_le_bytes());
-    value.extend_from_slice(&frame.time_ms.to_le_bytes());
-    if frame.streams.len() != 1 {
-        for (stream, _) in frame.streams.iter() {
-            value.extend_from_slice(&stream.to_le_bytes());
-        }
-    }
-    value.extend_from_slice(frame.payload);
-}
-
-fn view<'v>(stream: StreamNo, key: &[u8], value: &'v [u8]) -> Option<FrameView<'v>> {
-    let (_, sequence) = of_record_key(key)?;
-    let (head, rest) = value.split_first_chunk::<VALUE_HEAD_BYTES>()?;
-    let (streams, payload) = match u16::from_le_bytes([head[1], head[2]]) {
-        1 => (Streams::one(stream), rest),
-        n => {
-            let (streams, payload) = rest.split_at_checked(usize::from(n) * 8)?;
-            (Streams::bare(streams), payload)
-        }
-    };
-    Some(FrameView {
-        sequence,
-        time_ms: u64_at(head, 3),
-        kind: head[0],
-        stream,
-        streams,
-        payload,
-    })
-}
-
-/// What the value of a floor says.
-pub(crate) fn floor_of(value: Option<fjall::UserValue>) -> Sequence {
-    value
-        .filter(|value| value.len() == 8)
-        .map_or(0, |value| u64_at(&value, 0))
-}
-
-/// What history said when something failed.
-#[derive(Debug)]
-pub(crate) struct HistoryError {
-    pub(crate) reason: String,
-    /// Whether it may well work when there is room again.
-    pub(crate) shortage: bool,
-}
-
-impl HistoryError {
-    /// As an error of opening a log.
-    pub(crate) fn on_open(self, path: &Path, action: &'static str) -> OpenError {
-        OpenError::History {
-            path: path.to_owned(),
-            action,
-            reason: self.reason,
-        }
-    }
-}
-
-impl From<fjall::Error> for HistoryError {
-    fn from(error: fjall::Error) -> Self {
-        let shortage = match &error {
-            fjall::Error::Io(e) | fjall::Error::Storage(fjall::LsmError::Io(e)) => is_shortage(e),
-            _ => false,
-        };
-        HistoryError {
-            reason: error.to_string(),
-            shortage,
-        }
-    }
-}
-
-impl From<std::io::Error> for HistoryError {
-    fn from(error: std::io::Error) -> Self {
-        HistoryError {
-            shortage: is_shortage(&error),
-            reason: error.to_string(),
-        }
-    }
-}
-
-impl From<String> for HistoryError {
-    fn from(reason: String) -> Self {
-        HistoryError {
-            reason,
-            shortage: false,
-        }
-    }
-}
-
-const RECORDS: &str = "records";
+/// What the keys of the floors of classes begin with; the class follows.
+const CLASS_FLOOR: &str = "floor/";
 const HISTORY_UPTO: &str = "history_upto";
 const CHECKPOINT_UPTO: &str = "checkpoint_upto";
 const FORMAT: &str = "format";
-const FORMAT_NUMBER: u64 = 1;
+const FORMAT_NUMBER: u64 = 2;
 /// After how many entries progress is told again.
 const PROGRESS_ENTRIES: u64 = 16 << 10;
-const VALUE_HEAD_BYTES: usize = 11;
 /// How many files of the tree may be open at once.
 const FILES_MAX: usize = 256;
 /// How large the tree's blocks are, which is what a cold read takes at least.

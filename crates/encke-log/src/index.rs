@@ -70,11 +70,11 @@ impl<F> Index<F> {
     pub(crate) fn insert(
         &mut self,
         streams: impl Iterator<Item = StreamNo>,
-        sequence: Sequence,
+        (sequence, time_ms): (Sequence, u64),
         position: u32,
     ) {
         if let Some(segment) = self.segments.back_mut() {
-            segment.insert(streams, sequence, position);
+            segment.insert(streams, (sequence, time_ms), position);
         }
     }
 
@@ -83,6 +83,19 @@ impl<F> Index<F> {
         let done = self.done.front().map(|done| done.segment.first);
         let waiting = self.segments.front().map(|segment| segment.segment.first);
         done.or(waiting).unwrap_or(self.published + 1)
+    }
+
+    /// Up to which record all that the segments have are older than `time_ms`, as far as places tell; 0 when none is.
+    pub(crate) fn older_than(&self, time_ms: u64) -> Sequence {
+        let done = self.done.iter().filter_map(|done| {
+            let places = done.places.as_ref()?;
+            places.older_than(time_ms, done.segment.first, done.end)
+        });
+        let waiting = self.segments.iter().filter_map(|segment| {
+            let first = segment.segment.first;
+            segment.places.older_than(time_ms, first, segment.end)
+        });
+        done.chain(waiting).max().unwrap_or(0)
     }
 
     /// Where to begin walking the global order from `from` on.
@@ -171,7 +184,7 @@ impl<F> SegmentIndex<F> {
     pub(crate) fn insert(
         &mut self,
         streams: impl Iterator<Item = StreamNo>,
-        sequence: Sequence,
+        (sequence, time_ms): (Sequence, u64),
         position: u32,
     ) {
         let entry = Entry {
@@ -194,7 +207,7 @@ impl<F> SegmentIndex<F> {
             self.runs[slot.run as usize].push(entry);
             slot.last = entry;
         }
-        self.places.note(entry);
+        self.places.note(entry, time_ms);
         self.end = sequence + 1;
     }
 
@@ -223,26 +236,41 @@ impl<F> SegmentIndex<F> {
 
 /// A record about every [`PLACE_BYTES`] of a segment, for finding a place in the global order.
 #[derive(Debug, Default)]
-pub(crate) struct Places(Vec<Entry>);
+pub(crate) struct Places {
+    /// Each with the newest time of the records up to it.
+    places: Vec<(Entry, u64)>,
+    /// The newest time of all records.
+    time_ms_max: u64,
+}
 
 impl Places {
     /// Notes the next record, if it is far enough from the last one that was noted.
-    pub(crate) fn note(&mut self, entry: Entry) {
-        if self
-            .0
-            .last()
-            .is_none_or(|last| entry.position - last.position >= PLACE_BYTES)
-        {
-            self.0.push(entry);
+    pub(crate) fn note(&mut self, entry: Entry, time_ms: u64) {
+        self.time_ms_max = self.time_ms_max.max(time_ms);
+        let last = self.places.last();
+        if last.is_none_or(|(last, _)| entry.position - last.position >= PLACE_BYTES) {
+            self.places.push((entry, self.time_ms_max));
         }
     }
 
     /// The last of these records whose sequence is at most `delta` after the segment's first; the first one when none is.
     pub(crate) fn before(&self, delta: u64) -> Option<Entry> {
         let after = self
-            .0
-            .partition_point(|entry| u64::from(entry.delta) <= delta);
-        self.0.get(after.saturating_sub(1)).copied()
+            .places
+            .partition_point(|(entry, _)| u64::from(entry.delta) <= delta);
+        let place = self.places.get(after.saturating_sub(1));
+        place.map(|(entry, _)| *entry)
+    }
+
+    /// Up to which record all here are older than `time_ms`, as far as places tell: `None` when none is, and the last one,
+    /// before `end`, when all are.
+    fn older_than(&self, time_ms: u64, first: Sequence, end: Sequence) -> Option<Sequence> {
+        if self.time_ms_max < time_ms && end > first {
+            return Some(end - 1);
+        }
+        let younger = self.places.partition_point(|(_, time)| *time < time_ms);
+        let (older, _) = self.places.get(younger.checked_sub(1)?)?;
+        Some(first + u64::from(older.delta))
     }
 }
 

@@ -29,7 +29,8 @@
 //! and then costs no memory: a stream's records are contiguous there. The segment stays for a while, for those who read the
 //! global order ([`Reader::read_all`]). The user's own state is kept in history, too ([`Log::checkpoint`]), so that opening
 //! replays only what came after the last checkpoint; and so are floors ([`Log::set_floor`]), below which a stream's records
-//! are gone.
+//! are gone. Streams have a retention class ([`stream_no`]); of a class with limits ([`Options::retention`]) what is too old
+//! or too much goes by itself, and a reader is told by [`ReadEnd::floor`].
 //!
 //! # What a crash can take
 //!
@@ -43,8 +44,9 @@
 //!
 //! # Where to start reading
 //!
-//! - The format on disk: `frame.rs`, `segment.rs`, `history.rs`.
-//! - The path of a record: `batch.rs`, `log.rs`, then in the background `seal.rs` and `sort.rs`.
+//! - The format on disk: `frame.rs`, `segment.rs`, `history.rs`, `stored.rs`.
+//! - The path of a record: `batch.rs`, `log.rs`, then in the background `seal.rs`, `sort.rs` and
+//!   `generations.rs`; how it goes again: `retire.rs`, `reclaim.rs`.
 //! - The path of a read: `index.rs`, `read.rs`.
 //! - The rule by which a log is opened: `recover.rs`; what an operator can do when it is refused: `check.rs`,
 //!   `repair.rs`, `dump.rs`.
@@ -62,8 +64,10 @@ mod frame;
 #[cfg(any(test, feature = "simulation"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod generations;
 mod health;
 mod history;
+mod history_error;
 mod index;
 mod log;
 mod manifest;
@@ -73,6 +77,8 @@ mod read;
 mod reclaim;
 mod recover;
 mod repair;
+mod retention;
+mod retire;
 mod scan;
 mod seal;
 mod segment;
@@ -80,6 +86,7 @@ mod segment;
 pub mod simulated;
 mod sort;
 mod state;
+mod stored;
 mod survey;
 
 pub use check::{CheckReport, Progress, check, check_on};
@@ -87,12 +94,14 @@ pub use disk::{Disk, DiskFile};
 pub use dump::{DumpFilter, DumpReport, dump, dump_on};
 pub use error::{AppendError, CommitError, OpenError, ReadError};
 pub use files::Files;
+pub use floor::FORGOTTEN;
 pub use frame::{Frame, FrameView, Position, Streams};
 pub use health::Health;
 pub use log::Log;
 pub use options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use read::{ReadEnd, Reader};
 pub use repair::{Loss, RepairReport, repair, repair_on};
+pub use retention::{Class, NUMBER_MAX, Retention, class_of, stream_no};
 pub use state::StateEntry;
 pub use survey::Problem;
 

@@ -14,6 +14,7 @@ use crate::options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::prepare::Preparer;
 use crate::read::{Reader, Shared};
 use crate::recover::{self, Recovered};
+use crate::retention::ClassFloors;
 use crate::seal::Sealer;
 use crate::segment::{self, Segment};
 use crate::state::States;
@@ -104,6 +105,10 @@ impl<D: Disk> Log<D> {
                 .marks()
                 .map_err(|e| e.on_open(history.path(), "read"))
         })?;
+        let class_floors = history.as_ref().map_or(Ok(Vec::new()), |history| {
+            let floors = history.class_floors();
+            floors.map_err(|e| e.on_open(history.path(), "read"))
+        })?;
         let Recovered {
             active,
             used,
@@ -128,6 +133,7 @@ impl<D: Disk> Log<D> {
             vitals,
             states: States::default(),
             floors: Floors::default(),
+            class_floors: ClassFloors::new(class_floors.into_iter()),
             history,
         });
         let sealer = Sealer::start(disk.clone(), shared.clone(), &options)
@@ -204,8 +210,8 @@ impl<D: Disk> Log<D> {
         } else {
             let waiting = Instant::now();
             let room = self.sealer.wait_for_room(self.options.waiting_segments_max);
-            if let Err(reason) = room {
-                return Err(CommitError::HistoryFailed { reason });
+            if let Err(failed) = room {
+                return Err(failed.of_write(self.options.segment_bytes));
             }
             let prepared = self.preparer.take(rolls).map_err(|error| match error {
                 error if is_shortage(&error) => CommitError::NoSpace {
@@ -276,7 +282,8 @@ impl<D: Disk> Log<D> {
                 let begun = SegmentIndex::new(segment, streams);
                 index.segments.push_back(begun);
             }
-            index.insert(streams.iter().copied(), note.sequence, note.position);
+            let at = (note.sequence, note.time_ms);
+            index.insert(streams.iter().copied(), at, note.position);
         }
         index.published = self.written_upto;
         drop(index);
@@ -333,7 +340,9 @@ impl<D: Disk> Log<D> {
         self.sync()?;
         self.publish();
         let worked = self.sealer.wait_for_all();
-        worked.map_err(|reason| CommitError::HistoryFailed { reason })
+        worked.map_err(|failed| CommitError::HistoryFailed {
+            reason: failed.reason,
+        })
     }
 
     /// Compacts all of history now, so that what is below floors that are durable takes no space any more. It takes long and
@@ -347,6 +356,11 @@ impl<D: Disk> Log<D> {
             Some(history) => history.compact().map_err(|e| shared.unreadable(e)),
             None => Ok(()),
         }
+    }
+
+    /// Looks now for what is too old or too much to be kept. The background does it from time to time by itself.
+    pub fn retire(&self) {
+        self.sealer.retire();
     }
 
     fn check(&self) -> Result<(), CommitError> {

@@ -1,5 +1,6 @@
 //! What can be chosen when a log is opened.
 
+use crate::retention::Retention;
 use std::time::Duration;
 
 /// The smallest size of a segment, in bytes.
@@ -25,6 +26,9 @@ pub struct Options {
     /// For how long segments that are already in history are kept for reading the global order; `None` for as long as
     /// `done_bytes_max` allows. Default `None`.
     pub done_age_max: Option<Duration>,
+    /// How long the records of each retention class are kept; those of classes that are not named here for ever. The last
+    /// one of a class counts. Needs history. Default none.
+    pub retention: Vec<Retention>,
     /// Size of the cache of history's blocks in bytes. Default 16 MiB.
     pub history_cache_bytes: u64,
 }
@@ -37,6 +41,7 @@ impl Default for Options {
             waiting_segments_max: 3,
             done_bytes_max: 1 << 30,
             done_age_max: None,
+            retention: Vec::new(),
             history_cache_bytes: 16 << 20,
         }
     }

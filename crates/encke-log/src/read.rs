@@ -8,6 +8,7 @@ use crate::frame::{self, FrameView, HEAD_BYTES, STREAM_BYTES};
 use crate::health::{Health, Vitals};
 use crate::history::{History, HistoryError};
 use crate::index::{Entry, Index, Places, Start};
+use crate::retention::{ClassFloors, class_of};
 use crate::scan::{Scan, Step, WINDOW_BYTES};
 use crate::segment::Segment;
 use crate::state::States;
@@ -27,6 +28,7 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) vitals: Vitals,
     pub(crate) states: States,
     pub(crate) floors: Floors,
+    pub(crate) class_floors: ClassFloors,
     pub(crate) history: Option<History>,
 }
 
@@ -40,7 +42,8 @@ impl<D: Disk> Shared<D> {
 
     /// The records of a stream up to this one are gone; 0 when none are.
     pub(crate) fn floor(&self, stream: StreamNo) -> Result<Sequence, HistoryError> {
-        self.floors.of(stream, self.history.as_ref())
+        let of_class = self.class_floors.of(class_of(stream));
+        Ok(self.floors.of(stream, self.history.as_ref())?.max(of_class))
     }
 
     /// An error of history as a reader sees it.
@@ -70,6 +73,11 @@ pub struct ReadEnd {
     pub last: Sequence,
     /// Whether there is more of what was asked for.
     pub more: bool,
+    /// The floor when the read began: of one stream, its records up to this one are gone, 0 when none are. When it is beyond
+    /// the position that the read was to go on from, there may have been something in between that nobody will see any more.
+    /// [`FORGOTTEN`](crate::FORGOTTEN) when all of the stream is gone. Of the global order, always 0: a read of it that comes
+    /// too late is [`ReadError::NoLongerKept`].
+    pub floor: Sequence,
 }
 
 impl<D: Disk> Reader<D> {
@@ -137,13 +145,14 @@ impl<D: Disk> Reader<D> {
             read.map_err(|e| shared.unreadable(e))?;
         }
         if let (true, Some(last)) = (more, last) {
-            return Ok(ReadEnd { last, more });
+            return Ok(ReadEnd { last, more, floor });
         }
         for (segment, entries) in &found {
             let mut window = Window::new(&shared.directory, segment);
             for (i, entry) in entries.iter().enumerate() {
                 if let (true, Some(last)) = (left == 0, last) {
-                    return Ok(ReadEnd { last, more: true });
+                    let more = true;
+                    return Ok(ReadEnd { last, more, floor });
                 }
                 let (bytes, sequence) = window.frame(entry, &entries[i..], left, |frame| {
                     each(frame.view(Some(stream)));
@@ -155,6 +164,7 @@ impl<D: Disk> Reader<D> {
         Ok(ReadEnd {
             last: upto.max(after),
             more: false,
+            floor,
         })
     }
 
@@ -181,10 +191,12 @@ impl<D: Disk> Reader<D> {
             let upto = upto.min(index.published);
             let last = walk.last;
             if last >= upto {
-                return Ok(ReadEnd { last, more: false });
+                let (more, floor) = (false, 0);
+                return Ok(ReadEnd { last, more, floor });
             }
             if walk.left == 0 && walk.given {
-                return Ok(ReadEnd { last, more: true });
+                let (more, floor) = (true, 0);
+                return Ok(ReadEnd { last, more, floor });
             }
             let oldest = index.oldest();
             // There are records, so if no segment has them, they are gone, whatever the reason.
@@ -218,7 +230,7 @@ impl<D: Disk> Reader<D> {
             {
                 Step::Record(position, frame) => {
                     let delta = (frame.sequence - segment.first) as u32;
-                    places.note(Entry { delta, position });
+                    places.note(Entry { delta, position }, frame.time_ms);
                 }
                 Step::Watermark(_) => {}
                 Step::End(position, flaw) => {

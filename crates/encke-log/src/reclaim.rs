@@ -3,7 +3,7 @@
 //! Only floors that are durable count here. One that is not may follow from a record that a crash undoes, and then what is
 //! below it must still be there.
 
-use crate::history::{floor_of, of_record_key};
+use crate::stored::{floor_of, of_record_key};
 use crate::{Sequence, StreamNo};
 use fjall::Keyspace;
 use fjall::compaction::filter::{

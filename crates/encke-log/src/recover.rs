@@ -222,7 +222,8 @@ fn read_sealed<D: Disk>(
         match scan.next().map_err(|e| unreadable(disk, segment, e))? {
             Step::Record(at, frame) => {
                 let streams = frame.streams.iter().map(|(stream, _)| stream);
-                index.insert(streams.filter(|_| streams_wanted), frame.sequence, at);
+                let (of, time_ms) = (frame.sequence, frame.time_ms);
+                index.insert(streams.filter(|_| streams_wanted), (of, time_ms), at);
                 replay(frame.view(None));
             }
             Step::Watermark(_) => {}
@@ -275,7 +276,7 @@ fn read_last<D: Disk>(
             Step::Record(at, frame) => {
                 index.insert(
                     frame.streams.iter().map(|(stream, _)| stream),
-                    frame.sequence,
+                    (frame.sequence, frame.time_ms),
                     at,
                 );
                 unvouched.push_back((frame.sequence, at.into()));

@@ -5,20 +5,24 @@
 //! for is durable. History that fails is tried again; meanwhile records stay readable where they are, and when too many
 //! segments wait, the writer is told.
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::Disk;
+use crate::floor::Floor;
+use crate::health::HistoryFailure;
 use crate::history::{History, HistoryError, Kind};
 use crate::index::Done;
 use crate::options::Options;
 use crate::read::Shared;
+use crate::retention::{Class, Retention};
 use crate::segment::Segment;
 use crate::sort::Sorted;
 use crate::state::Pending;
+use crate::stored;
 use crate::{Sequence, StreamNo};
 use parking_lot::{Condvar, Mutex};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Does the work in the background.
 #[derive(Debug)]
@@ -28,11 +32,14 @@ pub(crate) struct Sealer<D: Disk> {
 }
 
 #[derive(Debug)]
-struct Work<D: Disk> {
-    disk: D,
-    shared: Arc<Shared<D>>,
-    done_bytes_max: u64,
-    done_age_max: Option<Duration>,
+pub(crate) struct Work<D: Disk> {
+    pub(crate) disk: D,
+    pub(crate) shared: Arc<Shared<D>>,
+    pub(crate) done_bytes_max: u64,
+    pub(crate) done_age_max: Option<Duration>,
+    pub(crate) retention: Vec<Retention>,
+    /// Up to which stream it was looked for floors that nobody needs any more.
+    pub(crate) swept_upto: Mutex<StreamNo>,
     queue: Mutex<Queue<D::File>>,
     changed: Condvar,
 }
@@ -56,7 +63,7 @@ enum Job<F> {
     Checkpoint {
         upto: Sequence,
         states: Arc<Pending>,
-        floors: Vec<(StreamNo, Sequence)>,
+        floors: Vec<(StreamNo, Floor)>,
     },
 }
 
@@ -92,6 +99,12 @@ impl<D: Disk> Sealer<D> {
             shared,
             done_bytes_max: options.done_bytes_max,
             done_age_max: options.done_age_max,
+            // The last one of a class counts.
+            retention: (options.retention.iter().map(|one| (one.class, *one)))
+                .collect::<BTreeMap<_, _>>()
+                .into_values()
+                .collect(),
+            swept_upto: Mutex::default(),
             queue: Mutex::new(Queue {
                 jobs: VecDeque::new(),
                 segments: 0,
@@ -119,7 +132,7 @@ impl<D: Disk> Sealer<D> {
         &self,
         upto: Sequence,
         states: Arc<Pending>,
-        floors: Vec<(StreamNo, Sequence)>,
+        floors: Vec<(StreamNo, Floor)>,
     ) {
         self.push(Job::Checkpoint {
             upto,
@@ -128,11 +141,16 @@ impl<D: Disk> Sealer<D> {
         });
     }
 
+    /// Looks for what is past its retention.
+    pub(crate) fn retire(&self) {
+        self.work.retire();
+    }
+
     /// Waits until fewer than `segments_max` segments are waiting.
     ///
     /// # Errors
     /// History does not take them; the reason.
-    pub(crate) fn wait_for_room(&self, segments_max: usize) -> Result<(), Arc<str>> {
+    pub(crate) fn wait_for_room(&self, segments_max: usize) -> Result<(), HistoryFailure> {
         self.wait_while(|queue| queue.segments >= segments_max.max(1))
     }
 
@@ -140,7 +158,7 @@ impl<D: Disk> Sealer<D> {
     ///
     /// # Errors
     /// History does not take it; the reason. The next open does it then.
-    pub(crate) fn wait_for_all(&self) -> Result<(), Arc<str>> {
+    pub(crate) fn wait_for_all(&self) -> Result<(), HistoryFailure> {
         self.wait_while(|queue| !queue.jobs.is_empty())
     }
 
@@ -156,12 +174,15 @@ impl<D: Disk> Sealer<D> {
         self.work_here();
     }
 
-    fn wait_while(&self, mut waiting: impl FnMut(&Queue<D::File>) -> bool) -> Result<(), Arc<str>> {
+    fn wait_while(
+        &self,
+        mut waiting: impl FnMut(&Queue<D::File>) -> bool,
+    ) -> Result<(), HistoryFailure> {
         self.work_here();
         let mut queue = self.work.queue.lock();
         while waiting(&queue) {
-            if let Some(reason) = self.work.shared.vitals.history_failed() {
-                return Err(reason);
+            if let Some(failure) = self.work.shared.vitals.history_failed() {
+                return Err(failure);
             }
             self.work.changed.wait(&mut queue);
         }
@@ -204,7 +225,12 @@ impl<D: Disk> Work<D> {
                 return;
             }
             if queue.jobs.is_empty() {
-                self.changed.wait(&mut queue);
+                let woken = self.changed.wait_for(&mut queue, self.retire_every());
+                drop(queue);
+                // Time passes also when nothing else happens.
+                if woken.timed_out() {
+                    self.retire();
+                }
             } else if !went_on {
                 // What fails now may work later: room may have been made.
                 self.changed.wait_for(&mut queue, RETRY);
@@ -234,10 +260,17 @@ impl<D: Disk> Work<D> {
                 history.path().display(),
                 error.reason
             );
-            tracing::error!(reason, shortage = error.shortage, "sealed segments wait");
-            self.shared.vitals.set_history_failed(Some(reason.into()));
-            // Some errors the tree goes on after only when it is opened again. That this may fail too says the next try.
-            let _ = history.reopen();
+            // Some errors the tree goes on after only when it is opened again. If that fails too, the next try says so; and
+            // what fails after a shortage, before anything has worked again, fails because of it.
+            let reopened = history.reopen();
+            let before = self.shared.vitals.history_failed();
+            let shortage = error.shortage
+                || reopened.is_err_and(|error| error.shortage)
+                || before.is_some_and(|before| before.shortage);
+            tracing::error!(reason, shortage, "sealed segments wait");
+            let reason = reason.into();
+            let failure = HistoryFailure { reason, shortage };
+            self.shared.vitals.set_history_failed(Some(failure));
             self.changed.notify_all();
             return false;
         }
@@ -259,8 +292,18 @@ impl<D: Disk> Work<D> {
         end: Sequence,
     ) -> Result<(), HistoryError> {
         let mut sorted = Sorted::of(segment, end)?;
-        if !sorted.is_empty() {
-            history.ingest(Kind::Records, |put| sorted.put(put))?;
+        let times_ms = sorted.times_ms();
+        for class in sorted.classes() {
+            // What is below the floor of its class already need not go there.
+            if self.shared.class_floors.of(class) >= end - 1 {
+                sorted.skip(class);
+                continue;
+            }
+            let retention = self.retention_of(class);
+            history.ingest_records(&retention, segment.first, times_ms, |put| {
+                sorted.put(class, put)
+            })?;
+            self.disk.between_steps()?;
         }
         drop(sorted);
         self.disk.between_steps()?;
@@ -285,13 +328,22 @@ impl<D: Disk> Work<D> {
         Ok(())
     }
 
+    fn retention_of(&self, class: Class) -> Retention {
+        let mut all = self.retention.iter();
+        let of_class = all.find(|retention| retention.class == class).copied();
+        of_class.unwrap_or(Retention {
+            class,
+            ..Retention::default()
+        })
+    }
+
     /// Makes a checkpoint durable.
     fn check_point(
         &self,
         history: &History,
         upto: Sequence,
         states: &Pending,
-        floors: &[(StreamNo, Sequence)],
+        floors: &[(StreamNo, Floor)],
     ) -> Result<(), HistoryError> {
         self.disk.between_steps()?;
         let entries = states.in_order();
@@ -305,13 +357,14 @@ impl<D: Disk> Work<D> {
         self.disk.between_steps()?;
         let mut raised = Vec::with_capacity(floors.len());
         for (stream, floor) in floors {
-            raised.push((*stream, history.floor(*stream)?.max(*floor)));
+            if floor.upto > history.floor(*stream)? {
+                raised.push((stream.to_be_bytes(), stored::floor_value(*floor)));
+            }
         }
         if !raised.is_empty() {
             history.ingest(Kind::Floors, |put| {
-                raised.iter().try_for_each(|(stream, floor)| {
-                    put(&stream.to_be_bytes(), Some(&floor.to_le_bytes()))
-                })
+                let mut raised = raised.iter();
+                raised.try_for_each(|(stream, floor)| put(stream, Some(floor)))
             })?;
         }
         self.disk.between_steps()?;
@@ -320,47 +373,6 @@ impl<D: Disk> Work<D> {
         self.shared.states.pop();
         self.shared.floors.settle(floors);
         Ok(())
-    }
-
-    /// Removes segments that are in history and older than the global order has to go back.
-    fn retire(&self) {
-        let mut index = self.shared.index.write();
-        let mut kept: u64 = index.done.iter().map(|done| done.segment.bytes).sum();
-        let checkpoint_upto = index.checkpoint_upto;
-        let mut retired = Vec::new();
-        while let Some(done) = index.done.pop_front_if(|done| {
-            let too_many = kept > self.done_bytes_max;
-            done.end <= checkpoint_upto + 1 && (too_many || self.is_too_old(&done.segment.file))
-        }) {
-            kept -= done.segment.bytes;
-            retired.push(done.segment);
-        }
-        drop(index);
-        for segment in &retired {
-            match self.disk.remove(&segment.name) {
-                Ok(()) => self.shared.vitals.take_bytes(segment.bytes),
-                // It is of no use and will be found again by the next open.
-                Err(error) => {
-                    tracing::warn!(%error, name = segment.name, "cannot remove an old segment");
-                }
-            }
-        }
-        if !retired.is_empty()
-            && let Err(error) = self.disk.sync_names()
-        {
-            tracing::warn!(%error, "cannot sync the directory after removing old segments");
-        }
-    }
-
-    fn is_too_old(&self, file: &D::File) -> bool {
-        let Some(age_max) = self.done_age_max else {
-            return false;
-        };
-        let age = file
-            .written_at()
-            .ok()
-            .and_then(|at| SystemTime::now().duration_since(at).ok());
-        age.is_some_and(|age| age > age_max)
     }
 }
 

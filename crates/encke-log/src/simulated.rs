@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// A disk in memory. Clones are the same disk.
 #[derive(Clone, Debug)]
@@ -48,6 +48,7 @@ struct State {
     capacity_bytes: u64,
     /// A real directory, outside of this disk, for history.
     history: Option<PathBuf>,
+    now: SystemTime,
     faults: Faults,
     operations: u64,
     reads: u64,
@@ -81,6 +82,7 @@ impl SimulatedDisk {
             name_changes: Vec::new(),
             capacity_bytes: u64::MAX,
             history: None,
+            now: SystemTime::UNIX_EPOCH,
             faults: Faults::default(),
             operations: 0,
             reads: 0,
@@ -94,6 +96,11 @@ impl SimulatedDisk {
     /// Gives history a real directory. It is not part of the simulation: a power cut leaves it as it is.
     pub fn set_history(&self, directory: PathBuf) {
         self.state.lock().history = Some(directory);
+    }
+
+    /// Sets the clock, which stands still otherwise, to so many milliseconds after 1970.
+    pub fn set_now(&self, ms: u64) {
+        self.state.lock().now = SystemTime::UNIX_EPOCH + Duration::from_millis(ms);
     }
 
     /// How many bytes all files together may have.
@@ -241,6 +248,10 @@ impl Disk for SimulatedDisk {
         self.state.lock().history.clone()
     }
 
+    fn now(&self) -> SystemTime {
+        self.state.lock().now
+    }
+
     fn between_steps(&self) -> io::Result<()> {
         self.state.lock().operation()
     }
@@ -313,7 +324,7 @@ impl DiskFile for SimulatedFile {
     }
 
     fn written_at(&self) -> io::Result<SystemTime> {
-        // This disk has no clock; what lies on it is as old as can be.
+        // What lies on this disk is as old as can be.
         Ok(SystemTime::UNIX_EPOCH)
     }
 }

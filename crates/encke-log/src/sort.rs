@@ -6,8 +6,10 @@
 use crate::disk::DiskFile;
 use crate::frame::{self, Flaw};
 use crate::history::{self, HistoryError};
+use crate::retention::{Class, class_of};
 use crate::scan::{Scan, Step, WINDOW_BYTES};
 use crate::segment::Segment;
+use crate::stored;
 use crate::{Sequence, StreamNo};
 use std::io;
 use std::ops::Range;
@@ -16,6 +18,7 @@ use std::ops::Range;
 pub(crate) struct Sorted<'s, F> {
     segment: &'s Segment<F>,
     items: Vec<Item>,
+    times_ms: (u64, u64),
     /// What was read of the file last, and from where.
     window: Vec<u8>,
     window_from: u32,
@@ -34,10 +37,13 @@ impl<'s, F: DiskFile> Sorted<'s, F> {
     /// The records of a segment before `end`, all of which must be sound.
     pub(crate) fn of(segment: &'s Segment<F>, end: Sequence) -> Result<Self, HistoryError> {
         let mut items = Vec::new();
+        let mut times_ms = (u64::MAX, 0);
         let mut scan = Scan::new(segment, WINDOW_BYTES);
         while scan.due() < end {
             match scan.next()? {
                 Step::Record(position, frame) => {
+                    let time_ms = frame.time_ms;
+                    times_ms = (times_ms.0.min(time_ms), times_ms.1.max(time_ms));
                     let item = |(stream, _)| Item {
                         stream,
                         sequence: frame.sequence,
@@ -57,32 +63,51 @@ impl<'s, F: DiskFile> Sorted<'s, F> {
         Ok(Sorted {
             segment,
             items,
+            times_ms,
             window: Vec::new(),
             window_from: 0,
         })
     }
 
-    /// Whether no record belongs to any stream.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.items.is_empty()
+    /// The classes of which there are records.
+    pub(crate) fn classes(&self) -> Vec<Class> {
+        let chunks = self
+            .items
+            .chunk_by(|a, b| class_of(a.stream) == class_of(b.stream));
+        chunks.map(|chunk| class_of(chunk[0].stream)).collect()
     }
 
-    /// Puts all of them into history.
-    pub(crate) fn put(&mut self, put: history::Put<'_>) -> fjall::Result<()> {
-        let items = std::mem::take(&mut self.items);
+    /// The times of the oldest and the newest record, of whatever class.
+    pub(crate) fn times_ms(&self) -> (u64, u64) {
+        self.times_ms
+    }
+
+    /// Puts the records of a class into history. Classes are put one after the other, each once, as
+    /// [`Sorted::classes`] has them.
+    pub(crate) fn put(&mut self, class: Class, put: history::Put<'_>) -> fjall::Result<()> {
+        let mut items = std::mem::take(&mut self.items);
+        self.items = items.split_off(items.partition_point(|item| class_of(item.stream) <= class));
         let (mut values, mut places) = (Vec::new(), Vec::new());
         let mut rest = &items[..];
         while !rest.is_empty() {
             let here = self.gather(rest, &mut values, &mut places)?;
             for (item, place) in here.iter().zip(&places) {
                 put(
-                    &history::record_key(item.stream, item.sequence),
+                    &stored::record_key(item.stream, item.sequence),
                     Some(&values[place.clone()]),
                 )?;
             }
             rest = &rest[here.len()..];
         }
         Ok(())
+    }
+
+    /// Leaves out the records of a class, where [`Sorted::put`] would put them.
+    pub(crate) fn skip(&mut self, class: Class) {
+        let upto = self
+            .items
+            .partition_point(|item| class_of(item.stream) <= class);
+        self.items.drain(..upto);
     }
 
     /// Makes the values of as many items as a piece may hold, in the order in which they lie in the file. Says which items,
@@ -112,7 +137,7 @@ impl<'s, F: DiskFile> Sorted<'s, F> {
             let seed = self.segment.seed;
             let from = values.len();
             match frame::parse(self.frame(position, bytes)?, seed) {
-                Ok(frame) => history::record_value(&frame, values),
+                Ok(frame) => stored::record_value(&frame, values),
                 // It was found sound before; only a disk that says now this and now that comes here.
                 Err(flaw) => {
                     return Err(io::Error::other(damage(

@@ -9,7 +9,8 @@ mod counting;
 
 use counting::{RAISE, Record, User};
 use encke_log::simulated::{Faults, Random, SimulatedDisk};
-use encke_log::{CommitError, Log, OpenError, Options};
+use encke_log::{Class, CommitError, Log, OpenError, Options, Retention, Sequence, stream_no};
+use std::time::Duration;
 
 struct Round {
     context: String,
@@ -18,12 +19,24 @@ struct Round {
     options: Options,
     written: Vec<Record>,
     acknowledged: usize,
+    now: u64,
+    /// The floors of the classes when they were last looked at, and up to which record none can have sunk since.
+    class_floors: [Sequence; CLASSES as usize],
+    lasting: Sequence,
 }
+
+/// The classes: one is kept for ever, one for a time, one up to a size.
+const CLASSES: Class = 3;
+const UNLIMITED: Class = 0;
+const AGED: Class = 1;
+const SIZED: Class = 2;
+const AGE_MAX: u64 = 150;
 
 impl Round {
     /// Opens the log and checks that all is there that must be, and nothing that must not.
     fn open(&mut self) -> Result<User<SimulatedDisk>, OpenError> {
         let user = User::open(self.disk.clone(), self.options.clone())?;
+        self.check_class_floors(&user);
         let found = user.log.next_sequence() as usize - 1;
         assert!(
             found >= self.acknowledged,
@@ -46,10 +59,36 @@ impl Round {
         Ok(user)
     }
 
+    /// What retention takes must be too old, or too much, and what it has taken stays away.
+    fn check_class_floors(&mut self, user: &User<SimulatedDisk>) {
+        let context = &self.context;
+        for class in 0..CLASSES {
+            let floor = user.reader.class_floor(class);
+            let known = &mut self.class_floors[usize::from(class)];
+            if class == UNLIMITED {
+                assert_eq!(floor, 0, "{context}");
+            } else if class == AGED {
+                assert!(
+                    floor == 0 || floor + AGE_MAX <= self.now,
+                    "{context}: {floor}"
+                );
+            }
+            // Only what may be lost itself may come back.
+            let lasting = (*known).min(self.lasting);
+            assert!(
+                floor >= lasting,
+                "{context}: class {class} sank to {floor} from {lasting}"
+            );
+            *known = floor;
+        }
+        self.lasting = self.written.len() as Sequence;
+    }
+
     fn live(&mut self, user: &mut User<SimulatedDisk>) -> Result<(), CommitError> {
         for _ in 0..self.random.below(60) {
             for _ in 0..1 + self.random.below(10) {
-                let stream = 1 + self.random.below(6);
+                let class = self.random.below(CLASSES.into()) as Class;
+                let stream = stream_no(class, 1 + self.random.below(3));
                 let next = user.log.next_sequence();
                 let record = match self.random.below(30) {
                     0 => user.append(
@@ -78,7 +117,13 @@ impl Round {
             user.log.sync()?;
             self.acknowledged = self.written.len();
             user.publish();
+            if self.random.below(4) == 0 {
+                self.now = self.written.len() as u64;
+                self.disk.set_now(self.now);
+                user.log.retire();
+            }
             if self.random.below(10) == 0 {
+                self.check_class_floors(user);
                 user.check(&self.written, 1000, &self.context);
             }
         }
@@ -94,6 +139,7 @@ fn a_crash_between_any_two_steps_changes_nothing() {
             .map(|value| value.parse::<u64>().unwrap())
     };
     let first = number("ENCKE_CRASH_SEED").unwrap_or(1);
+    let mut went = [false; CLASSES as usize];
     for seed in first..first + number("ENCKE_CRASH_ROUNDS").unwrap_or(ROUNDS) {
         let directory = tempfile::tempdir().unwrap();
         let mut random = Random::new(seed);
@@ -105,12 +151,27 @@ fn a_crash_between_any_two_steps_changes_nothing() {
                 segment_bytes: 4096 + random.below(3) * 3000,
                 done_bytes_max: random.below(60_000),
                 waiting_segments_max: 1 + random.below(3) as usize,
+                retention: vec![
+                    Retention {
+                        class: AGED,
+                        age_max: Some(Duration::from_millis(AGE_MAX)),
+                        bytes_max: None,
+                    },
+                    Retention {
+                        class: SIZED,
+                        age_max: None,
+                        bytes_max: Some(random.below(60_000)),
+                    },
+                ],
                 ..Options::default()
             },
             random,
             disk,
             written: Vec::new(),
             acknowledged: 0,
+            now: 0,
+            class_floors: [0; CLASSES as usize],
+            lasting: 0,
         };
         for _ in 0..4 {
             let failing_operation =
@@ -144,10 +205,20 @@ fn a_crash_between_any_two_steps_changes_nothing() {
                 round.disk.cut_power();
             }
         }
-        if let Err(error) = round.open() {
-            panic!("seed {seed}: refused after a mere crash: {error}");
+        match round.open() {
+            Ok(user) => {
+                for (class, went) in went.iter_mut().enumerate() {
+                    *went |= user.reader.class_floor(class as Class) > 0;
+                }
+            }
+            Err(error) => panic!("seed {seed}: refused after a mere crash: {error}"),
         }
     }
+    assert_eq!(
+        went,
+        [false, true, true],
+        "nothing was ever past its retention"
+    );
 }
 
 const ROUNDS: u64 = 12;

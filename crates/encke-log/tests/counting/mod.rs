@@ -3,6 +3,7 @@
 
 use encke_log::{
     CommitError, Disk, Frame, FrameView, Log, OpenError, Options, Reader, Sequence, StreamNo,
+    class_of,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -127,7 +128,8 @@ impl<D: Disk> User<D> {
     pub(crate) fn append(&mut self, kind: u8, streams: Vec<StreamNo>, payload: Vec<u8>) -> Record {
         let frame = Frame {
             kind,
-            time_ms: 0,
+            // A clock that goes on by one with each record.
+            time_ms: self.log.next_sequence(),
             streams: &streams,
             payload: &[&payload],
         };
@@ -181,7 +183,10 @@ impl<D: Disk> User<D> {
             }
         }
         assert_eq!(self.states, states, "{context}: other states");
-        let floor = |stream: StreamNo| floors.get(&stream).copied().unwrap_or(0);
+        let floor = |stream: StreamNo| {
+            let raised = floors.get(&stream).copied().unwrap_or(0);
+            raised.max(self.reader.class_floor(class_of(stream)))
+        };
         for stream in states.keys() {
             let (mut read, mut after) = (Vec::new(), 0);
             loop {
@@ -190,6 +195,7 @@ impl<D: Disk> User<D> {
                     .reader
                     .read(*stream, after, Sequence::MAX, bytes_max, &mut each)
                     .unwrap();
+                assert_eq!(end.floor, floor(*stream), "{context}: stream {stream}");
                 after = end.last;
                 if !end.more {
                     break;
