@@ -1,7 +1,12 @@
-//! The mailbox beside the channels that others use, from 1 and from 1,000 sending threads to one receiver.
+//! The mailbox beside the channels that others use, from 1, 10, 100 and 1,000 senders to one receiver.
 //!
-//! Every channel holds as many items and makes its senders wait; a figure is the time for one item to get through,
-//! from the first sender's start to the last item's arrival.
+//! Every channel holds as many items and makes its senders wait; a figure is the time for all items to get through,
+//! from the first sender's start to the last item's arrival. Senders are threads. Those of `tokio_tasks` are tasks of a
+//! runtime with a worker for each processor, where that channel is at home: a task that waits costs no thread's sleep,
+//! so it is the bound for what threads can be compared with.
+//!
+//! `encke_batch` takes all that waits at a time, as every stage of the server does, and `tokio_batch` does the same;
+//! `encke_each` and the others take one item at a time.
 
 use std::hint::black_box;
 use std::sync::{Arc, Barrier, OnceLock};
@@ -63,7 +68,7 @@ where
 }
 
 fn channels(c: &mut Criterion) {
-    for (senders, each) in [(1, 200_000), (1_000, 200)] {
+    for (senders, each) in [(1, 200_000), (10, 20_000), (100, 2_000), (1_000, 200)] {
         let mut group = c.benchmark_group(format!("{senders}_senders"));
         group.throughput(Throughput::Elements((senders * each) as u64));
         group.sample_size(10);
@@ -137,8 +142,37 @@ fn channels(c: &mut Criterion) {
                 )
             });
         });
+        group.bench_function("tokio_tasks", |b| {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .build()
+                .expect("the machine has room for these threads");
+            b.iter_custom(|rounds| (0..rounds).map(|_| tasks(&runtime, senders, each)).sum());
+        });
         group.finish();
     }
+}
+
+/// Lets as many tasks send, and takes all of it in batches in this thread.
+fn tasks(runtime: &tokio::runtime::Runtime, senders: usize, each: usize) -> Duration {
+    let (sender, mut receiver) = tokio::sync::mpsc::channel::<Item>(CAPACITY);
+    let begun = Instant::now();
+    for n in 0..senders {
+        let sender = sender.clone();
+        runtime.spawn(async move {
+            for i in 0..each {
+                let item = [n as u64, i as u64, 0, 0];
+                sender.send(item).await.expect("the receiver is there");
+            }
+        });
+    }
+    let mut batch = Vec::new();
+    let mut left = senders * each;
+    while left > 0 {
+        batch.clear();
+        left -= receiver.blocking_recv_many(&mut batch, CAPACITY);
+        black_box(&batch);
+    }
+    begun.elapsed()
 }
 
 fn encke() -> (encke_mailbox::Sender<Item>, encke_mailbox::Receiver<Item>) {

@@ -102,7 +102,17 @@ impl LaneGauge {
 /// zero while items move from the queue into the receiver's hands.
 ///
 /// Reading order matters: first what leaves (`handled`, then `taken` and `shed`), then what enters (`accepted`).
+#[derive(Default)]
 pub(crate) struct Meter {
+    queue: Queue,
+    hand: Hand,
+}
+
+/// What is written under the lock. Apart from what the receiver writes, or each item would carry a cache line from one
+/// processor to the other and back.
+#[derive(Default)]
+#[repr(align(128))]
+struct Queue {
     accepted_items: AtomicU64,
     accepted_bytes: AtomicU64,
     shed_items: AtomicU64,
@@ -111,10 +121,17 @@ pub(crate) struct Meter {
     taken_bytes: AtomicU64,
     refused: AtomicU64,
     high_water: AtomicU64,
+    /// What had left when that was last looked at: it can only be more by now.
+    gone_seen: AtomicU64,
     waiting: AtomicUsize,
     oldest_queued_ns: AtomicU64,
     mode: AtomicU8,
-    /// Written by the receiver alone, outside the lock.
+}
+
+/// What the receiver alone writes, outside the lock.
+#[derive(Default)]
+#[repr(align(128))]
+struct Hand {
     handled_items: AtomicU64,
     handled_bytes: AtomicU64,
     oldest_in_hand_ns: AtomicU64,
@@ -123,89 +140,77 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    pub(crate) fn new() -> Self {
-        Self {
-            accepted_items: AtomicU64::new(0),
-            accepted_bytes: AtomicU64::new(0),
-            shed_items: AtomicU64::new(0),
-            shed_bytes: AtomicU64::new(0),
-            taken_items: AtomicU64::new(0),
-            taken_bytes: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            high_water: AtomicU64::new(0),
-            waiting: AtomicUsize::new(0),
-            oldest_queued_ns: AtomicU64::new(0),
-            mode: AtomicU8::new(Mode::Open as u8),
-            handled_items: AtomicU64::new(0),
-            handled_bytes: AtomicU64::new(0),
-            oldest_in_hand_ns: AtomicU64::new(0),
-            aged_items: AtomicU64::new(0),
-        }
-    }
-
     pub(crate) fn accepted(&self, items: u64, bytes: u64) {
-        add(&self.accepted_bytes, bytes);
-        let accepted = add(&self.accepted_items, items);
-        let gone =
-            self.handled_items.load(Ordering::Relaxed) + self.shed_items.load(Ordering::Relaxed);
-        let depth = accepted - gone;
-        if depth > self.high_water.load(Ordering::Relaxed) {
-            self.high_water.store(depth, Ordering::Relaxed);
+        let queue = &self.queue;
+        add(&queue.accepted_bytes, bytes);
+        let accepted = add(&queue.accepted_items, items);
+        let high_water = queue.high_water.load(Ordering::Relaxed);
+        // Looking at what the receiver writes costs more than all the rest here, so it is done only when, for all that
+        // is known, there may never have been as many.
+        if accepted - queue.gone_seen.load(Ordering::Relaxed) > high_water {
+            let gone = self.hand.handled_items.load(Ordering::Relaxed)
+                + queue.shed_items.load(Ordering::Relaxed);
+            queue.gone_seen.store(gone, Ordering::Relaxed);
+            queue
+                .high_water
+                .store(high_water.max(accepted - gone), Ordering::Relaxed);
         }
     }
 
     pub(crate) fn shed(&self, items: u64, bytes: u64) {
-        add(&self.shed_bytes, bytes);
-        add(&self.shed_items, items);
+        add(&self.queue.shed_bytes, bytes);
+        add(&self.queue.shed_items, items);
     }
 
     pub(crate) fn taken(&self, items: u64, bytes: u64) {
-        add(&self.taken_bytes, bytes);
-        add(&self.taken_items, items);
-        self.oldest_queued_ns.store(0, Ordering::Relaxed);
+        add(&self.queue.taken_bytes, bytes);
+        add(&self.queue.taken_items, items);
+        self.queue.oldest_queued_ns.store(0, Ordering::Relaxed);
     }
 
     pub(crate) fn handled(&self, amount: Amount) {
-        add(&self.handled_bytes, amount.bytes);
-        add(&self.handled_items, amount.items);
+        add(&self.hand.handled_bytes, amount.bytes);
+        add(&self.hand.handled_items, amount.items);
     }
 
     pub(crate) fn aged(&self, items: u64) {
-        add(&self.aged_items, items);
+        add(&self.hand.aged_items, items);
     }
 
     pub(crate) fn refused(&self, items: u64) {
-        add(&self.refused, items);
+        add(&self.queue.refused, items);
     }
 
     pub(crate) fn waiting(&self, senders: usize) {
-        self.waiting.store(senders, Ordering::Relaxed);
+        self.queue.waiting.store(senders, Ordering::Relaxed);
     }
 
     pub(crate) fn mode(&self, mode: Mode) {
-        self.mode.store(mode as u8, Ordering::Relaxed);
+        self.queue.mode.store(mode as u8, Ordering::Relaxed);
     }
 
     pub(crate) fn oldest_queued(&self, at_ns: u64) {
-        self.oldest_queued_ns.store(at_ns, Ordering::Relaxed);
+        self.queue.oldest_queued_ns.store(at_ns, Ordering::Relaxed);
     }
 
     pub(crate) fn oldest_in_hand(&self, at_ns: u64) {
-        self.oldest_in_hand_ns.store(at_ns, Ordering::Relaxed);
+        self.hand.oldest_in_hand_ns.store(at_ns, Ordering::Relaxed);
     }
 
     /// Items and bytes queued and in hand.
     pub(crate) fn depth(&self) -> Amount {
-        let gone_items =
-            self.handled_items.load(Ordering::Acquire) + self.shed_items.load(Ordering::Acquire);
-        let gone_bytes =
-            self.handled_bytes.load(Ordering::Acquire) + self.shed_bytes.load(Ordering::Acquire);
+        let gone_items = self.hand.handled_items.load(Ordering::Acquire)
+            + self.queue.shed_items.load(Ordering::Acquire);
+        let gone_bytes = self.hand.handled_bytes.load(Ordering::Acquire)
+            + self.queue.shed_bytes.load(Ordering::Acquire);
         Amount {
             items: self
+                .queue
                 .accepted_items
                 .load(Ordering::Acquire)
                 .saturating_sub(gone_items),
             bytes: self
+                .queue
                 .accepted_bytes
                 .load(Ordering::Acquire)
                 .saturating_sub(gone_bytes),
@@ -214,14 +219,16 @@ impl Meter {
 
     /// What the receiver has taken and not handled. Exact when the receiver itself asks.
     pub(crate) fn in_hand(&self) -> Amount {
-        let handled_items = self.handled_items.load(Ordering::Acquire);
-        let handled_bytes = self.handled_bytes.load(Ordering::Acquire);
+        let handled_items = self.hand.handled_items.load(Ordering::Acquire);
+        let handled_bytes = self.hand.handled_bytes.load(Ordering::Acquire);
         Amount {
             items: self
+                .queue
                 .taken_items
                 .load(Ordering::Acquire)
                 .saturating_sub(handled_items),
             bytes: self
+                .queue
                 .taken_bytes
                 .load(Ordering::Acquire)
                 .saturating_sub(handled_bytes),
@@ -230,22 +237,22 @@ impl Meter {
 
     /// True when anything waits that the receiver has not taken.
     pub(crate) fn pending(&self) -> bool {
-        let left =
-            self.taken_items.load(Ordering::Acquire) + self.shed_items.load(Ordering::Acquire);
-        self.accepted_items.load(Ordering::Acquire) != left
+        let left = self.queue.taken_items.load(Ordering::Acquire)
+            + self.queue.shed_items.load(Ordering::Acquire);
+        self.queue.accepted_items.load(Ordering::Acquire) != left
     }
 
     pub(crate) fn read(&self, age_of: impl Fn(u64) -> Duration) -> LaneGauge {
-        let handled = self.handled_items.load(Ordering::Acquire);
-        let handled_bytes = self.handled_bytes.load(Ordering::Acquire);
-        let aged = self.aged_items.load(Ordering::Acquire);
-        let taken = self.taken_items.load(Ordering::Acquire);
-        let taken_bytes = self.taken_bytes.load(Ordering::Acquire);
-        let shed = self.shed_items.load(Ordering::Acquire);
-        let shed_bytes = self.shed_bytes.load(Ordering::Acquire);
-        let accepted = self.accepted_items.load(Ordering::Acquire);
-        let accepted_bytes = self.accepted_bytes.load(Ordering::Acquire);
-        let stamps = [&self.oldest_in_hand_ns, &self.oldest_queued_ns]
+        let handled = self.hand.handled_items.load(Ordering::Acquire);
+        let handled_bytes = self.hand.handled_bytes.load(Ordering::Acquire);
+        let aged = self.hand.aged_items.load(Ordering::Acquire);
+        let taken = self.queue.taken_items.load(Ordering::Acquire);
+        let taken_bytes = self.queue.taken_bytes.load(Ordering::Acquire);
+        let shed = self.queue.shed_items.load(Ordering::Acquire);
+        let shed_bytes = self.queue.shed_bytes.load(Ordering::Acquire);
+        let accepted = self.queue.accepted_items.load(Ordering::Acquire);
+        let accepted_bytes = self.queue.accepted_bytes.load(Ordering::Acquire);
+        let stamps = [&self.hand.oldest_in_hand_ns, &self.queue.oldest_queued_ns]
             .map(|stamp| stamp.load(Ordering::Relaxed));
         let oldest_ns = stamps.into_iter().filter(|&ns| ns != 0).min();
         LaneGauge {
@@ -254,12 +261,12 @@ impl Meter {
             in_hand: taken.saturating_sub(handled) as usize,
             in_hand_bytes: taken_bytes.saturating_sub(handled_bytes) as usize,
             oldest_age: oldest_ns.map(age_of),
-            waiting: self.waiting.load(Ordering::Relaxed),
-            mode: mode_from(self.mode.load(Ordering::Relaxed)),
-            depth_high_water: self.high_water.load(Ordering::Relaxed) as usize,
+            waiting: self.queue.waiting.load(Ordering::Relaxed),
+            mode: mode_from(self.queue.mode.load(Ordering::Relaxed)),
+            depth_high_water: self.queue.high_water.load(Ordering::Relaxed) as usize,
             accepted,
             handled: handled.saturating_sub(aged),
-            refused: self.refused.load(Ordering::Relaxed),
+            refused: self.queue.refused.load(Ordering::Relaxed),
             shed,
             aged,
         }

@@ -63,7 +63,7 @@ impl<T> Shared<T> {
             }),
             arrival: Condvar::new(),
             wake,
-            meters: Lane::ALL.map(|_| Meter::new()),
+            meters: Lane::ALL.map(|_| Meter::default()),
             senders: AtomicUsize::new(1),
             clock,
         }
