@@ -1,4 +1,4 @@
-//! The producers: many state machines in a few threads, as connections are in a shard.
+//! The producers of the server: many state machines in a few threads, as connections are in a shard.
 //!
 //! A producer that waits has at most one record under way; its next one is made when the reply is there. Replies come
 //! back as they do in the server: with each commit, one note for each thread.
@@ -27,6 +27,17 @@ pub(super) struct Crew {
     pub(super) bytes: usize,
     /// Whether a producer waits for the reply to its record before it sends the next one.
     pub(super) waits: bool,
+}
+
+/// Makes records.
+#[derive(Debug, Clone)]
+pub(super) struct Maker {
+    /// The stream that they are for.
+    pub(super) stream: Arc<Stream>,
+    /// The number of the outlet that takes the replies.
+    pub(super) outlet: u16,
+    /// Bytes of a record.
+    pub(super) bytes: usize,
 }
 
 /// What came back.
@@ -75,9 +86,11 @@ impl Crew {
         (0..self.threads)
             .map(|number| {
                 let thread = Thread {
-                    number: number as u16,
-                    bytes: self.bytes,
-                    stream: Arc::clone(stream),
+                    maker: Maker {
+                        stream: Arc::clone(stream),
+                        outlet: number as u16,
+                        bytes: self.bytes,
+                    },
                     sender: sender.clone(),
                     left: self.shares(number),
                     out: Vec::new(),
@@ -102,11 +115,40 @@ impl Crew {
     fn shares(&self, thread: usize) -> Vec<u64> {
         (0..self.producers)
             .filter(|producer| producer % self.threads as u64 == thread as u64)
-            .map(|producer| {
-                let one_more = producer < self.records % self.producers;
-                self.records / self.producers + u64::from(one_more)
-            })
+            .map(|producer| self.share(producer))
             .collect()
+    }
+
+    /// How many records a producer sends.
+    pub(super) fn share(&self, producer: u64) -> u64 {
+        let one_more = producer < self.records % self.producers;
+        self.records / self.producers + u64::from(one_more)
+    }
+}
+
+impl Maker {
+    /// A record of a producer that has so many left to send, and what it weighs; all that can be done before the order is
+    /// known is done here.
+    pub(super) fn record(&self, producer: u64, left: u64) -> (Request, usize) {
+        let mut bytes = vec![b'.'; self.bytes];
+        for (to, from) in bytes.iter_mut().zip(left.to_le_bytes()) {
+            *to = from;
+        }
+        let units = bytes.len() as u32;
+        let command = Command::Append(Append {
+            target: Target::Known(Arc::clone(&self.stream)),
+            content_type: None,
+            producer: None,
+            writer_seq: None,
+            closes: false,
+            data: Data { bytes, units },
+        });
+        let weight = command.weight_bytes();
+        let from = Caller {
+            shard: self.outlet,
+            token: producer,
+        };
+        (Request { command, from }, weight)
     }
 }
 
@@ -128,7 +170,7 @@ impl Replies {
         }
     }
 
-    fn count(&self, replies: &[Reply]) {
+    pub(super) fn count(&self, replies: &[Reply]) {
         let mut acknowledged = 0;
         for reply in replies {
             match &reply.outcome {
@@ -176,9 +218,7 @@ impl Outlet for Count {
 
 /// The producers of one thread.
 struct Thread {
-    number: u16,
-    bytes: usize,
-    stream: Arc<Stream>,
+    maker: Maker,
     sender: Sender<Request>,
     /// How many records each producer has still to send.
     left: Vec<u64>,
@@ -229,32 +269,14 @@ impl Thread {
         }
     }
 
-    /// Makes the next record of a producer; all that can be done before the order is known is done here.
+    /// Makes the next record of a producer.
     fn make(&mut self, producer: usize) -> bool {
         let left = &mut self.left[producer];
         if *left == 0 {
             return false;
         }
         *left -= 1;
-        let mut bytes = vec![b'.'; self.bytes];
-        for (to, from) in bytes.iter_mut().zip(left.to_le_bytes()) {
-            *to = from;
-        }
-        let units = bytes.len() as u32;
-        let command = Command::Append(Append {
-            target: Target::Known(Arc::clone(&self.stream)),
-            content_type: None,
-            producer: None,
-            writer_seq: None,
-            closes: false,
-            data: Data { bytes, units },
-        });
-        let weight = command.weight_bytes();
-        let from = Caller {
-            shard: self.number,
-            token: producer as u64,
-        };
-        self.out.push((Request { command, from }, weight));
+        self.out.push(self.maker.record(producer as u64, *left));
         true
     }
 

@@ -1,35 +1,39 @@
 //! One run: producers, a mailbox, and at its other end a log or nothing.
 
-use std::sync::mpsc;
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use encke_flood::{Latencies, Percentiles};
 use encke_log::{CommitError, Sequence};
-use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, mailbox};
+use encke_mailbox::{Bounds, Lane, Options, Receiver, ReplyTo, Sender, mailbox, reply};
 use encke_stream::{
     AckLevel, Caller, Change, Command, Committed, Create, Data, Journal, Limits, Machine, Offset,
     Outcome, Outlet, Refusal, Reply, Request, Sequencer, Stream, View, restore,
 };
 use serde::Serialize;
 
-use super::producers::{Crew, Replies, STRANGER};
+use super::producers::{Crew, Maker, Replies, STRANGER};
+use super::tasks::{Desk, ToDesk};
 use super::watch::{Sample, Watch};
 use crate::BenchError;
 use crate::lab::{Lab, Scratch};
 use crate::machine::{cores, cpu_seconds, process_bytes};
 
-/// What is at the other end of the mailbox, and whether producers wait for it.
+/// What is at the other end of the mailbox, and how producers wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Mode {
-    /// Nothing but replies: the limit of what the machine's threads and queues can do.
+    /// Nothing but replies, and each producer is a task that its reply wakes: the limit.
     Empty,
-    /// The log; every producer waits until its record is on the disk.
+    /// The log; the same producers, each of which waits until its record is on the disk.
     Sync,
     /// The log; nobody waits, but for room in the mailbox.
     Async,
+    /// Nothing but replies, and producers as connections of shards are: they send and hear in batches.
+    EmptyInBatches,
+    /// The log, and producers as connections of shards are.
+    SyncInBatches,
 }
 
 /// How much is sent.
@@ -97,20 +101,41 @@ struct Book {
 struct Far {
     thread: JoinHandle<Result<(), CommitError>>,
     book: Arc<Mutex<Book>>,
-    /// Told when all is handled.
-    done: mpsc::Receiver<()>,
+    /// Comes when all is handled.
+    done: encke_mailbox::Reply<()>,
     view: Option<Arc<View>>,
     _data: Option<Scratch>,
 }
 
 impl Mode {
+    /// Every mode, in the order of a round.
+    pub(super) const ALL: [Self; 5] = [
+        Self::Empty,
+        Self::Sync,
+        Self::Async,
+        Self::EmptyInBatches,
+        Self::SyncInBatches,
+    ];
+
     /// Its name for people.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Empty => "no log",
             Self::Sync => "sync",
             Self::Async => "async",
+            Self::EmptyInBatches => "no log, in batches",
+            Self::SyncInBatches => "sync, in batches",
         }
+    }
+
+    /// Whether there is nothing but replies.
+    pub(super) fn is_empty(self) -> bool {
+        matches!(self, Self::Empty | Self::EmptyInBatches)
+    }
+
+    /// Whether producers are tasks.
+    fn has_tasks(self) -> bool {
+        matches!(self, Self::Empty | Self::Sync)
     }
 }
 
@@ -131,16 +156,37 @@ impl Run {
         };
         let (sender, receiver) = mailbox("log", Options::new(bounds));
         let replies = Arc::new(Replies::default());
-        let (outlets, inboxes) = crew.outlets(&replies);
+        let desk = Desk::new(plan.producers, &replies);
+        let (outlets, inboxes) = match mode.has_tasks() {
+            true => (
+                vec![Box::new(ToDesk(Arc::clone(&desk))) as Box<dyn Outlet>],
+                Vec::new(),
+            ),
+            false => crew.outlets(&replies),
+        };
         let far = match mode {
-            Mode::Empty => Far::replies(receiver, outlets, plan)?,
-            Mode::Sync => Far::log(lab, receiver, outlets, plan, AckLevel::Synced)?,
+            Mode::Empty | Mode::EmptyInBatches => Far::replies(receiver, outlets, plan)?,
+            Mode::Sync | Mode::SyncInBatches => {
+                Far::log(lab, receiver, outlets, plan, AckLevel::Synced)?
+            }
             Mode::Async => Far::log(lab, receiver, outlets, plan, AckLevel::Accepted)?,
         };
         let stream = far.stream(&sender)?;
-        let start = Arc::new(Barrier::new(crew.threads + 1));
-        let threads = crew.start(&stream, &sender, inboxes, &replies, &start)?;
-        drop(stream);
+        let start = Arc::new(Barrier::new(match mode.has_tasks() {
+            true => 2,
+            false => crew.threads + 1,
+        }));
+        let threads = match mode.has_tasks() {
+            true => {
+                let maker = Maker {
+                    stream,
+                    outlet: 0,
+                    bytes: plan.record_bytes,
+                };
+                vec![crew.start_tasks(maker, &sender, desk, &start)?]
+            }
+            false => crew.start(&stream, &sender, inboxes, &replies, &start)?,
+        };
         let watch = Watch::start(sender.clone())?;
         let cpu = cpu_seconds();
         start.wait();
@@ -150,9 +196,9 @@ impl Run {
                 .join()
                 .map_err(|_| BenchError::Thread("producer"))??;
         }
-        // It hangs up only when its thread has panicked.
+        // None comes only when its thread has panicked.
         far.done
-            .recv()
+            .wait()
             .map_err(|_| BenchError::Thread("sequencer"))?;
         // It tells of a batch a moment before it puts it away; if it panics, the mailbox is emptied.
         while sender.gauge().depth() > 0 {
@@ -163,7 +209,7 @@ impl Run {
         let samples = watch.end()?;
         let gauge = sender.gauge();
         drop(sender);
-        let book = far.close()?;
+        let book = Far::close(far.thread, &far.book)?;
         let closed_seconds = begun.elapsed().as_secs_f64();
         let closed_used = cpu_seconds() - cpu;
         replies.check(plan.records)?;
@@ -207,7 +253,8 @@ impl Far {
             Limits::default(),
             0,
         )?;
-        let (tell, done) = mpsc::channel();
+        let (tell, done) = reply();
+        let mut tell = Some(tell);
         let book = Arc::new(Mutex::new(Book::default()));
         let notes = Arc::clone(&book);
         let watch = move |committed: &Committed| {
@@ -215,8 +262,7 @@ impl Far {
             book.note(committed);
             // The making of the stream is one more.
             if book.commands == plan.records + 1 {
-                // Nobody listens any more when the run has failed.
-                let _ = tell.send(());
+                told(&mut tell);
             }
         };
         let sequencer = Sequencer::new(machine, log, mailbox, outlets, level, Box::new(watch));
@@ -239,7 +285,8 @@ impl Far {
         outlets: Vec<Box<dyn Outlet>>,
         plan: Plan,
     ) -> Result<Self, BenchError> {
-        let (tell, done) = mpsc::channel();
+        let (tell, done) = reply();
+        let mut tell = Some(tell);
         let work = move || {
             let mut requests = Vec::new();
             let mut commands = 0;
@@ -260,7 +307,7 @@ impl Far {
                 }
                 mailbox.handled(taken);
                 if commands == plan.records {
-                    let _ = tell.send(());
+                    told(&mut tell);
                 }
             }
             Ok(())
@@ -287,11 +334,14 @@ impl Far {
     }
 
     /// Waits until the log is closed. All senders must be gone.
-    fn close(self) -> Result<Book, BenchError> {
-        self.thread
+    fn close(
+        thread: JoinHandle<Result<(), CommitError>>,
+        book: &Mutex<Book>,
+    ) -> Result<Book, BenchError> {
+        thread
             .join()
             .map_err(|_| BenchError::Thread("sequencer"))??;
-        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
         let mut book = std::mem::take(&mut *book);
         // Without the making of the stream.
         book.records = book.records.saturating_sub(1);
@@ -308,6 +358,14 @@ impl Book {
         if let Some(sync) = committed.sync {
             self.syncs.record(sync.as_nanos() as u64);
         }
+    }
+}
+
+/// Says that all is handled, once.
+fn told(tell: &mut Option<ReplyTo<()>>) {
+    if let Some(tell) = tell.take() {
+        // Nobody waits any more when the run has failed.
+        let _ = tell.send(());
     }
 }
 
