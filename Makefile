@@ -110,6 +110,15 @@ flood-hour: build ## an hour of 10,000 clients that come and go, 1,000 messages/
 		--duration $(FLOOD_TIME) --publish $(FLOOD_RATE) --churn $(FLOOD_CHURN) --server-pid $$server --endure --progress 10s \
 		--record $(FLOOD_OUT)/run.csv --plot $(FLOOD_OUT)/run.svg | tee $(FLOOD_OUT)/report.txt
 
+.PHONY: bench-report
+bench-report: build ## repeat the experiments: writes docs/bench and the figures in the README (a quiet machine, 8 minutes)
+	@mkdir -p docs/bench
+	$(call section,the mailbox beside other channels)
+	cargo bench --locked -p encke-mailbox --bench channels -- --discard-baseline | tee $(TARGET)/channels.txt
+	awk -v cores="$$(nproc)" -f crates/encke-mailbox/benches/table.awk $(TARGET)/channels.txt > docs/bench/channels.md
+	$(call section,the five experiments)
+	$(ENCKE_BIN) bench all --out docs/bench --insert README.md
+
 # Debian's packages, only when a command is missing.
 .PHONY: tools
 tools:

@@ -17,14 +17,18 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = size)]
     pub size: f64,
 
-    /// Write the report into this directory: a page (HTML) with tables and plots, the same as JSON, and the plots as SVG
-    /// [default for `all`: ./encke-bench]
+    /// Write the report into this directory: a page (HTML) with tables and plots, the same as JSON, the plots as SVG, and
+    /// for `all` the same as Markdown [default for `all`: ./encke-bench]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
     /// Draw the experiment's plot into this SVG file; not for `all`, which has several: use --out
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
+
+    /// For `all`: put the figures in short into this Markdown file, between two comments that mark their place
+    #[arg(long, value_name = "FILE")]
+    pub insert: Option<PathBuf>,
 
     /// Directory on the disk to measure; a directory for the run is made in it and removed afterwards
     #[arg(long, value_name = "DIR", default_value = ".")]

@@ -75,6 +75,16 @@ pub enum BenchError {
     /// A thread of the experiment panicked, or ended before its time.
     #[error("a {0} thread ended before its time")]
     Thread(&'static str),
+    /// The file into which the figures are to be put has no place for them.
+    #[error("{} has no place for the figures: it needs a line {begin:?} and, below it, a line {end:?}", path.display())]
+    NoPlace {
+        /// The file.
+        path: PathBuf,
+        /// The line where the place begins.
+        begin: &'static str,
+        /// The line where it ends.
+        end: &'static str,
+    },
     /// Options that contradict each other.
     #[error("{0}")]
     Option(&'static str),

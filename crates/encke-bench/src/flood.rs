@@ -88,12 +88,24 @@ impl Held {
                 count(flood.opening.opened),
                 per_second(flood.publishing.as_ref().map_or(0.0, |p| p.rate))
             ),
+            in_short: self.in_short(),
             tables: vec![self.beside_the_report(), self.of_deliveries()],
             targets: self.targets(),
             notes: self.notes(),
             plot: Some(chart::draw(&flood.samples)),
             figures: figures(self),
         }
+    }
+
+    fn in_short(&self) -> Vec<[String; 3]> {
+        let server = self.flood.server.as_ref();
+        vec![[
+            "user memory of a connection".into(),
+            "45 KB; 8 KB hibernating; 2 KB in C".into(),
+            server.map_or(NONE.to_owned(), |server| {
+                format!("{:.0} B", server.bytes_per_connection)
+            }),
+        ]]
     }
 
     fn beside_the_report(&self) -> Table {

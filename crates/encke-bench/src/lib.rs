@@ -63,6 +63,11 @@ pub fn bench(args: &BenchArgs, program: &Path, stop: &AtomicBool) -> Result<Repo
             "--plot is for one experiment; --out writes the plots of all",
         ));
     }
+    if args.insert.is_some() && args.name != Name::All {
+        return Err(BenchError::Option(
+            "--insert is for all, whose figures in short it writes",
+        ));
+    }
     let lab = Lab::new(args.size, &args.data, program, stop)?;
     let mut report = Report::begin(&lab)?;
     for name in args.name.each() {

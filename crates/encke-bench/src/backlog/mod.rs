@@ -43,7 +43,7 @@ struct BacklogReport {
 struct Point {
     /// Messages that waited.
     messages: u64,
-    /// How often it was done; the figures are those of the middle run.
+    /// How often it was done; the figures are the averages of all runs.
     runs: u32,
     /// How long all took, in seconds.
     seconds: f64,
@@ -130,8 +130,8 @@ fn measure_here(lab: &Lab<'_>) -> Result<BacklogReport, BenchError> {
     }
     for (messages, (times, cpu_times)) in sizes.into_iter().zip(times) {
         report.encke.push(Point {
-            message_cpu_us: Some(Point::middle(messages, cpu_times).message_us),
-            ..Point::middle(messages, times)
+            message_cpu_us: Some(Point::average(messages, &cpu_times).message_us),
+            ..Point::average(messages, &times)
         });
     }
     for past in &BACKLOG {
@@ -144,16 +144,17 @@ fn measure_here(lab: &Lab<'_>) -> Result<BacklogReport, BenchError> {
         let handled = scanning::handle(messages)?;
         report.old.push(Point {
             looked: Some(handled.looked),
-            ..Point::middle(messages, vec![handled.ns])
+            ..Point::average(messages, &[handled.ns])
         });
     }
     Ok(report)
 }
 
 impl Point {
-    fn middle(messages: u64, mut times_ns: Vec<u64>) -> Self {
-        times_ns.sort_unstable();
-        let ns = times_ns[times_ns.len() / 2] as f64;
+    /// The average, and not the middle, of the runs: what disturbs the machine now and then is in every long run, and would
+    /// be left out of short ones alone.
+    fn average(messages: u64, times_ns: &[u64]) -> Self {
+        let ns = times_ns.iter().sum::<u64>() as f64 / times_ns.len() as f64;
         Self {
             messages,
             runs: times_ns.len() as u32,
@@ -193,12 +194,32 @@ impl BacklogReport {
                     Now: the messages wait in a mailbox of Encke's, each asks another thread, and the reply has a slot of \
                     its own. A control message is sent behind the whole backlog, and another one while it is worked off."
                 .to_owned(),
+            in_short: self.in_short(),
             tables: vec![self.beside_the_report(), self.over_the_range()],
             targets: self.targets(),
             notes: self.notes(),
             plot: Some(plot::draw(&[self.panel()])),
             figures: figures(self),
         }
+    }
+
+    fn in_short(&self) -> Vec<[String; 3]> {
+        let shown = |point: &Point| {
+            let past = BACKLOG.iter().find(|past| past.messages == point.messages);
+            let before = past.map_or(NONE.to_owned(), |past| format!("{} s", past.report_s));
+            let what = format!(
+                "{} messages, each with a reply behind the rest",
+                count(point.messages)
+            );
+            [what, before, micros(point.seconds * 1e6)]
+        };
+        let past = BACKLOG.last().map_or(0, |past| past.messages);
+        let like_the_report = self.encke.iter().find(|point| point.messages == past);
+        like_the_report
+            .into_iter()
+            .chain(self.encke.last())
+            .map(shown)
+            .collect()
     }
 
     fn beside_the_report(&self) -> Table {
@@ -257,17 +278,23 @@ impl BacklogReport {
     }
 
     fn targets(&self) -> Vec<Target> {
-        let each = || self.encke.iter().map(|point| point.message_us);
-        let (least, most) = (each().fold(f64::MAX, f64::min), each().fold(0.0, f64::max));
-        let ratio = most / least;
         let largest = self.encke.last().map_or(0, |point| point.messages);
-        vec![
+        let steady = |what: &str, each: &dyn Fn(&Point) -> f64| {
+            let each = || self.encke.iter().map(each);
+            let (least, most) = (each().fold(f64::MAX, f64::min), each().fold(0.0, f64::max));
+            let ratio = most / least;
             Target::speed(
-                format!("time of each message, up to {}", count(largest)),
+                format!("{what} of each message, up to {}", count(largest)),
                 "the longest at most 1.2 times the shortest",
                 format!("{ratio:.2} times ({} to {})", micros(least), micros(most)),
                 ratio <= 1.2,
-            ),
+            )
+        };
+        vec![
+            steady("time", &|point| point.message_us),
+            steady("processor time", &|point| {
+                point.message_cpu_us.unwrap_or(point.message_us)
+            }),
             Target::promise(
                 "messages handled before a control message that was sent behind them all",
                 "0",

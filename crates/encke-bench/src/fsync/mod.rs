@@ -116,12 +116,25 @@ impl FsyncReport {
                 LOAD.publishers,
                 count(LOAD_SLOW.rate.unwrap_or(0.0) as u64)
             ),
+            in_short: self.in_short(),
             tables,
             targets: self.targets(),
             notes: self.notes(),
             plot: Some(plot::draw(&self.panels())),
             figures: figures(self),
         }
+    }
+
+    fn in_short(&self) -> Vec<[String; 3]> {
+        let slow = self.trial(Disk::Slow, Level::Synced);
+        let ping = slow.map_or(NONE.to_owned(), |trial| {
+            format!("p50, p99: {}", pair(&trial.during().ping))
+        });
+        vec![[
+            "a ping while the log syncs, 15 ms for each".into(),
+            "110 to 410 ms".into(),
+            ping,
+        ]]
     }
 
     fn beside_the_report(&self) -> Table {

@@ -106,6 +106,7 @@ impl LogReport {
                 count(self.plan.records),
                 self.plan.record_bytes
             ),
+            in_short: self.in_short(sync, not),
             tables: vec![
                 self.beside_the_report(sync, not),
                 self.of_runs(Mode::ALL.map(|mode| self.median(mode))),
@@ -119,6 +120,23 @@ impl LogReport {
             ])),
             figures: figures(self),
         }
+    }
+
+    fn in_short(&self, sync: &Run, not: &Run) -> Vec<[String; 3]> {
+        let seconds = |run: &Run| format!("{:.2} s", run.seconds * 1e6 / self.plan.records as f64);
+        let longest = |run: &Run| count(run.queue_records_longest as u64);
+        vec![
+            [
+                "a million records from 1,000 producers that wait (now for fdatasync); longest queue".into(),
+                "861 s; 999".into(),
+                format!("{}; {}", seconds(sync), longest(sync)),
+            ],
+            [
+                "the same without waiting; longest queue".into(),
+                "2,156 s; 68,487".into(),
+                format!("{}; {}", seconds(not), longest(not)),
+            ],
+        ]
     }
 
     fn beside_the_report(&self, sync: &Run, not: &Run) -> Table {

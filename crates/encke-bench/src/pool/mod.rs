@@ -88,6 +88,7 @@ impl PoolReport {
                  the time of the run, divided by its picks, times the cores that could work on it.",
                 self.workers
             ),
+            in_short: self.in_short(),
             tables: vec![self.of_picks_alone(), self.of_clients("Time of a pick, per core", |timed| timed.pick_ns),
                 self.of_clients(
                     "Processor time of a pick, without what other processes take",
@@ -106,6 +107,36 @@ impl PoolReport {
             plot: Some(plot::draw(&[self.panel()])),
             figures: figures(self),
         }
+    }
+
+    fn in_short(&self) -> Vec<[String; 3]> {
+        let row = |by: &ByStrategy| {
+            let past = |name: &str| POOL_ALONE_US.iter().find(|(of, _)| *of == name);
+            let alone = past(by.strategy).map_or(NONE.to_owned(), |(_, us)| format!("{us} µs"));
+            let most = by.together.last();
+            let crowd = most
+                .filter(|_| by.kind == Strategy::RoundRobin)
+                .and_then(|most| {
+                    let past = POOL_CLIENTS_US
+                        .iter()
+                        .find(|(clients, _)| *clients == most.clients);
+                    past.map(|(_, us)| format!("; {} µs", count(*us as u64)))
+                });
+            [
+                format!(
+                    "a pick by {}, alone; among {} clients, per core",
+                    by.strategy,
+                    most.map_or(0, |most| most.clients)
+                ),
+                alone + &crowd.unwrap_or_default(),
+                format!(
+                    "{}; {}",
+                    nanos(by.alone.pick_ns),
+                    most.map_or(NONE.to_owned(), |most| nanos(most.pick_ns))
+                ),
+            ]
+        };
+        self.strategies.iter().map(row).collect()
     }
 
     fn of_picks_alone(&self) -> Table {

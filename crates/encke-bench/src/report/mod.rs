@@ -1,6 +1,7 @@
 //! What a run has found: tables, targets and plots, for people and for programs.
 
 mod html;
+mod markdown;
 mod text;
 
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::lab::Lab;
-use crate::{BenchArgs, BenchError, Machine, Name};
+use crate::{BenchArgs, BenchError, Machine, Name, past};
 
 /// What a run has found.
 #[derive(Debug, Clone, Serialize)]
@@ -38,6 +39,8 @@ pub struct Section {
     pub title: &'static str,
     /// What the field report did and saw, and what was done now.
     pub story: String,
+    /// The few figures that stand for all: what, in the report, in this run.
+    pub in_short: Vec<[String; 3]>,
     /// The figures, those of the report beside those of this run.
     pub tables: Vec<Table>,
     /// What the figures must be.
@@ -106,6 +109,18 @@ impl Report {
         )
     }
 
+    /// The few figures that stand for all, by experiment.
+    pub fn in_short(&self) -> Table {
+        let mut table = Table::new("", &["", past::REPORTS, past::NOW]);
+        for experiment in &self.experiments {
+            for [what, before, now] in &experiment.in_short {
+                let name = format!("{}: {what}", experiment.name);
+                table.row(&name, [before.as_str(), now]);
+            }
+        }
+        table
+    }
+
     /// The report as JSON.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("structures of texts and numbers are JSON")
@@ -142,12 +157,18 @@ impl Report {
         };
         write(&folder.join(page), &self.page())?;
         write(&folder.join(json), &self.json())?;
+        if args.name == Name::All {
+            write(&folder.join("README.md"), &markdown::page(self))?;
+        }
         for experiment in &self.experiments {
             if let Some(plot) = &experiment.plot {
                 write(&folder.join(format!("{}.svg", experiment.name)), plot)?;
             }
         }
-        Ok(())
+        match &args.insert {
+            Some(file) => markdown::insert(self, file, folder),
+            None => Ok(()),
+        }
     }
 }
 
@@ -241,6 +262,7 @@ pub(crate) mod tests {
             name: "log",
             title: "Title",
             story: "What was seen.".into(),
+            in_short: vec![["what was sent", "861 s", "1.2 s"].map(Into::into)],
             tables: vec![table],
             targets: vec![
                 Target::speed("rate", "1", "2", true),
@@ -284,6 +306,7 @@ pub(crate) mod tests {
             size: 1.0,
             out: Some(out.clone()),
             plot: Some(folder.path().join("plot.svg")),
+            insert: None,
             data: ".".into(),
             json: false,
         };
@@ -303,7 +326,9 @@ pub(crate) mod tests {
         args.name = Name::All;
         args.plot = None;
         report.write_files(&args).unwrap();
-        assert!(out.join("index.html").exists() && out.join("report.json").exists());
+        for name in ["index.html", "report.json", "README.md"] {
+            assert!(out.join(name).exists(), "{name}");
+        }
         report.experiments[0].plot = None;
         args.plot = Some(folder.path().join("none.svg"));
         assert!(matches!(
