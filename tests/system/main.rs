@@ -9,6 +9,7 @@
 //! - [`delivery`]: every subscriber gets every record once and in order.
 //! - [`latecomers`]: also those that come while records do.
 //! - [`limits`]: what one client address may, and what all may together.
+//! - [`proxies`]: who the client is when somebody else hands it on, and whose word counts.
 //! - [`overload`]: at a limit the answer is a clear 503, and nothing is lost or made up.
 //! - [`slow_clients`]: what they may hold up, how they are told, and that nobody takes a part for the whole.
 //! - [`durability`]: what was acknowledged survives crashes, and damage is never passed over.
@@ -28,5 +29,6 @@ mod latecomers;
 mod limits;
 mod log_commands;
 mod overload;
+mod proxies;
 mod rig;
 mod slow_clients;

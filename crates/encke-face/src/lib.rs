@@ -24,6 +24,6 @@ mod run;
 pub use admin::{Admin, Probes};
 pub use answer::{Answer, Failure, Part, Poll, Subscribe, Then};
 pub use faces::{Faces, Settings};
-pub use request::{Headers, Request};
+pub use request::{Headers, Request, Via};
 pub use response::{Body, Response};
 pub use run::{Farewell, Mark, Run, Style};

@@ -13,8 +13,19 @@ pub struct Request<'a> {
     pub headers: Headers<'a>,
     /// The body; empty when there is none.
     pub body: Vec<u8>,
+    /// How it came here, where that is not as it looks.
+    pub via: Via<'a>,
     /// Milliseconds since 1970.
     pub now_ms: u64,
+}
+
+/// What a trusted proxy says about how the client addressed it; nothing by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Via<'a> {
+    /// The client used https.
+    pub tls: bool,
+    /// The host that the client named, if not the one in the request.
+    pub host: Option<&'a str>,
 }
 
 /// A request's fields.

@@ -23,6 +23,8 @@ pub(crate) struct Addresses {
     hasher: RandomState,
     begin: Instant,
     known: AtomicUsize,
+    /// The part that is looked through next for addresses that no longer matter.
+    untidy: AtomicUsize,
     connections_max: u32,
     pace: Option<Pace>,
     part_max: usize,
@@ -53,6 +55,8 @@ pub(crate) enum Turned {
     Haste { retry_s: u64 },
     /// The table is full of others.
     Full,
+    /// The listener is for trusted proxies, and it is none.
+    Stranger,
 }
 
 #[derive(Debug, Default)]
@@ -85,6 +89,7 @@ impl Addresses {
             hasher: RandomState::default(),
             begin: Instant::now(),
             known: AtomicUsize::new(0),
+            untidy: AtomicUsize::new(0),
             connections_max: match settings.connections_per_address {
                 0 => u32::MAX,
                 max => u32::try_from(max).unwrap_or(u32::MAX),
@@ -144,11 +149,37 @@ impl Addresses {
         }
     }
 
+    /// Forgets some of those who no longer matter; to be called now and then.
+    pub(crate) fn tidy(&self, now: Instant) {
+        if self.known() == 0 {
+            return;
+        }
+        let now_ns = self.ns(now);
+        let number = self.untidy.fetch_add(1, Ordering::Relaxed) % PARTS;
+        let mut part = self.parts[number].lock();
+        for _ in 0..part.entries.len().min(TIDY_STEP) {
+            part.hand = (part.hand + 1) % part.entries.len();
+            let entry = &part.entries[part.hand];
+            if entry.connections == 0 && entry.taken_ns <= now_ns {
+                let at = part.hand as u32;
+                self.forget(&mut part, at);
+            }
+        }
+    }
+
     /// Whether a number is that of this address.
-    #[cfg(test)]
     pub(crate) fn is(&self, number: AddressNo, address: IpAddr) -> bool {
         let part = self.part(number).lock();
         part.entries[(number.0 >> PART_BITS) as usize].key == key(address)
+    }
+
+    /// The address that a number stands for, as logs show it.
+    pub(crate) fn shown(&self, number: AddressNo) -> String {
+        let key = self.part(number).lock().entries[(number.0 >> PART_BITS) as usize].key;
+        match u32::try_from(key ^ V4) {
+            Ok(address) => std::net::Ipv4Addr::from(address).to_string(),
+            Err(_) => format!("{}/64", std::net::Ipv6Addr::from(u128::from(key) << 64)),
+        }
     }
 
     /// How many addresses are known.
@@ -235,11 +266,13 @@ fn take(pace: Option<Pace>, entry: &mut Entry, now_ns: u64) -> Result<(), Turned
 
 fn key(address: IpAddr) -> Key {
     match address.to_canonical() {
-        // No IPv6 client has such a prefix: it would be that of a group.
-        IpAddr::V4(address) => 0xffff_ffff_0000_0000 | u64::from(u32::from(address)),
+        IpAddr::V4(address) => V4 | u64::from(u32::from(address)),
         IpAddr::V6(address) => (u128::from(address) >> 64) as u64,
     }
 }
+
+/// Marks a key as an IPv4 address. No IPv6 client has such a prefix: it would be that of a group.
+const V4: Key = 0xffff_ffff_0000_0000;
 
 const PART_BITS: u32 = 4;
 const PARTS: usize = 1 << PART_BITS;
@@ -249,6 +282,9 @@ const PART_MAX: usize = (1 << (31 - PART_BITS)) - 1;
 
 /// How many addresses are looked at for one to be forgotten; whoever finds none is turned away at little cost.
 const DISPENSABLE_TRIES: usize = 64;
+
+/// How many addresses are looked at in one step of tidying.
+const TIDY_STEP: usize = 512;
 
 #[cfg(test)]
 mod tests {
@@ -292,6 +328,9 @@ mod tests {
         assert!(enter("2001:db8:0:1::1").is_ok());
         assert!(enter("192.0.2.1").is_ok());
         assert_eq!(enter("::ffff:192.0.2.1"), Err(Turned::Crowd));
+        assert_eq!(addresses.shown(enter("192.0.2.9").unwrap()), "192.0.2.9");
+        let shown = addresses.shown(enter("2001:db8:0:2:3::4").unwrap());
+        assert_eq!(shown, "2001:db8:0:2::/64");
         assert!(enter("192.0.2.2").is_ok());
     }
 
@@ -321,6 +360,13 @@ mod tests {
             .unwrap();
         addresses.leave(entered, later + Duration::from_secs(20));
         assert_eq!(addresses.known(), 0);
+        // Or it is found out later that it does not matter any more.
+        let entered = addresses.enter(v4(1), later).unwrap();
+        addresses.leave(entered, later);
+        (0..PARTS).for_each(|_| addresses.tidy(later));
+        assert_eq!(addresses.known(), 1);
+        (0..PARTS).for_each(|_| addresses.tidy(later + Duration::from_secs(2)));
+        assert_eq!(addresses.known(), 0);
     }
 
     #[test]
@@ -344,6 +390,8 @@ mod tests {
             }
         }
         assert_eq!(inside.len(), 64);
+        (0..PARTS).for_each(|_| addresses.tidy(now));
+        assert_eq!(addresses.known(), 64);
         for (entered, address) in inside {
             assert!(addresses.is(entered, address));
             addresses.leave(entered, now + Duration::from_secs(100));

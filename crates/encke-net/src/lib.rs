@@ -12,6 +12,7 @@
 mod addresses;
 mod buffers;
 mod chunks;
+mod forwarded;
 mod http;
 mod inbox;
 mod listen;
@@ -20,6 +21,9 @@ mod networks;
 mod numbers;
 mod owners;
 mod pace;
+mod proxy;
+#[cfg(any(test, feature = "fuzzing"))]
+mod proxy_fuzzing;
 mod readers;
 mod server;
 mod settings;
@@ -33,8 +37,10 @@ mod topics;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing {
     pub use crate::http::fuzzing::request_head;
+    pub use crate::proxy_fuzzing::proxies;
 }
 
+pub use forwarded::ForwardedBy;
 pub use metrics::Metrics;
 pub use networks::{Networks, NotNetworks};
 pub use server::{Server, StartError, StopError, Streams, now_ms};

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::Networks;
+use crate::{ForwardedBy, Networks};
 
 /// Settings of the reactor.
 #[derive(Clone, Debug)]
@@ -29,6 +29,12 @@ pub struct Settings {
     pub addresses_max: usize,
     /// Whose connections and requests are not held to the limits of addresses.
     pub exempt: Networks,
+    /// Proxies whose word about their clients counts.
+    pub trust: Networks,
+    /// In which fields of a request they tell it.
+    pub forwarded_by: ForwardedBy,
+    /// Whether every connection begins with a header of the PROXY protocol, from one of them.
+    pub proxy_protocol: bool,
     /// Bytes of a request's head.
     pub head_bytes_max: usize,
     /// Bytes of a request's body.
@@ -85,6 +91,9 @@ impl Default for Settings {
             request_burst: 40_000,
             addresses_max: 1_000_000,
             exempt: Networks::loopback(),
+            trust: Networks::default(),
+            forwarded_by: ForwardedBy::default(),
+            proxy_protocol: false,
             head_bytes_max: 16 << 10,
             body_bytes_max: 16 << 20,
             pipeline_bytes_max: 64 << 10,

@@ -72,6 +72,10 @@ impl Flags {
     pub(crate) const PLAIN: Flags = Flags(1 << 8);
     /// The client has closed its side: what it sent is all that it will send.
     pub(crate) const ENDED: Flags = Flags(1 << 7);
+    /// The header of the PROXY protocol is still to come.
+    pub(crate) const NAMELESS: Flags = Flags(1 << 10);
+    /// A proxy said that the client speaks TLS to it.
+    pub(crate) const TLS: Flags = Flags(1 << 11);
     /// It has not got everything yet that is due to it, because it reads too slowly.
     pub(crate) const BEHIND: Flags = Flags(1 << 9);
 

@@ -82,6 +82,18 @@ struct Given {
     #[arg(long, env = "ENCKE_EXEMPT", value_name = "NETWORKS")]
     exempt: Option<String>,
 
+    /// Proxies whose word about their clients counts, such as 10.0.0.0/8,::1, or none [default: none]
+    #[arg(long, env = "ENCKE_TRUST", value_name = "NETWORKS")]
+    trust: Option<String>,
+
+    /// In which fields trusted proxies tell of the client: x-forwarded or forwarded; others are not listened to [default: x-forwarded]
+    #[arg(long, env = "ENCKE_FORWARDED_BY", value_name = "FIELDS")]
+    forwarded_by: Option<ForwardedBy>,
+
+    /// Every connection begins with a header of the PROXY protocol (version 1 or 2), from a trusted proxy
+    #[arg(long, env = "ENCKE_PROXY_PROTOCOL", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    proxy_protocol: Option<bool>,
+
     /// Largest head of a request [default: 16KiB]
     #[arg(long, env = "ENCKE_HEAD_MAX", value_name = "SIZE")]
     head_max: Option<ByteSize>,
@@ -194,6 +206,25 @@ impl From<Ack> for AckLevel {
             Ack::Synced => AckLevel::Synced,
             Ack::Written => AckLevel::Written,
             Ack::Accepted => AckLevel::Accepted,
+        }
+    }
+}
+
+/// The fields of requests in which trusted proxies tell of the client.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ForwardedBy {
+    /// X-Forwarded-For, X-Forwarded-Proto, X-Forwarded-Host
+    XForwarded,
+    /// Forwarded (RFC 7239)
+    Forwarded,
+}
+
+impl From<ForwardedBy> for encke_net::ForwardedBy {
+    fn from(by: ForwardedBy) -> Self {
+        match by {
+            ForwardedBy::XForwarded => encke_net::ForwardedBy::XForwarded,
+            ForwardedBy::Forwarded => encke_net::ForwardedBy::Forwarded,
         }
     }
 }
@@ -320,6 +351,15 @@ impl Config {
         limit!(net.requests_per_connection, requests_per_connection);
         limit!(net.request_rate, request_rate);
         networks!(net.exempt, exempt);
+        networks!(net.trust, trust);
+        if let Some(by) = setting!(forwarded_by) {
+            net.forwarded_by = by.into();
+        }
+        net.proxy_protocol = setting!(proxy_protocol).unwrap_or(false);
+        anyhow::ensure!(
+            !net.proxy_protocol || !net.trust.is_empty(),
+            "--proxy-protocol needs --trust: the proxies whose headers count"
+        );
         count!(net.mailbox_items_max, mailbox_items);
         count!(limits.producers_max, producers_max);
         size!(net.head_bytes_max, head_max, 1 << 10);
@@ -416,6 +456,8 @@ mod tests {
             ("heartbeat = '-5s'", "--heartbeat"),
             ("body-max = '32MiB'", "--body-max"),
             ("exempt = '10.0.0.0/40'", "--exempt"),
+            ("trust = '10.0.0.0/8, x'", "--trust"),
+            ("proxy-protocol = true", "--trust"),
             ("request-burst = 0", "--request-burst"),
             ("listen = '0.0.0.0:1'", "--open"),
         ] {

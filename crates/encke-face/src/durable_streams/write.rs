@@ -310,10 +310,12 @@ fn bytes(bytes: Vec<u8>) -> Result<Data, Response> {
 
 /// The URL of the request, as the client addressed it.
 fn location(request: &Request<'_>) -> String {
-    let host = request.headers.text("Host").ok().flatten().unwrap_or("");
+    let sent = || request.headers.text("Host").ok().flatten();
+    let host = request.via.host.or_else(sent).unwrap_or("");
+    let scheme = if request.via.tls { "https" } else { "http" };
     if host.is_empty() {
         request.path.to_owned()
     } else {
-        format!("http://{host}{}", request.path)
+        format!("{scheme}://{host}{}", request.path)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use encke_face::{
     Admin, Answer, Body, Faces, Headers, Mark, Poll, Probes, Request, Response, Run, Settings,
-    Subscribe,
+    Subscribe, Via,
 };
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Frame, Log, Options, Sequence};
@@ -18,6 +18,8 @@ pub struct Server {
     pub faces: Faces,
     pub view: Arc<View>,
     pub now_ms: u64,
+    /// What a proxy says of all further requests.
+    pub via: Via<'static>,
     machine: Machine,
     log: Log<SimulatedDisk>,
 }
@@ -73,6 +75,7 @@ impl Server {
             faces: Faces::new(Arc::clone(&view), settings, Admin::new(probes)),
             view,
             now_ms: NOW_MS,
+            via: Via::default(),
             machine,
             log,
         }
@@ -115,6 +118,7 @@ impl Server {
             query,
             headers: Headers(headers),
             body: body.to_vec(),
+            via: self.via,
             now_ms: self.now_ms,
         });
         loop {

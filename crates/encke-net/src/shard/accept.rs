@@ -64,6 +64,7 @@ impl Shard {
                     self.parts.connections.fetch_sub(1, Ordering::Relaxed);
                     self.refuse_connection(turned.reason());
                     match turned {
+                        Turned::Stranger => say(&socket, STRANGER),
                         Turned::Crowd => say(&socket, CROWD),
                         Turned::Haste { .. } => say(&socket, HASTE),
                         Turned::Full => say(&socket, FULL),
@@ -90,6 +91,8 @@ impl Shard {
             );
             if added.is_err() {
                 self.close(index, "epoll");
+            } else if self.parts.settings.proxy_protocol {
+                self.await_preface(index);
             }
         }
     }
@@ -163,6 +166,12 @@ const FULL: &[u8] = refusal!(
     "35",
     "the server has no room for clients"
 );
+
+const STRANGER: &[u8] = concat!(
+    "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nContent-Length: 46\r\n",
+    "Connection: close\r\n\r\nonly proxies that are trusted are heard here.\n",
+)
+.as_bytes();
 
 const CROWD: &[u8] = refusal!(
     "429 Too Many Requests",

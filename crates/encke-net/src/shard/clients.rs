@@ -1,13 +1,17 @@
 //! Whose a connection is, and the limits that hold for each client address.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use rustix::net::SocketAddrAny;
+use encke_face::Via;
+use rustix::net::{SocketAddrAny, getpeername};
 
 use super::Shard;
 use crate::addresses::Turned;
+use crate::forwarded;
 use crate::http::Refused;
 use crate::owners::Owner;
+use crate::proxy::{self, NotPreface};
+use crate::slot::Flags;
 
 impl Turned {
     /// What metrics count it as.
@@ -16,6 +20,7 @@ impl Turned {
             Turned::Crowd => "connections_per_address",
             Turned::Haste { .. } => "request_rate",
             Turned::Full => "addresses_max",
+            Turned::Stranger => "proxy_untrusted",
         }
     }
 
@@ -37,6 +42,11 @@ impl Turned {
             Turned::Full => {
                 Refused::new(503, self.reason(), "too many clients at present").retry(RETRY_S)
             }
+            Turned::Stranger => Refused::new(
+                403,
+                self.reason(),
+                "only proxies that are trusted are heard here",
+            ),
         }
     }
 }
@@ -45,23 +55,135 @@ impl Shard {
     /// Whether a connection of that peer may come in, and whose it is.
     pub(super) fn admit(&self, peer: Option<SocketAddrAny>) -> Result<Owner, Turned> {
         let address = peer
-            .and_then(|peer| std::net::SocketAddr::try_from(peer).ok())
+            .and_then(|peer| SocketAddr::try_from(peer).ok())
             .map(|peer| peer.ip());
-        // Every TCP socket has a peer; one that is gone already needs no limit.
-        address.map_or(Ok(Owner::default()), |address| self.owner(address))
+        let settings = &self.parts.settings;
+        match address {
+            Some(address) if settings.trust.contain(address) => Ok(Owner {
+                address: None,
+                // Behind the PROXY protocol may be anybody's words.
+                trusted: !settings.proxy_protocol,
+            }),
+            _ if settings.proxy_protocol => Err(Turned::Stranger),
+            Some(address) => self.owner(address),
+            // Every TCP socket has a peer; one that is gone already needs no limit.
+            None => Ok(Owner::default()),
+        }
     }
 
     /// Counts a connection for the client at that address.
     fn owner(&self, address: IpAddr) -> Result<Owner, Turned> {
         let settings = &self.parts.settings;
-        if settings.exempt.contain(address) {
-            return Ok(Owner::default());
+        let trusted = settings.trust.contain(address);
+        if trusted || settings.exempt.contain(address) {
+            return Ok(Owner {
+                address: None,
+                trusted,
+            });
         }
         let entered = self.parts.addresses.enter(address, self.clock.now())?;
         Ok(Owner {
             address: Some(entered),
-            trusted: false,
+            trusted,
         })
+    }
+
+    /// Has a new connection begin with a header of the PROXY protocol.
+    pub(super) fn await_preface(&mut self, index: u32) {
+        self.slots[index].flags.set(Flags::NAMELESS, true);
+        let timeout_ms = self.parts.settings.request_timeout.as_millis() as u64;
+        self.deadline(index, self.clock.now_ms() + timeout_ms);
+    }
+
+    /// Takes the header of the PROXY protocol off the input. False: more is needed.
+    pub(super) fn take_preface(&mut self, index: u32, rest: &mut &[u8]) -> Result<bool, Refused> {
+        let preface = match proxy::parse(rest) {
+            Ok(Some(preface)) => preface,
+            Ok(None) => return Ok(false),
+            Err(NotPreface(why)) => return Err(Refused::new(400, "proxy_protocol", why)),
+        };
+        *rest = &rest[preface.bytes..];
+        let flags = &mut self.slots[index].flags;
+        flags.set(Flags::NAMELESS, false);
+        flags.set(Flags::TLS, preface.tls);
+        if let Some(busy) = self.busy.get_mut(&index) {
+            // A request has time of its own.
+            busy.deadline_ms = 0;
+        }
+        if let Some(client) = preface.client {
+            let owner = self.owner(client).map_err(Turned::refused)?;
+            self.owners.set(index, owner);
+        }
+        Ok(true)
+    }
+
+    /// Finds out whose request it is, and counts it for them.
+    pub(super) fn whose<'a>(
+        &mut self,
+        index: u32,
+        fields: &[(&'a str, &'a [u8])],
+    ) -> Result<Via<'a>, Refused> {
+        let owner = self.owners.of(index);
+        let mut via = Via {
+            tls: self.slots[index].flags.has(Flags::TLS),
+            host: None,
+        };
+        if owner.trusted {
+            let settings = &self.parts.settings;
+            let said = forwarded::read(settings.forwarded_by, &settings.trust, fields)?;
+            via.tls = said.https.unwrap_or(via.tls);
+            via.host = said.host;
+            if !self.is_still(owner, said.client) {
+                self.hand_over(index, said.client)?;
+                return Ok(via);
+            }
+        }
+        if let Some(address) = owner.address {
+            let now = self.clock.now();
+            self.parts
+                .addresses
+                .request(address, now)
+                .map_err(Turned::refused)?;
+        }
+        Ok(via)
+    }
+
+    /// Whether the client of a proxy's connection is the one that it was.
+    fn is_still(&self, owner: Owner, client: Option<IpAddr>) -> bool {
+        match (owner.address, client) {
+            (None, None) => true,
+            (Some(address), Some(client)) => self.parts.addresses.is(address, client),
+            _ => false,
+        }
+    }
+
+    /// A proxy's connection is used for another client from now on, whose it is until the next one comes.
+    fn hand_over(&mut self, index: u32, client: Option<IpAddr>) -> Result<(), Refused> {
+        self.disown(index);
+        let mut owner = Owner {
+            address: None,
+            trusted: true,
+        };
+        self.owners.set(index, owner);
+        if let Some(client) = client {
+            owner.address = self.owner(client).map_err(Turned::refused)?.address;
+            self.owners.set(index, owner);
+        }
+        Ok(())
+    }
+
+    /// Who a connection's client is, as logs show it.
+    pub(super) fn client_name(&self, index: u32) -> String {
+        if let Some(address) = self.owners.of(index).address {
+            return self.parts.addresses.shown(address);
+        }
+        let peer = self.slots[index].fd().and_then(|fd| getpeername(fd).ok());
+        peer.flatten()
+            .and_then(|peer| SocketAddr::try_from(peer).ok())
+            .map_or_else(
+                || "somebody".to_owned(),
+                |peer| peer.ip().to_canonical().to_string(),
+            )
     }
 
     /// A connection is nobody's any more.
@@ -70,18 +192,6 @@ impl Shard {
             self.parts.addresses.leave(address, self.clock.now());
         }
         self.owners.set(index, Owner::default());
-    }
-
-    /// Counts a request for whoever makes it.
-    pub(super) fn count_request(&self, index: u32) -> Result<(), Refused> {
-        match self.owners.of(index).address {
-            None => Ok(()),
-            Some(address) => self
-                .parts
-                .addresses
-                .request(address, self.clock.now())
-                .map_err(Turned::refused),
-        }
     }
 }
 

@@ -154,6 +154,7 @@ impl Shard {
             return;
         }
         self.clock.swept_ms = now_ms;
+        self.parts.addresses.tidy(self.clock.now());
         let slots = self.slots.len() as u64;
         let part = (slots * passed_ms / SWEEP_MS + 1).min(slots);
         for _ in 0..part {

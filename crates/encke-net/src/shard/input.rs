@@ -213,6 +213,9 @@ impl Shard {
 
     /// Takes one step: a whole request, its head, or a part of its body. False: more is needed.
     fn take_request(&mut self, index: u32, rest: &mut &[u8]) -> Result<bool, Refused> {
+        if self.slots[index].flags.has(Flags::NAMELESS) {
+            return self.take_preface(index, rest);
+        }
         let settings = &self.parts.settings;
         let limits = Limits {
             head_bytes_max: settings.head_bytes_max,
@@ -246,16 +249,20 @@ impl Shard {
         flags.set(Flags::KEEP, keep);
         flags.set(Flags::HEAD_ONLY, head.method == "HEAD");
         flags.set(Flags::PLAIN, head.version == 0);
-        if let Err(refused) = self.count_request(index) {
-            self.turn_away(index, &refused);
-            return;
-        }
+        let via = match self.whose(index, fields) {
+            Ok(via) => via,
+            Err(refused) => {
+                self.turn_away(index, &refused);
+                return;
+            }
+        };
         let answer = self.parts.faces.request(Request {
             method: head.method,
             path: head.path,
             query: head.query,
             headers: Headers(fields),
             body,
+            via,
             now_ms: self.clock.now_ms(),
         });
         self.answer(index, answer);

@@ -37,7 +37,7 @@ impl Shard {
     /// Refuses a request whose end is not known: answers, then throws away what still comes, so
     /// that the answer is not lost in a reset.
     pub(super) fn refuse(&mut self, index: u32, refused: &Refused) {
-        let response = self.refusal(refused);
+        let response = self.refusal(index, refused);
         let token = self.slots.token(index);
         let out = self.encode(index, &response, false, false);
         // What the socket does not take now is not worth waiting for.
@@ -58,7 +58,7 @@ impl Shard {
 
     /// Refuses a request that is complete; the connection goes on.
     pub(super) fn turn_away(&mut self, index: u32, refused: &Refused) {
-        let response = self.refusal(refused);
+        let response = self.refusal(index, refused);
         let flags = self.slots[index].flags;
         let keep = flags.has(Flags::KEEP);
         let out = self.encode(index, &response, flags.has(Flags::HEAD_ONLY), keep);
@@ -67,7 +67,13 @@ impl Shard {
     }
 
     /// The answer to a request that is refused, which is counted by its reason.
-    fn refusal(&self, refused: &Refused) -> Response {
+    fn refusal(&self, index: u32, refused: &Refused) -> Response {
+        tracing::debug!(
+            client = %self.client_name(index),
+            status = refused.status,
+            reason = refused.reason,
+            "refused a request"
+        );
         let reason = &self.parts.metrics.refused;
         reason.with_label_values(&[refused.reason]).inc();
         let body = format!(

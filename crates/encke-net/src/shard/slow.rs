@@ -108,6 +108,7 @@ impl Shard {
 
     /// Tells a subscriber whose socket is blocked why it is closed and where to go on, behind what it is being sent.
     fn dismiss(&mut self, index: u32, reason: &'static str) {
+        tracing::debug!(client = %self.client_name(index), reason, "closing a subscriber that is too slow");
         let style = self.style(index);
         let now_ms = self.clock.now_ms();
         let here = self.position(index);
