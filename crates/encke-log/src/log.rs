@@ -22,7 +22,7 @@ use parking_lot::RwLock;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The one writer of a log. Readers are made with [`Log::reader`].
 ///
@@ -256,11 +256,33 @@ impl<D: Disk> Log<D> {
         if self.dirty {
             let begun = Instant::now();
             let synced = self.active.file.sync();
-            self.shared.vitals.set_last_sync(begun.elapsed());
-            synced.map_err(|error| self.poison("making a batch durable", &error))?;
-            self.dirty = false;
+            return self.note_sync(begun.elapsed(), synced, self.written_upto);
         }
         self.durable_upto = self.written_upto;
+        Ok(())
+    }
+
+    /// The segment that was written to and not synced, and what the last record written is.
+    pub(crate) fn unsynced(&self) -> Option<(&Arc<Segment<D::File>>, Sequence)> {
+        let dirty = self.dirty && self.poisoned.is_none();
+        dirty.then_some((&self.active, self.written_upto))
+    }
+
+    /// How a sync of the active segment went, since whose begin nothing was written to it.
+    pub(crate) fn note_sync(
+        &mut self,
+        took: Duration,
+        synced: std::io::Result<()>,
+        written_upto: Sequence,
+    ) -> Result<(), CommitError> {
+        debug_assert_eq!(
+            written_upto, self.written_upto,
+            "written while it was synced"
+        );
+        self.shared.vitals.set_last_sync(took);
+        synced.map_err(|error| self.poison("making a batch durable", &error))?;
+        self.dirty = false;
+        self.durable_upto = written_upto;
         Ok(())
     }
 

@@ -52,6 +52,9 @@ struct State {
     faults: Faults,
     operations: u64,
     reads: u64,
+    /// Syncs wait, and how many do.
+    held: bool,
+    waiting: usize,
     random: Random,
 }
 
@@ -86,6 +89,8 @@ impl SimulatedDisk {
             faults: Faults::default(),
             operations: 0,
             reads: 0,
+            held: false,
+            waiting: 0,
             random: Random::new(seed),
         };
         SimulatedDisk {
@@ -118,6 +123,16 @@ impl SimulatedDisk {
         let mut state = self.state.lock();
         state.faults = faults;
         (state.operations, state.reads) = (0, 0);
+    }
+
+    /// From now on, or no longer, every sync of a file waits.
+    pub fn hold_syncs(&self, held: bool) {
+        self.state.lock().held = held;
+    }
+
+    /// How many syncs wait.
+    pub fn held_syncs(&self) -> usize {
+        self.state.lock().waiting
     }
 
     /// How many writes and syncs there were since the faults were set.
@@ -300,6 +315,13 @@ impl DiskFile for SimulatedFile {
 
     fn sync(&self) -> io::Result<()> {
         let mut state = self.state.lock();
+        state.waiting += 1;
+        while state.held {
+            parking_lot::MutexGuard::unlocked(&mut state, || {
+                std::thread::sleep(Duration::from_millis(1));
+            });
+        }
+        state.waiting -= 1;
         let failed = state.operation();
         let State { inodes, random, .. } = &mut *state;
         let inode = &mut inodes[self.inode];

@@ -7,14 +7,15 @@
 //! there looks once more before leaving. There is still one order, one mailbox, and one batch at a time.
 //!
 //! What waits is not done there: files are written, outlets waited for and streams expired by the desk's own thread
-//! ([`Desk::run`]), a few milliseconds later.
+//! ([`Desk::run`]), a few milliseconds later. It syncs without sitting there, for a disk may take long and nobody who is
+//! here waits for it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use encke_log::{CommitError, Disk, Files};
+use encke_log::{CommitError, Disk, Files, LateSync};
 use parking_lot::Mutex;
 
 use crate::batch::Request;
@@ -110,6 +111,15 @@ impl<D: Disk> Desk<D> {
                 drop(seat);
                 return last.map_or(Ok(()), |seat| seat.sequencer.close());
             }
+            if let Some(late) = taken.sync_due() {
+                // The disk may take its time: others decide meanwhile, and nobody else writes.
+                drop(seat);
+                let synced = late.run();
+                if let Some(taken) = &mut *self.seat.lock() {
+                    taken.sequencer.synced(synced);
+                }
+                continue;
+            }
             let patience = taken.rest(clock());
             drop(seat);
             fence(Ordering::SeqCst);
@@ -140,12 +150,17 @@ impl<D: Disk> Seat<D> {
     fn work(&mut self, clock: &impl Fn() -> u64) -> bool {
         // Asked before the mailbox is looked into, so that nothing comes after the look.
         let over = self.sequencer.is_over();
-        let idle = self.busy_at.elapsed() >= SETTLE_WHEN_IDLE;
-        let taken = self.sequencer.work(&mut self.requests, clock(), idle);
+        let taken = self.sequencer.work(&mut self.requests, clock());
         if taken > 0 {
             self.busy_at = Instant::now();
         }
         over && taken == 0
+    }
+
+    /// What is to be synced now, if anything is.
+    fn sync_due(&mut self) -> Option<LateSync<D>> {
+        let idle = self.busy_at.elapsed() >= SETTLE_WHEN_IDLE;
+        self.sequencer.sync_due(idle)
     }
 
     /// How long the thread may sleep; forever if nothing is to be done.

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use encke_log::{AppendError, CommitError, Disk, Files, Frame, Log, Sequence, StateEntry};
+use encke_log::{
+    AppendError, CommitError, Disk, Files, Frame, LateSync, LateSynced, Log, Sequence, StateEntry,
+};
 use encke_mailbox::Receiver;
 
 use crate::batch::{Batch, Caller, Handover, Outlet, Record, Reply, Request};
@@ -162,15 +164,10 @@ impl<D: Disk> Sequencer<D> {
         taken
     }
 
-    /// Decides what is in the mailbox and does everything that has waited; how many commands that were.
-    pub(crate) fn work(&mut self, requests: &mut Vec<Request>, now_ms: u64, idle: bool) -> usize {
+    /// Decides what is in the mailbox and does everything that has waited, but for syncs; how many commands that were.
+    pub(crate) fn work(&mut self, requests: &mut Vec<Request>, now_ms: u64) -> usize {
         self.hand_over();
         let taken = self.mailbox.drain(requests);
-        if taken == 0 && idle {
-            self.settle();
-        } else if self.synced_at.elapsed() > SYNC_EVERY_MAX {
-            self.sync_late();
-        }
         self.batch(requests, now_ms);
         self.mailbox.handled(taken);
         self.hand_over();
@@ -182,6 +179,33 @@ impl<D: Disk> Sequencer<D> {
             outlet.admit();
         }
         taken
+    }
+
+    /// What is to be synced now, if anything is: what was acknowledged a while ago, or, when nothing is to be done, all
+    /// of it, and then the note that it is durable. Until [`Self::synced`] hears how it went, commands may be decided, and
+    /// nothing may be written.
+    pub(crate) fn sync_due(&mut self, idle: bool) -> Option<LateSync<D>> {
+        if self.failed.is_some() || !(idle || self.synced_at.elapsed() > SYNC_EVERY_MAX) {
+            return None;
+        }
+        self.synced_at = Instant::now();
+        if let Some(late) = self.log.late_sync() {
+            return Some(late);
+        }
+        if !idle || !std::mem::take(&mut self.unsettled) {
+            return None;
+        }
+        if let Err(error) = self.log.mark_durable() {
+            self.fail(&error);
+        }
+        self.log.late_sync()
+    }
+
+    /// Takes note of how a sync went.
+    pub(crate) fn synced(&mut self, synced: LateSynced) {
+        if let Err(error) = self.log.late_synced(synced) {
+            self.fail(&error);
+        }
     }
 
     /// Whether no command will come any more, beside those in the mailbox.

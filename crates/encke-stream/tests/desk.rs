@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use encke_log::simulated::SimulatedDisk;
+use encke_log::simulated::{Faults, SimulatedDisk};
 use encke_log::{CommitError, Options, Sequence};
 use encke_mailbox::{Lane, Sender, mailbox};
 use encke_stream::{
@@ -235,4 +235,55 @@ fn nobody_decides_past_a_shard_that_is_behind() {
     rig.shards[1].behind.store(false, Ordering::SeqCst);
     rig.eventually("all are answered", || answered() == 102);
     rig.stop();
+}
+
+#[test]
+fn while_the_disk_syncs_commands_are_decided() {
+    let disk = SimulatedDisk::new(10);
+    let rig = Rig::start(&disk);
+    rig.create("s");
+    let answered = || rig.shards[0].inbox.lock().unwrap().replies.len();
+    rig.eventually("the stream is answered", || answered() == 1);
+    disk.hold_syncs(true);
+    // It is synced as soon as nothing more comes, and then the sync hangs.
+    rig.bring(0, 0, append(&rig.view, "s", "x"));
+    rig.eventually("a sync waits", || disk.held_syncs() == 1);
+    for token in 1..100 {
+        rig.bring(0, token, append(&rig.view, "s", "x"));
+        assert_eq!(
+            answered() as u64,
+            token + 2,
+            "a command waited for the disk"
+        );
+    }
+    disk.hold_syncs(false);
+    rig.stop();
+    disk.cut_power();
+    let (_, view, _log) = restore_on(disk, Options::default(), Limits::default(), 0).unwrap();
+    let tail = view.find("s").unwrap().facts().tail;
+    assert_eq!(tail, Offset::behind(101));
+}
+
+#[test]
+fn a_sync_that_fails_while_others_decide_poisons_the_log() {
+    let disk = SimulatedDisk::new(11);
+    let rig = Rig::start(&disk);
+    rig.create("s");
+    disk.hold_syncs(true);
+    rig.bring(0, 0, append(&rig.view, "s", "x"));
+    rig.eventually("a sync waits", || disk.held_syncs() == 1);
+    disk.set_faults(Faults {
+        failing_operation: Some(1),
+        ..Faults::default()
+    });
+    disk.hold_syncs(false);
+    let refused = || {
+        rig.bring(1, 7, append(&rig.view, "s", "x"));
+        let inbox = rig.shards[1].inbox.lock().unwrap();
+        inbox.replies.iter().any(|(_, done)| !done)
+    };
+    rig.eventually("commands are refused", refused);
+    drop(rig.sender);
+    rig.desk.call();
+    assert!(rig.thread.join().unwrap().is_err());
 }
