@@ -8,6 +8,7 @@
 //! - [`catch_up`]: one answer with everything, however long.
 //! - [`delivery`]: every subscriber gets every record once and in order.
 //! - [`latecomers`]: also those that come while records do.
+//! - [`hostile`]: a crowd of clients that mean no good, beside those that do.
 //! - [`limits`]: what one client address may, and what all may together.
 //! - [`proxies`]: who the client is when somebody else hands it on, and whose word counts.
 //! - [`overload`]: at a limit the answer is a clear 503, and nothing is lost or made up.
@@ -25,6 +26,7 @@ mod conversation;
 mod delivery;
 mod disk;
 mod durability;
+mod hostile;
 mod latecomers;
 mod limits;
 mod log_commands;

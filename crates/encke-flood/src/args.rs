@@ -113,6 +113,10 @@ pub struct FloodArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = rate)]
     pub drift_max: f64,
 
+    /// So many hostile clients join for the second half of the time: silent, with slow heads and bodies, or reading nothing
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub hostile: u32,
+
     /// How long to wait, once all is published, while nothing more arrives
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     pub drain: Duration,

@@ -60,6 +60,12 @@ impl Latencies {
         }
     }
 
+    /// Takes out what was recorded here, too, and is a part of it.
+    pub fn subtract(&mut self, part: &Latencies) {
+        // Of what is no part nothing is taken.
+        let _ = self.histogram.subtract(&part.histogram);
+    }
+
     /// The percentiles; `None` when nothing was recorded.
     pub fn percentiles(&self) -> Option<Percentiles> {
         let us = |percentile| self.histogram.value_at_percentile(percentile) as f64 / 1e3;

@@ -43,6 +43,7 @@ mod create;
 mod descriptors;
 mod error;
 mod flood;
+mod hostile;
 mod latency;
 pub mod plot;
 mod poller;
@@ -71,6 +72,7 @@ pub use report::endurance::{Endurance, HangUps, Part};
 pub use report::flood::{
     Connections, Deliveries, FloodReport, Latency, Opening, Publishing, Sample, Server,
 };
+pub use report::hostile::{Deeds, Hostile};
 pub use report::spray::{Refused, SprayReport};
 pub use report::units;
 pub use report::verify::{Finding, Findings, Found, VerifyReport};

@@ -19,8 +19,9 @@ use crate::args::FloodArgs;
 use crate::chart;
 use crate::clock::{MILLISECOND_NS, SECOND_NS, duration_ns, monotonic_ns};
 use crate::error::FloodError;
+use crate::hostile::{self, Hostiles};
 use crate::produce::Producers;
-use crate::report::flood::{Deliveries, FloodReport, Opening, Publishing};
+use crate::report::flood::{Deliveries, FloodReport, Latency, Opening, Publishing};
 use crate::report::spray::Refused;
 use crate::requests::{self, Outcome};
 use crate::{create, signals};
@@ -70,6 +71,7 @@ pub fn flood_until(args: &FloodArgs, stop: &AtomicBool) -> Result<FloodReport, F
         stop,
         workers: Vec::new(),
         dismissed: Counters::default(),
+        crowd: Crowd::None,
         plan,
     };
     let report = run.lead()?;
@@ -77,6 +79,13 @@ pub fn flood_until(args: &FloodArgs, stop: &AtomicBool) -> Result<FloodReport, F
         chart::write(path, &report)?;
     }
     Ok(report)
+}
+
+/// Hostile clients, if there are any.
+enum Crowd {
+    None,
+    Prepared(hostile::Orders),
+    There(Hostiles),
 }
 
 struct Run<'a> {
@@ -87,6 +96,7 @@ struct Run<'a> {
     workers: Vec<Worker>,
     /// The counts of workers that are no more.
     dismissed: Counters,
+    crowd: Crowd,
 }
 
 /// What the run's own producers came to.
@@ -103,6 +113,15 @@ impl Run<'_> {
         };
         let create_seconds = self.create_streams()?;
         marks.created = self.watch.mark()?;
+        if self.args.hostile > 0 {
+            self.watch.say("preparing for hostile clients");
+            let plan = &self.plan;
+            self.crowd = Crowd::Prepared(hostile::Orders::new(
+                &plan.target,
+                plan.run,
+                self.args.hostile,
+            )?);
+        }
         let opening_ns = monotonic_ns();
         self.start_workers()?;
         let opened = self.open()?;
@@ -120,6 +139,10 @@ impl Run<'_> {
         let main_phase = (main_from, self.watch.seconds());
         let finals = self.finish(published.as_ref())?;
         marks.after = self.watch.mark()?;
+        let deeds = match std::mem::replace(&mut self.crowd, Crowd::None) {
+            Crowd::There(hostiles) => Some(hostiles.end()),
+            _ => None,
+        };
         let total = Totals::new(&self.plan, finals);
         self.dismissed = Counters {
             active: 0,
@@ -168,7 +191,15 @@ impl Run<'_> {
                 per_second: events as f64 * SECOND_NS as f64 / spent_ns as f64,
                 generator_cpu_us: (events > 0).then(|| own_us / events as f64),
             },
-            latency: total.latency(),
+            latency: match deeds {
+                // What was set apart are not the slow ones' pauses.
+                Some(_) => Latency {
+                    while_slow_pause: None,
+                    ..total.latency()
+                },
+                None => total.latency(),
+            },
+            hostile: deeds.map(|deeds| total.hostile(deeds)),
             faults: total.faults.clone(),
             publishing,
             server: None,
@@ -226,7 +257,19 @@ impl Run<'_> {
             0 => u64::MAX,
             _ => start_ns.saturating_add(duration_ns(self.args.pause_after)),
         };
-        let pause_to_ns = pause_from_ns.saturating_add(duration_ns(self.args.pause));
+        let pause_from_ns = match std::mem::replace(&mut self.crowd, Crowd::None) {
+            Crowd::Prepared(orders) => {
+                let half_ns = self.args.duration.map_or(0, duration_ns) / 2;
+                let from_ns = start_ns.saturating_add(half_ns);
+                self.crowd = Crowd::There(Hostiles::start(orders, from_ns));
+                from_ns
+            }
+            _ => pause_from_ns,
+        };
+        let pause_to_ns = match self.crowd {
+            Crowd::There(_) => u64::MAX,
+            _ => pause_from_ns.saturating_add(duration_ns(self.args.pause)),
+        };
         self.tell(&Command::Publishing {
             pause_from_ns,
             pause_to_ns,

@@ -47,6 +47,13 @@ impl Plan {
         if args.slow > 0 && args.publish.is_none() {
             return bad("the slow pause when publishing begins, so --slow needs --publish");
         }
+        if args.hostile > 0 && (args.publish.is_none() || args.duration.is_none() || args.slow > 0)
+        {
+            return bad(
+                "--hostile compares the second half of the time with the first, so it needs --publish and --duration, and \
+                 no --slow",
+            );
+        }
         if args.endure && args.server_pid.is_none() {
             return bad(
                 "--endure judges the server's memory and descriptors, so it needs --server-pid",
@@ -62,7 +69,8 @@ impl Plan {
         let run = new_run();
         let limit = raise_descriptor_limit();
         let publishers = args.publish.map_or(0, |_| args.publishers);
-        check_descriptors(limit, u64::from(publishers))?;
+        check_descriptors(limit, u64::from(publishers) + u64::from(args.hostile))?;
+        let limit = limit - u64::from(args.hostile);
         // Whoever hangs up holds a descriptor until the server notices, and may be back before.
         let leaving = if args.churn > 0.0 {
             LEAVING_MAX as u64
@@ -194,6 +202,11 @@ mod tests {
             },
             FloodArgs {
                 slow: 5,
+                ..FloodArgs::default()
+            },
+            FloodArgs {
+                hostile: 5,
+                publish: Some(1.0),
                 ..FloodArgs::default()
             },
             FloodArgs {

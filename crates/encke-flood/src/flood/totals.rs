@@ -5,6 +5,7 @@ use super::plan::Plan;
 use crate::latency::Latencies;
 use crate::report::endurance::HangUps;
 use crate::report::flood::{Connections, Latency};
+use crate::report::hostile::{Deeds, Hostile};
 use crate::sequence::Faults;
 
 /// All workers' reports in one.
@@ -73,6 +74,13 @@ impl Totals {
             slow: self.slow.percentiles(),
             missed_while_away: self.returned.percentiles(),
         }
+    }
+
+    /// What hostile clients meant for the others: messages sent while they were there, and those sent before.
+    pub(super) fn hostile(&self, deeds: Deeds) -> Hostile {
+        let mut before = self.live.clone();
+        before.subtract(&self.paused);
+        Hostile::new(deeds, before.percentiles(), self.paused.percentiles())
     }
 
     /// Hang-ups, and when they were noticed; late is what took longer than `late_ns`.

@@ -1,6 +1,7 @@
 //! The report of a flood.
 
 use super::endurance::Endurance;
+use super::hostile::Hostile;
 use super::spray::Refused;
 use super::units::{bytes, count, line, micros, per_second, percentiles};
 use crate::flood::floor::Floor;
@@ -46,6 +47,8 @@ pub struct FloodReport {
     pub server: Option<Server>,
     /// What a bare send loop used, if it was asked for.
     pub floor: Option<Floor>,
+    /// What hostile clients did and meant, if there were any.
+    pub hostile: Option<Hostile>,
     /// How the server held out while clients came and went.
     pub endurance: Endurance,
     /// Figures over time: one a second, fewer in runs of many hours.
@@ -296,6 +299,9 @@ impl fmt::Display for FloodReport {
             if let Some(values) = values {
                 line(f, name, &percentiles(values))?;
             }
+        }
+        if let Some(hostile) = &self.hostile {
+            hostile.write(f)?;
         }
         write_faults(f, &self.faults)?;
         if let Some(server) = &self.server {

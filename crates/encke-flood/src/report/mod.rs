@@ -2,6 +2,7 @@
 
 pub(crate) mod endurance;
 pub(crate) mod flood;
+pub(crate) mod hostile;
 pub(crate) mod spray;
 pub mod units;
 pub(crate) mod verify;

@@ -1,0 +1,82 @@
+//! A crowd of hostile clients beside good ones: each is closed when its time is over, the good ones get everything, and
+//! what the server holds for all of them is bounded.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::rig::{Encke, command, eventually, raise_descriptors};
+
+/// Resident memory that belongs to nobody else, in bytes.
+fn memory(encke: &Encke) -> u64 {
+    let path = format!("/proc/{}/status", encke.pid());
+    let status = std::fs::read_to_string(path).expect("it runs");
+    let kib = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"))
+        .expect("the kernel tells");
+    kib.trim().parse::<u64>().expect("a number") << 10
+}
+
+#[test]
+fn hostile_clients_of_every_kind() {
+    raise_descriptors();
+    let encke = Encke::start(&[
+        "--request-timeout",
+        "1s",
+        "--body-timeout",
+        "2s",
+        "--idle-timeout",
+        "1s",
+        "--stall-timeout",
+        "1s",
+        "--buffers-max",
+        "16MiB",
+        "--ring",
+        "4MiB",
+    ]);
+    let url = format!("http://{}/v1/stream", encke.address);
+    let mut flood = command(&["flood", "--url", &url, "--json", "-n", "150"]);
+    flood.args(["--publish", "150", "--duration", "14s", "--hostile", "160"]);
+    let over = AtomicBool::new(false);
+    let (report, held_max) = std::thread::scope(|scope| {
+        let held = scope.spawn(|| {
+            let mut held_max = 0.0_f64;
+            while !over.load(Ordering::Relaxed) {
+                held_max = held_max.max(encke.metric("encke_buffered_bytes", ""));
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            held_max
+        });
+        // It ends by itself when its time is over.
+        let ended = flood.output().expect("the command starts");
+        over.store(true, Ordering::Relaxed);
+        assert!(ended.status.success(), "{ended:?}");
+        let report: serde_json::Value = serde_json::from_slice(&ended.stdout).expect("JSON");
+        (report, held.join().expect("the server answered all along"))
+    });
+    // Nothing was lost, doubled or out of order, and nobody good was closed.
+    assert_eq!(report["connections"]["closed"], 0, "{report}");
+    assert_eq!(report["connections"]["given_up"], 0, "{report}");
+    assert!(report["publishing"]["acknowledged"].as_u64() > Some(1_500));
+    // Each kind was closed, and by the limit that is meant for it.
+    let deeds = &report["hostile"]["deeds"];
+    let closed = deeds["closed"].as_object().expect("each kind");
+    assert_eq!(closed.len(), 5, "{deeds}");
+    for (kind, number) in closed {
+        assert!(number.as_u64() >= Some(10), "{kind}: {deeds}");
+    }
+    let reason = |name, reason: &str| encke.metric(name, &format!("reason=\"{reason}\""));
+    assert!(reason("encke_connections_closed_total", "idle") >= 10.0);
+    assert!(reason("encke_connections_closed_total", "stalled") >= 10.0);
+    assert!(encke.refused("timeout") >= 10);
+    assert!(encke.refused("body_timeout") >= 10);
+    assert!(held_max > 0.0, "the measure is no dead one");
+    assert!(held_max < 16e6, "{held_max} bytes were held");
+    let used = memory(&encke);
+    assert!(used < 200 << 20, "{used} bytes are used");
+    eventually("nothing is left of them", || {
+        encke.metric("encke_buffered_bytes", "") == 0.0
+            && encke.metric("encke_connections", "") <= 1.0
+            && encke.metric("encke_clients_behind", "") == 0.0
+    });
+}
