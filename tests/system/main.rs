@@ -13,11 +13,13 @@
 //! - [`proxies`]: who the client is when somebody else hands it on, and whose word counts.
 //! - [`overload`]: at a limit the answer is a clear 503, and nothing is lost or made up.
 //! - [`slow_clients`]: what they may hold up, how they are told, and that nobody takes a part for the whole.
+//! - [`at_rest`]: streams that nobody uses leave memory, and are there again when they are named.
 //! - [`durability`]: what was acknowledged survives crashes, and damage is never passed over.
 //! - [`disk`]: disks that fail and disks that are full.
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
 //! - [`binary`]: settings, exit codes, signals, logs.
 
+mod at_rest;
 mod bad_http;
 mod bad_requests;
 mod binary;

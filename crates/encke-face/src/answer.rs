@@ -12,6 +12,8 @@ use crate::{Response, Style};
 pub enum Answer {
     /// Say this.
     Respond(Response),
+    /// Look this name up in the store, then ask again.
+    Look(Look),
     /// Commit this, then ask [`Faces::committed`](crate::Faces::committed).
     Commit(Command, Then),
     /// Read this, then ask [`Faces::fetched`](crate::Faces::fetched).
@@ -23,6 +25,16 @@ pub enum Answer {
     Subscribe(Subscribe),
     /// Wait for a record, then ask [`Faces::polled`](crate::Faces::polled).
     Poll(Poll),
+}
+
+/// A name of which nothing is known in memory. Once a reader thread has loaded it, and as long as
+/// what it found is held, the same request gets on.
+#[derive(Debug)]
+pub struct Look {
+    /// The name.
+    pub name: Box<str>,
+    /// The request's body, given back.
+    pub body: Vec<u8>,
 }
 
 /// A subscription for as long as the connection holds.

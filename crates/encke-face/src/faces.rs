@@ -103,6 +103,11 @@ impl Faces {
         durable_streams::failed(failure)
     }
 
+    /// The answer to a request when what it names can't be looked up.
+    pub fn unavailable(&self, failure: Failure) -> Response {
+        durable_streams::failed(failure)
+    }
+
     /// Writes a run for all subscribers with that style, and marks where they may be left.
     pub fn encode(
         &self,

@@ -22,7 +22,7 @@ mod response;
 mod run;
 
 pub use admin::{Admin, Probes};
-pub use answer::{Answer, Failure, Part, Poll, Subscribe, Then};
+pub use answer::{Answer, Failure, Look, Part, Poll, Subscribe, Then};
 pub use faces::{Faces, Settings};
 pub use request::{Headers, Request, Via};
 pub use response::{Body, Response};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use encke_log::ReadError;
 use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, Why, mailbox_with_waker};
-use encke_stream::{Batch, Handover, Outlet, Piece, Reply};
+use encke_stream::{Batch, Handover, Known, LoadError, Outlet, Piece, Reply};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Settings;
@@ -25,6 +25,11 @@ pub(crate) enum Note {
     Fetched {
         token: Token,
         piece: Result<Piece, ReadError>,
+    },
+    /// What is known of a name that a connection's request is about.
+    Looked {
+        token: Token,
+        known: Result<Known, LoadError>,
     },
     /// The server is going away.
     Stop,
@@ -109,6 +114,7 @@ impl Door {
                 (Lane::Data, records + replies.len() * size_of::<Reply>())
             }
             Note::Fetched { piece, .. } => (Lane::Data, piece.as_ref().map_or(0, Piece::bytes)),
+            Note::Looked { .. } => (Lane::Data, 0),
             Note::Stop => (Lane::Control, 0),
         };
         // A commit that is larger than the whole inbox may be in it alone.
@@ -157,7 +163,7 @@ impl Outlet for Door {
             (Why::Closed, _) => Ok(()),
             (_, Note::Committed { batch, replies }) => Err(Handover { batch, replies }),
             // What comes back is what was sent.
-            (_, Note::Fetched { .. } | Note::Stop) => Ok(()),
+            (_, Note::Fetched { .. } | Note::Looked { .. } | Note::Stop) => Ok(()),
         }
     }
 

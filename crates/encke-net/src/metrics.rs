@@ -1,8 +1,9 @@
 //! What the reactor counts. Shards count for themselves and add up once a turn.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use encke_stream::View;
 use parking_lot::Mutex;
 use prometheus::{
     Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
@@ -47,6 +48,11 @@ pub struct Metrics {
     pub(crate) ring_lag_bytes: IntGaugeVec,
     pub(crate) ring_lag_us: IntGaugeVec,
     pub(crate) streams: IntGauge,
+    pub(crate) streams_in_memory: IntGauge,
+    pub(crate) names_free: IntGauge,
+    pub(crate) stream_loads: IntCounter,
+    pub(crate) stream_evictions: IntCounter,
+    pub(crate) look_up_seconds: Histogram,
 }
 
 impl Metrics {
@@ -167,7 +173,28 @@ impl Metrics {
                 "Age of the oldest record whose delivery has not begun.",
                 "shard",
             )?,
-            streams: gauge("encke_streams", "Streams whose name is taken.")?,
+            streams: gauge(
+                "encke_streams",
+                "Streams whose name is taken, in memory or not.",
+            )?,
+            streams_in_memory: gauge("encke_streams_in_memory", "Streams in memory.")?,
+            names_free: gauge(
+                "encke_names_free",
+                "Names in memory that no stream has, because somebody asked for them.",
+            )?,
+            stream_loads: counter(
+                "encke_stream_loads_total",
+                "Streams that were loaded because somebody named them.",
+            )?,
+            stream_evictions: counter(
+                "encke_stream_evictions_total",
+                "Streams that left memory because nobody used them.",
+            )?,
+            look_up_seconds: histogram(
+                "encke_look_up_seconds",
+                "How long a reader thread took to look a name up that was not in memory.",
+                powers(0.000_01, 2.0, 20)?,
+            )?,
             gauges: Arc::default(),
             registry,
         })
@@ -204,6 +231,19 @@ impl Metrics {
         set(&self.mailbox_depth, gauge.depth());
         set(&self.mailbox_bytes, gauge.bytes());
         set(&self.mailbox_age_us, age.as_micros() as usize);
+    }
+
+    pub(crate) fn view(&self, view: &View) {
+        let counts = view.counts();
+        let catch_up = |counter: &IntCounter, count: &AtomicU64| {
+            let count = count.load(Ordering::Relaxed);
+            counter.inc_by(count.saturating_sub(counter.get()));
+        };
+        self.streams.set(view.total() as i64);
+        self.streams_in_memory.set(view.len() as i64);
+        self.names_free.set(view.free_len() as i64);
+        catch_up(&self.stream_loads, &counts.loads);
+        catch_up(&self.stream_evictions, &counts.evictions);
     }
 
     pub(crate) fn ring_lag(&self, shard: &str, lag: &Lag) {

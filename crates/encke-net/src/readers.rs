@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
-use encke_log::Reader;
+use encke_log::{Reader, StreamNo};
 use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, mailbox};
-use encke_stream::{Desk, Fetch, Piece};
+use encke_stream::{Desk, Fetch, Loader, Piece};
+use prometheus::Histogram;
 
 use crate::inbox::{Door, Note};
 use crate::slot::Token;
@@ -16,67 +18,124 @@ pub(crate) struct Readers {
     jobs: Vec<Sender<Job>>,
 }
 
-struct Job {
-    fetch: Fetch,
-    token: Token,
-    door: Arc<Door>,
+pub(crate) enum Job {
+    /// A part of a stream, for a connection.
+    Fetch {
+        fetch: Fetch,
+        token: Token,
+        door: Arc<Door>,
+    },
+    /// What is known of a name, for a connection.
+    Look {
+        name: Box<str>,
+        token: Token,
+        door: Arc<Door>,
+    },
+    /// A stream that must be in memory because its lifetime is over.
+    Load(StreamNo),
 }
 
+/// What the reader threads work with.
+#[derive(Clone)]
+pub(crate) struct Means {
+    pub(crate) log: Reader,
+    pub(crate) loader: Loader<Reader>,
+    /// How long look-ups took.
+    pub(crate) took: Histogram,
+    /// Is told when something is asked for that it has accepted and not written.
+    pub(crate) desk: Option<Arc<Desk>>,
+}
+
+/// Where the jobs of threads arrive that are not started yet.
+pub(crate) struct Jobs(Vec<Receiver<Job>>);
+
 impl Readers {
-    /// Starts `count` threads. A `desk` is told when something is asked for that it has accepted and not written. They end when the last clone of the answer is gone.
-    pub(crate) fn start(
-        log: &Reader,
-        count: usize,
-        desk: Option<&Arc<Desk>>,
-    ) -> std::io::Result<(Readers, Vec<JoinHandle<()>>)> {
-        let mut jobs = Vec::with_capacity(count);
-        let mut threads = Vec::with_capacity(count);
-        for number in 0..count.max(1) {
+    /// Readers of `count` threads, which begin with [`Jobs::start`].
+    pub(crate) fn new(count: usize) -> (Readers, Jobs) {
+        let ends = (0..count.max(1)).map(|_| {
             let options = Options::new(Bounds {
                 items_max: JOBS_MAX,
                 bytes_max: JOBS_MAX * size_of::<Job>(),
             });
-            let (sender, receiver) = mailbox("reader", options);
-            jobs.push(sender);
-            let log = log.clone();
-            let desk = desk.cloned();
-            threads.push(
-                std::thread::Builder::new()
-                    .name(format!("reader-{number}"))
-                    .spawn(move || work(&log, desk.as_deref(), receiver))?,
-            );
-        }
-        Ok((Readers { jobs }, threads))
+            mailbox("reader", options)
+        });
+        let (jobs, receivers) = ends.unzip();
+        (Readers { jobs }, Jobs(receivers))
     }
 
     /// Asks for a piece; it comes back through the door under that token. False: too many wait.
     pub(crate) fn ask(&self, fetch: Fetch, token: Token, door: &Arc<Door>) -> bool {
-        let reader = &self.jobs[token as usize % self.jobs.len()];
-        let job = Job {
-            fetch,
-            token,
-            door: Arc::clone(door),
-        };
+        let door = Arc::clone(door);
+        self.send(token, Job::Fetch { fetch, token, door })
+    }
+
+    /// Asks what is known of a name; it comes back as a piece does. False: too many wait.
+    pub(crate) fn look(&self, name: Box<str>, token: Token, door: &Arc<Door>) -> bool {
+        let door = Arc::clone(door);
+        self.send(token, Job::Look { name, token, door })
+    }
+
+    /// Has a stream brought into memory, unless too many wait.
+    pub(crate) fn load(&self, no: StreamNo) {
+        self.send(no, Job::Load(no));
+    }
+
+    fn send(&self, key: u64, job: Job) -> bool {
+        let reader = &self.jobs[key as usize % self.jobs.len()];
         reader.try_send(Lane::Data, job, size_of::<Job>()).is_ok()
     }
 }
 
-fn work(log: &Reader, desk: Option<&Desk>, mut jobs: Receiver<Job>) {
-    while let Ok(job) = jobs.recv() {
-        let piece = Piece::read(log, &job.fetch);
-        if let Err(error) = &piece {
-            tracing::error!(%error, "a stream could not be read");
-        }
-        if let (Ok(piece), Some(desk)) = (&piece, desk)
-            && piece.more
-            && piece.bytes() == 0
-        {
-            desk.call();
-        }
-        job.door.put(Note::Fetched {
-            token: job.token,
-            piece,
+impl Jobs {
+    /// Starts the threads. They end when the last clone of the readers is gone.
+    pub(crate) fn start(self, means: &Means) -> std::io::Result<Vec<JoinHandle<()>>> {
+        let threads = (0..).zip(self.0).map(|(number, jobs): (usize, _)| {
+            let means = means.clone();
+            std::thread::Builder::new()
+                .name(format!("reader-{number}"))
+                .spawn(move || work(&means, jobs))
         });
+        threads.collect()
+    }
+}
+
+fn work(means: &Means, mut jobs: Receiver<Job>) {
+    let Means {
+        log,
+        loader,
+        took,
+        desk,
+    } = means;
+    while let Ok(job) = jobs.recv() {
+        match job {
+            Job::Fetch { fetch, token, door } => {
+                let piece = Piece::read(log, &fetch);
+                if let Err(error) = &piece {
+                    tracing::error!(%error, "a stream could not be read");
+                }
+                if let (Ok(piece), Some(desk)) = (&piece, desk)
+                    && piece.more
+                    && piece.bytes() == 0
+                {
+                    desk.call();
+                }
+                door.put(Note::Fetched { token, piece });
+            }
+            Job::Look { name, token, door } => {
+                let begun = Instant::now();
+                let known = loader.load(&name);
+                took.observe(begun.elapsed().as_secs_f64());
+                if let Err(error) = &known {
+                    tracing::error!(%error, name = &*name, "a stream could not be loaded");
+                }
+                door.put(Note::Looked { token, known });
+            }
+            Job::Load(no) => {
+                if let Err(error) = loader.load_number(no) {
+                    tracing::error!(%error, no, "a stream that is to end could not be loaded");
+                }
+            }
+        }
         jobs.handled(1);
     }
 }

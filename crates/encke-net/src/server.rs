@@ -16,7 +16,7 @@ use crate::buffers::Buffers;
 use crate::inbox::{Door, Note, inbox};
 use crate::listen;
 use crate::metrics::Metrics;
-use crate::readers::Readers;
+use crate::readers::{Means, Readers};
 use crate::settings::Settings;
 use crate::shard::{Parts, Shard};
 
@@ -89,6 +89,9 @@ impl Server {
         let (sender, receiver) = mailbox("sequencer", options);
         let (doors, inboxes) = ends(&settings, listeners.len())?;
         let reader = log.reader();
+        let loader = machine.loader(log.reader());
+        let (readers, jobs) = Readers::new(settings.readers);
+        let expired = readers.clone();
         let watched = metrics.clone();
         let sequencer = Sequencer::new(
             machine,
@@ -97,7 +100,8 @@ impl Server {
             outlets(&doors),
             level,
             Box::new(move |committed| watched.committed(committed)),
-        );
+        )
+        .keeping(settings.keep, Box::new(move |no| expired.load(no)));
         let thread = std::thread::Builder::new().name("sequencer".into());
         let (desk, sequencer) = match level {
             AckLevel::Accepted => {
@@ -109,7 +113,12 @@ impl Server {
                 (None, thread.spawn(move || sequencer.run(now_ms))?)
             }
         };
-        let (readers, reader_threads) = Readers::start(&reader, settings.readers, desk.as_ref())?;
+        let reader_threads = jobs.start(&Means {
+            log: reader,
+            loader,
+            took: metrics.look_up_seconds.clone(),
+            desk: desk.clone(),
+        })?;
         let connections = Arc::new(AtomicUsize::new(0));
         let addresses = Arc::new(Addresses::new(&settings));
         let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max));
@@ -246,7 +255,7 @@ fn watch(metrics: &Metrics, view: &Arc<View>, sequencer: Sender<Request>, doors:
     let view = Arc::clone(view);
     let doors = doors.to_vec();
     metrics.on_render(move |metrics| {
-        metrics.streams.set(view.len() as i64);
+        metrics.view(&view);
         metrics.mailbox("sequencer", &sequencer.gauge());
         for (number, door) in doors.iter().enumerate() {
             let shard = number.to_string();

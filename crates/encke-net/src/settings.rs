@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use encke_stream::Keep;
+
 use crate::{ForwardedBy, Networks};
 
 /// Settings of the reactor.
@@ -72,6 +74,8 @@ pub struct Settings {
     pub admission_delay: Duration,
     /// Sends to subscribers before a shard looks at its sockets and its mailbox again.
     pub sends_per_turn: usize,
+    /// Which streams stay in memory.
+    pub keep: Keep,
     /// The kernel's send buffer for each connection, in bytes.
     pub send_buffer_bytes: usize,
     /// How long a stop waits for what is under way.
@@ -112,6 +116,7 @@ impl Default for Settings {
             admission_bytes: 16 << 20,
             admission_delay: Duration::from_millis(100),
             sends_per_turn: 256,
+            keep: Keep::default(),
             send_buffer_bytes: 128 << 10,
             stop_timeout: Duration::from_secs(5),
         }

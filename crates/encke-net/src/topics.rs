@@ -186,7 +186,7 @@ impl Topics {
     pub(crate) fn take(&mut self, batch: &Arc<Batch>, mut touched: impl FnMut(&mut Topic, u32)) {
         let mut kept = false;
         for (index, record) in batch.records.iter().enumerate() {
-            let Some(number) = self.find(record.stream.no) else {
+            let Some(number) = self.find(record.stream) else {
                 continue;
             };
             kept = true;

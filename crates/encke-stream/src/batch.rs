@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use encke_log::Sequence;
+use encke_log::{Sequence, StreamNo};
 
-use crate::{Command, Outcome, Stream};
+use crate::{Command, Outcome};
 
 /// The records of one commit, shared by all shards.
 #[derive(Debug)]
@@ -18,22 +18,14 @@ pub struct Batch {
     pub published: Instant,
 }
 
-impl Batch {
-    /// The shards that have subscribers of any of the records, a bit each.
-    pub(crate) fn watchers(&self) -> u64 {
-        self.records
-            .iter()
-            .fold(0, |watchers, record| watchers | record.stream.watchers())
-    }
-}
-
 /// One committed record.
 #[derive(Debug)]
 pub struct Record {
     /// Its place in the order of all streams.
     pub sequence: Sequence,
-    /// The stream it belongs to.
-    pub stream: Arc<Stream>,
+    /// The stream it belongs to. Only its number, because records are kept for a while by those who
+    /// deliver them, and a stream that nobody uses should not stay in memory for that.
+    pub stream: StreamNo,
     /// The data as readers see it; empty when the record only closes or deletes.
     pub data: Vec<u8>,
     /// How many units the data holds.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Lifetime, Offset, Stream};
+use crate::{Known, Lifetime, Offset, Stream};
 
 /// A change that somebody asks for.
 #[derive(Debug)]
@@ -33,6 +33,9 @@ pub struct Create {
     pub fork: Option<ForkOf>,
     /// Its first data.
     pub data: Data,
+    /// What was found of its name and its source's, so that it is still in memory when the command is
+    /// judged.
+    pub known: Vec<Known>,
 }
 
 /// The stream that a fork continues.
@@ -198,6 +201,10 @@ pub enum Refusal {
         /// The number that came.
         received: u64,
     },
+    /// What is known of the name was let go of before the command was judged. Look it up and ask
+    /// again.
+    #[error("the stream's state is not in memory; nothing was stored, try again")]
+    LetGo,
     /// The source of a fork does not exist.
     #[error("the stream to fork does not exist")]
     SourceNotFound,

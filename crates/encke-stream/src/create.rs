@@ -40,8 +40,8 @@ impl Machine {
                 });
             }
             (_, Some(source)) => Arc::clone(&source.stream.media),
-            (Some(asked), None) => self.media(asked),
-            (None, None) => self.media(DEFAULT_TYPE),
+            (Some(asked), None) => self.view.media(asked),
+            (None, None) => self.view.media(DEFAULT_TYPE),
         };
         let lifetime = match (create.lifetime, &source) {
             (Some(lifetime), _) => lifetime,
@@ -83,7 +83,10 @@ impl Machine {
         }
         // All is there from the beginning, but the batch must know of it.
         self.change(&stream, |_| {});
-        self.watch(&stream);
+        if lifetime != Lifetime::Unbounded {
+            self.watch(&stream);
+            self.timed.insert(no, Arc::clone(&stream));
+        }
         self.names.insert(create.name, Some(stream));
         Ok(Outcome::Created {
             tail: facts.tail,

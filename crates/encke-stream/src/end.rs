@@ -1,36 +1,47 @@
 //! Delete and expire: a stream ends, and with it the sources that were kept for it alone
 //! (sections 4.2 and 5.4).
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
+use encke_log::StreamNo;
+
+use crate::Lifetime;
 use crate::command::{Outcome, Refusal, Target};
 use crate::machine::{Journal, Machine};
 use crate::record::Change;
+use crate::stored::Ends;
 use crate::stream::{Life, Stream};
 
 impl Machine {
-    /// Ends the streams whose lifetime is over.
+    /// Ends the streams whose lifetime is over. `load` is called for some of those that are not in
+    /// memory: they end when they are, with a later call.
     ///
     /// # Errors
     /// The journal refused; the streams that are left keep their deadlines.
-    pub fn expire(&mut self, now_ms: u64, journal: &mut dyn Journal) -> Result<(), Refusal> {
-        while let Some(deadline) = self.deadlines.peek()
-            && deadline.at_ms <= now_ms
+    pub fn expire(
+        &mut self,
+        now_ms: u64,
+        journal: &mut dyn Journal,
+        load: &mut dyn FnMut(StreamNo),
+    ) -> Result<(), Refusal> {
+        let mut loads = 0;
+        let mut behind = (0, 0);
+        while let Some(deadline) = self.deadlines.range(behind..).next().copied()
+            && deadline.0 <= now_ms
+            && loads < LOADS_MAX
         {
-            let stream = deadline
-                .stream
-                .upgrade()
-                .filter(|stream| stream.state().next.life == Life::Live);
-            if let Some(stream) = &stream
-                && stream.expired(now_ms)
-            {
-                self.end(stream, journal)?;
-                self.deadlines.pop();
+            let (_, no) = deadline;
+            behind = (deadline.0, no + 1);
+            let made = || self.timed.get(&no).map(Arc::clone);
+            let Some(stream) = self.view.timed(no).or_else(made) else {
+                load(no);
+                loads += 1;
                 continue;
-            }
-            self.deadlines.pop();
-            if let Some(touched) = &stream {
-                self.watch(touched);
+            };
+            if stream.expired(now_ms) && stream.state().next.life == Life::Live {
+                self.end(&stream, journal)?;
+            } else {
+                self.watch(&stream);
             }
         }
         Ok(())
@@ -38,7 +49,7 @@ impl Machine {
 
     /// When [`Machine::expire`] has something to do next, in milliseconds since 1970.
     pub fn next_deadline_ms(&self) -> Option<u64> {
-        self.deadlines.peek().map(|deadline| deadline.at_ms)
+        self.deadlines.first().map(|(at_ms, _)| *at_ms)
     }
 
     pub(crate) fn delete(
@@ -67,20 +78,38 @@ impl Machine {
                 Life::Kept
             };
         });
+        // It is no longer waited for.
+        self.watch(stream);
         if facts.life == Life::Ended {
             self.release(stream);
         }
         Ok(())
     }
 
-    /// Remembers when a stream's lifetime may be over.
+    /// Remembers when a stream's lifetime may be over, and that it is not before: reads and writes
+    /// may have moved its end.
     pub(crate) fn watch(&mut self, stream: &Arc<Stream>) {
-        if let Some(at_ms) = stream.ends_ms() {
-            self.deadlines.push(Deadline {
-                at_ms,
-                stream: Arc::downgrade(stream),
-            });
+        let mut state = stream.state();
+        let ends_ms = stream.ends_ms().filter(|_| state.next.life == Life::Live);
+        let before = std::mem::replace(&mut state.watched_ms, ends_ms);
+        drop(state);
+        if let Some(before) = before {
+            self.deadlines.remove(&(before, stream.no));
         }
+        self.deadlines
+            .extend(ends_ms.map(|at_ms| (at_ms, stream.no)));
+    }
+
+    /// Remembers when a stream that the store has may end.
+    pub(crate) fn watch_stored(&mut self, no: StreamNo, ends: Ends) {
+        let at_ms = match ends.ttl_s {
+            // A start counts as a read.
+            Some(ttl_s) => Lifetime::Sliding { ttl_s }
+                .ends_ms(self.started_ms)
+                .map_or(ends.at_ms, |at_ms| at_ms.max(ends.at_ms)),
+            None => ends.at_ms,
+        };
+        self.deadlines.insert((at_ms, no));
     }
 
     /// Frees an ended stream's name and lets go of its source.
@@ -104,30 +133,5 @@ impl Machine {
     }
 }
 
-/// When a stream's lifetime may be over: reads and writes since then may have moved its end. The
-/// earliest is the greatest, so that a heap has it on top.
-#[derive(Debug)]
-pub(crate) struct Deadline {
-    at_ms: u64,
-    stream: Weak<Stream>,
-}
-
-impl PartialEq for Deadline {
-    fn eq(&self, other: &Self) -> bool {
-        self.at_ms == other.at_ms
-    }
-}
-
-impl Eq for Deadline {}
-
-impl PartialOrd for Deadline {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Deadline {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        other.at_ms.cmp(&self.at_ms)
-    }
-}
+/// Streams that one call of [`Machine::expire`] has loaded at most.
+const LOADS_MAX: usize = 256;

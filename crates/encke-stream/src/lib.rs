@@ -13,16 +13,24 @@
 //! commit; when it fails, [`Machine::abandon`] leaves no trace of the batch. At level
 //! [`AckLevel::Accepted`] the order alone is what is asked for, so there they move before the write.
 //!
+//! Only streams that are in use are in memory. The log's state store has the others as they were when
+//! they were last changed or read; a [`Loader`], which belongs to a thread that may wait for files,
+//! brings one back into the view when somebody asks for it by name, and [`Machine::sweep`] lets go of
+//! those that nobody uses. What the store does not have yet is never let go of.
+//!
 //! Start reading at [`Machine::apply`], then [`Sequencer::run`]. The rules are in `create.rs`,
 //! `append.rs`, `writers.rs` and `end.rs`; what a record is in `record.rs`; how the streams come back
-//! after a start in `restore.rs`.
+//! after a start in `restore.rs`; how they come and go in between in `view.rs`, `changed.rs` and `load.rs`.
 
 mod append;
 mod batch;
+mod changed;
 mod command;
 mod create;
 mod desk;
 mod end;
+mod keep;
+mod load;
 mod machine;
 mod offset;
 mod piece;
@@ -38,6 +46,8 @@ pub use batch::{Batch, Caller, Handover, Outlet, Record, Reply, Request};
 pub use command::{Append, Command, Create, Data, ForkOf, Outcome, ProducerId, Refusal, Target};
 pub use create::DEFAULT_TYPE;
 pub use desk::Desk;
+pub use keep::Keep;
+pub use load::{LoadError, Loader, Store};
 pub use machine::{Journal, Limits, Machine};
 pub use offset::{BadOffset, Offset};
 pub use piece::{Fetch, Item, Piece};
@@ -45,4 +55,4 @@ pub use record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime, Producer};
 pub use restore::{RestoreError, restore, restore_on};
 pub use sequencer::{AckLevel, Committed, Sequencer};
 pub use stream::{Facts, Life, Media, MediaKind, Source, Span, Stream};
-pub use view::View;
+pub use view::{Counts, FreeName, Known, View};

@@ -2,17 +2,16 @@
 //!
 //! The rules themselves are beside: `create.rs`, `append.rs`, `end.rs` and `writers.rs`.
 
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use encke_log::{Sequence, StateEntry, StreamNo};
+use encke_log::{Sequence, StreamNo};
 
+use crate::changed::Changed;
 use crate::command::{Command, Outcome, Refusal, Target};
-use crate::end::Deadline;
 use crate::record::Change;
-use crate::stored;
-use crate::stream::{Facts, Life, Media, Stream};
-use crate::view::View;
+use crate::stream::{Facts, Life, Stream};
+use crate::view::{Known, View};
 use crate::writers::Replaced;
 
 /// The streams and the rules by which they change: commands and the time in, records out.
@@ -24,18 +23,20 @@ use crate::writers::Replaced;
 pub struct Machine {
     pub(crate) view: Arc<View>,
     pub(crate) limits: Limits,
-    media: HashMap<Box<str>, Arc<Media>>,
     /// Names that the batch gave (`Some`) or took (`None`).
     pub(crate) names: HashMap<Box<str>, Option<Arc<Stream>>>,
     /// What the batch changed, in order, as it was before.
     pub(crate) undo: Vec<Undo>,
-    pub(crate) deadlines: BinaryHeap<Deadline>,
-    /// Changed since a checkpoint last took them, each once: those that [`State::dirty`] marks.
-    ///
-    /// [`State::dirty`]: crate::stream::State
-    dirty: Vec<Arc<Stream>>,
-    /// Streams that the last checkpoint has and that ended since, beside those in `dirty`.
-    ended: Vec<StreamNo>,
+    /// When the streams end that end by themselves, in memory or not, each once: at the moment that
+    /// [`State::watched_ms`](crate::stream::State) says.
+    pub(crate) deadlines: BTreeSet<(u64, StreamNo)>,
+    /// Streams that the batch made and that end by themselves.
+    pub(crate) timed: HashMap<StreamNo, Arc<Stream>>,
+    pub(crate) changed: Changed,
+    /// The part of the view that is gone through next.
+    pub(crate) hand: usize,
+    /// When the streams were brought back, in milliseconds since 1970: counts as a read.
+    pub(crate) started_ms: u64,
 }
 
 /// Bounds of what is remembered for a stream.
@@ -77,21 +78,16 @@ impl Machine {
     pub fn new(view: Arc<View>, limits: Limits) -> Self {
         let mut machine = Machine {
             limits,
-            media: HashMap::new(),
             names: HashMap::new(),
             undo: Vec::new(),
-            deadlines: BinaryHeap::new(),
-            dirty: Vec::new(),
-            ended: Vec::new(),
+            deadlines: BTreeSet::new(),
+            timed: HashMap::new(),
+            changed: Changed::default(),
+            hand: 0,
+            started_ms: 0,
             view: Arc::clone(&view),
         };
-        view.for_each(&mut |stream| {
-            machine
-                .media
-                .entry(stream.media.name.clone())
-                .or_insert_with(|| Arc::clone(&stream.media));
-            machine.watch(stream);
-        });
+        view.for_each(&mut |stream| machine.watch(stream));
         machine
     }
 
@@ -114,7 +110,7 @@ impl Machine {
                 let dirty = std::mem::replace(&mut state.dirty, true);
                 drop(state);
                 if !dirty {
-                    self.dirty.push(stream);
+                    self.changed.push(stream);
                 }
             }
         }
@@ -124,6 +120,7 @@ impl Machine {
                 None => self.view.remove(&name),
             }
         }
+        self.timed.clear();
         self.view.set_committed(committed);
     }
 
@@ -144,34 +141,13 @@ impl Machine {
                 }
             }
         }
-        self.names.clear();
-    }
-
-    /// Takes up to `count_max` streams that changed since they were last taken, as entries for the
-    /// log's state store. True when none is left: then all entries together are up to date.
-    ///
-    /// Everything must be published, for an entry holds what the writers' last requests made of the
-    /// stream.
-    pub(crate) fn take_changed(&mut self, count_max: usize, entries: &mut Vec<StateEntry>) -> bool {
-        debug_assert!(self.undo.is_empty(), "something is not published");
-        entries.extend(self.ended.drain(..).map(|no| (stored::key(no), None)));
-        let rest = self.dirty.len().saturating_sub(count_max);
-        for stream in self.dirty.drain(rest..) {
-            stream.state().dirty = false;
-            entries.push(stored::entry(&stream));
+        for (no, stream) in self.timed.drain() {
+            let watched_ms = stream.state().watched_ms.take();
+            if let Some(watched_ms) = watched_ms {
+                self.deadlines.remove(&(watched_ms, no));
+            }
         }
-        self.dirty.is_empty()
-    }
-
-    /// Has the next checkpoint take a stream that the last one does not have as it is.
-    pub(crate) fn mark_changed(&mut self, stream: Arc<Stream>) {
-        stream.state().dirty = true;
-        self.dirty.push(stream);
-    }
-
-    /// Has the next checkpoint drop streams that the last one has.
-    pub(crate) fn mark_ended(&mut self, streams: Vec<StreamNo>) {
-        self.ended.extend(streams);
+        self.names.clear();
     }
 
     /// The stream that a command is for, if clients may use it.
@@ -203,7 +179,11 @@ impl Machine {
     ) -> Result<Found, Refusal> {
         let stream = match self.names.get(name) {
             Some(given) => given.clone(),
-            None => self.view.find(name),
+            None => match self.view.look(name) {
+                Some(Known::Stream(stream)) => Some(stream),
+                Some(Known::Free(_)) => None,
+                None => return Err(Refusal::LetGo),
+            },
         };
         match stream {
             Some(stream) => self.check_life(stream, now_ms, journal),
@@ -239,18 +219,6 @@ impl Machine {
         change(&mut state.next);
         state.next
     }
-
-    /// The type of that name, shared where possible.
-    pub(crate) fn media(&mut self, name: &str) -> Arc<Media> {
-        if let Some(media) = self.media.get(name) {
-            return Arc::clone(media);
-        }
-        let media = Arc::new(Media::new(name));
-        if self.media.len() < MEDIA_SHARED_MAX {
-            self.media.insert(name.into(), Arc::clone(&media));
-        }
-        media
-    }
 }
 
 /// What has a name.
@@ -266,6 +234,3 @@ pub(crate) enum Undo {
     Facts(Arc<Stream>, Facts),
     Writers(Arc<Stream>, Replaced),
 }
-
-/// Types that streams share; more are legal, but each stream then holds its own.
-const MEDIA_SHARED_MAX: usize = 1000;

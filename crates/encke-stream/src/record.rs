@@ -99,6 +99,19 @@ pub enum Lifetime {
     },
 }
 
+impl Lifetime {
+    /// When a stream ends that was last touched then, both in milliseconds since 1970.
+    pub fn ends_ms(self, touched_ms: u64) -> Option<u64> {
+        match self {
+            Lifetime::Unbounded => None,
+            Lifetime::Sliding { ttl_s } => {
+                Some(touched_ms.saturating_add(ttl_s.saturating_mul(1000)))
+            }
+            Lifetime::Until { at_ms } => Some(at_ms),
+        }
+    }
+}
+
 /// Where a fork leaves its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fork {

@@ -1,21 +1,21 @@
 //! How the streams are brought back when a log is opened: from the last checkpoint and what the log
 //! holds after it.
 
-use std::cmp::Reverse;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
 use encke_log::{Disk, FrameView, Log, OpenError, Options, ReadError, Sequence, StreamNo};
 
+use crate::load::{LoadError, Loader, Store};
 use crate::record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime};
-use crate::stored::{self, KEY_STREAM, StoredStream};
+use crate::stored::{self, Ends, FORMAT, KEY_ENDS, KEY_META, KEY_STREAM, Meta, StoredStream};
 use crate::stream::{Facts, Life, Media, Source, Stream};
 use crate::writers::{ProducerState, Writers};
 use crate::{Limits, Machine, Offset, View};
 
-/// Opens the log in `dir` and brings back its streams. `now_ms` is the time in milliseconds since
+/// Opens the log in `dir` and brings back those of its streams that changed since the last checkpoint;
+/// the others are loaded when they are asked for. `now_ms` is the time in milliseconds since
 /// 1970; sliding lifetimes start anew with it, because nobody could read while nobody served.
 ///
 /// # Errors
@@ -68,19 +68,33 @@ pub enum RestoreError {
     /// The checkpoint could not be read.
     #[error("the checkpoint of the streams can't be read: {0}")]
     Checkpoint(#[from] ReadError),
+    /// The checkpoint is of another version.
+    #[error(
+        "the checkpoint of the streams has format {found}, this version of encke reads format \
+         {FORMAT} only"
+    )]
+    Format {
+        /// Its version.
+        found: u32,
+    },
+    /// A source that is not in sight could not be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
     /// The log could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
 }
 
-/// Gathers what is known of each stream, from the checkpoint and from the log.
+/// Gathers what changed since the checkpoint, and with it what the checkpoint knows of the streams
+/// that did.
 ///
 /// The records of the log may begin anywhere before the checkpoint's end, and go on to the log's
 /// end: what they say is newer than what the checkpoint says, or the same. So for each thing that
-/// can be known the log is believed first, and the checkpoint where the log is silent.
+/// can be known the log is believed first, and the checkpoint where the log is silent. Only what is
+/// counted needs to know which records the checkpoint has: [`Meta::upto`] says.
 #[derive(Debug, Default)]
 struct Restore {
-    streams: HashMap<StreamNo, Found>,
+    streams: BTreeMap<StreamNo, Found>,
     media: HashMap<Box<str>, Arc<Media>>,
     failed: Option<RestoreError>,
 }
@@ -95,12 +109,11 @@ struct Found {
     closed: bool,
     deleted: bool,
     writers: Option<Box<Writers>>,
-    /// The log has something of it that the checkpoint may not have.
-    replayed: bool,
     /// The checkpoint has it.
     stored: bool,
     /// Forks that have not ended.
     forks: u32,
+    touched_ms: u64,
 }
 
 #[derive(Debug)]
@@ -143,7 +156,6 @@ impl Restore {
             _ => None,
         };
         let found = self.streams.entry(no).or_default();
-        found.replayed = true;
         match change {
             Change::Create {
                 closed,
@@ -189,7 +201,7 @@ impl Restore {
         Ok(())
     }
 
-    /// Takes an entry of the checkpoint, before the records or after them.
+    /// Takes what the checkpoint says of a stream, after the records.
     fn entry(&mut self, key: &[u8], value: &[u8]) {
         if let Err(source) = self.fill(key, value) {
             let key = key.to_vec();
@@ -199,13 +211,15 @@ impl Restore {
     }
 
     fn fill(&mut self, key: &[u8], value: &[u8]) -> Result<(), BadRecord> {
-        let no = stored::number(key)?;
+        let no = stored::number(KEY_STREAM, key)?;
         let stored = StoredStream::decode(value)?;
         let media = self.media(stored.content_type);
         let found = self.streams.entry(no).or_default();
         found.stored = true;
         found.closed |= stored.closed;
         found.deleted |= stored.deleted;
+        found.forks = stored.forks;
+        found.touched_ms = stored.touched_ms;
         // A tail never moves back.
         found.tail = found.tail.max(Some(stored.tail));
         if let Some(older) = stored.writers() {
@@ -223,77 +237,158 @@ impl Restore {
         Ok(())
     }
 
-    /// Reads the checkpoint and makes streams of all that was found.
+    /// Reads what the checkpoint knows of the streams that changed, and makes streams of them.
     fn finish<D: Disk>(
-        mut self,
+        self,
         log: Log<D>,
         limits: Limits,
         now_ms: u64,
     ) -> Result<(Machine, Arc<View>, Log<D>), RestoreError> {
-        log.states(KEY_STREAM, &mut |key, value| self.entry(key, value))?;
-        if let Some(failed) = self.failed.take() {
-            return Err(failed);
-        }
-        let (machine, view) = self.build(limits, now_ms);
+        let (machine, view) = self.build(&log.reader(), limits, now_ms)?;
         view.set_committed(log.next_sequence() - 1);
         Ok((machine, view, log))
     }
 
-    /// Lets those streams go that have ended, and links forks to their sources.
-    fn build(mut self, limits: Limits, now_ms: u64) -> (Machine, Arc<View>) {
-        let ended = self.settle();
-        let mut left: Vec<(StreamNo, Found)> = self.streams.into_iter().collect();
-        left.sort_unstable_by_key(|(no, _)| *no);
-        let mut streams: HashMap<StreamNo, Arc<Stream>> = HashMap::with_capacity(left.len());
+    fn build<S: Store + Clone>(
+        mut self,
+        store: &S,
+        limits: Limits,
+        now_ms: u64,
+    ) -> Result<(Machine, Arc<View>), RestoreError> {
+        let meta = meta(store)?;
+        self.fill_in(store, meta)?;
+        if let Some(failed) = self.failed.take() {
+            return Err(failed);
+        }
         let view = Arc::new(View::default());
-        let mut changed = Vec::new();
-        for (no, found) in left {
-            let replayed = found.replayed;
-            // A source has a smaller number than its forks, and is there as long as they are.
-            let find = |no: StreamNo| streams.get(&no).map(Arc::clone);
-            let Some(stream) = found.into_stream(no, limits, now_ms, find) else {
-                continue;
-            };
-            if replayed {
-                changed.push(Arc::clone(&stream));
-            }
-            view.insert(Arc::clone(&stream));
-            streams.insert(no, stream);
-        }
+        view.set_total(meta.total, meta.total == 0);
         let mut machine = Machine::new(Arc::clone(&view), limits);
-        for stream in changed {
-            machine.mark_changed(stream);
-        }
-        machine.mark_ended(ended);
-        (machine, view)
-    }
-
-    /// Counts forks and takes out what has ended. Returns the ended ones that the checkpoint still
-    /// has.
-    fn settle(&mut self) -> Vec<StreamNo> {
-        let mut numbers: Vec<StreamNo> = self.streams.keys().copied().collect();
-        // Forks before their sources: whether a source has ended depends on them.
-        numbers.sort_unstable_by_key(|no| Reverse(*no));
-        let mut ended = Vec::new();
-        for no in numbers {
-            let Entry::Occupied(found) = self.streams.entry(no) else {
+        machine.started_ms = now_ms;
+        let mut total = meta.total;
+        let mut left = Vec::new();
+        for (no, found) in self.settle(store, meta)? {
+            let Some(origin) = &found.origin else {
                 continue;
             };
-            // What was not created in sight ended before the checkpoint.
-            let over = found.get().deleted && found.get().forks == 0;
-            let Some(origin) = found.get().origin.as_ref().filter(|_| !over) else {
-                if found.remove().stored {
-                    ended.push(no);
+            if found.deleted && found.forks == 0 {
+                if found.stored {
+                    total -= 1;
+                    let name = origin.name.clone();
+                    view.remove(&name);
+                    machine.mark_ended(no, origin.lifetime, name);
                 }
                 continue;
+            }
+            left.push((no, found));
+        }
+        let loader = Loader::new(Arc::clone(&view), store.clone(), limits, now_ms);
+        // Sources before their forks.
+        let mut made: HashMap<StreamNo, Arc<Stream>> = HashMap::with_capacity(left.len());
+        for (no, found) in left.into_iter().rev() {
+            let find = |no: StreamNo| match made.get(&no) {
+                Some(stream) => Ok(Some(Arc::clone(stream))),
+                None => loader.load_number(no),
             };
-            if let Some(fork) = origin.fork
-                && let Some(source) = self.streams.get_mut(&fork.source)
-            {
-                source.forks += 1;
+            if let Some(stream) = found.into_stream(no, limits, now_ms, find)? {
+                total += u64::from(no > meta.upto);
+                view.restore(Arc::clone(&stream));
+                machine.watch(&stream);
+                machine.mark_changed(Arc::clone(&stream));
+                made.insert(no, stream);
             }
         }
-        ended
+        view.set_total(total, meta.total == 0);
+        let mut bad = None;
+        store.states(KEY_ENDS, &mut |key, value| {
+            let ends = stored::number(KEY_ENDS, key).and_then(|no| Ok((no, Ends::decode(value)?)));
+            match ends {
+                Ok((no, _)) if self.streams.contains_key(&no) => {}
+                Ok((no, ends)) => machine.watch_stored(no, ends),
+                Err(source) => {
+                    let key = key.to_vec();
+                    bad.get_or_insert(RestoreError::Entry { key, source });
+                }
+            }
+        })?;
+        match bad {
+            Some(bad) => Err(bad),
+            None => Ok((machine, view)),
+        }
+    }
+
+    /// Adds what the checkpoint knows of the streams that have records after it, and drops those that
+    /// ended before its end.
+    fn fill_in<S: Store>(&mut self, store: &S, meta: Meta) -> Result<(), RestoreError> {
+        let older: Vec<StreamNo> = self
+            .streams
+            .range(..=meta.upto)
+            .map(|(no, _)| *no)
+            .collect();
+        if older.len() > LOOKED_UP_MAX {
+            store.states(KEY_STREAM, &mut |key, value| {
+                let known = stored::number(KEY_STREAM, key);
+                // What is no key of a stream is told as such.
+                if known.is_err() || known.is_ok_and(|no| self.streams.contains_key(&no)) {
+                    self.entry(key, value);
+                }
+            })?;
+        } else {
+            for no in &older {
+                self.look_up(store, *no)?;
+            }
+        }
+        for no in older {
+            if self.streams.get(&no).is_some_and(|found| !found.stored) {
+                self.streams.remove(&no);
+            }
+        }
+        Ok(())
+    }
+
+    fn look_up<S: Store>(&mut self, store: &S, no: StreamNo) -> Result<(), RestoreError> {
+        let key = stored::key(no);
+        if let Some(value) = store.state(&key)? {
+            self.entry(&key, &value);
+        }
+        Ok(())
+    }
+
+    /// Counts forks, from the youngest stream to the oldest, because whether a source has ended
+    /// depends on its forks. All that changed by that come back in this order; numbers stay.
+    fn settle<S: Store>(
+        &mut self,
+        store: &S,
+        meta: Meta,
+    ) -> Result<Vec<(StreamNo, Found)>, RestoreError> {
+        let mut settled = Vec::with_capacity(self.streams.len());
+        let mut before = StreamNo::MAX;
+        while let Some((no, found)) = self.streams.range_mut(..before).next_back() {
+            let no = *no;
+            before = no;
+            let over = found.deleted && found.forks == 0;
+            let fork = found.origin.as_ref().and_then(|origin| origin.fork);
+            settled.push((no, std::mem::take(found)));
+            let Some(fork) = fork else { continue };
+            // The checkpoint has counted those that were there at its end.
+            let made = no > meta.upto;
+            if made == over {
+                continue;
+            }
+            if !self.streams.contains_key(&fork.source) {
+                self.look_up(store, fork.source)?;
+            }
+            // Without its source the fork is lost, which is told when it is made.
+            if let Some(source) = self.streams.get_mut(&fork.source) {
+                source.forks = match over {
+                    true => source.forks.saturating_sub(1),
+                    false => source.forks + 1,
+                };
+            }
+        }
+        match self.failed.take() {
+            Some(failed) => Err(failed),
+            None => Ok(settled),
+        }
     }
 
     /// The type of that name; all of them are shared while they are being gathered.
@@ -307,6 +402,29 @@ impl Restore {
     }
 }
 
+/// What the store says of itself; a store that nothing was put in says nothing.
+fn meta<S: Store>(store: &S) -> Result<Meta, RestoreError> {
+    let meta = match store.state(KEY_META)? {
+        Some(value) => Meta::decode(&value).map_err(|source| RestoreError::Entry {
+            key: KEY_META.to_vec(),
+            source,
+        })?,
+        None => {
+            let mut found = FORMAT;
+            store.states(KEY_STREAM, &mut |_, _| found = 1)?;
+            Meta {
+                format: found,
+                ..Meta::default()
+            }
+        }
+    };
+    if meta.format != FORMAT {
+        let found = meta.format;
+        return Err(RestoreError::Format { found });
+    }
+    Ok(meta)
+}
+
 impl Found {
     /// The stream, with its source as `find` has it.
     fn into_stream(
@@ -314,17 +432,20 @@ impl Found {
         no: StreamNo,
         limits: Limits,
         now_ms: u64,
-        find: impl FnOnce(StreamNo) -> Option<Arc<Stream>>,
-    ) -> Option<Arc<Stream>> {
+        find: impl FnOnce(StreamNo) -> Result<Option<Arc<Stream>>, LoadError>,
+    ) -> Result<Option<Arc<Stream>>, RestoreError> {
+        let (Some(origin), Some(tail)) = (self.origin, self.tail) else {
+            return Ok(None);
+        };
         let Origin {
             name,
             media,
             lifetime,
             fork,
-        } = self.origin?;
+        } = origin;
         let source = match fork {
             None => None,
-            Some(fork) => match find(fork.source) {
+            Some(fork) => match find(fork.source)? {
                 Some(stream) => Some(Box::new(Source {
                     stream,
                     at: fork.at,
@@ -332,24 +453,30 @@ impl Found {
                 None => {
                     // A source outlives its forks, unless a repair that accepts loss took it.
                     tracing::error!(stream = %name, "a fork is lost, because its source is");
-                    return None;
+                    return Ok(None);
                 }
             },
         };
         let facts = Facts {
-            tail: self.tail?,
+            tail,
             forks: self.forks,
             closed: self.closed,
             life: if self.deleted { Life::Kept } else { Life::Live },
         };
         let stream = Stream::new(no, name, media, lifetime, source, facts, now_ms);
+        let mut state = stream.state();
+        state.stored_ms = self.stored.then_some(self.touched_ms);
         if let Some(mut writers) = self.writers {
             writers.trim(limits.producers_max);
-            stream.state().writers = Some(writers);
+            state.writers = Some(writers);
         }
-        Some(Arc::new(stream))
+        drop(state);
+        Ok(Some(Arc::new(stream)))
     }
 }
+
+/// Streams that are looked up one by one in the checkpoint; for more it is read through.
+const LOOKED_UP_MAX: usize = 20_000;
 
 #[cfg(test)]
 mod tests;

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use encke_log::{
     AppendError, CommitError, Disk, Files, Frame, LateSync, LateSynced, Log, Sequence, StateEntry,
+    StreamNo,
 };
 use encke_mailbox::Receiver;
 
 use crate::batch::{Batch, Caller, Handover, Outlet, Record, Reply, Request};
 use crate::record::{Change, KIND_CHANGE};
 use crate::stream::watcher;
-use crate::{Journal, Machine, Outcome, Refusal, Stream};
+use crate::{Journal, Keep, Machine, Outcome, Refusal, Stream};
 
 /// How safe a record is when its append is acknowledged and when subscribers see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,29 +32,37 @@ pub enum AckLevel {
 /// While a batch is being written and synced, the next one gathers in the mailbox; there is no
 /// timer and no knob. The caller brings the thread and the clock.
 pub struct Sequencer<D: Disk = Files> {
-    machine: Machine,
-    log: Log<D>,
+    pub(crate) machine: Machine,
+    pub(crate) log: Log<D>,
     mailbox: Receiver<Request>,
     outlets: Vec<Box<dyn Outlet>>,
     level: AckLevel,
     watch: Box<dyn FnMut(&Committed) + Send>,
     /// Why the log takes nothing more, once it has failed.
-    failed: Option<Arc<str>>,
+    pub(crate) failed: Option<Arc<str>>,
     /// The log holds a batch that was acknowledged and could not be written yet, and why.
-    owed: Option<Refusal>,
+    pub(crate) owed: Option<Refusal>,
     /// Something was committed since the log last said that all it holds is durable.
     unsettled: bool,
     synced_at: Instant,
     /// No stream expires before then, because the log refused the last time.
     expire_after: Instant,
     /// What the next checkpoint will hold, while it is being gathered.
-    entries: Vec<StateEntry>,
+    pub(crate) entries: Vec<StateEntry>,
     /// Threads that must not wait decide too, so nothing that waits is done on the way ([`crate::Desk`]).
     shared: bool,
     /// What outlets had no room for, oldest first. Nothing more is decided before it is handed over.
     stuck: VecDeque<(usize, Handover)>,
     /// Records that were decided since a checkpoint was last thought of.
-    unkept: usize,
+    pub(crate) unkept: usize,
+    pub(crate) gathering: bool,
+    pub(crate) checked_at: Instant,
+    pub(crate) keep: Keep,
+    pub(crate) swept_at: Instant,
+    /// Parts that were gone through one after the other without anything to let go of.
+    pub(crate) fruitless: usize,
+    /// Has a reader thread bring a stream into memory whose lifetime is over.
+    pub(crate) load: Box<dyn FnMut(StreamNo) + Send>,
 }
 
 /// Figures of one batch, for metrics.
@@ -98,6 +107,12 @@ impl<D: Disk> Sequencer<D> {
             shared: false,
             stuck: VecDeque::new(),
             unkept: 0,
+            gathering: false,
+            checked_at: now,
+            keep: Keep::ALL,
+            swept_at: now,
+            fruitless: 0,
+            load: Box::new(|_| {}),
         }
     }
 
@@ -128,6 +143,7 @@ impl<D: Disk> Sequencer<D> {
             }
             self.batch(&mut requests, clock());
             self.checkpoint();
+            self.sweep();
             self.mailbox.handled(taken);
             for outlet in &self.outlets {
                 outlet.admit();
@@ -175,6 +191,7 @@ impl<D: Disk> Sequencer<D> {
             self.write_owed();
         }
         self.checkpoint();
+        self.sweep();
         for outlet in &self.outlets {
             outlet.admit();
         }
@@ -228,11 +245,12 @@ impl<D: Disk> Sequencer<D> {
 
     /// How long the mailbox may be waited for; forever if nothing else is to do.
     pub(crate) fn patience(&self, now_ms: u64) -> Option<Duration> {
+        let sweep = self.sweep_patience();
         // A failed log takes nothing more, no expiry either.
         if self.failed.is_some() {
-            return None;
+            return sweep;
         }
-        if !self.entries.is_empty() {
+        if self.gathering {
             return Some(Duration::ZERO);
         }
         let expiry = self.machine.next_deadline_ms().map(|deadline_ms| {
@@ -242,7 +260,11 @@ impl<D: Disk> Sequencer<D> {
         });
         let sync = self.unsettled.then_some(SETTLE_WHEN_IDLE);
         let retry = self.owed.as_ref().map(|_| RETRY);
-        [expiry, sync, retry].into_iter().flatten().min()
+        let check = self.checkpoint_patience();
+        [expiry, sync, retry, check, sweep]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// When nothing is to be done: syncs what was acknowledged before it was synced, and writes down
@@ -258,7 +280,7 @@ impl<D: Disk> Sequencer<D> {
     }
 
     /// Syncs what was acknowledged before it was synced.
-    fn sync_late(&mut self) {
+    pub(crate) fn sync_late(&mut self) {
         self.synced_at = Instant::now();
         if self.failed.is_some() {
             return;
@@ -316,26 +338,38 @@ impl<D: Disk> Sequencer<D> {
         let mut draft = Draft {
             log: &mut self.log,
             records: Vec::with_capacity(requests.len()),
+            streams: Vec::with_capacity(requests.len()),
             now_ms,
             bytes: 0,
         };
-        if expires
-            && self.expire_after <= Instant::now()
-            && let Err(error) = self.machine.expire(now_ms, &mut draft)
-        {
-            tracing::error!(%error, "streams whose lifetime is over could not be ended");
-            self.expire_after = Instant::now() + RETRY;
+        if expires && self.expire_after <= Instant::now() {
+            let mut loads = 0;
+            let mut load = |no| {
+                loads += 1;
+                (self.load)(no);
+            };
+            if let Err(error) = self.machine.expire(now_ms, &mut draft, &mut load) {
+                tracing::error!(%error, "streams whose lifetime is over could not be ended");
+                self.expire_after = Instant::now() + RETRY;
+            } else if loads > 0 {
+                self.expire_after = Instant::now() + LOADED_AFTER;
+            }
         }
         let mut outcomes = Vec::with_capacity(requests.len());
         for request in requests.drain(..) {
             let outcome = self.machine.apply(request.command, now_ms, &mut draft);
             outcomes.push((request.from, outcome));
         }
-        let Draft { records, bytes, .. } = draft;
+        let Draft {
+            records,
+            streams,
+            bytes,
+            ..
+        } = draft;
         let mut replies = self.replies(outcomes);
         committed.records = records.len();
         committed.bytes = self.log.batch_bytes() - unwritten;
-        if let Err(error) = self.commit(records, bytes, &mut replies, committed) {
+        if let Err(error) = self.commit((records, bytes), &streams, &mut replies, committed) {
             committed.records = 0;
             self.refuse(&error, replies);
         }
@@ -345,8 +379,8 @@ impl<D: Disk> Sequencer<D> {
     /// nothing was handed out.
     fn commit(
         &mut self,
-        records: Vec<Record>,
-        bytes: usize,
+        (records, bytes): (Vec<Record>, usize),
+        streams: &[Arc<Stream>],
         replies: &mut Vec<Vec<Reply>>,
         committed: &mut Committed,
     ) -> Result<(), CommitError> {
@@ -362,7 +396,7 @@ impl<D: Disk> Sequencer<D> {
         match self.level {
             AckLevel::Accepted => {
                 self.machine.publish(self.log.next_sequence() - 1);
-                self.hand_out(Some(batch), replies);
+                self.hand_out(Some((batch, streams)), replies);
                 if !self.shared {
                     self.write_owed();
                 }
@@ -381,7 +415,7 @@ impl<D: Disk> Sequencer<D> {
         self.unsettled = true;
         self.log.publish();
         self.machine.publish(self.log.next_sequence() - 1);
-        self.hand_out(Some(batch), replies);
+        self.hand_out(Some((batch, streams)), replies);
         Ok(())
     }
 
@@ -409,8 +443,14 @@ impl<D: Disk> Sequencer<D> {
     }
 
     /// Gives each shard its replies, and the records if some of them have subscribers there.
-    fn hand_out(&mut self, batch: Option<Arc<Batch>>, replies: &mut Vec<Vec<Reply>>) {
-        let watchers = batch.as_ref().map_or(0, |batch| batch.watchers());
+    fn hand_out(
+        &mut self,
+        batch: Option<(Arc<Batch>, &[Arc<Stream>])>,
+        replies: &mut Vec<Vec<Reply>>,
+    ) {
+        let (batch, streams) = batch.unzip();
+        let streams = streams.unwrap_or_default().iter();
+        let watchers = streams.fold(0, |watchers, stream| watchers | stream.watchers());
         for (shard, (outlet, replies)) in self.outlets.iter().zip(replies.drain(..)).enumerate() {
             let watches = watchers & watcher(shard as u16) != 0;
             let batch = batch.as_ref().filter(|_| watches);
@@ -472,20 +512,6 @@ impl<D: Disk> Sequencer<D> {
         }
         replies
     }
-
-    /// Keeps what the streams are in the log's state store, whenever that would shorten the next
-    /// start: bit by bit, a bounded number of streams after each batch, so that no batch waits long.
-    fn checkpoint(&mut self) {
-        let records = std::mem::take(&mut self.unkept);
-        if self.failed.is_some() || self.owed.is_some() || !self.log.wants_checkpoint() {
-            return;
-        }
-        // More than a batch can have changed, or it would never be done.
-        let count_max = 2 * records + CHECKPOINT_STREAMS;
-        if self.machine.take_changed(count_max, &mut self.entries) {
-            self.log.checkpoint(std::mem::take(&mut self.entries));
-        }
-    }
 }
 
 fn refused(refusal: &Refusal) -> Outcome {
@@ -496,6 +522,8 @@ fn refused(refusal: &Refusal) -> Outcome {
 struct Draft<'a, D: Disk> {
     log: &'a mut Log<D>,
     records: Vec<Record>,
+    /// The streams of the records, one for each.
+    streams: Vec<Arc<Stream>>,
     now_ms: u64,
     bytes: usize,
 }
@@ -526,9 +554,10 @@ impl<D: Disk> Journal for Draft<'_, D> {
             error => Refusal::LogFailed(error.to_string().into()),
         })?;
         self.bytes += data.len();
+        self.streams.push(Arc::clone(stream));
         self.records.push(Record {
             sequence,
-            stream: Arc::clone(stream),
+            stream: stream.no,
             data,
             units: change.units(),
             closes: change.closes(),
@@ -544,8 +573,8 @@ pub(crate) const SETTLE_WHEN_IDLE: Duration = Duration::from_millis(20);
 /// Below level `synced`, what was acknowledged is synced at least this often.
 const SYNC_EVERY_MAX: Duration = Duration::from_secs(1);
 
-/// Streams that a checkpoint takes after a batch, beside twice as many as the batch had records.
-const CHECKPOINT_STREAMS: usize = 2_000;
+/// How long a stream whose lifetime is over may take to come from the store.
+const LOADED_AFTER: Duration = Duration::from_millis(50);
 
 /// What a full disk refused is tried again after so long.
 const RETRY: Duration = Duration::from_millis(250);

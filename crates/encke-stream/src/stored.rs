@@ -1,6 +1,6 @@
 //! A stream as a checkpoint keeps it in the log's state store.
 
-use encke_log::{StateEntry, StreamNo};
+use encke_log::{Sequence, StateEntry, StreamNo};
 use serde::{Deserialize, Serialize};
 
 use crate::Offset;
@@ -8,26 +8,36 @@ use crate::record::{BadRecord, Fork, Lifetime};
 use crate::stream::{Life, Stream};
 use crate::writers::{ProducerState, Writers};
 
-/// The key and the value under which a stream is kept, as it is committed. An ended one has no
-/// value.
-pub(crate) fn entry(stream: &Stream) -> StateEntry {
-    let key = key(stream.no);
-    let state = stream.state();
+/// What the store is to say of a stream, as it is committed; `free` if no other stream has the name
+/// of an ended one.
+pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>) {
+    let mut state = stream.state();
     let facts = state.committed;
+    let new = state.stored_ms.is_none();
     if facts.life == Life::Ended {
-        return (key, None);
+        if !new {
+            forget(stream.no, stream.lifetime, entries);
+        }
+        if free {
+            entries.push((name_key(&stream.name), None));
+        }
+        return;
     }
+    let touched_ms = stream.touched_ms();
+    state.stored_ms = Some(touched_ms);
     let empty = Writers::default();
     let writers = state.writers.as_deref().unwrap_or(&empty);
     let stored = StoredStream {
         name: &stream.name,
         content_type: &stream.media.name,
         lifetime: stream.lifetime,
+        touched_ms,
         fork: stream.source.as_ref().map(|source| Fork {
             source: source.stream.no,
             at: source.at,
         }),
         tail: facts.tail,
+        forks: facts.forks,
         closed: facts.closed,
         deleted: facts.life != Life::Live,
         producers: writers
@@ -38,8 +48,107 @@ pub(crate) fn entry(stream: &Stream) -> StateEntry {
         writer_seq: writers.seq.as_deref(),
         closer: writers.closer.as_ref().map(|(id, state)| (&**id, *state)),
     };
-    let value = postcard::to_allocvec(&stored).expect("growing a vector is all that writes here");
-    (key, Some(value))
+    entries.push((key(stream.no), Some(encode(&stored))));
+    if new {
+        entries.push((name_key(&stream.name), Some(stream.no.to_be_bytes().into())));
+    }
+    if let Some(ends) = Ends::of(stream.lifetime, touched_ms) {
+        let ends = (facts.life == Life::Live).then(|| encode(&ends));
+        entries.push((ends_key(stream.no), ends));
+    }
+}
+
+/// What makes the store forget a stream, but not its name.
+pub(crate) fn forget(no: StreamNo, lifetime: Lifetime, entries: &mut Vec<StateEntry>) {
+    entries.push((key(no), None));
+    if lifetime != Lifetime::Unbounded {
+        entries.push((ends_key(no), None));
+    }
+}
+
+/// What the whole store says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Meta {
+    /// The version of everything that is kept here.
+    pub(crate) format: u32,
+    /// The store is as it was after this record.
+    pub(crate) upto: Sequence,
+    /// How many names are taken.
+    pub(crate) total: u64,
+}
+
+impl Meta {
+    pub(crate) fn entry(self) -> StateEntry {
+        (KEY_META.to_vec(), Some(encode(&self)))
+    }
+
+    pub(crate) fn decode(value: &[u8]) -> Result<Self, BadRecord> {
+        whole(value)
+    }
+}
+
+/// When a stream ends, in an index of its own: so that a start need not read all streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ends {
+    /// In milliseconds since 1970.
+    pub(crate) at_ms: u64,
+    /// The window of a sliding lifetime, in seconds.
+    pub(crate) ttl_s: Option<u64>,
+}
+
+impl Ends {
+    fn of(lifetime: Lifetime, touched_ms: u64) -> Option<Ends> {
+        let (at_ms, ttl_s) = match lifetime {
+            Lifetime::Unbounded => return None,
+            Lifetime::Sliding { ttl_s } => (lifetime.ends_ms(touched_ms)?, Some(ttl_s)),
+            Lifetime::Until { at_ms } => (at_ms, None),
+        };
+        Some(Ends { at_ms, ttl_s })
+    }
+
+    pub(crate) fn decode(value: &[u8]) -> Result<Self, BadRecord> {
+        whole(value)
+    }
+}
+
+/// The number of the stream that has a name, as the value of its key says.
+pub(crate) fn named(value: &[u8]) -> Result<StreamNo, BadRecord> {
+    value
+        .try_into()
+        .map(u64::from_be_bytes)
+        .map_err(|_| BadRecord)
+}
+
+fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    postcard::to_allocvec(value).expect("growing a vector is all that writes here")
+}
+
+fn whole<'a, T: Deserialize<'a>>(value: &'a [u8]) -> Result<T, BadRecord> {
+    match postcard::take_from_bytes(value) {
+        Ok((value, [])) => Ok(value),
+        _ => Err(BadRecord),
+    }
+}
+
+/// The version of what is kept in the store. The first had no [`Meta`], no names and no forks.
+pub(crate) const FORMAT: u32 = 2;
+
+/// The key of [`Meta`].
+pub(crate) const KEY_META: &[u8] = b"m";
+
+/// The prefix of all keys that hold the number of a stream by its name, which follows.
+const KEY_NAME: &[u8] = b"n";
+
+/// The prefix of all keys that say when a stream [`Ends`]; its number follows, big-endian.
+pub(crate) const KEY_ENDS: &[u8] = b"e";
+
+/// The key that says which stream has a name.
+pub(crate) fn name_key(name: &str) -> Vec<u8> {
+    [KEY_NAME, name.as_bytes()].concat()
+}
+
+fn ends_key(no: StreamNo) -> Vec<u8> {
+    [KEY_ENDS, &no.to_be_bytes()].concat()
 }
 
 /// The prefix of all keys that hold streams; the stream's number follows, big-endian.
@@ -50,23 +159,25 @@ pub(crate) fn key(no: StreamNo) -> Vec<u8> {
     [KEY_STREAM, &no.to_be_bytes()].concat()
 }
 
-/// The number of the stream that an entry's key is for.
-pub(crate) fn number(key: &[u8]) -> Result<StreamNo, BadRecord> {
-    key.strip_prefix(KEY_STREAM)
+/// The number of the stream that a key with that prefix is for.
+pub(crate) fn number(prefix: &[u8], key: &[u8]) -> Result<StreamNo, BadRecord> {
+    key.strip_prefix(prefix)
         .and_then(|no| no.try_into().ok())
         .map(u64::from_be_bytes)
         .ok_or(BadRecord)
 }
 
-/// An entry's value. How many forks a stream has is not kept: it follows from the forks. Nor is
-/// when it was last touched: a start counts as a read.
+/// The value of a stream's key.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StoredStream<'a> {
     pub(crate) name: &'a str,
     pub(crate) content_type: &'a str,
     pub(crate) lifetime: Lifetime,
+    /// When it was last read or written; a start counts as a read.
+    pub(crate) touched_ms: u64,
     pub(crate) fork: Option<Fork>,
     pub(crate) tail: Offset,
+    pub(crate) forks: u32,
     pub(crate) closed: bool,
     /// It is kept for its forks only.
     pub(crate) deleted: bool,
@@ -79,10 +190,7 @@ pub(crate) struct StoredStream<'a> {
 
 impl<'a> StoredStream<'a> {
     pub(crate) fn decode(value: &'a [u8]) -> Result<Self, BadRecord> {
-        match postcard::take_from_bytes(value) {
-            Ok((stored, [])) => Ok(stored),
-            _ => Err(BadRecord),
-        }
+        whole(value)
     }
 
     pub(crate) fn writers(&self) -> Option<Box<Writers>> {
@@ -130,6 +238,8 @@ mod tests {
                 name: &name,
                 content_type: "text/plain",
                 lifetime: Lifetime::Until { at_ms: 5 },
+                touched_ms: tail.0,
+                forks: tail.1,
                 fork: fork.map(|(source, sequence, units)| Fork {
                     source,
                     at: Offset { sequence, units },
@@ -155,8 +265,8 @@ mod tests {
 
         #[test]
         fn only_keys_of_streams_have_numbers(no: u64, key in vec(any::<u8>(), 0..12)) {
-            prop_assert_eq!(number(&super::key(no)), Ok(no));
-            if let Ok(no) = number(&key) {
+            prop_assert_eq!(number(KEY_STREAM, &super::key(no)), Ok(no));
+            if let Ok(no) = number(KEY_STREAM, &key) {
                 prop_assert_eq!(super::key(no), key);
             }
         }

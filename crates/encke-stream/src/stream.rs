@@ -1,7 +1,7 @@
 //! A stream as the server holds it in memory: what shards may read, and what the machine decides by.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use encke_log::{Sequence, StreamNo};
 use parking_lot::Mutex;
@@ -29,6 +29,8 @@ pub struct Stream {
     /// How many sources lie behind it; 0 for a stream that is no fork.
     pub(crate) depth: u32,
     touched_ms: AtomicU64,
+    /// Somebody looked it up since the view was last gone through.
+    pub(crate) used: AtomicBool,
     /// The shards that have subscribers, a bit each.
     watchers: AtomicU64,
     state: Mutex<State>,
@@ -75,7 +77,7 @@ impl Stream {
         lifetime: Lifetime,
         source: Option<Box<Source>>,
         facts: Facts,
-        now_ms: u64,
+        touched_ms: u64,
     ) -> Self {
         let depth = source.as_ref().map_or(0, |source| source.stream.depth + 1);
         Stream {
@@ -85,12 +87,15 @@ impl Stream {
             lifetime,
             source,
             depth,
-            touched_ms: AtomicU64::new(now_ms),
+            touched_ms: AtomicU64::new(touched_ms),
+            used: AtomicBool::new(true),
             watchers: AtomicU64::new(0),
             state: Mutex::new(State {
                 committed: facts,
                 next: facts,
                 dirty: false,
+                stored_ms: None,
+                watched_ms: None,
                 writers: None,
             }),
         }
@@ -106,6 +111,12 @@ impl Stream {
         if matches!(self.lifetime, Lifetime::Sliding { .. }) {
             self.touched_ms.fetch_max(now_ms, Ordering::Relaxed);
         }
+    }
+
+    /// When a read or a write last touched it, in milliseconds since 1970, as far as its lifetime
+    /// needs to know.
+    pub(crate) fn touched_ms(&self) -> u64 {
+        self.touched_ms.load(Ordering::Relaxed)
     }
 
     /// A shard has subscribers from now on: it is handed every commit with records of the stream
@@ -129,15 +140,7 @@ impl Stream {
 
     /// When it ends unless somebody touches it, in milliseconds since 1970.
     pub fn ends_ms(&self) -> Option<u64> {
-        match self.lifetime {
-            Lifetime::Unbounded => None,
-            Lifetime::Sliding { ttl_s } => Some(
-                self.touched_ms
-                    .load(Ordering::Relaxed)
-                    .saturating_add(ttl_s.saturating_mul(1000)),
-            ),
-            Lifetime::Until { at_ms } => Some(at_ms),
-        }
+        self.lifetime.ends_ms(self.touched_ms())
     }
 
     /// Whether its lifetime is over.
@@ -225,6 +228,10 @@ pub(crate) struct State {
     pub(crate) next: Facts,
     /// Changed since the last checkpoint took it.
     pub(crate) dirty: bool,
+    /// The store has it, as it was when it was touched last then.
+    pub(crate) stored_ms: Option<u64>,
+    /// The moment under which its end is in the list of deadlines.
+    pub(crate) watched_ms: Option<u64>,
     pub(crate) writers: Option<Box<Writers>>,
 }
 

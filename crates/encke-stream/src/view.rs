@@ -1,27 +1,80 @@
-//! The committed streams by name: what shards look up without waiting for the sequencer.
+//! The streams in memory by name: what shards look up without waiting for the sequencer, and
+//! without touching a file.
 
+use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Weak};
 
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
-use parking_lot::RwLock;
+use hashbrown::hash_table::Entry;
+use parking_lot::{Mutex, RwLock};
 
-use encke_log::Sequence;
+use encke_log::{Sequence, StreamNo};
 
-use crate::Stream;
+use crate::stream::Media;
+use crate::{Lifetime, Stream};
 
-/// All streams that are committed and whose name is taken, found by name.
+/// What is known of names, without looking into the store: the streams in memory, and names that
+/// are known to be free.
 ///
-/// Many threads look up; one, the sequencer's, changes it once per committed batch. The table is
-/// split, so that one part that grows holds up look-ups in that part only.
+/// Many threads look up; one, the sequencer's, changes it once per committed batch and lets go of
+/// what nobody uses; reader threads put in what the store says ([`Loader`](crate::Loader)). The
+/// table is split, so that one part that grows holds up look-ups in that part only.
+///
+/// Invariant: what is not here is in the store as it is. A stream or a name that changed since the
+/// log last took a checkpoint is never let go of, nor is one that somebody holds.
 #[derive(Debug)]
 pub struct View {
-    parts: Vec<RwLock<HashTable<Arc<Stream>>>>,
+    parts: Vec<RwLock<HashTable<Known>>>,
     hasher: RandomState,
-    len: AtomicUsize,
+    /// Streams here; names here that are free.
+    streams: AtomicUsize,
+    free: AtomicUsize,
+    /// Names that are taken, here or in the store.
+    total: AtomicU64,
     committed: AtomicU64,
+    /// Nothing is in the store that is not here.
+    complete: AtomicBool,
+    /// Counts the times that something was let go of; a load that saw another count is void.
+    evictions: AtomicU64,
+    /// Types that streams share.
+    media: RwLock<HashMap<Box<str>, Arc<Media>>>,
+    /// The streams here that end by themselves.
+    timed: Mutex<HashMap<StreamNo, Weak<Stream>>>,
+    counts: Counts,
+}
+
+/// What is known of a name. As long as somebody holds it, it stays in memory.
+#[derive(Clone, Debug)]
+pub enum Known {
+    /// A stream has it, expired or kept for its forks though it may be.
+    Stream(Arc<Stream>),
+    /// It is free.
+    Free(Arc<FreeName>),
+}
+
+/// A name that no stream has.
+#[derive(Debug)]
+pub struct FreeName {
+    name: Box<str>,
+    used: AtomicBool,
+    /// The store may still say that it is taken.
+    dirty: AtomicBool,
+    /// A stream had it since the start.
+    freed: bool,
+}
+
+/// How often streams came from the store and went back, for metrics.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Names that were looked up in the store and found.
+    pub loads: AtomicU64,
+    /// Names that were looked up in the store and are free.
+    pub absences: AtomicU64,
+    /// Streams that were let go of.
+    pub evictions: AtomicU64,
 }
 
 impl Default for View {
@@ -29,18 +82,45 @@ impl Default for View {
         View {
             parts: (0..PARTS).map(|_| RwLock::default()).collect(),
             hasher: RandomState::default(),
-            len: AtomicUsize::new(0),
+            streams: AtomicUsize::new(0),
+            free: AtomicUsize::new(0),
+            total: AtomicU64::new(0),
             committed: AtomicU64::new(0),
+            complete: AtomicBool::new(true),
+            evictions: AtomicU64::new(0),
+            media: RwLock::default(),
+            timed: Mutex::default(),
+            counts: Counts::default(),
         }
     }
 }
 
 impl View {
-    /// The stream of that name, expired or kept for its forks though it may be.
+    /// What is known of a name; nothing if the store must be asked ([`Loader`](crate::Loader)).
+    pub fn look(&self, name: &str) -> Option<Known> {
+        let hash = self.hasher.hash_one(name);
+        let part = self.part(hash).read();
+        if let Some(known) = part.find(hash, |known| known.name() == name) {
+            known.mark_used();
+            return Some(known.clone());
+        }
+        // Asked while the part is locked: nothing was let go of unseen.
+        let complete = self.is_complete();
+        drop(part);
+        if complete {
+            self.note_free(hash, name)
+        } else {
+            None
+        }
+    }
+
+    /// The stream of that name if it is in memory, expired or kept for its forks though it may be.
     pub fn find(&self, name: &str) -> Option<Arc<Stream>> {
         let hash = self.hasher.hash_one(name);
         let part = self.part(hash).read();
-        part.find(hash, |stream| &*stream.name == name).cloned()
+        let known = part.find(hash, |known| known.name() == name)?;
+        known.mark_used();
+        known.stream().cloned()
     }
 
     /// Every record up to this one is visible in the facts of its stream.
@@ -52,47 +132,322 @@ impl View {
         self.committed.store(sequence, Ordering::SeqCst);
     }
 
-    /// How many names are taken.
+    /// How many streams are in memory.
     pub fn len(&self) -> usize {
-        self.len.load(Ordering::Relaxed)
+        self.streams.load(Ordering::Relaxed)
     }
 
-    /// Whether no name is taken.
+    /// Whether no stream is in memory.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Calls `each` for every stream, in no order.
+    /// How many names are known to be free.
+    pub fn free_len(&self) -> usize {
+        self.free.load(Ordering::Relaxed)
+    }
+
+    /// How many names are taken, in memory or in the store.
+    pub fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// How often streams came from the store and went back.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Calls `each` for every stream in memory, in no order.
     pub fn for_each(&self, each: &mut dyn FnMut(&Arc<Stream>)) {
         for part in &self.parts {
-            part.read().iter().for_each(&mut *each);
+            part.read()
+                .iter()
+                .filter_map(Known::stream)
+                .for_each(&mut *each);
         }
     }
 
+    /// Says how many names are taken, and that not all of them are here if `complete` is not so.
+    pub(crate) fn set_total(&self, total: u64, complete: bool) {
+        self.total.store(total, Ordering::Relaxed);
+        self.complete.store(complete, Ordering::SeqCst);
+    }
+
+    /// Nothing is in the store that is not here: then nobody has to look there.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete.load(Ordering::SeqCst)
+    }
+
+    /// Puts in a stream whose record is committed.
     pub(crate) fn insert(&self, stream: Arc<Stream>) {
+        if self.place(stream) {
+            self.total.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts in a stream that is counted already, or will be.
+    pub(crate) fn restore(&self, stream: Arc<Stream>) {
+        self.place(stream);
+    }
+
+    /// True if no stream had the name.
+    fn place(&self, stream: Arc<Stream>) -> bool {
+        self.note_timed(&stream);
         let hash = self.hasher.hash_one(&*stream.name);
         let mut part = self.part(hash).write();
-        if let Ok(entry) = part.find_entry(hash, |other| other.name == stream.name) {
-            entry.remove();
-            self.len.fetch_sub(1, Ordering::Relaxed);
+        let taken = self.take(&mut part, hash, &stream.name);
+        part.insert_unique(hash, Known::Stream(stream), |other| self.hash(other));
+        self.streams.fetch_add(1, Ordering::Relaxed);
+        match taken {
+            Some(Known::Stream(ended)) => {
+                self.forget_timed(&ended);
+                false
+            }
+            _ => true,
         }
-        part.insert_unique(hash, stream, |other| self.hasher.hash_one(&*other.name));
-        self.len.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// The stream of that name has ended. The store may still have it, so this is remembered.
     pub(crate) fn remove(&self, name: &str) {
         let hash = self.hasher.hash_one(name);
         let mut part = self.part(hash).write();
-        if let Ok(entry) = part.find_entry(hash, |other| &*other.name == name) {
-            entry.remove();
-            self.len.fetch_sub(1, Ordering::Relaxed);
+        if let Some(Known::Stream(ended)) = self.take(&mut part, hash, name) {
+            self.total.fetch_sub(1, Ordering::Relaxed);
+            self.forget_timed(&ended);
+        }
+        let free = FreeName {
+            name: name.into(),
+            used: AtomicBool::new(true),
+            dirty: AtomicBool::new(true),
+            freed: true,
+        };
+        part.insert_unique(hash, Known::Free(Arc::new(free)), |other| self.hash(other));
+        self.free.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether a name is free, as far as is known here, and if so, that the store will know.
+    pub(crate) fn is_free_and_stored(&self, name: &str) -> bool {
+        let hash = self.hasher.hash_one(name);
+        let part = self.part(hash).read();
+        match part.find(hash, |known| known.name() == name) {
+            Some(Known::Free(free)) => {
+                free.dirty.store(false, Ordering::Relaxed);
+                true
+            }
+            _ => false,
         }
     }
 
-    fn part(&self, hash: u64) -> &RwLock<HashTable<Arc<Stream>>> {
+    /// What must be the same when what was loaded meanwhile is put in.
+    pub(crate) fn evictions(&self) -> u64 {
+        self.evictions.load(Ordering::SeqCst)
+    }
+
+    /// Puts in what the store said of a name, unless something is known already, which is newer.
+    /// Nothing if it may be out of date: something was let go of since `evictions` was read.
+    pub(crate) fn admit(&self, loaded: Known, evictions: u64) -> Option<Known> {
+        let hash = self.hash(&loaded);
+        let mut part = self.part(hash).write();
+        match part.entry(
+            hash,
+            |known| known.name() == loaded.name(),
+            |other| self.hash(other),
+        ) {
+            Entry::Occupied(known) => {
+                known.get().mark_used();
+                Some(known.get().clone())
+            }
+            Entry::Vacant(_) if self.evictions() != evictions => None,
+            Entry::Vacant(vacant) => {
+                match &loaded {
+                    Known::Stream(stream) => {
+                        self.note_timed(stream);
+                        self.streams.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Known::Free(_) => {
+                        self.free.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                vacant.insert(loaded.clone());
+                Some(loaded)
+            }
+        }
+    }
+
+    /// A stream in memory that ends by itself.
+    pub(crate) fn timed(&self, no: StreamNo) -> Option<Arc<Stream>> {
+        self.timed.lock().get(&no)?.upgrade()
+    }
+
+    /// Lets go of what one part holds and nobody holds, what was used since the last time only if
+    /// `all`. Free names go whatever `may_go` says, unless the store does not know of them. Returns how
+    /// many streams and free names went.
+    pub(crate) fn sweep(
+        &self,
+        part: usize,
+        all: bool,
+        may_go: &mut dyn FnMut(&Arc<Stream>) -> bool,
+        streams_may_go: bool,
+    ) -> usize {
+        let mut gone = Vec::new();
+        let mut part = self.parts[part % PARTS].write();
+        let mut counted = false;
+        part.retain(|known| {
+            if known.was_used() && !all {
+                return true;
+            }
+            let goes = match known {
+                Known::Stream(stream) => {
+                    streams_may_go && Arc::strong_count(stream) == 1 && {
+                        // What those did who held it last is seen.
+                        fence(Ordering::Acquire);
+                        may_go(stream)
+                    }
+                }
+                Known::Free(free) => {
+                    Arc::strong_count(free) == 1
+                        && !free.dirty.load(Ordering::Relaxed)
+                        && (streams_may_go || !free.freed)
+                }
+            };
+            if !goes {
+                return true;
+            }
+            if !counted {
+                // Before anything is gone: who looked before this must look again.
+                counted = true;
+                self.evictions.fetch_add(1, Ordering::SeqCst);
+            }
+            if let Known::Stream(stream) = known {
+                self.complete.store(false, Ordering::SeqCst);
+                self.forget_timed(stream);
+            }
+            gone.push(known.clone());
+            false
+        });
+        if part.len() < part.capacity() / 4 {
+            let room = part.len() * 2;
+            part.shrink_to(room, |other| self.hash(other));
+        }
+        drop(part);
+        let streams = gone.iter().filter(|known| known.stream().is_some()).count();
+        self.streams.fetch_sub(streams, Ordering::Relaxed);
+        self.free.fetch_sub(gone.len() - streams, Ordering::Relaxed);
+        self.counts
+            .evictions
+            .fetch_add(streams as u64, Ordering::Relaxed);
+        gone.len()
+    }
+
+    /// The type of that name, shared where possible.
+    pub(crate) fn media(&self, name: &str) -> Arc<Media> {
+        if let Some(media) = self.media.read().get(name) {
+            return Arc::clone(media);
+        }
+        let media = Arc::new(Media::new(name));
+        let mut shared = self.media.write();
+        if shared.len() < MEDIA_SHARED_MAX {
+            return Arc::clone(shared.entry(name.into()).or_insert(media));
+        }
+        media
+    }
+
+    /// Notes that a name is free, if still nothing is known of it.
+    fn note_free(&self, hash: u64, name: &str) -> Option<Known> {
+        let mut part = self.part(hash).write();
+        match part.entry(hash, |known| known.name() == name, |other| self.hash(other)) {
+            Entry::Occupied(known) => Some(known.get().clone()),
+            Entry::Vacant(_) if !self.is_complete() => None,
+            Entry::Vacant(vacant) => {
+                self.free.fetch_add(1, Ordering::Relaxed);
+                let free = Known::free(name);
+                vacant.insert(free.clone());
+                Some(free)
+            }
+        }
+    }
+
+    fn take(&self, part: &mut HashTable<Known>, hash: u64, name: &str) -> Option<Known> {
+        let entry = part.find_entry(hash, |known| known.name() == name).ok()?;
+        let (known, _) = entry.remove();
+        match &known {
+            Known::Stream(_) => self.streams.fetch_sub(1, Ordering::Relaxed),
+            Known::Free(_) => self.free.fetch_sub(1, Ordering::Relaxed),
+        };
+        Some(known)
+    }
+
+    fn note_timed(&self, stream: &Arc<Stream>) {
+        if stream.lifetime != Lifetime::Unbounded {
+            let weak = Arc::downgrade(stream);
+            self.timed.lock().insert(stream.no, weak);
+        }
+    }
+
+    fn forget_timed(&self, stream: &Stream) {
+        if stream.lifetime != Lifetime::Unbounded {
+            self.timed.lock().remove(&stream.no);
+        }
+    }
+
+    fn hash(&self, known: &Known) -> u64 {
+        self.hasher.hash_one(known.name())
+    }
+
+    fn part(&self, hash: u64) -> &RwLock<HashTable<Known>> {
         // The table itself uses the low and the topmost bits.
         &self.parts[(hash >> 40) as usize % PARTS]
     }
 }
 
-const PARTS: usize = 256;
+impl Known {
+    /// A name that the store has not.
+    pub(crate) fn free(name: &str) -> Known {
+        Known::Free(Arc::new(FreeName {
+            name: name.into(),
+            used: AtomicBool::new(true),
+            dirty: AtomicBool::new(false),
+            freed: false,
+        }))
+    }
+
+    /// The stream that has the name.
+    pub fn stream(&self) -> Option<&Arc<Stream>> {
+        match self {
+            Known::Stream(stream) => Some(stream),
+            Known::Free(_) => None,
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Known::Stream(stream) => &stream.name,
+            Known::Free(free) => &free.name,
+        }
+    }
+
+    fn used(&self) -> &AtomicBool {
+        match self {
+            Known::Stream(stream) => &stream.used,
+            Known::Free(free) => &free.used,
+        }
+    }
+
+    fn mark_used(&self) {
+        // Read first: most are marked already, and then nothing has to be written.
+        if !self.used().load(Ordering::Relaxed) {
+            self.used().store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was used since this was last asked.
+    fn was_used(&self) -> bool {
+        self.used().swap(false, Ordering::Relaxed)
+    }
+}
+
+/// In how many parts the view is, and in how many steps it is gone through.
+pub(crate) const PARTS: usize = 256;
+
+/// Types that streams share; more are legal, but each stream then holds its own.
+const MEDIA_SHARED_MAX: usize = 1000;

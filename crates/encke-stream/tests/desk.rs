@@ -111,6 +111,7 @@ impl Rig {
             closed: false,
             fork: None,
             data: Data::default(),
+            known: Vec::new(),
         };
         self.bring(0, u64::MAX, Command::Create(create));
         self.eventually("the stream is there", || self.view.find(name).is_some());

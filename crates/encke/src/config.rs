@@ -178,6 +178,16 @@ struct Given {
     #[arg(long, env = "ENCKE_PRODUCERS_MAX", value_name = "N")]
     producers_max: Option<usize>,
 
+    /// A stream that nobody used for so long, or up to twice as long, leaves memory; it is loaded
+    /// again when somebody names it [default: 1m]
+    #[arg(long, env = "ENCKE_STREAMS_IDLE", value_name = "DURATION")]
+    streams_idle: Option<SignedDuration>,
+
+    /// Streams in memory, and names known to be free; over it those used longest ago leave sooner
+    /// [default: 200000]
+    #[arg(long, env = "ENCKE_STREAMS_HOT_MAX", value_name = "N")]
+    streams_hot_max: Option<usize>,
+
     /// What to log: error, warn, info, debug, trace, or a filter like info,encke_net=debug [default: info]
     #[arg(long, env = "ENCKE_LOG", value_name = "FILTER")]
     log: Option<String>,
@@ -362,6 +372,7 @@ impl Config {
         );
         count!(net.mailbox_items_max, mailbox_items);
         count!(limits.producers_max, producers_max);
+        count!(net.keep.hot_max, streams_hot_max);
         size!(net.head_bytes_max, head_max, 1 << 10);
         size!(net.body_bytes_max, body_max, 1 << 10);
         size!(net.ring_bytes, ring, 64 << 10);
@@ -379,6 +390,7 @@ impl Config {
         duration!(net.lag_age_max, lag_age_max);
         duration!(net.heartbeat, heartbeat);
         duration!(net.admission_delay, admission_delay);
+        duration!(net.keep.idle, streams_idle);
         let mut poll_wait = Duration::from_millis(faces.durable_streams.poll_wait_ms);
         duration!(poll_wait, poll_wait);
         faces.durable_streams.poll_wait_ms = poll_wait.as_millis() as u64;
@@ -454,6 +466,8 @@ mod tests {
             ("shards = 5000", "--shards"),
             ("head-max = '1B'", "--head-max"),
             ("heartbeat = '-5s'", "--heartbeat"),
+            ("streams-idle = '0s'", "--streams-idle"),
+            ("streams-hot-max = 0", "--streams-hot-max"),
             ("body-max = '32MiB'", "--body-max"),
             ("exempt = '10.0.0.0/40'", "--exempt"),
             ("trust = '10.0.0.0/8, x'", "--trust"),

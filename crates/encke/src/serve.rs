@@ -58,7 +58,8 @@ fn start(config: &Config) -> Result<Server, Failed> {
     .with_context(|| format!("the data in {} can't be used", config.data.display()))
     .map_err(|error| Code::Data.with(error))?;
     tracing::info!(
-        streams = view.len(),
+        streams = view.total(),
+        changed = view.len(),
         records = log.next_sequence() - 1,
         took_ms = began.elapsed().as_millis() as u64,
         data = %config.data.display(),
@@ -147,6 +148,7 @@ fn check(config: &Config, files: u64) -> String {
          \x20 let wait             {} commands or {} for the log\n\
          \x20 keep at hand         {} of recent records a shard\n\
          \x20 slow publishers      when deliveries are {} or {:?} behind\n\
+         \x20 keep in memory       {} streams and free names, for {:?} after their last use\n\
          \x20 write segments of    {}\n\
          \x20 log                  {} as {:?}\n",
         net.listen,
@@ -165,6 +167,8 @@ fn check(config: &Config, files: u64) -> String {
         size(net.ring_bytes),
         size(net.admission_bytes),
         net.admission_delay,
+        net.keep.hot_max,
+        net.keep.idle,
         ByteSize(config.log_options.segment_bytes),
         config.log,
         config.log_format,

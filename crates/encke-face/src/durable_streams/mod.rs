@@ -78,18 +78,27 @@ impl DurableStreams {
             Ok(name) => name,
             Err(response) => return Answer::Respond(response),
         };
+        if !["GET", "HEAD", "POST", "PUT", "DELETE"].contains(&request.method) {
+            let refused = error(
+                405,
+                "method_not_allowed",
+                format!(
+                    "{} is not a method of streams: {METHODS} are",
+                    request.method
+                ),
+            );
+            return Answer::Respond(refused.field("Allow", METHODS));
+        }
+        // Held until the answer is made, so that it stays in memory.
+        let Some(known) = self.view.look(&name) else {
+            return look(&name, request.body);
+        };
         let answer = match request.method {
             "GET" => self.get(&request, &name),
             "HEAD" => self.head(&request, &name),
             "POST" => self.post(&mut request, &name),
-            "PUT" => self.put(&mut request, &name),
-            "DELETE" => self.delete(&request, &name),
-            method => Err(error(
-                405,
-                "method_not_allowed",
-                format!("{method} is not a method of streams: {METHODS} are"),
-            )
-            .field("Allow", METHODS)),
+            "PUT" => self.put(&mut request, &name, known),
+            _ => self.delete(&request, &name),
         };
         answer.unwrap_or_else(Answer::Respond)
     }
@@ -141,6 +150,14 @@ impl DurableStreams {
     }
 }
 
+/// Has a name looked up in the store.
+pub(crate) fn look(name: &str, body: Vec<u8>) -> Answer {
+    Answer::Look(crate::Look {
+        name: name.into(),
+        body,
+    })
+}
+
 /// The answer to a command that was refused.
 pub(crate) fn refused(refusal: &Refusal) -> Response {
     let (status, code) = match refusal {
@@ -162,6 +179,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
         Refusal::TooLarge { .. } => (413, "too_large"),
         Refusal::NoSpace => (507, "disk_full"),
         Refusal::Stalled(_) => (503, "log_stalled"),
+        Refusal::LetGo => (503, "let_go"),
         Refusal::LogFailed(_) => (503, "log_failed"),
     };
     let response = error(status, code, refusal.to_string());
@@ -173,7 +191,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
         Refusal::SeqGap { expected, received } => response
             .field("Producer-Expected-Seq", expected)
             .field("Producer-Received-Seq", received),
-        Refusal::Stalled(_) => response.field("Retry-After", RETRY_AFTER_S),
+        Refusal::Stalled(_) | Refusal::LetGo => response.field("Retry-After", RETRY_AFTER_S),
         _ => response,
     }
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use encke_stream::{
-    Command, DEFAULT_TYPE, Data, Fetch, ForkOf, Media, MediaKind, Offset, Outcome, Refusal, Stream,
-    Target,
+    Command, DEFAULT_TYPE, Data, Fetch, ForkOf, Known, Media, MediaKind, Offset, Outcome, Refusal,
+    Stream, Target,
 };
 
-use super::{DurableStreams, Pending, answer, error, failed, fields, refused};
+use super::{DurableStreams, Pending, answer, error, failed, fields, look, refused};
 use crate::answer::{Answer, Failure, Then};
 use crate::run::Run;
 use crate::{Request, Response, json};
@@ -93,11 +93,23 @@ impl DurableStreams {
         Ok(Answer::Commit(command, then))
     }
 
-    pub(crate) fn put(&self, request: &mut Request<'_>, name: &str) -> Result<Answer, Response> {
+    pub(crate) fn put(
+        &self,
+        request: &mut Request<'_>,
+        name: &str,
+        known: Known,
+    ) -> Result<Answer, Response> {
         let headers = request.headers;
         let content_type = fields::content_type(headers)?;
         let lifetime = fields::lifetime(headers)?;
         let forking = fields::forking(headers, &self.settings.root)?;
+        let mut known = vec![known];
+        if let Some(forking) = &forking {
+            match self.view.look(&forking.source) {
+                Some(source) => known.push(source),
+                None => return Ok(look(&forking.source, std::mem::take(&mut request.body))),
+            }
+        }
         let source = match &forking {
             Some(forking) => Some(self.source(&forking.source, name, request.now_ms)?),
             None => None,
@@ -126,6 +138,7 @@ impl DurableStreams {
                 at: forking.at,
             }),
             data,
+            known,
         };
         if let (Some(forking), Some(source)) = (forking, source)
             && forking.sub_offset > 0

@@ -133,6 +133,7 @@ impl Server {
                     return Reply::Subscribed(opened, subscribe);
                 }
                 Answer::Poll(poll) => return Reply::Polls(poll),
+                Answer::Look(look) => panic!("{} is not in memory", look.name),
                 Answer::Commit(command, then) => {
                     let mut journal = Desk(&mut self.log);
                     let outcome = self.machine.apply(command, self.now_ms, &mut journal);
@@ -165,7 +166,10 @@ impl Server {
     /// Ends the streams whose lifetime is over, as the sequencer does it by itself.
     pub fn expire(&mut self) {
         let mut journal = Desk(&mut self.log);
-        self.machine.expire(self.now_ms, &mut journal).unwrap();
+        let load = &mut |no| panic!("{no} is not in memory");
+        self.machine
+            .expire(self.now_ms, &mut journal, load)
+            .unwrap();
         self.commit();
     }
 

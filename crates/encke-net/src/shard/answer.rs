@@ -12,6 +12,8 @@ impl Shard {
     pub(super) fn answer(&mut self, index: u32, answer: Answer) {
         match answer {
             Answer::Respond(response) => self.respond(index, &response),
+            // Only a request's first answer can be this, and that is seen to where it is asked.
+            Answer::Look(_) => self.close(index, "internal"),
             Answer::Commit(command, then) => self.send_command(index, command, then),
             Answer::Fetch(fetch, then) => self.fetch_answer(index, fetch, then),
             Answer::Stream(response, fetch, then) => self.stream(index, &response, fetch, then),

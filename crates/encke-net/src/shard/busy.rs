@@ -3,6 +3,7 @@
 use encke_face::{Style, Then};
 use encke_stream::{Fetch, MediaKind, Offset};
 
+use super::look::Parked;
 use super::slow::Behind;
 use crate::buffers::Held;
 use crate::http::body::Incoming;
@@ -24,6 +25,8 @@ pub(crate) struct Busy {
     pub(crate) ended: bool,
     /// What follows of a long answer, once `output` is out.
     pub(crate) next: Option<(Fetch, Then)>,
+    /// A request that waits for what it names to be looked up.
+    pub(crate) parked: Option<Box<Parked>>,
     /// What the face waits with.
     pub(crate) then: Option<Then>,
     /// A long poll's or a catching-up subscriber's position, where it is not just a sequence.
@@ -51,6 +54,7 @@ impl Busy {
             && self.body.is_none()
             && self.output.is_empty()
             && self.next.is_none()
+            && self.parked.is_none()
             && self.then.is_none()
             && self.from.is_none()
             && self.style.is_none()

@@ -1,9 +1,10 @@
 //! What clients send: bytes to requests.
 
-use encke_face::{Headers, Request};
+use encke_face::{Answer, Headers, Request};
 use rustix::net::{RecvFlags, recv};
 
 use super::Shard;
+use super::look::Parked;
 use crate::http::Refused;
 use crate::http::head::Head;
 use crate::http::take::{Limits, Step, take};
@@ -265,7 +266,10 @@ impl Shard {
             via,
             now_ms: self.clock.now_ms(),
         });
-        self.answer(index, answer);
+        match answer {
+            Answer::Look(look) => self.look(index, look.name, Parked::new(head, fields, look.body)),
+            answer => self.answer(index, answer),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod clients;
 mod clock;
 mod deliver;
 mod input;
+mod look;
 mod output;
 pub(crate) mod slow;
 mod stream;
@@ -213,6 +214,7 @@ impl Shard {
                 }
             }
             Note::Fetched { token, piece } => self.fetched(token, piece),
+            Note::Looked { token, known } => self.looked(token, known),
             Note::Stop => self.stop(),
         }
     }

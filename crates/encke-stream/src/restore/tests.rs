@@ -1,7 +1,9 @@
 //! What replaying makes of the streams is what live application made of them, wherever the
 //! checkpoint is and wherever the replay begins.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -23,10 +25,28 @@ struct Living {
     /// How many of the log's records are committed.
     committed: usize,
     /// The state store, and up to which record it goes.
-    store: BTreeMap<Vec<u8>, Vec<u8>>,
+    store: MemoryStore,
     store_upto: usize,
+    /// Streams are let go of now and then.
+    forgetful: bool,
     gathered: Vec<encke_log::StateEntry>,
     made: u64,
+}
+
+#[derive(Clone, Default)]
+struct MemoryStore(Rc<RefCell<BTreeMap<Vec<u8>, Vec<u8>>>>);
+
+impl Store for MemoryStore {
+    fn state(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        Ok(self.0.borrow().get(key).cloned())
+    }
+
+    fn states(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), ReadError> {
+        let store = self.0.borrow();
+        let found = store.iter().filter(|(key, _)| key.starts_with(prefix));
+        found.for_each(|(key, value)| each(key, value));
+        Ok(())
+    }
 }
 
 /// Of each record its stream and its payload; the first has sequence 1.
@@ -55,14 +75,15 @@ impl Journal for MemoryLog {
 type Step = (u8, u8, u8, u8);
 
 impl Living {
-    fn new() -> Self {
+    fn new(forgetful: bool) -> Self {
         let view = Arc::new(View::default());
         Living {
             machine: Machine::new(Arc::clone(&view), LIMITS),
             view,
             log: MemoryLog::default(),
             committed: 0,
-            store: BTreeMap::new(),
+            store: MemoryStore::default(),
+            forgetful,
             store_upto: 0,
             gathered: Vec::new(),
             made: 0,
@@ -82,6 +103,7 @@ impl Living {
                     at: (c % 4 == 0).then_some(Offset::START),
                 }),
                 data: data(c % 3),
+                known: Vec::new(),
             })),
             5..12 => self.apply(Command::Append(Append {
                 target: Target::Named(name(a)),
@@ -104,12 +126,28 @@ impl Living {
                 self.machine.abandon();
                 self.log.0.truncate(self.committed);
             }
-            _ => self.checkpoint(usize::from(a % 4)),
+            _ => {
+                self.checkpoint(usize::from(a % 4));
+                if self.forgetful {
+                    (0..Machine::sweeps()).for_each(|_| {
+                        self.machine.sweep(b % 2 == 0);
+                    });
+                }
+            }
         }
     }
 
     fn apply(&mut self, command: Command) {
+        let loader = self.loader();
+        let known: Vec<_> = (0..6)
+            .map(|each| loader.load(&name(each)).unwrap())
+            .collect();
         self.machine.apply(command, 1000, &mut self.log);
+        drop(known);
+    }
+
+    fn loader(&self) -> Loader<MemoryStore> {
+        Loader::new(Arc::clone(&self.view), self.store.clone(), LIMITS, 1000)
     }
 
     fn commit(&mut self) {
@@ -120,36 +158,49 @@ impl Living {
     /// Takes some of what changed; a checkpoint is there when nothing more has.
     fn checkpoint(&mut self, count_max: usize) {
         self.commit();
-        if self.machine.take_changed(count_max, &mut self.gathered) {
+        let (committed, gathered) = (self.committed as u64, &mut self.gathered);
+        if self.machine.take_changed(committed, count_max, gathered) {
+            let mut store = self.store.0.borrow_mut();
             for (key, value) in self.gathered.drain(..) {
                 match value {
-                    Some(value) => self.store.insert(key, value),
-                    None => self.store.remove(&key),
+                    Some(value) => store.insert(key, value),
+                    None => store.remove(&key),
                 };
             }
             self.store_upto = self.committed;
+            self.machine.stored();
         }
     }
 
-    /// Restores from the store and the records after the first `skipped`.
-    fn restore(&self, skipped: usize, store_first: bool) -> (Machine, Arc<View>) {
+    /// As it is after a start that replays the records after the first `skipped`.
+    fn restart(&mut self, skipped: usize) {
         let mut restore = Restore::default();
-        let fill = |restore: &mut Restore| {
-            for (key, value) in &self.store {
-                restore.entry(key, value);
-            }
-        };
-        if store_first {
-            fill(&mut restore);
-        }
         for (sequence, (no, payload)) in (1..).zip(&self.log.0).skip(skipped) {
             restore.apply(*no, sequence, payload).unwrap();
         }
-        if !store_first {
-            fill(&mut restore);
-        }
         assert!(restore.failed.is_none());
-        restore.build(LIMITS, 1000)
+        self.gathered.clear();
+        (self.machine, self.view) = restore.build(&self.store, LIMITS, 1000).unwrap();
+    }
+
+    /// All that is known of the streams that have a name, in memory or not.
+    fn dump(&self) -> BTreeMap<StreamNo, String> {
+        let loader = self.loader();
+        let known: Vec<_> = (0..6)
+            .map(|each| loader.load(&name(each)).unwrap())
+            .collect();
+        let dump = dump(&self.view);
+        let taken = known.iter().filter(|known| known.stream().is_some());
+        assert_eq!(
+            (taken.count(), self.view.total()),
+            (dump.len(), dump.len() as u64)
+        );
+        dump
+    }
+
+    /// When which streams end.
+    fn deadlines(&self) -> Vec<(u64, StreamNo)> {
+        self.machine.deadlines.iter().copied().collect()
     }
 }
 
@@ -192,25 +243,36 @@ proptest! {
     fn replaying_makes_the_same_streams(
         steps in vec(any::<Step>(), 0..150),
         earlier in 0..20_usize,
-        store_first: bool,
     ) {
-        let mut living = Living::new();
-        steps.into_iter().for_each(|step| living.step(step));
+        let mut living = Living::new(false);
+        let mut forgetful = Living::new(true);
+        for step in steps {
+            living.step(step);
+            forgetful.step(step);
+            prop_assert_eq!(living.log.0.len(), forgetful.log.0.len());
+        }
         living.commit();
-        let expected = dump(&living.view);
-        let skipped = living.store_upto.saturating_sub(earlier);
-        let (mut machine, view) = living.restore(skipped, store_first);
-        prop_assert_eq!(&dump(&view), &expected);
+        forgetful.commit();
+        let expected = living.dump();
+        prop_assert_eq!(&forgetful.dump(), &expected);
+        let deadlines = living.deadlines();
+        prop_assert_eq!(&forgetful.deadlines(), &deadlines);
+        for living in [&mut living, &mut forgetful] {
+            let skipped = living.store_upto.saturating_sub(earlier);
+            living.restart(skipped);
+            prop_assert_eq!(&living.dump(), &expected);
+            prop_assert_eq!(&living.deadlines(), &deadlines);
 
-        // The next checkpoint makes up for all that the last one did not have.
-        living.gathered.clear();
-        let done = machine.take_changed(usize::MAX, &mut living.gathered);
-        prop_assert!(done);
-        living.machine = machine;
-        living.checkpoint(0);
-        let (_, view) = living.restore(living.log.0.len(), store_first);
-        prop_assert_eq!(&dump(&view), &expected);
-        prop_assert_eq!(living.store.len(), expected.len());
+            // The next checkpoint makes up for all that the last one did not have.
+            living.checkpoint(usize::MAX);
+            living.restart(living.log.0.len());
+            prop_assert_eq!(living.view.len(), 0, "a start loads what changed, and nothing else");
+            prop_assert_eq!(&living.dump(), &expected);
+            prop_assert_eq!(&living.deadlines(), &deadlines);
+            let streams = expected.len();
+            let kept = living.store.0.borrow().len();
+            prop_assert!(kept <= 3 * streams + 1, "{kept} entries for {streams} streams");
+        }
     }
 }
 
@@ -222,6 +284,30 @@ fn a_payload_that_is_none_is_told_with_its_record() {
     restore.entry(b"s12345678", b"");
     match restore.failed {
         Some(RestoreError::Entry { key, .. }) => assert_eq!(key, b"s"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_checkpoint_of_another_version_is_refused() {
+    let store = MemoryStore::default();
+    let restored = |store: &MemoryStore| Restore::default().build(store, LIMITS, 0).err();
+    assert!(restored(&store).is_none());
+    // The first version said nothing of itself.
+    store.0.borrow_mut().insert(stored::key(7), vec![0]);
+    assert!(matches!(
+        restored(&store),
+        Some(RestoreError::Format { found: 1 })
+    ));
+    let meta = Meta {
+        format: FORMAT + 1,
+        ..Meta::default()
+    };
+    let (key, value) = meta.entry();
+    store.0.borrow_mut().insert(key, value.unwrap());
+    let found = FORMAT + 1;
+    match restored(&store) {
+        Some(RestoreError::Format { found: told }) => assert_eq!(told, found),
         other => panic!("{other:?}"),
     }
 }

@@ -9,7 +9,6 @@ mod rig;
 mod steps;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use encke_stream::{
     Append, Command, Create, Data, ForkOf, Life, Lifetime, Limits, Offset, Outcome, ProducerId,
@@ -74,6 +73,15 @@ impl Pair {
                 self.committed = self.next.clone();
             }
             Step::Abandon => self.abandon(),
+            Step::Store(count_max) => {
+                self = self.step(Step::Commit);
+                self.rig.checkpoint(count_max);
+            }
+            Step::LetGo => {
+                if self.rig.let_go() > 0 {
+                    self.met.insert("streams let go of".into());
+                }
+            }
             Step::Restart => {
                 self.abandon();
                 self.rig = self.rig.reopen(now_ms);
@@ -86,7 +94,8 @@ impl Pair {
             Step::Read(which) => {
                 let committed: Vec<u64> = self.committed.streams.keys().copied().collect();
                 if let Some(no) = pick(&which, &committed)
-                    && let Some(stream) = self.rig.seen.get(no)
+                    && self.rig.seen().contains(no)
+                    && let Some(stream) = self.rig.stream(*no)
                     && stream.facts().life == Life::Live
                     && !stream.expired(now_ms)
                 {
@@ -148,6 +157,7 @@ impl Pair {
                     closed,
                     fork,
                     data: self.data(json, size),
+                    known: Vec::new(),
                 })
             }
             Step::Append {
@@ -183,10 +193,10 @@ impl Pair {
                 Some((Target::Named(name.into()), self.is_json(name)))
             }
             To::Found(which) => {
-                let seen: Vec<u64> = self.rig.seen.keys().copied().collect();
+                let seen = self.rig.seen();
                 let no = pick(which, &seen)?;
                 let json = is_json(&self.next.streams[no].content_type);
-                Some((Target::Known(Arc::clone(&self.rig.seen[no])), json))
+                Some((Target::Known(self.rig.stream(*no)?), json))
             }
         }
     }
@@ -270,15 +280,20 @@ impl Pair {
     /// What readers can see is what is committed, no more and no less.
     fn check(&mut self, bytes_max: usize) {
         let naive = &self.committed;
-        assert_eq!(self.rig.view.len(), naive.names.len());
+        assert_eq!(self.rig.view.total(), naive.names.len() as u64);
         for name in NAMES {
-            let found = self.rig.view.find(name).map(|stream| stream.no);
+            let found = self.rig.look(name).map(|stream| stream.no);
             assert_eq!(found, naive.names.get(name).copied(), "{name}");
         }
-        for (no, stream) in &self.rig.seen {
+        for no in &self.rig.seen() {
+            let Some(stream) = &self.rig.stream(*no) else {
+                // It was let go of before it ended.
+                assert_eq!(naive.facts(*no).life, Life::Ended);
+                continue;
+            };
             let Some(expected) = naive.streams.get(no) else {
                 // Not committed: nobody can find it.
-                let found = self.rig.view.find(&stream.name);
+                let found = self.rig.look(&stream.name);
                 assert!(found.is_none_or(|found| found.no != *no));
                 continue;
             };
@@ -358,7 +373,10 @@ fn kind(outcome: &Outcome) -> String {
 fn run(steps: Vec<Step>, bytes_max: usize) -> Pair {
     let mut pair = Pair::new();
     for (turn, step) in steps.into_iter().enumerate() {
-        let settles = matches!(step, Step::Commit | Step::Abandon | Step::Restart);
+        let settles = matches!(
+            step,
+            Step::Commit | Step::Abandon | Step::Restart | Step::LetGo
+        );
         pair = pair.step(step);
         if settles || turn % 32 == 0 {
             pair.check(bytes_max);
@@ -401,6 +419,7 @@ fn the_random_steps_meet_everything_that_can_happen() {
         "TooDeep",
         "TooLarge",
         "a forgotten producer",
+        "streams let go of",
         "a Kept stream of depth 0",
         "a Kept stream of depth 1",
         "a Live stream of depth 2",

@@ -1,13 +1,14 @@
 //! A machine over a log on a simulated disk, driven by hand: what the sequencer does, step by step.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use encke_log::simulated::SimulatedDisk;
-use encke_log::{AppendError, Frame, Log, Options, Sequence};
+use encke_log::{AppendError, Frame, Log, Options, Reader, Sequence};
 use encke_stream::{
-    Change, Command, Fetch, Journal, KIND_CHANGE, Limits, Machine, Offset, Outcome, Piece, Refusal,
-    Stream, View, restore_on,
+    Change, Command, Fetch, Journal, KIND_CHANGE, Known, Limits, Loader, Machine, Offset, Outcome,
+    Piece, Refusal, Stream, Target, View, restore_on,
 };
 
 use crate::naive::{Unit, is_json, units};
@@ -18,8 +19,10 @@ pub struct Rig {
     pub log: Log<SimulatedDisk>,
     disk: SimulatedDisk,
     limits: Limits,
-    /// All streams that records were written for since the log was opened, and those found then.
-    pub seen: BTreeMap<u64, Arc<Stream>>,
+    loader: Loader<Reader<SimulatedDisk>>,
+    /// All streams that records were written for since the log was opened, and those found then;
+    /// nothing where the stream was let go of.
+    seen: RefCell<BTreeMap<u64, Option<Arc<Stream>>>>,
 }
 
 /// Small enough that segments roll, and that a record can be too large.
@@ -33,7 +36,7 @@ impl Rig {
     /// The same disk, opened again: what was not committed is gone.
     pub fn reopen(self, now_ms: u64) -> Self {
         let Rig { disk, limits, .. } = self;
-        drop((self.machine, self.view, self.log, self.seen));
+        drop((self.machine, self.view, self.log, self.seen, self.loader));
         Self::open(disk, limits, now_ms)
     }
 
@@ -46,22 +49,106 @@ impl Rig {
         let (machine, view, log) = restore_on(disk.clone(), options, limits, now_ms).unwrap();
         let mut seen = BTreeMap::new();
         view.for_each(&mut |stream| {
-            seen.insert(stream.no, Arc::clone(stream));
+            seen.insert(stream.no, Some(Arc::clone(stream)));
         });
+        let loader = Loader::new(Arc::clone(&view), log.reader(), limits, now_ms);
         Rig {
+            loader,
             machine,
             view,
             log,
             disk,
             limits,
-            seen,
+            seen: RefCell::new(seen),
         }
     }
 
-    pub fn apply(&mut self, command: Command, now_ms: u64) -> Outcome {
+    /// What is known of a name, from memory or from the store.
+    pub fn look(&self, name: &str) -> Option<Arc<Stream>> {
+        let known = self.view.look(name);
+        let known = known.unwrap_or_else(|| self.loader.load(name).unwrap());
+        known.stream().cloned()
+    }
+
+    /// The numbers of all streams that were seen.
+    pub fn seen(&self) -> Vec<u64> {
+        self.seen.borrow().keys().copied().collect()
+    }
+
+    /// A stream that was seen, loaded if it was let go of; nothing if it ended since.
+    pub fn stream(&self, no: u64) -> Option<Arc<Stream>> {
+        let mut seen = self.seen.borrow_mut();
+        let stream = seen.get_mut(&no).unwrap();
+        self.view.for_each(&mut |found| {
+            if found.no == no {
+                *stream = Some(Arc::clone(found));
+            }
+        });
+        if stream.is_none() {
+            *stream = self.loader.load_number(no).unwrap();
+        }
+        stream.clone()
+    }
+
+    /// Gives what changed to the store, or some of it.
+    pub fn checkpoint(&mut self, count_max: usize) {
+        let mut entries = Vec::new();
+        let committed = self.log.next_sequence() - 1;
+        while !self
+            .machine
+            .take_changed(committed, count_max, &mut entries)
+        {
+            // What was taken can't go yet.
+            self.machine.sweep(true);
+        }
+        self.log.checkpoint(entries);
+        self.machine.stored();
+    }
+
+    /// Lets go of every stream that can be let go of. Returns how many streams that were.
+    pub fn let_go(&mut self) -> usize {
+        for stream in self.seen.borrow_mut().values_mut() {
+            // One that has ended, or is not committed, is nowhere else.
+            if let Some(known) = stream
+                && let Some(found) = self.view.find(&known.name)
+                && Arc::ptr_eq(known, &found)
+            {
+                *stream = None;
+            }
+        }
+        let before = self.view.len();
+        for _ in 0..Machine::sweeps() {
+            self.machine.sweep(true);
+        }
+        before - self.view.len()
+    }
+
+    /// As a shard does it: what a command names is loaded before it is judged.
+    fn pin(&self, command: &mut Command) -> Option<Known> {
+        let load = |name: &str| self.loader.load(name).unwrap();
+        match command {
+            Command::Create(create) => {
+                create.known = vec![load(&create.name)];
+                let source = create.fork.as_ref().map(|fork| load(&fork.source));
+                create.known.extend(source);
+                None
+            }
+            Command::Append(append) => match &append.target {
+                Target::Named(name) => Some(load(name)),
+                Target::Known(_) => None,
+            },
+            Command::Delete {
+                target: Target::Named(name),
+            } => Some(load(name)),
+            Command::Delete { .. } => None,
+        }
+    }
+
+    pub fn apply(&mut self, mut command: Command, now_ms: u64) -> Outcome {
+        let _held = self.pin(&mut command);
         let mut journal = Desk {
             log: &mut self.log,
-            seen: &mut self.seen,
+            seen: self.seen.get_mut(),
         };
         self.machine.apply(command, now_ms, &mut journal)
     }
@@ -69,9 +156,24 @@ impl Rig {
     pub fn expire(&mut self, now_ms: u64) {
         let mut journal = Desk {
             log: &mut self.log,
-            seen: &mut self.seen,
+            seen: self.seen.get_mut(),
         };
-        self.machine.expire(now_ms, &mut journal).unwrap();
+        let mut loads = Vec::new();
+        let mut load = |no| loads.push(no);
+        self.machine
+            .expire(now_ms, &mut journal, &mut load)
+            .unwrap();
+        if !loads.is_empty() {
+            for no in loads {
+                self.loader
+                    .load_number(no)
+                    .unwrap()
+                    .expect("it has not ended");
+            }
+            self.machine
+                .expire(now_ms, &mut journal, &mut |no| panic!("{no} was loaded"))
+                .unwrap();
+        }
     }
 
     pub fn commit(&mut self) {
@@ -85,7 +187,7 @@ impl Rig {
         self.machine.abandon();
         self.log.abandon();
         let next = self.log.next_sequence();
-        self.seen.retain(|no, _| *no < next);
+        self.seen.get_mut().retain(|no, _| *no < next);
     }
 
     /// What a reader gets between `from` and the stream's tail, in pieces of about `bytes_max`.
@@ -123,7 +225,7 @@ impl Rig {
 
 struct Desk<'a> {
     log: &'a mut Log<SimulatedDisk>,
-    seen: &'a mut BTreeMap<u64, Arc<Stream>>,
+    seen: &'a mut BTreeMap<u64, Option<Arc<Stream>>>,
 }
 
 impl Journal for Desk<'_> {
@@ -151,7 +253,7 @@ impl Journal for Desk<'_> {
             },
             other => panic!("{other}"),
         })?;
-        self.seen.insert(stream.no, Arc::clone(stream));
+        self.seen.insert(stream.no, Some(Arc::clone(stream)));
         Ok(sequence)
     }
 }

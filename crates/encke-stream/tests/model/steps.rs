@@ -40,6 +40,10 @@ pub enum Step {
     Commit,
     Abandon,
     Restart,
+    /// What changed goes to the store, so many streams at a time.
+    Store(usize),
+    /// Streams that nobody uses leave memory, if the store has them.
+    LetGo,
 }
 
 /// Lifetimes that end soon, or not.
@@ -164,6 +168,8 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
         14 => Just(Step::Commit),
         4 => Just(Step::Abandon),
         2 => Just(Step::Restart),
+        6 => (1..5_usize).prop_map(Step::Store),
+        6 => Just(Step::LetGo),
     ];
     vec(step, 1..140)
 }

@@ -10,8 +10,9 @@ use std::time::Duration;
 use encke_log::{CommitError, Disk, Log, Reader};
 use encke_mailbox::{Lane, Options, mailbox};
 use encke_stream::{
-    AckLevel, Append, Batch, Caller, Command, Committed, Create, Data, ForkOf, Lifetime, Machine,
-    Offset, Outcome, Outlet, Piece, Reply, Request, Sequencer, Stream, Target, View,
+    AckLevel, Append, Batch, Caller, Command, Committed, Create, Data, ForkOf, Keep, Known,
+    Lifetime, Limits, Loader, Machine, Offset, Outcome, Outlet, Piece, Reply, Request, Sequencer,
+    Stream, Target, View,
 };
 
 pub struct Bench<D: Disk> {
@@ -23,6 +24,7 @@ pub struct Bench<D: Disk> {
     gated: bool,
     pub view: Arc<View>,
     pub reader: Reader<D>,
+    pub loader: Loader<Reader<D>>,
     pub now_ms: Arc<AtomicU64>,
 }
 
@@ -71,9 +73,20 @@ impl Outlet for Shard {
 impl<D: Disk> Bench<D> {
     /// Two shards; `probe` is called whenever one is handed something.
     pub fn start(
+        opened: (Machine, Arc<View>, Log<D>),
+        level: AckLevel,
+        now_ms: u64,
+        probe: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> Self {
+        Bench::keeping(opened, level, now_ms, Keep::ALL, probe)
+    }
+
+    /// The same, with streams let go of.
+    pub fn keeping(
         (machine, view, log): (Machine, Arc<View>, Log<D>),
         level: AckLevel,
         now_ms: u64,
+        keep: Keep,
         probe: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
         let (mailbox_sender, receiver) = mailbox("sequencer", Options::default());
@@ -96,7 +109,14 @@ impl<D: Disk> Bench<D> {
         let watch = Box::new(move |committed: &Committed| {
             let _ = figures_sender.send(*committed);
         });
+        let limits = Limits::default();
+        let loader = Loader::new(Arc::clone(&view), log.reader(), limits, now_ms);
         let sequencer = Sequencer::new(machine, log, receiver, outlets, level, watch);
+        let expired = loader.clone();
+        let load = Box::new(move |no| {
+            expired.load_number(no).unwrap();
+        });
+        let sequencer = sequencer.keeping(keep, load);
         let now_ms = Arc::new(AtomicU64::new(now_ms));
         let clock = Arc::clone(&now_ms);
         let thread = std::thread::spawn(move || sequencer.run(|| clock.load(Ordering::SeqCst)));
@@ -109,6 +129,7 @@ impl<D: Disk> Bench<D> {
             gated: false,
             view,
             reader,
+            loader,
             now_ms,
         }
     }
@@ -120,6 +141,11 @@ impl<D: Disk> Bench<D> {
 
     /// The same, with what the shards were handed.
     pub fn deliveries(&mut self, commands: Vec<Command>) -> (Vec<Outcome>, Vec<Delivery>) {
+        // As shards do it: what is named is in memory until it is judged.
+        let _held: Vec<Known> = commands
+            .iter()
+            .flat_map(|command| self.hold(command))
+            .collect();
         if !self.gated {
             // The first batch needs no permit, so it may begin before all of it is there.
             self.gated = true;
@@ -130,6 +156,22 @@ impl<D: Disk> Bench<D> {
         self.send(commands);
         self.permit();
         self.collect(count)
+    }
+
+    fn hold(&self, command: &Command) -> Vec<Known> {
+        let named = |target: &Target| match target {
+            Target::Named(name) => vec![self.loader.load(name).unwrap()],
+            Target::Known(_) => Vec::new(),
+        };
+        match command {
+            Command::Create(create) => {
+                let source = create.fork.as_ref().map(|fork| &fork.source);
+                let names = std::iter::once(&create.name).chain(source);
+                names.map(|name| self.loader.load(name).unwrap()).collect()
+            }
+            Command::Append(append) => named(&append.target),
+            Command::Delete { target } => named(target),
+        }
     }
 
     fn send(&self, commands: Vec<Command>) {
@@ -177,7 +219,8 @@ impl<D: Disk> Bench<D> {
     }
 
     pub fn stream(&self, name: &str) -> Arc<Stream> {
-        self.view.find(name).unwrap()
+        let known = self.loader.load(name).unwrap();
+        Arc::clone(known.stream().unwrap())
     }
 
     /// The data of a stream as a reader gets it now, and whether that is all.
@@ -205,6 +248,7 @@ pub fn create(name: &str, content_type: &str) -> Command {
         closed: false,
         fork: None,
         data: Data::default(),
+        known: Vec::new(),
     })
 }
 
@@ -216,6 +260,7 @@ pub fn create_for(name: &str, lifetime: Lifetime) -> Command {
         closed: false,
         fork: None,
         data: Data::default(),
+        known: Vec::new(),
     })
 }
 
@@ -230,6 +275,7 @@ pub fn fork(name: &str, source: &str) -> Command {
             at: None,
         }),
         data: Data::default(),
+        known: Vec::new(),
     })
 }
 

@@ -15,8 +15,8 @@ use bench::{Bench, append, create, create_for, delete, fork};
 use encke_log::simulated::{Faults, SimulatedDisk};
 use encke_log::{Files, Log, Options};
 use encke_stream::{
-    AckLevel, Command, Life, Lifetime, Limits, Machine, Offset, Outcome, Refusal, View, restore,
-    restore_on,
+    AckLevel, Command, Keep, Known, Life, Lifetime, Limits, Machine, Offset, Outcome, Refusal,
+    View, restore, restore_on,
 };
 
 const LEVELS: [AckLevel; 3] = [AckLevel::Accepted, AckLevel::Written, AckLevel::Synced];
@@ -114,7 +114,7 @@ fn shards_are_handed_the_records_of_what_they_watch() {
             let flags = (record.closes, record.deletes);
             (
                 record.sequence,
-                &*record.stream.name,
+                record.stream,
                 &*record.data,
                 record.units,
                 flags,
@@ -125,9 +125,9 @@ fn shards_are_handed_the_records_of_what_they_watch() {
     assert_eq!(
         records,
         [
-            (3, "a", &b"one"[..], 3, open),
-            (4, "b", b"two", 3, open),
-            (5, "a", b"", 0, closed),
+            (3, 1, &b"one"[..], 3, open),
+            (4, 2, b"two", 3, open),
+            (5, 1, b"", 0, closed),
         ]
     );
     assert_eq!((batch.bytes, bench.view.committed()), (6, 5));
@@ -393,11 +393,25 @@ fn open_files(dir: &Path) -> (Machine, Arc<View>, Log<Files>) {
 /// Names, facts and data of all streams.
 fn all<D: encke_log::Disk>(bench: &Bench<D>) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
-    bench.view.for_each(&mut |stream| {
-        let said = (stream.no, stream.facts(), bench.read(&stream.name));
-        all.insert(stream.name.to_string(), format!("{said:?}"));
-    });
+    let forks = (0..4).flat_map(|life| (0..12).map(move |round| format!("f{life}.{round}")));
+    for name in (0..40).map(|number| format!("s{number}")).chain(forks) {
+        if let Known::Stream(stream) = bench.loader.load(&name).unwrap() {
+            let said = (stream.no, stream.facts(), bench.read(&name));
+            all.insert(name, format!("{said:?}"));
+        }
+    }
+    assert_eq!(bench.view.total(), all.len() as u64);
     all
+}
+
+/// Next to nothing stays in memory.
+const FORGETFUL: Keep = Keep {
+    idle: Duration::from_millis(1),
+    hot_max: 4,
+};
+
+fn start_files(dir: &Path, keep: Keep) -> Bench<Files> {
+    Bench::keeping(open_files(dir), AckLevel::Synced, NOW_MS, keep, || 0)
 }
 
 #[test]
@@ -405,7 +419,8 @@ fn on_real_files_streams_outlive_segments_checkpoints_and_restarts() {
     let dir = tempfile::tempdir().unwrap();
     let mut expected = BTreeMap::new();
     for life in 0..4_u64 {
-        let mut bench = Bench::start(open_files(dir.path()), AckLevel::Synced, NOW_MS, || 0);
+        let keep = if life % 2 == 0 { Keep::ALL } else { FORGETFUL };
+        let mut bench = start_files(dir.path(), keep);
         assert_eq!(all(&bench), expected, "in life {life}");
         for round in 0..12_u64 {
             let name = |number: u64| format!("s{}", (life * 31 + number) % 40);
@@ -430,7 +445,58 @@ fn on_real_files_streams_outlive_segments_checkpoints_and_restarts() {
     let records = log.next_sequence() - 1;
     assert!(replayed < records / 2, "{replayed} of {records} replayed");
     drop(log);
-    let bench = Bench::start(open_files(dir.path()), AckLevel::Synced, NOW_MS, || 0);
+    let bench = start_files(dir.path(), Keep::ALL);
+    assert!(
+        bench.view.len() < expected.len() / 2,
+        "the rest is loaded when it is named"
+    );
     assert_eq!(all(&bench), expected);
+    bench.stop().unwrap();
+}
+
+#[test]
+fn idle_streams_are_let_go_of_and_end_on_time_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bench = start_files(dir.path(), FORGETFUL);
+    let mut commands: Vec<_> = (0..20)
+        .map(|number| create(&format!("s{number}"), TEXT))
+        .collect();
+    commands.push(create_for("sliding", Lifetime::Sliding { ttl_s: 5 }));
+    commands.push(create_for("read", Lifetime::Sliding { ttl_s: 5 }));
+    let at_ms = NOW_MS + 6_000;
+    commands.push(create_for("until", Lifetime::Until { at_ms }));
+    assert!(bench.round(commands).iter().all(is_done));
+    let gone = |bench: &Bench<Files>| bench.view.is_empty() && bench.view.free_len() == 0;
+    wait_until(&bench, || gone(&bench));
+    assert_eq!(bench.view.total(), 23);
+
+    // One that is held stays, and a read that moves an end is not forgotten.
+    let held = bench.stream("s3");
+    bench.stream("read").touch(NOW_MS + 4_000);
+    wait_until(&bench, || bench.view.len() == 1);
+    assert!(Arc::ptr_eq(&held, &bench.stream("s3")));
+    drop(held);
+    wait_until(&bench, || gone(&bench));
+    bench.now_ms.store(NOW_MS + 5_500, Ordering::SeqCst);
+    wait_until(&bench, || bench.view.total() == 22);
+    assert!(bench.loader.load("sliding").unwrap().stream().is_none());
+    assert!(bench.loader.load("read").unwrap().stream().is_some());
+    bench.now_ms.store(NOW_MS + 6_500, Ordering::SeqCst);
+    wait_until(&bench, || bench.view.total() == 21);
+    assert!(bench.loader.load("until").unwrap().stream().is_none());
+    bench.now_ms.store(NOW_MS + 9_500, Ordering::SeqCst);
+    wait_until(&bench, || bench.view.total() == 20);
+    wait_until(&bench, || gone(&bench));
+
+    // All of them are there when they are named, and they can be written to.
+    let commands = (0..20).map(|number| append(&format!("s{number}"), b"more"));
+    assert!(bench.round(commands.collect()).iter().all(is_done));
+    assert_eq!(bench.read("s7"), (b"more".to_vec(), true));
+    let evictions = bench.view.counts().evictions.load(Ordering::Relaxed);
+    let loads = bench.view.counts().loads.load(Ordering::Relaxed);
+    assert!(
+        evictions > 20 && loads >= 20,
+        "{evictions} evictions, {loads} loads"
+    );
     bench.stop().unwrap();
 }

@@ -1,0 +1,105 @@
+//! Requests for streams that are not in memory: a reader thread looks the name up, then the face is
+//! asked again.
+
+use encke_face::{Answer, Failure, Headers, Request};
+use encke_stream::{Known, LoadError};
+
+use super::Shard;
+use crate::http::head::Head;
+use crate::slot::{State, Token};
+
+/// A whole request, kept until what it names is known.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    method: Box<str>,
+    path: Box<str>,
+    query: Option<Box<str>>,
+    fields: Vec<(Box<str>, Box<[u8]>)>,
+    body: Vec<u8>,
+    /// What was found so far stays in memory until the request is answered.
+    held: Vec<Known>,
+}
+
+impl Parked {
+    pub(super) fn new(head: &Head<'_>, fields: &[(&str, &[u8])], body: Vec<u8>) -> Self {
+        let fields = fields.iter();
+        Parked {
+            method: head.method.into(),
+            path: head.path.into(),
+            query: head.query.map(Box::from),
+            fields: fields
+                .map(|(name, value)| ((*name).into(), (*value).into()))
+                .collect(),
+            body,
+            held: Vec::new(),
+        }
+    }
+}
+
+impl Shard {
+    /// Has a name looked up for a request.
+    pub(super) fn look(&mut self, index: u32, name: Box<str>, parked: Parked) {
+        let token = self.slots.token(index);
+        if self.parts.readers.look(name, token, &self.parts.door) {
+            self.slots[index].state = State::Fetching;
+            self.busy(index).parked = Some(Box::new(parked));
+        } else {
+            let response = self.parts.faces.unavailable(Failure::Overloaded);
+            self.respond(index, &response);
+        }
+    }
+
+    /// A name was looked up: its request is answered, and the connection's next one.
+    pub(super) fn looked(&mut self, token: Token, known: Result<Known, LoadError>) {
+        // Otherwise the client is gone.
+        let Some(index) = self.slots.find(token) else {
+            return;
+        };
+        let Some(parked) = self
+            .busy
+            .get_mut(&index)
+            .and_then(|busy| busy.parked.take())
+        else {
+            return;
+        };
+        self.slots[index].state = State::Reading;
+        match known {
+            Ok(known) => self.ask_again(index, *parked, known),
+            Err(error) => {
+                let failure = match error {
+                    LoadError::Restless => Failure::Overloaded,
+                    _ => Failure::Unreadable,
+                };
+                let response = self.parts.faces.unavailable(failure);
+                self.respond(index, &response);
+            }
+        }
+        if self.slots.find(token).is_some() {
+            self.resume(index);
+        }
+    }
+
+    fn ask_again(&mut self, index: u32, mut parked: Parked, known: Known) {
+        parked.held.push(known);
+        let fields: Vec<(&str, &[u8])> = parked
+            .fields
+            .iter()
+            .map(|(name, value)| (&**name, &**value))
+            .collect();
+        let answer = self.parts.faces.request(Request {
+            method: &parked.method,
+            path: &parked.path,
+            query: parked.query.as_deref(),
+            headers: Headers(&fields),
+            body: std::mem::take(&mut parked.body),
+            now_ms: self.clock.now_ms(),
+        });
+        match answer {
+            Answer::Look(look) => {
+                parked.body = look.body;
+                self.look(index, look.name, parked);
+            }
+            answer => self.answer(index, answer),
+        }
+    }
+}

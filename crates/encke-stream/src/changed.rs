@@ -1,0 +1,144 @@
+//! What the log's store does not know yet, and what may be let go of because the store knows it.
+
+use std::sync::Arc;
+
+use encke_log::{Sequence, StateEntry, StreamNo};
+
+use crate::Lifetime;
+use crate::Machine;
+use crate::stored::{self, FORMAT, Meta};
+use crate::stream::{Life, Stream};
+use crate::view::PARTS;
+
+/// What changed since the store last took it.
+#[derive(Debug, Default)]
+pub(crate) struct Changed {
+    /// Each once: those that [`State::dirty`](crate::stream::State) marks.
+    streams: Vec<Arc<Stream>>,
+    /// Streams that the store has and that ended before the start.
+    ended: Vec<(StreamNo, Lifetime, Box<str>)>,
+    /// Some of it was taken, and the store does not have it yet.
+    taken: bool,
+}
+
+impl Changed {
+    /// A stream that is marked.
+    pub(crate) fn push(&mut self, stream: Arc<Stream>) {
+        self.streams.push(stream);
+    }
+}
+
+impl Machine {
+    /// How many streams changed since the store last took them.
+    pub fn changed(&self) -> usize {
+        self.changed.streams.len() + self.changed.ended.len()
+    }
+
+    /// Takes up to `count_max` streams that changed since they were last taken, as entries for the
+    /// log's state store. True when none is left: then all entries together are the state after
+    /// `committed`. They must all be in the store before [`Machine::stored`] says so.
+    ///
+    /// Everything must be published, for an entry holds what the writers' last requests made of the
+    /// stream.
+    pub fn take_changed(
+        &mut self,
+        committed: Sequence,
+        count_max: usize,
+        entries: &mut Vec<StateEntry>,
+    ) -> bool {
+        debug_assert!(self.undo.is_empty(), "something is not published");
+        self.changed.taken = true;
+        for (no, lifetime, name) in self.changed.ended.drain(..) {
+            stored::forget(no, lifetime, entries);
+            if self.view.is_free_and_stored(&name) {
+                entries.push((stored::name_key(&name), None));
+            }
+        }
+        let rest = self.changed.streams.len().saturating_sub(count_max);
+        for stream in self.changed.streams.drain(rest..) {
+            stream.state().dirty = false;
+            // Only an ended stream's name can be free.
+            let free = self.view.is_free_and_stored(&stream.name);
+            stored::entries(&stream, free, entries);
+        }
+        let done = self.changed.streams.is_empty();
+        if done {
+            let meta = Meta {
+                format: FORMAT,
+                upto: committed,
+                total: self.view.total(),
+            };
+            entries.push(meta.entry());
+        }
+        done
+    }
+
+    /// The store has everything that was taken.
+    pub fn stored(&mut self) {
+        self.changed.taken = false;
+    }
+
+    /// Goes through a part of the streams in memory, one in as many as [`Machine::sweeps`] says, and
+    /// lets go of those that nobody used since the last time, nobody holds, and the store has as they
+    /// are; with `all`, even of those that were used. Returns how many streams and free names it let go
+    /// of.
+    pub fn sweep(&mut self, all: bool) -> usize {
+        let mut touched = Vec::new();
+        let mut moved = Vec::new();
+        let may_go = &mut |stream: &Arc<Stream>| {
+            let mut state = stream.state();
+            let touched_ms = stream.touched_ms();
+            if state.dirty || state.committed != state.next {
+                return false;
+            }
+            if state.stored_ms != Some(touched_ms) {
+                // The store must know first how long it lives.
+                touched.push(Arc::clone(stream));
+                return false;
+            }
+            let ends_ms = stream.ends_ms();
+            if state.committed.life == Life::Live && state.watched_ms != ends_ms {
+                moved.push((stream.no, state.watched_ms, ends_ms));
+                state.watched_ms = ends_ms;
+            }
+            true
+        };
+        // What was taken and is not stored yet is nowhere but in memory.
+        let streams_may_go = !self.changed.taken && self.undo.is_empty();
+        let gone = self.view.sweep(self.hand, all, may_go, streams_may_go);
+        self.hand = (self.hand + 1) % PARTS;
+        for (no, before, after) in moved {
+            if let Some(before) = before {
+                self.deadlines.remove(&(before, no));
+            }
+            self.deadlines.extend(after.map(|after| (after, no)));
+        }
+        for stream in touched {
+            self.mark_changed(stream);
+        }
+        gone
+    }
+
+    /// How many streams and free names are in memory.
+    pub fn in_memory(&self) -> usize {
+        self.view.len() + self.view.free_len()
+    }
+
+    /// After so many sweeps all streams in memory were gone through once.
+    pub fn sweeps() -> usize {
+        PARTS
+    }
+
+    /// Has the store take a stream that it does not have as it is.
+    pub(crate) fn mark_changed(&mut self, stream: Arc<Stream>) {
+        let dirty = std::mem::replace(&mut stream.state().dirty, true);
+        if !dirty {
+            self.changed.push(stream);
+        }
+    }
+
+    /// Has the store forget a stream, and its name if it is free.
+    pub(crate) fn mark_ended(&mut self, no: StreamNo, lifetime: Lifetime, name: Box<str>) {
+        self.changed.ended.push((no, lifetime, name));
+    }
+}

@@ -1,0 +1,256 @@
+//! How a stream that is not in memory comes back: a reader thread asks the store.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use encke_log::{Disk, Log, ReadError, Reader, StreamNo};
+
+use crate::record::BadRecord;
+use crate::stored::{self, StoredStream};
+use crate::stream::{Facts, Life, Source, Stream};
+use crate::view::{Known, View};
+use crate::{Lifetime, Limits, Machine};
+
+/// Where the states of streams are kept that are not in memory.
+pub trait Store {
+    /// What is kept under a key.
+    ///
+    /// # Errors
+    /// It could not be read, or is damaged: never an absence.
+    fn state(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError>;
+
+    /// Gives `each` all that is kept under keys with that prefix, in their order.
+    ///
+    /// # Errors
+    /// As [`Store::state`].
+    fn states(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), ReadError>;
+}
+
+impl<D: Disk> Store for Reader<D> {
+    fn state(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        Reader::state(self, key)
+    }
+
+    fn states(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), ReadError> {
+        Reader::states(self, prefix, each)
+    }
+}
+
+impl<D: Disk> Store for Log<D> {
+    fn state(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        Log::state(self, key)
+    }
+
+    fn states(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), ReadError> {
+        Log::states(self, prefix, each)
+    }
+}
+
+/// Brings streams from the store into the view. It reads files, so it belongs to threads that may
+/// wait for them.
+#[derive(Clone, Debug)]
+pub struct Loader<S> {
+    view: Arc<View>,
+    store: S,
+    limits: Limits,
+    started_ms: u64,
+}
+
+/// A stream's state could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The store could not be read.
+    #[error("the state of a stream can't be read: {0}")]
+    Read(#[from] ReadError),
+    /// The store says what this version does not write.
+    #[error("the state of a stream is damaged: {0}")]
+    Damaged(#[from] BadRecord),
+    /// A stream's source is not in the store.
+    #[error("the source {source_no} of the stream {no} is lost")]
+    SourceLost {
+        /// The stream.
+        no: StreamNo,
+        /// What it is a fork of.
+        source_no: StreamNo,
+    },
+    /// Again and again something was let go of while it was read. The caller may try again.
+    #[error("too many streams come and go")]
+    Restless,
+}
+
+impl Machine {
+    /// A loader of this machine's streams from the store of their log.
+    pub fn loader<S: Store>(&self, store: S) -> Loader<S> {
+        Loader::new(Arc::clone(&self.view), store, self.limits, self.started_ms)
+    }
+}
+
+/// What one try came to.
+enum Try<T> {
+    Done(T),
+    /// Something was let go of meanwhile.
+    Again,
+}
+
+impl<S: Store> Loader<S> {
+    /// A loader into `view`. Lifetimes that slide count `started_ms` (in milliseconds since 1970)
+    /// as a read.
+    pub fn new(view: Arc<View>, store: S, limits: Limits, started_ms: u64) -> Self {
+        Loader {
+            view,
+            store,
+            limits,
+            started_ms,
+        }
+    }
+
+    /// What is known of a name, from memory or from the store. As long as the answer is held it
+    /// stays in memory.
+    ///
+    /// # Errors
+    /// See [`LoadError`]; never for a name that is free.
+    pub fn load(&self, name: &str) -> Result<Known, LoadError> {
+        let loaded = self.patiently(|evictions| self.try_name(name, evictions));
+        let counts = self.view.counts();
+        let count = match &loaded {
+            Ok(Known::Free(_)) => &counts.absences,
+            _ => &counts.loads,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        loaded
+    }
+
+    /// The stream with that number, unless it has ended, from memory or from the store.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub fn load_number(&self, no: StreamNo) -> Result<Option<Arc<Stream>>, LoadError> {
+        self.patiently(|evictions| self.try_number(no, evictions))
+    }
+
+    fn patiently<T>(
+        &self,
+        attempt: impl Fn(u64) -> Result<Try<T>, LoadError>,
+    ) -> Result<T, LoadError> {
+        for _ in 0..TRIES {
+            // Read before the store is: what is let go of after this makes the try void.
+            let evictions = self.view.evictions();
+            if let Try::Done(done) = attempt(evictions)? {
+                return Ok(done);
+            }
+        }
+        Err(LoadError::Restless)
+    }
+
+    fn try_name(&self, name: &str, evictions: u64) -> Result<Try<Known>, LoadError> {
+        if let Some(known) = self.view.look(name) {
+            return Ok(Try::Done(known));
+        }
+        let Some(value) = self.store.state(&stored::name_key(name))? else {
+            let admitted = self.view.admit(Known::free(name), evictions);
+            return Ok(admitted.map_or(Try::Again, Try::Done));
+        };
+        let no = stored::named(&value)?;
+        match self.try_number(no, evictions)? {
+            Try::Done(Some(stream)) if *stream.name == *name => {
+                Ok(Try::Done(Known::Stream(stream)))
+            }
+            // The name has changed hands since; then it is in memory now.
+            _ => Ok(Try::Again),
+        }
+    }
+
+    fn try_number(
+        &self,
+        no: StreamNo,
+        evictions: u64,
+    ) -> Result<Try<Option<Arc<Stream>>>, LoadError> {
+        // From the fork back to a source that is in memory, or is no fork.
+        let mut missing = Vec::new();
+        let mut next = Some(no);
+        let mut source = None;
+        while let Some(no) = next {
+            let Some(value) = self.store.state(&stored::key(no))? else {
+                if let Some((fork, _)) = missing.last() {
+                    // It may have ended meanwhile, and then its fork has, too.
+                    if self.store.state(&stored::key(*fork))?.is_none() {
+                        return Ok(Try::Again);
+                    }
+                    return Err(LoadError::SourceLost {
+                        no: *fork,
+                        source_no: no,
+                    });
+                }
+                return Ok(Try::Done(None));
+            };
+            let stored = StoredStream::decode(&value)?;
+            if let Some(stream) = self.view.find(stored.name)
+                && stream.no == no
+            {
+                source = Some(stream);
+                break;
+            }
+            next = stored.fork.map(|fork| fork.source);
+            missing.push((no, value));
+        }
+        for (no, value) in missing.into_iter().rev() {
+            let stored = StoredStream::decode(&value)?;
+            let stream = Arc::new(self.stream(no, &stored, source.take()));
+            match self.view.admit(Known::Stream(stream), evictions) {
+                Some(Known::Stream(stream)) if stream.no == no => source = Some(stream),
+                // It ended meanwhile, or may have changed.
+                _ => return Ok(Try::Again),
+            }
+        }
+        Ok(Try::Done(source))
+    }
+
+    fn stream(
+        &self,
+        no: StreamNo,
+        stored: &StoredStream<'_>,
+        source: Option<Arc<Stream>>,
+    ) -> Stream {
+        let source = source.zip(stored.fork).map(|(stream, fork)| {
+            Box::new(Source {
+                stream,
+                at: fork.at,
+            })
+        });
+        let touched_ms = match stored.lifetime {
+            Lifetime::Sliding { .. } => stored.touched_ms.max(self.started_ms),
+            _ => stored.touched_ms,
+        };
+        let facts = Facts {
+            tail: stored.tail,
+            forks: stored.forks,
+            closed: stored.closed,
+            life: match stored.deleted {
+                true => Life::Kept,
+                false => Life::Live,
+            },
+        };
+        let stream = Stream::new(
+            no,
+            stored.name.into(),
+            self.view.media(stored.content_type),
+            stored.lifetime,
+            source,
+            facts,
+            touched_ms,
+        );
+        let mut state = stream.state();
+        state.stored_ms = Some(touched_ms);
+        // The list of deadlines has it under this moment, or it was not one of a live stream.
+        state.watched_ms = stream.ends_ms().filter(|_| facts.life == Life::Live);
+        if let Some(mut writers) = stored.writers() {
+            writers.trim(self.limits.producers_max);
+            state.writers = Some(writers);
+        }
+        drop(state);
+        stream
+    }
+}
+
+/// How often a look-up is tried again when something was let go of meanwhile.
+const TRIES: usize = 100;
