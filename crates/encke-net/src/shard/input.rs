@@ -267,7 +267,10 @@ impl Shard {
             now_ms: self.clock.now_ms(),
         });
         match answer {
-            Answer::Look(look) => self.look(index, look.name, Parked::new(head, fields, look.body)),
+            Answer::Look(look) => {
+                let parked = Parked::new(head, fields, via, look.body);
+                self.look(index, look.name, parked);
+            }
             answer => self.answer(index, answer),
         }
     }

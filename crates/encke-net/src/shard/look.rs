@@ -1,7 +1,7 @@
 //! Requests for streams that are not in memory: a reader thread looks the name up, then the face is
 //! asked again.
 
-use encke_face::{Answer, Failure, Headers, Request};
+use encke_face::{Answer, Failure, Headers, Request, Via};
 use encke_stream::{Known, LoadError};
 
 use super::Shard;
@@ -16,12 +16,19 @@ pub(crate) struct Parked {
     query: Option<Box<str>>,
     fields: Vec<(Box<str>, Box<[u8]>)>,
     body: Vec<u8>,
+    tls: bool,
+    host: Option<Box<str>>,
     /// What was found so far stays in memory until the request is answered.
     held: Vec<Known>,
 }
 
 impl Parked {
-    pub(super) fn new(head: &Head<'_>, fields: &[(&str, &[u8])], body: Vec<u8>) -> Self {
+    pub(super) fn new(
+        head: &Head<'_>,
+        fields: &[(&str, &[u8])],
+        via: Via<'_>,
+        body: Vec<u8>,
+    ) -> Self {
         let fields = fields.iter();
         Parked {
             method: head.method.into(),
@@ -31,6 +38,8 @@ impl Parked {
                 .map(|(name, value)| ((*name).into(), (*value).into()))
                 .collect(),
             body,
+            tls: via.tls,
+            host: via.host.map(Box::from),
             held: Vec::new(),
         }
     }
@@ -92,6 +101,10 @@ impl Shard {
             query: parked.query.as_deref(),
             headers: Headers(&fields),
             body: std::mem::take(&mut parked.body),
+            via: Via {
+                tls: parked.tls,
+                host: parked.host.as_deref(),
+            },
             now_ms: self.clock.now_ms(),
         });
         match answer {
