@@ -15,6 +15,8 @@ use std::fs::File;
 pub(crate) struct Batch {
     pub(crate) bytes: Vec<u8>,
     pub(crate) parts: Vec<Part>,
+    /// The streams of all frames, one after the other.
+    pub(crate) streams: Vec<StreamNo>,
     /// The sequence that the next frame will get.
     pub(crate) next: Sequence,
     /// How large a new segment is.
@@ -41,6 +43,7 @@ impl Batch {
         let mut batch = Batch {
             bytes: Vec::new(),
             parts: Vec::new(),
+            streams: Vec::new(),
             next,
             segment_bytes,
             used,
@@ -54,6 +57,8 @@ impl Batch {
     pub(crate) fn clear(&mut self, next: Sequence, used: u64, capacity: u64) {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES);
+        self.streams.clear();
+        self.streams.shrink_to(KEPT_NOTES);
         self.next = next;
         (self.used, self.capacity) = (used, capacity);
         self.parts.clear();
@@ -102,6 +107,7 @@ impl Batch {
         let before = self.bytes.len();
         frame::encode(frame, self.next, first_of_part(self), &mut self.bytes);
         self.used += (self.bytes.len() - before) as u64;
+        self.streams.extend_from_slice(frame.streams);
         self.next += 1;
         Ok(self.next - 1)
     }
@@ -116,13 +122,14 @@ impl Batch {
     }
 
     /// Finishes the frames of a part that goes to the segment with this number and seed, and notes each in `notes`.
+    /// `previous` tells for each of their streams, in order, where its last record before this batch is.
     pub(crate) fn seal(
         &mut self,
         part: usize,
         (number, seed): (u64, u32),
         durable_upto: Sequence,
         notes: &mut Notes,
-        previous: impl Fn(StreamNo) -> Position,
+        previous: &mut impl Iterator<Item = Position>,
     ) {
         let Part {
             mut from,
@@ -144,10 +151,8 @@ impl Batch {
             });
             let bytes = frame::seal(&mut self.bytes[from..to], seed, durable_upto, |stream| {
                 notes.streams.push(stream);
-                notes
-                    .last
-                    .insert(stream, here)
-                    .unwrap_or_else(|| previous(stream))
+                let before = previous.next().unwrap_or_default();
+                notes.last.insert(stream, here).unwrap_or(before)
             });
             from += bytes;
             position += bytes as u32;

@@ -1,7 +1,11 @@
 //! Where the records of each stream lie in the segments that are not in history yet.
 //!
-//! The index costs some 24 bytes per stream and segment and 8 per record, and it goes away with the segment: nothing
+//! The index costs some 40 bytes per stream and segment and 12 per record, and it goes away with the segment: nothing
 //! here grows with the number of records that history holds.
+//!
+//! With many streams every access to one of them waits for memory. So a record costs one such access, to its stream's slot,
+//! and what the slot held goes to the end of a list that all streams share. A stream with many records gets a list of its
+//! own, in which a place is found without walking over all of them.
 
 use crate::frame::Position;
 use crate::segment::Segment;
@@ -143,17 +147,28 @@ pub(crate) struct SegmentIndex<F> {
     /// The sequence after the last record that was inserted.
     end: Sequence,
     streams: HashMap<StreamNo, Slot, foldhash::fast::FixedState>,
-    /// The records of the streams that have more than one here.
+    /// Records before the last ones of their streams, in the order in which they were followed by others.
+    links: Vec<Link>,
+    /// The records of the streams that have many here, oldest first, without the last one of each.
     runs: Vec<Vec<Entry>>,
     places: Places,
 }
 
-/// The only record of a stream in a segment, or the last one and where the others are.
+/// The last record of a stream in a segment, and where the others are.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     last: Entry,
-    /// Which of the runs has all of them, the last one too; [`NO_RUN`] when there is only one.
-    run: u32,
+    /// How many others there are.
+    others: u32,
+    /// The newest of them in the links; or the run that has them all, when they are [`RUN_RECORDS`] or more.
+    before: u32,
+}
+
+/// A record that is not the last one of its stream, and which link has the one before it, if any is left.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    entry: Entry,
+    before: u32,
 }
 
 impl<F> SegmentIndex<F> {
@@ -165,6 +180,7 @@ impl<F> SegmentIndex<F> {
                 streams,
                 foldhash::fast::FixedState::default(),
             ),
+            links: Vec::new(),
             runs: Vec::new(),
             places: Places::default(),
             segment,
@@ -193,19 +209,36 @@ impl<F> SegmentIndex<F> {
             position,
         };
         for stream in streams {
-            let slot = self.streams.entry(stream).or_insert(Slot {
-                last: entry,
-                run: NO_RUN,
-            });
+            let slot = match self.streams.entry(stream) {
+                hashbrown::hash_map::Entry::Vacant(vacant) => {
+                    vacant.insert(Slot {
+                        last: entry,
+                        others: 0,
+                        before: NO_LINK,
+                    });
+                    continue;
+                }
+                hashbrown::hash_map::Entry::Occupied(slot) => slot.into_mut(),
+            };
             if slot.last == entry {
                 continue;
             }
-            if slot.run == NO_RUN {
-                slot.run = self.runs.len() as u32;
-                self.runs.push(vec![slot.last]);
+            let last = std::mem::replace(&mut slot.last, entry);
+            slot.others += 1;
+            if slot.others > RUN_RECORDS {
+                self.runs[slot.before as usize].push(last);
+            } else if slot.others == RUN_RECORDS {
+                let mut run = walk_back(&self.links, slot.before, 0);
+                run.push(last);
+                slot.before = self.runs.len() as u32;
+                self.runs.push(run);
+            } else {
+                let before = std::mem::replace(&mut slot.before, self.links.len() as u32);
+                self.links.push(Link {
+                    entry: last,
+                    before,
+                });
             }
-            self.runs[slot.run as usize].push(entry);
-            slot.last = entry;
         }
         self.places.note(entry, time_ms);
         self.end = sequence + 1;
@@ -215,23 +248,49 @@ impl<F> SegmentIndex<F> {
         self.streams.get(&stream).map(|slot| slot.last)
     }
 
-    /// The records of a stream from sequence `from` on, oldest first.
-    pub(crate) fn records(&self, stream: StreamNo, from: Sequence) -> &[Entry] {
+    /// The first so many records of a stream from sequence `from` on, oldest first.
+    pub(crate) fn records(
+        &self,
+        stream: StreamNo,
+        from: Sequence,
+        records_max: usize,
+    ) -> Vec<Entry> {
         let Some(slot) = self.streams.get(&stream) else {
-            return &[];
-        };
-        let all = match self.runs.get(slot.run as usize) {
-            Some(run) => &run[..],
-            None => std::slice::from_ref(&slot.last),
+            return Vec::new();
         };
         let delta = from.saturating_sub(self.segment.first);
-        &all[all.partition_point(|entry| u64::from(entry.delta) < delta)..]
+        let mut records = if slot.others >= RUN_RECORDS {
+            let run = &self.runs[slot.before as usize];
+            let from = run.partition_point(|entry| u64::from(entry.delta) < delta);
+            run[from..].iter().take(records_max).copied().collect()
+        } else {
+            walk_back(&self.links, slot.before, delta)
+        };
+        if u64::from(slot.last.delta) >= delta {
+            records.push(slot.last);
+        }
+        records.truncate(records_max);
+        records
     }
 
     /// Gives up the places, when the rest is about to go.
     pub(crate) fn take_places(&mut self) -> Places {
         std::mem::take(&mut self.places)
     }
+}
+
+/// The records from a link back to the one at `delta`, oldest first.
+fn walk_back(links: &[Link], mut at: u32, delta: u64) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    while let Some(link) = links
+        .get(at as usize)
+        .filter(|link| u64::from(link.entry.delta) >= delta)
+    {
+        entries.push(link.entry);
+        at = link.before;
+    }
+    entries.reverse();
+    entries
 }
 
 /// A record about every [`PLACE_BYTES`] of a segment, for finding a place in the global order.
@@ -274,6 +333,59 @@ impl Places {
     }
 }
 
-const NO_RUN: u32 = u32::MAX;
+const NO_LINK: u32 = u32::MAX;
+/// From how many records on, beside the last, a stream has a list of its own.
+const RUN_RECORDS: u32 = 64;
 /// How far apart places are: what a walk has to skip at most, beside the frame at the place.
 const PLACE_BYTES: u32 = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index() -> SegmentIndex<()> {
+        let segment = Segment {
+            number: 1,
+            first: 100,
+            seed: 0,
+            bytes: 1 << 20,
+            name: String::new(),
+            file: (),
+        };
+        SegmentIndex::new(Arc::new(segment), 0)
+    }
+
+    #[test]
+    fn every_record_of_every_stream_is_found_from_anywhere_on() {
+        let mut index = index();
+        // The lower a stream's number, the more records it has: some one, some a few, some many.
+        let streams = |i: u32| (1..=200_u64).filter(move |stream| u64::from(i) % stream == 0);
+        for i in 0..1000 {
+            index.insert(streams(i), (100 + u64::from(i), 0), i * 10);
+        }
+        for stream in [1, 2, 3, 10, 14, 15, 16, 17, 100, 200] {
+            let all: Vec<_> = (0..1000)
+                .filter(|i| u64::from(*i) % stream == 0)
+                .map(|i| Entry {
+                    delta: i,
+                    position: i * 10,
+                })
+                .collect();
+            assert_eq!(index.last(stream), all.last().copied());
+            for from in [0, 100, 101, 163, 500, 1099, 1100] {
+                for records_max in [0, 1, 7, 5000] {
+                    let due = all
+                        .iter()
+                        .filter(|entry| u64::from(entry.delta) + 100 >= from);
+                    let due: Vec<_> = due.take(records_max).copied().collect();
+                    assert_eq!(
+                        index.records(stream, from, records_max),
+                        due,
+                        "{stream} {from}"
+                    );
+                }
+            }
+        }
+        assert_eq!(index.records(201, 0, 10), []);
+    }
+}

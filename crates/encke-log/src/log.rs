@@ -408,7 +408,13 @@ impl<D: Disk> Log<D> {
 
     /// Finishes all frames of the batch: previous positions, what is durable, checksums.
     fn seal_batch(&mut self, seeds: impl Iterator<Item = u32>) {
+        // All look-ups first and nothing else between them: each waits for memory, and so they wait together.
         let index = self.shared.index.read();
+        let previous: Vec<_> = (self.batch.streams.iter())
+            .map(|stream| index.last(*stream))
+            .collect();
+        drop(index);
+        let mut previous = previous.into_iter();
         let mut durable_upto = self.durable_upto;
         let seeds = std::iter::once(self.active.seed).chain(seeds);
         for ((part, seed), number) in seeds.enumerate().zip(self.active.number..) {
@@ -416,13 +422,12 @@ impl<D: Disk> Log<D> {
             if part > 0 {
                 durable_upto = self.batch.parts[part].first - 1;
             }
-            let previous = |stream| index.last(stream);
             self.batch.seal(
                 part,
                 (number, seed),
                 durable_upto,
                 &mut self.notes,
-                previous,
+                &mut previous,
             );
         }
     }

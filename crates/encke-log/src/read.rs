@@ -315,14 +315,9 @@ fn find<F>(
     let mut found = Vec::new();
     let mut left = records_max;
     for segment in index.from(after.saturating_add(1)) {
-        let wanted = |entry: &&Entry| segment.segment.first + u64::from(entry.delta) <= upto;
-        let entries = segment.records(stream, after.saturating_add(1));
-        let entries: Vec<_> = entries
-            .iter()
-            .take(left)
-            .take_while(wanted)
-            .copied()
-            .collect();
+        let wanted = |entry: &Entry| segment.segment.first + u64::from(entry.delta) <= upto;
+        let mut entries = segment.records(stream, after.saturating_add(1), left);
+        entries.truncate(entries.partition_point(wanted));
         left -= entries.len();
         if !entries.is_empty() {
             found.push((segment.segment.clone(), entries));
