@@ -62,6 +62,14 @@ unit: fetch tools ## the Rust tests, those of the whole binary included
 	$(call section,Rust tests)
 	cargo test --locked --workspace
 
+# Other seeds each time; what fails says its seed, and ENCKE_CRASH_SEED=<seed> ENCKE_CRASH_ROUNDS=1 repeats it.
+CRASH_ROUNDS := 2000
+.PHONY: crash
+crash: fetch ## thousands of crashes and faults of the log's disk; CRASH_ROUNDS=<n> says how many
+	$(call section,$(CRASH_ROUNDS) rounds of each crash test)
+	ENCKE_CRASH_ROUNDS=$(CRASH_ROUNDS) ENCKE_CRASH_SEED=$${ENCKE_CRASH_SEED:-$$(date +%s)000000} \
+		cargo test --locked --release -p encke-log --test crash --test crash_history --test kill
+
 .PHONY: conformance
 conformance: build $(WEB) ## the published protocol suite against the release build
 	$(call section,conformance)

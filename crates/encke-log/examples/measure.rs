@@ -1,16 +1,17 @@
-//! Measures the log on a real disk.
+//! Measures the log on a real disk, in a directory that is not there yet unless it says otherwise.
 //!
 //! ```text
 //! measure batches DIR [RECORDS] [STREAMS]   batches of 1,000 records of 128 bytes, each batch synced
 //! measure lone    DIR [RECORDS]             one synced record at a time, beside a bare pwrite and fdatasync
-//! measure paced   DIR [RECORDS] [STREAMS]   100,000 records a second, for stalls
+//! measure paced   DIR [RECORDS] [STREAMS]   100,000 records a second; the longest stalls and what they waited for
 //! measure load    DIR [RECORDS] [STREAMS]   as batches, and ends as kill -9 would
 //! measure reopen  DIR [RECORDS] [STREAMS]   opens what was loaded, and reads the last 100 records of random streams
+//! measure cold    DIR [RECORDS] [STREAMS]   the same, with nothing of it in the page cache
 //! ```
 
 #![allow(clippy::unwrap_used)] // A measurement that can't be taken has nothing better to do than to stop.
 
-use encke_log::{Frame, Log, Options, Sequence};
+use encke_log::{Frame, Health, Log, Options, Sequence};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -37,6 +38,10 @@ fn main() {
             std::process::abort();
         }
         "reopen" => reopen(directory, streams),
+        "cold" => {
+            evict(directory);
+            reopen(directory, streams);
+        }
         other => panic!("there is no {other} to measure"),
     }
 }
@@ -59,11 +64,14 @@ fn batches(directory: &Path, records: u64, streams: u64, pace: Duration) {
     let mut log = Log::open(directory, Options::default(), &mut |_| {}).unwrap();
     let mut random = 1_u64;
     let mut parts: [Vec<Duration>; 5] = Default::default();
+    let mut stalls = Vec::new();
     let (begun, cpu) = (Instant::now(), cpu());
     for batch in 0..records / BATCH {
         if let Some(wait) = (begun + pace * batch as u32).checked_duration_since(Instant::now()) {
             std::thread::sleep(wait);
         }
+        // Asking takes a while, so it is done only where it is wanted.
+        let before = (!pace.is_zero()).then(|| log.health());
         let mut at = Instant::now();
         let first = at;
         let mut lap = |part: usize| {
@@ -87,6 +95,10 @@ fn batches(directory: &Path, records: u64, streams: u64, pace: Duration) {
         }
         lap(3);
         parts[4].push(first.elapsed());
+        if let Some(before) = before {
+            let taken = parts.each_ref().map(|part| *part.last().unwrap());
+            stalls.push(Stall::new(begun.elapsed(), taken, &before, &log.health()));
+        }
     }
     let (took, cpu) = (begun.elapsed().as_secs_f64(), self::cpu() - cpu);
     let rate = records as f64 / took;
@@ -100,12 +112,74 @@ fn batches(directory: &Path, records: u64, streams: u64, pace: Duration) {
     {
         println!("  {name:8} {}", quantiles(&mut times));
     }
+    stalls.sort_unstable_by_key(|stall| std::cmp::Reverse(stall.beyond_disk));
+    for stall in stalls.iter().take(5) {
+        println!("  {stall}");
+    }
     println!(
         "  waited {:?}, {} segments wait, {}",
         log.health().waited,
         log.health().segments_waiting,
         memory()
     );
+}
+
+/// One batch, and what it took beside the time of the disk's own syncs.
+struct Stall {
+    beyond_disk: Duration,
+    at: Duration,
+    cause: &'static str,
+    syncs: Duration,
+    segments_waiting: usize,
+}
+
+impl Stall {
+    fn new(at: Duration, taken: [Duration; 5], before: &Health, after: &Health) -> Stall {
+        let [append, write, sync, publish, batch] = taken;
+        let (waited, rolled) = (after.waited - before.waited, after.rolled - before.rolled);
+        let causes = [
+            ("the batch in memory", append),
+            ("a prepared segment, or history", waited),
+            ("the write itself", write.saturating_sub(waited + rolled)),
+            ("publishing, and the checkpoint", publish),
+        ];
+        let syncs = sync + rolled;
+        Stall {
+            beyond_disk: batch.saturating_sub(syncs),
+            at,
+            cause: causes.iter().max_by_key(|(_, took)| *took).unwrap().0,
+            syncs,
+            segments_waiting: after.segments_waiting,
+        }
+    }
+}
+
+impl std::fmt::Display for Stall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "stall of {:.1?} beside {:.1?} of syncs, after {:.1} s: {} ({} segments wait)",
+            self.beyond_disk,
+            self.syncs,
+            self.at.as_secs_f64(),
+            self.cause,
+            self.segments_waiting
+        )
+    }
+}
+
+/// Puts everything in a directory out of the page cache.
+fn evict(directory: &Path) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            evict(&path);
+        } else {
+            let file = std::fs::File::open(&path).unwrap();
+            file.sync_all().unwrap();
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        }
+    }
 }
 
 fn lone(directory: &Path, records: u64) {
@@ -152,6 +226,10 @@ fn reopen(directory: &Path, streams: u64) {
     );
     let reader = log.reader();
     let upto = reader.published();
+    // What is measured is the log as it is then, not the work that the crash has left.
+    while log.health().segments_waiting > 0 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let mut random = 99;
     for round in ["first", "again"] {
         let mut times = Vec::new();

@@ -61,6 +61,9 @@ pub trait DiskFile: Debug + Send + Sync + 'static {
     /// Reads from `offset` until `bytes` is full or the file ends; returns how many bytes were read.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
 
+    /// Says that all of the file is about to be read, so that the disk may begin.
+    fn expect_reads(&self) {}
+
     /// Writes all of `bytes` at `offset`.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 

@@ -3,7 +3,7 @@
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
 use crate::segment;
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -177,6 +177,11 @@ impl DiskFile for File {
             }
         }
         Ok(filled)
+    }
+
+    fn expect_reads(&self) {
+        // Only a hint: reads that come without it are right, too.
+        let _ = rustix::fs::fadvise(self, 0, None, Advice::WillNeed);
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

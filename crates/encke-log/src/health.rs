@@ -19,6 +19,9 @@ pub struct Health {
     pub last_sync: Duration,
     /// How long [`Log::write`](crate::Log::write) has waited for a segment to be prepared or ingested, in all.
     pub waited: Duration,
+    /// How long [`Log::write`](crate::Log::write) has taken to go from one segment to the next, in all: to make the old one
+    /// durable to its end, and the head and the name of the new one. It is time of the disk, not of waiting.
+    pub rolled: Duration,
     /// Bytes of segments on disk, those that are in history and still kept included.
     pub segment_bytes: u64,
     /// Bytes of history on disk.
@@ -32,6 +35,7 @@ pub(crate) struct Vitals {
     history_failed: Mutex<Option<HistoryFailure>>,
     last_sync_ns: AtomicU64,
     waited_ns: AtomicU64,
+    rolled_ns: AtomicU64,
     segment_bytes: AtomicU64,
 }
 
@@ -77,6 +81,11 @@ impl Vitals {
             .fetch_add(nanoseconds(waited), Ordering::Relaxed);
     }
 
+    pub(crate) fn add_rolled(&self, rolled: Duration) {
+        self.rolled_ns
+            .fetch_add(nanoseconds(rolled), Ordering::Relaxed);
+    }
+
     pub(crate) fn add_bytes(&self, bytes: u64) {
         self.segment_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -100,6 +109,7 @@ impl Vitals {
             segments_waiting,
             last_sync: Duration::from_nanos(self.last_sync_ns.load(Ordering::Relaxed)),
             waited: Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed)),
+            rolled: Duration::from_nanos(self.rolled_ns.load(Ordering::Relaxed)),
             segment_bytes: self.segment_bytes.load(Ordering::Relaxed),
             history_bytes,
         }

@@ -232,10 +232,12 @@ impl<D: Disk> Log<D> {
         self.seal_batch(prepared.iter().map(|prepared| segment::seed(prepared.salt)));
         self.write_part(0)?;
         for (part, prepared) in (1..).zip(prepared) {
+            let rolling = Instant::now();
             self.sync()?;
             let first = self.batch.parts[part].first;
             let begun = recover::begin(&self.disk, prepared, self.active.number + 1, first);
             self.active = begun.map_err(|error| self.poison("beginning a segment", &error))?;
+            self.shared.vitals.add_rolled(rolling.elapsed());
             self.shared.vitals.add_bytes(self.active.bytes);
             self.begun.push_back(self.active.clone());
             self.used = segment::HEAD_BYTES;

@@ -73,6 +73,14 @@ pub(crate) fn recover<D: Disk>(
         done: VecDeque::new(),
         segments: VecDeque::with_capacity(segments.len() + 1),
     };
+    // What is not settled is read whole, one after the other; the disk may begin with all of it at once.
+    let read = segments.iter().skip(1).chain([&last]);
+    for (segment, next) in segments.iter().zip(read) {
+        if next.first - 1 > settled_upto {
+            segment.file.expect_reads();
+        }
+    }
+    last.file.expect_reads();
     for (i, segment) in segments.iter().enumerate() {
         let next = segments.get(i + 1).unwrap_or(&last);
         let (segment, end) = (segment.clone(), next.first);

@@ -7,7 +7,7 @@
 
 mod counting;
 
-use counting::{RAISE, Record, User};
+use counting::{FORGET, RAISE, Record, User};
 use encke_log::simulated::{Faults, Random, SimulatedDisk};
 use encke_log::{Class, CommitError, Log, OpenError, Options, Retention, Sequence, stream_no};
 use std::time::Duration;
@@ -23,6 +23,8 @@ struct Round {
     /// The floors of the classes when they were last looked at, and up to which record none can have sunk since.
     class_floors: [Sequence; CLASSES as usize],
     lasting: Sequence,
+    /// How often each stream was forgotten and another took its place.
+    lives: [[u64; 3]; CLASSES as usize],
 }
 
 /// The classes: one is kept for ever, one for a time, one up to a size.
@@ -88,7 +90,11 @@ impl Round {
         for _ in 0..self.random.below(60) {
             for _ in 0..1 + self.random.below(10) {
                 let class = self.random.below(CLASSES.into()) as Class;
-                let stream = stream_no(class, 1 + self.random.below(3));
+                let which = self.random.below(3);
+                let lives = &mut self.lives[usize::from(class)];
+                let number = |which: u64| 1 + which + 10 * lives[which as usize];
+                let stream = stream_no(class, number(which));
+                let other = stream_no(class, number((which + 1) % 3));
                 let next = user.log.next_sequence();
                 let record = match self.random.below(30) {
                     0 => user.append(
@@ -97,7 +103,12 @@ impl Round {
                         self.random.below(next).to_le_bytes().to_vec(),
                     ),
                     1 => user.append(1, vec![], vec![1]),
-                    2 => user.append(2, vec![stream, stream + 1], vec![2; 30]),
+                    4 => {
+                        // Its number is not used again.
+                        lives[which as usize] += 1;
+                        user.append(FORGET, vec![stream], vec![])
+                    }
+                    2 => user.append(2, vec![stream, other], vec![2; 30]),
                     _ => {
                         let bytes = self.random.below(150);
                         user.append(
@@ -172,6 +183,7 @@ fn a_crash_between_any_two_steps_changes_nothing() {
             now: 0,
             class_floors: [0; CLASSES as usize],
             lasting: 0,
+            lives: [[0; 3]; CLASSES as usize],
         };
         for _ in 0..4 {
             let failing_operation =
