@@ -70,6 +70,12 @@ crash: fetch ## thousands of crashes and faults of the log's disk; CRASH_ROUNDS=
 	ENCKE_CRASH_ROUNDS=$(CRASH_ROUNDS) ENCKE_CRASH_SEED=$${ENCKE_CRASH_SEED:-$$(date +%s)000000} \
 		cargo test --locked --release -p encke-log --test crash --test crash_history --test kill
 
+.PHONY: models
+models: fetch ## mailbox and pool in every order in which threads can run, by loom
+	$(call section,models)
+	RUSTFLAGS='--cfg encke_model' cargo test --locked --release -p encke-mailbox -p encke-pool --test model \
+		--target-dir $(TARGET)/model
+
 .PHONY: conformance
 conformance: build $(WEB) ## the published protocol suite against the release build
 	$(call section,conformance)

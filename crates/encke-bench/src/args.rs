@@ -101,7 +101,7 @@ const AFTER_HELP: &str = "\
 Each experiment prints tables with the figures of its report (2005-2013), of the same work in today's Erlang, and of this run, \
 then what must hold, and whether it did. Times depend on the machine: what counts are the ratios within one run. For figures \
 to publish, run the release build on a quiet machine, with --data on the disk that the server will use; all at size 1 takes \
-about four minutes. Every fdatasync is made 15 ms slower with strace, if that is installed.
+about five minutes. Every fdatasync is made 15 ms slower with strace, if that is installed.
 
 Exit codes: 0 the run was made, whatever its speed; 1 it could not be made, or a promise was broken (a record lost, a bound \
 passed); 2 the command line is wrong.

@@ -28,6 +28,8 @@ pub(crate) enum Level {
 pub(crate) enum Disk {
     /// As it is.
     Own,
+    /// As it is, but with the tracer that makes it slow: what that alone costs the server's other system calls.
+    Traced,
     /// Every fdatasync takes 15 ms longer, as on the disk of the report.
     Slow,
 }
@@ -62,7 +64,8 @@ impl Serving {
     ) -> Result<Self, BenchError> {
         let mut command = match disk {
             Disk::Own => Command::new(&lab.program),
-            Disk::Slow => slowed(&lab.program)?,
+            Disk::Traced => slowed(&lab.program, 0)?,
+            Disk::Slow => slowed(&lab.program, SLOWER_US)?,
         };
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn"])
@@ -80,7 +83,7 @@ impl Serving {
             child,
         };
         serving.address = serving.read_address()?;
-        if disk == Disk::Slow {
+        if disk != Disk::Own {
             serving.pid = only_child_of(serving.child.id())?;
         }
         Ok(serving)
@@ -176,7 +179,7 @@ pub(crate) fn no_slow_disk() -> Option<String> {
             "strace, which makes every fdatasync take 15 ms longer, is not installed here".into(),
         );
     };
-    let tried = tracing(&strace)
+    let tried = tracing(&strace, SLOWER_US)
         .arg("/bin/true")
         .stdin(Stdio::null())
         .output();
@@ -191,19 +194,19 @@ pub(crate) fn no_slow_disk() -> Option<String> {
 }
 
 /// The program under a tracer that holds every fdatasync back. Only that call is stopped: all others run at full speed.
-fn slowed(program: &Path) -> Result<Command, BenchError> {
+fn slowed(program: &Path, slower_us: u32) -> Result<Command, BenchError> {
     let strace = strace().ok_or(BenchError::Option("strace is not installed"))?;
-    let mut command = tracing(&strace);
+    let mut command = tracing(&strace, slower_us);
     command.arg(program);
     Ok(command)
 }
 
-fn tracing(strace: &Path) -> Command {
+fn tracing(strace: &Path, slower_us: u32) -> Command {
     let mut command = Command::new(strace);
     command
         .args(["-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null"])
         .args(["-e", "trace=fdatasync", "-e"])
-        .arg(format!("inject=fdatasync:delay_exit={SLOWER_US}"));
+        .arg(format!("inject=fdatasync:delay_exit={slower_us}"));
     command
 }
 

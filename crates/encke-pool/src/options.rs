@@ -78,10 +78,22 @@ impl Size {
     /// The most workers that a growing pool has when nobody says otherwise.
     pub const GROWING_DEFAULT: Self = Self::Growing { size_max: 4_096 };
 
+    /// The most slots of any pool: a larger size means this one.
+    pub const SLOTS_MAX: usize = 65_536;
+
     /// How many slots there are, or may be.
     pub const fn max(self) -> usize {
         match self {
             Self::Fixed(size) | Self::Growing { size_max: size } => size,
+        }
+    }
+
+    /// The same with no more than [`Self::SLOTS_MAX`].
+    pub(crate) fn bounded(self) -> Self {
+        let size_max = self.max().min(Self::SLOTS_MAX);
+        match self {
+            Self::Fixed(_) => Self::Fixed(size_max),
+            Self::Growing { .. } => Self::Growing { size_max },
         }
     }
 }
@@ -97,7 +109,7 @@ impl Default for Size {
 pub struct Options {
     /// How it chooses.
     pub strategy: Strategy,
-    /// How many workers it may have. At most 65,536 of a `claim` pool's are connected at once.
+    /// How many workers it may have, at most [`Size::SLOTS_MAX`].
     pub size: Size,
     /// How many claims may wait. 65,536 by default.
     pub waiting_max: usize,

@@ -80,9 +80,13 @@ pub struct WorkerInfo {
 impl<W> Pool<W> {
     /// Makes a pool without workers. `name` is what errors and listings call it.
     pub fn new(name: &str, options: Options) -> Self {
+        let options = Options {
+            size: options.size.bounded(),
+            ..options
+        };
         // Twice the workers, for those whose connections are gone but claimed yet.
         let seat_count = match options.strategy {
-            Strategy::Claim => options.size.max().saturating_mul(2).min(SEATS_MAX),
+            Strategy::Claim => options.size.max() * 2,
             _ => 0,
         };
         let roster = Roster::new(options.size);
@@ -395,6 +399,3 @@ impl<W> fmt::Debug for Pool<W> {
             .finish_non_exhaustive()
     }
 }
-
-/// The most seats of a pool: twice the 65,536 workers that may be connected.
-const SEATS_MAX: usize = 131_072;

@@ -90,6 +90,31 @@ fn who_comes_first_is_served_first_and_nobody_overtakes_the_line() {
 }
 
 #[test]
+fn threads_that_wait_are_served_in_the_order_in_which_they_came() {
+    let (pool, _connected) = pool_of(1);
+    let claim = pool.claim().unwrap();
+    let served = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut threads = Vec::new();
+    for n in 0..5 {
+        let (waits, served) = (pool.clone(), served.clone());
+        threads.push(thread::spawn(move || {
+            let claim = match n % 2 {
+                0 => waits.claim(),
+                _ => waits.claim_timeout(NEVER),
+            };
+            served.lock().unwrap().push(n);
+            drop(claim.unwrap());
+        }));
+        eventually("waiting", || pool.info().waiting == n + 1);
+    }
+    drop(claim);
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(*served.lock().unwrap(), [0, 1, 2, 3, 4]);
+}
+
+#[test]
 fn a_claim_that_times_out_leaks_no_worker_also_when_it_has_just_won() {
     let (pool, _connected) = pool_of(1);
     // Won, and then not wanted any more: the worker goes back.

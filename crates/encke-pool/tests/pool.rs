@@ -113,6 +113,46 @@ fn what_is_refused_changes_nothing() {
 }
 
 #[test]
+fn no_pool_has_more_slots_than_the_bound() {
+    let slots = Size::SLOTS_MAX;
+    for size in [
+        Size::Fixed(usize::MAX),
+        Size::Growing {
+            size_max: usize::MAX,
+        },
+    ] {
+        let pool = Pool::<()>::new("test", Options::new(Strategy::Direct).size(size));
+        let refused = PoolError::OutOfRange {
+            slot: slots,
+            size: slots,
+        };
+        assert_eq!(pool.add_at("beyond", slots), Err(refused));
+        pool.add_at("last", slots - 1).unwrap();
+        assert_eq!(pool.info().slots, slots);
+        assert_eq!(pool.options().size.max(), slots);
+    }
+}
+
+#[test]
+fn nobody_is_in_a_pool_twice_under_any_error() {
+    let pool = Pool::new("test", Options::new(Strategy::RoundRobin));
+    pool.add("a").unwrap();
+    let connected = pool.connect("a", ()).unwrap();
+    for _ in 0..3 {
+        pool.add("a").unwrap_err();
+        pool.connect("a", ()).unwrap_err();
+        pool.remove("a").unwrap_err();
+    }
+    for _ in 0..10 {
+        assert_eq!(pool.pick().unwrap().slot(), 0);
+    }
+    let info = pool.info();
+    assert_eq!((info.workers.len(), info.workers[0].picks), (1, 10));
+    drop(connected);
+    assert_eq!(pool.pick().unwrap_err(), PoolError::NobodyConnected);
+}
+
+#[test]
 fn a_worker_is_gone_when_it_dies_and_may_come_back() {
     let (pool, mut connected) = pool_of(Strategy::RoundRobin, &["a"]);
     assert_eq!(&**pool.pick().unwrap(), "a");
