@@ -12,6 +12,7 @@
 //! - [`limits`]: what one client address may, and what all may together.
 //! - [`proxies`]: who the client is when somebody else hands it on, and whose word counts.
 //! - [`overload`]: at a limit the answer is a clear 503, and nothing is lost or made up.
+//! - [`several`]: several streams over one connection.
 //! - [`slow_clients`]: what they may hold up, how they are told, and that nobody takes a part for the whole.
 //! - [`at_rest`]: streams that nobody uses leave memory, and are there again when they are named.
 //! - [`durability`]: what was acknowledged survives crashes, and damage is never passed over.
@@ -35,4 +36,5 @@ mod log_commands;
 mod overload;
 mod proxies;
 mod rig;
+mod several;
 mod slow_clients;

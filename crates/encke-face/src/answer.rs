@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_stream::{Command, Fetch, Offset, Stream};
+use encke_stream::{Command, Fetch, Offset, Sequence, Stream};
 
 use crate::durable_streams::Pending;
 use crate::{Response, Style};
@@ -23,6 +23,8 @@ pub enum Answer {
     Stream(Response, Fetch, Then),
     /// Say this, then send every record from there on until one of the two hangs up.
     Subscribe(Subscribe),
+    /// Say this, then send every record of all of these streams from there on.
+    SubscribeAll(SubscribeAll),
     /// Wait for a record, then ask [`Faces::polled`](crate::Faces::polled).
     Poll(Poll),
 }
@@ -48,6 +50,28 @@ pub struct Subscribe {
     pub response: Response,
     /// How its records are written.
     pub style: Style,
+}
+
+/// A subscription to several streams for as long as the connection holds.
+#[derive(Debug)]
+pub struct SubscribeAll {
+    /// To which, and from where.
+    pub members: Vec<Member>,
+    /// Every record up to this one is the client's already, whatever the stream.
+    pub after: Sequence,
+    /// The response that opens it.
+    pub response: Response,
+}
+
+/// One of the streams of a subscription to several.
+#[derive(Debug)]
+pub struct Member {
+    /// The stream.
+    pub stream: Arc<Stream>,
+    /// From where, unless everything up to there is the client's already.
+    pub from: Offset,
+    /// Its place in the request, from 0.
+    pub place: u8,
 }
 
 /// A subscription for one response.

@@ -6,6 +6,7 @@ use encke_stream::{Outcome, View};
 
 use crate::answer::{Answer, Failure, Part, Then};
 use crate::durable_streams::{self, DurableStreams, Pending};
+use crate::events::{self, Told};
 use crate::run::{Farewell, Mark, Run, Style};
 use crate::{Admin, Request, Response};
 
@@ -13,6 +14,7 @@ use crate::{Admin, Request, Response};
 #[derive(Clone, Debug)]
 pub struct Faces {
     durable_streams: DurableStreams,
+    events: events::Settings,
     admin: Admin,
 }
 
@@ -21,6 +23,8 @@ pub struct Faces {
 pub struct Settings {
     /// Of the Durable Streams face.
     pub durable_streams: durable_streams::Settings,
+    /// Of subscriptions to several streams.
+    pub events: events::Settings,
 }
 
 impl Faces {
@@ -31,12 +35,16 @@ impl Faces {
                 view,
                 settings: Arc::new(settings.durable_streams),
             },
+            events: settings.events,
             admin,
         }
     }
 
     /// Answers a request.
     pub fn request(&self, request: Request<'_>) -> Answer {
+        if request.path == events::PATH {
+            return events::request(&self.durable_streams, self.events, &request);
+        }
         match request
             .path
             .strip_prefix(&*self.durable_streams.settings.root)
@@ -131,6 +139,11 @@ impl Faces {
                 durable_streams::farewell(cursor_floor, farewell, now_ms, out);
             }
         }
+    }
+
+    /// Writes an event for a subscriber of several streams.
+    pub fn tell(&self, told: &Told<'_>, out: &mut Vec<u8>) {
+        events::tell(told, out);
     }
 
     /// What keeps a quiet connection of that style alive.

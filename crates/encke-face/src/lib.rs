@@ -14,6 +14,7 @@
 mod admin;
 mod answer;
 pub mod durable_streams;
+pub mod events;
 mod faces;
 mod json;
 mod query;
@@ -22,7 +23,7 @@ mod response;
 mod run;
 
 pub use admin::{Admin, Probes};
-pub use answer::{Answer, Failure, Look, Part, Poll, Subscribe, Then};
+pub use answer::{Answer, Failure, Look, Member, Part, Poll, Subscribe, SubscribeAll, Then};
 pub use faces::{Faces, Settings};
 pub use request::{Headers, Request, Via};
 pub use response::{Body, Response};

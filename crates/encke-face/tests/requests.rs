@@ -347,6 +347,7 @@ fn send(all: Vec<Sent>) -> BTreeSet<String> {
                 assert_eq!(marks.last().map_or(0, |mark| mark.end), bytes.len());
                 said
             }
+            Reply::SubscribedAll(said, _) => said,
             Reply::Polls(poll) => {
                 met.insert("a poll".to_owned());
                 let now_ms = server.now_ms;

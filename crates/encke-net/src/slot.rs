@@ -45,6 +45,10 @@ pub(crate) enum State {
     Polling,
     /// Subscribed for as long as it holds.
     Following,
+    /// The same, to several streams.
+    Several,
+    /// No connection: stands on a topic's list for a subscriber of several streams.
+    Member,
     /// Answered for the last time; what it still sends is thrown away until it hangs up.
     Lingering,
 }
@@ -108,6 +112,40 @@ impl Slots {
     /// Takes a slot for a new connection.
     pub(crate) fn add(&mut self, fd: OwnedFd, now_s: u32) -> u32 {
         self.used += 1;
+        self.put(Some(fd), now_s)
+    }
+
+    /// Takes a slot that stands on a topic's list for the subscriber in another.
+    pub(crate) fn add_member(&mut self, subscriber: u32) -> u32 {
+        let index = self.put(None, 0);
+        let slot = &mut self.slots[index];
+        slot.state = State::Member;
+        // It has no socket on which something could be active.
+        slot.active_s = subscriber;
+        index
+    }
+
+    /// The subscriber for which a slot stands on a topic's list: itself, for most.
+    pub(crate) fn subscriber(&self, index: u32) -> u32 {
+        let slot = &self.slots[index];
+        match slot.state {
+            State::Member => slot.active_s,
+            _ => index,
+        }
+    }
+
+    /// Closes the connection and frees its slot.
+    pub(crate) fn remove(&mut self, index: u32) {
+        self.used -= 1;
+        self.free(index);
+    }
+
+    /// Frees the slot of a member.
+    pub(crate) fn remove_member(&mut self, index: u32) {
+        self.free(index);
+    }
+
+    fn put(&mut self, fd: Option<OwnedFd>, now_s: u32) -> u32 {
         if let Some(index) = self.free {
             let slot = &mut self.slots[index];
             self.free = (slot.next != NONE).then_some(slot.next);
@@ -118,8 +156,7 @@ impl Slots {
         self.slots.push(Slot::new(fd, 0, now_s))
     }
 
-    /// Closes the connection and frees its slot.
-    pub(crate) fn remove(&mut self, index: u32) {
+    fn free(&mut self, index: u32) {
         let next = self.free.unwrap_or(NONE);
         let slot = &mut self.slots[index];
         slot.fd = None;
@@ -129,7 +166,6 @@ impl Slots {
         slot.generation = (slot.generation + 1) % (u32::MAX - 1);
         slot.next = next;
         self.free = Some(index);
-        self.used -= 1;
     }
 
     /// The slot that a token names, if its connection is still there.
@@ -169,9 +205,9 @@ impl std::ops::IndexMut<u32> for Slots {
 }
 
 impl Slot {
-    fn new(fd: OwnedFd, generation: u32, now_s: u32) -> Self {
+    fn new(fd: Option<OwnedFd>, generation: u32, now_s: u32) -> Self {
         Slot {
-            fd: Some(fd),
+            fd,
             generation,
             topic: NONE,
             next: NONE,

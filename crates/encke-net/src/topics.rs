@@ -257,6 +257,12 @@ impl Topics {
         })
     }
 
+    /// The recent record at a position, and the position of the stream's next one; 0 if there is none.
+    pub(crate) fn record(&self, at: u64) -> (&Record, u64) {
+        let recent = &self.recent[(at - self.base) as usize];
+        (recent.record(), recent.next)
+    }
+
     /// Begins a round over the topic's subscribers.
     pub(crate) fn begin(&mut self, topic: u32) {
         let topic = &mut self.topics[topic];

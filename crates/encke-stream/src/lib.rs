@@ -56,3 +56,6 @@ pub use restore::{RestoreError, restore, restore_on};
 pub use sequencer::{AckLevel, Committed, Sequencer};
 pub use stream::{Facts, Life, Media, MediaKind, Source, Span, Stream};
 pub use view::{Counts, FreeName, Known, View};
+
+// Positions are made of it, so whoever knows streams must be able to name it.
+pub use encke_log::Sequence;

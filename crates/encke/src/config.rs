@@ -94,6 +94,10 @@ struct Given {
     #[arg(long, env = "ENCKE_PROXY_PROTOCOL", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     proxy_protocol: Option<bool>,
 
+    /// Streams that one subscriber may follow by /v1/events, at most 128 [default: 64]
+    #[arg(long, env = "ENCKE_STREAMS_PER_SUBSCRIBER_MAX", value_name = "N")]
+    streams_per_subscriber_max: Option<usize>,
+
     /// Largest head of a request [default: 16KiB]
     #[arg(long, env = "ENCKE_HEAD_MAX", value_name = "SIZE")]
     head_max: Option<ByteSize>,
@@ -373,6 +377,15 @@ impl Config {
         count!(net.mailbox_items_max, mailbox_items);
         count!(limits.producers_max, producers_max);
         count!(net.keep.hot_max, streams_hot_max);
+        count!(
+            faces.events.streams_per_subscriber_max,
+            streams_per_subscriber_max
+        );
+        anyhow::ensure!(
+            faces.events.streams_per_subscriber_max <= encke_face::events::STREAMS_MAX,
+            "--streams-per-subscriber-max must be at most {}",
+            encke_face::events::STREAMS_MAX
+        );
         size!(net.head_bytes_max, head_max, 1 << 10);
         size!(net.body_bytes_max, body_max, 1 << 10);
         size!(net.ring_bytes, ring, 64 << 10);
@@ -464,6 +477,10 @@ mod tests {
         for (toml, word) in [
             ("shards = 0", "--shards"),
             ("shards = 5000", "--shards"),
+            (
+                "streams-per-subscriber-max = 129",
+                "--streams-per-subscriber-max",
+            ),
             ("head-max = '1B'", "--head-max"),
             ("heartbeat = '-5s'", "--heartbeat"),
             ("streams-idle = '0s'", "--streams-idle"),

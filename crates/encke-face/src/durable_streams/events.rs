@@ -121,7 +121,7 @@ fn together(items: &[Item<'_>]) -> usize {
 
 /// Writes a payload as `data` lines. Every kind of line end in it starts a new one, so that a
 /// payload can't end the event or begin another.
-fn lines(payload: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn lines(payload: &[u8], out: &mut Vec<u8>) {
     let mut rest = payload;
     loop {
         out.extend_from_slice(b"data:");

@@ -21,8 +21,9 @@ use crate::query;
 use crate::{Answer, Failure, Request, Response};
 
 pub(crate) use catch_up::{CatchUp, Page};
-pub(crate) use events::{encode, farewell};
+pub(crate) use events::{encode, farewell, lines};
 pub(crate) use poll::Poll;
+pub(crate) use read::push_items;
 pub(crate) use write::{Append, Create, Fork, deleted};
 
 /// The face over the committed streams.
@@ -109,6 +110,13 @@ impl DurableStreams {
         let Ok(name) = query::decode(path) else {
             return bad("the path is not percent-encoded UTF-8".into());
         };
+        self.check_name(&name)?;
+        Ok(name.into_owned())
+    }
+
+    /// Refuses what can't be a stream's name.
+    pub(crate) fn check_name(&self, name: &str) -> Result<(), Response> {
+        let bad = |why: String| Err(error(400, "bad_path", why));
         if name.is_empty() {
             return bad("the path names no stream".into());
         }
@@ -132,11 +140,11 @@ impl DurableStreams {
                 "subscriptions are not served yet".into(),
             ));
         }
-        Ok(name.into_owned())
+        Ok(())
     }
 
     /// The stream of that name, if clients may use it.
-    fn find(&self, name: &str, now_ms: u64) -> Result<Arc<Stream>, Response> {
+    pub(crate) fn find(&self, name: &str, now_ms: u64) -> Result<Arc<Stream>, Response> {
         let Some(stream) = self.view.find(name) else {
             return Err(refused(&Refusal::NotFound));
         };
@@ -234,7 +242,8 @@ pub(crate) fn answer(status: u16) -> Response {
     Response::new(status).fields(COMMON_FIELDS)
 }
 
-fn preflight() -> Response {
+/// The answer to a browser that asks whether it may.
+pub(crate) fn preflight() -> Response {
     answer(204)
         .field("Access-Control-Allow-Methods", METHODS)
         .field("Access-Control-Allow-Headers", REQUEST_FIELDS)

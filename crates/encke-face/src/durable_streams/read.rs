@@ -95,7 +95,7 @@ pub(super) fn join(kind: MediaKind, items: &[Item<'_>], body: &mut Vec<u8>) {
 }
 
 /// Writes the records' data to a body; `first` if no message stands in it yet.
-pub(super) fn push_items(kind: MediaKind, items: &[Item<'_>], first: bool, body: &mut Vec<u8>) {
+pub(crate) fn push_items(kind: MediaKind, items: &[Item<'_>], first: bool, body: &mut Vec<u8>) {
     for (index, item) in items.iter().enumerate() {
         if kind == MediaKind::Json && !(first && index == 0) {
             body.push(b',');

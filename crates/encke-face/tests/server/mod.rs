@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use encke_face::{
     Admin, Answer, Body, Faces, Headers, Mark, Poll, Probes, Request, Response, Run, Settings,
-    Subscribe, Via,
+    Subscribe, SubscribeAll, Via,
 };
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Frame, Log, Options, Sequence};
@@ -33,6 +33,7 @@ pub const NOW_CURSOR: u64 = (NOW_MS / 1000 - 1_728_432_000) / 20;
 pub enum Reply {
     Said(Said),
     Subscribed(Said, Subscribe),
+    SubscribedAll(Said, SubscribeAll),
     Polls(Poll),
 }
 
@@ -86,6 +87,7 @@ impl Server {
         match self.reply(line, headers, body) {
             Reply::Said(said) => said,
             Reply::Subscribed(..) => panic!("{line} subscribes"),
+            Reply::SubscribedAll(..) => panic!("{line} subscribes to several"),
             Reply::Polls(_) => panic!("{line} polls"),
         }
     }
@@ -131,6 +133,10 @@ impl Server {
                         body: Body::Open(subscribe.response.body.as_ref().to_vec()),
                     });
                     return Reply::Subscribed(opened, subscribe);
+                }
+                Answer::SubscribeAll(mut subscribe) => {
+                    let opened = said(std::mem::take(&mut subscribe.response));
+                    return Reply::SubscribedAll(opened, subscribe);
                 }
                 Answer::Poll(poll) => return Reply::Polls(poll),
                 Answer::Look(look) => panic!("{} is not in memory", look.name),

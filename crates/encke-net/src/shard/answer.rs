@@ -18,6 +18,7 @@ impl Shard {
             Answer::Fetch(fetch, then) => self.fetch_answer(index, fetch, then),
             Answer::Stream(response, fetch, then) => self.stream(index, &response, fetch, then),
             Answer::Subscribe(subscribe) => self.follow(index, subscribe),
+            Answer::SubscribeAll(subscribe) => self.follow_all(index, subscribe),
             Answer::Poll(poll) => self.poll(index, poll),
         }
     }
@@ -48,6 +49,10 @@ impl Shard {
         };
         if self.slots[index].state == State::Following {
             self.caught_up(index, piece);
+            return;
+        }
+        if self.slots[index].state == State::Several {
+            self.read_for_several(index, piece);
             return;
         }
         if self.slots[index].state == State::Streaming {
@@ -113,16 +118,19 @@ impl Shard {
         self.slots[index].flags.set(Flags::KEEP, false);
         match self.slots[index].state {
             State::Free
+            | State::Member
             | State::Committing
             | State::Fetching
             | State::Streaming
             | State::Lingering => {}
             State::Polling => self.poll_is_over(index),
-            State::Reading | State::Following if self.slots[index].flags.has(Flags::BLOCKED) => {
+            State::Reading | State::Following | State::Several
+                if self.slots[index].flags.has(Flags::BLOCKED) =>
+            {
                 self.slots[index].flags.set(Flags::CLOSING, true);
             }
             // Subscribers are always left between two events: the last one says where to go on.
-            State::Following | State::Reading => self.close(index, "stopping"),
+            State::Following | State::Several | State::Reading => self.close(index, "stopping"),
         }
     }
 

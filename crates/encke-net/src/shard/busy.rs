@@ -4,6 +4,7 @@ use encke_face::{Style, Then};
 use encke_stream::{Fetch, MediaKind, Offset};
 
 use super::look::Parked;
+use super::several::Several;
 use super::slow::Behind;
 use crate::buffers::Held;
 use crate::http::body::Incoming;
@@ -31,6 +32,8 @@ pub(crate) struct Busy {
     pub(crate) then: Option<Then>,
     /// A long poll's or a catching-up subscriber's position, where it is not just a sequence.
     pub(crate) from: Option<Offset>,
+    /// The streams of a subscriber of several.
+    pub(crate) several: Option<Box<Several>>,
     /// How a subscriber's records are written, if not as everybody's.
     pub(crate) style: Option<Style>,
     /// Since when it is behind, if it is.
@@ -58,6 +61,7 @@ impl Busy {
             && self.then.is_none()
             && self.from.is_none()
             && self.style.is_none()
+            && self.several.is_none()
             && self.behind.is_none()
     }
 

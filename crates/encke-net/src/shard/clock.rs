@@ -169,11 +169,10 @@ impl Shard {
         let quiet =
             Duration::from_secs(u64::from(self.clock.now_s().saturating_sub(slot.active_s)));
         match slot.state {
-            State::Following
-                if quiet >= self.parts.settings.heartbeat && !slot.flags.has(Flags::BLOCKED) =>
-            {
-                self.heartbeat(index);
-            }
+            State::Following | State::Several
+                if quiet < self.parts.settings.heartbeat || slot.flags.has(Flags::BLOCKED) => {}
+            State::Following => self.heartbeat(index),
+            State::Several => self.heartbeat_several(index),
             State::Reading
                 if quiet >= self.parts.settings.idle_timeout && !self.busy.contains_key(&index) =>
             {

@@ -31,7 +31,7 @@ pub(super) struct Encoded {
     records: u64,
     /// What its records count for the lag of those who had not got them.
     weight: u32,
-    end: Sequence,
+    pub(super) end: Sequence,
     /// Nothing follows: the connection is closed behind it.
     ended: bool,
 }
@@ -103,7 +103,11 @@ impl Shard {
 
     /// Sends a subscriber what is due to it. True if a system call was spent on it.
     pub(super) fn flush(&mut self, index: u32) -> bool {
+        let index = self.slots.subscriber(index);
         let slot = &self.slots[index];
+        if slot.state == State::Several {
+            return self.flush_several(index);
+        }
         if slot.flags.has(Flags::BLOCKED) || slot.flags.has(Flags::CATCHING) {
             return false;
         }
@@ -204,7 +208,7 @@ impl Shard {
                 self.stream_on(index);
             }
         } else if self.slots[index].flags.has(Flags::UNREAD)
-            && self.slots[index].state != State::Following
+            && !matches!(self.slots[index].state, State::Following | State::Several)
         {
             self.readable(index, true);
         } else {
@@ -259,7 +263,7 @@ impl Shard {
     }
 
     /// Sends an encoded run. True when all of it is out and the subscriber is still there.
-    fn send_encoded(&mut self, index: u32, encoded: &Encoded) -> bool {
+    pub(super) fn send_encoded(&mut self, index: u32, encoded: &Encoded) -> bool {
         if encoded.bytes.is_empty() {
             if encoded.ended {
                 self.close(index, "ended");
@@ -470,6 +474,36 @@ impl Shard {
 }
 
 impl Encoded {
+    /// Makes room for what nobody else gets.
+    pub(super) fn forget(&mut self) {
+        self.fill(|_, _| {});
+        self.made_of = None;
+        self.records = 0;
+        self.weight = 0;
+        self.ended = false;
+    }
+
+    /// Writes one record, behind which a subscriber may be left.
+    pub(super) fn add(
+        &mut self,
+        item: Item<'_>,
+        sequence: Sequence,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        self.add_part(item, write);
+        self.marks.push(Mark {
+            end: self.bytes.len(),
+            at: Offset::behind(sequence),
+        });
+    }
+
+    /// Writes one record that belongs together with the next.
+    pub(super) fn add_part(&mut self, item: Item<'_>, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.bytes);
+        self.records += 1;
+        self.weight = self.weight.saturating_add(weight(item.data.len()));
+    }
+
     fn count(&mut self, items: &[Item<'_>]) {
         self.records = items.len() as u64;
         self.weight = items
@@ -515,7 +549,7 @@ impl Gathered {
 }
 
 /// About how much data one send to a subscriber carries.
-const RUN_BYTES: usize = 256 << 10;
+pub(super) const RUN_BYTES: usize = 256 << 10;
 
 /// The shared encoding's buffer is not kept larger than this.
 const ENCODED_BYTES_KEPT: usize = 1 << 20;

@@ -94,7 +94,10 @@ impl Shard {
     /// Whether the connection has sent as much ahead as it may.
     fn has_enough(&self, index: u32) -> bool {
         !self.reads(index)
-            && !matches!(self.slots[index].state, State::Following | State::Lingering)
+            && !matches!(
+                self.slots[index].state,
+                State::Following | State::Several | State::Lingering
+            )
             && self.busy.get(&index).is_some_and(|busy| {
                 busy.input.len() >= self.parts.settings.pipeline_bytes_max
                     || !busy.input.is_empty() && !self.parts.buffers.have_room_for_requests()
@@ -134,9 +137,9 @@ impl Shard {
             State::Reading if self.reads(index) => self.input(index, bytes),
             // A refused client is heard out for a while: most look for the answer only when they have sent everything.
             State::Lingering => {}
-            State::Following if !full => {}
+            State::Following | State::Several if !full => {}
             // A subscriber has nothing to say, least of all that much.
-            State::Following => self.close(index, "talkative"),
+            State::Following | State::Several => self.close(index, "talkative"),
             _ => self.busy(index).input.extend_from_slice(bytes),
         }
     }

@@ -13,6 +13,7 @@ mod deliver;
 mod input;
 mod look;
 mod output;
+mod several;
 pub(crate) mod slow;
 mod stream;
 
@@ -315,8 +316,13 @@ impl Shard {
     }
 
     fn unsubscribe(&mut self, index: u32) {
-        if matches!(self.slots[index].state, State::Following | State::Polling) {
-            self.counts.subscribers -= 1;
+        match self.slots[index].state {
+            State::Following | State::Polling => self.counts.subscribers -= 1,
+            State::Several => {
+                self.counts.subscribers -= 1;
+                self.leave_all(index);
+            }
+            _ => {}
         }
         self.topics.unlink(&mut self.slots, index);
     }

@@ -94,7 +94,8 @@ impl Shard {
             return;
         };
         if sent < bytes.len() {
-            let following = self.slots[index].state == State::Following;
+            let state = self.slots[index].state;
+            let following = matches!(state, State::Following | State::Several);
             let reached = following.then(|| self.position(index));
             self.block(index, &bytes[sent..], reached, false);
         }

@@ -27,7 +27,7 @@ impl Shard {
         let slot = &self.slots[index];
         let has = match slot.state {
             State::Following => self.topics[slot.topic].appended,
-            State::Streaming => 0,
+            State::Streaming | State::Several => 0,
             _ => return,
         };
         if slot.flags.has(Flags::BEHIND) {
