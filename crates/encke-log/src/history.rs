@@ -17,6 +17,7 @@ use crate::error::OpenError;
 use crate::frame::{FrameView, u64_at};
 use crate::generations::{self, Generation, Generations};
 pub(crate) use crate::history_error::HistoryError;
+use crate::ingest::ingest_into;
 use crate::manifest;
 use crate::reclaim::{DurableFloors, Reclaim};
 use crate::retention::{Class, Retention};
@@ -491,18 +492,6 @@ impl fmt::Debug for History {
             .field("path", &self.path)
             .finish_non_exhaustive()
     }
-}
-
-fn ingest_into(
-    keyspace: &Keyspace,
-    all: impl FnOnce(Put<'_>) -> fjall::Result<()>,
-) -> Result<(), HistoryError> {
-    let mut ingestion = keyspace.start_ingestion()?;
-    all(&mut |key, value| match value {
-        Some(value) => ingestion.write(key, value),
-        None => ingestion.write_tombstone(key),
-    })?;
-    Ok(ingestion.finish()?)
 }
 
 /// The key of the times of a generation.

@@ -69,6 +69,7 @@ mod health;
 mod history;
 mod history_error;
 mod index;
+mod ingest;
 mod late;
 mod log;
 mod manifest;

@@ -148,6 +148,11 @@ impl<D: Disk> Log<D> {
         self.sealed_since_checkpoint
     }
 
+    /// How many checkpoints are not durable yet, and are kept in memory until they are.
+    pub fn checkpoints_waiting(&self) -> usize {
+        self.shared.states.pending.read().len()
+    }
+
     /// Changes the state store: `entries` are what changed since the last checkpoint (the last entry of a key counts), and
     /// together with the store they are the state after the last published record. They can be read at once, and become
     /// durable in the background, all or none of them, together with the floors that are set. Opens after that replay only

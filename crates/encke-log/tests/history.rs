@@ -406,3 +406,24 @@ fn large_records_go_through_history_unchanged() {
     let log = Log::open(directory.path(), options, &mut |_| {}).unwrap();
     assert!(read(&log.reader(), 1, 0, 1 << 30) == expected);
 }
+
+#[test]
+fn many_small_checkpoints_in_a_row_can_be_read_after_a_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path());
+    let key = |number: u32| number.to_be_bytes().to_vec();
+    for number in 0..120_u32 {
+        append(&mut log, &[1], b"x");
+        commit(&mut log);
+        // Always one key that all have, so that no two can lie side by side.
+        let all = (b"all".to_vec(), Some(key(number)));
+        log.checkpoint(vec![all, (key(number), Some(key(number)))]);
+    }
+    log.close().unwrap();
+    let log = open(directory.path());
+    for number in 0..120 {
+        assert_eq!(log.state(&key(number)).unwrap(), Some(key(number)));
+    }
+    assert_eq!(log.state(b"all").unwrap(), Some(key(119)));
+    assert_eq!(log.checkpoints_waiting(), 0);
+}

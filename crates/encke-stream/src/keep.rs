@@ -116,7 +116,8 @@ impl<D: Disk> Sequencer<D> {
 
     fn wants_checkpoint(&self) -> bool {
         let changed = self.machine.changed();
-        let lets_go = self.keep != Keep::ALL && changed > 0;
+        // One that the disk has not taken yet costs memory, and so would the next.
+        let lets_go = self.keep != Keep::ALL && changed > 0 && self.log.checkpoints_waiting() == 0;
         self.log.wants_checkpoint()
             || lets_go
                 && (changed >= self.keep.changed_max()
