@@ -278,4 +278,5 @@ fn requests_of_one_connection() {
         assert_eq!(answer.closes(), number == 3, "{answer:?}");
     }
     client.expect_end();
+    assert!(closed(&encke, "requests_per_connection") >= 1.0);
 }

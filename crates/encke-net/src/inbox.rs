@@ -176,3 +176,34 @@ impl Outlet for Door {
 const NOTES_MAX: usize = 65_536;
 
 const ADMISSION_PAUSE: Duration = Duration::from_micros(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn publishers_wait_while_deliveries_are_behind_by_bytes_or_by_time() {
+        let settings = Settings {
+            admission_bytes: 1000,
+            admission_delay: Duration::from_millis(5),
+            ..Settings::default()
+        };
+        let (door, inbox) = inbox(&settings).unwrap();
+        for (bytes, us, admits) in [
+            (0, 0, true),
+            (1000, 5_000, true),
+            (1001, 0, false),
+            (0, 5_001, false),
+        ] {
+            inbox.lag.bytes.store(bytes, Ordering::Relaxed);
+            inbox.lag.us.store(us, Ordering::Relaxed);
+            assert_eq!(door.admits(), admits, "{bytes} bytes, {us} µs");
+        }
+        // Whoever waits goes on when the shard has caught up.
+        let waiting = std::thread::spawn(move || door.admit());
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!waiting.is_finished());
+        inbox.lag.us.store(0, Ordering::Relaxed);
+        waiting.join().unwrap();
+    }
+}

@@ -144,7 +144,10 @@ fn check(config: &Config, files: u64) -> String {
          \x20 run                  {} shards, {} readers\n\
          \x20 hold                 {} connections at most ({files} files may be open)\n\
          \x20 take                 heads up to {}, bodies up to {}\n\
+         \x20 serve each address   {} connections, {} requests per second; exempt: {}\n\
+         \x20 believe              {}\n\
          \x20 wait                 {:?} for a request, {:?} without one, {:?} for a stalled reader\n\
+         \x20 let subscribers lag  {} or {:?}, and buffer {} in all\n\
          \x20 let wait             {} commands or {} for the log\n\
          \x20 keep at hand         {} of recent records a shard\n\
          \x20 slow publishers      when deliveries are {} or {:?} behind\n\
@@ -159,9 +162,16 @@ fn check(config: &Config, files: u64) -> String {
         net.connections_max,
         size(net.head_bytes_max),
         size(net.body_bytes_max),
+        bound(net.connections_per_address as u64),
+        bound(net.request_rate),
+        net.exempt,
+        believe(net),
         net.request_timeout,
         net.idle_timeout,
         net.stall_timeout,
+        ByteSize(net.lag_bytes_max),
+        net.lag_age_max,
+        size(net.buffers_bytes_max),
         net.mailbox_items_max,
         size(net.mailbox_bytes_max),
         size(net.ring_bytes),
@@ -173,4 +183,25 @@ fn check(config: &Config, files: u64) -> String {
         config.log,
         config.log_format,
     )
+}
+
+/// A limit of which 0 means none.
+fn bound(limit: u64) -> String {
+    match limit {
+        0 => "any number of".into(),
+        limit => limit.to_string(),
+    }
+}
+
+/// Whose word about clients counts.
+fn believe(net: &encke_net::Settings) -> String {
+    if net.trust.is_empty() {
+        return "nobody about other clients".into();
+    }
+    let how = match (net.proxy_protocol, net.forwarded_by) {
+        (true, _) => "PROXY headers",
+        (false, encke_net::ForwardedBy::XForwarded) => "X-Forwarded fields",
+        (false, encke_net::ForwardedBy::Forwarded) => "Forwarded fields",
+    };
+    format!("{how} from {}", net.trust)
 }

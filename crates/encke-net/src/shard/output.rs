@@ -165,10 +165,11 @@ impl Shard {
         busy.sent = 0;
         busy.deadline_ms = 0;
         let (reached, ended) = (busy.reached.take(), std::mem::take(&mut busy.ended));
-        let reason = busy.reason.take().unwrap_or("done");
+        let reason = busy.reason.take();
         let closing = self.slots[index].flags.has(Flags::CLOSING);
         self.slots[index].flags.set(Flags::BLOCKED, false);
         if ended || closing {
+            let reason = reason.unwrap_or_else(|| self.last_reason(index));
             self.close(index, reason);
             return;
         }
@@ -215,7 +216,18 @@ impl Shard {
         } else if keep {
             self.settle(index);
         } else {
-            self.close(index, "done");
+            let reason = self.last_reason(index);
+            self.close(index, reason);
+        }
+    }
+
+    /// Why a connection is closed behind an answer.
+    fn last_reason(&self, index: u32) -> &'static str {
+        let requests_max = self.parts.settings.requests_per_connection;
+        if requests_max > 0 && self.slots[index].requests >= requests_max {
+            "requests_per_connection"
+        } else {
+            "done"
         }
     }
 
