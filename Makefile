@@ -15,7 +15,7 @@ export CHROMIUM ?= /usr/bin/chromium
 WEB := tests/web/node_modules/.package-lock.json
 QUAKES := examples/quakes/node_modules/.package-lock.json
 
-FUZZ_TARGETS := log_recovery proxies request_head
+FUZZ_TARGETS := log_recovery proxies request_head request_hyper
 FUZZ_SECONDS := 60
 
 section = @printf '\n=== %s\n' '$(1)'

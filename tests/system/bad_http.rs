@@ -70,6 +70,9 @@ fn requests_that_are_not_http() {
         "ftp://x/",
         "http://",
         "http:///x",
+        "http://user@x/",
+        "/a#b",
+        "/<a>",
         "**",
     ] {
         let bytes = format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -80,7 +83,22 @@ fn requests_that_are_not_http() {
             broken(&encke, bytes.as_bytes(), 400, "bad_target");
         }
     }
-    for hosts in ["", "Host: x\r\nHost: x\r\n"] {
+    for bytes in [
+        b"GET / HTTP/1.1\nHost: x\n\n".as_slice(),
+        b"GET / HTTP/1.1\r\nHost: x\nA: b\r\n\r\n",
+        b"\nGET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    ] {
+        broken(&encke, bytes, 400, "bare_lf");
+    }
+    let tunnel = b"CONNECT x:443 HTTP/1.1\r\nHost: x:443\r\n\r\n";
+    broken(&encke, tunnel, 400, "bad_target");
+    for hosts in [
+        "",
+        "Host: x\r\nHost: x\r\n",
+        "Host: x y\r\n",
+        "Host: u@x\r\n",
+        "Host: x:y\r\n",
+    ] {
         let bytes = format!("GET / HTTP/1.1\r\n{hosts}\r\n");
         broken(&encke, bytes.as_bytes(), 400, "host");
     }
@@ -169,6 +187,9 @@ fn chunks_that_are_none() {
         "1\r\n7\rx",
         "1;x\ny",
         "0\r\nA: b\n",
+        "0\r\nA : b\r\n",
+        "0\r\n A: b\r\n",
+        "0\r\nA\r\n",
         "0\r\n\rx",
         &digits,
         &extension,
@@ -254,6 +275,12 @@ fn clients_that_are_too_slow() {
             "nobody is hurried"
         );
     }
+    // Empty lines behind a request are no part of the next: they start no clock.
+    let mut line = encke.connect();
+    line.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n\r\n");
+    assert_eq!(line.answer().status, 200);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(line.ask("GET", "/healthz", &[], b"").status, 200);
     // A byte now and then does not hold it off.
     let mut dribble = encke.connect();
     let begin = Instant::now();

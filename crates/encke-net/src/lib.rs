@@ -36,6 +36,7 @@ mod topics;
 #[doc(hidden)]
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing {
+    pub use crate::http::differential::request_hyper;
     pub use crate::http::fuzzing::request_head;
     pub use crate::proxy_fuzzing::proxies;
 }

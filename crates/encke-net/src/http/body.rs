@@ -1,7 +1,7 @@
 //! A request's body on its way in.
 
 use super::Refused;
-use super::head::Framing;
+use super::head::{FIELDS_MAX, Framing};
 
 /// A body that is being received, and the head it belongs to.
 #[derive(Debug)]
@@ -23,31 +23,71 @@ enum Left {
 /// Where in the chunked coding the next byte stands (RFC 9112, section 7.1).
 #[derive(Clone, Copy, Debug)]
 enum Chunk {
-    Size {
-        value: u64,
-        digits: u8,
-    },
-    Extension {
-        value: u64,
-        bytes: u16,
-    },
-    SizeEnd {
-        value: u64,
-    },
-    Data {
-        left: u64,
-    },
+    Size { value: u64, digits: u8 },
+    Extension { value: u64, bytes: u16 },
+    SizeEnd { value: u64 },
+    Data { left: u64 },
     DataEnd,
     DataEndLf,
-    /// In the trailer; `line` counts the bytes of its present line.
-    Trailer {
-        bytes: u16,
-        line: u16,
-    },
-    TrailerLf {
-        bytes: u16,
-        line: u16,
-    },
+    Trailer(Trailer),
+}
+
+/// Where in the trailer the next byte stands, and how much of it has come. Its fields are read and left out.
+#[derive(Clone, Copy, Debug)]
+struct Trailer {
+    bytes: u16,
+    fields: u16,
+    place: Place,
+}
+
+/// Where in a trailer's line.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// At its beginning: a field, or the end.
+    Start,
+    Name,
+    Value,
+    /// Behind the carriage return of a field.
+    Lf,
+    /// Behind the carriage return of the empty line.
+    LastLf,
+}
+
+impl Trailer {
+    const BEGIN: Self = Trailer {
+        bytes: 0,
+        fields: 0,
+        place: Place::Start,
+    };
+
+    /// Takes a byte. `None`: it was the last.
+    fn take(self, byte: u8) -> Result<Option<Self>, Refused> {
+        let Trailer { bytes, fields, .. } = self;
+        let place = match (self.place, byte) {
+            (Place::LastLf, b'\n') => return Ok(None),
+            (Place::Start, b'\r') => Place::LastLf,
+            (Place::Start | Place::Name, byte) if is_token(byte) => Place::Name,
+            (Place::Name, b':') => Place::Value,
+            (Place::Value, b'\r') => Place::Lf,
+            (Place::Value, b'\t' | b' '..=b'~' | 0x80..) => Place::Value,
+            (Place::Lf, b'\n') => Place::Start,
+            _ => return Err(bad_chunk()),
+        };
+        let fields = fields + u16::from(matches!((self.place, place), (Place::Start, Place::Name)));
+        if bytes >= TRAILER_BYTES_MAX || usize::from(fields) > FIELDS_MAX {
+            return Err(bad_chunk());
+        }
+        Ok(Some(Trailer {
+            bytes: bytes + 1,
+            fields,
+            place,
+        }))
+    }
+}
+
+/// Whether a field's name may have it (RFC 9110, section 5.6.2).
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 impl Incoming {
@@ -140,7 +180,7 @@ impl Incoming {
                 (Chunk::SizeEnd { value }, b'\n') => {
                     self.check(value)?;
                     match value {
-                        0 => Chunk::Trailer { bytes: 0, line: 0 },
+                        0 => Chunk::Trailer(Trailer::BEGIN),
                         left => Chunk::Data { left },
                     }
                 }
@@ -149,19 +189,10 @@ impl Incoming {
                     value: 0,
                     digits: 0,
                 },
-                (Chunk::Trailer { bytes, line }, b'\r') => Chunk::TrailerLf { bytes, line },
-                (Chunk::Trailer { .. }, b'\n') => return Err(bad_chunk()),
-                (Chunk::Trailer { bytes, line }, _) => {
-                    if bytes >= TRAILER_BYTES_MAX {
-                        return Err(bad_chunk());
-                    }
-                    Chunk::Trailer {
-                        bytes: bytes + 1,
-                        line: line + 1,
-                    }
-                }
-                (Chunk::TrailerLf { line: 0, .. }, b'\n') => return Ok(true),
-                (Chunk::TrailerLf { bytes, .. }, b'\n') => Chunk::Trailer { bytes, line: 0 },
+                (Chunk::Trailer(trailer), byte) => match trailer.take(byte)? {
+                    Some(trailer) => Chunk::Trailer(trailer),
+                    None => return Ok(true),
+                },
                 _ => return Err(bad_chunk()),
             };
         }
@@ -240,6 +271,13 @@ mod tests {
             ";\r\n",
             "0x1\r\n",
             "0\r\nA\n",
+            "0\r\nA\r\n",
+            "0\r\n: b\r\n",
+            "0\r\nA : b\r\n",
+            "0\r\n A: b\r\n",
+            "0\r\nA: b\r\n c\r\n",
+            "0\r\nA: \0\r\n",
+            "0\r\nA: b\rc\r\n",
             "1;a\nb",
             "1000000000000000\r\n",
         ] {

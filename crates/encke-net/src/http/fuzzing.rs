@@ -70,6 +70,7 @@ fn read(input: &[u8], mut piece_bytes: impl FnMut(usize) -> usize) -> Read {
             let mut closes = false;
             let step = take(&mut body, &mut rest, limits, |head, fields, body| {
                 closes = !head.keep_alive;
+                let start = begin(input, start);
                 found.requests.push(Taken {
                     start,
                     behind_head: start + head.bytes,
@@ -108,11 +109,18 @@ fn read(input: &[u8], mut piece_bytes: impl FnMut(usize) -> usize) -> Read {
     found
 }
 
+/// Where the request begins that is looked for from `start` on: empty lines are not a part of it.
+fn begin(input: &[u8], start: usize) -> usize {
+    let lines = input[start..].split_inclusive(|byte| *byte == b'\n');
+    let empty = lines.take_while(|line| matches!(line, [b'\r', b'\n']));
+    start + empty.map(<[u8]>::len).sum::<usize>()
+}
+
 /// Reads the request again, by nothing but its lines.
 fn check(taken: &Taken, input: &[u8]) {
     let head = &input[taken.start..taken.behind_head];
     assert!(head.len() <= HEAD_BYTES_MAX);
-    assert!(head.ends_with(b"\n\r\n") || head.ends_with(b"\n\n"));
+    assert!(head.ends_with(b"\r\n\r\n"));
     assert!(!head.contains(&0), "a zero byte in a head");
     let lines: Vec<&[u8]> = head
         .split(|byte| *byte == b'\n')

@@ -1,6 +1,9 @@
 //! A request's head: the request line and the fields.
 
+use memchr::memchr_iter;
+
 use super::Refused;
+use super::target;
 
 /// A head, complete and fit to be answered.
 #[derive(Debug)]
@@ -73,13 +76,18 @@ pub(crate) fn parse<'a>(
             "the request line is incomplete",
         ));
     };
+    // The parser takes a lone LF for a line's end, as it may; whoever stands before this server may not, and find another
+    // head (RFC 9112, section 2.2).
+    if memchr_iter(b'\n', &input[..bytes]).any(|at| at == 0 || input[at - 1] != b'\r') {
+        return Err(bare_lf());
+    }
     let mut facts = Facts::default();
     let count = request.headers.len();
     for (field, header) in fields.iter_mut().zip(&*request.headers) {
         *field = (header.name, header.value);
         facts.take(header.name, header.value)?;
     }
-    let (path, query) = split(target)?;
+    let (path, query) = target::split(method, target)?;
     let head = Head {
         method,
         path,
@@ -108,16 +116,31 @@ impl Facts {
     fn take(&mut self, name: &str, value: &[u8]) -> Result<(), Refused> {
         // Lengths tell most fields apart at no cost.
         match name.len() {
-            4 if name.eq_ignore_ascii_case("host") => self.hosts += 1,
+            4 if name.eq_ignore_ascii_case("host") => {
+                if !target::is_host(value) {
+                    return Err(Refused::new(
+                        400,
+                        "host",
+                        "the Host field names a host, with or without a port",
+                    ));
+                }
+                self.hosts += 1;
+            }
             6 if name.eq_ignore_ascii_case("expect") => {
-                if !value.trim_ascii().eq_ignore_ascii_case(b"100-continue") {
+                // A list (RFC 9110, section 10.1.1), which may be empty.
+                let mut members = value
+                    .split(|byte| *byte == b',')
+                    .map(<[u8]>::trim_ascii)
+                    .filter(|member| !member.is_empty())
+                    .peekable();
+                self.expects_continue |= members.peek().is_some();
+                if !members.all(|member| member.eq_ignore_ascii_case(b"100-continue")) {
                     return Err(Refused::new(
                         417,
                         "expectation",
                         "the only expectation met here is 100-continue",
                     ));
                 }
-                self.expects_continue = true;
             }
             10 if name.eq_ignore_ascii_case("connection") => {
                 self.close |= value
@@ -181,6 +204,11 @@ impl Facts {
     }
 }
 
+/// A line that ends in LF alone.
+pub(crate) fn bare_lf() -> Refused {
+    Refused::new(400, "bare_lf", "the lines of a request's head end in CR LF")
+}
+
 /// Digits only: no sign, no list, no space within.
 fn length(value: &[u8]) -> Result<u64, Refused> {
     let digits = value.trim_ascii();
@@ -205,43 +233,6 @@ fn names_version(input: &[u8]) -> bool {
                 .iter()
                 .all(|byte| byte.is_ascii_digit() || *byte == b'.')
         })
-    })
-}
-
-/// A target's path and query. An absolute form is taken as if sent to a proxy (RFC 9112, section 3.2.2).
-fn split(target: &str) -> Result<(&str, Option<&str>), Refused> {
-    let origin = match target.as_bytes().first() {
-        Some(b'/') => target,
-        Some(b'*') if target.len() == 1 => target,
-        _ => {
-            let rest = ["http://", "https://"]
-                .iter()
-                .find_map(|scheme| {
-                    let start = target.get(..scheme.len())?;
-                    start
-                        .eq_ignore_ascii_case(scheme)
-                        .then(|| &target[scheme.len()..])
-                })
-                // A URL without a host is none (RFC 9110, section 4.2.1).
-                .filter(|rest| !rest.is_empty() && !rest.starts_with(['/', '?']))
-                .ok_or_else(|| {
-                    Refused::new(
-                        400,
-                        "bad_target",
-                        "a request's target is a path or an http URL",
-                    )
-                })?;
-            match rest.find(['/', '?']) {
-                Some(at) => &rest[at..],
-                None => "/",
-            }
-        }
-    };
-    Ok(match origin.split_once('?') {
-        // A URL may leave out the path.
-        Some(("", query)) => ("/", Some(query)),
-        Some((path, query)) => (path, Some(query)),
-        None => (origin, None),
     })
 }
 

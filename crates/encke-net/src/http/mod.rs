@@ -2,10 +2,13 @@
 
 pub(crate) mod body;
 #[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod differential;
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 pub(crate) mod head;
 pub(crate) mod response;
 pub(crate) mod take;
+pub(crate) mod target;
 
 use std::borrow::Cow;
 

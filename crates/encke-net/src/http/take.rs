@@ -47,6 +47,15 @@ pub(crate) fn take(
         }
         return Ok(Step::Request);
     }
+    // Empty lines before a request are not a part of it (RFC 9112, section 2.2): they start no clock, and are not kept.
+    while let Some(behind) = rest.strip_prefix(b"\r\n") {
+        *rest = behind;
+    }
+    match rest.first() {
+        None => return Ok(Step::More),
+        Some(b'\n') => return Err(head::bare_lf()),
+        Some(_) => {}
+    }
     let Some((head, count)) = head::parse(rest, &mut fields)? else {
         if rest.len() > limits.head_bytes_max {
             return Err(head_too_large(limits.head_bytes_max));
