@@ -18,6 +18,7 @@
 //! - [`durability`]: what was acknowledged survives crashes, and damage is never passed over.
 //! - [`disk`]: disks that fail and disks that are full.
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
+//! - [`retention`]: what is past its time or size goes, and readers are told.
 //! - [`binary`]: settings, exit codes, signals, logs.
 
 mod at_rest;
@@ -35,6 +36,7 @@ mod limits;
 mod log_commands;
 mod overload;
 mod proxies;
+mod retention;
 mod rig;
 mod several;
 mod slow_clients;

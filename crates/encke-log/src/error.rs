@@ -1,6 +1,6 @@
 //! What can go wrong, with what the reader needs to act.
 
-use crate::Sequence;
+use crate::{Sequence, StreamNo};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -211,6 +211,17 @@ pub enum ReadError {
         path: PathBuf,
         /// What it said.
         reason: String,
+    },
+    /// A stream is asked for from before what is still kept of it. The log itself does not say this: it gives what is there, and
+    /// tells by [`ReadEnd::floor`](crate::ReadEnd::floor) what is not; it is for those who must not pass over a gap.
+    #[error("what stream {stream} had between record {after} and record {floor} is no longer kept")]
+    BelowFloor {
+        /// The stream.
+        stream: StreamNo,
+        /// The position that was asked for.
+        after: Sequence,
+        /// Its records up to this one are gone.
+        floor: Sequence,
     },
     /// The global order is asked for from before what is still kept.
     #[error("the records up to {oldest} are no longer kept in the global order; {after} and later was asked for", oldest = oldest - 1)]

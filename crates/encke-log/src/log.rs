@@ -138,6 +138,10 @@ impl<D: Disk> Log<D> {
         });
         let sealer = Sealer::start(disk.clone(), shared.clone(), &options)
             .map_err(directory("seal segments in"))?;
+        // Before anybody reads: what went before must not be seen for a moment.
+        if let (Err(error), Some(history)) = (sealer.raise_class_floors(), &shared.history) {
+            return Err(error.on_open(history.path(), "read"));
+        }
         for (segment, end) in sealed {
             sealer.segment(segment, end);
         }

@@ -26,6 +26,17 @@ impl<D: Disk> Work<D> {
         }
     }
 
+    /// Raises the floors of classes, and leaves the rest to the background.
+    pub(crate) fn raise_class_floors(&self) -> Result<(), HistoryError> {
+        if let Some(history) = &self.shared.history {
+            for retention in &self.retention {
+                let floor = self.due_floor(history, retention)?;
+                self.shared.class_floors.raise(retention.class, floor);
+            }
+        }
+        Ok(())
+    }
+
     /// How long to wait at most before looking again.
     pub(crate) fn retire_every(&self) -> Duration {
         let ages = self

@@ -146,6 +146,11 @@ impl<D: Disk> Sealer<D> {
         self.work.retire();
     }
 
+    /// Raises the floors of classes over what is past its retention now.
+    pub(crate) fn raise_class_floors(&self) -> Result<(), HistoryError> {
+        self.work.raise_class_floors()
+    }
+
     /// Waits until fewer than `segments_max` segments are waiting.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ mod forwarded;
 mod http;
 mod inbox;
 mod listen;
+mod log_metrics;
 mod metrics;
 mod networks;
 mod numbers;

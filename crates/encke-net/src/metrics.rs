@@ -11,6 +11,7 @@ use prometheus::{
 };
 
 use crate::inbox::Lag;
+use crate::log_metrics::LogMetrics;
 
 type Refresh = Box<dyn Fn(&Metrics) + Send>;
 
@@ -42,6 +43,7 @@ pub struct Metrics {
     pub(crate) batch_records: Histogram,
     pub(crate) sync_seconds: Histogram,
     pub(crate) log_failed: IntGauge,
+    pub(crate) log: LogMetrics,
     pub(crate) mailbox_depth: IntGaugeVec,
     pub(crate) mailbox_bytes: IntGaugeVec,
     pub(crate) mailbox_age_us: IntGaugeVec,
@@ -152,6 +154,7 @@ impl Metrics {
                 powers(0.000_05, 2.0, 18)?,
             )?,
             log_failed: gauge("encke_log_failed", "1 when the log takes no more records.")?,
+            log: LogMetrics::new(&registry)?,
             mailbox_depth: gauges(
                 "encke_mailbox_depth",
                 "Items in a mailbox, those being worked on included.",

@@ -89,6 +89,7 @@ impl Server {
         let (sender, receiver) = mailbox("sequencer", options);
         let (doors, inboxes) = ends(&settings, listeners.len())?;
         let reader = log.reader();
+        let watched_log = log.reader();
         let loader = machine.loader(log.reader());
         let (readers, jobs) = Readers::new(settings.readers);
         let expired = readers.clone();
@@ -150,6 +151,8 @@ impl Server {
         metrics.on_render(move |metrics| {
             metrics.addresses.set(addresses.known() as i64);
             metrics.buffered_bytes.set(buffers.bytes() as i64);
+            let kept_behind = watched_log.class_floor(0);
+            metrics.log.set(&watched_log.health(), kept_behind);
         });
         Ok(Server {
             address,

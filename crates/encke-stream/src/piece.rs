@@ -1,6 +1,6 @@
 //! A bounded part of a stream, read from the log.
 
-use encke_log::{Disk, ReadError, Reader};
+use encke_log::{Disk, FORGOTTEN, ReadError, Reader};
 
 use crate::record::Change;
 use crate::stream::Span;
@@ -68,7 +68,8 @@ impl Piece {
     /// for another piece.
     ///
     /// # Errors
-    /// Something could not be read, or is damaged: never an absence.
+    /// Something could not be read, or is damaged: never an absence. What follows the position that was asked for may also
+    /// be no longer kept; whoever asks for all from the beginning gets what is left.
     pub fn read<D: Disk>(log: &Reader<D>, fetch: &Fetch) -> Result<Piece, ReadError> {
         let mut piece = Piece {
             end: fetch.upto,
@@ -94,6 +95,15 @@ impl Piece {
                 room,
                 &mut |frame| piece.take(span, frame.sequence, frame.payload),
             )?;
+            let after = span.from.sequence;
+            let kept = end.floor <= after || end.floor == FORGOTTEN;
+            if !kept && fetch.from != Offset::START {
+                return Err(ReadError::BelowFloor {
+                    stream: span.stream,
+                    after,
+                    floor: end.floor,
+                });
+            }
             if end.more {
                 piece.end = Offset::behind(end.last);
                 piece.more = true;

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use encke_log::{Disk, FrameView, Log, OpenError, Options, ReadError, Sequence, StreamNo};
+use encke_log::{
+    Disk, FrameView, Log, OpenError, Options, ReadError, Sequence, StreamNo, class_of,
+};
 
 use crate::load::{LoadError, Loader, Store};
 use crate::record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime};
@@ -28,7 +30,10 @@ pub fn restore(
 ) -> Result<(Machine, Arc<View>, Log), RestoreError> {
     let mut restore = Restore::default();
     let log = Log::open(dir, options, &mut |frame| restore.record(&frame))?;
-    restore.finish(log, limits, now_ms)
+    let (machine, view, log) = restore.finish(log, limits, now_ms)?;
+    let reader = log.reader();
+    view.set_kept(move |stream| reader.class_floor(class_of(stream)));
+    Ok((machine, view, log))
 }
 
 /// [`restore`] from a log on any disk, for simulations.

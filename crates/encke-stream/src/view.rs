@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
@@ -44,6 +44,16 @@ pub struct View {
     /// The streams here that end by themselves.
     timed: Mutex<HashMap<StreamNo, Weak<Stream>>>,
     counts: Counts,
+    kept: OnceLock<KeptBehind>,
+}
+
+/// Behind which record those of a stream are kept.
+struct KeptBehind(Box<dyn Fn(StreamNo) -> Sequence + Send + Sync>);
+
+impl std::fmt::Debug for KeptBehind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeptBehind")
+    }
 }
 
 /// What is known of a name. As long as somebody holds it, it stays in memory.
@@ -91,6 +101,7 @@ impl Default for View {
             media: RwLock::default(),
             timed: Mutex::default(),
             counts: Counts::default(),
+            kept: OnceLock::new(),
         }
     }
 }
@@ -130,6 +141,16 @@ impl View {
 
     pub(crate) fn set_committed(&self, sequence: Sequence) {
         self.committed.store(sequence, Ordering::SeqCst);
+    }
+
+    /// Up to this record, age or bytes have taken what a stream had; 0 when nothing was taken.
+    pub fn kept_behind(&self, stream: StreamNo) -> Sequence {
+        self.kept.get().map_or(0, |kept| (kept.0)(stream))
+    }
+
+    /// Says where to ask up to where streams are gone. Only the first one to say so counts.
+    pub(crate) fn set_kept(&self, behind: impl Fn(StreamNo) -> Sequence + Send + Sync + 'static) {
+        let _ = self.kept.set(KeptBehind(Box::new(behind)));
     }
 
     /// How many streams are in memory.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
+use encke_log::Retention;
 use encke_stream::AckLevel;
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
@@ -177,6 +178,26 @@ struct Given {
     /// Size of a segment of the log [default: 64MiB]
     #[arg(long, env = "ENCKE_SEGMENT", value_name = "SIZE")]
     segment: Option<ByteSize>,
+
+    /// How long records are kept [default: for ever]
+    #[arg(long, env = "ENCKE_RETENTION_AGE", value_name = "DURATION")]
+    retention_age: Option<SignedDuration>,
+
+    /// How much of history is kept, in all, oldest records going first [default: as much as there is]
+    #[arg(long, env = "ENCKE_RETENTION_SIZE", value_name = "SIZE")]
+    retention_size: Option<ByteSize>,
+
+    /// How much of the log is kept in the order of all streams, beside history [default: 1GiB]
+    #[arg(long, env = "ENCKE_ORDER_SIZE", value_name = "SIZE")]
+    order_size: Option<ByteSize>,
+
+    /// For how long the order of all streams is kept [default: as --order-size allows]
+    #[arg(long, env = "ENCKE_ORDER_AGE", value_name = "DURATION")]
+    order_age: Option<SignedDuration>,
+
+    /// Cache of history's blocks [default: 16MiB]
+    #[arg(long, env = "ENCKE_HISTORY_CACHE", value_name = "SIZE")]
+    history_cache: Option<ByteSize>,
 
     /// Producers that a stream remembers; over it the one idle longest is forgotten [default: 10000]
     #[arg(long, env = "ENCKE_PRODUCERS_MAX", value_name = "N")]
@@ -396,6 +417,8 @@ impl Config {
         size!(net.send_buffer_bytes, send_buffer, 4 << 10);
         size!(faces.durable_streams.page_bytes, page, 1 << 10);
         size!(log_options.segment_bytes, segment, 1 << 20);
+        size!(log_options.done_bytes_max, order_size, 1 << 20);
+        size!(log_options.history_cache_bytes, history_cache, 1 << 20);
         duration!(net.request_timeout, request_timeout);
         duration!(net.idle_timeout, idle_timeout);
         duration!(net.stall_timeout, stall_timeout);
@@ -404,6 +427,22 @@ impl Config {
         duration!(net.heartbeat, heartbeat);
         duration!(net.admission_delay, admission_delay);
         duration!(net.keep.idle, streams_idle);
+        let mut order_age = Duration::ZERO;
+        duration!(order_age, order_age);
+        log_options.done_age_max = Some(order_age).filter(|age| !age.is_zero());
+        let (mut age, mut bytes) = (Duration::ZERO, 0_u64);
+        duration!(age, retention_age);
+        anyhow::ensure!(
+            age.is_zero() || age >= RETENTION_AGE_MIN,
+            "--retention-age must be at least 1s"
+        );
+        size!(bytes, retention_size, 1 << 20);
+        // Every stream is in class 0.
+        log_options.retention = vec![Retention {
+            class: 0,
+            age_max: Some(age).filter(|age| !age.is_zero()),
+            bytes_max: Some(bytes).filter(|bytes| *bytes > 0),
+        }];
         let mut poll_wait = Duration::from_millis(faces.durable_streams.poll_wait_ms);
         duration!(poll_wait, poll_wait);
         faces.durable_streams.poll_wait_ms = poll_wait.as_millis() as u64;
@@ -443,6 +482,9 @@ fn flag(field: &str) -> String {
 
 /// History's own messages are for those who look for them.
 const LOG_FILTER: &str = "info,fjall=warn,lsm_tree=warn";
+
+/// Records that would be gone before anybody could read them are of no use.
+const RETENTION_AGE_MIN: Duration = Duration::from_secs(1);
 
 /// More threads than any machine has cores.
 const SHARDS_MAX: usize = 1024;
@@ -491,6 +533,10 @@ mod tests {
             ("proxy-protocol = true", "--trust"),
             ("request-burst = 0", "--request-burst"),
             ("listen = '0.0.0.0:1'", "--open"),
+            ("retention-age = '10ms'", "--retention-age"),
+            ("retention-size = '10kB'", "--retention-size"),
+            ("history-cache = '10kB'", "--history-cache"),
+            ("order-age = '-1s'", "--order-age"),
         ] {
             let error = Config::new(&given(toml), &Given::default()).unwrap_err();
             let shown = format!("{error:#}");

@@ -51,6 +51,16 @@ impl DurableStreams {
                 format!("the offset {from} is of an earlier stream of this name"),
             ));
         }
+        if from != Offset::START
+            && from < facts.tail
+            && from.sequence < self.view.kept_behind(stream.no)
+        {
+            return Err(error(
+                410,
+                "no_longer_kept",
+                format!("what follows the offset {from} is no longer kept; -1 gives what is left"),
+            ));
+        }
         stream.touch(request.now_ms);
         Ok(match parameters.live {
             None if matches!(parameters.offset, Some(From::Now)) => self.tail(&stream, facts),
