@@ -43,6 +43,7 @@ pub mod fuzzing {
 }
 
 pub use forwarded::ForwardedBy;
+pub use listen::ACCEPT_BACKLOG;
 pub use metrics::Metrics;
 pub use networks::{Networks, NotNetworks};
 pub use server::{Server, StartError, StopError, Streams, now_ms};

@@ -26,7 +26,7 @@ pub(crate) fn listener(settings: &Settings, address: SocketAddr) -> rustix::io::
     sockopt::set_tcp_nodelay(&socket, true)?;
     sockopt::set_socket_send_buffer_size(&socket, settings.send_buffer_bytes)?;
     bind(&socket, &address)?;
-    listen(&socket, BACKLOG)?;
+    listen(&socket, ACCEPT_BACKLOG)?;
     Ok(socket)
 }
 
@@ -54,4 +54,4 @@ fn unbound(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Connections that wait to be accepted; the kernel's somaxconn bounds it too.
-const BACKLOG: i32 = 4096;
+pub const ACCEPT_BACKLOG: i32 = 4096;

@@ -24,4 +24,4 @@ pub(crate) fn connections(files: u64) -> usize {
 
 /// Files that are not connections: segments of the log, its history, listeners, epoll, logs. Where
 /// few may be open, four fifths of them.
-const RESERVED: u64 = 512;
+pub(crate) const RESERVED: u64 = 512;

@@ -1,11 +1,13 @@
 //! The `encke` binary: command line, configuration, wiring.
 //!
 //! Exit codes: 0 all went well; 1 something failed while running; 2 the command line or the
-//! configuration is wrong; 3 the data directory can't be used; 4 the address can't be listened on.
+//! configuration is wrong; 3 the data directory can't be used; 4 the address can't be listened on; 5 the machine does not
+//! allow what was asked about.
 
 mod bench;
 mod config;
 mod descriptors;
+mod doctor;
 mod load;
 mod log;
 mod serve;
@@ -21,7 +23,7 @@ use clap::{Parser, Subcommand};
     propagate_version = true,
     after_help = "Exit codes: 0 all went well; 1 something failed while running; 2 the command line or \
                   the configuration is wrong; 3 the data directory can't be used; 4 the address \
-                  can't be listened on."
+                  can't be listened on; 5 the machine does not allow what was asked about."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -40,6 +42,8 @@ enum Command {
     Verify(Box<encke_flood::VerifyArgs>),
     /// Check, print or repair a log that no server has open
     Log(log::LogArgs),
+    /// Say what this machine allows, what so many connections need, and what is to be set
+    Doctor(doctor::DoctorArgs),
     /// Repeat the experiments that Encke answers, beside the figures of their reports
     Bench(Box<encke_bench::BenchArgs>),
 }
@@ -53,6 +57,7 @@ fn main() -> ExitCode {
         Command::Spray(args) => load::spray(&args),
         Command::Verify(args) => load::verify(&args),
         Command::Log(args) => log::log(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
         Command::Bench(args) => bench::bench(&args),
     };
     match result {
@@ -81,6 +86,8 @@ pub(crate) enum Code {
     Data = 3,
     /// The address can't be listened on.
     Listen = 4,
+    /// The machine does not allow what was asked about.
+    Unfit = 5,
 }
 
 impl From<Code> for ExitCode {

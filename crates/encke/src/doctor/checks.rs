@@ -1,0 +1,489 @@
+//! What so many connections need of a machine, and what is to be set where it has less.
+
+use serde::Serialize;
+
+use super::machine::{Machine, Syncs};
+use super::paper::{Paper, USER_BYTES};
+use crate::descriptors;
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+pub(super) struct Check {
+    pub(super) name: &'static str,
+    /// What the machine says, as people write it.
+    pub(super) value: String,
+    /// What so many connections need.
+    pub(super) need: String,
+    pub(super) verdict: Verdict,
+    /// Why it matters.
+    pub(super) why: &'static str,
+    /// What to set, and where.
+    pub(super) set: Vec<Line>,
+}
+
+/// What it means for the connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Verdict {
+    /// It is enough.
+    Fits,
+    /// It works, and would work better otherwise.
+    Advice,
+    /// It is too little.
+    TooLow,
+    /// The machine does not say.
+    Unknown,
+}
+
+/// A line of some file of settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Line {
+    pub(super) file: &'static str,
+    pub(super) line: String,
+}
+
+const SYSCTL: &str = "/etc/sysctl.d/90-encke.conf";
+const LIMITS: &str = "/etc/security/limits.d/90-encke.conf";
+const SYSTEMD: &str = "the [Service] section of the systemd unit";
+const TMPFILES: &str = "/etc/tmpfiles.d/encke.conf";
+
+/// All checks for so many connections.
+pub(super) fn all(
+    machine: &Machine,
+    connections: u64,
+    paper: &Paper,
+    syncs: Option<Syncs>,
+) -> Vec<Check> {
+    let mut checks = Vec::new();
+    files(machine, connections, &mut checks);
+    memory(machine, paper, &mut checks);
+    sockets(machine, connections, &mut checks);
+    queues(machine, connections, &mut checks);
+    tracking(machine, connections, &mut checks);
+    rest(machine, syncs, &mut checks);
+    checks
+}
+
+fn files(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
+    let files = connections.saturating_add(descriptors::RESERVED);
+    let set = vec![
+        Line {
+            file: SYSTEMD,
+            line: format!("LimitNOFILE={files}"),
+        },
+        Line {
+            file: LIMITS,
+            line: format!("* hard nofile {files}"),
+        },
+    ];
+    let hard = at_least(
+        "RLIMIT_NOFILE, hard",
+        machine.files_hard,
+        files,
+        Verdict::TooLow,
+        "every connection is an open file, and 512 are kept for the log and its history",
+        set,
+    );
+    checks.push(hard);
+    // The soft one is raised to the hard one at the start, so it can't be too low.
+    let soft = machine.files_soft;
+    checks.push(Check {
+        name: "RLIMIT_NOFILE, soft",
+        value: soft.map_or(UNKNOWN.into(), number),
+        need: NOTHING.into(),
+        verdict: if soft.is_some() {
+            Verdict::Fits
+        } else {
+            Verdict::Unknown
+        },
+        why: "the server raises it to the hard limit when it starts",
+        set: Vec::new(),
+    });
+    checks.push(at_least(
+        "fs.nr_open",
+        machine.nr_open,
+        files,
+        Verdict::TooLow,
+        "no process may have a higher hard limit than this",
+        sysctl("fs.nr_open", files),
+    ));
+    let machine_wide = files.saturating_add(machine.files_open.unwrap_or(0));
+    checks.push(at_least(
+        "fs.file-max",
+        machine.file_max,
+        machine_wide,
+        Verdict::TooLow,
+        "the files that all processes may have open, with those that are open now",
+        sysctl("fs.file-max", machine_wide),
+    ));
+    checks.push(at_least(
+        "fs.epoll.max_user_watches",
+        machine.epoll_watches,
+        connections,
+        Verdict::TooLow,
+        "every connection is watched by an epoll instance",
+        sysctl("fs.epoll.max_user_watches", connections),
+    ));
+}
+
+fn memory(machine: &Machine, paper: &Paper, checks: &mut Vec<Check>) {
+    let need = paper.total_bytes();
+    checks.push(Check {
+        name: "memory",
+        value: machine.memory_usable().map_or(UNKNOWN.into(), bytes),
+        need: bytes(need),
+        verdict: match machine.memory_usable() {
+            None => Verdict::Unknown,
+            Some(usable) if usable < need => Verdict::TooLow,
+            Some(usable) if usable < paper.worst_bytes() => Verdict::Advice,
+            Some(_) => Verdict::Fits,
+        },
+        why: "what is available now, less what the control group does not allow, against the memory on paper",
+        set: Vec::new(),
+    });
+    checks.push(Check {
+        name: "control group, memory",
+        value: machine.cgroup_memory.map_or("no limit".into(), bytes),
+        need: bytes(need),
+        verdict: match machine.cgroup_memory {
+            Some(limit) if limit < need => Verdict::TooLow,
+            _ => Verdict::Fits,
+        },
+        why: "the kernel's memory for sockets counts towards it as well",
+        set: match machine.cgroup_memory {
+            Some(limit) if limit < need => {
+                vec![Line {
+                    file: SYSTEMD,
+                    line: format!("MemoryMax={need}"),
+                }]
+            }
+            _ => Vec::new(),
+        },
+    });
+    let huge = machine.huge_pages.as_deref();
+    checks.push(Check {
+        name: "transparent huge pages",
+        value: huge.unwrap_or(UNKNOWN).into(),
+        need: "madvise or never".into(),
+        verdict: match huge {
+            None => Verdict::Unknown,
+            Some("always") => Verdict::Advice,
+            Some(_) => Verdict::Fits,
+        },
+        why: "with «always», memory grows by 2 MiB where a few bytes were asked for",
+        set: match huge {
+            Some("always") => vec![Line {
+                file: TMPFILES,
+                line: "w /sys/kernel/mm/transparent_hugepage/enabled - - - - madvise".into(),
+            }],
+            _ => Vec::new(),
+        },
+    });
+    checks.push(at_least(
+        "vm.max_map_count",
+        machine.map_count,
+        MAPS,
+        Verdict::Advice,
+        "mappings of one process; the server has few, whatever the number of connections",
+        sysctl("vm.max_map_count", 65_530),
+    ));
+}
+
+fn sockets(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
+    let page = rustix::param::page_size() as u64;
+    // One buffer of a page for each connection at the same time: what one message to everybody takes for a moment.
+    let pages = connections.max(TCP_PAGES_MIN);
+    let enough = machine.tcp_mem.map(|[_, pressure, _]| pressure);
+    checks.push(Check {
+        name: "net.ipv4.tcp_mem, pressure",
+        value: enough.map_or(UNKNOWN.into(), |pages| bytes(pages.saturating_mul(page))),
+        ..at_least("net.ipv4.tcp_mem, pressure", enough, pages, Verdict::TooLow,
+            "beyond it the kernel shrinks the buffers of all sockets; needed is a page for each connection, which one message \
+             to everybody takes for a moment",
+            vec![Line {
+                file: SYSCTL,
+                line: format!("net.ipv4.tcp_mem = {} {pages} {}", pages * 3 / 4, pages * 3 / 2),
+            }])
+    });
+    if let Some(check) = checks.last_mut() {
+        check.need = bytes(pages.saturating_mul(page));
+    }
+    let send_buffer = encke_net::Settings::default().send_buffer_bytes as u64;
+    checks.push(at_least_bytes(
+        "net.core.wmem_max",
+        machine.wmem_max,
+        send_buffer,
+        "--send-buffer can't be more than this",
+        sysctl("net.core.wmem_max", send_buffer),
+    ));
+    for (name, value, why) in [
+        (
+            "net.ipv4.tcp_wmem",
+            machine.tcp_wmem,
+            "the server sets a send buffer of its own (--send-buffer); an idle socket holds none of it",
+        ),
+        (
+            "net.ipv4.tcp_rmem",
+            machine.tcp_rmem,
+            "bounds for the receive buffer, of which an idle socket holds nothing",
+        ),
+    ] {
+        checks.push(Check {
+            name,
+            value: value.map_or(UNKNOWN.into(), |[least, default, most]| {
+                format!("{} {} {}", bytes(least), bytes(default), bytes(most))
+            }),
+            need: NOTHING.into(),
+            verdict: if value.is_some() {
+                Verdict::Fits
+            } else {
+                Verdict::Unknown
+            },
+            why,
+            set: Vec::new(),
+        });
+    }
+    checks.push(Check {
+        name: "net.core.rmem_max",
+        value: machine.rmem_max.map_or(UNKNOWN.into(), bytes),
+        need: NOTHING.into(),
+        verdict: if machine.rmem_max.is_some() {
+            Verdict::Fits
+        } else {
+            Verdict::Unknown
+        },
+        why: "the server sets no receive buffer",
+        set: Vec::new(),
+    });
+    let ports = machine
+        .ports
+        .map(|[first, last]| last.saturating_sub(first) + 1);
+    let sources = ports.map_or(0, |ports| connections.div_ceil(ports.max(1)));
+    checks.push(Check {
+        name: "net.ipv4.ip_local_port_range",
+        value: match machine.ports {
+            Some([first, last]) => format!("{first} to {last}"),
+            None => UNKNOWN.into(),
+        },
+        need: match ports {
+            Some(_) if sources > 1 => format!("{sources} source addresses"),
+            Some(_) => "1 source address".into(),
+            None => NOTHING.into(),
+        },
+        verdict: match ports {
+            None => Verdict::Unknown,
+            Some(_) if sources > 1 => Verdict::Advice,
+            Some(_) => Verdict::Fits,
+        },
+        why: "not for the server, but for a proxy or a load generator: each of its addresses has so many ports towards one \
+              port of the server",
+        set: if sources > 1 { sysctl_text("net.ipv4.ip_local_port_range", "1024 65535") } else { Vec::new() },
+    });
+}
+
+fn queues(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
+    let crowd = connections.clamp(128, encke_net::ACCEPT_BACKLOG as u64);
+    let why = "connections that wait to be accepted when everybody comes back at once, per shard; beyond, clients try again \
+               after a second";
+    checks.push(at_least(
+        "net.core.somaxconn",
+        machine.somaxconn,
+        crowd,
+        Verdict::Advice,
+        why,
+        sysctl("net.core.somaxconn", crowd),
+    ));
+    checks.push(at_least(
+        "net.ipv4.tcp_max_syn_backlog",
+        machine.syn_backlog,
+        crowd,
+        Verdict::Advice,
+        "handshakes under way; beyond, SYN cookies are sent",
+        sysctl("net.ipv4.tcp_max_syn_backlog", crowd),
+    ));
+    let packets = if connections >= 100_000 {
+        16_384
+    } else {
+        1_000
+    };
+    checks.push(at_least(
+        "net.core.netdev_max_backlog",
+        machine.netdev_backlog,
+        packets,
+        Verdict::Advice,
+        "packets that wait for a core; beyond, they are dropped and sent again",
+        sysctl("net.core.netdev_max_backlog", packets),
+    ));
+}
+
+fn tracking(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
+    let Some(max) = machine.conntrack_max else {
+        checks.push(Check {
+            name: "net.netfilter.nf_conntrack_max",
+            value: "not there".into(),
+            need: NOTHING.into(),
+            verdict: Verdict::Fits,
+            why: "connections are not tracked, or it can't be seen from here",
+            set: Vec::new(),
+        });
+        return;
+    };
+    let need = connections.saturating_add(machine.conntrack_count.unwrap_or(0));
+    checks.push(at_least(
+        "net.netfilter.nf_conntrack_max",
+        Some(max),
+        need,
+        Verdict::TooLow,
+        "a firewall remembers every connection, those of others too; beyond, packets are dropped",
+        sysctl("net.netfilter.nf_conntrack_max", need.saturating_mul(5) / 4),
+    ));
+    checks.push(at_least(
+        "nf_conntrack_tcp_timeout_established",
+        machine.conntrack_established_s,
+        TRACKED_S,
+        Verdict::Advice,
+        "seconds until an idle connection is forgotten; heartbeats come every 30 s (--heartbeat)",
+        sysctl("net.netfilter.nf_conntrack_tcp_timeout_established", 3_600),
+    ));
+}
+
+fn rest(machine: &Machine, syncs: Option<Syncs>, checks: &mut Vec<Check>) {
+    let pids = machine.cgroup_pids;
+    checks.push(Check {
+        name: "control group, threads",
+        value: pids.map_or("no limit".into(), number),
+        need: number(THREADS),
+        verdict: if pids.is_some_and(|pids| pids < THREADS) {
+            Verdict::TooLow
+        } else {
+            Verdict::Fits
+        },
+        why: "a thread for each core, and a few more; none for a connection",
+        set: if pids.is_some_and(|pids| pids < THREADS) {
+            vec![Line {
+                file: SYSTEMD,
+                line: format!("TasksMax={THREADS}"),
+            }]
+        } else {
+            Vec::new()
+        },
+    });
+    let slow = syncs.is_some_and(|syncs| syncs.median.as_millis() >= SYNC_MS);
+    checks.push(Check {
+        name: "fdatasync",
+        value: syncs.map_or(UNKNOWN.into(), |syncs| {
+            format!("{:.2} ms, {:.2} ms at most", syncs.median.as_secs_f64() * 1e3, syncs.slowest.as_secs_f64() * 1e3)
+        }),
+        need: format!("under {SYNC_MS} ms"),
+        verdict: match syncs {
+            None => Verdict::Unknown,
+            Some(_) if slow => Verdict::Advice,
+            Some(_) => Verdict::Fits,
+        },
+        why: "how long a publisher waits at level «synced» at least; batches grow with it, connections are not held up",
+        set: Vec::new(),
+    });
+    let clock = machine.clock.as_deref();
+    checks.push(Check {
+        name: "clock source",
+        value: clock.unwrap_or(UNKNOWN).into(),
+        need: "one that is read without the kernel".into(),
+        verdict: match clock {
+            None => Verdict::Unknown,
+            Some("tsc" | "kvm-clock" | "arch_sys_counter" | "hyperv_clocksource_tsc_page") => {
+                Verdict::Fits
+            }
+            Some(_) => Verdict::Advice,
+        },
+        why: "the time is read several times for each request",
+        set: Vec::new(),
+    });
+}
+
+/// A number that must be so much at least.
+fn at_least(
+    name: &'static str,
+    value: Option<u64>,
+    need: u64,
+    otherwise: Verdict,
+    why: &'static str,
+    set: Vec<Line>,
+) -> Check {
+    let verdict = match value {
+        None => Verdict::Unknown,
+        Some(value) if value < need => otherwise,
+        Some(_) => Verdict::Fits,
+    };
+    Check {
+        name,
+        value: value.map_or(UNKNOWN.into(), number),
+        need: number(need),
+        verdict,
+        why,
+        set: if matches!(verdict, Verdict::TooLow | Verdict::Advice) {
+            set
+        } else {
+            Vec::new()
+        },
+    }
+}
+
+fn at_least_bytes(
+    name: &'static str,
+    value: Option<u64>,
+    need: u64,
+    why: &'static str,
+    set: Vec<Line>,
+) -> Check {
+    Check {
+        value: value.map_or(UNKNOWN.into(), bytes),
+        need: bytes(need),
+        ..at_least(name, value, need, Verdict::Advice, why, set)
+    }
+}
+
+fn sysctl(name: &'static str, value: u64) -> Vec<Line> {
+    sysctl_text(name, &value.to_string())
+}
+
+fn sysctl_text(name: &'static str, value: &str) -> Vec<Line> {
+    vec![Line {
+        file: SYSCTL,
+        line: format!("{name} = {value}"),
+    }]
+}
+
+fn number(number: u64) -> String {
+    match number {
+        u64::MAX => "unlimited".into(),
+        number => encke_flood::units::count(number),
+    }
+}
+
+pub(super) fn bytes(number: u64) -> String {
+    encke_flood::units::bytes(number)
+}
+
+/// What the machine does not say.
+const UNKNOWN: &str = "unknown";
+
+/// What the server does not need.
+const NOTHING: &str = "any";
+
+/// Few connections need no more than any machine has.
+const TCP_PAGES_MIN: u64 = 4_096;
+
+/// Mappings: threads' stacks, the allocator's, history's.
+const MAPS: u64 = 4_096;
+
+/// Threads, with those of history's compactions.
+const THREADS: u64 = 64;
+
+/// A connection that is tracked must live longer than between two heartbeats, twice.
+const TRACKED_S: u64 = 120;
+
+/// From when on a disk is slow.
+const SYNC_MS: u128 = 20;
+
+/// What is promised is what memory is counted with.
+const _: () = assert!(USER_BYTES >= 256);

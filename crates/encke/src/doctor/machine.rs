@@ -1,0 +1,221 @@
+//! What the machine says about itself, as far as it says anything: in a container much of it is missing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use std::io::Write as _;
+
+/// The facts, each unknown where its file is missing or says something unexpected.
+#[derive(Debug, Default)]
+pub(super) struct Machine {
+    /// Files that a process may open: the limit that holds, and the one up to which it can be raised.
+    pub(super) files_soft: Option<u64>,
+    pub(super) files_hard: Option<u64>,
+    /// `fs.nr_open`: the most that the hard limit can be.
+    pub(super) nr_open: Option<u64>,
+    /// `fs.file-max`, and how many files are open on the whole machine.
+    pub(super) file_max: Option<u64>,
+    pub(super) files_open: Option<u64>,
+    pub(super) epoll_watches: Option<u64>,
+    pub(super) somaxconn: Option<u64>,
+    pub(super) syn_backlog: Option<u64>,
+    pub(super) netdev_backlog: Option<u64>,
+    /// Pages: few, under pressure, the most.
+    pub(super) tcp_mem: Option<[u64; 3]>,
+    /// Bytes: least, default, most.
+    pub(super) tcp_rmem: Option<[u64; 3]>,
+    pub(super) tcp_wmem: Option<[u64; 3]>,
+    pub(super) rmem_max: Option<u64>,
+    pub(super) wmem_max: Option<u64>,
+    pub(super) ports: Option<[u64; 2]>,
+    pub(super) conntrack_max: Option<u64>,
+    pub(super) conntrack_count: Option<u64>,
+    pub(super) conntrack_established_s: Option<u64>,
+    /// `always`, `madvise` or `never`.
+    pub(super) huge_pages: Option<String>,
+    pub(super) map_count: Option<u64>,
+    pub(super) memory_available: Option<u64>,
+    /// The tightest of the limits that hold for this process; `None` also when there is none.
+    pub(super) cgroup_memory: Option<u64>,
+    /// What is used of it.
+    pub(super) cgroup_memory_used: Option<u64>,
+    pub(super) cgroup_pids: Option<u64>,
+    pub(super) clock: Option<String>,
+}
+
+impl Machine {
+    /// Reads the files below `root`, which is `/` but in tests.
+    pub(super) fn read(root: &Path) -> Self {
+        let at = |path: &str| fs::read_to_string(root.join(path)).ok();
+        let sysctl = |name: &str| at(&format!("proc/sys/{name}"));
+        let number = |name: &str| numbers::<1>(&sysctl(name)?).map(|[number]| number);
+        let limits = at("proc/self/limits").unwrap_or_default();
+        let open_files = limits
+            .lines()
+            .find_map(|line| line.strip_prefix("Max open files"))
+            .unwrap_or_default();
+        let limit = |nth: usize| match open_files.split_ascii_whitespace().nth(nth)? {
+            "unlimited" => Some(u64::MAX),
+            number => number.parse().ok(),
+        };
+        let groups = Groups::read(root);
+        Machine {
+            files_soft: limit(0),
+            files_hard: limit(1),
+            nr_open: number("fs/nr_open"),
+            file_max: number("fs/file-max"),
+            files_open: sysctl("fs/file-nr")
+                .and_then(|text| text.split_ascii_whitespace().next()?.parse().ok()),
+            epoll_watches: number("fs/epoll/max_user_watches"),
+            somaxconn: number("net/core/somaxconn"),
+            syn_backlog: number("net/ipv4/tcp_max_syn_backlog"),
+            netdev_backlog: number("net/core/netdev_max_backlog"),
+            tcp_mem: sysctl("net/ipv4/tcp_mem").and_then(|text| numbers(&text)),
+            tcp_rmem: sysctl("net/ipv4/tcp_rmem").and_then(|text| numbers(&text)),
+            tcp_wmem: sysctl("net/ipv4/tcp_wmem").and_then(|text| numbers(&text)),
+            rmem_max: number("net/core/rmem_max"),
+            wmem_max: number("net/core/wmem_max"),
+            ports: sysctl("net/ipv4/ip_local_port_range").and_then(|text| numbers(&text)),
+            conntrack_max: number("net/netfilter/nf_conntrack_max"),
+            conntrack_count: number("net/netfilter/nf_conntrack_count"),
+            conntrack_established_s: number("net/netfilter/nf_conntrack_tcp_timeout_established"),
+            huge_pages: at("sys/kernel/mm/transparent_hugepage/enabled").and_then(|text| {
+                let (_, rest) = text.split_once('[')?;
+                Some(rest.split_once(']')?.0.to_owned())
+            }),
+            map_count: number("vm/max_map_count"),
+            memory_available: at("proc/meminfo").and_then(|text| {
+                let line = text
+                    .lines()
+                    .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+                let kilobytes: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
+                kilobytes.checked_mul(1024)
+            }),
+            cgroup_memory: groups.tightest("memory", &["memory.max", "memory.limit_in_bytes"]),
+            cgroup_memory_used: groups.own("memory", &["memory.current", "memory.usage_in_bytes"]),
+            cgroup_pids: groups.tightest("pids", &["pids.max"]),
+            clock: at("sys/devices/system/clocksource/clocksource0/current_clocksource")
+                .map(|text| text.trim().to_owned())
+                .filter(|text| !text.is_empty()),
+        }
+    }
+
+    /// What this process may still use: the machine's, or what its control group leaves of it.
+    pub(super) fn memory_usable(&self) -> Option<u64> {
+        let of_group = self
+            .cgroup_memory
+            .map(|most| most.saturating_sub(self.cgroup_memory_used.unwrap_or(0)));
+        match (self.memory_available, of_group) {
+            (Some(machine), Some(group)) => Some(machine.min(group)),
+            (machine, group) => machine.or(group),
+        }
+    }
+}
+
+/// How long the disk takes to make something durable.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Syncs {
+    pub(super) median: Duration,
+    pub(super) slowest: Duration,
+}
+
+/// Writes a small file into `folder`, or into the nearest folder above it that exists, again and again, each time with
+/// fdatasync, and removes it.
+pub(super) fn measure_syncs(folder: &Path) -> std::io::Result<Syncs> {
+    let mut folder = folder;
+    while !folder.is_dir() {
+        folder = match folder.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+    }
+    let path = folder.join(format!(".encke-doctor-{}", std::process::id()));
+    let mut file = fs::File::create_new(&path)?;
+    let mut measure = || {
+        let mut took = Vec::with_capacity(SYNCS);
+        for _ in 0..SYNCS {
+            file.write_all(&[0x5a; SYNC_BYTES])?;
+            let begun = Instant::now();
+            file.sync_data()?;
+            took.push(begun.elapsed());
+        }
+        took.sort_unstable();
+        Ok(Syncs {
+            median: took[SYNCS / 2],
+            slowest: took[SYNCS - 1],
+        })
+    };
+    let measured = measure();
+    fs::remove_file(&path)?;
+    measured
+}
+
+/// The control groups of this process, in which its limits are found: of version 2, and of version 1 by controller.
+struct Groups {
+    /// The controllers of each group, the folder that stands for its root, and its path below it.
+    found: Vec<(Vec<String>, PathBuf, PathBuf)>,
+}
+
+impl Groups {
+    fn read(root: &Path) -> Self {
+        let text = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+        let top = root.join("sys/fs/cgroup");
+        let found = text.lines().filter_map(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (controllers, path) = (parts.next()?, parts.next()?);
+            let path = PathBuf::from(path.trim_start_matches('/'));
+            let names: Vec<_> = controllers.split(',').map(str::to_owned).collect();
+            let base = match controllers {
+                "" => top.clone(),
+                _ => top.join(controllers),
+            };
+            Some((names, base, path))
+        });
+        Groups {
+            found: found.collect(),
+        }
+    }
+
+    /// The folders that have a say about a controller, of the group itself first.
+    fn folders(&self, controller: &str) -> impl Iterator<Item = PathBuf> {
+        let concerned = self
+            .found
+            .iter()
+            .filter(move |(names, ..)| names.iter().any(|n| n == controller || n.is_empty()));
+        concerned.flat_map(|(_, base, path)| path.ancestors().map(|part| base.join(part)))
+    }
+
+    fn tightest(&self, controller: &str, files: &[&str]) -> Option<u64> {
+        let folders = self.folders(controller);
+        folders
+            .filter_map(|folder| first_number(&folder, files))
+            // What version 1 says when there is no limit.
+            .filter(|limit| *limit < u64::MAX >> 2)
+            .min()
+    }
+
+    fn own(&self, controller: &str, files: &[&str]) -> Option<u64> {
+        let mut folders = self.folders(controller);
+        folders.find_map(|folder| first_number(&folder, files))
+    }
+}
+
+fn first_number(folder: &Path, files: &[&str]) -> Option<u64> {
+    files.iter().find_map(|file| {
+        let text = fs::read_to_string(folder.join(file)).ok()?;
+        text.trim().parse().ok()
+    })
+}
+
+/// So many numbers between white space, and nothing else.
+fn numbers<const N: usize>(text: &str) -> Option<[u64; N]> {
+    let numbers: Result<Vec<u64>, _> = text.split_ascii_whitespace().map(str::parse).collect();
+    numbers.ok()?.try_into().ok()
+}
+
+/// How often the disk is asked: enough for a median, and over in a moment on a slow one.
+const SYNCS: usize = 21;
+
+/// How much each time: a small batch.
+const SYNC_BYTES: usize = 4096;
