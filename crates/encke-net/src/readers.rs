@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use encke_log::{Reader, StreamNo};
-use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, mailbox};
+use encke_mailbox::{Bounds, Gauge, Lane, Options, Receiver, Sender, mailbox};
 use encke_stream::{Desk, Fetch, Loader, Piece};
 use prometheus::Histogram;
 
@@ -78,6 +78,11 @@ impl Readers {
     /// Has a stream brought into memory, unless too many wait.
     pub(crate) fn load(&self, no: StreamNo) {
         self.send(no, Job::Load(no));
+    }
+
+    /// What waits for each thread.
+    pub(crate) fn gauges(&self) -> impl Iterator<Item = Gauge> + '_ {
+        self.jobs.iter().map(Sender::gauge)
     }
 
     fn send(&self, key: u64, job: Job) -> bool {

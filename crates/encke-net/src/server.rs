@@ -149,6 +149,9 @@ impl Server {
         }
         watch(metrics, &view, sender, &doors);
         metrics.on_render(move |metrics| {
+            for (number, gauge) in readers.gauges().enumerate() {
+                metrics.mailbox(&format!("reader-{number}"), &gauge);
+            }
             metrics.addresses.set(addresses.known() as i64);
             metrics.buffered_bytes.set(buffers.bytes() as i64);
             let kept_behind = watched_log.class_floor(0);
