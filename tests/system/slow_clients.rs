@@ -90,8 +90,8 @@ fn a_subscriber_that_falls_too_many_bytes_behind() {
 
 #[test]
 fn a_subscriber_that_is_behind_for_too_long() {
-    const RECORDS: u64 = 200;
-    let encke = Encke::start(&["--lag-age-max", "1s", "--stall-timeout", "3s"]);
+    const RECORDS: u64 = 100;
+    let encke = Encke::start(&["--lag-age-max", "4s", "--stall-timeout", "6s"]);
     encke.create("s");
     let bystanders = Bystanders::of(&encke);
     let mut slow = narrow(&encke, "s");
@@ -103,7 +103,7 @@ fn a_subscriber_that_is_behind_for_too_long() {
     for number in 0..RECORDS {
         assert_eq!(pausing.message().expect("it is in time")["n"], number);
     }
-    std::thread::sleep(Duration::from_millis(2_200));
+    std::thread::sleep(Duration::from_millis(5_200));
     was_told(&encke, &mut slow, "for too long", RECORDS);
     // Who does not even read that is cut when the stall timeout is over, and counted for the reason that began it.
     eventually("both are counted", || closed(&encke, "lag_age_max") == 2.0);
@@ -112,6 +112,71 @@ fn a_subscriber_that_is_behind_for_too_long() {
     assert_eq!(pausing.message().expect("it is there")["n"], RECORDS);
     assert_eq!(encke.metric("encke_clients_behind", ""), 0.0);
     bystanders.were_not_disturbed();
+}
+
+#[test]
+fn a_subscriber_of_several_streams_that_falls_behind() {
+    const RECORDS: u64 = 100;
+    for (flags, why) in [
+        (["--lag-max", "512KiB"], "too far behind"),
+        (["--lag-age-max", "1s"], "for too long"),
+    ] {
+        let encke = Encke::start(&flags);
+        encke.create("s");
+        encke.create("t");
+        let target = "/v1/events?stream=s@-1&stream=t@-1";
+        let ask = |mut connection: Connection, id: &str| {
+            let field = format!("Last-Event-ID: {id}");
+            let fields = if id.is_empty() {
+                &[][..]
+            } else {
+                &[&*field][..]
+            };
+            connection.send(&request("GET", target, fields, b""));
+            assert_eq!(connection.head().status, 200);
+            connection
+        };
+        let numbers = |text: &str| -> Vec<u64> {
+            let records = text.split("{\"n\":").skip(1);
+            records
+                .map(|rest| rest.split(',').next().unwrap().parse().expect("a number"))
+                .collect()
+        };
+        let mut slow = ask(Connection::open_narrow(encke.address), "");
+        for number in 0..RECORDS {
+            let stream = if number % 2 == 0 { "s" } else { "t" };
+            publish(&encke, stream, number..number + 1);
+        }
+        std::thread::sleep(Duration::from_millis(2_000));
+        let text = String::from_utf8(slow.rest()).expect("events are text");
+        let last = text.trim_end().rsplit("\n\n").next().expect("a last event");
+        assert!(
+            last.starts_with(": closed by the server") && last.contains(why),
+            "{last:?}"
+        );
+        let had = numbers(&text);
+        assert_eq!(had, (0..had.len() as u64).collect::<Vec<_>>());
+        assert!(!had.is_empty() && had.len() < RECORDS as usize);
+        let id = text
+            .lines()
+            .rev()
+            .find_map(|line| line.strip_prefix("id:"))
+            .expect("events have ids");
+        let mut back = ask(encke.connect(), id.trim());
+        let mut rest = String::new();
+        while numbers(&rest).last() != Some(&(RECORDS - 1)) {
+            assert!(back.fill(), "it goes on");
+            rest.push_str(&String::from_utf8(std::mem::take(back.input())).expect("text"));
+        }
+        assert_eq!(
+            numbers(&rest),
+            (had.len() as u64..RECORDS).collect::<Vec<_>>()
+        );
+        drop(back);
+        eventually("nobody is behind", || {
+            encke.metric("encke_clients_behind", "") == 0.0
+        });
+    }
 }
 
 /// Reads until the connection ends; whether that was a reset.

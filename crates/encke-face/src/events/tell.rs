@@ -34,6 +34,11 @@ pub enum Told<'a> {
         /// Why.
         why: Ending,
     },
+    /// The server closes the connection though more would follow; the last event's id says where to go on.
+    Farewell {
+        /// Why, in words to the client: one line.
+        why: &'static str,
+    },
 }
 
 /// Why a stream has no more records.
@@ -67,6 +72,12 @@ pub(crate) fn tell(told: &Told<'_>, out: &mut Vec<u8>) {
             let _ = writeln!(
                 out,
                 "event:end\ndata:{{\"stream\":{name},\"why\":\"{why}\"}}"
+            );
+        }
+        Told::Farewell { why } => {
+            let _ = writeln!(
+                out,
+                ": closed by the server: {why}; go on behind the last event's id"
             );
         }
     }

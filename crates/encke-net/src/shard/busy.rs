@@ -68,7 +68,8 @@ impl Busy {
     /// What it holds in memory, unless that is next to nothing.
     pub(crate) fn bytes(&self) -> usize {
         let body = self.body.as_ref().map_or(0, Incoming::bytes);
-        match self.input.capacity() + self.output.capacity() + body {
+        let read = self.several.as_ref().map_or(0, |several| several.bytes());
+        match self.input.capacity() + self.output.capacity() + body + read {
             0 => 0,
             bytes => bytes + size_of::<Busy>(),
         }

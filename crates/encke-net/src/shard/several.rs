@@ -70,6 +70,11 @@ impl Member {
 }
 
 impl Several {
+    /// What waits to be sent, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.reading.as_ref().map_or(0, |reading| reading.bytes)
+    }
+
     /// The streams of which the client has more than everything up to `after`.
     fn ahead(&self, after: Sequence) -> Vec<(Offset, u8)> {
         let ahead = self.members.iter();
@@ -118,6 +123,15 @@ impl Shard {
         }
     }
 
+    /// The topics of a subscriber of several streams.
+    pub(super) fn topics_of(&self, index: u32) -> impl Iterator<Item = u32> {
+        let several = self.busy.get(&index).and_then(|b| b.several.as_ref());
+        several
+            .into_iter()
+            .flat_map(|several| &several.members)
+            .map(|member| self.slots[member.slot].topic)
+    }
+
     /// Sends a subscriber of several streams what is due to it. True if a system call was spent on it.
     pub(super) fn flush_several(&mut self, index: u32) -> bool {
         let flags = self.slots[index].flags;
@@ -150,6 +164,7 @@ impl Shard {
         if let Some(reading) = self.reading(index) {
             reading.take(&piece);
         }
+        self.weigh(index);
         self.read_next(index);
     }
 
@@ -215,6 +230,8 @@ impl Shard {
             let name = &member.stream.name;
             let told = Told::Ended { name, why: *why };
             self.parts.faces.tell(&told, &mut events);
+            let topic = self.slots[member.slot].topic;
+            self.loses(index, self.topics[topic].appended);
             self.drop_member(member.slot);
         }
         let last = several.members.is_empty();
@@ -402,6 +419,7 @@ impl Shard {
             }
         }
         let token = self.slots.token(index);
+        self.weigh(index);
         let complete = self.send_encoded(index, &encoded);
         self.encoded = encoded;
         if complete && self.slots.find(token).is_some() {

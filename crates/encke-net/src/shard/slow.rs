@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use encke_face::Farewell;
+use encke_face::events::Told;
 use rustix::net::sockopt;
 
 use super::Shard;
@@ -15,7 +16,7 @@ use crate::slot::{Flags, State};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Behind {
     since_ms: u64,
-    /// What the subscriber has of what was appended to its stream, counted as [`Topic::appended`] counts.
+    /// What the subscriber has of what was appended to its streams, counted as [`Topic::appended`] counts.
     ///
     /// [`Topic::appended`]: crate::topics::Topic::appended
     has: u32,
@@ -26,8 +27,8 @@ impl Shard {
     pub(super) fn falls_behind(&mut self, index: u32) {
         let slot = &self.slots[index];
         let has = match slot.state {
-            State::Following => self.topics[slot.topic].appended,
-            State::Streaming | State::Several => 0,
+            State::Following | State::Several => self.appended(index),
+            State::Streaming => 0,
             _ => return,
         };
         if slot.flags.has(Flags::BEHIND) {
@@ -41,11 +42,10 @@ impl Shard {
 
     /// A subscriber that was behind got so much more.
     pub(super) fn gains(&mut self, index: u32, weight: u32) {
-        let slot = &self.slots[index];
-        if !slot.flags.has(Flags::BEHIND) || slot.state != State::Following {
+        if !self.slots[index].flags.has(Flags::BEHIND) {
             return;
         }
-        let appended = self.topics[slot.topic].appended;
+        let appended = self.appended(index);
         if let Some(behind) = self
             .busy
             .get_mut(&index)
@@ -54,6 +54,27 @@ impl Shard {
             // Of older data it may get more than was appended meanwhile.
             let left = appended.wrapping_sub(behind.has).saturating_sub(weight);
             behind.has = appended.wrapping_sub(left);
+        }
+    }
+
+    /// One of the streams of a subscriber that was behind is no longer its own; so much was appended to it.
+    pub(super) fn loses(&mut self, index: u32, appended: u32) {
+        let busy = self.busy.get_mut(&index);
+        if let Some(behind) = busy.and_then(|busy| busy.behind.as_mut()) {
+            behind.has = behind.has.wrapping_sub(appended);
+        }
+    }
+
+    /// What was appended to a subscriber's streams; only differences count.
+    fn appended(&self, index: u32) -> u32 {
+        let slot = &self.slots[index];
+        match slot.state {
+            State::Following => self.topics[slot.topic].appended,
+            State::Several => self
+                .topics_of(index)
+                .map(|topic| self.topics[topic].appended)
+                .fold(0, u32::wrapping_add),
+            _ => 0,
         }
     }
 
@@ -84,13 +105,8 @@ impl Shard {
             return false;
         }
         let age_ms = self.clock.now_ms().saturating_sub(behind.since_ms);
-        let lag_bytes = match slot.state {
-            State::Following => {
-                let appended = self.topics[slot.topic].appended;
-                u64::from(appended.wrapping_sub(behind.has)) * WEIGHT_BYTES
-            }
-            _ => 0,
-        };
+        let lag = self.appended(index).wrapping_sub(behind.has);
+        let lag_bytes = u64::from(lag) * WEIGHT_BYTES;
         let reason = if lag_bytes > settings.lag_bytes_max {
             LAG_MAX
         } else if u128::from(age_ms) > settings.lag_age_max.as_millis() {
@@ -98,7 +114,7 @@ impl Shard {
         } else {
             return false;
         };
-        if slot.state == State::Following {
+        if matches!(slot.state, State::Following | State::Several) {
             self.dismiss(index, reason);
         } else {
             self.cut(index, reason);
@@ -109,21 +125,23 @@ impl Shard {
     /// Tells a subscriber whose socket is blocked why it is closed and where to go on, behind what it is being sent.
     fn dismiss(&mut self, index: u32, reason: &'static str) {
         tracing::debug!(client = %self.client_name(index), reason, "closing a subscriber that is too slow");
-        let style = self.style(index);
+        let why = match reason {
+            LAG_MAX => "you read slower than is published and are too far behind",
+            _ => "you have been behind for too long",
+        };
+        // Who has several streams knows its place by the last event's id.
+        let style = (self.slots[index].state == State::Following).then(|| self.style(index));
         let now_ms = self.clock.now_ms();
         let here = self.position(index);
         let faces = self.parts.faces.clone();
         let busy = self.busy(index);
         busy.output.drain(..busy.sent);
         busy.sent = 0;
-        let farewell = Farewell {
-            why: match reason {
-                LAG_MAX => "you read slower than the stream grows and are too far behind",
-                _ => "you have been behind for too long",
-            },
-            at: busy.reached.unwrap_or(here),
-        };
-        faces.farewell(style, &farewell, now_ms, &mut busy.output);
+        let at = busy.reached.unwrap_or(here);
+        match style {
+            Some(style) => faces.farewell(style, &Farewell { why, at }, now_ms, &mut busy.output),
+            None => faces.tell(&Told::Farewell { why }, &mut busy.output),
+        }
         busy.ended = true;
         busy.reason = Some(reason);
         self.weigh(index);
