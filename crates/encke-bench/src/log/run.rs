@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::producers::{Crew, Maker, Replies, STRANGER};
 use super::tasks::{Desk, ToDesk};
-use super::watch::{Sample, Watch};
+use super::watch::{self, Sample, Watch};
 use crate::BenchError;
 use crate::lab::{Lab, Scratch};
 use crate::machine::{cores, cpu_seconds, process_bytes};
@@ -232,7 +232,7 @@ impl Run {
             syncs: book.syncs.percentiles(),
             closed_seconds,
             closed_cpu_seconds_per_million: closed_used / millions,
-            samples,
+            samples: watch::thinned(samples, SAMPLES_KEPT),
         })
     }
 }
@@ -450,6 +450,9 @@ const STREAM_WAIT: Duration = Duration::from_secs(30);
 
 /// More threads than this don't make more load: one mailbox takes it all.
 const THREADS_MAX: usize = 4;
+
+/// Samples of a run that the report keeps.
+const SAMPLES_KEPT: usize = 200;
 
 /// What a request weighs beside its record, at most.
 const REQUEST_BYTES: usize = 256;

@@ -58,6 +58,17 @@ impl Watch {
     }
 }
 
+/// No more than about `kept` of them: of each stretch of time the one with the longest queue, and the last.
+pub(super) fn thinned(samples: Vec<Sample>, kept: usize) -> Vec<Sample> {
+    let stretch = samples.len().div_ceil(kept.max(1)).max(1);
+    let longest = |stretch: &[Sample]| stretch.iter().max_by_key(|s| s.queue_records).copied();
+    let mut thinned: Vec<_> = samples.chunks(stretch).filter_map(longest).collect();
+    if let (Some(last), true) = (samples.last(), stretch > 1) {
+        thinned.push(*last);
+    }
+    thinned
+}
+
 fn sample<T>(queue: &Sender<T>, begun: Instant) -> Sample {
     let gauge = queue.gauge();
     Sample {
@@ -70,3 +81,25 @@ fn sample<T>(queue: &Sender<T>, begun: Instant) -> Sample {
 
 /// Time between two looks: short enough for a run of a second, long enough not to be part of its cost.
 const INTERVAL: Duration = Duration::from_millis(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_never_the_longest_queue_or_the_end() {
+        let sample = |n: usize| Sample {
+            seconds: n as f64,
+            queue_records: if n == 555 { 9_000 } else { n % 7 },
+            queue_bytes: 0,
+            process_bytes: 0,
+        };
+        let all: Vec<_> = (0..1_000).map(sample).collect();
+        let few = thinned(all.clone(), 100);
+        assert!(few.len() <= 101, "{}", few.len());
+        assert!(few.is_sorted_by(|a, b| a.seconds <= b.seconds));
+        assert!(few.iter().any(|s| s.queue_records == 9_000));
+        assert_eq!(few.last().map(|s| s.seconds), Some(999.0));
+        assert_eq!(thinned(all, 5_000).len(), 1_000);
+    }
+}
