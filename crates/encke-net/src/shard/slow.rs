@@ -145,6 +145,9 @@ impl Shard {
         busy.ended = true;
         busy.reason = Some(reason);
         self.weigh(index);
+        // Time to read it, once.
+        let stall_ms = self.parts.settings.stall_timeout.as_millis() as u64;
+        self.deadline(index, now_ms + stall_ms);
     }
 
     /// Closes a connection in the middle of something, with a reset: the client must not take the beginning for the whole,
