@@ -351,6 +351,75 @@ impl History {
         self.with(|open| Ok(floor_of(open.floors.get(stream.to_be_bytes())?)))
     }
 
+    /// All keyspaces, for reading what can be read of a history that is damaged.
+    pub(crate) fn keyspaces(&self) -> Result<Vec<Keyspace>, HistoryError> {
+        self.with(|open| {
+            let generations = open.records.read().clone();
+            let records = generations.all().map(|one| one.keyspace.clone());
+            let others = [&open.states, &open.floors, &open.marks];
+            Ok(records.chain(others.into_iter().cloned()).collect())
+        })
+    }
+
+    /// Puts entries, in the order of their keys, into a keyspace by its name; it is made if it is not there.
+    pub(crate) fn put_all(
+        &self,
+        keyspace: &str,
+        entries: &[(Vec<u8>, Vec<u8>)],
+    ) -> Result<(), HistoryError> {
+        self.with(|open| {
+            let keyspace = match generations::of_name(keyspace) {
+                Some(_) => open.records_keyspace(keyspace)?,
+                None => open
+                    .database
+                    .keyspace(keyspace, KeyspaceCreateOptions::default)?,
+            };
+            if keyspace == open.marks {
+                for (key, value) in entries {
+                    open.marks.insert(key.as_slice(), value.as_slice())?;
+                }
+                return Ok(());
+            }
+            if entries.is_empty() {
+                return Ok(());
+            }
+            ingest_into(&keyspace, |put| {
+                let mut entries = entries.iter();
+                entries.try_for_each(|(key, value)| put(key, Some(value)))
+            })
+        })
+    }
+
+    /// Makes durable what [`History::put_all`] has put.
+    pub(crate) fn persist(&self) -> Result<(), HistoryError> {
+        self.with(|open| Ok(open.database.persist(PersistMode::SyncAll)?))
+    }
+
+    /// Finds the generations that there are.
+    pub(crate) fn open_generations(&self) -> Result<(), HistoryError> {
+        self.with(|open| {
+            *open.records.write() = Generations::default();
+            Ok(open.open_generations()?)
+        })
+    }
+
+    /// Ingests records again that belong to the generation in which record `first` is, or to none any more.
+    pub(crate) fn ingest_again(
+        &self,
+        class: Class,
+        first: Sequence,
+        all: impl FnOnce(Put<'_>) -> fjall::Result<()>,
+    ) -> Result<(), HistoryError> {
+        self.with(|open| {
+            let generations = open.records.read().clone();
+            let mut of_class = generations.of(class).iter().rev();
+            match of_class.find(|generation| generation.first <= first) {
+                Some(generation) => ingest_into(&generation.keyspace, all),
+                None => Ok(all(&mut |_, _| Ok(()))?),
+            }
+        })
+    }
+
     /// Compacts everything now, so that what is below the floors is gone from the disk.
     pub(crate) fn compact(&self) -> Result<(), HistoryError> {
         let generations = self.generations()?;
@@ -438,25 +507,36 @@ impl Open {
             reclaim,
             database,
         };
-        open.begin_generation(0, 0)?;
-        for name in open.database.list_keyspace_names() {
-            if let Some((class, first)) = generations::of_name(&name).filter(|of| *of != (0, 0)) {
-                open.begin_generation(class, first)?;
-            }
-        }
+        open.open_generations()?;
         Ok(open)
     }
 
-    /// Opens the keyspace of a generation, or makes it.
-    fn begin_generation(&self, class: Class, first: Sequence) -> fjall::Result<Keyspace> {
-        let name = generations::name(class, first);
+    /// Opens the generations that there are.
+    fn open_generations(&self) -> fjall::Result<()> {
+        self.begin_generation(0, 0)?;
+        for name in self.database.list_keyspace_names() {
+            if let Some((class, first)) = generations::of_name(&name).filter(|of| *of != (0, 0)) {
+                self.begin_generation(class, first)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a keyspace of records, or makes it.
+    fn records_keyspace(&self, name: &str) -> fjall::Result<Keyspace> {
         // Records are only ever read in ranges, which filters of single keys are of no use to.
         let options = || {
             KeyspaceCreateOptions::default()
                 .filter_policy(FilterPolicy::disabled())
                 .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
         };
-        let keyspace = self.database.keyspace(&name, options)?;
+        self.database.keyspace(name, options)
+    }
+
+    /// Opens the keyspace of a generation, or makes it.
+    fn begin_generation(&self, class: Class, first: Sequence) -> fjall::Result<Keyspace> {
+        let name = generations::name(class, first);
+        let keyspace = self.records_keyspace(&name)?;
         let times = self.marks.get(times_key(&name))?;
         let times_ms = times
             .filter(|times| times.len() == 16)

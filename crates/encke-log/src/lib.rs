@@ -81,6 +81,7 @@ mod recover;
 mod repair;
 mod retention;
 mod retire;
+mod salvage;
 mod scan;
 mod seal;
 mod segment;

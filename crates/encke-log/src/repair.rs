@@ -9,6 +9,7 @@ use crate::history::{History, Marks};
 use crate::options::SEGMENT_BYTES_MIN;
 use crate::prepare::Preparer;
 use crate::recover;
+use crate::salvage;
 use crate::survey::{self, Problem, Surveyed, problem};
 use std::path::{Path, PathBuf};
 
@@ -31,6 +32,8 @@ pub struct RepairReport {
     pub losses: Vec<Loss>,
     /// Files that are set aside: they keep their bytes and get a name that the log does not look at.
     pub set_aside: Vec<PathBuf>,
+    /// What is done that costs nothing.
+    pub notes: Vec<String>,
     /// Whether there is anything to repair.
     pub needed: bool,
     /// Whether it was done; otherwise this is what would be.
@@ -42,7 +45,8 @@ pub struct RepairReport {
 /// must not be open.
 ///
 /// Records that are in history are not lost by damage to a segment. A log that is sound, or ends in a torn batch only,
-/// loses nothing. Damage to history itself can't be repaired.
+/// loses nothing. Of a damaged history what can be read is kept, and what can't is taken from
+/// segments as far as they have it; one that can't be opened at all is made anew if the segments have everything.
 ///
 /// # Errors
 /// As [`check`](crate::check), or history is damaged, or something could not be written.
@@ -61,9 +65,22 @@ pub fn repair_on<D: Disk>(
     disk: &D,
     decide: &mut dyn FnMut(&RepairReport) -> bool,
 ) -> Result<RepairReport, OpenError> {
-    let history = open_history(disk)?;
-    let marks = marks(history.as_ref())?;
+    if let Some(path) = disk.history() {
+        let finished = salvage::finish_interrupted(&path);
+        finished.map_err(|e| OpenError::io(&path, "finish the repair of", e))?;
+    }
     let surveyed = survey::survey(disk, &mut |_, _| {})?;
+    let opened = open_history(disk).and_then(|history| Ok((marks(history.as_ref())?, history)));
+    let (marks, mut history) = match opened {
+        Ok(opened) => opened,
+        Err(error @ OpenError::History { .. }) => {
+            return replay_all(disk, &surveyed, error, decide);
+        }
+        Err(error) => return Err(error),
+    };
+    if let Some(damaged) = history.take_if(|history| has_gaps(history)) {
+        return mend(damaged, marks, &surveyed, decide, disk);
+    }
     let plan = Plan::new(disk, marks, &surveyed);
     let mut report = RepairReport {
         losses: plan.losses.clone(),
@@ -72,6 +89,7 @@ pub fn repair_on<D: Disk>(
             .iter()
             .map(|name| disk.path(&aside(name)))
             .collect(),
+        notes: Vec::new(),
         needed: !plan.aside.is_empty() || plan.cut.is_some() || plan.begin.is_some(),
         done: false,
     };
@@ -80,6 +98,103 @@ pub fn repair_on<D: Disk>(
         report.done = true;
     }
     Ok(report)
+}
+
+fn has_gaps(history: &History) -> bool {
+    salvage::gaps(history).is_ok_and(|gaps| !gaps.is_empty())
+}
+
+/// History can't be opened. When the segments have everything, it is made anew from them; otherwise it can't be repaired.
+fn replay_all<D: Disk>(
+    disk: &D,
+    surveyed: &[Surveyed<D::File>],
+    error: OpenError,
+    decide: &mut dyn FnMut(&RepairReport) -> bool,
+) -> Result<RepairReport, OpenError> {
+    let whole = surveyed.first().is_some_and(|found| found.first == 1)
+        && surveyed.iter().all(|found| found.problem.is_none());
+    let (true, Some(path)) = (whole, disk.history()) else {
+        return Err(error);
+    };
+    let aside = aside_path(&path);
+    let mut report = RepairReport {
+        losses: Vec::new(),
+        set_aside: vec![aside.clone()],
+        notes: vec![format!(
+            "{error}; the segments have every record, so the next start makes it anew"
+        )],
+        needed: true,
+        done: false,
+    };
+    if decide(&report) {
+        std::fs::rename(&path, &aside).map_err(|e| OpenError::io(&path, "rename", e))?;
+        disk.sync_names()
+            .map_err(|e| OpenError::io(&disk.path(""), "sync the directory", e))?;
+        report.done = true;
+    }
+    Ok(report)
+}
+
+/// History has places that can't be read: it is made anew of what can, and of what segments have.
+fn mend<D: Disk>(
+    history: History,
+    marks: Marks,
+    surveyed: &[Surveyed<D::File>],
+    decide: &mut dyn FnMut(&RepairReport) -> bool,
+    disk: &D,
+) -> Result<RepairReport, OpenError> {
+    let gaps = salvage::gaps(&history).map_err(|e| e.on_open(history.path(), "read"))?;
+    let damaged = surveyed
+        .iter()
+        .rposition(|found| found.problem.is_some() && found.first <= marks.history_upto);
+    let kept_from = match damaged {
+        Some(damaged) => surveyed.get(damaged + 1).map(|next| next.first),
+        None => surveyed.first().map(|first| first.first),
+    };
+    let lost_upto = kept_from.map_or(marks.history_upto, |first| first - 1);
+    let aside = aside_path(history.path());
+    let mut report = RepairReport {
+        losses: Vec::new(),
+        set_aside: vec![aside.clone()],
+        notes: Vec::new(),
+        needed: true,
+        done: false,
+    };
+    for gap in &gaps {
+        let what = gap.text();
+        if gap.is_of_records() && lost_upto == 0 {
+            report
+                .notes
+                .push(format!("{what}; it is taken from the segments"));
+        } else {
+            let upto = if gap.is_of_records() {
+                lost_upto
+            } else {
+                marks.checkpoint_upto
+            };
+            report.losses.push(Loss {
+                from: 1,
+                upto,
+                what,
+            });
+        }
+    }
+    if decide(&report) {
+        salvage::rebuild::<D>(history, marks.history_upto, surveyed, &aside)?;
+        disk.sync_names()
+            .map_err(|e| OpenError::io(&disk.path(""), "sync the directory", e))?;
+        report.done = true;
+    }
+    Ok(report)
+}
+
+/// The name of a history that is set aside: one that nothing has yet.
+fn aside_path(history: &Path) -> PathBuf {
+    let name = |n: u32| history.with_extension(format!("dropped-{n}"));
+    (1..)
+        .map(name)
+        .find(|path| !path.exists())
+        .unwrap_or_else(|| name(0))
 }
 
 /// How to make the log one that opens.

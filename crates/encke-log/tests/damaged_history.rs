@@ -15,8 +15,13 @@ fn options() -> Options {
     }
 }
 
-fn fill(directory: &Path) {
-    let mut log = Log::open(directory, options(), &mut |_| {}).unwrap();
+/// Writes all records, and keeps so many bytes of segments that are in history.
+fn fill(directory: &Path, done_bytes_max: u64) {
+    let options = Options {
+        done_bytes_max,
+        ..options()
+    };
+    let mut log = Log::open(directory, options, &mut |_| {}).unwrap();
     for i in 1..=RECORDS {
         let frame = Frame {
             kind: 1,
@@ -83,7 +88,7 @@ fn damage_in_history_is_an_error_and_never_absence() {
         directory.path().join("sound"),
         directory.path().join("damaged"),
     );
-    fill(&sound);
+    fill(&sound, u64::MAX);
     let mut found = Vec::new();
     files(&sound.join("history"), &mut found);
     found.sort();
@@ -126,7 +131,7 @@ fn damage_in_history_is_an_error_and_never_absence() {
 #[test]
 fn every_damaged_byte_of_a_list_of_files_is_found_before_the_list_is_trusted() {
     let directory = tempfile::tempdir().unwrap();
-    fill(directory.path());
+    fill(directory.path(), u64::MAX);
     let mut found = Vec::new();
     files(&directory.path().join("history"), &mut found);
     // Each keyspace names its newest list; older ones that are still there count for nothing.
@@ -157,4 +162,127 @@ fn every_damaged_byte_of_a_list_of_files_is_found_before_the_list_is_trusted() {
     assert!(refused >= 4 * 20, "{refused}");
     let log = Log::open(directory.path(), options(), &mut |_| {}).unwrap();
     assert_eq!(readable(&log), Some(RECORDS));
+}
+
+/// Damages a block in the middle of the largest file of history, which is a table of records.
+fn damage_a_table(directory: &Path) {
+    let mut found = Vec::new();
+    files(&directory.join("history"), &mut found);
+    let bytes = |path: &PathBuf| path.metadata().unwrap().len();
+    found.retain(|file| file.parent().unwrap().ends_with("tables"));
+    let table = found.iter().max_by_key(|file| bytes(file)).unwrap();
+    let mut content = std::fs::read(table).unwrap();
+    let middle = content.len() / 2;
+    content[middle] ^= 1;
+    std::fs::write(table, content).unwrap();
+}
+
+/// The sequences that can be read of each stream.
+fn all(log: &Log) -> Vec<Sequence> {
+    let mut all = Vec::new();
+    for stream in 1..=5 {
+        let mut each = |view: encke_log::FrameView<'_>| {
+            assert_eq!(view.payload, [view.sequence as u8; 100]);
+            all.push(view.sequence);
+        };
+        let reader = log.reader();
+        let read = reader.read(stream, 0, Sequence::MAX, 1 << 30, &mut each);
+        read.unwrap();
+    }
+    all.sort_unstable();
+    all
+}
+
+#[test]
+fn what_a_damaged_table_had_is_taken_from_the_segments() {
+    let directory = tempfile::tempdir().unwrap();
+    fill(directory.path(), u64::MAX);
+    damage_a_table(directory.path());
+    let report = encke_log::check(directory.path(), &mut |_| {}).unwrap();
+    assert!(!report.problems.is_empty());
+    let planned = encke_log::repair(directory.path(), &mut |_| false).unwrap();
+    assert!(planned.needed && !planned.done, "{planned:?}");
+    assert_eq!(planned.losses, []);
+    assert!(planned.notes[0].contains("stream"), "{planned:?}");
+    assert!(
+        encke_log::repair(directory.path(), &mut |_| true)
+            .unwrap()
+            .done
+    );
+    let report = encke_log::check(directory.path(), &mut |_| {}).unwrap();
+    assert_eq!(report.problems, []);
+    let log = Log::open(directory.path(), options(), &mut |_| {}).unwrap();
+    assert!(all(&log).into_iter().eq(1..=RECORDS));
+    let states = |log: &Log| {
+        let mut states = 0;
+        log.states(b"", &mut |_, _| states += 1).unwrap();
+        states
+    };
+    assert!(states(&log) > 5);
+}
+
+#[test]
+fn what_neither_history_nor_a_segment_has_is_named_and_nothing_else_is_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    fill(directory.path(), 64 << 10);
+    damage_a_table(directory.path());
+    let planned = encke_log::repair(directory.path(), &mut |plan| {
+        assert_eq!(plan.losses.len(), 1, "{plan:?}");
+        true
+    })
+    .unwrap();
+    let loss = &planned.losses[0];
+    assert!(planned.done && loss.upto < RECORDS, "{loss:?}");
+    assert!(loss.what.contains("stream"), "{loss:?}");
+    let report = encke_log::check(directory.path(), &mut |_| {}).unwrap();
+    assert_eq!(report.problems, []);
+    let log = Log::open(directory.path(), options(), &mut |_| {}).unwrap();
+    let left = all(&log);
+    // A block has some 16 KiB, which is some 150 records and, packed, a few times as many.
+    let lost = RECORDS as usize - left.len();
+    assert!((1..1200).contains(&lost), "{lost} lost");
+    // All that is lost lies in the streams between the ends of the gap, and before what segments still have.
+    let missing: Vec<_> = (1..=RECORDS)
+        .filter(|i| left.binary_search(i).is_err())
+        .collect();
+    assert!(
+        missing.iter().all(|sequence| *sequence <= loss.upto),
+        "{missing:?}"
+    );
+    let mut of: Vec<_> = missing.iter().map(|sequence| sequence % 5 + 1).collect();
+    of.sort_unstable();
+    of.dedup();
+    assert!(of.len() < 5, "{of:?}: {loss:?}");
+}
+
+#[test]
+fn a_history_that_cannot_be_opened_is_made_anew_of_the_segments() {
+    for kept_bytes in [u64::MAX, 64 << 10] {
+        let directory = tempfile::tempdir().unwrap();
+        fill(directory.path(), kept_bytes);
+        let keyspaces = directory.path().join("history/keyspaces");
+        for keyspace in std::fs::read_dir(keyspaces).unwrap() {
+            let current = keyspace.unwrap().path().join("current");
+            let mut bytes = std::fs::read(&current).unwrap();
+            bytes[10] ^= 1;
+            std::fs::write(&current, bytes).unwrap();
+        }
+        let open = || Log::open(directory.path(), options(), &mut |_| {});
+        assert!(matches!(open(), Err(OpenError::History { .. })));
+        let repaired = encke_log::repair(directory.path(), &mut |plan| {
+            assert_eq!(plan.losses, []);
+            true
+        });
+        if kept_bytes == u64::MAX {
+            assert!(repaired.unwrap().done);
+            let mut replayed = 0;
+            let log = Log::open(directory.path(), options(), &mut |_| replayed += 1).unwrap();
+            assert!(all(&log).into_iter().eq(1..=RECORDS));
+            assert_eq!(replayed, RECORDS);
+        } else {
+            // The segments do not have everything any more: nothing is touched.
+            assert!(matches!(repaired, Err(OpenError::History { .. })));
+            assert!(directory.path().join("history").exists());
+        }
+    }
 }

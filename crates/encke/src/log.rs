@@ -55,7 +55,7 @@ enum LogCommand {
             Without --accept-loss it says exactly what would be dropped and changes nothing. With it, it says the \
             same, and then does it. Files that are dropped whole stay beside the log under another name, with \
             .dropped behind it. No server may be running on the directory.",
-        after_help = "Exit codes: 0 there was nothing to repair, or it is repaired; 1 something would be dropped, and \
+        after_help = "Exit codes: 0 there was nothing to repair, or it is repaired; 1 something would be changed, and \
             --accept-loss was not given; 2 the command line is wrong; 3 the directory can't be used."
     )]
     Repair(RepairArgs),
@@ -425,6 +425,9 @@ fn plan_text(log: &Path, plan: &RepairReport, accept_loss: bool) -> String {
             loss.from, loss.upto, loss.what
         );
     }
+    for note in &plan.notes {
+        text += &format!("  {note}\n");
+    }
     for file in &plan.set_aside {
         text += &format!("  a file {would}kept as {}\n", file.display());
     }
@@ -451,6 +454,7 @@ fn repair_json(log: &Path, report: &RepairReport) -> Value {
         "done": report.done,
         "losses": losses,
         "set_aside": aside,
+        "notes": report.notes,
     })
 }
 
