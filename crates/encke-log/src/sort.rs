@@ -36,7 +36,7 @@ struct Item {
 impl<'s, F: DiskFile> Sorted<'s, F> {
     /// The records of a segment before `end`, all of which must be sound.
     pub(crate) fn of(segment: &'s Segment<F>, end: Sequence) -> Result<Self, HistoryError> {
-        let mut items = Vec::new();
+        let mut items = Vec::with_capacity(RESERVED_BYTES / size_of::<Item>());
         let mut times_ms = (u64::MAX, 0);
         let mut scan = Scan::new(segment, WINDOW_BYTES);
         while scan.due() < end {
@@ -87,7 +87,8 @@ impl<'s, F: DiskFile> Sorted<'s, F> {
     pub(crate) fn put(&mut self, class: Class, put: history::Put<'_>) -> fjall::Result<()> {
         let mut items = std::mem::take(&mut self.items);
         self.items = items.split_off(items.partition_point(|item| class_of(item.stream) <= class));
-        let (mut values, mut places) = (Vec::new(), Vec::new());
+        let mut values = Vec::with_capacity(RESERVED_BYTES);
+        let mut places = Vec::new();
         let mut rest = &items[..];
         while !rest.is_empty() {
             let here = self.gather(rest, &mut values, &mut places)?;
@@ -182,5 +183,10 @@ fn damage<F>(segment: &Segment<F>, position: u64, flaw: Flaw) -> String {
 
 /// How many bytes of records are in memory at once.
 const PIECE_BYTES: usize = 16 << 20;
+
+/// What is reserved for what a segment needs while it is sorted. Memory costs only what is written to of it. Glibc gives
+/// blocks of more than 32 MiB back as soon as they are free; of smaller ones it keeps as much as was ever in use at once.
+const RESERVED_BYTES: usize = 33 << 20;
+
 /// How much is read of the file at once.
 const READ_BYTES: usize = 256 << 10;
