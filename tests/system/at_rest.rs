@@ -73,7 +73,7 @@ fn create(server: &Encke, count: u64) {
 
 #[test]
 fn streams_at_rest_cost_no_memory_and_are_there_after_crashes_when_they_are_named() {
-    const COUNT: u64 = 4_000;
+    const COUNT: u64 = 1_500;
     let data = data_dir();
     let server = Encke::start_in(data.path(), &SOON);
     create(&server, COUNT);
@@ -244,5 +244,55 @@ fn more_streams_and_names_than_may_be_in_memory_leave_it_sooner() {
     });
     eventually("few names are in memory", || few(&server));
     assert_eq!(server.metric("encke_streams", "") as u64, COUNT);
+    assert_eq!(server.terminate().code, Some(0));
+}
+
+#[test]
+fn subscribers_keep_no_stream_in_memory_and_miss_nothing() {
+    const COUNT: usize = 60;
+    let data = data_dir();
+    let server = Encke::start_in(data.path(), &SOON);
+    let stream = |number: usize| format!("watched/{number}");
+    let mut subscribers = Vec::new();
+    for number in 0..COUNT {
+        server.create(&stream(number));
+        server.connect().append(&stream(number), 1);
+        let mut subscriber = server.subscribe(&stream(number), "-1");
+        assert_eq!(subscriber.numbers(1), [1]);
+        subscribers.push(subscriber);
+    }
+    server.wait_for_metric(IN_MEMORY, 0.0);
+    assert_eq!(server.metric("encke_subscribers", "") as usize, COUNT);
+
+    for number in 0..COUNT {
+        server.connect().append(&stream(number), 2);
+    }
+    for subscriber in &mut subscribers {
+        assert_eq!(subscriber.numbers(1), [2]);
+    }
+    server.wait_for_metric(IN_MEMORY, 0.0);
+    // Closed without data, closed with data, deleted: all are told.
+    let over = |number: usize| match number % 3 {
+        0 => server.ask(
+            "POST",
+            &path(&stream(number)),
+            &["Stream-Closed: true"],
+            b"",
+        ),
+        1 => server.ask(
+            "POST",
+            &path(&stream(number)),
+            &["Stream-Closed: true", JSON],
+            b"3",
+        ),
+        _ => server.ask("DELETE", &path(&stream(number)), &[], b""),
+    };
+    for (number, subscriber) in subscribers.iter_mut().enumerate() {
+        assert_eq!(over(number).status, 204);
+        let last: &[u64] = if number % 3 == 1 { &[3] } else { &[] };
+        assert_eq!(subscriber.rest(), last);
+    }
+    server.wait_for_metric("encke_subscribers", 0.0);
+    server.wait_for_metric(IN_MEMORY, 0.0);
     assert_eq!(server.terminate().code, Some(0));
 }

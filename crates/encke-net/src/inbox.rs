@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use encke_log::ReadError;
 use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, Why, mailbox_with_waker};
-use encke_stream::{Batch, Handover, Known, LoadError, Outlet, Piece, Reply};
+use encke_stream::{Batch, Handover, Known, LoadError, Outlet, Piece, Reply, Stream};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Settings;
@@ -30,6 +30,11 @@ pub(crate) enum Note {
     Looked {
         token: Token,
         known: Result<Known, LoadError>,
+    },
+    /// The stream that a subscriber is subscribed to; nothing if it has ended.
+    Loaded {
+        token: Token,
+        stream: Result<Option<Arc<Stream>>, LoadError>,
     },
     /// The server is going away.
     Stop,
@@ -114,7 +119,7 @@ impl Door {
                 (Lane::Data, records + replies.len() * size_of::<Reply>())
             }
             Note::Fetched { piece, .. } => (Lane::Data, piece.as_ref().map_or(0, Piece::bytes)),
-            Note::Looked { .. } => (Lane::Data, 0),
+            Note::Looked { .. } | Note::Loaded { .. } => (Lane::Data, 0),
             Note::Stop => (Lane::Control, 0),
         };
         // A commit that is larger than the whole inbox may be in it alone.
@@ -163,7 +168,9 @@ impl Outlet for Door {
             (Why::Closed, _) => Ok(()),
             (_, Note::Committed { batch, replies }) => Err(Handover { batch, replies }),
             // What comes back is what was sent.
-            (_, Note::Fetched { .. } | Note::Looked { .. } | Note::Stop) => Ok(()),
+            (_, Note::Fetched { .. } | Note::Looked { .. } | Note::Loaded { .. } | Note::Stop) => {
+                Ok(())
+            }
         }
     }
 

@@ -31,8 +31,14 @@ pub(crate) enum Job {
         token: Token,
         door: Arc<Door>,
     },
+    /// A stream, for a subscriber.
+    Load {
+        no: StreamNo,
+        token: Token,
+        door: Arc<Door>,
+    },
     /// A stream that must be in memory because its lifetime is over.
-    Load(StreamNo),
+    End(StreamNo),
 }
 
 /// What the reader threads work with.
@@ -75,9 +81,15 @@ impl Readers {
         self.send(token, Job::Look { name, token, door })
     }
 
-    /// Has a stream brought into memory, unless too many wait.
-    pub(crate) fn load(&self, no: StreamNo) {
-        self.send(no, Job::Load(no));
+    /// Asks for a stream; it comes back as a piece does. False: too many wait.
+    pub(crate) fn load(&self, no: StreamNo, token: Token, door: &Arc<Door>) -> bool {
+        let door = Arc::clone(door);
+        self.send(token, Job::Load { no, token, door })
+    }
+
+    /// Has a stream brought into memory that is to end, unless too many wait.
+    pub(crate) fn end(&self, no: StreamNo) {
+        self.send(no, Job::End(no));
     }
 
     /// What waits for each thread.
@@ -135,7 +147,14 @@ fn work(means: &Means, mut jobs: Receiver<Job>) {
                 }
                 door.put(Note::Looked { token, known });
             }
-            Job::Load(no) => {
+            Job::Load { no, token, door } => {
+                let stream = loader.load_number(no);
+                if let Err(error) = &stream {
+                    tracing::error!(%error, no, "a subscriber's stream could not be loaded");
+                }
+                door.put(Note::Loaded { token, stream });
+            }
+            Job::End(no) => {
                 if let Err(error) = loader.load_number(no) {
                     tracing::error!(%error, no, "a stream that is to end could not be loaded");
                 }

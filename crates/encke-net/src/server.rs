@@ -102,7 +102,7 @@ impl Server {
             level,
             Box::new(move |committed| watched.committed(committed)),
         )
-        .keeping(settings.keep, Box::new(move |no| expired.load(no)));
+        .keeping(settings.keep, Box::new(move |no| expired.end(no)));
         let thread = std::thread::Builder::new().name("sequencer".into());
         let (desk, sequencer) = match level {
             AckLevel::Accepted => {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use encke_log::{Sequence, StreamNo};
-use encke_stream::{Batch, Record, Stream, View};
+use encke_stream::{Batch, Lifetime, MediaKind, Record, Stream, View};
 use foldhash::fast::FixedState;
 use std::hash::BuildHasher;
 
@@ -16,13 +16,19 @@ use crate::slot::{NONE, Slots};
 /// A stream that somebody on this shard is subscribed to.
 #[derive(Debug)]
 pub(crate) struct Topic {
-    /// The stream; nothing in a free entry.
+    /// The stream's number; 0 in a free entry.
+    no: StreamNo,
+    /// The stream, unless nothing is to be done for its subscribers but to send them what comes.
     pub(crate) stream: Option<Arc<Stream>>,
     /// Its subscribers, an intrusive list of slots.
     head: u32,
     /// The subscriber that the present round comes to next.
     pub(crate) iter: u32,
     pub(crate) state: Round,
+    /// What the stream's data is.
+    pub(crate) kind: MediaKind,
+    /// Something happened since it was last asked.
+    fresh: bool,
     /// How much was appended to it, by [`weight`](crate::shard::slow::weight) and modulo 2^32; only differences count.
     pub(crate) appended: u32,
     /// Every record of the stream behind this sequence is among the recent ones.
@@ -35,7 +41,7 @@ pub(crate) struct Topic {
 }
 
 // What a stream with an idle subscriber costs here is a promise of the design.
-const _: () = assert!(size_of::<Topic>() <= 56);
+const _: () = assert!(size_of::<Topic>() <= 64);
 
 /// Whether the topic's subscribers are being served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +69,7 @@ pub(crate) struct Topics {
     bytes: usize,
     bytes_max: usize,
     shard: u16,
+    view: Arc<View>,
 }
 
 /// A record that somebody on this shard is subscribed to.
@@ -94,7 +101,7 @@ pub(crate) enum Next {
 }
 
 impl Topics {
-    pub(crate) fn new(bytes_max: usize, shard: u16) -> Self {
+    pub(crate) fn new(bytes_max: usize, shard: u16, view: Arc<View>) -> Self {
         Topics {
             topics: Chunks::default(),
             free: Vec::new(),
@@ -106,22 +113,27 @@ impl Topics {
             bytes: 0,
             bytes_max,
             shard,
+            view,
         }
     }
 
     /// The topic for a stream, new or not.
-    pub(crate) fn intern(&mut self, stream: &Arc<Stream>, view: &View) -> u32 {
-        if let Some(topic) = self.find(stream.no) {
-            return topic;
+    pub(crate) fn intern(&mut self, stream: &Arc<Stream>) -> u32 {
+        if let Some(number) = self.find(stream.no) {
+            self.bring(number, stream);
+            return number;
         }
-        stream.watch(self.shard);
+        self.view.watch(stream, self.shard);
         let topic = Topic {
+            no: stream.no,
+            kind: stream.media.kind,
+            fresh: true,
             stream: Some(Arc::clone(stream)),
             head: NONE,
             iter: NONE,
             state: Round::Quiet,
             appended: 0,
-            complete_from: view.committed(),
+            complete_from: self.view.committed(),
             last: 0,
             first_at: 0,
             last_at: 0,
@@ -143,6 +155,37 @@ impl Topics {
             hasher.hash_one(no(&topics[number]))
         });
         number
+    }
+
+    /// Gives a topic its stream back.
+    pub(crate) fn bring(&mut self, number: u32, stream: &Arc<Stream>) {
+        let topic = &mut self.topics[number];
+        if topic.no == stream.no {
+            topic.fresh = true;
+            topic.stream = Some(Arc::clone(stream));
+        }
+    }
+
+    /// The number of a topic's stream.
+    pub(crate) fn no(&self, topic: u32) -> StreamNo {
+        self.topics[topic].no
+    }
+
+    /// Lets go of the stream of a topic where nothing happened since this was last asked, so that it
+    /// can leave memory. A stream that must not expire while it has subscribers stays.
+    pub(crate) fn rest(&mut self, number: u32) {
+        let topic = &mut self.topics[number];
+        let Some(stream) = &topic.stream else {
+            return;
+        };
+        if std::mem::take(&mut topic.fresh)
+            || topic.state != Round::Quiet
+            || matches!(stream.lifetime, Lifetime::Sliding { .. })
+            || !stream.is_stored()
+        {
+            return;
+        }
+        topic.stream = None;
     }
 
     /// Puts a connection on a topic's list.
@@ -200,6 +243,7 @@ impl Topics {
             }
             topic.last_at = at;
             topic.last = record.sequence;
+            topic.fresh = true;
             topic.appended = topic.appended.wrapping_add(slow::weight(record.data.len()));
             self.recent.push_back(Recent {
                 batch: Arc::clone(batch),
@@ -288,11 +332,14 @@ impl Topics {
     }
 
     fn forget(&mut self, number: u32) {
-        let Some(stream) = self.topics[number].stream.take() else {
+        let topic = &mut self.topics[number];
+        topic.stream = None;
+        let no = std::mem::take(&mut topic.no);
+        if no == 0 {
             return;
-        };
-        stream.unwatch(self.shard);
-        let hash = self.hasher.hash_one(stream.no);
+        }
+        self.view.unwatch(no, self.shard);
+        let hash = self.hasher.hash_one(no);
         self.index.remove(hash, number);
         self.free.push(number);
     }
@@ -349,5 +396,5 @@ fn weight(batch: &Batch) -> usize {
 const ALLOCATION_BYTES: usize = 32;
 
 fn no(topic: &Topic) -> StreamNo {
-    topic.stream.as_ref().map_or(0, |stream| stream.no)
+    topic.no
 }

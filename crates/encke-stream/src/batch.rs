@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use encke_log::{Sequence, StreamNo};
 
-use crate::{Command, Outcome};
+use crate::{Command, Offset, Outcome};
 
 /// The records of one commit, shared by all shards.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub struct Record {
     pub stream: StreamNo,
     /// The data as readers see it; empty when the record only closes or deletes.
     pub data: Vec<u8>,
+    /// The position behind the stream's data with this record, which may have none.
+    pub tail: Offset,
     /// How many units the data holds.
     pub units: u32,
     /// No more data follows.

@@ -40,6 +40,7 @@ mod sequencer;
 mod stored;
 mod stream;
 mod view;
+mod watchers;
 mod writers;
 
 pub use batch::{Batch, Caller, Handover, Outlet, Record, Reply, Request};

@@ -125,7 +125,19 @@ impl<S: Store> Loader<S> {
     /// # Errors
     /// See [`LoadError`].
     pub fn load_number(&self, no: StreamNo) -> Result<Option<Arc<Stream>>, LoadError> {
-        self.patiently(|evictions| self.try_number(no, evictions))
+        self.patiently(|evictions| {
+            let tried = self.try_number(no, evictions)?;
+            if !matches!(tried, Try::Done(None)) {
+                return Ok(tried);
+            }
+            // One that the store does not have yet is in memory, where streams are found by name only; so
+            // this takes a while, but who asks for a number mostly knows that the store has it.
+            let found = self.view.find_number(no);
+            Ok(match found {
+                None if self.view.evictions() != evictions => Try::Again,
+                found => Try::Done(found),
+            })
+        })
     }
 
     fn patiently<T>(

@@ -12,8 +12,8 @@ use encke_mailbox::Receiver;
 
 use crate::batch::{Batch, Caller, Handover, Outlet, Record, Reply, Request};
 use crate::record::{Change, KIND_CHANGE};
-use crate::stream::watcher;
-use crate::{Journal, Keep, Machine, Outcome, Refusal, Stream};
+use crate::watchers::watcher;
+use crate::{Journal, Keep, Machine, Offset, Outcome, Refusal, Stream};
 
 /// How safe a record is when its append is acknowledged and when subscribers see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -450,7 +450,8 @@ impl<D: Disk> Sequencer<D> {
     ) {
         let (batch, streams) = batch.unzip();
         let streams = streams.unwrap_or_default().iter();
-        let watchers = streams.fold(0, |watchers, stream| watchers | stream.watchers());
+        let view = &self.machine.view;
+        let watchers = streams.fold(0, |watchers, stream| watchers | view.watchers(stream));
         for (shard, (outlet, replies)) in self.outlets.iter().zip(replies.drain(..)).enumerate() {
             let watches = watchers & watcher(shard as u16) != 0;
             let batch = batch.as_ref().filter(|_| watches);
@@ -559,6 +560,10 @@ impl<D: Disk> Journal for Draft<'_, D> {
             sequence,
             stream: stream.no,
             data,
+            tail: match change.units() {
+                0 => stream.state().next.tail,
+                _ => Offset::behind(sequence),
+            },
             units: change.units(),
             closes: change.closes(),
             deletes: matches!(change, Change::Delete),

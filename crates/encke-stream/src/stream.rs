@@ -31,8 +31,8 @@ pub struct Stream {
     touched_ms: AtomicU64,
     /// Somebody looked it up since the view was last gone through.
     pub(crate) used: AtomicBool,
-    /// The shards that have subscribers, a bit each.
-    watchers: AtomicU64,
+    /// Shards may have subscribers; the view knows which.
+    pub(crate) watched: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -89,7 +89,8 @@ impl Stream {
             depth,
             touched_ms: AtomicU64::new(touched_ms),
             used: AtomicBool::new(true),
-            watchers: AtomicU64::new(0),
+            // It may have been watched before it was let go of.
+            watched: AtomicBool::new(true),
             state: Mutex::new(State {
                 committed: facts,
                 next: facts,
@@ -119,23 +120,10 @@ impl Stream {
         self.touched_ms.load(Ordering::Relaxed)
     }
 
-    /// A shard has subscribers from now on: it is handed every commit with records of the stream
-    /// but those up to [`View::committed`](crate::View::committed), read after this.
-    pub fn watch(&self, shard: u16) {
-        self.watchers.fetch_or(watcher(shard), Ordering::SeqCst);
-    }
-
-    /// A shard has no subscribers any more.
-    pub fn unwatch(&self, shard: u16) {
-        // The last bit stands for all further shards, so it stays once it is set.
-        if usize::from(shard) < WATCHERS_MAX - 1 {
-            self.watchers.fetch_and(!watcher(shard), Ordering::SeqCst);
-        }
-    }
-
-    /// The shards that have subscribers, a bit each; the last stands for all further shards.
-    pub(crate) fn watchers(&self) -> u64 {
-        self.watchers.load(Ordering::SeqCst)
+    /// Whether the store has it, or will very soon, so that it can be loaded by its number in little
+    /// time.
+    pub fn is_stored(&self) -> bool {
+        self.state.lock().stored_ms.is_some()
     }
 
     /// When it ends unless somebody touches it, in milliseconds since 1970.
@@ -287,14 +275,6 @@ impl Media {
     }
 }
 
-/// A shard's bit among a stream's watchers.
-pub(crate) fn watcher(shard: u16) -> u64 {
-    1 << usize::from(shard).min(WATCHERS_MAX - 1)
-}
-
-/// Bits for watchers.
-const WATCHERS_MAX: usize = u64::BITS as usize;
-
 fn essence(name: &str) -> &str {
     name.split(';').next().unwrap_or(name).trim()
 }
@@ -362,20 +342,6 @@ mod tests {
             units: 1
         }));
         assert!(stream.reaches_back_to(Offset::behind(u64::MAX)));
-    }
-
-    #[test]
-    fn a_shard_is_told_until_it_stops_watching() {
-        let stream = chain(0);
-        stream.watch(3);
-        stream.watch(63);
-        stream.watch(64);
-        assert_eq!(stream.watchers(), watcher(3) | watcher(63));
-        stream.unwatch(3);
-        // The last bit is not one shard's alone.
-        stream.unwatch(64);
-        assert_eq!(stream.watchers(), watcher(63));
-        assert_eq!(watcher(64), watcher(u16::MAX));
     }
 
     #[test]

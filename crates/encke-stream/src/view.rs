@@ -14,6 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use encke_log::{Sequence, StreamNo};
 
 use crate::stream::Media;
+use crate::watchers::Watchers;
 use crate::{Lifetime, Stream};
 
 /// What is known of names, without looking into the store: the streams in memory, and names that
@@ -43,6 +44,7 @@ pub struct View {
     media: RwLock<HashMap<Box<str>, Arc<Media>>>,
     /// The streams here that end by themselves.
     timed: Mutex<HashMap<StreamNo, Weak<Stream>>>,
+    watchers: Watchers,
     counts: Counts,
     kept: OnceLock<KeptBehind>,
 }
@@ -100,6 +102,7 @@ impl Default for View {
             evictions: AtomicU64::new(0),
             media: RwLock::default(),
             timed: Mutex::default(),
+            watchers: Watchers::default(),
             counts: Counts::default(),
             kept: OnceLock::new(),
         }
@@ -134,6 +137,15 @@ impl View {
         known.stream().cloned()
     }
 
+    /// The stream with that number if it is in memory. Looks at all of them.
+    pub(crate) fn find_number(&self, no: StreamNo) -> Option<Arc<Stream>> {
+        self.parts.iter().find_map(|part| {
+            let part = part.read();
+            let mut streams = part.iter().filter_map(Known::stream);
+            streams.find(|stream| stream.no == no).cloned()
+        })
+    }
+
     /// Every record up to this one is visible in the facts of its stream.
     pub fn committed(&self) -> Sequence {
         self.committed.load(Ordering::SeqCst)
@@ -151,6 +163,22 @@ impl View {
     /// Says where to ask up to where streams are gone. Only the first one to say so counts.
     pub(crate) fn set_kept(&self, behind: impl Fn(StreamNo) -> Sequence + Send + Sync + 'static) {
         let _ = self.kept.set(KeptBehind(Box::new(behind)));
+    }
+
+    /// A shard has subscribers of a stream from now on, whether it stays in memory or not: the shard
+    /// is handed every commit with records of it but those up to [`View::committed`], read after this.
+    pub fn watch(&self, stream: &Stream, shard: u16) {
+        self.watchers.add(stream, shard);
+    }
+
+    /// A shard has no subscribers of a stream any more.
+    pub fn unwatch(&self, no: StreamNo, shard: u16) {
+        self.watchers.remove(no, shard);
+    }
+
+    /// The shards that have subscribers of a stream, a bit each; the last stands for all further ones.
+    pub(crate) fn watchers(&self, stream: &Stream) -> u64 {
+        self.watchers.of(stream)
     }
 
     /// How many streams are in memory.

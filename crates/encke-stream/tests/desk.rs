@@ -116,7 +116,7 @@ impl Rig {
         self.bring(0, u64::MAX, Command::Create(create));
         self.eventually("the stream is there", || self.view.find(name).is_some());
         for shard in 0..2 {
-            self.view.find(name).unwrap().watch(shard);
+            self.view.watch(&self.view.find(name).unwrap(), shard);
         }
     }
 

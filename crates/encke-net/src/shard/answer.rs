@@ -167,7 +167,7 @@ impl Shard {
         self.slots[index].state = State::Following;
         self.slots[index].cursor = from.sequence;
         self.counts.subscribers += 1;
-        let topic = self.topics.intern(&stream, &self.parts.view);
+        let topic = self.topics.intern(&stream);
         self.topics.link(&mut self.slots, topic, index);
         if style != shared_style(stream.media.kind) {
             self.busy(index).style = Some(style);
@@ -188,7 +188,7 @@ impl Shard {
         self.slots[index].state = State::Polling;
         self.slots[index].cursor = poll.from.sequence;
         self.counts.subscribers += 1;
-        let topic = self.topics.intern(&poll.stream, &self.parts.view);
+        let topic = self.topics.intern(&poll.stream);
         self.topics.link(&mut self.slots, topic, index);
         let busy = self.busy(index);
         busy.then = Some(poll.then);

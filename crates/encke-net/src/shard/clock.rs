@@ -165,6 +165,9 @@ impl Shard {
     }
 
     fn look_after(&mut self, index: u32) {
+        if self.slots[index].state == State::Following {
+            self.topics.rest(self.slots[index].topic);
+        }
         let slot = &self.slots[index];
         let quiet =
             Duration::from_secs(u64::from(self.clock.now_s().saturating_sub(slot.active_s)));
@@ -183,12 +186,12 @@ impl Shard {
     }
 
     fn heartbeat(&mut self, index: u32) {
-        let Some(stream) = self.topics[self.slots[index].topic].stream.clone() else {
-            return;
-        };
+        let topic = &self.topics[self.slots[index].topic];
         // A stream with readers does not expire.
-        stream.touch(self.clock.now_ms());
-        let beat = self.parts.faces.heartbeat(shared_style(stream.media.kind));
+        if let Some(stream) = &topic.stream {
+            stream.touch(self.clock.now_ms());
+        }
+        let beat = self.parts.faces.heartbeat(shared_style(topic.kind));
         self.send_raw(index, beat);
     }
 }

@@ -140,6 +140,8 @@ impl Shard {
             return;
         };
         let Some(stream) = self.topics[self.slots[index].topic].stream.clone() else {
+            // It was let go of meanwhile. The piece will be read again.
+            self.load(index);
             return;
         };
         let facts = stream.facts();
@@ -337,6 +339,7 @@ impl Shard {
     fn older(&mut self, index: u32) -> bool {
         let slot = &self.slots[index];
         let Some(stream) = self.topics[slot.topic].stream.clone() else {
+            self.load(index);
             return false;
         };
         let state = slot.state;
@@ -381,7 +384,7 @@ impl Shard {
     }
 
     /// Tells a subscriber that has all data that there will be no more.
-    fn end_behind(&mut self, index: u32, end: Offset, closed: bool) -> bool {
+    pub(super) fn end_behind(&mut self, index: u32, end: Offset, closed: bool) -> bool {
         let run = Run {
             items: &[],
             end,
@@ -423,9 +426,9 @@ impl Shard {
             gathered.last = record.sequence;
             gathered.deleted |= record.deletes;
             gathered.closed |= record.closes && !record.deletes;
+            gathered.end = record.tail;
             if record.units > 0 {
                 bytes += record.data.len();
-                gathered.end = Offset::behind(record.sequence);
                 items.push(Item {
                     data: &record.data,
                     skip: 0,
@@ -439,11 +442,6 @@ impl Shard {
         }
         let topic = &self.topics[topic];
         gathered.at_tail = gathered.last >= topic.last;
-        if items.is_empty()
-            && let Some(stream) = &topic.stream
-        {
-            gathered.end = stream.facts().tail;
-        }
         gathered
     }
 
@@ -451,12 +449,7 @@ impl Shard {
         if let Some(style) = self.busy.get(&index).and_then(|busy| busy.style) {
             return style;
         }
-        let topic = &self.topics[self.slots[index].topic];
-        let kind = topic
-            .stream
-            .as_ref()
-            .map_or(encke_stream::MediaKind::Binary, |stream| stream.media.kind);
-        shared_style(kind)
+        shared_style(self.topics[self.slots[index].topic].kind)
     }
 
     /// Tells the sequencer how far the deliveries are behind.

@@ -1,12 +1,14 @@
 //! Requests for streams that are not in memory: a reader thread looks the name up, then the face is
 //! asked again.
 
+use std::sync::Arc;
+
 use encke_face::{Answer, Failure, Headers, Request, Via};
-use encke_stream::{Known, LoadError};
+use encke_stream::{Known, LoadError, Stream};
 
 use super::Shard;
 use crate::http::head::Head;
-use crate::slot::{State, Token};
+use crate::slot::{Flags, State, Token};
 
 /// A whole request, kept until what it names is known.
 #[derive(Debug)]
@@ -85,6 +87,43 @@ impl Shard {
         }
         if self.slots.find(token).is_some() {
             self.resume(index);
+        }
+    }
+
+    /// Has the stream of a subscriber loaded that was let go of while nothing happened.
+    pub(super) fn load(&mut self, index: u32) {
+        let token = self.slots.token(index);
+        let no = self.topics.no(self.slots[index].topic);
+        if self.parts.readers.load(no, token, &self.parts.door) {
+            self.slots[index].flags.set(Flags::CATCHING, true);
+        } else {
+            // The readers are overrun: the subscriber keeps its place and its turn.
+            self.lag(index);
+        }
+    }
+
+    /// A subscriber's stream was loaded.
+    pub(super) fn loaded(&mut self, token: Token, stream: Result<Option<Arc<Stream>>, LoadError>) {
+        let Some(index) = self.slots.find(token) else {
+            return;
+        };
+        if !matches!(self.slots[index].state, State::Following | State::Polling) {
+            return;
+        }
+        self.slots[index].flags.set(Flags::CATCHING, false);
+        match stream {
+            Ok(Some(stream)) => {
+                let topic = self.slots[index].topic;
+                self.topics.bring(topic, &stream);
+                self.flush(index);
+            }
+            // It has ended, and the record that says so is no longer at hand.
+            Ok(None) => {
+                let end = self.position(index);
+                self.end_behind(index, end, false);
+            }
+            Err(LoadError::Restless) => self.lag(index),
+            Err(_) => self.close(index, "unreadable"),
         }
     }
 

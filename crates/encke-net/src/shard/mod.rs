@@ -121,7 +121,11 @@ impl Shard {
             ),
             accepted_upto_ns: 0,
             busy: hashbrown::HashMap::default(),
-            topics: Topics::new(parts.settings.ring_bytes, parts.number),
+            topics: Topics::new(
+                parts.settings.ring_bytes,
+                parts.number,
+                Arc::clone(&parts.view),
+            ),
             rounds: VecDeque::new(),
             lagging: VecDeque::new(),
             outbox: Vec::new(),
@@ -216,6 +220,7 @@ impl Shard {
             }
             Note::Fetched { token, piece } => self.fetched(token, piece),
             Note::Looked { token, known } => self.looked(token, known),
+            Note::Loaded { token, stream } => self.loaded(token, stream),
             Note::Stop => self.stop(),
         }
     }

@@ -94,7 +94,7 @@ impl Shard {
         self.counts.subscribers += 1;
         let mut members = Vec::with_capacity(subscribe.members.len());
         for member in subscribe.members {
-            let topic = self.topics.intern(&member.stream, &self.parts.view);
+            let topic = self.topics.intern(&member.stream);
             let slot = self.slots.add_member(index);
             self.topics.link(&mut self.slots, topic, slot);
             members.push(Member {

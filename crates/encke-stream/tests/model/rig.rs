@@ -79,11 +79,6 @@ impl Rig {
     pub fn stream(&self, no: u64) -> Option<Arc<Stream>> {
         let mut seen = self.seen.borrow_mut();
         let stream = seen.get_mut(&no).unwrap();
-        self.view.for_each(&mut |found| {
-            if found.no == no {
-                *stream = Some(Arc::clone(found));
-            }
-        });
         if stream.is_none() {
             *stream = self.loader.load_number(no).unwrap();
         }

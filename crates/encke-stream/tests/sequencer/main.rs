@@ -88,7 +88,7 @@ fn shards_are_handed_the_records_of_what_they_watch() {
     let disk = SimulatedDisk::new(2);
     let mut bench = start(&disk, AckLevel::Synced);
     bench.round(vec![create("a", TEXT), create("b", TEXT)]);
-    bench.stream("a").watch(1);
+    bench.view.watch(&bench.stream("a"), 1);
     let close = Command::Append(encke_stream::Append {
         target: encke_stream::Target::Named("a".into()),
         content_type: None,
@@ -116,6 +116,7 @@ fn shards_are_handed_the_records_of_what_they_watch() {
                 record.sequence,
                 record.stream,
                 &*record.data,
+                record.tail,
                 record.units,
                 flags,
             )
@@ -125,9 +126,9 @@ fn shards_are_handed_the_records_of_what_they_watch() {
     assert_eq!(
         records,
         [
-            (3, 1, &b"one"[..], 3, open),
-            (4, 2, b"two", 3, open),
-            (5, 1, b"", 0, closed),
+            (3, 1, &b"one"[..], Offset::behind(3), 3, open),
+            (4, 2, b"two", Offset::behind(4), 3, open),
+            (5, 1, b"", Offset::behind(3), 0, closed),
         ]
     );
     assert_eq!((batch.bytes, bench.view.committed()), (6, 5));
@@ -142,8 +143,8 @@ fn shards_are_handed_the_records_of_what_they_watch() {
         .find_map(|delivery| delivery.batch.clone());
     let record = &batch.unwrap().records[0];
     assert!(record.deletes && record.closes && record.units == 0);
-    bench.stream("b").watch(0);
-    bench.stream("b").unwatch(0);
+    bench.view.watch(&bench.stream("b"), 0);
+    bench.view.unwatch(2, 0);
     let (_, deliveries) = bench.deliveries(vec![append("b", b"x")]);
     assert!(deliveries.iter().all(|delivery| delivery.batch.is_none()));
     bench.stop().unwrap();
