@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::rig::{Encke, Ended, JSON, command, data_dir, newest_segment, path};
+use crate::rig::{Encke, Ended, JSON, command, data_dir, newest_segment, path, serve};
 
 fn log(arguments: &[&str], data: &Path) -> Ended {
     Ended::of(command(&["log"]).args(arguments).arg(data))
@@ -158,7 +158,7 @@ fn a_flipped_byte_is_found_and_repaired_with_the_loss_named() {
 }
 
 #[test]
-fn damage_to_history_is_found() {
+fn damage_to_history_is_found_and_repaired() {
     let data = filled(3);
     let list = data.path().join("history/keyspaces/0");
     let current = std::fs::read(list.join("current")).expect("it is there");
@@ -174,6 +174,17 @@ fn damage_to_history_is_found() {
         checked.stdout.contains("4 records in 1 segments"),
         "{checked:?}"
     );
+    let refused = Ended::of(&mut serve(data.path(), &[]));
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert!(refused.stderr.contains("is damaged"), "{refused:?}");
+    // The segments still have everything, so history is made anew of them, and nothing is lost.
+    let planned = log(&["repair"], data.path());
+    assert_eq!(planned.code, Some(1), "{planned:?}");
+    assert!(!planned.stdout.contains("dropped:"), "{planned:?}");
+    let repaired = log(&["repair", "--accept-loss"], data.path());
+    assert_eq!(repaired.code, Some(0), "{repaired:?}");
+    assert_eq!(Encke::start_in(data.path(), &[]).numbers("s"), [0, 1, 2]);
+    assert_eq!(log(&["check"], data.path()).code, Some(0));
 }
 
 #[test]
