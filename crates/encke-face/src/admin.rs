@@ -50,7 +50,7 @@ impl Admin {
                 .body((self.probes.metrics)()),
             _ => plain(
                 404,
-                "there is nothing here; streams are under /v1/stream/\n",
+                "there is nothing here; streams are under /v1/stream/, pools under /v1/pool/\n",
             ),
         })
     }
@@ -71,4 +71,6 @@ const WELCOME: &str = "This is Encke, a real-time push server.\n\
     \n\
     Streams      PUT, POST, GET, HEAD, DELETE  /v1/stream/{name}\n\
     Follow one   GET /v1/stream/{name}?offset=-1&live=sse\n\
+    Pools        PUT, POST, GET, DELETE  /v1/pool/{name}\n\
+    Work for one GET /v1/pool/{name}/work?worker={worker}\n\
     Health       /healthz  /readyz  /metrics\n";

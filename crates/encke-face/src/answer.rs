@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use encke_jobs::Ask;
 use encke_stream::{Command, Fetch, Offset, Sequence, Stream};
 
 use crate::durable_streams::Pending;
+use crate::pool::Asked;
 use crate::{Response, Style};
 
 /// What is to be done for a request.
@@ -25,6 +27,9 @@ pub enum Answer {
     Subscribe(Subscribe),
     /// Say this, then send every record of all of these streams from there on.
     SubscribeAll(SubscribeAll),
+    /// Ask the pools this, and send what [`Faces::told`](crate::Faces::told) makes of what they say, once
+    /// or as long as the connection holds.
+    Ask(Ask, Then),
     /// Wait for a record, then ask [`Faces::polled`](crate::Faces::polled).
     Poll(Poll),
 }
@@ -99,6 +104,14 @@ pub struct Part {
 /// What a face remembers of a request that waits.
 #[derive(Debug)]
 pub struct Then(pub(crate) Box<Pending>);
+
+impl Then {
+    /// Whether it is a question to the pools whose answer may take long: who hangs up meanwhile wants
+    /// none.
+    pub fn waits_long(&self) -> bool {
+        matches!(&*self.0, Pending::Pool(asked) if !matches!(asked, Asked::Once { .. }))
+    }
+}
 
 /// Why something that was waited for will not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

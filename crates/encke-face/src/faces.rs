@@ -7,6 +7,7 @@ use encke_stream::{Outcome, View};
 use crate::answer::{Answer, Failure, Part, Then};
 use crate::durable_streams::{self, DurableStreams, Pending};
 use crate::events::{self, Told};
+use crate::pool::{self, Pools, Saying};
 use crate::run::{Farewell, Mark, Run, Style};
 use crate::{Admin, Request, Response};
 
@@ -15,6 +16,7 @@ use crate::{Admin, Request, Response};
 pub struct Faces {
     durable_streams: DurableStreams,
     events: events::Settings,
+    pools: Pools,
     admin: Admin,
 }
 
@@ -25,6 +27,8 @@ pub struct Settings {
     pub durable_streams: durable_streams::Settings,
     /// Of subscriptions to several streams.
     pub events: events::Settings,
+    /// Of the face of pools.
+    pub pool: pool::Settings,
 }
 
 impl Faces {
@@ -36,6 +40,9 @@ impl Faces {
                 settings: Arc::new(settings.durable_streams),
             },
             events: settings.events,
+            pools: Pools {
+                settings: Arc::new(settings.pool),
+            },
             admin,
         }
     }
@@ -50,7 +57,10 @@ impl Faces {
             .strip_prefix(&*self.durable_streams.settings.root)
         {
             Some(path) => self.durable_streams.request(request, path),
-            None => self.admin.request(&request),
+            None => match self.pools.path(request.path) {
+                Some(path) => self.pools.request(request, path),
+                None => self.admin.request(&request),
+            },
         }
     }
 
@@ -104,6 +114,19 @@ impl Faces {
             Pending::Poll(poll) => poll.ended(),
             pending => misplaced(&pending),
         }
+    }
+
+    /// Goes on with what the pools say.
+    pub fn told(&self, then: &Then, told: encke_jobs::Told) -> Saying {
+        match &*then.0 {
+            Pending::Pool(asked) => pool::told(asked, told),
+            pending => Saying::Respond(misplaced(pending)),
+        }
+    }
+
+    /// What keeps a worker's quiet connection alive.
+    pub fn worker_heartbeat(&self) -> &'static [u8] {
+        Pools::heartbeat()
     }
 
     /// Goes on when what was asked for can't be had.

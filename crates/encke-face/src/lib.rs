@@ -9,7 +9,7 @@
 //! request; the same request over the same streams gets the same answer, under the reactor, under
 //! HTTP/2, under the fuzzer.
 //!
-//! Start reading at [`Faces::request`], then [`durable_streams`].
+//! Start reading at [`Faces::request`], then [`durable_streams`] and [`pool`].
 
 mod admin;
 mod answer;
@@ -17,6 +17,7 @@ pub mod durable_streams;
 pub mod events;
 mod faces;
 mod json;
+pub mod pool;
 mod query;
 mod request;
 mod response;
@@ -25,6 +26,7 @@ mod run;
 pub use admin::{Admin, Probes};
 pub use answer::{Answer, Failure, Look, Member, Part, Poll, Subscribe, SubscribeAll, Then};
 pub use faces::{Faces, Settings};
+pub use pool::Saying;
 pub use request::{Headers, Request, Via};
 pub use response::{Body, Response};
 pub use run::{Farewell, Mark, Run, Style};

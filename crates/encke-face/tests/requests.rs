@@ -348,6 +348,7 @@ fn send(all: Vec<Sent>) -> BTreeSet<String> {
                 said
             }
             Reply::SubscribedAll(said, _) => said,
+            Reply::Asks(_) => continue,
             Reply::Polls(poll) => {
                 met.insert("a poll".to_owned());
                 let now_ms = server.now_ms;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use encke_jobs::{Client, Told};
 use encke_log::ReadError;
 use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, Why, mailbox_with_waker};
 use encke_stream::{Batch, Handover, Known, LoadError, Outlet, Piece, Reply, Stream};
@@ -36,6 +37,8 @@ pub(crate) enum Note {
         token: Token,
         stream: Result<Option<Arc<Stream>>, LoadError>,
     },
+    /// The pools have something to say to a connection.
+    Told { client: Client, told: Told },
     /// The server is going away.
     Stop,
 }
@@ -120,6 +123,13 @@ impl Door {
             }
             Note::Fetched { piece, .. } => (Lane::Data, piece.as_ref().map_or(0, Piece::bytes)),
             Note::Looked { .. } | Note::Loaded { .. } => (Lane::Data, 0),
+            Note::Told { told, .. } => {
+                let handed = match told {
+                    Told::Handed(handed) => handed.payload.body.len(),
+                    _ => 0,
+                };
+                (Lane::Data, handed)
+            }
             Note::Stop => (Lane::Control, 0),
         };
         // A commit that is larger than the whole inbox may be in it alone.
@@ -168,9 +178,14 @@ impl Outlet for Door {
             (Why::Closed, _) => Ok(()),
             (_, Note::Committed { batch, replies }) => Err(Handover { batch, replies }),
             // What comes back is what was sent.
-            (_, Note::Fetched { .. } | Note::Looked { .. } | Note::Loaded { .. } | Note::Stop) => {
-                Ok(())
-            }
+            (
+                _,
+                Note::Fetched { .. }
+                | Note::Looked { .. }
+                | Note::Loaded { .. }
+                | Note::Told { .. }
+                | Note::Stop,
+            ) => Ok(()),
         }
     }
 

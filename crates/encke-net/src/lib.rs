@@ -22,6 +22,7 @@ mod networks;
 mod numbers;
 mod owners;
 mod pace;
+mod pools;
 mod proxy;
 #[cfg(any(test, feature = "fuzzing"))]
 mod proxy_fuzzing;

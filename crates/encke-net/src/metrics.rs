@@ -12,6 +12,7 @@ use prometheus::{
 
 use crate::inbox::Lag;
 use crate::log_metrics::LogMetrics;
+use crate::pools::PoolMetrics;
 
 type Refresh = Box<dyn Fn(&Metrics) + Send>;
 
@@ -58,6 +59,7 @@ pub struct Metrics {
     pub(crate) stream_loads: IntCounter,
     pub(crate) stream_evictions: IntCounter,
     pub(crate) look_up_seconds: Histogram,
+    pub(crate) pools: PoolMetrics,
 }
 
 impl Metrics {
@@ -216,6 +218,7 @@ impl Metrics {
                 "How long a reader thread took to look a name up that was not in memory.",
                 powers(0.000_01, 2.0, 20)?,
             )?,
+            pools: PoolMetrics::new(&registry)?,
             gauges: Arc::default(),
             registry,
         })

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use encke_face::Faces;
+use encke_jobs::Word;
 use encke_log::{CommitError, Log};
 use encke_mailbox::{Bounds, Options, Sender, mailbox};
 use encke_stream::{AckLevel, Desk, Machine, Outlet, Request, Sequencer, View};
@@ -16,6 +17,7 @@ use crate::buffers::Buffers;
 use crate::inbox::{Door, Note, inbox};
 use crate::listen;
 use crate::metrics::Metrics;
+use crate::pools::Pools;
 use crate::readers::{Means, Readers};
 use crate::settings::Settings;
 use crate::shard::{Parts, Shard};
@@ -25,6 +27,8 @@ pub struct Server {
     address: SocketAddr,
     shards: Vec<JoinHandle<()>>,
     readers: Vec<JoinHandle<()>>,
+    foreman: encke_jobs::Door,
+    pools: encke_jobs::Threads,
     sequencer: JoinHandle<Result<(), CommitError>>,
     doors: Vec<Arc<Door>>,
     desk: Option<Arc<Desk>>,
@@ -57,6 +61,9 @@ pub enum StartError {
     /// The system refused something a shard needs.
     #[error("cannot set up a shard: {0}")]
     Shard(#[from] rustix::io::Errno),
+    /// The pools can't be brought back from what they wrote down.
+    #[error(transparent)]
+    Pools(#[from] encke_jobs::ReplayError),
     /// The system refused a thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),
@@ -93,12 +100,14 @@ impl Server {
         let loader = machine.loader(log.reader());
         let (readers, jobs) = Readers::new(settings.readers);
         let expired = readers.clone();
+        let pools = Pools::restore(&settings, loader.clone(), reader.clone())?;
+        let foreman = pools.foreman.clone();
         let watched = metrics.clone();
         let sequencer = Sequencer::new(
             machine,
             log,
             receiver,
-            outlets(&doors),
+            outlets(&doors, &foreman),
             level,
             Box::new(move |committed| watched.committed(committed)),
         )
@@ -120,6 +129,7 @@ impl Server {
             took: metrics.look_up_seconds.clone(),
             desk: desk.clone(),
         })?;
+        let (board, pools) = pools.start(sender.clone(), desk.clone(), &doors)?;
         let connections = Arc::new(AtomicUsize::new(0));
         let addresses = Arc::new(Addresses::new(&settings));
         let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max));
@@ -134,6 +144,7 @@ impl Server {
                 door: Arc::clone(&doors[number]),
                 sequencer: sender.clone(),
                 desk: desk.clone(),
+                foreman: foreman.clone(),
                 readers: readers.clone(),
                 metrics: metrics.clone(),
                 connections: Arc::clone(&connections),
@@ -148,10 +159,13 @@ impl Server {
             );
         }
         watch(metrics, &view, sender, &doors);
+        let gauged = foreman.clone();
         metrics.on_render(move |metrics| {
             for (number, gauge) in readers.gauges().enumerate() {
                 metrics.mailbox(&format!("reader-{number}"), &gauge);
             }
+            metrics.mailbox("foreman", &gauged.gauge());
+            metrics.pools.show(&board);
             metrics.addresses.set(addresses.known() as i64);
             metrics.buffered_bytes.set(buffers.bytes() as i64);
             let kept_behind = watched_log.class_floor(0);
@@ -161,6 +175,8 @@ impl Server {
             address,
             shards,
             readers: reader_threads,
+            foreman,
+            pools,
             sequencer,
             doors,
             desk,
@@ -179,6 +195,8 @@ impl Server {
     /// The log could not be made durable, or a thread panicked; what was acknowledged at level
     /// `synced` is safe all the same.
     pub fn stop(self) -> Result<(), StopError> {
+        // Workers, and whoever waits for a result, are told before their shards stop.
+        self.foreman.control(Word::Stop);
         for door in &self.doors {
             door.put(Note::Stop);
         }
@@ -187,6 +205,10 @@ impl Server {
         }
         drop(self.doors);
         self.metrics.forget();
+        self.foreman.control(Word::Quit);
+        if !self.pools.join() {
+            return Err(StopError::Panicked("foreman"));
+        }
         // That were the last senders of the sequencer's mailbox and of the readers'.
         if let Some(desk) = self.desk {
             desk.call();
@@ -248,12 +270,12 @@ fn ends(
         .map(|ends| ends.into_iter().unzip())
 }
 
-/// The shards as the sequencer sees them.
-fn outlets(doors: &[Arc<Door>]) -> Vec<Box<dyn Outlet>> {
+/// The shards as the sequencer sees them, and behind them the foreman.
+fn outlets(doors: &[Arc<Door>], foreman: &encke_jobs::Door) -> Vec<Box<dyn Outlet>> {
     let doors = doors.iter().map(|door| Door::clone(door));
-    doors
-        .map(|door| Box::new(door) as Box<dyn Outlet>)
-        .collect()
+    let doors = doors.map(|door| Box::new(door) as Box<dyn Outlet>);
+    let foreman: Box<dyn Outlet> = Box::new(foreman.clone());
+    doors.chain([foreman]).collect()
 }
 
 /// Lets the gauges be read when somebody asks for the metrics.

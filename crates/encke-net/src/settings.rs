@@ -66,6 +66,12 @@ pub struct Settings {
     pub mailbox_items_max: usize,
     /// What the commands that wait for the sequencer weigh, in bytes.
     pub mailbox_bytes_max: usize,
+    /// Words that wait for the pools; over it the answer is 503.
+    pub pool_mailbox_items_max: usize,
+    /// What the words that wait for the pools weigh, in bytes.
+    pub pool_mailbox_bytes_max: usize,
+    /// Bounds of the pools.
+    pub pools: encke_jobs::Limits,
     /// Recent records that each shard keeps at hand, in bytes.
     pub ring_bytes: usize,
     /// How far, in bytes of records, a shard's deliveries may be behind before publishers wait.
@@ -112,6 +118,9 @@ impl Default for Settings {
             heartbeat: Duration::from_secs(30),
             mailbox_items_max: 65_536,
             mailbox_bytes_max: 64 << 20,
+            pool_mailbox_items_max: 65_536,
+            pool_mailbox_bytes_max: 64 << 20,
+            pools: encke_jobs::Limits::default(),
             ring_bytes: 64 << 20,
             admission_bytes: 16 << 20,
             admission_delay: Duration::from_millis(100),

@@ -41,6 +41,10 @@ pub(crate) enum State {
     Fetching,
     /// Its answer goes out in parts.
     Streaming,
+    /// Its question is with the pools.
+    Asking,
+    /// A worker's: it gets jobs for as long as it holds.
+    Working,
     /// A long poll, waiting for a record.
     Polling,
     /// Subscribed for as long as it holds.

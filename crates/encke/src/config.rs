@@ -171,6 +171,34 @@ struct Given {
     #[arg(long, env = "ENCKE_MAILBOX_SIZE", value_name = "SIZE")]
     mailbox_size: Option<ByteSize>,
 
+    /// Pools of workers that there may be [default: 1000]
+    #[arg(long, env = "ENCKE_POOLS_MAX", value_name = "N")]
+    pools_max: Option<usize>,
+
+    /// Jobs that may wait in one pool, unless the pool says fewer [default: 1000000]
+    #[arg(long, env = "ENCKE_POOL_WAITING_MAX", value_name = "N")]
+    pool_waiting_max: Option<u32>,
+
+    /// Largest job of a pool [default: 1MiB]
+    #[arg(long, env = "ENCKE_POOL_JOB_MAX", value_name = "SIZE")]
+    pool_job_max: Option<ByteSize>,
+
+    /// What waiting jobs may take in memory; others are read from the log when they are due [default: 64MiB]
+    #[arg(long, env = "ENCKE_POOL_CACHE", value_name = "SIZE")]
+    pool_cache: Option<ByteSize>,
+
+    /// Jobs that are over and that a pool remembers [default: 10000]
+    #[arg(long, env = "ENCKE_POOL_FINISHED_MAX", value_name = "N")]
+    pool_finished_max: Option<usize>,
+
+    /// Requests to pools that may wait to be looked at; over it the answer is 503 [default: 65536]
+    #[arg(long, env = "ENCKE_POOL_MAILBOX_ITEMS", value_name = "N")]
+    pool_mailbox_items: Option<usize>,
+
+    /// What the requests to pools that wait to be looked at may weigh [default: 64MiB]
+    #[arg(long, env = "ENCKE_POOL_MAILBOX_SIZE", value_name = "SIZE")]
+    pool_mailbox_size: Option<ByteSize>,
+
     /// The kernel's send buffer for each connection [default: 128KiB]
     #[arg(long, env = "ENCKE_SEND_BUFFER", value_name = "SIZE")]
     send_buffer: Option<ByteSize>,
@@ -407,6 +435,13 @@ impl Config {
             "--streams-per-subscriber-max must be at most {}",
             encke_face::events::STREAMS_MAX
         );
+        count!(net.pools.pools_max, pools_max);
+        count!(net.pools.waiting_max, pool_waiting_max);
+        count!(net.pools.finished_max, pool_finished_max);
+        count!(net.pool_mailbox_items_max, pool_mailbox_items);
+        size!(net.pools.job_bytes_max, pool_job_max, 1 << 10);
+        size!(net.pools.cache_bytes, pool_cache, 1);
+        size!(net.pool_mailbox_bytes_max, pool_mailbox_size, 64 << 10);
         size!(net.head_bytes_max, head_max, 1 << 10);
         size!(net.body_bytes_max, body_max, 1 << 10);
         size!(net.ring_bytes, ring, 64 << 10);
@@ -449,6 +484,18 @@ impl Config {
         anyhow::ensure!(
             (net.body_bytes_max as u64) < log_options.segment_bytes / 2,
             "--body-max must be less than half of --segment, because a record lies within one segment"
+        );
+        let body_bytes_max = u32::try_from(net.body_bytes_max).unwrap_or(u32::MAX);
+        match setting!(pool_job_max) {
+            None => net.pools.job_bytes_max = net.pools.job_bytes_max.min(body_bytes_max),
+            Some(_) => anyhow::ensure!(
+                net.pools.job_bytes_max <= body_bytes_max,
+                "--pool-job-max must not be more than --body-max"
+            ),
+        }
+        anyhow::ensure!(
+            net.pool_mailbox_bytes_max >= 2 * net.body_bytes_max,
+            "--pool-mailbox-size must be at least twice --body-max"
         );
         anyhow::ensure!(
             net.mailbox_bytes_max >= 2 * net.body_bytes_max,

@@ -81,6 +81,7 @@ fn start(config: &Config) -> Result<Server, Failed> {
     };
     Server::start(config.net.clone(), &faces, streams, &metrics).map_err(|error| match error {
         StartError::Listen { .. } => Code::Listen.with(error),
+        StartError::Pools(_) => Code::Data.with(error),
         error => Code::Running.with(error),
     })
 }

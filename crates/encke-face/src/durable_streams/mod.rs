@@ -67,6 +67,8 @@ pub(crate) enum Pending {
     CatchUp(CatchUp),
     Page(Page),
     Poll(Poll),
+    /// Another face's: a question that pools answer.
+    Pool(crate::pool::Asked),
 }
 
 impl DurableStreams {
@@ -261,7 +263,8 @@ const COMMON_FIELDS: &[u8] = b"X-Content-Type-Options: nosniff\r\n\
     Access-Control-Allow-Origin: *\r\n\
     Access-Control-Expose-Headers: Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, \
     Stream-Closed, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, \
-    Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, ETag, Location, Retry-After\r\n";
+    Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, ETag, Location, Retry-After, \
+    Job-Id, Job-Attempt, Job-Deadline, Job-Key\r\n";
 
 /// Control paths (section 6); no stream's name starts with this segment.
 const RESERVED: &str = "__ds";

@@ -1,12 +1,14 @@
 //! A whole server without sockets and threads: the faces over the machine over a log on a simulated
 //! disk. Each request is done when the next one comes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use encke_face::{
-    Admin, Answer, Body, Faces, Headers, Mark, Poll, Probes, Request, Response, Run, Settings,
-    Subscribe, SubscribeAll, Via,
+    Admin, Answer, Body, Faces, Headers, Mark, Poll, Probes, Request, Response, Run, Saying,
+    Settings, Subscribe, SubscribeAll, Then, Via,
 };
+use encke_jobs::{Ask, Client, Effect};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Frame, Log, Options, Sequence};
 use encke_stream::{
@@ -20,6 +22,8 @@ pub struct Server {
     pub now_ms: u64,
     /// What a proxy says of all further requests.
     pub via: Via<'static>,
+    pub jobs: encke_jobs::Machine,
+    asked: HashMap<Client, (Then, Vec<Saying>)>,
     machine: Machine,
     log: Log<SimulatedDisk>,
 }
@@ -35,6 +39,8 @@ pub enum Reply {
     Subscribed(Said, Subscribe),
     SubscribedAll(Said, SubscribeAll),
     Polls(Poll),
+    /// The pools have not answered yet, or go on telling.
+    Asks(Client),
 }
 
 /// A response, taken apart.
@@ -77,6 +83,8 @@ impl Server {
             view,
             now_ms: NOW_MS,
             via: Via::default(),
+            jobs: encke_jobs::Machine::new(Default::default(), Default::default()),
+            asked: HashMap::new(),
             machine,
             log,
         }
@@ -89,6 +97,7 @@ impl Server {
             Reply::Subscribed(..) => panic!("{line} subscribes"),
             Reply::SubscribedAll(..) => panic!("{line} subscribes to several"),
             Reply::Polls(_) => panic!("{line} polls"),
+            Reply::Asks(_) => panic!("{line} waits for the pools"),
         }
     }
 
@@ -152,6 +161,7 @@ impl Server {
                     self.faces
                         .fetched(then, Ok(run(&piece, &items)), self.now_ms)
                 }
+                Answer::Ask(ask, then) => return self.ask(ask, then),
                 Answer::Stream(response, fetch, then) => {
                     let mut said = said(response);
                     let mut next = Some((fetch, then));
@@ -167,6 +177,69 @@ impl Server {
                 }
             };
         }
+    }
+
+    fn ask(&mut self, ask: Ask, then: Then) -> Reply {
+        let client = Client {
+            shard: 0,
+            token: self.asked.len() as u64,
+            question: 1,
+        };
+        self.asked.insert(client, (then, Vec::new()));
+        self.jobs.ask(self.now_ms, client, ask);
+        self.work();
+        let mut said = self.heard(client);
+        match said.pop() {
+            Some(Saying::Respond(response)) => Reply::Said(self::said(response)),
+            Some(other) => {
+                said.push(other);
+                if let Some((_, heard)) = self.asked.get_mut(&client) {
+                    heard.extend(said);
+                }
+                Reply::Asks(client)
+            }
+            None => Reply::Asks(client),
+        }
+    }
+
+    /// Does for the pools what they want done.
+    pub fn work(&mut self) {
+        self.jobs.tick(self.now_ms);
+        self.jobs.flush(self.now_ms);
+        loop {
+            let effects = self.jobs.take_effects();
+            if effects.is_empty() {
+                return;
+            }
+            for effect in effects {
+                match effect {
+                    Effect::Commit { op, command } => {
+                        let mut journal = Desk(&mut self.log);
+                        let outcome = self.machine.apply(command, self.now_ms, &mut journal);
+                        self.commit();
+                        self.jobs.committed(self.now_ms, op, outcome);
+                    }
+                    Effect::Load { .. } => panic!("what is in memory is read"),
+                    Effect::Tell { to, told } => {
+                        let (then, heard) = self.asked.get_mut(&to).unwrap();
+                        heard.push(self.faces.told(then, told));
+                    }
+                }
+            }
+            self.jobs.flush(self.now_ms);
+        }
+    }
+
+    /// What the pools said to a client since somebody looked.
+    pub fn heard(&mut self, client: Client) -> Vec<Saying> {
+        let (_, heard) = self.asked.get_mut(&client).unwrap();
+        std::mem::take(heard)
+    }
+
+    /// Puts back what nobody has looked at.
+    pub fn unhear(&mut self, client: Client, said: Vec<Saying>) {
+        let (_, heard) = self.asked.get_mut(&client).unwrap();
+        heard.splice(0..0, said);
     }
 
     /// Ends the streams whose lifetime is over, as the sequencer does it by itself.

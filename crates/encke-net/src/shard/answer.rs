@@ -20,6 +20,7 @@ impl Shard {
             Answer::Subscribe(subscribe) => self.follow(index, subscribe),
             Answer::SubscribeAll(subscribe) => self.follow_all(index, subscribe),
             Answer::Poll(poll) => self.poll(index, poll),
+            Answer::Ask(ask, then) => self.ask(index, ask, then),
         }
     }
 
@@ -122,6 +123,9 @@ impl Shard {
             | State::Committing
             | State::Fetching
             | State::Streaming
+            // The foreman tells them.
+            | State::Asking
+            | State::Working
             | State::Lingering => {}
             State::Polling => self.poll_is_over(index),
             State::Reading | State::Following | State::Several
@@ -218,7 +222,7 @@ impl Shard {
     }
 
     /// Answers a request that had to wait, and goes on with the connection's next.
-    fn respond_later(&mut self, index: u32, response: &Response) {
+    pub(super) fn respond_later(&mut self, index: u32, response: &Response) {
         let token = self.slots.token(index);
         self.respond(index, response);
         if self.slots.find(token).is_some() {

@@ -30,6 +30,8 @@ pub(crate) struct Busy {
     pub(crate) parked: Option<Box<Parked>>,
     /// What the face waits with.
     pub(crate) then: Option<Then>,
+    /// Which question the pools are asked; 0 for none.
+    pub(crate) question: u32,
     /// A long poll's or a catching-up subscriber's position, where it is not just a sequence.
     pub(crate) from: Option<Offset>,
     /// The streams of a subscriber of several.

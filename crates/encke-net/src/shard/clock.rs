@@ -172,10 +172,14 @@ impl Shard {
         let quiet =
             Duration::from_secs(u64::from(self.clock.now_s().saturating_sub(slot.active_s)));
         match slot.state {
-            State::Following | State::Several
+            State::Following | State::Several | State::Working
                 if quiet < self.parts.settings.heartbeat || slot.flags.has(Flags::BLOCKED) => {}
             State::Following => self.heartbeat(index),
             State::Several => self.heartbeat_several(index),
+            State::Working => {
+                let beat = self.parts.faces.worker_heartbeat();
+                self.send_raw(index, beat);
+            }
             State::Reading
                 if quiet >= self.parts.settings.idle_timeout && !self.busy.contains_key(&index) =>
             {

@@ -96,7 +96,7 @@ impl Shard {
         !self.reads(index)
             && !matches!(
                 self.slots[index].state,
-                State::Following | State::Several | State::Lingering
+                State::Following | State::Several | State::Working | State::Lingering
             )
             && self.busy.get(&index).is_some_and(|busy| {
                 busy.input.len() >= self.parts.settings.pipeline_bytes_max
@@ -117,14 +117,16 @@ impl Shard {
             .busy
             .get(&index)
             .is_none_or(|busy| busy.input.is_empty());
+        let long = self.asks_for_long(index);
         let slot = &mut self.slots[index];
         let blocked = slot.flags.has(Flags::BLOCKED);
         match slot.state {
-            State::Committing | State::Fetching | State::Streaming if last => {
+            State::Asking if long => self.hang_up(index),
+            State::Committing | State::Asking | State::Fetching | State::Streaming if last => {
                 slot.flags.set(Flags::KEEP, false);
             }
             State::Reading if blocked && last => slot.flags.set(Flags::CLOSING, true),
-            State::Committing | State::Fetching | State::Streaming => {
+            State::Committing | State::Asking | State::Fetching | State::Streaming => {
                 slot.flags.set(Flags::ENDED, true);
             }
             State::Reading if blocked => slot.flags.set(Flags::ENDED, true),
@@ -137,9 +139,9 @@ impl Shard {
             State::Reading if self.reads(index) => self.input(index, bytes),
             // A refused client is heard out for a while: most look for the answer only when they have sent everything.
             State::Lingering => {}
-            State::Following | State::Several if !full => {}
+            State::Following | State::Several | State::Working if !full => {}
             // A subscriber has nothing to say, least of all that much.
-            State::Following | State::Several => self.close(index, "talkative"),
+            State::Following | State::Several | State::Working => self.close(index, "talkative"),
             _ => self.busy(index).input.extend_from_slice(bytes),
         }
     }

@@ -6,6 +6,7 @@
 
 mod accept;
 mod answer;
+mod ask;
 mod busy;
 mod clients;
 mod clock;
@@ -55,6 +56,7 @@ pub(crate) struct Parts {
     pub(crate) sequencer: Sender<Request>,
     /// Where the shard has its commands decided itself; nothing where they wait for the disk.
     pub(crate) desk: Option<Arc<Desk>>,
+    pub(crate) foreman: encke_jobs::Door,
     pub(crate) readers: Readers,
     pub(crate) metrics: Metrics,
     /// Connections of all shards.
@@ -79,6 +81,9 @@ pub(crate) struct Shard {
     lagging: VecDeque<u32>,
     /// Commands for the sequencer, gathered over a turn.
     outbox: Vec<(Request, usize)>,
+    /// Words for the foreman, gathered over a turn, and how many questions there were.
+    words: Vec<(encke_jobs::Word, usize)>,
+    question: u32,
     wheel: Wheel,
     clock: Clock,
     /// Bytes of all records taken so far.
@@ -129,6 +134,8 @@ impl Shard {
             rounds: VecDeque::new(),
             lagging: VecDeque::new(),
             outbox: Vec::new(),
+            words: Vec::new(),
+            question: 0,
             wheel: Wheel::new(clock.now_ms()),
             clock,
             taken_bytes: 0,
@@ -221,12 +228,14 @@ impl Shard {
             Note::Fetched { token, piece } => self.fetched(token, piece),
             Note::Looked { token, known } => self.looked(token, known),
             Note::Loaded { token, stream } => self.loaded(token, stream),
+            Note::Told { client, told } => self.told(client, told),
             Note::Stop => self.stop(),
         }
     }
 
     /// Hands the turn's commands to the sequencer. What it has no room for is answered with that.
     fn submit(&mut self) {
+        self.hand_words();
         if self.outbox.is_empty() {
             return;
         }
@@ -251,7 +260,7 @@ impl Shard {
         let wait_ms =
             if !self.rounds.is_empty() || !self.lagging.is_empty() || !self.outbox.is_empty() {
                 0
-            } else if self.stopping.is_some() || !self.listening {
+            } else if self.stopping.is_some() || !self.listening || !self.words.is_empty() {
                 TICK_MS
             } else if self.slots.used() > 0 {
                 TICK_MS * 2
@@ -309,6 +318,7 @@ impl Shard {
     }
 
     fn remove(&mut self, index: u32) {
+        self.unask(index);
         self.unsubscribe(index);
         if self.slots[index].flags.has(Flags::BEHIND) {
             self.counts.behind -= 1;

@@ -1,0 +1,272 @@
+//! What clients and workers are told.
+
+use std::fmt::Write as _;
+
+use encke_jobs::{Handed, Info, JobError, JobInfo, JobState, Payload, Told, content, string};
+use encke_pool::PoolError;
+use serde_json::json;
+
+use super::{Asked, Saying};
+use crate::durable_streams::{answer, error, refused};
+use crate::{Body, Response};
+
+/// Writes an answer, or a part of one.
+pub(crate) fn told(asked: &Asked, told: Told) -> Saying {
+    let response = match (asked, told) {
+        (Asked::Stream { worker }, Told::Hired { slot }) => {
+            return Saying::Open(hired(worker, slot));
+        }
+        (Asked::Stream { .. }, Told::Handed(handed)) => return Saying::Send(event(&handed)),
+        (Asked::Stream { .. }, Told::Closed) => {
+            return Saying::End(b"event: removed\ndata: {}\n\n".to_vec());
+        }
+        (Asked::Stream { .. }, Told::Stopping) => {
+            return Saying::End(b"event: stopping\ndata: {}\n\n".to_vec());
+        }
+        (_, Told::Hired { .. }) => plain(204),
+        (Asked::PollJson, Told::Handed(handed)) => {
+            let mut body = object(&handed);
+            body.push(b'\n');
+            plain(200)
+                .field("Content-Type", "application/json")
+                .body(body)
+        }
+        (_, Told::Handed(handed)) => handed_plain(handed),
+        (_, Told::NoJob | Told::Removed) => plain(204),
+        (_, Told::Closed) => error(404, "unknown_pool", "the pool was removed".into()),
+        (_, Told::Stopping) => refusal(&JobError::Stopping),
+        (Asked::Once { pool } | Asked::Result { pool }, Told::Made { existed, info }) => {
+            let response = shown(if existed { 200 } else { 201 }, &info);
+            match existed {
+                true => response,
+                false => response.field("Location", pool),
+            }
+        }
+        (_, Told::Made { info, .. }) => shown(200, &info),
+        (_, Told::Shown(info)) => shown(200, &info),
+        (_, Told::Listed(pools)) => {
+            let list = pools
+                .iter()
+                .map(|(name, settings)| json!({ "name": **name, "type": settings.kind }))
+                .collect::<Vec<_>>();
+            json_body(200, &json!({ "pools": list }))
+        }
+        (asked, Told::Posted { id }) => {
+            let response = json_body(202, &json!({ "job": id }));
+            let response = response.field("Job-Id", id);
+            match asked {
+                Asked::Once { pool } => response.field("Location", format!("{pool}/job/{id}")),
+                _ => response,
+            }
+        }
+        (Asked::Result { pool }, Told::Job(job)) => awaited(pool, job),
+        (Asked::Once { pool }, Told::Job(job)) => state(200, pool, &job),
+        (_, Told::Job(job)) => state(200, "", &job),
+        (_, Told::Ended { deadline_ms }) => match deadline_ms {
+            Some(deadline_ms) => json_body(200, &json!({ "deadline_ms": deadline_ms })),
+            None => plain(204),
+        },
+        (_, Told::No(error)) => refusal(&error),
+    };
+    Saying::Respond(response)
+}
+
+/// The beginning of a worker's events.
+fn hired(worker: &str, slot: u32) -> Response {
+    let mut first = b"retry: 1000\nevent: hired\ndata: {\"worker\":".to_vec();
+    string(worker, &mut first);
+    first.extend_from_slice(format!(",\"slot\":{slot}}}\n\n").as_bytes());
+    answer(200)
+        .field("Content-Type", "text/event-stream")
+        .field("Cache-Control", "no-cache")
+        .field("X-Accel-Buffering", "no")
+        .body(Body::Open(first))
+}
+
+/// A job as an event: its name, and everything on one line.
+fn event(handed: &Handed) -> Vec<u8> {
+    let mut event = format!("event: job\nid: {}\ndata: ", handed.id).into_bytes();
+    event.extend_from_slice(&object(handed));
+    event.extend_from_slice(b"\n\n");
+    event
+}
+
+fn object(handed: &Handed) -> Vec<u8> {
+    let Handed {
+        id,
+        attempt,
+        deadline_ms,
+        payload,
+    } = handed;
+    let mut out = Vec::with_capacity(payload.body.len() + 128);
+    out.extend_from_slice(
+        format!("{{\"job\":{id},\"attempt\":{attempt},\"deadline_ms\":{deadline_ms},").as_bytes(),
+    );
+    if let Some(key) = &payload.key {
+        out.extend_from_slice(b"\"key\":");
+        string(key, &mut out);
+        out.push(b',');
+    }
+    content(payload, &mut out);
+    out.push(b'}');
+    out
+}
+
+/// A job as it is, for workers that know nothing but HTTP.
+fn handed_plain(handed: Handed) -> Response {
+    let Handed {
+        id,
+        attempt,
+        deadline_ms,
+        payload,
+    } = handed;
+    raw(200, payload.clone())
+        .field("Job-Id", id)
+        .field("Job-Attempt", attempt)
+        .field("Job-Deadline", deadline_ms)
+        .field_if("Job-Key", payload.key)
+}
+
+fn raw(status: u16, payload: Payload) -> Response {
+    plain(status)
+        .field("Content-Type", payload.content_type)
+        .body(payload.body.to_vec())
+}
+
+/// What a client gets that waits for a result.
+fn awaited(pool: &str, job: JobInfo) -> Response {
+    let id = job.id;
+    let response = match job.state {
+        JobState::Done {
+            result: Some(result),
+        } => raw(200, result),
+        JobState::Dead => error(
+            502,
+            "job_failed",
+            format!("the job failed {} times and is given up", job.attempts),
+        ),
+        _ => state(202, pool, &job),
+    };
+    response
+        .field("Job-Id", id)
+        .field("Location", format!("{pool}/job/{id}"))
+}
+
+fn state(status: u16, pool: &str, job: &JobInfo) -> Response {
+    let mut body = format!("{{\"job\":{},\"attempts\":{},", job.id, job.attempts).into_bytes();
+    match &job.state {
+        JobState::Waiting => body.extend_from_slice(b"\"state\":\"waiting\""),
+        JobState::Running {
+            worker,
+            deadline_ms,
+        } => {
+            body.extend_from_slice(b"\"state\":\"running\",\"worker\":");
+            string(worker, &mut body);
+            body.extend_from_slice(format!(",\"deadline_ms\":{deadline_ms}").as_bytes());
+        }
+        JobState::Done { result } => {
+            body.extend_from_slice(b"\"state\":\"done\"");
+            if let Some(result) = result {
+                body.extend_from_slice(b",\"result\":{");
+                content(result, &mut body);
+                body.push(b'}');
+            }
+        }
+        JobState::Dead => body.extend_from_slice(b"\"state\":\"dead\""),
+    }
+    body.extend_from_slice(b"}\n");
+    let response = plain(status).field("Content-Type", "application/json");
+    match status {
+        200 => response.body(body),
+        _ => response
+            .field("Content-Location", format!("{pool}/job/{}", job.id))
+            .body(body),
+    }
+}
+
+fn shown(status: u16, info: &Info) -> Response {
+    let figures = &info.figures;
+    let workers: Vec<_> = info
+        .workers
+        .iter()
+        .map(|worker| {
+            json!({
+                "name": *worker.name,
+                "slot": worker.slot,
+                "connected": worker.connected,
+                "running": worker.running,
+                "given": worker.given,
+                "done": worker.done,
+            })
+        })
+        .collect();
+    let shown = json!({
+        "name": *info.name,
+        "settings": info.settings,
+        "waiting": figures.waiting,
+        "running": figures.running,
+        "done": figures.done,
+        "retried": figures.retried,
+        "dead": figures.dead,
+        "oldest_s": figures.oldest_s,
+        "workers": workers,
+    });
+    json_body(status, &shown)
+}
+
+/// What is answered when nothing has changed.
+fn refusal(why: &JobError) -> Response {
+    let (status, code) = match why {
+        JobError::Log(refusal) => return refused(refusal),
+        JobError::Pool(pool) => match pool {
+            PoolError::UnknownPool { .. } => (404, "unknown_pool"),
+            PoolError::UnknownWorker { .. } => (404, "unknown_worker"),
+            PoolError::PoolExists { .. } => (409, "pool_exists"),
+            PoolError::NameTaken { .. } => (409, "name_taken"),
+            PoolError::SlotTaken { .. } => (409, "slot_taken"),
+            PoolError::WorkerConnected { .. } => (409, "worker_connected"),
+            PoolError::OutOfRange { .. } => (400, "out_of_range"),
+            PoolError::WrongStrategy { .. } => (400, "wrong_type"),
+            PoolError::NobodyConnected => (503, "nobody_connected"),
+            PoolError::Full { .. } => (503, "full"),
+            PoolError::AllBusy
+            | PoolError::TooManyWaiting { .. }
+            | PoolError::TooManyLeftClaimed => (503, "busy"),
+            PoolError::TimedOut => (504, "timed_out"),
+        },
+        JobError::Setting(_) => (400, "bad_settings"),
+        JobError::UnknownPool(_) => (404, "unknown_pool"),
+        JobError::TooManyPools { .. } => (507, "too_many_pools"),
+        JobError::Differs { .. } => (409, "config_differs"),
+        JobError::Changing => (409, "pool_changes"),
+        JobError::StreamTaken(_) => (409, "stream_taken"),
+        JobError::Busy { .. } => (409, "pool_busy"),
+        JobError::Full { .. } => (503, "too_many_jobs"),
+        JobError::TooLarge { .. } => (413, "too_large"),
+        JobError::Aim(_) => (400, "no_aim"),
+        JobError::UnknownJob(_) => (404, "unknown_job"),
+        JobError::Over { .. } => (409, "attempt_over"),
+        JobError::Overloaded => (503, "overloaded"),
+        JobError::Stopping => (503, "stopping"),
+    };
+    let mut message = String::new();
+    // Writing to a string does not fail.
+    let _ = write!(message, "{why}");
+    let response = error(status, code, message);
+    match status {
+        503 => response.field("Retry-After", RETRY_AFTER_S),
+        _ => response,
+    }
+}
+
+fn json_body(status: u16, body: &serde_json::Value) -> Response {
+    plain(status)
+        .field("Content-Type", "application/json")
+        .body(format!("{body}\n"))
+}
+
+fn plain(status: u16) -> Response {
+    answer(status).field("Cache-Control", "no-store")
+}
+
+const RETRY_AFTER_S: u32 = 1;

@@ -1,0 +1,48 @@
+//! How the pools do, for those who look from other threads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::ask::{Figures, WorkerInfo};
+
+/// What is shown of all pools: written by the foreman after each batch, read by anybody.
+#[derive(Debug, Default)]
+pub struct Board {
+    pools: Mutex<BTreeMap<Arc<str>, Arc<Shown>>>,
+}
+
+/// What is shown of one pool.
+#[derive(Debug, Default)]
+pub struct Shown {
+    state: Mutex<(Figures, Vec<WorkerInfo>)>,
+}
+
+impl Board {
+    /// Every pool: its name, its figures and its workers, in the order of names.
+    pub fn read(&self) -> Vec<(Arc<str>, Figures, Vec<WorkerInfo>)> {
+        let pools = self.pools.lock();
+        let read = |(name, shown): (&Arc<str>, &Arc<Shown>)| {
+            let (figures, workers) = shown.state.lock().clone();
+            (Arc::clone(name), figures, workers)
+        };
+        pools.iter().map(read).collect()
+    }
+
+    pub(crate) fn add(&self, name: &str) -> Arc<Shown> {
+        let shown = Arc::new(Shown::default());
+        self.pools.lock().insert(name.into(), Arc::clone(&shown));
+        shown
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        self.pools.lock().remove(name);
+    }
+}
+
+impl Shown {
+    pub(crate) fn set(&self, figures: Figures, workers: Vec<WorkerInfo>) {
+        *self.state.lock() = (figures, workers);
+    }
+}

@@ -1,0 +1,72 @@
+//! Contents as members of a JSON object: what workers, and readers of results, are told.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::value::RawValue;
+
+use crate::ask::Payload;
+
+/// Writes `"type":…,"data":…`, on one line. JSON is written as it is, text as a string, and anything
+/// else in base64, which is told by `"encoding":"base64"`.
+pub fn content(payload: &Payload, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\"type\":");
+    string(&payload.content_type, out);
+    out.extend_from_slice(b",\"data\":");
+    if is_json(&payload.content_type) && serde_json::from_slice::<&RawValue>(&payload.body).is_ok()
+    {
+        // In JSON a line end is never part of a value.
+        out.extend(payload.body.iter().map(|byte| match byte {
+            b'\r' | b'\n' => b' ',
+            byte => *byte,
+        }));
+        return;
+    }
+    match std::str::from_utf8(&payload.body) {
+        Ok(text) => string(text, out),
+        Err(_) => {
+            string(&STANDARD.encode(&payload.body), out);
+            out.extend_from_slice(b",\"encoding\":\"base64\"");
+        }
+    }
+}
+
+/// Writes a string.
+pub fn string(text: &str, out: &mut Vec<u8>) {
+    serde_json::to_writer(out, text).expect("a vector takes all");
+}
+
+fn is_json(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(content_type: &str, body: &[u8]) -> serde_json::Value {
+        let payload = Payload {
+            content_type: content_type.into(),
+            key: None,
+            body: body.into(),
+        };
+        let mut out = b"{".to_vec();
+        content(&payload, &mut out);
+        out.push(b'}');
+        assert!(!out.contains(&b'\n'));
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    #[test]
+    fn each_kind_of_content_reads_back() {
+        let json = shown("application/json; charset=utf-8", b"{\"a\":\n[1]}");
+        assert_eq!(json["data"]["a"][0], 1);
+        assert_eq!(shown("text/plain", b"a\n\"b\"")["data"], "a\n\"b\"");
+        let bytes = shown("image/png", &[0xff, 0]);
+        assert_eq!(
+            (&bytes["data"], &bytes["encoding"]),
+            (&"/wA=".into(), &"base64".into())
+        );
+        assert_eq!(shown("application/json", b"{no")["data"], "{no");
+    }
+}

@@ -1,0 +1,62 @@
+//! Job queues for pools of workers, over plain streams.
+//!
+//! Clients post jobs, workers connect under names, and each job goes to exactly one worker, as the
+//! pool's type chooses (`encke-pool`). A worker acknowledges it, refuses it or asks for more time; when
+//! it hangs up or takes too long the job goes to another, and after the last attempt to the dead
+//! letters.
+//!
+//! [`Machine`] holds the rules. It is deterministic: what is asked, what the log took and the time go
+//! in; commands for the log, jobs to be read and words for clients come out. [`Inbox::start`] runs it in
+//! a thread, the *foreman*, with a mailbox that is drained in batches.
+//!
+//! # The one invariant
+//!
+//! **What is told is in the log.** A job is accepted, handed out, acknowledged, given back or given up
+//! only when the record that says so is as durable as the server's level asks; until then the machine
+//! has decided it and told nobody. So a crash loses no accepted job, no two workers have the same
+//! attempt, and what is done twice is what nobody had acknowledged.
+//!
+//! # What is written
+//!
+//! A pool's journal is a stream like all others, under a name that no client can say. A job is a record
+//! of it and the record's sequence is the job's name; leases, ends and returns of one batch share a
+//! record. When the journal has become long, a new *chapter* begins with all that is left of the past,
+//! and the old one is deleted when none of its jobs is waited for any more: a start reads one chapter,
+//! however long the pool's past. Of a job that waits only 24 bytes are in memory; its content is read
+//! when it is handed out, unless it is among those that are kept at hand. Results, dead letters and
+//! events go to streams that everybody may follow.
+//!
+//! # Where to start reading
+//!
+//! `ask.rs` says what can be asked and told. [`Machine::ask`], [`Machine::committed`] and
+//! [`Machine::flush`] are the way in; `post.rs`, `work.rs` and `end.rs` are a job's way; `turn.rs` writes
+//! it down and `record.rs` says how; `make.rs` has pools and chapters; `replay.rs` brings all back.
+
+mod ask;
+mod crew;
+mod end;
+mod figures;
+mod foreman;
+mod json;
+mod line;
+mod machine;
+mod make;
+mod post;
+mod record;
+mod replay;
+mod settings;
+mod shop;
+mod turn;
+mod work;
+
+pub use ask::{
+    Ask, Client, End, Figures, Handed, How, Info, JobError, JobId, JobInfo, JobState, Payload,
+    Post, Told, Work, WorkerInfo,
+};
+pub use figures::{Board, Shown};
+pub use foreman::{Door, Inbox, Look, ReadPiece, Threads, Tools, Word, inbox};
+pub use json::{content, string};
+pub use machine::{Effect, Machine};
+pub use record::BadRecord;
+pub use replay::{Find, Read, ReplayError};
+pub use settings::{Kind, Limits, OutOfBounds, Settings};

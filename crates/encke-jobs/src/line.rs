@@ -1,0 +1,270 @@
+//! Jobs that wait, in the order in which they were posted.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::record::Waiting;
+use crate::settings::Kind;
+
+/// One line of jobs. Those that come back from a failed attempt stand where they stood before.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    /// As they were posted.
+    fresh: VecDeque<Waiting>,
+    /// Those that came back: few.
+    back: BTreeMap<u64, Waiting>,
+}
+
+impl Line {
+    pub(crate) fn len(&self) -> usize {
+        self.fresh.len() + self.back.len()
+    }
+
+    /// Adds a job that is newer than all others.
+    pub(crate) fn push(&mut self, job: Waiting) {
+        debug_assert!(self.fresh.back().is_none_or(|last| last.id < job.id));
+        self.fresh.push_back(job);
+    }
+
+    /// Puts a job to its place.
+    pub(crate) fn put_back(&mut self, job: Waiting) {
+        self.back.insert(job.id, job);
+    }
+
+    pub(crate) fn first(&self) -> Option<&Waiting> {
+        let fresh = self.fresh.front();
+        match (fresh, self.back.values().next()) {
+            (Some(fresh), Some(back)) if fresh.id < back.id => Some(fresh),
+            (fresh, back) => back.or(fresh),
+        }
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Waiting> {
+        let first = self.first()?.id;
+        if self.fresh.front().is_some_and(|fresh| fresh.id == first) {
+            let job = self.fresh.pop_front();
+            if self.fresh.len() * 4 < self.fresh.capacity() && self.fresh.capacity() > KEPT {
+                self.fresh.shrink_to(self.fresh.len() * 2);
+            }
+            return job;
+        }
+        self.back.pop_first().map(|(_, job)| job)
+    }
+
+    /// The job of that name.
+    fn find(&self, id: u64) -> Option<&Waiting> {
+        let fresh = self.fresh.binary_search_by_key(&id, |job| job.id);
+        fresh
+            .ok()
+            .map(|at| &self.fresh[at])
+            .or_else(|| self.back.get(&id))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiting> {
+        self.back.values().chain(&self.fresh)
+    }
+
+    fn drain(&mut self) -> impl Iterator<Item = Waiting> {
+        let back = std::mem::take(&mut self.back).into_values();
+        back.chain(std::mem::take(&mut self.fresh))
+    }
+}
+
+/// All jobs of a pool that wait.
+#[derive(Debug)]
+pub(crate) enum Lines {
+    /// Any worker takes any job.
+    One(Line),
+    /// Each slot has its own; none is empty.
+    BySlot(BTreeMap<u32, Line>),
+    /// Who takes a job depends on who is there: only the first so many are assigned.
+    ByKey(Keyed),
+}
+
+/// Jobs whose worker is chosen by a key.
+#[derive(Debug, Default)]
+pub(crate) struct Keyed {
+    /// Not assigned yet.
+    common: Line,
+    /// Assigned, by the worker's slot.
+    assigned: BTreeMap<u32, Line>,
+    ahead: usize,
+}
+
+impl Lines {
+    /// None waits yet.
+    pub(crate) fn new(kind: Kind) -> Self {
+        match kind {
+            Kind::RoundRobin | Kind::Random | Kind::Claim => Lines::One(Line::default()),
+            Kind::Direct => Lines::BySlot(BTreeMap::new()),
+            Kind::Hash => Lines::ByKey(Keyed::default()),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Lines::One(line) => line.len(),
+            Lines::BySlot(lines) => lines.values().map(Line::len).sum(),
+            Lines::ByKey(keyed) => keyed.common.len() + keyed.ahead,
+        }
+    }
+
+    /// Adds a job that is newer than all others.
+    pub(crate) fn push(&mut self, job: Waiting) {
+        match self {
+            Lines::One(line) => line.push(job),
+            Lines::BySlot(lines) => lines.entry(job.aim).or_default().push(job),
+            Lines::ByKey(keyed) => keyed.common.push(job),
+        }
+    }
+
+    /// Puts a job to its place.
+    pub(crate) fn put_back(&mut self, job: Waiting) {
+        match self {
+            Lines::One(line) => line.put_back(job),
+            Lines::BySlot(lines) => lines.entry(job.aim).or_default().put_back(job),
+            Lines::ByKey(keyed) => keyed.common.put_back(job),
+        }
+    }
+
+    /// The jobs, in no order.
+    pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = &Waiting> + '_> {
+        match self {
+            Lines::One(line) => Box::new(line.iter()),
+            Lines::BySlot(lines) => Box::new(lines.values().flat_map(Line::iter)),
+            Lines::ByKey(keyed) => {
+                let assigned = keyed.assigned.values().flat_map(Line::iter);
+                Box::new(keyed.common.iter().chain(assigned))
+            }
+        }
+    }
+
+    /// The job of that name.
+    pub(crate) fn find(&self, id: u64) -> Option<&Waiting> {
+        match self {
+            Lines::One(line) => line.find(id),
+            Lines::BySlot(lines) => lines.values().find_map(|line| line.find(id)),
+            Lines::ByKey(keyed) => {
+                let mut assigned = keyed.assigned.values();
+                let assigned = assigned.find_map(|line| line.find(id));
+                assigned.or_else(|| keyed.common.find(id))
+            }
+        }
+    }
+
+    /// When the first of them was posted.
+    pub(crate) fn oldest_s(&self) -> Option<u32> {
+        let first = |line: &Line| line.first().map(|job| job.posted_s);
+        match self {
+            Lines::One(line) => first(line),
+            Lines::BySlot(lines) => lines.values().filter_map(first).min(),
+            Lines::ByKey(keyed) => {
+                let assigned = keyed.assigned.values().filter_map(first).min();
+                assigned.into_iter().chain(first(&keyed.common)).min()
+            }
+        }
+    }
+}
+
+impl Keyed {
+    /// Assigns the first so many jobs that are not, as `choose` says by their aim.
+    pub(crate) fn assign(&mut self, mut choose: impl FnMut(u32) -> Option<u32>) {
+        while self.ahead < AHEAD_MAX
+            && let Some(job) = self.common.first()
+            && let Some(slot) = choose(job.aim)
+            && let Some(job) = self.common.pop()
+        {
+            self.assigned.entry(slot).or_default().put_back(job);
+            self.ahead += 1;
+        }
+    }
+
+    /// Who is there has changed: all are to be assigned anew.
+    pub(crate) fn unassign(&mut self) {
+        for line in self.assigned.values_mut() {
+            for job in line.drain() {
+                self.common.put_back(job);
+            }
+        }
+        self.assigned.clear();
+        self.ahead = 0;
+    }
+
+    /// The workers that jobs wait for.
+    pub(crate) fn slots(&self) -> Vec<u32> {
+        self.assigned.keys().copied().collect()
+    }
+
+    pub(crate) fn first(&self, slot: u32) -> Option<&Waiting> {
+        self.assigned.get(&slot)?.first()
+    }
+
+    pub(crate) fn pop(&mut self, slot: u32) -> Option<Waiting> {
+        let line = self.assigned.get_mut(&slot)?;
+        let job = line.pop();
+        if line.len() == 0 {
+            self.assigned.remove(&slot);
+        }
+        self.ahead -= usize::from(job.is_some());
+        job
+    }
+}
+
+/// Jobs of a `hash` pool that are assigned before they are handed out. A worker that is slow holds
+/// up the others only when so many wait for it.
+const AHEAD_MAX: usize = 4_096;
+
+/// Places of a line that are kept when it is short.
+const KEPT: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(id: u64) -> Waiting {
+        Waiting {
+            id,
+            aim: id as u32 % 3,
+            posted_s: id as u32,
+            bytes: 0,
+            attempts: 0,
+        }
+    }
+
+    #[test]
+    fn what_comes_back_stands_where_it_stood() {
+        let mut line = Line::default();
+        (1..=4).for_each(|id| line.push(job(id)));
+        let first = line.pop().unwrap();
+        let second = line.pop().unwrap();
+        line.put_back(second);
+        line.put_back(first);
+        let order: Vec<u64> = std::iter::from_fn(|| line.pop())
+            .map(|job| job.id)
+            .collect();
+        assert_eq!(order, [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn jobs_are_assigned_anew_in_their_order() {
+        let mut keyed = Keyed::default();
+        (1..=9).for_each(|id| keyed.common.push(job(id)));
+        keyed.assign(|aim| Some(aim % 2));
+        assert_eq!(keyed.slots(), [0, 1]);
+        assert_eq!(keyed.first(1).map(|job| job.id), Some(1));
+        keyed.unassign();
+        keyed.assign(|_| Some(7));
+        let order: Vec<u64> = std::iter::from_fn(|| keyed.pop(7))
+            .map(|job| job.id)
+            .collect();
+        assert_eq!(order, (1..=9).collect::<Vec<_>>());
+        assert_eq!(keyed.ahead, 0);
+    }
+
+    #[test]
+    fn a_full_window_leaves_the_rest() {
+        let mut keyed = Keyed::default();
+        (0..AHEAD_MAX as u64 + 5).for_each(|id| keyed.common.push(job(id)));
+        keyed.assign(|_| Some(0));
+        assert_eq!((keyed.ahead, keyed.common.len()), (AHEAD_MAX, 5));
+    }
+}

@@ -1,0 +1,206 @@
+//! What a pool writes down: the records of its streams.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ask::{JobId, Payload};
+
+/// The stream that tells which pools there are.
+pub(crate) const REGISTRY: &str = "\u{1}pools";
+
+/// A chapter of a pool's journal. No client can say the name: it begins with a control character.
+pub(crate) fn chapter_name(pool: &str, no: u64, chapter: u32) -> String {
+    format!("\u{1}pool/{pool}/{no}/{chapter}")
+}
+
+/// A stream that everybody may read.
+pub(crate) fn side_name(pool: &str, what: &str) -> String {
+    format!("pool/{pool}/{what}")
+}
+
+/// A record of the registry.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Register<'a> {
+    /// A pool is to be made; the record's sequence is the pool's number.
+    Made {
+        /// Its name.
+        name: &'a str,
+    },
+    /// A pool's journal goes on in this chapter.
+    Chapter { no: u64, chapter: u32 },
+    /// The pool is removed.
+    Gone { no: u64 },
+}
+
+/// A record of a pool's journal.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Record<'a> {
+    /// The first of a chapter: all that is left of the chapters before.
+    Begin(Snapshot),
+    /// A job. Its content follows.
+    Post {
+        aim: u32,
+        posted_s: u32,
+        #[serde(borrow)]
+        key: Option<&'a str>,
+        content_type: &'a str,
+    },
+    /// What happened to jobs, in order.
+    Turn(Vec<Entry>),
+}
+
+/// What happened to a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Entry {
+    /// A worker gets it.
+    Leased {
+        id: JobId,
+        attempt: u16,
+        worker: Box<str>,
+        deadline_ms: u64,
+    },
+    /// The worker has more time.
+    Extended {
+        id: JobId,
+        attempt: u16,
+        deadline_ms: u64,
+    },
+    /// The attempt failed; the job waits again.
+    Back { id: JobId, attempt: u16 },
+    /// It is done.
+    Done { id: JobId, attempt: u16 },
+    /// The last attempt failed.
+    Dead { id: JobId, attempt: u16 },
+}
+
+/// A pool, whole but for the content of its jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Snapshot {
+    pub(crate) settings: String,
+    pub(crate) counts: Counts,
+    /// The chapters that hold the content of jobs that are not over, and the first record of each.
+    pub(crate) chapters: Vec<(u32, u64)>,
+    pub(crate) waiting: Vec<Waiting>,
+    pub(crate) running: Vec<Held>,
+    /// Jobs that are over: their attempts, and whether they are dead.
+    pub(crate) finished: Vec<(JobId, u16, bool)>,
+}
+
+/// What a pool has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    pub(crate) done: u64,
+    pub(crate) retried: u64,
+    pub(crate) dead: u64,
+}
+
+/// A job that waits: all that is in memory of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Waiting {
+    pub(crate) id: JobId,
+    /// The slot, or what the key makes.
+    pub(crate) aim: u32,
+    pub(crate) posted_s: u32,
+    pub(crate) bytes: u32,
+    pub(crate) attempts: u16,
+}
+
+const _: () = assert!(size_of::<Waiting>() <= 24);
+
+/// A job that a worker has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Held {
+    pub(crate) job: Waiting,
+    pub(crate) worker: Box<str>,
+    pub(crate) deadline_ms: u64,
+}
+
+/// A record that this version does not write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a record is not one that this version of encke writes")]
+pub struct BadRecord;
+
+impl<'a> Register<'a> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        encode(self)
+    }
+
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, BadRecord> {
+        postcard::from_bytes(bytes).map_err(|_| BadRecord)
+    }
+}
+
+impl<'a> Record<'a> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        encode(self)
+    }
+
+    /// The record, and the content that follows it.
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), BadRecord> {
+        postcard::take_from_bytes(bytes).map_err(|_| BadRecord)
+    }
+
+    /// A job's record.
+    pub(crate) fn post(aim: u32, posted_s: u32, payload: &Payload) -> Vec<u8> {
+        let mut bytes = encode(&Record::Post {
+            aim,
+            posted_s,
+            key: payload.key.as_deref(),
+            content_type: &payload.content_type,
+        });
+        bytes.extend_from_slice(&payload.body);
+        bytes
+    }
+}
+
+/// A job's content, of its record.
+pub(crate) fn payload(bytes: &[u8]) -> Result<Payload, BadRecord> {
+    match Record::decode(bytes)? {
+        (
+            Record::Post {
+                key, content_type, ..
+            },
+            body,
+        ) => Ok(Payload {
+            content_type: content_type.into(),
+            key: key.map(Into::into),
+            body: body.into(),
+        }),
+        _ => Err(BadRecord),
+    }
+}
+
+fn encode(value: &impl Serialize) -> Vec<u8> {
+    postcard::to_allocvec(value).expect("growing a vector is the only thing that writes here")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_job_reads_back(
+            aim: u32,
+            key in proptest::option::of("\\PC{0,20}"),
+            content_type in "\\PC{0,20}",
+            body in vec(any::<u8>(), 0..100),
+        ) {
+            let payload = Payload {
+                content_type: content_type.into(),
+                key: key.map(Into::into),
+                body: body.into(),
+            };
+            let record = Record::post(aim, 7, &payload);
+            prop_assert_eq!(super::payload(&record), Ok(payload));
+        }
+
+        #[test]
+        fn no_bytes_make_decoding_panic(bytes in vec(any::<u8>(), 0..200)) {
+            let _ = Record::decode(&bytes).map(|(record, _)| format!("{record:?}"));
+            let _ = Register::decode(&bytes).map(|record| format!("{record:?}"));
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! One pool: its jobs, its workers, and what of it is on the way to the log.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use encke_pool::Claim;
+use encke_stream::Data;
+
+use crate::ask::{Ask, Client, Figures, Info, JobId, JobInfo, JobState, Payload};
+use crate::crew::Crew;
+use crate::figures::Shown;
+use crate::json;
+use crate::line::Lines;
+use crate::record::{Counts, Entry, Held, Snapshot, Waiting};
+use crate::settings::{Limits, Settings};
+
+/// A pool.
+#[derive(Debug)]
+pub(crate) struct Shop {
+    pub(crate) name: Arc<str>,
+    pub(crate) settings: Settings,
+    pub(crate) lines: Lines,
+    pub(crate) running: HashMap<JobId, Running>,
+    pub(crate) finished: Finished,
+    pub(crate) counts: Counts,
+    pub(crate) crew: Crew,
+    /// Who failed at a job last, of jobs that are not over.
+    pub(crate) avoid: HashMap<JobId, u32>,
+    /// Who waits for a job to be over.
+    pub(crate) waiters: HashMap<JobId, Vec<Client>>,
+    pub(crate) chapters: Chapters,
+    pub(crate) draft: Draft,
+    /// Records of the journal on their way to the log, and the jobs among them.
+    pub(crate) flying: usize,
+    pub(crate) posting: usize,
+    pub(crate) phase: Phase,
+    /// What was asked while nothing may change.
+    pub(crate) held: Vec<(Client, Ask)>,
+    /// Nothing is handed out before then, because the log refused.
+    pub(crate) pause_until_ms: u64,
+    pub(crate) shown: Arc<Shown>,
+}
+
+/// Whether a pool may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Open,
+    /// A new chapter begins when all that is on its way is in the log.
+    Quiet,
+    /// The new chapter is on its way.
+    Turning,
+    Removing,
+}
+
+/// A job that a worker has, or is about to get.
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// Its attempts count this one.
+    pub(crate) job: Waiting,
+    pub(crate) worker: Arc<str>,
+    /// The worker's slot, as long as the worker is taken up by it.
+    pub(crate) slot: Option<u32>,
+    /// The connection it is for; nothing once that is gone, or after a restart.
+    pub(crate) seat: Option<Client>,
+    pub(crate) claim: Option<Claim<u32>>,
+    pub(crate) deadline_ms: u64,
+    pub(crate) stage: Stage,
+    /// Its content, until it is handed out.
+    pub(crate) payload: Option<Payload>,
+}
+
+/// How far an attempt is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// On its way to the log; nobody knows of it.
+    Leasing,
+    /// In the log; its content is being read.
+    Loading,
+    /// The worker has it.
+    Running,
+    /// Its end is on its way to the log.
+    Ending,
+    /// It was the last one: the content is being read for the dead letter.
+    Dying {
+        reason: Box<str>,
+        client: Option<Client>,
+    },
+}
+
+/// What was decided since the last record.
+#[derive(Debug, Default)]
+pub(crate) struct Draft {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) results: Messages,
+    pub(crate) dead: Messages,
+    pub(crate) events: Messages,
+}
+
+/// An entry, and what follows when it is in the log.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) entry: Entry,
+    /// Who is told.
+    pub(crate) client: Option<Client>,
+    /// What came of the job.
+    pub(crate) result: Option<Payload>,
+}
+
+/// Messages for a stream, in as few records as is sensible.
+#[derive(Debug, Default)]
+pub(crate) struct Messages(pub(crate) Vec<Data>);
+
+impl Messages {
+    pub(crate) fn push(&mut self, message: &[u8]) {
+        match self.0.last_mut() {
+            Some(last) if last.bytes.len() < MESSAGES_BYTES => {
+                last.bytes.push(b',');
+                last.bytes.extend_from_slice(message);
+                last.units += 1;
+            }
+            _ => self.0.push(Data {
+                bytes: message.to_vec(),
+                units: 1,
+            }),
+        }
+    }
+}
+
+/// A record of messages begins anew behind so many bytes.
+const MESSAGES_BYTES: usize = 1 << 20;
+
+/// Jobs that are over, the newest so many.
+#[derive(Debug, Default)]
+pub(crate) struct Finished {
+    jobs: HashMap<JobId, Ended>,
+    order: VecDeque<JobId>,
+    /// Those whose results are kept.
+    kept: VecDeque<JobId>,
+    bytes: usize,
+}
+
+/// A job that is over.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    pub(crate) attempt: u16,
+    pub(crate) dead: bool,
+    pub(crate) result: Option<Payload>,
+}
+
+impl Finished {
+    pub(crate) fn add(&mut self, id: JobId, ended: Ended, limits: &Limits) {
+        if let Some(result) = &ended.result {
+            self.bytes += result.body.len();
+            self.kept.push_back(id);
+        }
+        self.jobs.insert(id, ended);
+        self.order.push_back(id);
+        while self.order.len() > limits.finished_max
+            && let Some(oldest) = self.order.pop_front()
+        {
+            let ended = self.jobs.remove(&oldest);
+            if let Some(result) = ended.and_then(|ended| ended.result) {
+                self.bytes -= result.body.len();
+            }
+        }
+        while self.bytes > limits.finished_bytes
+            && let Some(oldest) = self.kept.pop_front()
+        {
+            let ended = self.jobs.get_mut(&oldest);
+            if let Some(result) = ended.and_then(|ended| ended.result.take()) {
+                self.bytes -= result.body.len();
+            }
+        }
+        if self.kept.len() > 2 * limits.finished_max {
+            self.kept.retain(|id| self.jobs.contains_key(id));
+        }
+    }
+
+    pub(crate) fn find(&self, id: JobId) -> Option<&Ended> {
+        self.jobs.get(&id)
+    }
+
+    fn list(&self) -> Vec<(JobId, u16, bool)> {
+        let jobs = self.order.iter();
+        jobs.filter_map(|id| {
+            let ended = self.jobs.get(id)?;
+            Some((*id, ended.attempt, ended.dead))
+        })
+        .collect()
+    }
+}
+
+/// The streams that hold a pool's journal, the last of which grows.
+#[derive(Debug)]
+pub(crate) struct Chapters {
+    /// Number, first record, and jobs in it that are not over.
+    list: Vec<(u32, u64, usize)>,
+    /// The number that the next one gets.
+    pub(crate) next: u32,
+    /// Records in the last one.
+    pub(crate) records: u64,
+}
+
+impl Chapters {
+    /// With these chapters, in order, and no jobs.
+    pub(crate) fn new(chapters: impl IntoIterator<Item = (u32, u64)>) -> Self {
+        let list: Vec<_> = chapters
+            .into_iter()
+            .map(|(number, first)| (number, first, 0))
+            .collect();
+        let next = list.last().map_or(1, |(number, _, _)| number + 1);
+        Chapters {
+            list,
+            next,
+            records: 0,
+        }
+    }
+
+    pub(crate) fn last(&self) -> u32 {
+        self.list.last().map_or(0, |(number, _, _)| *number)
+    }
+
+    pub(crate) fn begin(&mut self, number: u32, first: u64) {
+        self.list.push((number, first, 0));
+        self.records = 0;
+    }
+
+    fn at(&self, id: JobId) -> usize {
+        let behind = self.list.partition_point(|(_, first, _)| *first <= id);
+        behind.saturating_sub(1)
+    }
+
+    /// The chapter that holds a job.
+    pub(crate) fn of(&self, id: JobId) -> u32 {
+        self.list.get(self.at(id)).map_or(0, |chapter| chapter.0)
+    }
+
+    pub(crate) fn add(&mut self, id: JobId) {
+        let at = self.at(id);
+        if let Some((_, _, jobs)) = self.list.get_mut(at) {
+            *jobs += 1;
+        }
+    }
+
+    /// A job is over.
+    pub(crate) fn remove(&mut self, id: JobId) {
+        let at = self.at(id);
+        if let Some((_, _, jobs)) = self.list.get_mut(at) {
+            *jobs -= 1;
+        }
+    }
+
+    /// Chapters but the last that hold nothing any more; they are forgotten here.
+    pub(crate) fn done(&mut self) -> Vec<u32> {
+        let last = self.last();
+        let (done, left) = std::mem::take(&mut self.list)
+            .into_iter()
+            .partition(|(number, _, jobs)| *jobs == 0 && *number != last);
+        self.list = left;
+        let done: Vec<(u32, u64, usize)> = done;
+        done.into_iter().map(|(number, _, _)| number).collect()
+    }
+
+    pub(crate) fn all(&self) -> Vec<(u32, u64)> {
+        let chapters = self.list.iter();
+        chapters
+            .map(|(number, first, _)| (*number, *first))
+            .collect()
+    }
+}
+
+impl Shop {
+    /// A pool without jobs.
+    pub(crate) fn new(
+        name: &str,
+        settings: Settings,
+        limits: &Limits,
+        chapters: Chapters,
+        shown: Arc<Shown>,
+    ) -> Self {
+        Shop {
+            name: name.into(),
+            lines: Lines::new(settings.kind),
+            running: HashMap::new(),
+            finished: Finished::default(),
+            counts: Counts::default(),
+            crew: Crew::new(name, &settings, limits.worker_bytes_max),
+            avoid: HashMap::new(),
+            waiters: HashMap::new(),
+            chapters,
+            draft: Draft::default(),
+            flying: 0,
+            posting: 0,
+            phase: Phase::Open,
+            held: Vec::new(),
+            pause_until_ms: 0,
+            shown,
+            settings,
+        }
+    }
+
+    /// Jobs that are not over.
+    pub(crate) fn live(&self) -> usize {
+        self.lines.len() + self.running.len()
+    }
+
+    /// All but the content of jobs. Nothing may be on its way to the log.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let mut waiting: Vec<Waiting> = self.lines.iter().copied().collect();
+        waiting.sort_unstable_by_key(|job| job.id);
+        let mut running: Vec<Held> = self
+            .running
+            .values()
+            .map(|running| Held {
+                job: running.job,
+                worker: (*running.worker).into(),
+                deadline_ms: running.deadline_ms,
+            })
+            .collect();
+        running.sort_unstable_by_key(|held| held.job.id);
+        Snapshot {
+            settings: serde_json::to_string(&self.settings).unwrap_or_default(),
+            counts: self.counts,
+            chapters: self.chapters.all(),
+            waiting,
+            running,
+            finished: self.finished.list(),
+        }
+    }
+
+    /// What is known of a job.
+    pub(crate) fn job(&self, id: JobId) -> Option<JobInfo> {
+        if let Some(running) = self.running.get(&id) {
+            // Before the lease is in the log nobody has it.
+            let (state, attempts) = match running.stage {
+                Stage::Leasing => (JobState::Waiting, running.job.attempts - 1),
+                _ => (
+                    JobState::Running {
+                        worker: Arc::clone(&running.worker),
+                        deadline_ms: running.deadline_ms,
+                    },
+                    running.job.attempts,
+                ),
+            };
+            return Some(JobInfo {
+                id,
+                state,
+                attempts,
+            });
+        }
+        if let Some(ended) = self.finished.find(id) {
+            let state = match ended.dead {
+                true => JobState::Dead,
+                false => JobState::Done {
+                    result: ended.result.clone(),
+                },
+            };
+            return Some(JobInfo {
+                id,
+                state,
+                attempts: ended.attempt,
+            });
+        }
+        let waiting = self.lines.find(id)?;
+        Some(JobInfo {
+            id,
+            state: JobState::Waiting,
+            attempts: waiting.attempts,
+        })
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        let running = self.running.values().map(|running| running.job.posted_s);
+        let oldest_s = self.lines.oldest_s().into_iter().chain(running).min();
+        Figures {
+            waiting: self.lines.len() as u64,
+            running: self.running.len() as u64,
+            done: self.counts.done,
+            retried: self.counts.retried,
+            dead: self.counts.dead,
+            oldest_s: oldest_s.map_or(0, u64::from),
+            connected: self.crew.connected() as u64,
+        }
+    }
+
+    pub(crate) fn info(&self) -> Box<Info> {
+        Box::new(Info {
+            name: Arc::clone(&self.name),
+            settings: self.settings.clone(),
+            figures: self.figures(),
+            workers: self.crew.info(),
+        })
+    }
+
+    /// The connections of those who wait for a job or for a result.
+    pub(crate) fn clients(&self) -> BTreeSet<Client> {
+        self.waiters.values().flatten().copied().collect()
+    }
+
+    /// Tells in the stream of events what happened to a job.
+    pub(crate) fn tell_job(&mut self, what: &str, id: JobId, more: &[Member<'_>], now_ms: u64) {
+        if self.settings.events {
+            let mut message = format!("{{\"event\":\"{what}\",\"job\":{id}").into_bytes();
+            members(more, now_ms, &mut message);
+            self.draft.events.push(&message);
+        }
+    }
+
+    /// Tells in the stream of events what happened to a worker.
+    pub(crate) fn tell_worker(&mut self, what: &str, slot: u32, now_ms: u64) {
+        if self.settings.events
+            && let Some(name) = self.crew.name(slot)
+        {
+            let mut message = format!("{{\"event\":\"{what}\",\"slot\":{slot}").into_bytes();
+            members(&[Member::Text("worker", &name)], now_ms, &mut message);
+            self.draft.events.push(&message);
+        }
+    }
+}
+
+/// A member of an event's object.
+pub(crate) enum Member<'a> {
+    Text(&'static str, &'a str),
+    Number(&'static str, u64),
+}
+
+fn members(members: &[Member<'_>], now_ms: u64, out: &mut Vec<u8>) {
+    for member in members {
+        let (Member::Text(name, _) | Member::Number(name, _)) = member;
+        out.push(b',');
+        json::string(name, out);
+        out.push(b':');
+        match member {
+            Member::Text(_, text) => json::string(text, out),
+            Member::Number(_, number) => out.extend_from_slice(number.to_string().as_bytes()),
+        }
+    }
+    out.extend_from_slice(format!(",\"time_ms\":{now_ms}}}").as_bytes());
+}

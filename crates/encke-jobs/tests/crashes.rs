@@ -1,0 +1,225 @@
+//! Whatever happens to workers, to the log and to the server: every accepted job is done or dead in the
+//! end, no attempt has two workers, and what is done twice was not acknowledged.
+
+#![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
+
+mod world;
+
+use encke_jobs::{How, JobState, Limits};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use world::World;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Post(u8),
+    Join(u8),
+    Poll(u8),
+    Leave(u8),
+    Ack(u8),
+    AckAgain(u8),
+    Refuse(u8),
+    Extend(u8),
+    Pass(u16),
+    Commit(u8),
+    NoSpace,
+    Crash(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => any::<u8>().prop_map(Step::Post),
+        4 => (0..6u8).prop_map(Step::Join),
+        2 => (0..6u8).prop_map(Step::Poll),
+        2 => (0..6u8).prop_map(Step::Leave),
+        6 => any::<u8>().prop_map(Step::Ack),
+        1 => any::<u8>().prop_map(Step::AckAgain),
+        1 => any::<u8>().prop_map(Step::Refuse),
+        1 => any::<u8>().prop_map(Step::Extend),
+        3 => (0..1_500u16).prop_map(Step::Pass),
+        9 => (0..6u8).prop_map(Step::Commit),
+        1 => Just(Step::NoSpace),
+        1 => (0..4u8).prop_map(Step::Crash),
+    ]
+}
+
+fn worker(number: u8) -> String {
+    format!("w{number}")
+}
+
+fn take(mut world: World, step: Step) -> World {
+    match step {
+        Step::Post(number) => {
+            let key = format!("k{}", number % 7);
+            let info = world.info();
+            let (key, slot) = match info.settings.kind {
+                encke_jobs::Kind::Hash => (Some(&*key), None),
+                encke_jobs::Kind::Direct => (None, Some(u32::from(number % 6))),
+                _ => (None, None),
+            };
+            world.post(&format!("#{number}"), key, slot);
+        }
+        Step::Join(number) if !world.workers.contains_key(&worker(number)) => {
+            world.join(&worker(number), Some(number.into()), None);
+        }
+        Step::Poll(number) if !world.workers.contains_key(&worker(number)) => {
+            world.join(&worker(number), Some(number.into()), Some(700));
+        }
+        Step::Leave(number) => world.leave(&worker(number)),
+        Step::Ack(choice) if !world.held.is_empty() => {
+            let at = usize::from(choice) % world.held.len();
+            let (_, handed) = world.held.swap_remove(at);
+            world.ack(handed.id, handed.attempt);
+        }
+        Step::AckAgain(choice) if !world.handed.is_empty() => {
+            let at = usize::from(choice) % world.handed.len();
+            let (id, attempt) = *world.handed.iter().nth(at).unwrap();
+            world.ack(id, attempt);
+        }
+        Step::Refuse(choice) if !world.held.is_empty() => {
+            let at = usize::from(choice) % world.held.len();
+            let (_, handed) = world.held.swap_remove(at);
+            let reason = "not today".into();
+            world.end(handed.id, handed.attempt, How::Refuse { reason });
+        }
+        Step::Extend(choice) if !world.held.is_empty() => {
+            let at = usize::from(choice) % world.held.len();
+            let (id, attempt) = (world.held[at].1.id, world.held[at].1.attempt);
+            world.end(id, attempt, How::Extend { ms: Some(3_000) });
+        }
+        Step::Pass(ms) => world.pass(ms.into()),
+        Step::Commit(count) => world.commit(count.into()),
+        Step::NoSpace => world.refuse(),
+        Step::Crash(kept) => world = world.crash(kept.into()),
+        _ => {}
+    }
+    // Who was told that there is no job, or got one, polls no longer.
+    let polled: Vec<String> = world
+        .workers
+        .iter()
+        .filter(|(_, client)| {
+            world.told.get(client).is_some_and(|told| {
+                let first = told.first();
+                first.is_some_and(|told| !matches!(told, encke_jobs::Told::Hired { .. }))
+            })
+        })
+        .map(|(name, _)| name.clone())
+        .collect();
+    for name in polled {
+        world.workers.remove(&name);
+    }
+    let info = world.info();
+    for worker in info.workers {
+        assert!(
+            worker.running <= info.settings.in_flight_max(),
+            "{worker:?}"
+        );
+    }
+    world
+}
+
+/// All workers are there and do what they are given, until nothing is left.
+fn finish(mut world: World) -> World {
+    world.settle();
+    for round in 0.. {
+        for number in 0..6 {
+            world = take(world, Step::Join(number));
+        }
+        world.settle();
+        while let Some((_, handed)) = world.held.pop() {
+            world.ack(handed.id, handed.attempt);
+            world.settle();
+        }
+        let figures = world.info().figures;
+        if figures.waiting + figures.running == 0 {
+            return world;
+        }
+        world.pass(800);
+        world.settle();
+        assert!(round < 100, "jobs don't end: {:?}", world.info());
+    }
+    unreachable!("rounds have no end")
+}
+
+fn check(settings: &str, steps: Vec<Step>) {
+    let limits = Limits {
+        chapter_records: 8,
+        cache_bytes: 400,
+        finished_max: 100_000,
+        ..Limits::default()
+    };
+    let mut world = World::new(limits, settings);
+    for step in steps {
+        world = take(world, step);
+    }
+    world = finish(world);
+    // What could not be deleted is tried again.
+    world.pass(6_000);
+    world.settle();
+    let results = world.messages("results");
+    let dead = world.messages("dead");
+    let of = |messages: &[serde_json::Value], id: u64| {
+        messages
+            .iter()
+            .filter(|message| message["job"] == id)
+            .count()
+    };
+    for id in world.accepted.clone() {
+        let job = world.find(id).unwrap_or_else(|| panic!("{id} is lost"));
+        match job.state {
+            JobState::Done { .. } => assert!(of(&results, id) >= 1, "{id} has no result"),
+            JobState::Dead => {
+                assert!(of(&dead, id) >= 1, "{id} has no letter");
+                assert_eq!(job.attempts, 3);
+            }
+            state => panic!("{id} is left: {state:?}"),
+        }
+        let unanswered = world.acks.get(&id).unwrap_or(&0) - world.answered.get(&id).unwrap_or(&0);
+        assert!(
+            of(&results, id) <= 1 + unanswered as usize,
+            "{id} was done again though that it was done had been acknowledged"
+        );
+    }
+    assert!(
+        world.chapters() <= 2,
+        "{} chapters are left",
+        world.chapters()
+    );
+    let before = world.info().figures;
+    // And what is there after a last restart is the same.
+    let mut world = world.crash(0);
+    let after = world.info().figures;
+    assert_eq!(
+        (before.done, before.dead, before.retried),
+        (after.done, after.dead, after.retried)
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(16) })]
+
+    #[test]
+    fn claim(steps in vec(step(), 0..250)) {
+        check(r#"{"type":"claim","ack_ms":1000}"#, steps);
+    }
+
+    #[test]
+    fn round_robin(steps in vec(step(), 0..250)) {
+        check(r#"{"type":"round_robin","ack_ms":1000,"in_flight":2}"#, steps);
+    }
+
+    #[test]
+    fn random(steps in vec(step(), 0..250)) {
+        check(r#"{"type":"random","ack_ms":1000,"in_flight":3}"#, steps);
+    }
+
+    #[test]
+    fn hash(steps in vec(step(), 0..250)) {
+        check(r#"{"type":"hash","ack_ms":1000,"in_flight":2}"#, steps);
+    }
+
+    #[test]
+    fn direct(steps in vec(step(), 0..250)) {
+        check(r#"{"type":"direct","size":6,"ack_ms":1000,"in_flight":2}"#, steps);
+    }
+}

@@ -1,0 +1,385 @@
+//! A whole server without sockets and threads: the pools over the streams over a log on a simulated
+//! disk, with clients and workers that are written down.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use encke_jobs::{
+    Ask, Board, Client, Effect, End, Handed, How, JobId, JobInfo, Limits, Machine, Payload, Post,
+    Settings, Told, Work,
+};
+use encke_log::simulated::SimulatedDisk;
+use encke_log::{Frame, Log, Options, Sequence};
+use encke_stream::{
+    Change, Command, Fetch, Journal, KIND_CHANGE, Offset, Outcome, Piece, Refusal, Stream, View,
+    restore_on,
+};
+
+pub(crate) const POOL: &str = "p";
+
+pub(crate) struct World {
+    pub(crate) now_ms: u64,
+    pub(crate) jobs: Machine,
+    limits: Limits,
+    streams: encke_stream::Machine,
+    view: Arc<View>,
+    log: Log<SimulatedDisk>,
+    disk: SimulatedDisk,
+    /// On their way to the log.
+    pub(crate) queue: VecDeque<(u64, Command)>,
+    next_client: u64,
+    /// What clients were told and nobody has looked at.
+    pub(crate) told: BTreeMap<Client, Vec<Told>>,
+    /// Workers that are connected by a stream.
+    pub(crate) workers: BTreeMap<String, Client>,
+    /// Jobs that workers have, as they know it, dead workers' too.
+    pub(crate) held: Vec<(String, Handed)>,
+    /// Every attempt that was ever handed out.
+    pub(crate) handed: BTreeSet<(JobId, u16)>,
+    /// Jobs that were accepted.
+    pub(crate) accepted: BTreeSet<JobId>,
+    /// Acknowledgements that were sent, by job, and that were answered.
+    pub(crate) acks: BTreeMap<JobId, u32>,
+    pub(crate) answered: BTreeMap<JobId, u32>,
+    asked: BTreeMap<Client, JobId>,
+    posted: BTreeSet<Client>,
+}
+
+impl World {
+    pub(crate) fn new(limits: Limits, settings: &str) -> Self {
+        let mut world = Self::open(SimulatedDisk::new(3), limits, 1_000_000);
+        let settings: Settings = serde_json::from_str(settings).unwrap();
+        let client = world.client();
+        let pool = POOL.into();
+        world.ask(client, Ask::Make { pool, settings });
+        world.settle();
+        let told = world.told.remove(&client).unwrap();
+        assert!(
+            matches!(told[..], [Told::Made { existed: false, .. }]),
+            "{told:?}"
+        );
+        world
+    }
+
+    fn open(disk: SimulatedDisk, limits: Limits, now_ms: u64) -> Self {
+        let options = Options {
+            segment_bytes: 32 << 10,
+            history: false,
+            ..Options::default()
+        };
+        let stream_limits = encke_stream::Limits::default();
+        let (streams, view, log) =
+            restore_on(disk.clone(), options, stream_limits, now_ms).unwrap();
+        let reader = log.reader();
+        let read = |fetch: &Fetch| Piece::read(&reader, fetch).map_err(|error| error.to_string());
+        let board = Arc::new(Board::default());
+        let find = |name: &str| Ok(view.find(name));
+        let jobs = Machine::replay(limits.clone(), board, &find, &read, now_ms).unwrap();
+        World {
+            now_ms,
+            jobs,
+            limits,
+            streams,
+            view,
+            log,
+            disk,
+            queue: VecDeque::new(),
+            next_client: 0,
+            told: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            held: Vec::new(),
+            handed: BTreeSet::new(),
+            accepted: BTreeSet::new(),
+            acks: BTreeMap::new(),
+            answered: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            posted: BTreeSet::new(),
+        }
+    }
+
+    /// The server dies: of what was on its way the first `kept` are in the log, and nobody was told.
+    pub(crate) fn crash(mut self, kept: usize) -> Self {
+        for _ in 0..kept {
+            if let Some((_, command)) = self.queue.pop_front() {
+                self.store(command);
+            }
+        }
+        let World {
+            disk,
+            limits,
+            now_ms,
+            ..
+        } = self;
+        drop((self.streams, self.view, self.log));
+        let mut world = Self::open(disk, limits, now_ms + 10);
+        world.next_client = self.next_client;
+        world.held = self.held;
+        world.handed = self.handed;
+        world.accepted = self.accepted;
+        world.acks = self.acks;
+        world.answered = self.answered;
+        world.flush();
+        world
+    }
+
+    pub(crate) fn client(&mut self) -> Client {
+        self.next_client += 1;
+        Client {
+            shard: 0,
+            token: self.next_client,
+            question: 0,
+        }
+    }
+
+    pub(crate) fn ask(&mut self, client: Client, ask: Ask) {
+        self.jobs.ask(self.now_ms, client, ask);
+        self.flush();
+    }
+
+    pub(crate) fn post(&mut self, body: &str, key: Option<&str>, slot: Option<u32>) -> Client {
+        let client = self.client();
+        self.posted.insert(client);
+        let post = Post {
+            pool: POOL.into(),
+            payload: text(body, key),
+            slot,
+            wait_ms: None,
+            if_connected: false,
+        };
+        self.ask(client, Ask::Post(post));
+        client
+    }
+
+    pub(crate) fn join(&mut self, worker: &str, slot: Option<u32>, poll_ms: Option<u64>) -> Client {
+        let client = self.client();
+        let work = Work {
+            pool: POOL.into(),
+            worker: worker.into(),
+            slot,
+            poll_ms,
+        };
+        self.workers.insert(worker.to_owned(), client);
+        self.ask(client, Ask::Work(work));
+        client
+    }
+
+    pub(crate) fn leave(&mut self, worker: &str) {
+        if let Some(client) = self.workers.remove(worker) {
+            self.jobs.gone(self.now_ms, client);
+            self.flush();
+        }
+    }
+
+    pub(crate) fn end(&mut self, id: JobId, attempt: u16, how: How) -> Client {
+        let client = self.client();
+        if matches!(how, How::Ack { .. }) {
+            *self.acks.entry(id).or_default() += 1;
+            self.asked.insert(client, id);
+        }
+        let end = End {
+            pool: POOL.into(),
+            id,
+            attempt,
+            how,
+        };
+        self.ask(client, Ask::End(end));
+        client
+    }
+
+    pub(crate) fn ack(&mut self, id: JobId, attempt: u16) -> Client {
+        let result = text(&format!("done {id}"), None);
+        self.end(id, attempt, How::Ack { result })
+    }
+
+    /// What a client was told, if anything.
+    pub(crate) fn heard(&mut self, client: Client) -> Option<Told> {
+        let told = self.told.get_mut(&client)?;
+        (!told.is_empty()).then(|| told.remove(0))
+    }
+
+    pub(crate) fn find(&mut self, id: JobId) -> Option<JobInfo> {
+        let client = self.client();
+        let pool = POOL.into();
+        self.ask(client, Ask::Find { pool, id });
+        match self.heard(client) {
+            Some(Told::Job(job)) => Some(job),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn info(&mut self) -> encke_jobs::Info {
+        let client = self.client();
+        self.ask(client, Ask::Show { pool: POOL.into() });
+        match self.heard(client) {
+            Some(Told::Shown(info)) => *info,
+            told => panic!("{told:?}"),
+        }
+    }
+
+    pub(crate) fn pass(&mut self, ms: u64) {
+        self.now_ms += ms;
+        self.jobs.tick(self.now_ms);
+        self.flush();
+    }
+
+    /// The first so many commands on their way get into the log, and the pools are told.
+    pub(crate) fn commit(&mut self, count: usize) {
+        for _ in 0..count {
+            let Some((op, command)) = self.queue.pop_front() else {
+                break;
+            };
+            let outcome = self.store(command);
+            self.jobs.committed(self.now_ms, op, outcome);
+        }
+        self.flush();
+    }
+
+    /// The log refuses all that is on its way.
+    pub(crate) fn refuse(&mut self) {
+        for (op, _) in std::mem::take(&mut self.queue) {
+            let outcome = Outcome::Refused(Refusal::NoSpace);
+            self.jobs.committed(self.now_ms, op, outcome);
+        }
+        self.flush();
+    }
+
+    /// Commits until nothing is on its way.
+    pub(crate) fn settle(&mut self) {
+        while !self.queue.is_empty() {
+            self.commit(usize::MAX);
+        }
+    }
+
+    fn store(&mut self, command: Command) -> Outcome {
+        let mut desk = Desk(&mut self.log);
+        let outcome = self.streams.apply(command, self.now_ms, &mut desk);
+        self.log.write().unwrap();
+        self.log.sync().unwrap();
+        self.log.publish();
+        self.streams.publish(self.log.next_sequence() - 1);
+        outcome
+    }
+
+    pub(crate) fn flush(&mut self) {
+        self.jobs.flush(self.now_ms);
+        loop {
+            let effects = self.jobs.take_effects();
+            if effects.is_empty() {
+                return;
+            }
+            for effect in effects {
+                match effect {
+                    Effect::Commit { op, command } => self.queue.push_back((op, command)),
+                    Effect::Load { pool, id, stream } => {
+                        let stream = self.view.find(&stream).expect("a chapter that is needed");
+                        let from = Offset::behind(id - 1);
+                        let piece = self.read(&Fetch::new(&stream, from, Offset::behind(id), 1));
+                        let item = piece.items().next().expect("a job that is needed");
+                        assert_eq!(item.end, Offset::behind(id));
+                        let body = item.data.to_vec();
+                        // What stands behind the record's head is the job.
+                        let at = body.iter().position(|byte| *byte == b'#').unwrap();
+                        let text = String::from_utf8(body[at..].to_vec()).unwrap();
+                        let payload = self::text(&text, None);
+                        self.jobs.loaded(self.now_ms, pool, id, Ok(payload));
+                        self.jobs.flush(self.now_ms);
+                    }
+                    Effect::Tell { to, told } => self.tell(to, told),
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, to: Client, told: Told) {
+        match &told {
+            Told::Posted { id } => {
+                assert!(self.accepted.insert(*id), "{id} was accepted twice");
+            }
+            Told::Handed(handed) => {
+                let attempt = (handed.id, handed.attempt);
+                assert!(
+                    self.handed.insert(attempt),
+                    "{attempt:?} was handed out twice"
+                );
+                let worker = self.workers.iter().find(|(_, client)| **client == to);
+                match worker {
+                    Some((worker, _)) => self.held.push((worker.clone(), handed.clone())),
+                    // It hung up in the same moment.
+                    None => self.jobs.gone(self.now_ms, to),
+                }
+            }
+            Told::Ended { .. } => {
+                if let Some(id) = self.asked.get(&to) {
+                    *self.answered.entry(*id).or_default() += 1;
+                }
+            }
+            _ => {}
+        }
+        self.told.entry(to).or_default().push(told);
+    }
+
+    fn read(&self, fetch: &Fetch) -> Piece {
+        Piece::read(&self.log.reader(), fetch).unwrap()
+    }
+
+    /// The messages of a public stream.
+    pub(crate) fn messages(&self, what: &str) -> Vec<serde_json::Value> {
+        let stream = self.view.find(&format!("pool/{POOL}/{what}")).unwrap();
+        let tail = stream.facts().tail;
+        let mut messages = Vec::new();
+        let mut from = Offset::START;
+        loop {
+            let piece = self.read(&Fetch::new(&stream, from, tail, 1 << 20));
+            for item in piece.items() {
+                let text = [b"[", item.data, b"]"].concat();
+                let part: Vec<serde_json::Value> = serde_json::from_slice(&text).unwrap();
+                messages.extend(part);
+            }
+            if !piece.more {
+                return messages;
+            }
+            from = piece.end;
+        }
+    }
+
+    /// The streams that hold the pool's journal.
+    pub(crate) fn chapters(&self) -> usize {
+        let mut count = 0;
+        self.view.for_each(&mut |stream: &Arc<Stream>| {
+            count += usize::from(stream.name.starts_with("\u{1}pool/"));
+        });
+        count
+    }
+}
+
+pub(crate) fn text(body: &str, key: Option<&str>) -> Payload {
+    Payload {
+        content_type: "text/plain".into(),
+        key: key.map(Into::into),
+        body: body.as_bytes().into(),
+    }
+}
+
+struct Desk<'a>(&'a mut Log<SimulatedDisk>);
+
+impl Journal for Desk<'_> {
+    fn next_sequence(&self) -> Sequence {
+        self.0.next_sequence()
+    }
+
+    fn record(
+        &mut self,
+        stream: &Arc<Stream>,
+        change: &Change<'_>,
+        data: Vec<u8>,
+    ) -> Result<Sequence, Refusal> {
+        let header = change.encode();
+        let frame = Frame {
+            kind: KIND_CHANGE,
+            time_ms: 0,
+            streams: &[stream.no],
+            payload: &[&header, &data],
+        };
+        Ok(self.0.append(&frame).unwrap())
+    }
+}

@@ -1,0 +1,201 @@
+//! The pools as a part of the server: the foreman's threads, and what is shown of the pools.
+
+use std::sync::Arc;
+
+use encke_jobs::{Board, Door as Foreman, Inbox, Machine, Threads, Tools};
+use encke_log::Reader;
+use encke_mailbox::Sender;
+use encke_stream::{Desk, Known, Loader, Piece, Request};
+use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
+
+use crate::inbox::{Door, Note};
+use crate::server::{StartError, now_ms};
+use crate::settings::Settings;
+
+/// The pools before anybody can ask for them.
+pub(crate) struct Pools {
+    pub(crate) foreman: Foreman,
+    inbox: Inbox,
+    machine: Machine,
+    board: Arc<Board>,
+    loader: Loader<Reader>,
+    reader: Reader,
+}
+
+impl Pools {
+    /// Brings the pools back from their streams.
+    pub(crate) fn restore(
+        settings: &Settings,
+        loader: Loader<Reader>,
+        reader: Reader,
+    ) -> Result<Pools, StartError> {
+        let board = Arc::new(Board::default());
+        let (foreman, inbox) = encke_jobs::inbox(
+            settings.pool_mailbox_items_max,
+            settings.pool_mailbox_bytes_max,
+        );
+        let limits = settings.pools.clone();
+        let read = |fetch: &_| Piece::read(&reader, fetch).map_err(|error| error.to_string());
+        let find = |name: &str| match loader.load(name) {
+            Ok(Known::Stream(stream)) => Ok(Some(stream)),
+            Ok(Known::Free(_)) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        };
+        let machine = Machine::replay(limits, Arc::clone(&board), &find, &read, now_ms())?;
+        Ok(Pools {
+            foreman,
+            inbox,
+            machine,
+            board,
+            loader,
+            reader,
+        })
+    }
+
+    /// Starts the foreman, which talks to the shards through these doors.
+    pub(crate) fn start(
+        self,
+        sequencer: Sender<Request>,
+        desk: Option<Arc<Desk>>,
+        doors: &[Arc<Door>],
+    ) -> std::io::Result<(Arc<Board>, Threads)> {
+        let (reader, loader) = (self.reader, self.loader);
+        let number = doors.len() as u16;
+        let doors = doors.to_vec();
+        let called = desk.clone();
+        let threads = self.inbox.start(Tools {
+            machine: self.machine,
+            load: Box::new(move |name| loader.load(name).map_err(|error| error.to_string())),
+            sequencer,
+            number,
+            read: Box::new(move |fetch| {
+                let piece = Piece::read(&reader, fetch).map_err(|error| error.to_string())?;
+                if let Some(desk) = &called
+                    && piece.more
+                    && piece.bytes() == 0
+                {
+                    desk.call();
+                }
+                Ok(piece)
+            }),
+            tell: Box::new(move |client, told| {
+                if let Some(door) = doors.get(usize::from(client.shard)) {
+                    door.put(Note::Told { client, told });
+                }
+            }),
+            decide: Box::new(move |now_ms| {
+                if let Some(desk) = &desk {
+                    desk.decide(now_ms);
+                }
+            }),
+            clock: now_ms,
+        })?;
+        Ok((self.board, threads))
+    }
+}
+
+/// What is shown of the pools.
+#[derive(Clone)]
+pub(crate) struct PoolMetrics {
+    jobs: IntGaugeVec,
+    oldest: IntGaugeVec,
+    workers: IntGaugeVec,
+    done: IntCounterVec,
+    retried: IntCounterVec,
+    dead: IntCounterVec,
+    given: IntCounterVec,
+}
+
+impl PoolMetrics {
+    pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let gauges = |name: &str, help: &str, labels: &[&str]| {
+            let gauges = IntGaugeVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(gauges.clone()))?;
+            Ok::<_, prometheus::Error>(gauges)
+        };
+        let counters = |name: &str, help: &str, labels: &[&str]| {
+            let counters = IntCounterVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(counters.clone()))?;
+            Ok::<_, prometheus::Error>(counters)
+        };
+        Ok(PoolMetrics {
+            jobs: gauges(
+                "encke_pool_jobs",
+                "Jobs of a pool that are not over, by state: waiting or running.",
+                &["pool", "state"],
+            )?,
+            oldest: gauges(
+                "encke_pool_oldest_seconds",
+                "Age of a pool's oldest job that is not over.",
+                &["pool"],
+            )?,
+            workers: gauges(
+                "encke_pool_workers",
+                "Workers of a pool that are connected.",
+                &["pool"],
+            )?,
+            done: counters(
+                "encke_pool_done_total",
+                "Jobs of a pool that are done.",
+                &["pool"],
+            )?,
+            retried: counters(
+                "encke_pool_retried_total",
+                "Attempts at a pool's jobs that failed and were followed by another.",
+                &["pool"],
+            )?,
+            dead: counters(
+                "encke_pool_dead_total",
+                "Jobs of a pool that went to the dead letters.",
+                &["pool"],
+            )?,
+            given: counters(
+                "encke_pool_worker_jobs_total",
+                "Jobs that a pool's worker was given; those of workers beyond the first hundred as one.",
+                &["pool", "worker"],
+            )?,
+        })
+    }
+
+    pub(crate) fn show(&self, board: &Board) {
+        for gauges in [&self.jobs, &self.oldest, &self.workers] {
+            gauges.reset();
+        }
+        for counters in [&self.done, &self.retried, &self.dead, &self.given] {
+            counters.reset();
+        }
+        for (pool, figures, workers) in board.read() {
+            let pool = &*pool;
+            let jobs = |state, count: u64| {
+                self.jobs
+                    .with_label_values(&[pool, state])
+                    .set(count as i64);
+            };
+            jobs("waiting", figures.waiting);
+            jobs("running", figures.running);
+            let age_s = match figures.oldest_s {
+                0 => 0,
+                oldest_s => (now_ms() / 1_000).saturating_sub(oldest_s),
+            };
+            self.oldest.with_label_values(&[pool]).set(age_s as i64);
+            let connected = figures.connected as i64;
+            self.workers.with_label_values(&[pool]).set(connected);
+            self.done.with_label_values(&[pool]).inc_by(figures.done);
+            self.retried
+                .with_label_values(&[pool])
+                .inc_by(figures.retried);
+            self.dead.with_label_values(&[pool]).inc_by(figures.dead);
+            for (number, worker) in workers.iter().enumerate() {
+                let name = match number < WORKERS_SHOWN_MAX {
+                    true => &*worker.name,
+                    false => "(others)",
+                };
+                let given = self.given.with_label_values(&[pool, name]);
+                given.inc_by(worker.given);
+            }
+        }
+    }
+}
+
+/// Workers of a pool that have a line of their own among the metrics.
+const WORKERS_SHOWN_MAX: usize = 100;
