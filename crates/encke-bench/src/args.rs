@@ -1,6 +1,7 @@
 //! What a command line can ask for.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
@@ -34,6 +35,14 @@ pub struct BenchArgs {
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub data: PathBuf,
 
+    /// For `flood`: how many seconds messages are published in each set-up [default: 15, times the size up to 1]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub seconds: Option<f64>,
+
+    /// The same in hours
+    #[arg(long, value_name = "H", value_parser = hours, conflicts_with = "seconds")]
+    pub hours: Option<f64>,
+
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
@@ -46,7 +55,8 @@ pub enum Name {
     Log,
     /// Ping the server and follow a stream while its log syncs without pause, also with every sync 15 ms longer
     Fsync,
-    /// 10,000 connections, 1,000 messages a second to random ones; `encke flood` is the tool for more
+    /// 10,000 connections, then 1,000,000 or as many as the machine allows; 1,000 messages a second to random ones, and clients
+    /// that come and go; `encke flood` is the tool behind it
     Flood,
     /// Up to 10,000,000 messages wait, each handled with a reply that arrives behind the rest
     Backlog,
@@ -54,6 +64,14 @@ pub enum Name {
     Pool,
     /// All of these, one after the other, in one report
     All,
+}
+
+impl BenchArgs {
+    /// How long the flood's messages are published, if it was said.
+    pub(crate) fn published(&self) -> Option<Duration> {
+        let seconds = self.seconds.or(self.hours.map(|hours| hours * 3_600.0));
+        seconds.map(Duration::from_secs_f64)
+    }
 }
 
 impl Name {
@@ -113,6 +131,23 @@ Examples:
 
 /// The largest factor that can be asked for.
 const SIZE_MAX: f64 = 100.0;
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=SECONDS_MAX).contains(&seconds) => Ok(seconds),
+        _ => Err("a run takes from 0.1 seconds to a year".into()),
+    }
+}
+
+fn hours(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(hours) if (0.001..=SECONDS_MAX / 3_600.0).contains(&hours) => Ok(hours),
+        _ => Err("a run takes from 0.001 hours to a year".into()),
+    }
+}
+
+/// A year.
+const SECONDS_MAX: f64 = 365.0 * 86_400.0;
 
 fn size(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {

@@ -75,7 +75,7 @@ pub fn bench(args: &BenchArgs, program: &Path, stop: &AtomicBool) -> Result<Repo
         let section = match name {
             Name::Log => log::run(&lab),
             Name::Fsync => fsync::run(&lab),
-            Name::Flood => flood::run(&lab),
+            Name::Flood => flood::run(&lab, args),
             Name::Backlog => backlog::run(&lab),
             Name::Pool | Name::All => pool::run(&lab),
         };

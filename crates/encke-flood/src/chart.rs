@@ -114,23 +114,30 @@ pub(crate) fn write(path: &Path, report: &FloodReport) -> Result<(), FloodError>
 
 /// The pictures of a flood's samples: a panel for each kind of figure that is known.
 pub fn draw(samples: &[Sample]) -> String {
-    let panels: Vec<_> = PANELS
-        .iter()
-        .filter(|panel| {
-            panel
-                .curves
-                .iter()
-                .any(|curve| samples.iter().any(|s| (curve.value)(s).is_some()))
-        })
-        .map(|panel| panel.plot(samples))
+    plot::draw(&panels(samples, ""))
+}
+
+/// The same for several floods, one below the other, each with its name before its panels' titles.
+pub fn draw_all<'a>(floods: impl Iterator<Item = (String, &'a [Sample])>) -> String {
+    let panels: Vec<_> = floods
+        .flat_map(|(name, samples)| panels(samples, &format!("{name}: ")))
         .collect();
     plot::draw(&panels)
 }
 
+fn panels(samples: &[Sample], name: &str) -> Vec<plot::Panel> {
+    let is_known = |curve: &Curve| samples.iter().any(|s| (curve.value)(s).is_some());
+    PANELS
+        .iter()
+        .filter(|panel| panel.curves.iter().any(is_known))
+        .map(|panel| panel.plot(samples, name))
+        .collect()
+}
+
 impl Panel {
-    fn plot(&self, samples: &[Sample]) -> plot::Panel {
+    fn plot(&self, samples: &[Sample], name: &str) -> plot::Panel {
         plot::Panel {
-            title: self.title.into(),
+            title: format!("{name}{}", self.title),
             x: Axis {
                 scale: Scale::FromZero,
                 label: |seconds| format!("{seconds:.0} s"),
@@ -204,6 +211,11 @@ mod tests {
             .unwrap();
         assert_eq!(first.split(' ').count(), 10);
         assert!(svg.contains("RssAnon: 9,774 KiB"), "{svg}");
+
+        let two = [("few", &known[..]), ("many", &known[..5])];
+        let svg = draw_all(two.into_iter().map(|(name, run)| (name.to_owned(), run)));
+        assert_eq!(svg.matches("<polyline").count(), 14);
+        assert!(svg.contains("few: connections") && svg.contains("many: connections"));
 
         let unknown: Vec<_> = (0..10).map(|second| sample(second, false)).collect();
         assert_eq!(draw(&unknown).matches("<polyline").count(), 2);

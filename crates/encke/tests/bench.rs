@@ -55,9 +55,21 @@ fn all_five_make_one_report() {
         }
         assert!(!experiment["tables"].as_array().unwrap().is_empty());
     }
-    let flood = &experiments[2]["figures"]["flood"];
-    assert_eq!(flood["opening"]["opened"], 20);
-    assert!(flood["deliveries"]["messages"].as_u64().unwrap() > 0);
+    let runs = experiments[2]["figures"]["runs"].as_array().unwrap();
+    let opened: Vec<_> = runs
+        .iter()
+        .map(|run| run["flood"]["opening"]["opened"].as_u64().unwrap())
+        .collect();
+    assert_eq!(opened, [20, 2_000]);
+    for run in runs {
+        assert!(run["flood"]["deliveries"]["messages"].as_u64().unwrap() > 0);
+        let endurance = &run["flood"]["endurance"];
+        assert!(endurance["hang_ups"]["made"].as_u64().unwrap() > 0);
+        assert_eq!(
+            endurance["descriptors_before"]["sockets"],
+            endurance["descriptors_closed"]["sockets"]
+        );
+    }
 
     assert_eq!(names(folder.path()), ["out"], "nothing else is left");
     let out = folder.path().join("out");

@@ -302,6 +302,8 @@ pub(crate) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("a/b");
         let mut args = BenchArgs {
+            seconds: None,
+            hours: None,
             name: Name::Log,
             size: 1.0,
             out: Some(out.clone()),
