@@ -27,6 +27,9 @@ const PROGRESS_NS: u64 = 200 * MILLISECOND_NS;
 /// How often a worker looks whether all is there, once it has been told to finish.
 const FINISH_LOOK_NS: u64 = 20 * MILLISECOND_NS;
 
+/// How many connections are opened before the others are looked at again.
+const OPENED_PER_TURN: u32 = 64;
+
 /// How long a connection may take to be made and answered.
 const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
 
@@ -236,9 +239,16 @@ impl Worker {
         Ok(())
     }
 
-    /// Opens the connections that are due. Returns when the next one is.
+    /// Opens the connections that are due, a few at a time: where a port is hard to find, the system takes long for each,
+    /// and those that are open wait to be read. Returns when the next one is due.
     fn open_due(&mut self, now_ns: u64) -> u64 {
-        while self.begun < self.subscribers.len() {
+        for turn in 0.. {
+            if self.begun == self.subscribers.len() {
+                break;
+            }
+            if turn == OPENED_PER_TURN {
+                return now_ns;
+            }
             if self.work.rate > 0.0 {
                 let after_ns = self.begun as f64 / self.work.rate * SECOND_NS as f64;
                 let due_ns = self.started_ns + after_ns as u64;
