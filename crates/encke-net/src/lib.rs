@@ -34,6 +34,11 @@ mod slot;
 mod timer;
 mod topics;
 
+/// A shard's tables without sockets.
+#[doc(hidden)]
+#[cfg(any(test, feature = "synthetic"))]
+pub mod synthetic;
+
 /// The bodies of the fuzz targets in `fuzz/`.
 #[doc(hidden)]
 #[cfg(any(test, feature = "fuzzing"))]

@@ -1,0 +1,205 @@
+//! Subscribers without sockets: a shard's own tables with millions of names, to see what they cost.
+//!
+//! Slots, topics, their index, the lists and the recent records are the ones that a shard uses, and a record finds its
+//! subscribers and is encoded as there; only the send is left out. `examples/ten_million.rs` measures with it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use encke_face::{Admin, Faces, Probes, Run, Settings, Style};
+use encke_log::Sequence;
+use encke_stream::{
+    Batch, Change, Command, Create, Data, Item, Journal, Limits, Machine, MediaKind, Offset,
+    Record, Refusal, Stream, View,
+};
+
+use crate::slot::{NONE, Slots};
+use crate::topics::{Next, Topics};
+
+/// A shard's tables, each subscriber on a stream of its own.
+pub struct Crowd {
+    slots: Slots,
+    topics: Topics,
+    /// The streams' numbers.
+    streams: Vec<u32>,
+    /// Streams that are made and not subscribed to yet.
+    made: Vec<Arc<Stream>>,
+    next: Sequence,
+    view: Arc<View>,
+    faces: Faces,
+    encoded: Vec<u8>,
+}
+
+impl Crowd {
+    /// Tables without anybody in them.
+    pub fn new() -> Self {
+        let view = Arc::new(View::default());
+        let probes = Probes {
+            unready: Arc::new(|| None),
+            metrics: Arc::new(Vec::new),
+        };
+        Crowd {
+            slots: Slots::default(),
+            topics: Topics::new(RING_BYTES, 0),
+            streams: Vec::new(),
+            made: Vec::new(),
+            next: 1,
+            faces: Faces::new(Arc::clone(&view), Settings::default(), Admin::new(probes)),
+            view,
+            encoded: Vec::new(),
+        }
+    }
+
+    /// Makes streams for the next subscribers. Not a part of what a shard does, so not to be measured.
+    pub fn make_streams(&mut self, count: usize) {
+        let view = Arc::new(View::default());
+        let mut machine = Machine::new(Arc::clone(&view), Limits::default());
+        let mut journal = Counter(self.next);
+        let names = (0..count).map(|number| format!("users/{:x}", self.next + number as Sequence));
+        for name in names {
+            let create = Create {
+                name: name.as_str().into(),
+                content_type: Some("application/json".into()),
+                lifetime: None,
+                closed: false,
+                fork: None,
+                data: Data::default(),
+                known: Vec::new(),
+            };
+            machine.apply(Command::Create(create), 0, &mut journal);
+            machine.publish(journal.0 - 1);
+            self.made.extend(view.find(&name));
+        }
+        self.next = journal.0;
+    }
+
+    /// Subscribes one more, to a stream that was made. False: none is left.
+    pub fn subscribe(&mut self) -> bool {
+        let Some(stream) = self.made.pop() else {
+            return false;
+        };
+        let topic = self.topics.intern(&stream, &self.view);
+        // A slot like all others, but without a socket.
+        let slot = self.slots.add_member(0);
+        self.slots[slot].cursor = stream.no;
+        self.topics.link(&mut self.slots, topic, slot);
+        // In memory for itself and as the example's own book, which counts as a subscriber's.
+        self.streams.push(u32::try_from(stream.no).unwrap_or(0));
+        true
+    }
+
+    /// How many there are.
+    pub fn subscribers(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Commits one record of the stream of the subscriber with that number, and encodes it for everybody on it. Returns
+    /// how many that were.
+    pub fn publish(&mut self, subscriber: usize, data: &[u8]) -> usize {
+        let sequence = self.next;
+        self.next += 1;
+        let record = Record {
+            sequence,
+            stream: u64::from(self.streams[subscriber]),
+            data: data.to_vec(),
+            units: 1,
+            closes: false,
+            deletes: false,
+        };
+        let batch = Arc::new(Batch {
+            bytes: record.data.len(),
+            records: vec![record],
+            published: Instant::now(),
+        });
+        let mut touched = Vec::with_capacity(1);
+        self.topics.take(&batch, |_, topic| touched.push(topic));
+        let mut reached = 0;
+        for topic in touched {
+            self.topics.begin(topic);
+            while self.topics[topic].iter != NONE {
+                let slot = self.topics[topic].iter;
+                self.topics[topic].iter = self.slots[slot].next;
+                reached += usize::from(self.deliver(topic, slot));
+            }
+        }
+        reached
+    }
+
+    fn deliver(&mut self, topic: u32, slot: u32) -> bool {
+        let Next::Recent(at) = self.topics.next(topic, self.slots[slot].cursor) else {
+            return false;
+        };
+        let mut end = 0;
+        let items = self.topics.records(at).map(|record| {
+            end = record.sequence;
+            Item {
+                data: &record.data,
+                skip: 0,
+                take: record.units,
+                end: Offset::behind(record.sequence),
+            }
+        });
+        let items: Vec<Item<'_>> = items.collect();
+        let run = Run {
+            items: &items,
+            end: Offset::behind(end),
+            at_tail: true,
+            closed: false,
+        };
+        let style = Style::DurableStreams {
+            kind: MediaKind::Json,
+            cursor_floor: 0,
+        };
+        self.encoded.clear();
+        let mut marks = Vec::new();
+        self.faces
+            .encode(style, &run, 0, &mut self.encoded, &mut marks);
+        self.slots[slot].cursor = end;
+        !self.encoded.is_empty()
+    }
+}
+
+impl Default for Crowd {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A journal that only counts.
+struct Counter(Sequence);
+
+impl Journal for Counter {
+    fn next_sequence(&self) -> Sequence {
+        self.0
+    }
+
+    fn record(
+        &mut self,
+        _stream: &Arc<Stream>,
+        _change: &Change<'_>,
+        _data: Vec<u8>,
+    ) -> Result<Sequence, Refusal> {
+        self.0 += 1;
+        Ok(self.0 - 1)
+    }
+}
+
+const RING_BYTES: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_record_reaches_its_own_subscriber_once() {
+        let mut crowd = Crowd::new();
+        crowd.make_streams(3_000);
+        while crowd.subscribe() {}
+        assert_eq!(crowd.subscribers(), 3_000);
+        for round in 0..3 {
+            for subscriber in (0..3_000).rev() {
+                assert_eq!(crowd.publish(subscriber, b"{}"), 1, "round {round}");
+            }
+        }
+    }
+}
