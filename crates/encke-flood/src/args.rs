@@ -138,6 +138,47 @@ pub struct FloodArgs {
     pub json: bool,
 }
 
+/// Has many subscribers come at once, hang up at once and come back at once, as after a restart of
+/// the server, and reports how soon each was served and who was not.
+#[derive(Args, Debug, Clone)]
+pub struct StormArgs {
+    /// Where the streams live, such as http://127.0.0.1:4437/v1/stream
+    #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
+    pub url: String,
+
+    /// How many subscribers come at once, each to a stream of its own, by server-sent events
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub subscribers: u32,
+
+    /// How many times; nobody is there before the first
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub storms: u32,
+
+    /// How long all stay away in between
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    pub away: Duration,
+
+    /// Who is not served so long after a storm began is counted as not served; nobody tries twice
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    pub patience: Duration,
+
+    /// Streams are called PREFIX0, PREFIX1, …
+    #[arg(long, value_name = "PREFIX", default_value = DEFAULT_PREFIX)]
+    pub prefix: String,
+
+    /// Don't create the streams first: they exist
+    #[arg(long)]
+    pub no_create: bool,
+
+    /// The server's process, to report its processor time
+    #[arg(long, value_name = "PID")]
+    pub server_pid: Option<u32>,
+
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Appends messages over many connections, at a rate or as fast as they are acknowledged, and
 /// reports how long acknowledgements took.
 #[derive(Args, Debug, Clone)]

@@ -57,10 +57,11 @@ mod sequence;
 mod signals;
 mod socket;
 mod spray;
+mod storm;
 mod verify;
 pub mod wire;
 
-pub use args::{FloodArgs, SprayArgs, To, VerifyArgs};
+pub use args::{FloodArgs, SprayArgs, StormArgs, To, VerifyArgs};
 pub use descriptors::Descriptors;
 pub use error::FloodError;
 pub use flood::floor::Floor;
@@ -78,4 +79,5 @@ pub use report::units;
 pub use report::verify::{Finding, Findings, Found, VerifyReport};
 pub use sequence::{Example, Fault, Faults};
 pub use spray::{spray, spray_until};
+pub use storm::{Storm, StormReport, storm, storm_until};
 pub use verify::{verify, verify_until};

@@ -1,16 +1,21 @@
-//! `encke flood`, `encke spray`, `encke verify`: reports to standard output, progress to standard error.
+//! `encke flood`, `encke storm`, `encke spray`, `encke verify`: reports to standard output, progress to standard error.
 
 use std::fmt::Display;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use encke_flood::{FloodArgs, FloodError, SprayArgs, VerifyArgs};
+use encke_flood::{FloodArgs, FloodError, SprayArgs, StormArgs, VerifyArgs};
 use serde::Serialize;
 
 use crate::{Code, Failed};
 
 pub(crate) fn flood(args: &FloodArgs) -> Result<ExitCode, Failed> {
     let report = encke_flood::flood(args).map_err(failed)?;
+    print(&report, args.json, report.exit_code())
+}
+
+pub(crate) fn storm(args: &StormArgs) -> Result<ExitCode, Failed> {
+    let report = encke_flood::storm(args).map_err(failed)?;
     print(&report, args.json, report.exit_code())
 }
 

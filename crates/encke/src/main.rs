@@ -36,6 +36,8 @@ enum Command {
     Serve(Box<config::ServeArgs>),
     /// Open many subscribers and measure what reaches them
     Flood(Box<encke_flood::FloodArgs>),
+    /// Have many subscribers come, hang up and come back at once, and measure how soon each is served
+    Storm(Box<encke_flood::StormArgs>),
     /// Publish from many producers and measure how soon they are acknowledged
     Spray(Box<encke_flood::SprayArgs>),
     /// Read everything back and check it against what was acknowledged
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(args) => serve::serve(&args),
         Command::Flood(args) => load::flood(&args),
+        Command::Storm(args) => load::storm(&args),
         Command::Spray(args) => load::spray(&args),
         Command::Verify(args) => load::verify(&args),
         Command::Log(args) => log::log(&args),
