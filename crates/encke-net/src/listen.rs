@@ -54,4 +54,4 @@ fn unbound(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Connections that wait to be accepted; the kernel's somaxconn bounds it too.
-pub const ACCEPT_BACKLOG: i32 = 65_535;
+pub const ACCEPT_BACKLOG: i32 = 4096;

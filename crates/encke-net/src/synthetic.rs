@@ -25,7 +25,6 @@ pub struct Crowd {
     /// Streams that are made and not subscribed to yet.
     made: Vec<Arc<Stream>>,
     next: Sequence,
-    view: Arc<View>,
     faces: Faces,
     encoded: Vec<u8>,
 }
@@ -40,12 +39,11 @@ impl Crowd {
         };
         Crowd {
             slots: Slots::default(),
-            topics: Topics::new(RING_BYTES, 0),
+            topics: Topics::new(RING_BYTES, 0, Arc::clone(&view)),
             streams: Vec::new(),
             made: Vec::new(),
             next: 1,
-            faces: Faces::new(Arc::clone(&view), Settings::default(), Admin::new(probes)),
-            view,
+            faces: Faces::new(view, Settings::default(), Admin::new(probes)),
             encoded: Vec::new(),
         }
     }
@@ -78,11 +76,14 @@ impl Crowd {
         let Some(stream) = self.made.pop() else {
             return false;
         };
-        let topic = self.topics.intern(&stream, &self.view);
+        let topic = self.topics.intern(&stream);
         // A slot like all others, but without a socket.
         let slot = self.slots.add_member(0);
         self.slots[slot].cursor = stream.no;
         self.topics.link(&mut self.slots, topic, slot);
+        // Twice looked at and nothing happened: the stream itself may leave memory, as it does in a server.
+        self.topics.rest(topic);
+        self.topics.rest(topic);
         // In memory for itself and as the example's own book, which counts as a subscriber's.
         self.streams.push(u32::try_from(stream.no).unwrap_or(0));
         true
@@ -102,6 +103,7 @@ impl Crowd {
             sequence,
             stream: u64::from(self.streams[subscriber]),
             data: data.to_vec(),
+            tail: Offset::behind(sequence),
             units: 1,
             closes: false,
             deletes: false,
