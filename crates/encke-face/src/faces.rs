@@ -84,10 +84,11 @@ impl Faces {
         }
     }
 
-    /// Goes on with a long answer after a read. Nothing if it was not such an answer.
+    /// Goes on with a long answer after a read. Nothing if the stream has ended, and the answer must be
+    /// cut off.
     pub fn continued(&self, then: Then, run: &Run<'_>) -> Option<Part> {
         match *then.0 {
-            Pending::Page(page) => Some(page.fetched(run)),
+            Pending::Page(page) => page.fetched(run),
             _ => None,
         }
     }

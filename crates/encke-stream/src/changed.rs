@@ -17,6 +17,8 @@ pub(crate) struct Changed {
     streams: Vec<Arc<Stream>>,
     /// Streams that the store has and that ended before the start.
     ended: Vec<(StreamNo, Lifetime, Box<str>)>,
+    /// Streams among what was taken whose records nobody can read any more.
+    over: Vec<StreamNo>,
     /// Some of it was taken, and the store does not have it yet.
     taken: bool,
 }
@@ -50,6 +52,7 @@ impl Machine {
         self.changed.taken = true;
         for (no, lifetime, name) in self.changed.ended.drain(..) {
             stored::forget(no, lifetime, entries);
+            self.changed.over.push(no);
             if self.view.is_free_and_stored(&name) {
                 entries.push((stored::name_key(&name), None));
             }
@@ -57,6 +60,9 @@ impl Machine {
         let rest = self.changed.streams.len().saturating_sub(count_max);
         for stream in self.changed.streams.drain(rest..) {
             stream.state().dirty = false;
+            if stream.facts().life == Life::Ended {
+                self.changed.over.push(stream.no);
+            }
             // Only an ended stream's name can be free.
             let free = self.view.is_free_and_stored(&stream.name);
             stored::entries(&stream, free, entries);
@@ -71,6 +77,12 @@ impl Machine {
             entries.push(meta.entry());
         }
         done
+    }
+
+    /// The ended streams among what was taken since the last call: the log can forget their records,
+    /// because no fork reads them, with the checkpoint that has what was taken.
+    pub fn take_over(&mut self) -> Vec<StreamNo> {
+        std::mem::take(&mut self.changed.over)
     }
 
     /// The store has everything that was taken.
@@ -135,6 +147,11 @@ impl Machine {
         if !dirty {
             self.changed.push(stream);
         }
+    }
+
+    /// Has the log forget streams that the store has forgotten.
+    pub(crate) fn mark_over(&mut self, streams: Vec<StreamNo>) {
+        self.changed.over.extend(streams);
     }
 
     /// Has the store forget a stream, and its name if it is free.

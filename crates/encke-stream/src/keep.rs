@@ -105,6 +105,10 @@ impl<D: Disk> Sequencer<D> {
         // A poisoned log would not take it.
         self.sync_late();
         if self.failed.is_none() {
+            // Who still reads one of them sees that it has ended, and believes nothing that comes short.
+            for ended in self.machine.take_over() {
+                self.log.forget(ended);
+            }
             self.log.checkpoint(std::mem::take(&mut self.entries));
             self.machine.stored();
             self.gathering = false;

@@ -101,6 +101,9 @@ pub enum RestoreError {
 struct Restore {
     streams: BTreeMap<StreamNo, Found>,
     media: HashMap<Box<str>, Arc<Media>>,
+    /// Streams that ended before the checkpoint's end, if only just, so that the log may not have forgotten
+    /// them.
+    over: Vec<StreamNo>,
     failed: Option<RestoreError>,
 }
 
@@ -269,6 +272,7 @@ impl Restore {
         view.set_total(meta.total, meta.total == 0);
         let mut machine = Machine::new(Arc::clone(&view), limits);
         machine.started_ms = now_ms;
+        machine.mark_over(std::mem::take(&mut self.over));
         let mut total = meta.total;
         let mut left = Vec::new();
         for (no, found) in self.settle(store, meta)? {
@@ -276,12 +280,13 @@ impl Restore {
                 continue;
             };
             if found.deleted && found.forks == 0 {
+                let name = origin.name.clone();
                 if found.stored {
                     total -= 1;
-                    let name = origin.name.clone();
                     view.remove(&name);
-                    machine.mark_ended(no, origin.lifetime, name);
                 }
+                // Even one that the store never had: its records must go.
+                machine.mark_ended(no, origin.lifetime, name);
                 continue;
             }
             left.push((no, found));
@@ -345,6 +350,7 @@ impl Restore {
         for no in older {
             if self.streams.get(&no).is_some_and(|found| !found.stored) {
                 self.streams.remove(&no);
+                self.over.push(no);
             }
         }
         Ok(())

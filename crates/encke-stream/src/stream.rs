@@ -107,6 +107,12 @@ impl Stream {
         self.state.lock().committed
     }
 
+    /// Whether it was deleted or expired and no fork reads it: its records may be gone already, so
+    /// what was read of them means nothing.
+    pub fn has_ended(&self) -> bool {
+        self.facts().life == Life::Ended
+    }
+
     /// A read or a write: a sliding lifetime starts anew.
     pub fn touch(&self, now_ms: u64) {
         if matches!(self.lifetime, Lifetime::Sliding { .. }) {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use encke_stream::{Facts, Fetch, MediaKind, Offset, Stream};
+use encke_stream::{Facts, Fetch, MediaKind, Offset, Refusal, Stream};
 
 use super::read::{cache_control, data, etag, has_already, position, push_items};
-use super::{DurableStreams, Pending, answer, failed};
+use super::{DurableStreams, Pending, answer, failed, refused};
 use crate::answer::{Answer, Failure, Part, Then};
 use crate::run::Run;
 use crate::{Body, Request, Response};
@@ -73,6 +73,9 @@ impl CatchUp {
             Ok(run) => run,
             Err(failure) => return Answer::Respond(failed(failure)),
         };
+        if self.stream.has_ended() {
+            return Answer::Respond(refused(&Refusal::NotFound));
+        }
         let kind = self.stream.media.kind;
         if run.at_tail {
             return Answer::Respond(self.response().body(data(kind, run.items)));
@@ -103,8 +106,12 @@ impl CatchUp {
 }
 
 impl Page {
-    /// The next part of the answer, and what to read for the one after it.
-    pub(crate) fn fetched(mut self, run: &Run<'_>) -> Part {
+    /// The next part of the answer, and what to read for the one after it. Nothing if the stream has
+    /// ended meanwhile: the answer must not look like all of it.
+    pub(crate) fn fetched(mut self, run: &Run<'_>) -> Option<Part> {
+        if self.stream.has_ended() {
+            return None;
+        }
         let kind = self.stream.media.kind;
         let mut bytes = Vec::new();
         push_items(kind, run.items, self.first, &mut bytes);
@@ -113,12 +120,12 @@ impl Page {
             if kind == MediaKind::Json {
                 bytes.push(b']');
             }
-            return Part { bytes, next: None };
+            return Some(Part { bytes, next: None });
         }
-        Part {
+        Some(Part {
             bytes,
             next: Some(self.next(run.end)),
-        }
+        })
     }
 
     fn next(self, from: Offset) -> (Fetch, Then) {

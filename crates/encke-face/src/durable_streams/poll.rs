@@ -56,6 +56,9 @@ impl Poll {
             Ok(run) => run,
             Err(failure) => return failed(failure),
         };
+        if self.stream.has_ended() {
+            return self.ended();
+        }
         let facts = self.stream.facts();
         let at_tail = run.at_tail && run.end >= facts.tail;
         let over = run.closed || at_tail && facts.closed;

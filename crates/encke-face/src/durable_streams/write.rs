@@ -258,6 +258,9 @@ impl Fork {
             Ok(run) => run,
             Err(failure) => return Answer::Respond(failed(failure)),
         };
+        if self.source.has_ended() {
+            return Answer::Respond(refused(&Refusal::SourceNotFound));
+        }
         let Some(item) = run.items.first() else {
             // Only changes without data stood there.
             return self.find(run.end);

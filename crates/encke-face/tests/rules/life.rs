@@ -1,5 +1,7 @@
 //! How streams end: lifetimes, expiry, deletion (sections 4.2, 5.1 and 5.4).
 
+use encke_face::{Answer, Headers, Request, Run, Via};
+
 use crate::server::Server;
 use crate::{CLOSED, JSON, TEXT, get, with};
 
@@ -182,4 +184,54 @@ fn a_new_stream_of_an_old_name_has_nothing_of_it() {
         let said = server.send("PUT /v1/stream/f", &fork, b"");
         assert_eq!((said.status, said.code()), (400, "before_start".into()));
     }
+}
+
+#[test]
+fn a_read_under_which_its_stream_is_deleted_never_ends_short() {
+    let ask = |server: &Server, query: &str| {
+        server.faces.request(Request {
+            method: "GET",
+            path: "/v1/stream/a",
+            query: Some(query),
+            headers: Headers(&[]),
+            body: Vec::new(),
+            via: Via::default(),
+            now_ms: server.now_ms,
+        })
+    };
+    // As a reader finds it when the records are gone: nothing, and nothing left.
+    let gone = |end| Run {
+        items: &[],
+        end,
+        at_tail: true,
+        closed: false,
+    };
+    for query in ["offset=-1", "offset=-1&live=long-poll"] {
+        let mut server = Server::default();
+        server.send("PUT /v1/stream/a", &[TEXT], b"data");
+        let Answer::Fetch(fetch, then) = ask(&server, query) else {
+            panic!("{query} reads")
+        };
+        assert_eq!(server.send("DELETE /v1/stream/a", &[], b"").status, 204);
+        let now_ms = server.now_ms;
+        let answer = server.faces.fetched(then, Ok(gone(fetch.upto)), now_ms);
+        assert!(matches!(answer, Answer::Respond(response) if response.status == 404));
+    }
+    // A long answer that has begun is cut off.
+    let mut server = Server::default();
+    server.send("PUT /v1/stream/a", &[TEXT], b"data");
+    let Answer::Fetch(fetch, then) = ask(&server, "offset=-1") else {
+        panic!("it reads")
+    };
+    let part = Run {
+        at_tail: false,
+        ..gone(fetch.from)
+    };
+    let now_ms = server.now_ms;
+    let Answer::Stream(_, fetch, then) = server.faces.fetched(then, Ok(part), now_ms) else {
+        panic!("it goes on")
+    };
+    server.send("DELETE /v1/stream/a", &[], b"");
+    let next = server.faces.continued(then, &gone(fetch.upto));
+    assert!(next.is_none());
 }

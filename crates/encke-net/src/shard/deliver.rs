@@ -145,6 +145,12 @@ impl Shard {
             return;
         };
         let facts = stream.facts();
+        if facts.life == Life::Ended {
+            // What was read may have been gone in part.
+            let end = self.position(index);
+            self.end_behind(index, end, false);
+            return;
+        }
         let at_tail = !piece.more && piece.end >= facts.tail;
         let items: Vec<Item<'_>> = piece.items().collect();
         let run = Run {

@@ -501,3 +501,50 @@ fn idle_streams_are_let_go_of_and_end_on_time_all_the_same() {
     );
     bench.stop().unwrap();
 }
+
+#[test]
+fn the_log_forgets_a_deleted_stream_when_no_fork_reads_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bench = start_files(dir.path(), FORGETFUL);
+    let commands = vec![
+        create("gone", TEXT),
+        append("gone", b"x"),
+        create("source", TEXT),
+        append("source", b"kept"),
+        fork("fork", "source"),
+    ];
+    assert!(bench.round(commands).iter().all(is_done));
+    let read = |bench: &Bench<Files>, no: u64| {
+        let mut records = 0;
+        let each = &mut |_: encke_log::FrameView<'_>| records += 1;
+        bench.reader.read(no, 0, 100, 1 << 20, each).unwrap();
+        records
+    };
+    assert_eq!((read(&bench, 1), read(&bench, 3)), (2, 2));
+    // As a reader holds it that began before.
+    let gone = bench.stream("gone");
+    assert!(
+        bench
+            .round(vec![delete("gone"), delete("source")])
+            .iter()
+            .all(is_done)
+    );
+    assert!(gone.has_ended());
+    wait_until(&bench, || read(&bench, 1) == 0);
+    assert_eq!(bench.read("fork"), (b"kept".to_vec(), true));
+    assert!(bench.round(vec![delete("fork")]).iter().all(is_done));
+    wait_until(&bench, || read(&bench, 3) == 0 && read(&bench, 5) == 0);
+    bench.stop().unwrap();
+
+    // So it is after a start, even if the end came after the last checkpoint.
+    let mut bench = start_files(dir.path(), Keep::ALL);
+    assert_eq!((read(&bench, 1), read(&bench, 3)), (0, 0));
+    bench.round(vec![create("late", TEXT), append("late", b"x")]);
+    let no = bench.stream("late").no;
+    bench.round(vec![delete("late")]);
+    assert_eq!(read(&bench, no), 3, "there was no checkpoint");
+    bench.stop().unwrap();
+    let bench = start_files(dir.path(), FORGETFUL);
+    wait_until(&bench, || read(&bench, no) == 0);
+    bench.stop().unwrap();
+}
