@@ -121,6 +121,17 @@ fn start_log(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// How long records are kept, in words.
+fn kept(options: &encke_log::Options) -> String {
+    let limits = options.retention.first().copied().unwrap_or_default();
+    match (limits.age_max, limits.bytes_max) {
+        (None, None) => "for ever".to_owned(),
+        (Some(age), None) => format!("for {age:?}"),
+        (None, Some(bytes)) => format!("up to {} of history", ByteSize(bytes)),
+        (Some(age), Some(bytes)) => format!("for {age:?}, up to {} of history", ByteSize(bytes)),
+    }
+}
+
 /// What `--check` says.
 fn check(config: &Config, files: u64) -> String {
     let net = &config.net;
@@ -154,6 +165,7 @@ fn check(config: &Config, files: u64) -> String {
          \x20 slow publishers      when deliveries are {} or {:?} behind\n\
          \x20 keep in memory       {} streams and free names, for {:?} after their last use\n\
          \x20 write segments of    {}\n\
+         \x20 keep records         {}\n\
          \x20 log                  {} as {:?}\n",
         net.listen,
         config.data.display(),
@@ -181,6 +193,7 @@ fn check(config: &Config, files: u64) -> String {
         net.keep.hot_max,
         net.keep.idle,
         ByteSize(config.log_options.segment_bytes),
+        kept(&config.log_options),
         config.log,
         config.log_format,
     )
