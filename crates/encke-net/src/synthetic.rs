@@ -81,9 +81,8 @@ impl Crowd {
         let slot = self.slots.add_member(0);
         self.slots[slot].cursor = stream.no;
         self.topics.link(&mut self.slots, topic, slot);
-        // Twice looked at and nothing happened: the stream itself may leave memory, as it does in a server.
-        self.topics.rest(topic);
-        self.topics.rest(topic);
+        // As `Topics::rest` does once the stream is in a checkpoint: it leaves memory, and what must be known of it stays.
+        self.topics[topic].stream = None;
         // In memory for itself and as the example's own book, which counts as a subscriber's.
         self.streams.push(u32::try_from(stream.no).unwrap_or(0));
         true
