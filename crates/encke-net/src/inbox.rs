@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use encke_jobs::{Client, Told};
@@ -48,6 +48,7 @@ pub(crate) struct Inbox {
     pub(crate) notes: Receiver<Note>,
     pub(crate) wake: Arc<OwnedFd>,
     pub(crate) lag: Arc<Lag>,
+    pieces: Arc<AtomicUsize>,
 }
 
 /// Everybody else's end.
@@ -55,6 +56,8 @@ pub(crate) struct Inbox {
 pub(crate) struct Door {
     notes: Sender<Note>,
     lag: Arc<Lag>,
+    /// Bytes of pieces that were put in and not taken yet.
+    pieces: Arc<AtomicUsize>,
     admission: Admission,
     bytes_max: usize,
 }
@@ -85,7 +88,9 @@ pub(crate) fn inbox(settings: &Settings) -> rustix::io::Result<(Door, Inbox)> {
         let _ = rustix::io::write(&waker, &1u64.to_ne_bytes());
     });
     let lag = Arc::new(Lag::default());
+    let pieces = Arc::new(AtomicUsize::new(0));
     let door = Door {
+        pieces: Arc::clone(&pieces),
         notes: sender,
         lag: Arc::clone(&lag),
         admission: Admission {
@@ -94,7 +99,13 @@ pub(crate) fn inbox(settings: &Settings) -> rustix::io::Result<(Door, Inbox)> {
         },
         bytes_max: settings.ring_bytes,
     };
-    Ok((door, Inbox { notes, wake, lag }))
+    let inbox = Inbox {
+        notes,
+        wake,
+        lag,
+        pieces,
+    };
+    Ok((door, inbox))
 }
 
 impl Inbox {
@@ -103,7 +114,25 @@ impl Inbox {
     }
 }
 
+impl Inbox {
+    /// A piece was taken and worked on: there is room for others.
+    pub(crate) fn took_piece(&self, bytes: usize) {
+        self.pieces.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
 impl Door {
+    /// Hands over a piece; waits while the shard has enough of them. So a crowd that asks for old records never fills the
+    /// inbox, in which commits come too, and a turn is over soon.
+    pub(crate) fn put_piece(&self, token: Token, piece: Result<Piece, ReadError>) {
+        while self.pieces.load(Ordering::Relaxed) > PIECES_BYTES && !self.notes.is_closed() {
+            std::thread::sleep(PIECES_PAUSE);
+        }
+        let bytes = piece.as_ref().map_or(0, Piece::bytes);
+        self.pieces.fetch_add(bytes, Ordering::Relaxed);
+        self.put(Note::Fetched { token, piece });
+    }
+
     /// Hands over a note; waits when the shard's inbox is full. A shard that is gone needs none.
     pub(crate) fn put(&self, note: Note) {
         let (lane, bytes) = self.weigh(&note);
@@ -197,6 +226,11 @@ impl Outlet for Door {
 /// Notes that wait for a shard. Each holds many records or replies; bytes are the bound that counts.
 const NOTES_MAX: usize = 65_536;
 
+/// Bytes of pieces that a shard has at hand before those who read for it wait: work for a millisecond or so.
+const PIECES_BYTES: usize = 512 << 10;
+
+const PIECES_PAUSE: Duration = Duration::from_micros(200);
+
 const ADMISSION_PAUSE: Duration = Duration::from_micros(200);
 
 #[cfg(test)]
@@ -226,6 +260,24 @@ mod tests {
         std::thread::sleep(Duration::from_millis(20));
         assert!(!waiting.is_finished());
         inbox.lag.us.store(0, Ordering::Relaxed);
+        waiting.join().unwrap();
+    }
+
+    #[test]
+    fn whoever_reads_for_a_shard_waits_until_it_has_taken_what_was_read() {
+        let (door, inbox) = inbox(&Settings::default()).unwrap();
+        inbox.pieces.store(PIECES_BYTES + 1, Ordering::Relaxed);
+        let waiting = std::thread::spawn(move || {
+            let failed = ReadError::Io {
+                file: "a".into(),
+                position: 0,
+                source: std::io::ErrorKind::Other.into(),
+            };
+            door.put_piece(0, Err(failed));
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!waiting.is_finished());
+        inbox.took_piece(PIECES_BYTES + 1);
         waiting.join().unwrap();
     }
 }

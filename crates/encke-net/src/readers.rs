@@ -136,7 +136,7 @@ fn work(means: &Means, mut jobs: Receiver<Job>) {
                 {
                     desk.call();
                 }
-                door.put(Note::Fetched { token, piece });
+                door.put_piece(token, piece);
             }
             Job::Look { name, token, door } => {
                 let begun = Instant::now();

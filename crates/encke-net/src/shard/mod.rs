@@ -26,7 +26,7 @@ use std::time::Instant;
 
 use encke_face::Faces;
 use encke_mailbox::Sender;
-use encke_stream::{Desk, Request, View};
+use encke_stream::{Desk, Piece, Request, View};
 use rustix::event::epoll;
 
 use crate::Settings;
@@ -225,7 +225,11 @@ impl Shard {
                     self.replied(reply);
                 }
             }
-            Note::Fetched { token, piece } => self.fetched(token, piece),
+            Note::Fetched { token, piece } => {
+                let bytes = piece.as_ref().map_or(0, Piece::bytes);
+                self.fetched(token, piece);
+                self.parts.inbox.took_piece(bytes);
+            }
             Note::Looked { token, known } => self.looked(token, known),
             Note::Loaded { token, stream } => self.loaded(token, stream),
             Note::Told { client, told } => self.told(client, told),
