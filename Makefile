@@ -14,6 +14,7 @@ export CHROMIUM ?= /usr/bin/chromium
 # Where `node_modules` must stand for each npm project; npm writes this file when it has installed one.
 WEB := tests/web/node_modules/.package-lock.json
 QUAKES := examples/quakes/node_modules/.package-lock.json
+THUMBNAILS := examples/thumbnails/node_modules/.package-lock.json
 
 FUZZ_TARGETS := log_recovery proxies request_head request_hyper
 FUZZ_SECONDS := 60
@@ -76,6 +77,11 @@ models: fetch ## mailbox and pool in every order in which threads can run, by lo
 	RUSTFLAGS='--cfg encke_model' cargo test --locked --release -p encke-mailbox -p encke-pool --test model \
 		--target-dir $(TARGET)/model
 
+.PHONY: pool-crowd
+pool-crowd: fetch ## 100,000 jobs, 200 workers that die all the time, the server killed five times; tells jobs/s
+	$(call section,a crowd of workers)
+	ENCKE_POOL_JOBS=100000 cargo test --locked --release -p encke --test system pools::every_job -- --nocapture
+
 .PHONY: conformance
 conformance: build $(WEB) ## the published protocol suite against the release build
 	$(call section,conformance)
@@ -86,7 +92,7 @@ conformance-update: build $(WEB) ## the same, and write the list of expected fai
 	node tests/web/conformance/run.mjs --update
 
 .PHONY: browser
-browser: build tools $(WEB) $(QUAKES) ## examples/quakes in headless Chromium against the release build
+browser: build tools $(WEB) $(QUAKES) $(THUMBNAILS) ## the examples in headless Chromium against the release build
 	$(call section,browser)
 	node --test --test-reporter=spec tests/web/browser/
 

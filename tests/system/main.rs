@@ -19,6 +19,7 @@
 //! - [`disk`]: disks that fail and disks that are full.
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
 //! - [`retention`]: what is past its time or size goes, and readers are told.
+//! - [`pools`]: jobs are done though workers and the server die.
 //! - [`binary`]: settings, exit codes, signals, logs.
 
 mod at_rest;
@@ -35,6 +36,7 @@ mod latecomers;
 mod limits;
 mod log_commands;
 mod overload;
+mod pools;
 mod proxies;
 mod retention;
 mod rig;

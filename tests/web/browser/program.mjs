@@ -10,8 +10,8 @@ export const EXAMPLE = fileURLToPath(new URL('../../../examples/quakes/', import
 export class Program {
   output = '';
 
-  constructor(script, args) {
-    this.child = spawn(process.execPath, [script, ...args], { cwd: EXAMPLE, stdio: ['ignore', 'pipe', 'pipe'] });
+  constructor(script, args, cwd = EXAMPLE) {
+    this.child = spawn(process.execPath, [script, ...args], { cwd, stdio: ['ignore', 'pipe', 'pipe'] });
     endWithUs(this.child);
     this.exit = new Promise((resolve) => this.child.once('exit', resolve));
     for (const stream of [this.child.stdout, this.child.stderr]) {

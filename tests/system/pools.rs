@@ -1,0 +1,432 @@
+//! Pools: two hundred workers that die all the time, a server that is killed, and no job that is lost.
+//!
+//! `ENCKE_POOL_JOBS` says how many jobs; `make pool-crowd` runs a hundred thousand and tells how fast they went.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::rig::{Encke, data_dir, eventually, raise_descriptors};
+
+const WORKERS: u64 = 200;
+const SUBMITTERS: u64 = 8;
+const KILLS: u64 = 5;
+/// One of so many jobs kills its worker.
+const DEADLY: u64 = 40;
+const JOBS: u64 = 5_000;
+
+/// What everybody knows, and what happened.
+struct Stage {
+    address: Mutex<SocketAddr>,
+    over: AtomicBool,
+    begun: Instant,
+    next: AtomicU64,
+    jobs: u64,
+    books: Mutex<Books>,
+}
+
+#[derive(Default)]
+struct Books {
+    /// Jobs whose posts were answered.
+    accepted: BTreeSet<u64>,
+    /// When each attempt was handed out.
+    handed: BTreeMap<(u64, u64), Duration>,
+    /// When the acknowledgement of a job was answered.
+    done: BTreeMap<u64, Duration>,
+    deaths: u64,
+    late: u64,
+}
+
+/// A connection that may be cut at any byte.
+struct Wire {
+    socket: TcpStream,
+    input: Vec<u8>,
+}
+
+/// The server has hung up, or was never there.
+struct Cut;
+
+impl Wire {
+    fn open(stage: &Stage) -> Result<Wire, Cut> {
+        let address = *stage.address.lock().unwrap();
+        let socket = TcpStream::connect(address).map_err(|_| Cut)?;
+        let patience = Some(Duration::from_millis(200));
+        socket.set_read_timeout(patience).map_err(|_| Cut)?;
+        socket.set_nodelay(true).map_err(|_| Cut)?;
+        Ok(Wire {
+            socket,
+            input: Vec::new(),
+        })
+    }
+
+    fn send(&mut self, method: &str, target: &str, body: &str) -> Result<(), Cut> {
+        let length = body.len();
+        let request = format!(
+            "{method} {target} HTTP/1.1\r\nHost: encke\r\nContent-Type: text/plain\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
+        );
+        self.socket.write_all(request.as_bytes()).map_err(|_| Cut)
+    }
+
+    /// Reads more; false when nothing came for a while.
+    fn fill(&mut self) -> Result<bool, Cut> {
+        let mut buffer = [0; 16 << 10];
+        match self.socket.read(&mut buffer) {
+            Ok(0) => Err(Cut),
+            Ok(count) => {
+                self.input.extend_from_slice(&buffer[..count]);
+                Ok(true)
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Ok(false)
+            }
+            Err(_) => Err(Cut),
+        }
+    }
+
+    /// Everything up to a mark, and the mark.
+    fn upto(&mut self, mark: &str, stage: &Stage) -> Result<String, Cut> {
+        loop {
+            let mark = mark.as_bytes();
+            let found = self.input.windows(mark.len()).position(|part| part == mark);
+            if let Some(at) = found {
+                let part: Vec<u8> = self.input.drain(..at + mark.len()).collect();
+                return Ok(String::from_utf8(part).expect("text"));
+            }
+            if !self.fill()? && stage.over.load(Ordering::Relaxed) {
+                return Err(Cut);
+            }
+        }
+    }
+
+    fn answer(&mut self, stage: &Stage) -> Result<(u16, String), Cut> {
+        let head = self.upto("\r\n\r\n", stage)?;
+        let status = head[9..12].parse().expect("a status");
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("Content-Length: "));
+        let length: usize = length.map_or(0, |length| length.parse().expect("a length"));
+        while self.input.len() < length {
+            self.fill()?;
+        }
+        let body = self.input.drain(..length).collect();
+        Ok((status, String::from_utf8(body).expect("text")))
+    }
+}
+
+/// Posts jobs until there are enough; those whose answer is cut are posted again.
+fn submit(stage: &Stage) {
+    let mut wire = None;
+    loop {
+        let number = stage.next.fetch_add(1, Ordering::Relaxed);
+        if number >= stage.jobs {
+            return;
+        }
+        let mut tries = 0;
+        while try_submit(stage, &mut wire, number).is_err() {
+            wire = None;
+            tries += 1;
+            assert!(tries < 2_000, "job {number} can't be posted");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn try_submit(stage: &Stage, wire: &mut Option<Wire>, number: u64) -> Result<(), Cut> {
+    let wire = match wire {
+        Some(wire) => wire,
+        None => wire.insert(Wire::open(stage)?),
+    };
+    wire.send("POST", "/v1/pool/crowd", &format!("job {number}"))?;
+    let (status, body) = wire.answer(stage)?;
+    if status == 503 {
+        return Err(Cut);
+    }
+    assert_eq!(status, 202, "{body}");
+    let posted: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+    let id = posted["job"].as_u64().expect("a job");
+    let new = stage.books.lock().unwrap().accepted.insert(id);
+    assert!(new, "{id} was accepted twice");
+    Ok(())
+}
+
+/// Works under new names for ever: whoever dies is followed by another.
+fn work(stage: &Stage, number: u64) {
+    for life in 0.. {
+        if stage.over.load(Ordering::Relaxed) {
+            return;
+        }
+        let name = format!("w{number}-{life}");
+        // An end of either side ends the worker.
+        let Err(Cut) = live(stage, &name) else { return };
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn live(stage: &Stage, name: &str) -> Result<(), Cut> {
+    let mut jobs = Wire::open(stage)?;
+    let mut words = Wire::open(stage)?;
+    jobs.send("GET", &format!("/v1/pool/crowd/work?worker={name}"), "")?;
+    let head = jobs.upto("\r\n\r\n", stage)?;
+    if !head.starts_with("HTTP/1.1 200") {
+        return Err(Cut);
+    }
+    loop {
+        let event = jobs.upto("\n\n", stage)?;
+        if !event.starts_with("event: job\n") {
+            continue;
+        }
+        let data = event.lines().find_map(|line| line.strip_prefix("data: "));
+        let job: serde_json::Value = serde_json::from_str(data.expect("data")).expect("JSON");
+        let id = job["job"].as_u64().expect("a job");
+        let attempt = job["attempt"].as_u64().expect("an attempt");
+        {
+            let now = stage.begun.elapsed();
+            let mut books = stage.books.lock().unwrap();
+            let before = books.handed.insert((id, attempt), now);
+            assert_eq!(before, None, "attempt {attempt} at {id} has two workers");
+            if let Some(done) = books.done.get(&id) {
+                panic!("{id} was done at {done:?} and is handed out again at {now:?}");
+            }
+        }
+        let fate = (id * 31 + attempt * 17) % DEADLY;
+        if fate == 0 {
+            stage.books.lock().unwrap().deaths += 1;
+            return Err(Cut);
+        }
+        let ack = format!("/v1/pool/crowd/job/{id}/ack?attempt={attempt}");
+        words.send("POST", &ack, name)?;
+        if fate == 1 {
+            // It dies before it hears that it was heard.
+            stage.books.lock().unwrap().deaths += 1;
+            return Err(Cut);
+        }
+        let (status, body) = words.answer(stage)?;
+        let mut books = stage.books.lock().unwrap();
+        match status {
+            204 => {
+                let before = books.done.insert(id, stage.begun.elapsed());
+                assert_eq!(before, None, "{id} was done twice");
+            }
+            409 | 503 => books.late += 1,
+            _ => panic!("{status} {body}"),
+        }
+    }
+}
+
+fn show(encke: &Encke) -> serde_json::Value {
+    let shown = encke.ask("GET", "/v1/pool/crowd", &[], b"");
+    assert_eq!(shown.status, 200, "{shown:?}");
+    serde_json::from_slice(&shown.body).expect("JSON")
+}
+
+#[test]
+fn every_job_is_done_though_workers_and_the_server_are_killed() {
+    raise_descriptors();
+    let jobs =
+        std::env::var("ENCKE_POOL_JOBS").map_or(JOBS, |jobs| jobs.parse().expect("a number"));
+    let data = data_dir();
+    let mut encke = Encke::start_in(data.path(), &[]);
+    // At the end everything that is remembered is looked at.
+    let settings = br#"{"type":"claim","ack_ms":2000,"attempts":1000}"#;
+    let made = encke.ask("PUT", "/v1/pool/crowd", &[], settings);
+    assert_eq!(made.status, 201, "{made:?}");
+    let stage = Arc::new(Stage {
+        address: Mutex::new(encke.address),
+        over: AtomicBool::new(false),
+        begun: Instant::now(),
+        next: AtomicU64::new(0),
+        jobs,
+        books: Mutex::default(),
+    });
+    let mut threads = Vec::new();
+    for number in 0..WORKERS {
+        let stage = Arc::clone(&stage);
+        threads.push(std::thread::spawn(move || work(&stage, number)));
+    }
+    let submitters: Vec<_> = (0..SUBMITTERS)
+        .map(|_| {
+            let stage = Arc::clone(&stage);
+            std::thread::spawn(move || submit(&stage))
+        })
+        .collect();
+    for kill in 1..=KILLS {
+        let due = jobs * kill / (KILLS + 1);
+        let patience = Instant::now();
+        while (stage.books.lock().unwrap().done.len() as u64) < due {
+            assert!(
+                patience.elapsed() < Duration::from_secs(600),
+                "nothing goes on"
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        encke.kill();
+        encke = Encke::start_in(data.path(), &[]);
+        *stage.address.lock().unwrap() = encke.address;
+    }
+    for submitter in submitters {
+        submitter.join().expect("nothing is wrong");
+    }
+    let patience = Instant::now();
+    loop {
+        let shown = show(&encke);
+        if shown["waiting"] == 0 && shown["running"] == 0 {
+            break;
+        }
+        assert!(
+            patience.elapsed() < Duration::from_secs(600),
+            "jobs are left: {shown}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let took = stage.begun.elapsed();
+    stage.over.store(true, Ordering::Relaxed);
+    for thread in threads {
+        thread.join().expect("nothing is wrong");
+    }
+    let results = encke.messages("pool/crowd/results");
+    let done: BTreeSet<u64> = results
+        .iter()
+        .filter_map(|result| result["job"].as_u64())
+        .collect();
+    let books = stage.books.lock().unwrap();
+    assert!(books.accepted.len() as u64 >= jobs);
+    let lost: Vec<_> = books.accepted.difference(&done).collect();
+    assert!(lost.is_empty(), "accepted and never done: {lost:?}");
+    assert_eq!(encke.messages("pool/crowd/dead").len(), 0);
+    let unheard: Vec<_> = books.done.keys().filter(|id| !done.contains(id)).collect();
+    assert!(
+        unheard.is_empty(),
+        "acknowledged without a result: {unheard:?}"
+    );
+    let attempts = books.handed.len();
+    let tried: BTreeSet<u64> = books.handed.keys().map(|(id, _)| *id).collect();
+    eprintln!(
+        "{jobs} jobs, {WORKERS} workers, {KILLS} kills of the server: {:.1} s, {:.0} jobs/s; {} workers died, {} attempts \
+         at {} jobs, {} acknowledgements came too late",
+        took.as_secs_f64(),
+        jobs as f64 / took.as_secs_f64(),
+        books.deaths,
+        attempts,
+        tried.len(),
+        books.late,
+    );
+    assert!(books.deaths > 0 && attempts > tried.len(), "nobody died");
+}
+
+#[test]
+fn who_waits_is_told_when_the_server_stops_and_jobs_are_there_after_it() {
+    let data = data_dir();
+    let encke = Encke::start_in(data.path(), &[]);
+    let made = encke.ask(
+        "PUT",
+        "/v1/pool/p",
+        &[],
+        br#"{"type":"claim","ack_ms":60000}"#,
+    );
+    assert_eq!(made.status, 201);
+    let mut worker = encke.connect();
+    worker.send(b"GET /v1/pool/p/work?worker=a HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(worker.head().status, 200);
+    let posted = encke.ask("POST", "/v1/pool/p", &[], b"one");
+    let first: serde_json::Value = serde_json::from_slice(&posted.body).expect("JSON");
+    let posted = encke.ask("POST", "/v1/pool/p", &[], b"two");
+    assert_eq!(posted.status, 202);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    eventually("the worker has a job", || {
+        text(worker.input()).contains("event: job") || worker.fill() && false
+    });
+    let mut waiter = encke.connect();
+    waiter.send(b"POST /v1/pool/p?wait=60 HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n3");
+    eventually("three jobs are there", || {
+        let shown = encke.ask("GET", "/v1/pool/p", &[], b"");
+        text(&shown.body).contains("\"waiting\":2")
+    });
+    let stopped = encke.terminate();
+    assert_eq!(stopped.code, Some(0), "{}", stopped.log);
+    assert_eq!(waiter.answer().status, 202);
+    let heard = text(&worker.rest());
+    assert!(heard.ends_with("event: stopping\ndata: {}\n\n"), "{heard}");
+    // The worker has done its job meanwhile, and says so now.
+    let encke = Encke::start_in(data.path(), &[]);
+    let shown = encke.ask("GET", "/v1/pool/p", &[], b"");
+    let shown: serde_json::Value = serde_json::from_slice(&shown.body).expect("JSON");
+    assert_eq!(
+        (&shown["running"], &shown["waiting"]),
+        (&1.into(), &2.into())
+    );
+    let ack = format!("/v1/pool/p/job/{}/ack?attempt=1", first["job"]);
+    assert_eq!(encke.ask("POST", &ack, &[], b"done").status, 204);
+    assert_eq!(encke.metric("encke_pool_jobs", "waiting"), 2.0);
+    eventually("the figures are shown", || {
+        encke.metric("encke_pool_done_total", "p") == 1.0
+    });
+}
+
+#[test]
+fn full_pools_say_so() {
+    let encke = Encke::start(&[
+        "--pools-max",
+        "1",
+        "--pool-waiting-max",
+        "2",
+        "--pool-job-max",
+        "1KiB",
+    ]);
+    let made = encke.ask("PUT", "/v1/pool/p", &[], br#"{"type":"claim"}"#);
+    assert_eq!(made.status, 201);
+    let more = encke.ask("PUT", "/v1/pool/q", &[], br#"{"type":"claim"}"#);
+    assert_eq!(more.status, 507);
+    let large = encke.ask("POST", "/v1/pool/p", &[], &[b'x'; 1025]);
+    assert_eq!(large.status, 413);
+    for expected in [202, 202, 503] {
+        let posted = encke.ask("POST", "/v1/pool/p", &[], b"x");
+        assert_eq!(posted.status, expected);
+    }
+    assert_eq!(encke.refused("503"), 1);
+}
+
+#[test]
+fn what_is_not_in_memory_is_read_from_the_log() {
+    let encke = Encke::start(&["--pool-cache", "1B"]);
+    let made = encke.ask("PUT", "/v1/pool/p", &[], br#"{"type":"claim"}"#);
+    assert_eq!(made.status, 201);
+    for number in 0..20 {
+        let body = format!("job {number}");
+        assert_eq!(
+            encke.ask("POST", "/v1/pool/p", &[], body.as_bytes()).status,
+            202
+        );
+    }
+    for number in 0..20 {
+        let got = encke.ask("GET", "/v1/pool/p/work?worker=a&wait=20", &[], b"");
+        assert_eq!(got.status, 200);
+        assert_eq!(got.body, format!("job {number}").as_bytes());
+        let ack = format!(
+            "/v1/pool/p/job/{}/ack?attempt=1",
+            got.field("Job-Id").expect("a job")
+        );
+        assert_eq!(encke.ask("POST", &ack, &[], b"").status, 204);
+    }
+}
+
+#[test]
+fn a_worker_that_hangs_up_leaves_its_job_to_the_next() {
+    let encke = Encke::start(&["--ack", "accepted"]);
+    let made = encke.ask("PUT", "/v1/pool/p", &[], br#"{"type":"round_robin"}"#);
+    assert_eq!(made.status, 201);
+    let mut first = encke.connect();
+    first.send(b"GET /v1/pool/p/work?worker=a HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(first.head().status, 200);
+    assert_eq!(encke.ask("POST", "/v1/pool/p", &[], b"x").status, 202);
+    eventually("the first has it", || {
+        let has = |input: &[u8]| String::from_utf8_lossy(input).contains("\"attempt\":1");
+        has(first.input()) || first.fill() && has(first.input())
+    });
+    drop(first);
+    let got = encke.ask("GET", "/v1/pool/p/work?worker=b&wait=20", &[], b"");
+    assert_eq!((got.status, got.field("Job-Attempt")), (200, Some("2")));
+}
