@@ -51,7 +51,7 @@ struct Cut;
 
 impl Wire {
     fn open(stage: &Stage) -> Result<Wire, Cut> {
-        let address = *stage.address.lock().unwrap();
+        let address = *stage.address.lock().expect("nobody panicked with it");
         let socket = TcpStream::connect(address).map_err(|_| Cut)?;
         let patience = Some(Duration::from_millis(200));
         socket.set_read_timeout(patience).map_err(|_| Cut)?;
@@ -148,7 +148,12 @@ fn try_submit(stage: &Stage, wire: &mut Option<Wire>, number: u64) -> Result<(),
     assert_eq!(status, 202, "{body}");
     let posted: serde_json::Value = serde_json::from_str(&body).expect("JSON");
     let id = posted["job"].as_u64().expect("a job");
-    let new = stage.books.lock().unwrap().accepted.insert(id);
+    let new = stage
+        .books
+        .lock()
+        .expect("nobody panicked with it")
+        .accepted
+        .insert(id);
     assert!(new, "{id} was accepted twice");
     Ok(())
 }
@@ -185,7 +190,7 @@ fn live(stage: &Stage, name: &str) -> Result<(), Cut> {
         let attempt = job["attempt"].as_u64().expect("an attempt");
         {
             let now = stage.begun.elapsed();
-            let mut books = stage.books.lock().unwrap();
+            let mut books = stage.books.lock().expect("nobody panicked with it");
             let before = books.handed.insert((id, attempt), now);
             assert_eq!(before, None, "attempt {attempt} at {id} has two workers");
             if let Some(done) = books.done.get(&id) {
@@ -194,18 +199,18 @@ fn live(stage: &Stage, name: &str) -> Result<(), Cut> {
         }
         let fate = (id * 31 + attempt * 17) % DEADLY;
         if fate == 0 {
-            stage.books.lock().unwrap().deaths += 1;
+            stage.books.lock().expect("nobody panicked with it").deaths += 1;
             return Err(Cut);
         }
         let ack = format!("/v1/pool/crowd/job/{id}/ack?attempt={attempt}");
         words.send("POST", &ack, name)?;
         if fate == 1 {
             // It dies before it hears that it was heard.
-            stage.books.lock().unwrap().deaths += 1;
+            stage.books.lock().expect("nobody panicked with it").deaths += 1;
             return Err(Cut);
         }
         let (status, body) = words.answer(stage)?;
-        let mut books = stage.books.lock().unwrap();
+        let mut books = stage.books.lock().expect("nobody panicked with it");
         match status {
             204 => {
                 let before = books.done.insert(id, stage.begun.elapsed());
@@ -256,7 +261,14 @@ fn every_job_is_done_though_workers_and_the_server_are_killed() {
     for kill in 1..=KILLS {
         let due = jobs * kill / (KILLS + 1);
         let patience = Instant::now();
-        while (stage.books.lock().unwrap().done.len() as u64) < due {
+        while (stage
+            .books
+            .lock()
+            .expect("nobody panicked with it")
+            .done
+            .len() as u64)
+            < due
+        {
             assert!(
                 patience.elapsed() < Duration::from_secs(600),
                 "nothing goes on"
@@ -265,7 +277,7 @@ fn every_job_is_done_though_workers_and_the_server_are_killed() {
         }
         encke.kill();
         encke = Encke::start_in(data.path(), &[]);
-        *stage.address.lock().unwrap() = encke.address;
+        *stage.address.lock().expect("nobody panicked with it") = encke.address;
     }
     for submitter in submitters {
         submitter.join().expect("nothing is wrong");
@@ -292,7 +304,7 @@ fn every_job_is_done_though_workers_and_the_server_are_killed() {
         .iter()
         .filter_map(|result| result["job"].as_u64())
         .collect();
-    let books = stage.books.lock().unwrap();
+    let books = stage.books.lock().expect("nobody panicked with it");
     assert!(books.accepted.len() as u64 >= jobs);
     let lost: Vec<_> = books.accepted.difference(&done).collect();
     assert!(lost.is_empty(), "accepted and never done: {lost:?}");
@@ -337,7 +349,11 @@ fn who_waits_is_told_when_the_server_stops_and_jobs_are_there_after_it() {
     assert_eq!(posted.status, 202);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     eventually("the worker has a job", || {
-        text(worker.input()).contains("event: job") || worker.fill() && false
+        let has_it = text(worker.input()).contains("event: job");
+        has_it || {
+            worker.fill();
+            false
+        }
     });
     let mut waiter = encke.connect();
     waiter.send(b"POST /v1/pool/p?wait=60 HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n3");

@@ -123,12 +123,14 @@ impl Machine {
         each(&stream, read, &mut |sequence, bytes| {
             replay.record(sequence, bytes)
         })?;
-        let bad = |source| ReplayError::Record {
-            stream: stream.name.to_string(),
-            sequence: stream.no,
-            source,
+        let Some(settings) = replay.settings.take() else {
+            // The other pools, and all streams, are served all the same.
+            tracing::error!(
+                pool = name,
+                "a pool is left out: the record that its journal begins with is gone, as retention takes what is old"
+            );
+            return Ok(());
         };
-        let settings = replay.settings.clone().ok_or_else(|| bad(BadRecord))?;
         let shown = self.board.add(name);
         let chapters = Chapters::new(replay.chapters.iter().copied());
         let mut shop = Shop::new(name, settings, &self.limits, chapters, shown);
