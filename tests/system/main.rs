@@ -19,6 +19,7 @@
 //! - [`disk`]: disks that fail and disks that are full.
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
 //! - [`retention`]: what is past its time or size goes, and readers are told.
+//! - [`pool_limits`]: what is too much for pools is refused, and retention takes no jobs.
 //! - [`pools`]: jobs are done though workers and the server die.
 //! - [`binary`]: settings, exit codes, signals, logs.
 
@@ -36,6 +37,7 @@ mod latecomers;
 mod limits;
 mod log_commands;
 mod overload;
+mod pool_limits;
 mod pools;
 mod proxies;
 mod retention;

@@ -298,6 +298,11 @@ pub enum JobError {
         /// How many there may be.
         pools_max: usize,
     },
+    /// The log lets go of what is old, and would of jobs that wait.
+    #[error(
+        "there can be no pools while the server lets go of old records (--retention-age, --retention-size): jobs that wait would be among them"
+    )]
+    Forgets,
     /// The pool is there with other settings.
     #[error("the pool exists with another {what}: it has {has}, the request says {asked}")]
     Differs {

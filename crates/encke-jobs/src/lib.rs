@@ -58,5 +58,5 @@ pub use foreman::{Door, Inbox, Look, ReadPiece, Threads, Tools, Word, inbox};
 pub use json::{content, string};
 pub use machine::{Effect, Machine};
 pub use record::BadRecord;
-pub use replay::{Find, Read, ReplayError};
+pub use replay::{Find, Read, ReplayError, pools};
 pub use settings::{Kind, Limits, OutOfBounds, Settings};

@@ -3,7 +3,7 @@
 //! The rules themselves are beside: `make.rs` makes and removes pools, `post.rs` takes jobs, `work.rs`
 //! hands them out, `end.rs` ends attempts, `turn.rs` writes down what was decided.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use encke_stream::{Append, Command, Create, Data, Lifetime, Outcome, Refusal, Target};
@@ -109,7 +109,10 @@ pub(crate) enum Op {
     /// The first chapter is where the pool begins.
     Opened(Arc<Making>, PoolNo, u64),
     /// A chapter of a pool that is there already.
-    Chapter(PoolNo, u32),
+    /// The other parts of what it begins with are to follow.
+    Chapter(PoolNo, u32, VecDeque<Vec<u8>>),
+    /// A part of what a chapter begins with, the chapter's first record, and the parts that follow.
+    Part(PoolNo, u32, u64, VecDeque<Vec<u8>>),
     /// The pool goes on in that chapter, which begins with that record.
     TurnedTo(PoolNo, u32, u64),
     /// A pool is removed.
@@ -328,7 +331,10 @@ impl Machine {
             Op::Announced(making) => self.announced(&making, outcome),
             Op::First(making, no) => self.first_chapter(&making, no, outcome),
             Op::Opened(making, no, first) => self.opened(&making, no, first, outcome),
-            Op::Chapter(no, chapter) => self.chapter(now_ms, no, chapter, outcome),
+            Op::Chapter(no, chapter, parts) => self.chapter(now_ms, no, chapter, parts, outcome),
+            Op::Part(no, chapter, first, parts) => {
+                self.part(now_ms, no, chapter, first, parts, outcome);
+            }
             Op::TurnedTo(no, chapter, first) => {
                 self.turned_to(now_ms, no, chapter, first, outcome);
             }

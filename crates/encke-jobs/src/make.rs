@@ -1,5 +1,6 @@
 //! Making and removing pools, and the chapters of their journals.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use encke_stream::Data;
@@ -21,6 +22,9 @@ impl Machine {
     ) -> Result<(), JobError> {
         if self.stopping {
             return Err(JobError::Stopping);
+        }
+        if self.limits.forgets {
+            return Err(JobError::Forgets);
         }
         let settings = settings.checked(&self.limits)?;
         if let Some(shop) = self.names.get(&name).and_then(|no| self.pools.get(no)) {
@@ -224,9 +228,10 @@ impl Machine {
             let chapter = shop.chapters.next;
             // One that could not be begun whole is left behind.
             shop.chapters.next += 1;
-            let begin = bytes(Record::Begin(shop.snapshot()).encode());
+            let mut parts = shop.snapshot().parts(self.limits.record_bytes);
+            let begin = bytes(parts.pop_front().unwrap_or_default());
             let command = create(&chapter_name(&name, no, chapter), BYTES, begin);
-            self.commit(command, Op::Chapter(no, chapter));
+            self.commit(command, Op::Chapter(no, chapter, parts));
         }
         for chapter in done {
             self.forget_chapter(&name, no, chapter);
@@ -238,13 +243,11 @@ impl Machine {
         now_ms: u64,
         no: PoolNo,
         chapter: u32,
+        parts: VecDeque<Vec<u8>>,
         outcome: Result<u64, JobError>,
     ) {
         match outcome {
-            Ok(first) => {
-                let word = bytes(Register::Chapter { no, chapter }.encode());
-                self.commit(append(REGISTRY, word), Op::TurnedTo(no, chapter, first));
-            }
+            Ok(first) => self.go_on(no, chapter, first, parts),
             Err(error) => {
                 if matches!(error, JobError::Changing)
                     && let Some(shop) = self.pools.get(&no)
@@ -254,6 +257,39 @@ impl Machine {
                 }
                 self.reopen(now_ms, no, Err(error));
             }
+        }
+    }
+
+    /// Writes the next part of what a chapter begins with; behind the last one, that it has begun.
+    fn go_on(&mut self, no: PoolNo, chapter: u32, first: u64, mut parts: VecDeque<Vec<u8>>) {
+        let Some(shop) = self.pools.get(&no) else {
+            return;
+        };
+        match parts.pop_front() {
+            Some(part) => {
+                let command = append(&chapter_name(&shop.name, no, chapter), bytes(part));
+                self.commit(command, Op::Part(no, chapter, first, parts));
+            }
+            None => {
+                let word = bytes(Register::Chapter { no, chapter }.encode());
+                self.commit(append(REGISTRY, word), Op::TurnedTo(no, chapter, first));
+            }
+        }
+    }
+
+    /// What became of a part of what a chapter begins with.
+    pub(crate) fn part(
+        &mut self,
+        now_ms: u64,
+        no: PoolNo,
+        chapter: u32,
+        first: u64,
+        parts: VecDeque<Vec<u8>>,
+        outcome: Result<u64, JobError>,
+    ) {
+        match outcome {
+            Ok(_) => self.go_on(no, chapter, first, parts),
+            error => self.turned_to(now_ms, no, chapter, first, error),
         }
     }
 

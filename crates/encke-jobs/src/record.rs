@@ -1,5 +1,7 @@
 //! What a pool writes down: the records of its streams.
 
+use std::collections::VecDeque;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ask::{JobId, Payload};
@@ -34,7 +36,7 @@ pub(crate) enum Register<'a> {
 /// A record of a pool's journal.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Record<'a> {
-    /// The first of a chapter: all that is left of the chapters before.
+    /// The first of a chapter: all that is left of the chapters before, or the first part of it.
     Begin(Snapshot),
     /// A job. Its content follows.
     Post {
@@ -46,6 +48,17 @@ pub(crate) enum Record<'a> {
     },
     /// What happened to jobs, in order.
     Turn(Vec<Entry>),
+    /// A further part of what a chapter begins with.
+    More(Jobs),
+}
+
+/// Jobs that are left of the chapters before, or a part of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Jobs {
+    pub(crate) waiting: Vec<Waiting>,
+    pub(crate) running: Vec<Held>,
+    /// Jobs that are over: their attempts, and whether they are dead.
+    pub(crate) finished: Vec<(JobId, u16, bool)>,
 }
 
 /// What happened to a job.
@@ -79,10 +92,7 @@ pub(crate) struct Snapshot {
     pub(crate) counts: Counts,
     /// The chapters that hold the content of jobs that are not over, and the first record of each.
     pub(crate) chapters: Vec<(u32, u64)>,
-    pub(crate) waiting: Vec<Waiting>,
-    pub(crate) running: Vec<Held>,
-    /// Jobs that are over: their attempts, and whether they are dead.
-    pub(crate) finished: Vec<(JobId, u16, bool)>,
+    pub(crate) jobs: Jobs,
 }
 
 /// What a pool has done since it was made.
@@ -118,6 +128,45 @@ pub(crate) struct Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a record is not one that this version of encke writes")]
 pub struct BadRecord;
+
+impl Snapshot {
+    /// As records of about so many bytes at most, because what waits may be more than one record takes.
+    pub(crate) fn parts(mut self, record_bytes: usize) -> VecDeque<Vec<u8>> {
+        let Jobs {
+            waiting,
+            running,
+            finished,
+        } = std::mem::take(&mut self.jobs);
+        let mut parts = VecDeque::from([Record::Begin(self).encode()]);
+        let mut more = |jobs| parts.push_back(Record::More(jobs).encode());
+        let short = (record_bytes / JOB_BYTES).max(1);
+        for waiting in waiting.chunks(short) {
+            more(Jobs {
+                waiting: waiting.to_vec(),
+                ..Jobs::default()
+            });
+        }
+        for running in running.chunks((record_bytes / ENTRY_BYTES).max(1)) {
+            more(Jobs {
+                running: running.to_vec(),
+                ..Jobs::default()
+            });
+        }
+        for finished in finished.chunks(short) {
+            more(Jobs {
+                finished: finished.to_vec(),
+                ..Jobs::default()
+            });
+        }
+        parts
+    }
+}
+
+/// A job without its content takes so many bytes of a record at most.
+const JOB_BYTES: usize = 32;
+
+/// An entry, or a job with its worker, whose name may have 200 bytes, takes so many.
+pub(crate) const ENTRY_BYTES: usize = 256;
 
 impl<'a> Register<'a> {
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -179,6 +228,43 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn parts_are_within_their_bound_and_hold_all_jobs() {
+        let job = Waiting {
+            id: u64::MAX,
+            aim: u32::MAX,
+            posted_s: u32::MAX,
+            bytes: u32::MAX,
+            attempts: u16::MAX,
+        };
+        let held = Held {
+            job,
+            worker: "w".repeat(200).into(),
+            deadline_ms: u64::MAX,
+        };
+        let jobs = Jobs {
+            waiting: vec![job; 10_000],
+            running: vec![held; 1_000],
+            finished: vec![(u64::MAX, u16::MAX, true); 10_000],
+        };
+        let snapshot = Snapshot {
+            settings: String::new(),
+            counts: Counts::default(),
+            chapters: Vec::new(),
+            jobs: jobs.clone(),
+        };
+        let mut found = Jobs::default();
+        for part in snapshot.parts(4_096) {
+            assert!(part.len() <= 4_096, "{}", part.len());
+            if let (Record::More(jobs), _) = Record::decode(&part).unwrap() {
+                found.waiting.extend(jobs.waiting);
+                found.running.extend(jobs.running);
+                found.finished.extend(jobs.finished);
+            }
+        }
+        assert_eq!(found, jobs);
+    }
 
     proptest! {
         #[test]

@@ -8,7 +8,9 @@ use encke_stream::{Fetch, Offset, Piece, Stream};
 use crate::ask::JobId;
 use crate::figures::Board;
 use crate::machine::{Due, Machine, PoolNo};
-use crate::record::{BadRecord, Counts, Entry, REGISTRY, Record, Register, Waiting, chapter_name};
+use crate::record::{
+    BadRecord, Counts, Entry, Jobs, REGISTRY, Record, Register, Waiting, chapter_name,
+};
 use crate::settings::{Limits, Settings};
 use crate::shop::{Chapters, Ended, Finished, Running, Shop, Stage};
 
@@ -63,33 +65,12 @@ impl Machine {
         now_ms: u64,
     ) -> Result<Machine, ReplayError> {
         let mut machine = Machine::new(limits, board);
-        let find = &|name: &str| {
-            find(name).map_err(|reason| ReplayError::Unreadable {
-                stream: name.to_owned(),
-                reason,
-            })
-        };
-        let Some(registry) = find(REGISTRY)? else {
+        let find = &seek(find);
+        let Some(registry) = Registry::read(find, read)? else {
             return Ok(machine);
         };
         machine.registered = true;
-        let mut pools: BTreeMap<PoolNo, (String, u32)> = BTreeMap::new();
-        let mut gone = Vec::new();
-        each(&registry, read, &mut |sequence, bytes| {
-            match Register::decode(bytes)? {
-                Register::Made { name } => {
-                    pools.insert(sequence, (name.to_owned(), 0));
-                }
-                Register::Chapter { no, chapter } => {
-                    if let Some(pool) = pools.get_mut(&no) {
-                        pool.1 = chapter;
-                    }
-                }
-                Register::Gone { no } => gone.extend(pools.remove(&no).map(|pool| (no, pool))),
-            }
-            Ok(())
-        })?;
-        for (no, (name, chapter)) in gone {
+        for (no, (name, chapter)) in registry.gone {
             // A crash may have come before they were deleted.
             for chapter in chapter.saturating_sub(CHAPTERS_NEAR)..=chapter {
                 if find(&chapter_name(&name, no, chapter))?.is_some() {
@@ -97,7 +78,7 @@ impl Machine {
                 }
             }
         }
-        for (no, (name, chapter)) in pools {
+        for (no, (name, chapter)) in registry.pools {
             // One that was never finished was never acknowledged.
             if chapter > 0 {
                 machine.bring_back(find, read, now_ms, no, &name, chapter)?;
@@ -176,6 +157,62 @@ impl Machine {
     }
 }
 
+/// The names of all pools, for whoever wants to know before the log lets go of anything.
+///
+/// # Errors
+/// The stream of pools can't be read.
+pub fn pools(find: Find<'_>, read: Read<'_>) -> Result<Vec<String>, ReplayError> {
+    let registry = Registry::read(&seek(find), read)?.unwrap_or_default();
+    let pools = registry.pools.into_values();
+    Ok(pools
+        .filter(|(_, chapter)| *chapter > 0)
+        .map(|(name, _)| name)
+        .collect())
+}
+
+/// Which pools there are, and which are gone: their names and last chapters.
+#[derive(Default)]
+struct Registry {
+    pools: BTreeMap<PoolNo, (String, u32)>,
+    gone: Vec<(PoolNo, (String, u32))>,
+}
+
+impl Registry {
+    fn read(find: Seek<'_>, read: Read<'_>) -> Result<Option<Registry>, ReplayError> {
+        let Some(stream) = find(REGISTRY)? else {
+            return Ok(None);
+        };
+        let Registry {
+            mut pools,
+            mut gone,
+        } = Registry::default();
+        each(&stream, read, &mut |sequence, bytes| {
+            match Register::decode(bytes)? {
+                Register::Made { name } => {
+                    pools.insert(sequence, (name.to_owned(), 0));
+                }
+                Register::Chapter { no, chapter } => {
+                    if let Some(pool) = pools.get_mut(&no) {
+                        pool.1 = chapter;
+                    }
+                }
+                Register::Gone { no } => gone.extend(pools.remove(&no).map(|pool| (no, pool))),
+            }
+            Ok(())
+        })?;
+        Ok(Some(Registry { pools, gone }))
+    }
+}
+
+fn seek(find: Find<'_>) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, ReplayError> {
+    move |name| {
+        find(name).map_err(|reason| ReplayError::Unreadable {
+            stream: name.to_owned(),
+            reason,
+        })
+    }
+}
+
 type Lease = (Arc<str>, u64);
 
 /// What is known of a pool, record by record.
@@ -216,16 +253,11 @@ impl Replay {
                 self.counts = snapshot.counts;
                 self.chapters = snapshot.chapters;
                 self.chapters.push((self.chapter, sequence));
-                for job in snapshot.waiting {
-                    self.jobs.insert(job.id, (job, None));
-                }
-                for held in snapshot.running {
-                    let lease = (held.worker.into(), held.deadline_ms);
-                    self.jobs.insert(held.job.id, (held.job, Some(lease)));
-                }
-                for (id, attempt, dead) in snapshot.finished {
-                    self.add_finished(id, attempt, dead);
-                }
+                self.add(snapshot.jobs);
+            }
+            Record::More(jobs) => {
+                self.records = 0;
+                self.add(jobs);
             }
             Record::Post { aim, posted_s, .. } => {
                 let job = Waiting {
@@ -240,6 +272,20 @@ impl Replay {
             Record::Turn(entries) => entries.into_iter().for_each(|entry| self.entry(entry)),
         }
         Ok(())
+    }
+
+    /// What is left of the chapters before.
+    fn add(&mut self, jobs: Jobs) {
+        for job in jobs.waiting {
+            self.jobs.insert(job.id, (job, None));
+        }
+        for held in jobs.running {
+            let lease = (held.worker.into(), held.deadline_ms);
+            self.jobs.insert(held.job.id, (held.job, Some(lease)));
+        }
+        for (id, attempt, dead) in jobs.finished {
+            self.add_finished(id, attempt, dead);
+        }
     }
 
     fn entry(&mut self, entry: Entry) {

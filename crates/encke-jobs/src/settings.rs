@@ -87,6 +87,11 @@ pub struct Limits {
     pub worker_bytes_max: u64,
     /// Records after which a pool's past is written anew as what is left of it.
     pub chapter_records: u64,
+    /// Bytes at which a record of decisions, or of what is left of the past, goes on in another one.
+    pub record_bytes: usize,
+    /// Whether the log lets go of records that are old: then no pool can be made, because its jobs
+    /// would be among them.
+    pub forgets: bool,
 }
 
 impl Default for Limits {
@@ -101,6 +106,8 @@ impl Default for Limits {
             wait_ms_max: 300_000,
             worker_bytes_max: 4 << 20,
             chapter_records: 65_536,
+            record_bytes: 256 << 10,
+            forgets: false,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::crew::Crew;
 use crate::figures::Shown;
 use crate::json;
 use crate::line::Lines;
-use crate::record::{Counts, Entry, Held, Snapshot, Waiting};
+use crate::record::{Counts, Entry, Held, Jobs, Snapshot, Waiting};
 use crate::settings::{Limits, Settings};
 
 /// A pool.
@@ -322,9 +322,11 @@ impl Shop {
             settings: serde_json::to_string(&self.settings).unwrap_or_default(),
             counts: self.counts,
             chapters: self.chapters.all(),
-            waiting,
-            running,
-            finished: self.finished.list(),
+            jobs: Jobs {
+                waiting,
+                running,
+                finished: self.finished.list(),
+            },
         }
     }
 

@@ -7,7 +7,7 @@ use encke_stream::{Data, Refusal};
 use crate::ask::{JobError, Told};
 use crate::end::release;
 use crate::machine::{Due, JSON, Machine, Op, PoolNo, append, bytes, create};
-use crate::record::{Entry, Record, chapter_name, side_name};
+use crate::record::{ENTRY_BYTES, Entry, Record, chapter_name, side_name};
 use crate::shop::{Phase, Stage, Step};
 
 impl Machine {
@@ -26,15 +26,17 @@ impl Machine {
         let events = std::mem::take(&mut shop.draft.events);
         let steps = std::mem::take(&mut shop.draft.steps);
         let chapter = chapter_name(&name, no, shop.chapters.last());
-        if !steps.is_empty() {
-            shop.flying += 1;
-        }
+        // What was decided at once may be more than one record takes.
+        let many = (self.limits.record_bytes / ENTRY_BYTES).max(1);
+        shop.flying += steps.len().div_ceil(many);
         for (what, messages) in [("results", results), ("dead", dead)] {
             for data in messages.0 {
                 self.tell_everybody(&name, what, data);
             }
         }
-        if !steps.is_empty() {
+        let mut steps = steps.into_iter().peekable();
+        while steps.peek().is_some() {
+            let steps: Vec<Step> = steps.by_ref().take(many).collect();
             let entries = steps.iter().map(|step| step.entry.clone()).collect();
             let record = bytes(Record::Turn(entries).encode());
             self.commit(append(&chapter, record), Op::Turn(no, steps));

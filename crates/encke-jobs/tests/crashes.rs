@@ -146,6 +146,7 @@ fn check(settings: &str, steps: Vec<Step>) {
         chapter_records: 8,
         cache_bytes: 400,
         finished_max: 100_000,
+        record_bytes: 512,
         ..Limits::default()
     };
     let mut world = World::new(limits, settings);
@@ -193,6 +194,36 @@ fn check(settings: &str, steps: Vec<Step>) {
         (before.done, before.dead, before.retried),
         (after.done, after.dead, after.retried)
     );
+}
+
+#[test]
+fn more_waits_than_one_record_takes() {
+    let limits = Limits {
+        chapter_records: 8,
+        record_bytes: 512,
+        ..Limits::default()
+    };
+    let mut world = World::new(limits, r#"{"type":"claim","ack_ms":1000000}"#);
+    for number in 0..200 {
+        world.post(&format!("#{number}"), None, None);
+    }
+    world.settle();
+    world.join("w", None, None);
+    world.settle();
+    let (_, handed) = world.held[0].clone();
+    // Words on one job make the journal long.
+    for _ in 0..700 {
+        let how = How::Extend {
+            ms: Some(1_000_000),
+        };
+        world.end(handed.id, handed.attempt, how);
+        world.settle();
+    }
+    assert_eq!(world.chapters(), 2, "a new chapter has begun");
+    let mut world = world.crash(0);
+    let figures = world.info().figures;
+    assert_eq!((figures.waiting, figures.running), (199, 1));
+    assert_eq!(world.chapters(), 2);
 }
 
 proptest! {

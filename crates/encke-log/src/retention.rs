@@ -30,7 +30,8 @@ pub struct Retention {
 }
 
 impl Retention {
-    pub(crate) fn is_limited(&self) -> bool {
+    /// Whether anything of the class is ever let go of.
+    pub fn is_limited(&self) -> bool {
         self.age_max.is_some() || self.bytes_max.is_some()
     }
 

@@ -52,5 +52,6 @@ pub use forwarded::ForwardedBy;
 pub use listen::ACCEPT_BACKLOG;
 pub use metrics::Metrics;
 pub use networks::{Networks, NotNetworks};
+pub use pools::pools;
 pub use server::{Server, StartError, StopError, Streams, now_ms};
 pub use settings::Settings;

@@ -2,15 +2,35 @@
 
 use std::sync::Arc;
 
-use encke_jobs::{Board, Door as Foreman, Inbox, Machine, Threads, Tools};
-use encke_log::Reader;
+use encke_jobs::{Board, Door as Foreman, Inbox, Machine, ReplayError, Threads, Tools};
+use encke_log::{Log, Reader};
 use encke_mailbox::Sender;
-use encke_stream::{Desk, Known, Loader, Piece, Request};
+use encke_stream::{Desk, Known, Loader, Piece, Request, Stream};
 use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
 
 use crate::inbox::{Door, Note};
 use crate::server::{StartError, now_ms};
 use crate::settings::Settings;
+
+/// The names of the pools that a log holds.
+///
+/// # Errors
+/// The stream that says which there are can't be read.
+pub fn pools(machine: &encke_stream::Machine, log: &Log) -> Result<Vec<String>, ReplayError> {
+    let reader = log.reader();
+    let loader = machine.loader(log.reader());
+    encke_jobs::pools(&finder(&loader), &|fetch| {
+        Piece::read(&reader, fetch).map_err(|error| error.to_string())
+    })
+}
+
+fn finder(loader: &Loader<Reader>) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, String> + '_ {
+    move |name| match loader.load(name) {
+        Ok(Known::Stream(stream)) => Ok(Some(stream)),
+        Ok(Known::Free(_)) => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
 
 /// The pools before anybody can ask for them.
 pub(crate) struct Pools {
@@ -36,12 +56,10 @@ impl Pools {
         );
         let limits = settings.pools.clone();
         let read = |fetch: &_| Piece::read(&reader, fetch).map_err(|error| error.to_string());
-        let find = |name: &str| match loader.load(name) {
-            Ok(Known::Stream(stream)) => Ok(Some(stream)),
-            Ok(Known::Free(_)) => Ok(None),
-            Err(error) => Err(error.to_string()),
+        let machine = {
+            let find = finder(&loader);
+            Machine::replay(limits, Arc::clone(&board), &find, &read, now_ms())?
         };
-        let machine = Machine::replay(limits, Arc::clone(&board), &find, &read, now_ms())?;
         Ok(Pools {
             foreman,
             inbox,

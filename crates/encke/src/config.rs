@@ -199,6 +199,10 @@ struct Given {
     #[arg(long, env = "ENCKE_POOL_MAILBOX_SIZE", value_name = "SIZE")]
     pool_mailbox_size: Option<ByteSize>,
 
+    /// The longest time that a request to a pool may wait for a job or a result [default: 5m]
+    #[arg(long, env = "ENCKE_POOL_WAIT_MAX", value_name = "DURATION")]
+    pool_wait_max: Option<SignedDuration>,
+
     /// The kernel's send buffer for each connection [default: 128KiB]
     #[arg(long, env = "ENCKE_SEND_BUFFER", value_name = "SIZE")]
     send_buffer: Option<ByteSize>,
@@ -501,6 +505,18 @@ impl Config {
             net.mailbox_bytes_max >= 2 * net.body_bytes_max,
             "--mailbox-size must be at least twice --body-max"
         );
+        let mut pool_wait = Duration::from_secs(faces.pool.wait_s_max);
+        duration!(pool_wait, pool_wait_max);
+        anyhow::ensure!(
+            pool_wait >= Duration::from_secs(1),
+            "--pool-wait-max must be at least 1s"
+        );
+        faces.pool.wait_s_max = pool_wait.as_secs();
+        net.pools.wait_ms_max = faces.pool.wait_s_max * 1_000;
+        // What a pool writes at once must have room on its way to the log.
+        let pools = &mut net.pools;
+        pools.record_bytes = pools.record_bytes.min(net.mailbox_bytes_max / 4);
+        pools.forgets = log_options.retention.iter().any(Retention::is_limited);
         let open = setting!(open).unwrap_or(false);
         anyhow::ensure!(
             open || net.listen.ip().is_loopback(),

@@ -48,6 +48,9 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failed> {
 }
 
 fn start(config: &Config) -> Result<Server, Failed> {
+    if config.net.pools.forgets {
+        refuse_to_forget_pools(config)?;
+    }
     let began = std::time::Instant::now();
     let (machine, view, log) = encke_stream::restore(
         &config.data,
@@ -84,6 +87,27 @@ fn start(config: &Config) -> Result<Server, Failed> {
         StartError::Pools(_) => Code::Data.with(error),
         error => Code::Running.with(error),
     })
+}
+
+/// Looks for pools before the log lets go of anything, because jobs that wait would be among it.
+fn refuse_to_forget_pools(config: &Config) -> Result<(), Failed> {
+    let options = encke_log::Options {
+        retention: Vec::new(),
+        ..config.log_options.clone()
+    };
+    let pools = encke_stream::restore(&config.data, options, config.limits, encke_net::now_ms())
+        .map_err(anyhow::Error::from)
+        .and_then(|(machine, _, log)| Ok(encke_net::pools(&machine, &log)?))
+        .with_context(|| format!("the data in {} can't be used", config.data.display()))
+        .map_err(|error| Code::Data.with(error))?;
+    match &pools[..] {
+        [] => Ok(()),
+        [first, ..] => Err(Code::Usage.with(anyhow::anyhow!(
+            "--retention-age and --retention-size would let go of jobs that wait, and there are {} pools, {first:?} \
+             among them: leave both out, or remove the pools first",
+            pools.len(),
+        ))),
+    }
 }
 
 /// Says where it listens and what to try; the first line is for scripts.
@@ -166,6 +190,7 @@ fn check(config: &Config, files: u64) -> String {
          \x20 keep in memory       {} streams and free names, for {:?} after their last use\n\
          \x20 write segments of    {}\n\
          \x20 keep records         {}\n\
+         \x20 have                 {}\n\
          \x20 log                  {} as {:?}\n",
         net.listen,
         config.data.display(),
@@ -194,6 +219,11 @@ fn check(config: &Config, files: u64) -> String {
         net.keep.idle,
         ByteSize(config.log_options.segment_bytes),
         kept(&config.log_options),
+        match net.pools.forgets {
+            true => "no pools, because records are not kept for ever; with pools in its data it would not start"
+                .to_owned(),
+            false => format!("{} pools at most", net.pools.pools_max),
+        },
         config.log,
         config.log_format,
     )

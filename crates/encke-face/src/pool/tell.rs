@@ -236,6 +236,7 @@ fn refusal(why: &JobError) -> Response {
         },
         JobError::Setting(_) => (400, "bad_settings"),
         JobError::UnknownPool(_) => (404, "unknown_pool"),
+        JobError::Forgets => (403, "retention_is_set"),
         JobError::TooManyPools { .. } => (507, "too_many_pools"),
         JobError::Differs { .. } => (409, "config_differs"),
         JobError::Changing => (409, "pool_changes"),

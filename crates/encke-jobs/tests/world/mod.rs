@@ -269,7 +269,14 @@ impl World {
             }
             for effect in effects {
                 match effect {
-                    Effect::Commit { op, command } => self.queue.push_back((op, command)),
+                    Effect::Commit { op, command } => {
+                        let (name, bytes) = written(&command);
+                        assert!(
+                            !name.starts_with('\u{1}') || bytes <= self.limits.record_bytes,
+                            "a record of {name:?} has {bytes} bytes"
+                        );
+                        self.queue.push_back((op, command));
+                    }
                     Effect::Load { pool, id, stream } => {
                         let stream = self.view.find(&stream).expect("a chapter that is needed");
                         let from = Offset::behind(id - 1);
@@ -349,6 +356,18 @@ impl World {
             count += usize::from(stream.name.starts_with("\u{1}pool/"));
         });
         count
+    }
+}
+
+/// Which stream a command writes to, and how much.
+fn written(command: &Command) -> (&str, usize) {
+    match command {
+        Command::Create(create) => (&create.name, create.data.bytes.len()),
+        Command::Append(append) => match &append.target {
+            encke_stream::Target::Named(name) => (name, append.data.bytes.len()),
+            encke_stream::Target::Known(stream) => (&stream.name, append.data.bytes.len()),
+        },
+        Command::Delete { .. } => ("", 0),
     }
 }
 

@@ -1,0 +1,135 @@
+//! Bounds of pools, each reached from outside, and what pools and retention make of each other.
+
+use std::time::Duration;
+
+use crate::rig::{Connection, Encke, Ended, command, data_dir, eventually, request, serve};
+
+fn make(encke: &Encke) {
+    let made = encke.ask("PUT", "/v1/pool/p", &[], br#"{"type":"claim"}"#);
+    assert_eq!(made.status, 201, "{made:?}");
+}
+
+fn shown(encke: &Encke) -> serde_json::Value {
+    let shown = encke.ask("GET", "/v1/pool/p", &[], b"");
+    assert_eq!(shown.status, 200, "{shown:?}");
+    serde_json::from_slice(&shown.body).expect("JSON")
+}
+
+#[test]
+fn jobs_that_are_over_are_forgotten_in_order() {
+    let encke = Encke::start(&["--pool-finished-max", "2"]);
+    make(&encke);
+    let mut jobs = Vec::new();
+    for _ in 0..3 {
+        assert_eq!(encke.ask("POST", "/v1/pool/p", &[], b"x").status, 202);
+        let got = encke.ask("GET", "/v1/pool/p/work?worker=a&wait=20", &[], b"");
+        let job = format!("/v1/pool/p/job/{}", got.field("Job-Id").expect("a job"));
+        let ack = format!("{job}/ack?attempt=1");
+        assert_eq!(encke.ask("POST", &ack, &[], b"").status, 204);
+        jobs.push(job);
+    }
+    let status = |job: &String| encke.ask("GET", job, &[], b"").status;
+    assert_eq!(jobs.iter().map(status).collect::<Vec<_>>(), [404, 200, 200]);
+    assert_eq!(encke.refused("404"), 1);
+    assert_eq!(encke.messages("pool/p/results").len(), 3);
+}
+
+#[test]
+fn nobody_waits_longer_than_may_be() {
+    let encke = Encke::start(&["--pool-wait-max", "1s"]);
+    make(&encke);
+    let work = |wait| {
+        let target = format!("/v1/pool/p/work?worker=a&wait={wait}");
+        encke.ask("GET", &target, &[], b"")
+    };
+    assert_eq!(work("1").status, 204);
+    let refused = work("1.1");
+    assert_eq!((refused.status, &*refused.error_code()), (400, "bad_query"));
+    let refused = encke.ask("POST", "/v1/pool/p?wait=2", &[], b"x");
+    assert_eq!((refused.status, &*refused.error_code()), (400, "bad_query"));
+    assert_eq!(shown(&encke)["waiting"], 0);
+    assert_eq!(encke.refused("400"), 2);
+}
+
+/// Many post at once, until one is told that too much waits for the pools; what was accepted is there, and nothing else.
+fn crowd(flags: &[&str], job_bytes: usize) {
+    let encke = Encke::start(&[flags, &["--shards", "1"]].concat());
+    make(&encke);
+    let mut crowd: Vec<Connection> = (0..100).map(|_| encke.connect()).collect();
+    let job = request("POST", "/v1/pool/p", &[], &vec![b'x'; job_bytes]);
+    let (mut accepted, mut refused) = (0, 0);
+    for _ in 0..50 {
+        for one in &mut crowd {
+            one.send(&job);
+        }
+        for one in &mut crowd {
+            let answer = one.answer();
+            match answer.status {
+                202 => accepted += 1,
+                503 => {
+                    assert!(answer.field("Retry-After").is_some(), "{answer:?}");
+                    refused += 1;
+                }
+                _ => panic!("{answer:?}"),
+            }
+        }
+        if refused > 0 {
+            break;
+        }
+    }
+    assert!(refused > 0, "nobody was refused");
+    assert_eq!(encke.refused("503"), refused);
+    assert_eq!(shown(&encke)["waiting"], accepted);
+    eventually("one after another has room", || {
+        encke.ask("POST", "/v1/pool/p", &[], b"x").status == 202
+    });
+}
+
+#[test]
+fn requests_that_wait_for_the_pools_are_so_many() {
+    crowd(&["--pool-mailbox-items", "1"], 1);
+}
+
+#[test]
+fn requests_that_wait_for_the_pools_weigh_so_much() {
+    crowd(
+        &["--pool-mailbox-size", "64KiB", "--body-max", "32KiB"],
+        30 << 10,
+    );
+}
+
+#[test]
+fn pools_and_retention_exclude_each_other() {
+    let data = data_dir();
+    let forgetful = ["--retention-age", "1s"];
+    let encke = Encke::start_in(data.path(), &forgetful);
+    let made = encke.ask("PUT", "/v1/pool/p", &[], br#"{"type":"claim"}"#);
+    assert_eq!(
+        (made.status, &*made.error_code()),
+        (403, "retention_is_set")
+    );
+    encke.terminate();
+    let encke = Encke::start_in(data.path(), &[]);
+    make(&encke);
+    assert_eq!(encke.ask("POST", "/v1/pool/p", &[], b"x").status, 202);
+    encke.terminate();
+    std::thread::sleep(Duration::from_millis(1_200));
+    let Err(ended) = Encke::try_start_by(&mut serve(data.path(), &forgetful)) else {
+        panic!("it lets go of jobs that wait");
+    };
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("\"p\""), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--retention-age"), "{}", ended.stderr);
+    // The attempt has taken nothing.
+    let encke = Encke::start_in(data.path(), &[]);
+    let got = encke.ask("GET", "/v1/pool/p/work?worker=a&wait=20", &[], b"");
+    assert_eq!((got.status, &*got.body), (200, &b"x"[..]));
+    assert_eq!(
+        encke.ask("DELETE", "/v1/pool/p?force", &[], b"").status,
+        204
+    );
+    encke.terminate();
+    Encke::start_in(data.path(), &forgetful).terminate();
+    let checked = Ended::of(&mut command(&["serve", "--check", "--retention-age", "1h"]));
+    assert!(checked.stdout.contains("no pools"), "{}", checked.stdout);
+}
