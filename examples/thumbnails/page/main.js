@@ -21,6 +21,12 @@ follow('results', (result) => {
   job.image.src = `data:${result.type};base64,${result.data}`;
   job.element.append(job.image);
 });
+/** Dead letters by job: one may be there twice when the server died between two records. */
+const letters = new Map();
+follow('dead', ({ job, attempts, reason }) => {
+  if (!letters.has(job)) letters.set(job, $('letters').appendChild(document.createElement('li')));
+  letters.get(job).textContent = `#${job}, tried ${attempts} times: ${reason}`;
+});
 
 $('files').addEventListener('change', async () => {
   for (const file of $('files').files) await post(file);
