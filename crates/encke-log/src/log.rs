@@ -350,6 +350,11 @@ impl<D: Disk> Log<D> {
         Reader::new(self.shared.clone())
     }
 
+    /// What gives the gauge of the mailbox in which work waits for the background. It may be kept when the log is gone.
+    pub fn background(&self) -> impl Fn() -> encke_mailbox::Gauge + Send + Sync + use<D> {
+        self.sealer.gauge()
+    }
+
     /// How the log is.
     pub fn health(&self) -> Health {
         self.shared.health()

@@ -21,6 +21,11 @@ pub struct Options {
     pub history: bool,
     /// How many sealed segments may wait for ingestion before [`Log::write`](crate::Log::write) waits too. Default 3.
     pub waiting_segments_max: usize,
+    /// How many sealed segments and checkpoints may wait for the background in all, the one in work included. When as many
+    /// do, [`Log::checkpoint`](crate::Log::checkpoint), [`Log::publish`](crate::Log::publish) and opening wait, also while history
+    /// fails; who keeps to `waiting_segments_max` and looks at
+    /// [`Log::checkpoints_waiting`](crate::Log::checkpoints_waiting) never gets there. At least 1; default 65,536.
+    pub background_jobs_max: usize,
     /// How many bytes of segments that are already in history are kept for reading the global order. Default 1 GiB.
     pub done_bytes_max: u64,
     /// For how long segments that are already in history are kept for reading the global order; `None` for as long as
@@ -39,6 +44,7 @@ impl Default for Options {
             segment_bytes: 64 << 20,
             history: true,
             waiting_segments_max: 3,
+            background_jobs_max: 65_536,
             done_bytes_max: 1 << 30,
             done_age_max: None,
             retention: Vec::new(),

@@ -1,8 +1,10 @@
 //! The next segment's file is made beside the writer, so that rolling over stalls nobody.
+//!
+//! What lies between the two threads is a slot for one file and no queue: the thread fills it when it is empty, the writer
+//! empties it, and nothing else ever waits there. A batch that needs several files takes them out one by one.
 
 use crate::disk::{Disk, DiskFile};
-use parking_lot::{Condvar, Mutex};
-use std::collections::VecDeque;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -20,6 +22,8 @@ pub(crate) struct Prepared<F> {
 #[derive(Debug)]
 pub(crate) struct Preparer<D: Disk> {
     shared: Arc<Shared<D>>,
+    /// What the writer took out of the slot for a batch for which there were not enough in the end; its own.
+    kept: Mutex<Vec<Prepared<D::File>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -27,16 +31,17 @@ pub(crate) struct Preparer<D: Disk> {
 struct Shared<D: Disk> {
     disk: D,
     segment_bytes: u64,
-    state: Mutex<State<D::File>>,
+    slot: Mutex<Slot<D::File>>,
     changed: Condvar,
 }
 
+/// Where the one file that is ready lies.
 #[derive(Debug)]
-struct State<F> {
-    ready: VecDeque<Prepared<F>>,
-    /// How many should be ready.
-    wanted: usize,
-    /// Why the last one could not be made. No other is tried until one is asked for again.
+struct Slot<F> {
+    ready: Option<Prepared<F>>,
+    /// Whether it should be filled when it is empty: not after a failure, until a file is asked for again.
+    wanted: bool,
+    /// Why the last file could not be made, for the writer that waits for it.
     failed: Option<io::Error>,
     made: u64,
     stop: bool,
@@ -51,9 +56,9 @@ impl<D: Disk> Preparer<D> {
         let shared = Arc::new(Shared {
             disk,
             segment_bytes,
-            state: Mutex::new(State {
-                ready: VecDeque::new(),
-                wanted: 1,
+            slot: Mutex::new(Slot {
+                ready: None,
+                wanted: true,
                 failed: None,
                 made: 0,
                 stop: false,
@@ -67,7 +72,11 @@ impl<D: Disk> Preparer<D> {
         } else {
             None
         };
-        Ok(Preparer { shared, thread })
+        Ok(Preparer {
+            shared,
+            kept: Mutex::default(),
+            thread,
+        })
     }
 
     /// How large the files are.
@@ -78,47 +87,50 @@ impl<D: Disk> Preparer<D> {
     /// Takes `count` files, waiting until they are made, or says why there can't be so many; those that were made stay
     /// ready then.
     pub(crate) fn take(&self, count: usize) -> io::Result<Vec<Prepared<D::File>>> {
-        let mut state = self.shared.state.lock();
-        state.failed = None;
-        state.wanted = count;
-        while state.ready.len() < count {
-            if self.thread.is_some() {
-                self.shared.changed.notify_all();
-                self.shared.changed.wait(&mut state);
-            } else {
-                self.shared.make_one(&mut state);
-            }
-            if let (true, Some(error)) = (state.ready.len() < count, state.failed.take()) {
-                state.wanted = 0;
+        let mut kept = self.kept.lock();
+        let mut slot = self.shared.slot.lock();
+        slot.failed = None;
+        while kept.len() < count {
+            if let Some(prepared) = slot.ready.take() {
+                kept.push(prepared);
+            } else if let Some(error) = slot.failed.take() {
                 return Err(error);
+            } else if self.thread.is_some() {
+                slot.wanted = true;
+                self.shared.changed.notify_all();
+                self.shared.changed.wait(&mut slot);
+            } else {
+                self.shared.fill(&mut slot);
             }
         }
-        let taken = state.ready.drain(..count).collect();
-        state.wanted = 1;
+        slot.wanted = true;
         self.shared.changed.notify_all();
-        Ok(taken)
+        Ok(kept.drain(..count).collect())
     }
 }
 
 impl<D: Disk> Shared<D> {
     fn run(&self) {
-        let mut state = self.state.lock();
-        while !state.stop {
-            if state.failed.is_some() || state.ready.len() >= state.wanted {
-                self.changed.wait(&mut state);
+        let mut slot = self.slot.lock();
+        while !slot.stop {
+            if slot.wanted && slot.ready.is_none() {
+                self.fill(&mut slot);
             } else {
-                self.make_one(&mut state);
+                self.changed.wait(&mut slot);
             }
         }
     }
 
-    fn make_one(&self, state: &mut parking_lot::MutexGuard<'_, State<D::File>>) {
-        state.made += 1;
-        let name = format!("{}{SUFFIX}", state.made);
-        let made = parking_lot::MutexGuard::unlocked(state, || self.make(name));
+    fn fill(&self, slot: &mut MutexGuard<'_, Slot<D::File>>) {
+        slot.made += 1;
+        let name = format!("{}{SUFFIX}", slot.made);
+        let made = MutexGuard::unlocked(slot, || self.make(name));
         match made {
-            Ok(prepared) => state.ready.push_back(prepared),
-            Err(error) => state.failed = Some(error),
+            Ok(prepared) => slot.ready = Some(prepared),
+            Err(error) => {
+                slot.failed = Some(error);
+                slot.wanted = false;
+            }
         }
         self.changed.notify_all();
     }
@@ -141,14 +153,16 @@ impl<D: Disk> Shared<D> {
 
 impl<D: Disk> Drop for Preparer<D> {
     fn drop(&mut self) {
-        self.shared.state.lock().stop = true;
+        self.shared.slot.lock().stop = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // A panic in the thread was already reported by its hook.
             let _ = thread.join();
         }
         // What is ready would only take space until the next open removes it.
-        for prepared in self.shared.state.lock().ready.drain(..) {
+        let kept = std::mem::take(self.kept.get_mut());
+        let ready = self.shared.slot.lock().ready.take();
+        for prepared in kept.into_iter().chain(ready) {
             let _ = self.shared.disk.remove(&prepared.name);
         }
     }

@@ -4,6 +4,9 @@
 //! by this process or the next: each step means the same when it is done twice, and a mark is set only when what it stands
 //! for is durable. History that fails is tried again; meanwhile records stay readable where they are, and when too many
 //! segments wait, the writer is told.
+//!
+//! Jobs come through a mailbox, `seal`, which holds at most [`Options::background_jobs_max`], the one that is being done or
+//! tried again included.
 
 use crate::disk::Disk;
 use crate::floor::Floor;
@@ -18,8 +21,9 @@ use crate::sort::Sorted;
 use crate::state::Pending;
 use crate::stored;
 use crate::{Sequence, StreamNo};
+use encke_mailbox::{Bounds, Closed, Gauge, Lane, Receiver, Sender, mailbox};
 use parking_lot::{Condvar, Mutex};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -28,6 +32,10 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Sealer<D: Disk> {
     work: Arc<Work<D>>,
+    jobs: Sender<Job<D::File>>,
+    jobs_max: usize,
+    /// What does the jobs where nothing runs in the background.
+    here: Option<Mutex<Desk<D::File>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -40,17 +48,17 @@ pub(crate) struct Work<D: Disk> {
     pub(crate) retention: Vec<Retention>,
     /// Up to which stream it was looked for floors that nobody needs any more.
     pub(crate) swept_upto: Mutex<StreamNo>,
-    queue: Mutex<Queue<D::File>>,
+    /// Taken to look whether to wait, and told of whenever a job is done or fails, or work is to stop.
+    moment: Mutex<()>,
     changed: Condvar,
 }
 
+/// Where a job lies until it is done.
 #[derive(Debug)]
-struct Queue<F> {
-    /// The first one is being done.
-    jobs: VecDeque<Job<F>>,
-    /// How many of the jobs are segments.
-    segments: usize,
-    stop: bool,
+struct Desk<F> {
+    jobs: Receiver<Job<F>>,
+    /// The job that is being done, or failed and is to be tried again. It counts as in the mailbox.
+    job: Option<Job<F>>,
 }
 
 #[derive(Debug)]
@@ -65,26 +73,8 @@ enum Job<F> {
         states: Arc<Pending>,
         floors: Vec<(StreamNo, Floor)>,
     },
-}
-
-impl<F> Clone for Job<F> {
-    fn clone(&self) -> Self {
-        match self {
-            Job::Segment { segment, end } => Job::Segment {
-                segment: segment.clone(),
-                end: *end,
-            },
-            Job::Checkpoint {
-                upto,
-                states,
-                floors,
-            } => Job::Checkpoint {
-                upto: *upto,
-                states: states.clone(),
-                floors: floors.clone(),
-            },
-        }
-    }
+    /// In the control lane, so that it goes before all that waits.
+    Stop,
 }
 
 impl<D: Disk> Sealer<D> {
@@ -105,21 +95,37 @@ impl<D: Disk> Sealer<D> {
                 .into_values()
                 .collect(),
             swept_upto: Mutex::default(),
-            queue: Mutex::new(Queue {
-                jobs: VecDeque::new(),
-                segments: 0,
-                stop: false,
-            }),
+            moment: Mutex::default(),
             changed: Condvar::new(),
         });
-        let thread = if threaded {
+        let jobs_max = options.background_jobs_max.max(1);
+        let bounds = Bounds {
+            items_max: jobs_max,
+            bytes_max: usize::MAX,
+        };
+        let (sender, jobs) = mailbox("seal", encke_mailbox::Options::new(bounds));
+        let mut desk = Desk { jobs, job: None };
+        let (mut here, mut thread) = (None, None);
+        if threaded {
             let work = work.clone();
             let seal = std::thread::Builder::new().name("encke-seal".to_owned());
-            Some(seal.spawn(move || work.run())?)
+            thread = Some(seal.spawn(move || work.run(&mut desk))?);
         } else {
-            None
-        };
-        Ok(Sealer { work, thread })
+            here = Some(Mutex::new(desk));
+        }
+        Ok(Sealer {
+            work,
+            jobs: sender,
+            jobs_max,
+            here,
+            thread,
+        })
+    }
+
+    /// What is in the mailbox, for as long as anybody asks.
+    pub(crate) fn gauge(&self) -> impl Fn() -> Gauge + Send + Sync + use<D> {
+        let jobs = self.jobs.clone();
+        move || jobs.gauge()
     }
 
     /// Takes a segment whose records, those before `end`, are all durable and published.
@@ -156,7 +162,12 @@ impl<D: Disk> Sealer<D> {
     /// # Errors
     /// History does not take them; the reason.
     pub(crate) fn wait_for_room(&self, segments_max: usize) -> Result<(), HistoryFailure> {
-        self.wait_while(|queue| queue.segments >= segments_max.max(1))
+        if self.work.shared.history.is_none() {
+            return Ok(());
+        }
+        // The index is what says which segments are not in history; the last one there is being written.
+        let index = &self.work.shared.index;
+        self.wait_while(|| index.read().segments.len() > segments_max.max(1))
     }
 
     /// Waits until everything is done.
@@ -164,41 +175,87 @@ impl<D: Disk> Sealer<D> {
     /// # Errors
     /// History does not take it; the reason. The next open does it then.
     pub(crate) fn wait_for_all(&self) -> Result<(), HistoryFailure> {
-        self.wait_while(|queue| !queue.jobs.is_empty())
+        self.wait_while(|| self.jobs.gauge().depth() > 0 || self.jobs.is_closed())
     }
 
     fn push(&self, job: Job<D::File>) {
         if self.work.shared.history.is_none() {
             return;
         }
-        let mut queue = self.work.queue.lock();
-        queue.segments += usize::from(matches!(job, Job::Segment { .. }));
-        queue.jobs.push_back(job);
-        drop(queue);
-        self.work.changed.notify_all();
+        let bytes = job.bytes();
+        // It is only the caller of endless checkpoints, or of batches of very many segments, who waits here. Nobody else
+        // sends, so there is room afterwards.
+        while let Err(failure) = self.wait_while(|| self.jobs.gauge().depth() >= self.jobs_max) {
+            if self.thread.is_none() || self.jobs.is_closed() {
+                tracing::error!(reason = %failure.reason, "a job is left to the next open");
+                return;
+            }
+            let mut moment = self.work.moment.lock();
+            self.work.changed.wait_for(&mut moment, RETRY);
+        }
+        // It is refused only when the thread is gone, and then everything is left to the next open.
+        let _ = self.jobs.try_send(Lane::Data, job, bytes);
         self.work_here();
     }
 
-    fn wait_while(
-        &self,
-        mut waiting: impl FnMut(&Queue<D::File>) -> bool,
-    ) -> Result<(), HistoryFailure> {
+    fn wait_while(&self, waiting: impl Fn() -> bool) -> Result<(), HistoryFailure> {
         self.work_here();
-        let mut queue = self.work.queue.lock();
-        while waiting(&queue) {
+        let mut moment = self.work.moment.lock();
+        while waiting() {
             if let Some(failure) = self.work.shared.vitals.history_failed() {
                 return Err(failure);
             }
-            self.work.changed.wait(&mut queue);
+            if self.jobs.is_closed() {
+                return Err(HistoryFailure {
+                    reason: "the thread that fills history is gone".into(),
+                    shortage: false,
+                });
+            }
+            // A thread that is gone can't say so.
+            self.work.changed.wait_for(&mut moment, RETRY);
         }
         Ok(())
     }
 
     /// Where nothing runs in the background, does what there is to do.
     fn work_here(&self) {
-        if self.thread.is_none() {
-            while self.work.do_next() {}
+        if let Some(desk) = &self.here {
+            let mut desk = desk.lock();
+            while desk.take_if_any() && self.work.do_job(&mut desk) {}
         }
+    }
+}
+
+impl<F> Job<F> {
+    /// What it counts for in the mailbox: what it keeps on the disk, or in memory.
+    fn bytes(&self) -> usize {
+        let bytes = match self {
+            Job::Segment { segment, .. } => segment.bytes,
+            Job::Checkpoint { states, floors, .. } => {
+                states.bytes() + size_of_val(floors.as_slice()) as u64
+            }
+            Job::Stop => 0,
+        };
+        // A mailbox takes no larger one.
+        bytes.min(u64::from(u32::MAX)) as usize
+    }
+}
+
+impl<F> Desk<F> {
+    /// Takes the next job, if none is on the desk. Says whether there is one.
+    fn take_if_any(&mut self) -> bool {
+        if self.job.is_none() {
+            self.job = self.jobs.try_recv();
+        }
+        self.job.is_some()
+    }
+
+    /// The same, but waits.
+    fn take_within(&mut self, timeout: Duration) -> Result<bool, Closed> {
+        if self.job.is_none() {
+            self.job = self.jobs.recv_timeout(timeout)?;
+        }
+        Ok(self.job.is_some())
     }
 }
 
@@ -211,8 +268,9 @@ impl<D: Disk> Drop for Sealer<D> {
 impl<D: Disk> Sealer<D> {
     /// Stops when the job that is being done is done. What is left is for the next open.
     pub(crate) fn stop(&mut self) {
-        self.work.queue.lock().stop = true;
-        self.work.changed.notify_all();
+        // It is refused when the thread has stopped already.
+        let _ = self.jobs.try_send(Lane::Control, Job::Stop, 0);
+        self.work.tell();
         if let Some(thread) = self.thread.take() {
             // A panic in the thread was already reported by its hook.
             let _ = thread.join();
@@ -221,43 +279,50 @@ impl<D: Disk> Sealer<D> {
 }
 
 impl<D: Disk> Work<D> {
-    fn run(&self) {
+    fn run(&self, desk: &mut Desk<D::File>) {
         self.retire();
-        loop {
-            let went_on = self.do_next();
-            let mut queue = self.queue.lock();
-            if queue.stop {
+        while let Ok(any) = desk.take_within(self.retire_every()) {
+            if matches!(desk.job, Some(Job::Stop)) {
                 return;
             }
-            if queue.jobs.is_empty() {
-                let woken = self.changed.wait_for(&mut queue, self.retire_every());
-                drop(queue);
+            if !any {
                 // Time passes also when nothing else happens.
-                if woken.timed_out() {
-                    self.retire();
+                self.retire();
+            } else if !self.do_job(desk) {
+                let mut moment = self.moment.lock();
+                // Only a stop is heard meanwhile.
+                if !desk.jobs.control_pending() {
+                    // What fails now may work later: room may have been made.
+                    self.changed.wait_for(&mut moment, RETRY);
                 }
-            } else if !went_on {
-                // What fails now may work later: room may have been made.
-                self.changed.wait_for(&mut queue, RETRY);
+                drop(moment);
+                if desk.jobs.control_pending() {
+                    return;
+                }
             }
         }
     }
 
-    /// Does the first job. Says whether there was one and it is done.
-    fn do_next(&self) -> bool {
-        let Some(job) = self.queue.lock().jobs.front().cloned() else {
-            return false;
-        };
+    /// Tells everybody who waits that something has changed.
+    fn tell(&self) {
+        // Whoever looks now waits afterwards, and is told.
+        drop(self.moment.lock());
+        self.changed.notify_all();
+    }
+
+    /// Does the job on the desk. Says whether it is done.
+    fn do_job(&self, desk: &mut Desk<D::File>) -> bool {
         let Some(history) = &self.shared.history else {
             return false;
         };
-        let done = match &job {
-            Job::Segment { segment, end } => self.seal(history, segment, *end),
-            Job::Checkpoint {
+        let done = match &desk.job {
+            Some(Job::Segment { segment, end }) => self.seal(history, segment, *end),
+            Some(Job::Checkpoint {
                 upto,
                 states,
                 floors,
-            } => self.check_point(history, *upto, states, floors),
+            }) => self.check_point(history, *upto, states, floors),
+            Some(Job::Stop) | None => return false,
         };
         if let Err(error) = done {
             let reason = format!(
@@ -276,15 +341,13 @@ impl<D: Disk> Work<D> {
             let reason = reason.into();
             let failure = HistoryFailure { reason, shortage };
             self.shared.vitals.set_history_failed(Some(failure));
-            self.changed.notify_all();
+            self.tell();
             return false;
         }
         self.shared.vitals.set_history_failed(None);
-        let mut queue = self.queue.lock();
-        queue.jobs.pop_front();
-        queue.segments -= usize::from(matches!(job, Job::Segment { .. }));
-        drop(queue);
-        self.changed.notify_all();
+        desk.job = None;
+        desk.jobs.handled(1);
+        self.tell();
         self.retire();
         true
     }

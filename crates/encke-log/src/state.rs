@@ -39,6 +39,13 @@ impl Pending {
         }
     }
 
+    /// How many bytes the keys and values have.
+    pub(crate) fn bytes(&self) -> u64 {
+        let entries = self.entries.iter();
+        let bytes = entries.map(|(key, value)| key.len() + value.as_ref().map_or(0, Vec::len));
+        bytes.map(|bytes| bytes as u64).sum()
+    }
+
     /// The entries in the order of their keys, each key once, the last of its entries.
     pub(crate) fn in_order(&self) -> impl ExactSizeIterator<Item = (&[u8], Option<&[u8]>)> {
         let order = self.order.get_or_init(|| {

@@ -138,6 +138,68 @@ fn sealed_segments_move_to_history_and_nothing_changes_for_readers() {
 }
 
 #[test]
+fn who_gives_the_background_more_than_it_may_hold_waits() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options {
+        background_jobs_max: 2,
+        ..small()
+    };
+    let mut log = Log::open(directory.path(), options, &mut |_| {}).unwrap();
+    let background = log.background();
+    assert_eq!(background().name, "seal");
+    // One batch of some thirty segments, and with it as many files to be prepared.
+    for i in 0..500 {
+        append(&mut log, &[1 + i % 3], &[5; 1000]);
+    }
+    commit(&mut log);
+    assert_eq!(background().data.depth_high_water, 2);
+    for i in 0..20_u64 {
+        let value = Some(i.to_le_bytes().to_vec());
+        log.checkpoint(vec![(b"turn".to_vec(), value)]);
+        let gauge = background();
+        assert!(gauge.depth() <= 2, "{gauge:?}");
+    }
+    assert_eq!(background().data.depth_high_water, 2);
+    assert!(background().data.accepted > 40);
+    assert_eq!(background().drops(), 0);
+    log.close().unwrap();
+    // Nothing was left out: all segments are in history, and the last checkpoint counts.
+    let mut replayed = 0;
+    let log = Log::open(directory.path(), small(), &mut |_| replayed += 1).unwrap();
+    assert_eq!(replayed, 0);
+    assert_eq!(log.health().segments_waiting, 0);
+    assert_eq!(log.state(b"turn").unwrap().unwrap(), 19_u64.to_le_bytes());
+    let records: usize = (1..=3)
+        .map(|s| read(&log.reader(), s, 0, 1 << 20).len())
+        .sum();
+    assert_eq!(records, 500);
+}
+
+#[test]
+fn opening_hands_over_more_segments_than_the_background_may_hold() {
+    let directory = tempfile::tempdir().unwrap();
+    let without = Options {
+        history: false,
+        ..small()
+    };
+    let mut log = Log::open(directory.path(), without, &mut |_| {}).unwrap();
+    for _ in 0..300 {
+        append(&mut log, &[4], &[6; 1000]);
+    }
+    commit(&mut log);
+    log.close().unwrap();
+    let options = Options {
+        background_jobs_max: 1,
+        ..small()
+    };
+    let log = Log::open(directory.path(), options, &mut |_| {}).unwrap();
+    assert_eq!(log.background()().data.depth_high_water, 1);
+    settle(&log);
+    assert_eq!(read(&log.reader(), 4, 0, 1 << 20).len(), 300);
+    log.close().unwrap();
+}
+
+#[test]
 fn readers_beside_the_writer_see_every_record_once_while_segments_move() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = open(directory.path());

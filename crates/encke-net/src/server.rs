@@ -97,6 +97,7 @@ impl Server {
         let (doors, inboxes) = ends(&settings, listeners.len())?;
         let reader = log.reader();
         let watched_log = log.reader();
+        let background = log.background();
         let loader = machine.loader(log.reader());
         let (readers, jobs) = Readers::new(settings.readers);
         let expired = readers.clone();
@@ -165,6 +166,7 @@ impl Server {
                 metrics.mailbox(&format!("reader-{number}"), &gauge);
             }
             metrics.mailbox("foreman", &gauged.gauge());
+            metrics.mailbox("seal", &background());
             metrics.pools.show(&board);
             metrics.addresses.set(addresses.known() as i64);
             metrics.buffered_bytes.set(buffers.bytes() as i64);
