@@ -99,6 +99,24 @@ fn requests_that_wait_for_the_pools_weigh_so_much() {
 }
 
 #[test]
+fn results_that_a_record_hardly_takes_are_there() {
+    let small = ["--segment", "1MiB", "--body-max", "500KiB"];
+    let encke = Encke::start(&small);
+    make(&encke);
+    let text = ["Content-Type: text/plain"];
+    for _ in 0..3 {
+        assert_eq!(encke.ask("POST", "/v1/pool/p", &[], b"x").status, 202);
+        let got = encke.ask("GET", "/v1/pool/p/work?worker=a&wait=20", &[], b"");
+        let job = got.field("Job-Id").expect("a job");
+        let ack = format!("/v1/pool/p/job/{job}/ack?attempt=1");
+        // As a string of JSON it would be six times as long.
+        let done = encke.ask("POST", &ack, &text, &vec![1; 500 << 10]);
+        assert_eq!(done.status, 204, "{done:?}");
+    }
+    assert_eq!(encke.messages("pool/p/results").len(), 3);
+}
+
+#[test]
 fn pools_and_retention_exclude_each_other() {
     let data = data_dir();
     let forgetful = ["--retention-age", "1s"];

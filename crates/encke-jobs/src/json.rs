@@ -7,7 +7,8 @@ use serde_json::value::RawValue;
 use crate::ask::Payload;
 
 /// Writes `"type":…,"data":…`, on one line. JSON is written as it is, text as a string, and anything
-/// else in base64, which is told by `"encoding":"base64"`.
+/// else in base64, which is told by `"encoding":"base64"`; so are large texts that would be longer
+/// as strings.
 pub fn content(payload: &Payload, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\"type\":");
     string(&payload.content_type, out);
@@ -22,13 +23,27 @@ pub fn content(payload: &Payload, out: &mut Vec<u8>) {
         return;
     }
     match std::str::from_utf8(&payload.body) {
-        Ok(text) => string(text, out),
-        Err(_) => {
-            string(&STANDARD.encode(&payload.body), out);
-            out.extend_from_slice(b",\"encoding\":\"base64\"");
+        Ok(text) => {
+            let before = out.len();
+            string(text, out);
+            // Control characters take six times as much; in base64 what a segment takes still fits into one.
+            let long = base64::encoded_len(text.len(), true);
+            if text.len() >= LARGE_BYTES && long.is_some_and(|long| out.len() - before > long + 2) {
+                out.truncate(before);
+                encoded(&payload.body, out);
+            }
         }
+        Err(_) => encoded(&payload.body, out),
     }
 }
+
+fn encoded(body: &[u8], out: &mut Vec<u8>) {
+    string(&STANDARD.encode(body), out);
+    out.extend_from_slice(b",\"encoding\":\"base64\"");
+}
+
+/// Texts of fewer bytes are strings, whatever that takes.
+const LARGE_BYTES: usize = 64 << 10;
 
 /// Writes a string.
 pub fn string(text: &str, out: &mut Vec<u8>) {
@@ -68,5 +83,9 @@ mod tests {
             (&"/wA=".into(), &"base64".into())
         );
         assert_eq!(shown("application/json", b"{no")["data"], "{no");
+        let wide = shown("text/plain", &[1; LARGE_BYTES]);
+        assert_eq!(wide["encoding"], "base64");
+        let narrow = shown("text/plain", &[1; LARGE_BYTES - 1]);
+        assert_eq!(narrow.get("encoding"), None);
     }
 }

@@ -113,7 +113,7 @@ pub(crate) struct Messages(pub(crate) Vec<Data>);
 impl Messages {
     pub(crate) fn push(&mut self, message: &[u8]) {
         match self.0.last_mut() {
-            Some(last) if last.bytes.len() < MESSAGES_BYTES => {
+            Some(last) if last.bytes.len() + message.len() < MESSAGES_BYTES => {
                 last.bytes.push(b',');
                 last.bytes.extend_from_slice(message);
                 last.units += 1;
@@ -126,8 +126,8 @@ impl Messages {
     }
 }
 
-/// A record of messages begins anew behind so many bytes.
-const MESSAGES_BYTES: usize = 1 << 20;
+/// A record of several messages has fewer bytes, so that it fits into the smallest segment.
+const MESSAGES_BYTES: usize = 256 << 10;
 
 /// Jobs that are over, the newest so many.
 #[derive(Debug, Default)]
