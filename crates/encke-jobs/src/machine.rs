@@ -498,7 +498,7 @@ impl Machine {
     /// Deletes a stream that nobody needs.
     pub(crate) fn forget(&mut self, stream: String) {
         let target = Target::Named(stream.as_str().into());
-        self.commit(Command::Delete { target }, Op::Forget(stream));
+        self.commit(Command::Delete { target, ack: None }, Op::Forget(stream));
     }
 
     pub(crate) fn tell(&mut self, to: Client, told: Told) {
@@ -548,6 +548,7 @@ pub(crate) fn create(name: &str, content_type: &str, data: Data) -> Command {
         closed: false,
         fork: None,
         data,
+        ack: None,
         known: Vec::new(),
     })
 }
@@ -560,6 +561,7 @@ pub(crate) fn append(name: &str, data: Data) -> Command {
         producer: None,
         writer_seq: None,
         closes: false,
+        ack: None,
         data,
     })
 }

@@ -43,7 +43,7 @@ pub struct Streams {
     pub view: Arc<View>,
     /// Their log.
     pub log: Log,
-    /// When an append is acknowledged.
+    /// When an append is acknowledged to a stream that was made without a word about it.
     pub level: AckLevel,
 }
 
@@ -112,7 +112,8 @@ impl Server {
             level,
             Box::new(move |committed| watched.committed(committed)),
         )
-        .keeping(settings.keep, Box::new(move |no| expired.end(no)));
+        .keeping(settings.keep, Box::new(move |no| expired.end(no)))
+        .syncing_every(settings.sync_every);
         let thread = std::thread::Builder::new().name("sequencer".into());
         let (desk, sequencer) = match level {
             AckLevel::Accepted => {

@@ -72,6 +72,8 @@ pub struct Settings {
     pub pool_mailbox_bytes_max: usize,
     /// Bounds of the pools.
     pub pools: encke_jobs::Limits,
+    /// What was acknowledged before it was synced is synced at least this often.
+    pub sync_every: Duration,
     /// Recent records that each shard keeps at hand, in bytes.
     pub ring_bytes: usize,
     /// How far, in bytes of records, a shard's deliveries may be behind before publishers wait.
@@ -121,6 +123,7 @@ impl Default for Settings {
             pool_mailbox_items_max: 65_536,
             pool_mailbox_bytes_max: 64 << 20,
             pools: encke_jobs::Limits::default(),
+            sync_every: Duration::from_secs(1),
             ring_bytes: 64 << 20,
             admission_bytes: 16 << 20,
             admission_delay: Duration::from_millis(100),

@@ -62,6 +62,7 @@ impl Crowd {
                 closed: false,
                 fork: None,
                 data: Data::default(),
+                ack: None,
                 known: Vec::new(),
             };
             machine.apply(Command::Create(create), 0, &mut journal);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Known, Lifetime, Offset, Stream};
+use crate::{AckLevel, Known, Lifetime, Offset, Stream};
 
 /// A change that somebody asks for.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub enum Command {
     Delete {
         /// Which one.
         target: Target,
+        /// How safe it is when it is acknowledged; the stream's level when left out.
+        ack: Option<AckLevel>,
     },
 }
 
@@ -33,6 +35,9 @@ pub struct Create {
     pub fork: Option<ForkOf>,
     /// Its first data.
     pub data: Data,
+    /// How safe its records are when their appends are acknowledged and when readers see them; a fork has its source's
+    /// when this is left out, any other stream the server's.
+    pub ack: Option<AckLevel>,
     /// What was found of its name and its source's, so that it is still in memory when the command is
     /// judged.
     pub known: Vec<Known>,
@@ -60,6 +65,8 @@ pub struct Append {
     pub writer_seq: Option<Box<str>>,
     /// Whether the stream is closed with this.
     pub closes: bool,
+    /// How safe it is when it is acknowledged; the stream's level when left out.
+    pub ack: Option<AckLevel>,
     /// The data.
     pub data: Data,
 }
@@ -95,6 +102,15 @@ pub enum Target {
 }
 
 impl Command {
+    /// How safe it is to be when it is acknowledged, if it says so.
+    pub fn ack(&self) -> Option<AckLevel> {
+        match self {
+            Command::Create(create) => create.ack,
+            Command::Append(append) => append.ack,
+            Command::Delete { ack, .. } => *ack,
+        }
+    }
+
     /// What the command weighs in a queue that is bounded by bytes.
     pub fn weight_bytes(&self) -> usize {
         let payload = match self {
@@ -117,6 +133,8 @@ pub enum Outcome {
         content_type: Box<str>,
         /// Whether it is closed.
         closed: bool,
+        /// How safe its records are when readers see them.
+        ack: AckLevel,
         /// It was there before, with the same settings.
         existed: bool,
     },

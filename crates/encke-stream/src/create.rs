@@ -48,6 +48,11 @@ impl Machine {
             (None, Some(source)) => source.stream.lifetime,
             (None, None) => Lifetime::Unbounded,
         };
+        let ack = match (create.ack, &source) {
+            (Some(ack), _) => ack,
+            (None, Some(source)) => source.stream.ack,
+            (None, None) => self.level,
+        };
         let no = journal.next_sequence();
         let fork = source.as_ref().map(|source| Fork {
             source: source.stream.no,
@@ -65,6 +70,7 @@ impl Machine {
             create.name.clone(),
             Arc::clone(&media),
             lifetime,
+            ack,
             source,
             facts,
             now_ms,
@@ -73,6 +79,7 @@ impl Machine {
             name: &create.name,
             content_type: &media.name,
             lifetime,
+            ack,
             fork,
             closed: create.closed,
             units: create.data.units,
@@ -92,6 +99,7 @@ impl Machine {
             tail: facts.tail,
             content_type: media.name.clone(),
             closed: create.closed,
+            ack,
             existed: false,
         })
     }
@@ -168,6 +176,16 @@ fn confirm(stream: &Stream, create: &Create, now_ms: u64) -> Result<Outcome, Ref
     if asked != stream.lifetime {
         return differs("lifetime", words(stream.lifetime), words(asked));
     }
+    // Whoever names no level takes the one that there is: a server may have another default than it had then.
+    if let Some(asked) = create.ack
+        && asked != stream.ack
+    {
+        return differs(
+            "level of acknowledgement (Encke-Ack)",
+            stream.ack.to_string(),
+            asked.to_string(),
+        );
+    }
     if create.closed != facts.closed {
         let word = |closed| if closed { "closed" } else { "open" }.into();
         return differs("state", word(facts.closed), word(create.closed));
@@ -177,6 +195,7 @@ fn confirm(stream: &Stream, create: &Create, now_ms: u64) -> Result<Outcome, Ref
         tail: facts.tail,
         content_type: stream.media.name.clone(),
         closed: facts.closed,
+        ack: stream.ack,
         existed: true,
     })
 }

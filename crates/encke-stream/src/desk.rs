@@ -6,7 +6,7 @@
 //! in the mailbox decided, its own commands and those of others; one that finds it taken goes on, because whoever sits
 //! there looks once more before leaving. There is still one order, one mailbox, and one batch at a time.
 //!
-//! What waits is not done there: files are written, outlets waited for and streams expired by the desk's own thread
+//! What waits is not done there: what belongs to streams of stricter levels is decided and left to the desk's thread, and files are written, outlets waited for and streams expired by the desk's own thread
 //! ([`Desk::run`]), a few milliseconds later. It syncs without sitting there, for a disk may take long and nobody who is
 //! here waits for it.
 
@@ -143,7 +143,8 @@ impl<D: Disk> Seat<D> {
         if self.sequencer.decide_waiting(&mut self.requests, now_ms) > 0 {
             self.busy_at = Instant::now();
         }
-        self.sequencer.is_free() && !std::mem::take(&mut self.resting)
+        let goes_on = self.sequencer.is_free() && !self.sequencer.is_awaited();
+        goes_on && !std::mem::take(&mut self.resting)
     }
 
     /// Does everything that is to be done. True when nothing will follow.

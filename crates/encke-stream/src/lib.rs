@@ -8,24 +8,27 @@
 //! mailbox of [`Request`]s, lets the machine judge them, commits what they changed to the log as
 //! one batch, and hands the [`Batch`] to every shard. [`View`] is what shards look up meanwhile.
 //!
-//! The one invariant: **nobody sees a change before it is as durable as the server's level asks.**
+//! The one invariant: **nobody sees a change before it is as durable as its stream's level asks.**
 //! A stream's committed facts, the view, the batches and the replies all move only after the
 //! commit; when it fails, [`Machine::abandon`] leaves no trace of the batch. At level
-//! [`AckLevel::Accepted`] the order alone is what is asked for, so there they move before the write.
+//! [`AckLevel::Accepted`] the order alone is what is asked for, so there they move before the write. Records become
+//! visible in the order of the log, whatever the levels of their streams.
 //!
 //! Only streams that are in use are in memory. The log's state store has the others as they were when
 //! they were last changed or read; a [`Loader`], which belongs to a thread that may wait for files,
 //! brings one back into the view when somebody asks for it by name, and [`Machine::sweep`] lets go of
 //! those that nobody uses. What the store does not have yet is never let go of.
 //!
-//! Start reading at [`Machine::apply`], then [`Sequencer::run`]. The rules are in `create.rs`,
+//! Start reading at [`Machine::apply`], then [`Sequencer::run`] and `commit.rs`. The rules are in `create.rs`,
 //! `append.rs`, `writers.rs` and `end.rs`; what a record is in `record.rs`; how the streams come back
 //! after a start in `restore.rs`; how they come and go in between in `view.rs`, `changed.rs` and `load.rs`.
 
+mod ack;
 mod append;
 mod batch;
 mod changed;
 mod command;
+mod commit;
 mod create;
 mod desk;
 mod end;
@@ -43,6 +46,7 @@ mod view;
 mod watchers;
 mod writers;
 
+pub use ack::{AckLevel, NoLevel};
 pub use batch::{Batch, Caller, Handover, Outlet, Record, Reply, Request};
 pub use command::{Append, Command, Create, Data, ForkOf, Outcome, ProducerId, Refusal, Target};
 pub use create::DEFAULT_TYPE;
@@ -54,7 +58,7 @@ pub use offset::{BadOffset, Offset};
 pub use piece::{Fetch, Item, Piece};
 pub use record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime, Producer};
 pub use restore::{RestoreError, restore, restore_on};
-pub use sequencer::{AckLevel, Committed, Sequencer};
+pub use sequencer::{Committed, Sequencer};
 pub use stream::{Facts, Life, Media, MediaKind, Source, Span, Stream};
 pub use view::{Counts, FreeName, Known, View};
 

@@ -247,6 +247,7 @@ impl<S: Store> Loader<S> {
             stored.name.into(),
             self.view.media(stored.content_type),
             stored.lifetime,
+            stored.ack,
             source,
             facts,
             touched_ms,

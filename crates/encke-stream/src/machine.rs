@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use encke_log::{Sequence, StreamNo};
 
+use crate::AckLevel;
 use crate::changed::Changed;
 use crate::command::{Command, Outcome, Refusal, Target};
 use crate::record::Change;
@@ -23,6 +24,8 @@ use crate::writers::Replaced;
 pub struct Machine {
     pub(crate) view: Arc<View>,
     pub(crate) limits: Limits,
+    /// The level of streams whose creators name none.
+    pub(crate) level: AckLevel,
     /// Names that the batch gave (`Some`) or took (`None`).
     pub(crate) names: HashMap<Box<str>, Option<Arc<Stream>>>,
     /// What the batch changed, in order, as it was before.
@@ -78,6 +81,7 @@ impl Machine {
     pub fn new(view: Arc<View>, limits: Limits) -> Self {
         let mut machine = Machine {
             limits,
+            level: AckLevel::default(),
             names: HashMap::new(),
             undo: Vec::new(),
             deadlines: BTreeSet::new(),
@@ -96,7 +100,7 @@ impl Machine {
         let outcome = match command {
             Command::Create(create) => self.create(create, now_ms, journal),
             Command::Append(append) => self.append(append, now_ms, journal),
-            Command::Delete { target } => self.delete(&target, now_ms, journal),
+            Command::Delete { target, .. } => self.delete(&target, now_ms, journal),
         };
         outcome.unwrap_or_else(Outcome::Refused)
     }

@@ -7,7 +7,7 @@
 use encke_log::StreamNo;
 use serde::{Deserialize, Serialize};
 
-use crate::Offset;
+use crate::{AckLevel, Offset};
 
 /// What a record changed in its stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +21,8 @@ pub enum Change<'a> {
         content_type: &'a str,
         /// When it ends by itself.
         lifetime: Lifetime,
+        /// How safe its records are when their appends are acknowledged and when readers see them.
+        ack: AckLevel,
         /// Where its history before this record comes from.
         fork: Option<Fork>,
         /// No append may follow.

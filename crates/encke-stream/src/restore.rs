@@ -14,7 +14,7 @@ use crate::record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime};
 use crate::stored::{self, Ends, FORMAT, KEY_ENDS, KEY_META, KEY_STREAM, Meta, StoredStream};
 use crate::stream::{Facts, Life, Media, Source, Stream};
 use crate::writers::{ProducerState, Writers};
-use crate::{Limits, Machine, Offset, View};
+use crate::{AckLevel, Limits, Machine, Offset, View};
 
 /// Opens the log in `dir` and brings back those of its streams that changed since the last checkpoint;
 /// the others are loaded when they are asked for. `now_ms` is the time in milliseconds since
@@ -129,6 +129,7 @@ struct Origin {
     name: Box<str>,
     media: Arc<Media>,
     lifetime: Lifetime,
+    ack: AckLevel,
     fork: Option<Fork>,
 }
 
@@ -153,12 +154,14 @@ impl Restore {
                 name,
                 content_type,
                 lifetime,
+                ack,
                 fork,
                 ..
             } => Some(Origin {
                 name: (*name).into(),
                 media: self.media(content_type),
                 lifetime: *lifetime,
+                ack: *ack,
                 fork: *fork,
             }),
             _ => None,
@@ -240,6 +243,7 @@ impl Restore {
             name: stored.name.into(),
             media,
             lifetime: stored.lifetime,
+            ack: stored.ack,
             fork: stored.fork,
         });
         Ok(())
@@ -452,6 +456,7 @@ impl Found {
             name,
             media,
             lifetime,
+            ack,
             fork,
         } = origin;
         let source = match fork {
@@ -474,7 +479,7 @@ impl Found {
             closed: self.closed,
             life: if self.deleted { Life::Kept } else { Life::Live },
         };
-        let stream = Stream::new(no, name, media, lifetime, source, facts, now_ms);
+        let stream = Stream::new(no, name, media, lifetime, ack, source, facts, now_ms);
         let mut state = stream.state();
         state.stored_ms = self.stored.then_some(self.touched_ms);
         if let Some(mut writers) = self.writers {

@@ -10,22 +10,11 @@ use encke_log::{
 };
 use encke_mailbox::Receiver;
 
-use crate::batch::{Batch, Caller, Handover, Outlet, Record, Reply, Request};
+use crate::batch::{Batch, Handover, Outlet, Record, Reply, Request};
+use crate::commit::{Group, Late, Told};
 use crate::record::{Change, KIND_CHANGE};
 use crate::watchers::watcher;
-use crate::{Journal, Keep, Machine, Offset, Outcome, Refusal, Stream};
-
-/// How safe a record is when its append is acknowledged and when subscribers see it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum AckLevel {
-    /// Ordered, but in this process's memory only: a crash of the process may take it.
-    Accepted,
-    /// Written to the file: a crash of the process takes nothing, a power cut may.
-    Written,
-    /// On the disk, by fdatasync: nothing short of the disk's loss takes it.
-    #[default]
-    Synced,
-}
+use crate::{AckLevel, Journal, Keep, Machine, Offset, Outcome, Refusal, Stream};
 
 /// Drains the mailbox, decides, commits, and hands out: one batch after the other.
 ///
@@ -36,21 +25,28 @@ pub struct Sequencer<D: Disk = Files> {
     pub(crate) log: Log<D>,
     mailbox: Receiver<Request>,
     outlets: Vec<Box<dyn Outlet>>,
-    level: AckLevel,
+    pub(crate) level: AckLevel,
     watch: Box<dyn FnMut(&Committed) + Send>,
     /// Why the log takes nothing more, once it has failed.
     pub(crate) failed: Option<Arc<str>>,
     /// The log holds a batch that was acknowledged and could not be written yet, and why.
     pub(crate) owed: Option<Refusal>,
+    /// What was decided and can be neither committed now nor taken back.
+    pub(crate) pending: Option<Group>,
+    /// Who asked for more than their streams do, and waits for it.
+    pub(crate) late: Vec<Late>,
+    /// Those of them who wait for the sync that is running ([`Self::sync_due`]).
+    pub(crate) syncing: Vec<Late>,
+    sync_every: Duration,
     /// Something was committed since the log last said that all it holds is durable.
-    unsettled: bool,
+    pub(crate) unsettled: bool,
     synced_at: Instant,
     /// No stream expires before then, because the log refused the last time.
-    expire_after: Instant,
+    pub(crate) expire_after: Instant,
     /// What the next checkpoint will hold, while it is being gathered.
     pub(crate) entries: Vec<StateEntry>,
     /// Threads that must not wait decide too, so nothing that waits is done on the way ([`crate::Desk`]).
-    shared: bool,
+    pub(crate) shared: bool,
     /// What outlets had no room for, oldest first. Nothing more is decided before it is handed over.
     stuck: VecDeque<(usize, Handover)>,
     /// Records that were decided since a checkpoint was last thought of.
@@ -83,13 +79,14 @@ pub struct Committed {
 impl<D: Disk> Sequencer<D> {
     /// A sequencer over restored streams. `outlets` are the shards, in the order of their numbers.
     pub fn new(
-        machine: Machine,
+        mut machine: Machine,
         log: Log<D>,
         mailbox: Receiver<Request>,
         outlets: Vec<Box<dyn Outlet>>,
         level: AckLevel,
         watch: Box<dyn FnMut(&Committed) + Send>,
     ) -> Self {
+        machine.level = level;
         let now = Instant::now();
         Sequencer {
             machine,
@@ -100,6 +97,10 @@ impl<D: Disk> Sequencer<D> {
             watch,
             failed: None,
             owed: None,
+            pending: None,
+            late: Vec::new(),
+            syncing: Vec::new(),
+            sync_every: SYNC_EVERY,
             unsettled: false,
             synced_at: now,
             expire_after: now,
@@ -114,6 +115,13 @@ impl<D: Disk> Sequencer<D> {
             fruitless: 0,
             load: Box::new(|_| {}),
         }
+    }
+
+    /// What was acknowledged before it was synced is synced at least so often; every second, unless this is said. It
+    /// bounds what a power cut takes of it.
+    pub fn syncing_every(mut self, every: Duration) -> Self {
+        self.sync_every = every;
+        self
     }
 
     /// Works until all senders of the mailbox are gone and everything in it is done, then closes
@@ -138,7 +146,7 @@ impl<D: Disk> Sequencer<D> {
             let taken = requests.len();
             if taken == 0 {
                 self.settle();
-            } else if self.synced_at.elapsed() > SYNC_EVERY_MAX {
+            } else if self.synced_at.elapsed() > self.sync_every {
                 self.sync_late();
             }
             self.batch(&mut requests, clock());
@@ -154,13 +162,18 @@ impl<D: Disk> Sequencer<D> {
 
     /// From now on [`crate::Desk`] runs it.
     pub(crate) fn share(&mut self) {
-        debug_assert_eq!(self.level, AckLevel::Accepted, "the others wait for files");
+        debug_assert_eq!(
+            self.level,
+            AckLevel::Accepted,
+            "at the others all wait for files"
+        );
         self.shared = true;
     }
 
     /// Whether commands can be decided without waiting for anything.
     pub(crate) fn is_free(&self) -> bool {
         self.barred().is_none()
+            && self.pending.is_none()
             && self.stuck.is_empty()
             && self.outlets.iter().all(|outlet| outlet.admits())
     }
@@ -190,6 +203,7 @@ impl<D: Disk> Sequencer<D> {
         if self.unwritten() > 0 && self.barred().is_none() {
             self.write_owed();
         }
+        self.release_written();
         self.checkpoint();
         self.sweep();
         for outlet in &self.outlets {
@@ -202,12 +216,20 @@ impl<D: Disk> Sequencer<D> {
     /// of it, and then the note that it is durable. Until [`Self::synced`] hears how it went, commands may be decided, and
     /// nothing may be written.
     pub(crate) fn sync_due(&mut self, idle: bool) -> Option<LateSync<D>> {
-        if self.failed.is_some() || !(idle || self.synced_at.elapsed() > SYNC_EVERY_MAX) {
+        let awaited = self.is_awaited() && self.is_written();
+        let due = idle || awaited || self.synced_at.elapsed() > self.sync_every;
+        if self.failed.is_some() || !due {
             return None;
         }
         self.synced_at = Instant::now();
         if let Some(late) = self.log.late_sync() {
+            if awaited {
+                self.syncing.append(&mut self.late);
+            }
             return Some(late);
+        }
+        if awaited {
+            self.release(AckLevel::Synced);
         }
         if !idle || !std::mem::take(&mut self.unsettled) {
             return None;
@@ -220,8 +242,11 @@ impl<D: Disk> Sequencer<D> {
 
     /// Takes note of how a sync went.
     pub(crate) fn synced(&mut self, synced: LateSynced) {
-        if let Err(error) = self.log.late_synced(synced) {
-            self.fail(&error);
+        match self.log.late_synced(synced) {
+            Ok(()) => self.release_syncing(),
+            Err(error) => {
+                self.fail(&error);
+            }
         }
     }
 
@@ -295,8 +320,8 @@ impl<D: Disk> Sequencer<D> {
         self.judge(requests, now_ms, true);
     }
 
-    /// Decides a batch of commands, and what has expired if it may.
-    fn judge(&mut self, requests: &mut Vec<Request>, now_ms: u64, expires: bool) {
+    /// Decides a batch of commands, and what has expired, unless this thread must not wait.
+    fn judge(&mut self, requests: &mut Vec<Request>, now_ms: u64, waits: bool) {
         let mut committed = Committed {
             commands: requests.len(),
             records: 0,
@@ -304,22 +329,46 @@ impl<D: Disk> Sequencer<D> {
             sync: None,
             failed: false,
         };
-        match self.barred() {
-            Some(refusal) => {
-                let outcomes = requests.drain(..);
-                let outcomes = outcomes.map(|request| (request.from, refused(&refusal)));
-                let mut replies = self.replies(outcomes.collect());
-                self.hand_out(None, &mut replies);
+        if self.is_of_one_level(requests) {
+            self.judge_group(requests, (now_ms, waits, waits), &mut committed);
+        } else {
+            let mut expires = waits;
+            for mut group in self.by_level(requests, waits) {
+                self.judge_group(&mut group, (now_ms, expires, waits), &mut committed);
+                expires = false;
             }
-            None => self.decide(requests, now_ms, expires, &mut committed),
+        }
+        if waits && !self.shared {
+            self.sync_awaited();
         }
         committed.failed = self.failed.is_some();
         self.unkept += committed.records;
         (self.watch)(&committed);
     }
 
+    /// Decides commands whose streams have one level.
+    fn judge_group(
+        &mut self,
+        requests: &mut Vec<Request>,
+        (now_ms, expires, waits): (u64, bool, bool),
+        committed: &mut Committed,
+    ) {
+        match self.barred() {
+            Some(refusal) => {
+                let told = requests.drain(..).map(|request| Told {
+                    from: request.from,
+                    ack: None,
+                    outcome: refused(&refusal),
+                });
+                let group = self.group(Vec::new(), 0, Vec::new(), told.collect());
+                self.commit(group, (true, waits));
+            }
+            None => self.decide(requests, (now_ms, expires, waits), committed),
+        }
+    }
+
     /// Why nothing can be decided now.
-    fn barred(&self) -> Option<Refusal> {
+    pub(crate) fn barred(&self) -> Option<Refusal> {
         match &self.failed {
             Some(reason) => Some(Refusal::LogFailed(Arc::clone(reason))),
             None => self.owed.clone(),
@@ -330,8 +379,7 @@ impl<D: Disk> Sequencer<D> {
     fn decide(
         &mut self,
         requests: &mut Vec<Request>,
-        now_ms: u64,
-        expires: bool,
+        (now_ms, expires, waits): (u64, bool, bool),
         committed: &mut Committed,
     ) {
         let unwritten = self.log.batch_bytes();
@@ -355,10 +403,11 @@ impl<D: Disk> Sequencer<D> {
                 self.expire_after = Instant::now() + LOADED_AFTER;
             }
         }
-        let mut outcomes = Vec::with_capacity(requests.len());
-        for request in requests.drain(..) {
-            let outcome = self.machine.apply(request.command, now_ms, &mut draft);
-            outcomes.push((request.from, outcome));
+        let mut told = Vec::with_capacity(requests.len());
+        for Request { command, from } in requests.drain(..) {
+            let ack = command.ack();
+            let outcome = self.machine.apply(command, now_ms, &mut draft);
+            told.push(Told { from, ack, outcome });
         }
         let Draft {
             records,
@@ -366,93 +415,28 @@ impl<D: Disk> Sequencer<D> {
             bytes,
             ..
         } = draft;
-        let mut replies = self.replies(outcomes);
-        committed.records = records.len();
-        committed.bytes = self.log.batch_bytes() - unwritten;
-        if let Err(error) = self.commit((records, bytes), &streams, &mut replies, committed) {
-            committed.records = 0;
-            self.refuse(&error, replies);
-        }
-    }
-
-    /// Makes the batch as safe as the level asks and hands it out as soon as it is. After an error
-    /// nothing was handed out.
-    fn commit(
-        &mut self,
-        (records, bytes): (Vec<Record>, usize),
-        streams: &[Arc<Stream>],
-        replies: &mut Vec<Vec<Reply>>,
-        committed: &mut Committed,
-    ) -> Result<(), CommitError> {
-        if records.is_empty() {
-            self.hand_out(None, replies);
-            return Ok(());
-        }
-        let batch = Arc::new(Batch {
-            records,
-            bytes,
-            published: Instant::now(),
-        });
-        match self.level {
-            AckLevel::Accepted => {
-                self.machine.publish(self.log.next_sequence() - 1);
-                self.hand_out(Some((batch, streams)), replies);
-                if !self.shared {
-                    self.write_owed();
-                }
-                return Ok(());
-            }
-            AckLevel::Written => {
-                self.log.write()?;
-            }
-            AckLevel::Synced => {
-                self.log.write()?;
-                let start = Instant::now();
-                self.log.sync()?;
-                committed.sync = Some(start.elapsed());
-            }
-        }
-        self.unsettled = true;
-        self.log.publish();
-        self.machine.publish(self.log.next_sequence() - 1);
-        self.hand_out(Some((batch, streams)), replies);
-        Ok(())
-    }
-
-    /// Tries again to write what was acknowledged.
-    fn pay(&mut self) {
-        if self.owed.is_some() {
-            self.write_owed();
-        }
-    }
-
-    /// Writes a batch that was acknowledged already. Until it is written nothing else is taken:
-    /// its sequences are known, so it can't be abandoned.
-    fn write_owed(&mut self) {
-        match self.log.write() {
-            Ok(()) => {
-                self.log.publish();
-                self.unsettled = true;
-                self.owed = None;
-            }
-            Err(error) => {
-                let refusal = self.refusal(&error);
-                self.owed = Some(refusal);
-            }
+        let count = records.len();
+        let stored = self.log.batch_bytes() - unwritten;
+        let group = self.group(records, bytes, streams, told);
+        let kept = self.commit(group, (unwritten == 0, waits));
+        if let Some(sync) = kept {
+            committed.records += count;
+            committed.bytes += stored;
+            committed.sync = committed.sync.or(sync);
         }
     }
 
     /// Gives each shard its replies, and the records if some of them have subscribers there.
-    fn hand_out(
+    pub(crate) fn hand_out(
         &mut self,
         batch: Option<(Arc<Batch>, &[Arc<Stream>])>,
-        replies: &mut Vec<Vec<Reply>>,
+        replies: Vec<Vec<Reply>>,
     ) {
         let (batch, streams) = batch.unzip();
         let streams = streams.unwrap_or_default().iter();
         let view = &self.machine.view;
         let watchers = streams.fold(0, |watchers, stream| watchers | view.watchers(stream));
-        for (shard, (outlet, replies)) in self.outlets.iter().zip(replies.drain(..)).enumerate() {
+        for (shard, (outlet, replies)) in self.outlets.iter().zip(replies).enumerate() {
             let watches = watchers & watcher(shard as u16) != 0;
             let batch = batch.as_ref().filter(|_| watches);
             if batch.is_none() && replies.is_empty() {
@@ -461,27 +445,17 @@ impl<D: Disk> Sequencer<D> {
             let batch = batch.cloned();
             if !self.shared {
                 outlet.deliver(batch, replies);
+            } else if self.stuck.iter().any(|(other, _)| *other == shard) {
+                // Nothing overtakes what it had no room for.
+                self.stuck.push_back((shard, Handover { batch, replies }));
             } else if let Err(handover) = outlet.offer(batch, replies) {
                 self.stuck.push_back((shard, handover));
             }
         }
     }
 
-    /// The batch could not be stored: nobody is told that anything changed.
-    fn refuse(&mut self, error: &CommitError, mut replies: Vec<Vec<Reply>>) {
-        self.machine.abandon();
-        self.log.abandon();
-        self.expire_after = Instant::now() + RETRY;
-        let refusal = self.refusal(error);
-        // Even those that were refused anyway: what they were judged by is gone.
-        for reply in replies.iter_mut().flatten() {
-            reply.outcome = refused(&refusal);
-        }
-        self.hand_out(None, &mut replies);
-    }
-
     /// What clients are told when the log does not take a batch.
-    fn refusal(&mut self, error: &CommitError) -> Refusal {
+    pub(crate) fn refusal(&mut self, error: &CommitError) -> Refusal {
         match error {
             CommitError::NoSpace { .. } => {
                 tracing::error!(%error, "the disk is full");
@@ -495,27 +469,21 @@ impl<D: Disk> Sequencer<D> {
         }
     }
 
-    fn fail(&mut self, error: &CommitError) -> Arc<str> {
+    pub(crate) fn fail(&mut self, error: &CommitError) -> Arc<str> {
         tracing::error!(%error, "the log has failed; reads go on, writes are refused");
         let reason: Arc<str> = error.to_string().into();
         self.failed = Some(Arc::clone(&reason));
+        self.give_up(&Refusal::LogFailed(Arc::clone(&reason)));
         reason
     }
 
-    /// The outcomes by shard, in the order of the commands.
-    fn replies(&self, outcomes: Vec<(Caller, Outcome)>) -> Vec<Vec<Reply>> {
-        let mut replies: Vec<Vec<Reply>> = self.outlets.iter().map(|_| Vec::new()).collect();
-        for (from, outcome) in outcomes {
-            if let Some(replies) = replies.get_mut(usize::from(from.shard)) {
-                let token = from.token;
-                replies.push(Reply { token, outcome });
-            }
-        }
-        replies
+    /// Room for replies to each shard.
+    pub(crate) fn no_replies(&self) -> Vec<Vec<Reply>> {
+        self.outlets.iter().map(|_| Vec::new()).collect()
     }
 }
 
-fn refused(refusal: &Refusal) -> Outcome {
+pub(crate) fn refused(refusal: &Refusal) -> Outcome {
     Outcome::Refused(refusal.clone())
 }
 
@@ -575,14 +543,14 @@ impl<D: Disk> Journal for Draft<'_, D> {
 /// When nothing came for so long, everything is synced and the log says so.
 pub(crate) const SETTLE_WHEN_IDLE: Duration = Duration::from_millis(20);
 
-/// Below level `synced`, what was acknowledged is synced at least this often.
-const SYNC_EVERY_MAX: Duration = Duration::from_secs(1);
+/// Below level `synced`, what was acknowledged is synced at least this often, unless another time is said.
+const SYNC_EVERY: Duration = Duration::from_secs(1);
 
 /// How long a stream whose lifetime is over may take to come from the store.
 const LOADED_AFTER: Duration = Duration::from_millis(50);
 
 /// What a full disk refused is tried again after so long.
-const RETRY: Duration = Duration::from_millis(250);
+pub(crate) const RETRY: Duration = Duration::from_millis(250);
 
 /// Expiry is looked at this often at least, because reads may have moved deadlines.
 const EXPIRY_WAIT_MS_MAX: u64 = 60_000;

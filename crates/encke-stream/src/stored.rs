@@ -3,10 +3,10 @@
 use encke_log::{Sequence, StateEntry, StreamNo};
 use serde::{Deserialize, Serialize};
 
-use crate::Offset;
 use crate::record::{BadRecord, Fork, Lifetime};
 use crate::stream::{Life, Stream};
 use crate::writers::{ProducerState, Writers};
+use crate::{AckLevel, Offset};
 
 /// What the store is to say of a stream, as it is committed; `free` if no other stream has the name
 /// of an ended one.
@@ -31,6 +31,7 @@ pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>
         name: &stream.name,
         content_type: &stream.media.name,
         lifetime: stream.lifetime,
+        ack: stream.ack,
         touched_ms,
         fork: stream.source.as_ref().map(|source| Fork {
             source: source.stream.no,
@@ -130,8 +131,9 @@ fn whole<'a, T: Deserialize<'a>>(value: &'a [u8]) -> Result<T, BadRecord> {
     }
 }
 
-/// The version of what is kept in the store. The first had no [`Meta`], no names and no forks.
-pub(crate) const FORMAT: u32 = 2;
+/// The version of what is kept in the store. The first had no [`Meta`], no names and no forks,
+/// the second no levels of acknowledgement.
+pub(crate) const FORMAT: u32 = 3;
 
 /// The key of [`Meta`].
 pub(crate) const KEY_META: &[u8] = b"m";
@@ -173,6 +175,7 @@ pub(crate) struct StoredStream<'a> {
     pub(crate) name: &'a str,
     pub(crate) content_type: &'a str,
     pub(crate) lifetime: Lifetime,
+    pub(crate) ack: AckLevel,
     /// When it was last read or written; a start counts as a read.
     pub(crate) touched_ms: u64,
     pub(crate) fork: Option<Fork>,
@@ -238,6 +241,7 @@ mod tests {
                 name: &name,
                 content_type: "text/plain",
                 lifetime: Lifetime::Until { at_ms: 5 },
+                ack: AckLevel::Written,
                 touched_ms: tail.0,
                 forks: tail.1,
                 fork: fork.map(|(source, sequence, units)| Fork {

@@ -7,13 +7,12 @@ use encke_log::{Sequence, StreamNo};
 use parking_lot::Mutex;
 
 use crate::writers::Writers;
-use crate::{Lifetime, Offset};
+use crate::{AckLevel, Lifetime, Offset};
 
 /// One stream. Shards hold it by reference and read its committed [`Facts`]; only the
 /// [`Machine`](crate::Machine) changes it.
 ///
-/// Invariant: `committed` is never ahead of what the log has made as durable as the server's level
-/// asks; `next` is what the batch being built would make of it.
+/// Invariant: `committed` is never ahead of what the log has made as durable as its level asks; `next` is what the batch being built would make of it.
 #[derive(Debug)]
 pub struct Stream {
     /// Its number in the log: the sequence of the record that created it, so it is never reused.
@@ -24,6 +23,8 @@ pub struct Stream {
     pub media: Arc<Media>,
     /// When it ends by itself.
     pub lifetime: Lifetime,
+    /// How safe its records are when readers see them, and when their appends are acknowledged that ask for no other level.
+    pub ack: AckLevel,
     /// Where the data before its own comes from.
     pub source: Option<Box<Source>>,
     /// How many sources lie behind it; 0 for a stream that is no fork.
@@ -70,11 +71,13 @@ pub enum Life {
 }
 
 impl Stream {
+    #[expect(clippy::too_many_arguments, reason = "what a stream is, each once")]
     pub(crate) fn new(
         no: StreamNo,
         name: Box<str>,
         media: Arc<Media>,
         lifetime: Lifetime,
+        ack: AckLevel,
         source: Option<Box<Source>>,
         facts: Facts,
         touched_ms: u64,
@@ -85,6 +88,7 @@ impl Stream {
             name,
             media,
             lifetime,
+            ack,
             source,
             depth,
             touched_ms: AtomicU64::new(touched_ms),
@@ -303,7 +307,16 @@ mod tests {
             let at = Offset::behind(no);
             let media = Arc::clone(&media);
             let lifetime = Lifetime::Unbounded;
-            let stream = Stream::new(no, "x".into(), media, lifetime, source.take(), facts, 0);
+            let stream = Stream::new(
+                no,
+                "x".into(),
+                media,
+                lifetime,
+                AckLevel::Synced,
+                source.take(),
+                facts,
+                0,
+            );
             let stream = Arc::new(stream);
             source = Some(Box::new(Source { stream, at }));
         }
@@ -339,7 +352,16 @@ mod tests {
             closed: false,
             life: Life::Live,
         };
-        let stream = Stream::new(10, "x".into(), media, Lifetime::Unbounded, None, facts, 0);
+        let stream = Stream::new(
+            10,
+            "x".into(),
+            media,
+            Lifetime::Unbounded,
+            AckLevel::Synced,
+            None,
+            facts,
+            0,
+        );
         assert!(stream.reaches_back_to(Offset::START));
         assert!(stream.reaches_back_to(Offset::behind(9)));
         assert!(!stream.reaches_back_to(Offset::behind(8)));

@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
     use crate::stream::{Facts, Life};
-    use crate::{Lifetime, Media, Offset};
+    use crate::{AckLevel, Lifetime, Media, Offset};
 
     fn stream(no: StreamNo) -> Stream {
         let facts = Facts {
@@ -89,7 +89,16 @@ mod tests {
             life: Life::Live,
         };
         let media = Arc::new(Media::new("text/plain"));
-        Stream::new(no, "x".into(), media, Lifetime::Unbounded, None, facts, 0)
+        Stream::new(
+            no,
+            "x".into(),
+            media,
+            Lifetime::Unbounded,
+            AckLevel::Synced,
+            None,
+            facts,
+            0,
+        )
     }
 
     #[test]

@@ -111,6 +111,7 @@ impl Rig {
             closed: false,
             fork: None,
             data: Data::default(),
+            ack: None,
             known: Vec::new(),
         };
         self.bring(0, u64::MAX, Command::Create(create));
@@ -144,6 +145,7 @@ fn append(view: &View, name: &str, data: &str) -> Command {
             units: data.len() as u32,
         },
         closes: false,
+        ack: None,
         writer_seq: None,
         producer: None,
     })

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
-use encke_stream::{BadRecord, Change, Fork, Lifetime, Offset, Producer};
+use encke_stream::{AckLevel, BadRecord, Change, Fork, Lifetime, Offset, Producer};
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
@@ -18,6 +18,7 @@ fn lifetime() -> impl Strategy<Value = Lifetime> {
 proptest! {
     #[test]
     fn a_creation_reads_back(
+        ack in prop_oneof![Just(AckLevel::Accepted), Just(AckLevel::Written), Just(AckLevel::Synced)],
         name in "\\PC{0,40}",
         content_type in "\\PC{0,20}",
         lifetime in lifetime(),
@@ -34,6 +35,7 @@ proptest! {
             name: &name,
             content_type: &content_type,
             lifetime,
+            ack,
             fork,
             closed,
             units,
@@ -88,6 +90,7 @@ proptest! {
             name: &name,
             content_type: "text/plain",
             lifetime: Lifetime::Sliding { ttl_s: 1 << 40 },
+            ack: AckLevel::Written,
             fork: Some(Fork { source: 1 << 50, at: Offset::behind(1 << 60) }),
             closed: false,
             units: 7,
@@ -116,6 +119,7 @@ fn the_form_on_disk_stays_as_it_is() {
         name: "a",
         content_type: "b",
         lifetime: Lifetime::Sliding { ttl_s: 300 },
+        ack: AckLevel::Synced,
         fork: Some(Fork {
             source: 1,
             at: Offset {
@@ -126,7 +130,7 @@ fn the_form_on_disk_stays_as_it_is() {
         closed: true,
         units: 4,
     };
-    let bytes = [0, 1, b'a', 1, b'b', 1, 0xac, 2, 1, 1, 2, 3, 1, 4];
+    let bytes = [0, 1, b'a', 1, b'b', 1, 0xac, 2, 2, 1, 1, 2, 3, 1, 4];
     assert_eq!(create.encode(), bytes);
     let append = Change::Append {
         producer: Some(Producer {
@@ -145,9 +149,10 @@ fn the_form_on_disk_stays_as_it_is() {
         name: "",
         content_type: "",
         lifetime: Lifetime::Until { at_ms: 1 },
+        ack: AckLevel::Accepted,
         fork: None,
         closed: false,
         units: 0,
     };
-    assert_eq!(until.encode(), [0, 0, 0, 2, 1, 0, 0, 0]);
+    assert_eq!(until.encode(), [0, 0, 0, 2, 1, 0, 0, 0, 0]);
 }

@@ -43,9 +43,13 @@ struct Given {
     #[arg(long, env = "ENCKE_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
 
-    /// When an append is acknowledged and seen by subscribers [default: synced]
+    /// When an append is acknowledged and seen by subscribers, unless its stream or request says otherwise by Encke-Ack [default: synced]
     #[arg(long, env = "ENCKE_ACK", value_name = "LEVEL")]
     ack: Option<Ack>,
+
+    /// What was acknowledged before it was synced is synced at least this often: so much a power cut may take of it [default: 1s]
+    #[arg(long, env = "ENCKE_SYNC_EVERY", value_name = "DURATION")]
+    sync_every: Option<SignedDuration>,
 
     /// Reactor threads [default: one for each core]
     #[arg(long, env = "ENCKE_SHARDS", value_name = "N")]
@@ -465,6 +469,7 @@ impl Config {
         duration!(net.lag_age_max, lag_age_max);
         duration!(net.heartbeat, heartbeat);
         duration!(net.admission_delay, admission_delay);
+        duration!(net.sync_every, sync_every);
         duration!(net.keep.idle, streams_idle);
         let mut order_age = Duration::ZERO;
         duration!(order_age, order_age);

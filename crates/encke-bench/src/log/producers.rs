@@ -141,6 +141,7 @@ impl Maker {
             producer: None,
             writer_seq: None,
             closes: false,
+            ack: None,
             data: Data { bytes, units },
         });
         let weight = command.weight_bytes();

@@ -412,6 +412,7 @@ fn creation() -> Command {
         closed: false,
         fork: None,
         data: Data::default(),
+        ack: None,
         known: Vec::new(),
     })
 }

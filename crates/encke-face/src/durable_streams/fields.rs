@@ -1,6 +1,6 @@
 //! What the fields of a request say: parsed here once, with what is allowed in every refusal.
 
-use encke_stream::{Lifetime, Offset, ProducerId};
+use encke_stream::{AckLevel, Lifetime, Offset, ProducerId};
 
 use super::error;
 use crate::{Headers, Response, query};
@@ -107,6 +107,19 @@ pub(super) fn lifetime(headers: Headers<'_>) -> Result<Option<Lifetime>, Respons
                  not {until:?}"
             ))),
         },
+    }
+}
+
+/// How safe what is asked for is to be when it is acknowledged; at a creation, everything that the stream will hold.
+pub(super) fn ack(headers: Headers<'_>) -> Result<Option<AckLevel>, Response> {
+    let Some(name) = text(headers, "Encke-Ack")? else {
+        return Ok(None);
+    };
+    match name.parse() {
+        Ok(level) => Ok(Some(level)),
+        Err(_) => Err(bad_field(format!(
+            "Encke-Ack is synced, written or accepted, not {name:?}"
+        ))),
     }
 }
 

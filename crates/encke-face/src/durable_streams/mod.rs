@@ -256,7 +256,7 @@ const METHODS: &str = "GET, HEAD, PUT, POST, DELETE, OPTIONS";
 
 const REQUEST_FIELDS: &str = "Content-Type, Authorization, If-None-Match, Last-Event-ID, \
     Stream-Seq, Stream-TTL, Stream-Expires-At, Stream-Closed, Stream-Forked-From, \
-    Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq";
+    Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq, Encke-Ack";
 
 const COMMON_FIELDS: &[u8] = b"X-Content-Type-Options: nosniff\r\n\
     Cross-Origin-Resource-Policy: cross-origin\r\n\
@@ -264,7 +264,7 @@ const COMMON_FIELDS: &[u8] = b"X-Content-Type-Options: nosniff\r\n\
     Access-Control-Expose-Headers: Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, \
     Stream-Closed, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, \
     Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, ETag, Location, Retry-After, \
-    Job-Id, Job-Attempt, Job-Deadline, Job-Key\r\n";
+    Encke-Ack, Job-Id, Job-Attempt, Job-Deadline, Job-Key\r\n";
 
 /// Control paths (section 6); no stream's name starts with this segment.
 const RESERVED: &str = "__ds";

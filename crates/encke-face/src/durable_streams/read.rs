@@ -15,6 +15,7 @@ impl DurableStreams {
         let response = answer(200)
             .field("Content-Type", &stream.media.name)
             .field("Stream-Next-Offset", facts.tail)
+            .field("Encke-Ack", stream.ack)
             .field("Cache-Control", "no-store");
         let response = match stream.lifetime {
             Lifetime::Unbounded => response,

@@ -42,6 +42,7 @@ impl DurableStreams {
         let closes = fields::says_closed(headers);
         let producer = fields::producer(headers)?;
         let writer_seq = fields::writer_seq(headers)?;
+        let ack = fields::ack(headers)?;
         let body = std::mem::take(&mut request.body);
         if body.is_empty() && !closes {
             return Err(error(
@@ -87,6 +88,7 @@ impl DurableStreams {
             producer,
             writer_seq: writer_seq.map(Box::from),
             closes,
+            ack,
             data,
         });
         let then = Then(Box::new(Pending::Append(pending)));
@@ -102,6 +104,7 @@ impl DurableStreams {
         let headers = request.headers;
         let content_type = fields::content_type(headers)?;
         let lifetime = fields::lifetime(headers)?;
+        let ack = fields::ack(headers)?;
         let forking = fields::forking(headers, &self.settings.root)?;
         let mut known = vec![known];
         if let Some(forking) = &forking {
@@ -138,6 +141,7 @@ impl DurableStreams {
                 at: forking.at,
             }),
             data,
+            ack,
             known,
         };
         if let (Some(forking), Some(source)) = (forking, source)
@@ -165,6 +169,7 @@ impl DurableStreams {
         let stream = self.find(name, request.now_ms)?;
         let command = Command::Delete {
             target: Target::Known(stream),
+            ack: fields::ack(request.headers)?,
         };
         Ok(Answer::Commit(command, Then(Box::new(Pending::Delete))))
     }
@@ -192,11 +197,13 @@ impl Create {
                 tail,
                 content_type,
                 closed,
+                ack,
                 existed,
             } => {
                 let response = answer(if existed { 200 } else { 201 })
                     .field("Content-Type", content_type)
                     .field("Stream-Next-Offset", tail)
+                    .field("Encke-Ack", ack)
                     .field_if("Stream-Closed", closed.then_some("true"));
                 if existed {
                     response

@@ -103,6 +103,7 @@ impl Living {
                     at: (c % 4 == 0).then_some(Offset::START),
                 }),
                 data: data(c % 3),
+                ack: None,
                 known: Vec::new(),
             })),
             5..12 => self.apply(Command::Append(Append {
@@ -116,10 +117,12 @@ impl Living {
                 }),
                 writer_seq: (b % 7 == 0).then(|| format!("{:06}", self.made).into()),
                 closes: c % 13 == 0,
+                ack: None,
                 data: data(c % 3),
             })),
             12..15 => self.apply(Command::Delete {
                 target: Target::Named(name(a)),
+                ack: None,
             }),
             15..17 => self.commit(),
             17 => {

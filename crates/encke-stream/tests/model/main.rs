@@ -157,6 +157,7 @@ impl Pair {
                     closed,
                     fork,
                     data: self.data(json, size),
+                    ack: None,
                     known: Vec::new(),
                 })
             }
@@ -176,11 +177,13 @@ impl Pair {
                     producer,
                     writer_seq: writer_seq.map(|seq| format!("{seq}").into()),
                     closes,
+                    ack: None,
                     data: self.data(json, size),
                 })
             }
             Step::Delete(target) => Command::Delete {
                 target: self.target(&target)?.0,
+                ack: None,
             },
             _ => return None,
         })

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use encke_stream::{
-    Append, Command, Create, Facts, Life, Lifetime, Limits, Offset, Outcome, ProducerId, Refusal,
-    Target,
+    AckLevel, Append, Command, Create, Facts, Life, Lifetime, Limits, Offset, Outcome, ProducerId,
+    Refusal, Target,
 };
 
 /// All streams there ever were, by number, and who has which name.
@@ -109,7 +109,7 @@ impl Naive {
         let outcome = match command {
             Command::Create(create) => self.create(create, frame_max),
             Command::Append(append) => self.append(append, frame_max),
-            Command::Delete { target } => self.delete(target),
+            Command::Delete { target, .. } => self.delete(target),
         };
         outcome.unwrap_or_else(Outcome::Refused)
     }
@@ -274,6 +274,7 @@ impl Naive {
             tail: stream.tail,
             content_type: stream.content_type.clone().into(),
             closed: stream.closed,
+            ack: AckLevel::Synced,
             existed: false,
         };
         self.names.insert(stream.name.clone(), no);
@@ -310,6 +311,7 @@ impl Naive {
                 tail: stream.tail,
                 content_type: stream.content_type.clone().into(),
                 closed: stream.closed,
+                ack: AckLevel::Synced,
                 existed: true,
             };
             self.touch(no);

@@ -134,6 +134,7 @@ impl Rig {
             },
             Command::Delete {
                 target: Target::Named(name),
+                ..
             } => Some(load(name)),
             Command::Delete { .. } => None,
         }

@@ -170,7 +170,7 @@ impl<D: Disk> Bench<D> {
                 names.map(|name| self.loader.load(name).unwrap()).collect()
             }
             Command::Append(append) => named(&append.target),
-            Command::Delete { target } => named(target),
+            Command::Delete { target, .. } => named(target),
         }
     }
 
@@ -248,6 +248,7 @@ pub fn create(name: &str, content_type: &str) -> Command {
         closed: false,
         fork: None,
         data: Data::default(),
+        ack: None,
         known: Vec::new(),
     })
 }
@@ -260,6 +261,7 @@ pub fn create_for(name: &str, lifetime: Lifetime) -> Command {
         closed: false,
         fork: None,
         data: Data::default(),
+        ack: None,
         known: Vec::new(),
     })
 }
@@ -275,6 +277,7 @@ pub fn fork(name: &str, source: &str) -> Command {
             at: None,
         }),
         data: Data::default(),
+        ack: None,
         known: Vec::new(),
     })
 }
@@ -286,6 +289,7 @@ pub fn append(name: &str, bytes: &[u8]) -> Command {
         producer: None,
         writer_seq: None,
         closes: false,
+        ack: None,
         data: Data {
             bytes: bytes.to_vec(),
             units: bytes.len() as u32,
@@ -296,6 +300,7 @@ pub fn append(name: &str, bytes: &[u8]) -> Command {
 pub fn delete(name: &str) -> Command {
     Command::Delete {
         target: Target::Named(name.into()),
+        ack: None,
     }
 }
 

@@ -4,6 +4,7 @@
 #![allow(unreachable_pub)] // What the modules of a test show, they show to the test.
 
 mod bench;
+mod levels;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -95,6 +96,7 @@ fn shards_are_handed_the_records_of_what_they_watch() {
         producer: None,
         writer_seq: None,
         closes: true,
+        ack: None,
         data: encke_stream::Data::default(),
     });
     let (outcomes, deliveries) =
