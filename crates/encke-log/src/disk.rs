@@ -83,11 +83,21 @@ pub trait DiskFile: Debug + Send + Sync + 'static {
 /// Whether an error says that something has run out that may be there again later: room on the disk, or the share of it,
 /// descriptors or memory that we may use.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    use io::ErrorKind;
     use rustix::io::Errno;
-    matches!(
+    let by_number = matches!(
         Errno::from_io_error(error),
         Some(
             Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::MFILE | Errno::NFILE | Errno::NOMEM
         )
-    )
+    );
+    // An error that a library has wrapped to name the file has lost its number, and kept its kind.
+    by_number
+        || matches!(
+            error.kind(),
+            ErrorKind::StorageFull
+                | ErrorKind::QuotaExceeded
+                | ErrorKind::FileTooLarge
+                | ErrorKind::OutOfMemory
+        )
 }
