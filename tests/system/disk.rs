@@ -9,7 +9,7 @@ use crate::rig::{Connection, Encke, JSON, Response, can_use, data_dir, eventuall
 
 /// The command under strace, which makes one of its system calls fail. The server is the process that is started, and
 /// strace a bystander.
-fn failing(inject: &str, data: &Path, flags: &[&str]) -> Command {
+pub(crate) fn failing(inject: &str, data: &Path, flags: &[&str]) -> Command {
     let serve = serve(data, flags);
     let mut command = Command::new("strace");
     command
@@ -21,7 +21,7 @@ fn failing(inject: &str, data: &Path, flags: &[&str]) -> Command {
     command
 }
 
-fn strace_works() -> bool {
+pub(crate) fn strace_works() -> bool {
     can_use("strace", || {
         Command::new("strace")
             .args(["-D", "-f", "-qqq", "-o", "/dev/null", "true"])

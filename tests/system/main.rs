@@ -34,6 +34,7 @@ mod disk;
 mod durability;
 mod hostile;
 mod latecomers;
+mod levels;
 mod limits;
 mod log_commands;
 mod overload;
