@@ -16,9 +16,23 @@ pub(crate) struct Worker {
     pub(crate) picks: Counter,
 }
 
-/// A counter that shares its cache line with nothing: picks from all processors meet here.
+/// A counter that many threads add to and few read. It has several parts, and threads add to different ones as far as
+/// there are enough: otherwise each pick would wait for the cache line that the last one wrote on another processor.
+pub(crate) struct Counter([Part; PARTS]);
+
+#[derive(Default)]
 #[repr(align(64))]
-pub(crate) struct Counter(std::sync::atomic::AtomicU64);
+struct Part(std::sync::atomic::AtomicU64);
+
+const PARTS: usize = 8;
+
+thread_local! {
+    /// The part of every counter that this thread adds to.
+    static PART: usize = {
+        static THREADS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        THREADS.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % PARTS
+    };
+}
 
 /// A worker from when it connects until it has gone, and whatever it connected with.
 pub(crate) struct Connection<W> {
@@ -48,18 +62,25 @@ impl Worker {
             name,
             slot,
             seed,
-            picks: Counter(0.into()),
+            picks: Counter(Default::default()),
         }
     }
 }
 
 impl Counter {
     pub(crate) fn add_one(&self) {
-        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        // A thread that is being torn down may pick, too.
+        let part = PART.try_with(|part| *part).unwrap_or(0);
+        self.0[part]
+            .0
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 
     pub(crate) fn read(&self) -> u64 {
-        self.0.load(std::sync::atomic::Ordering::Relaxed)
+        let parts = self.0.iter();
+        parts
+            .map(|part| part.0.load(std::sync::atomic::Ordering::Relaxed))
+            .sum()
     }
 }
 
