@@ -126,8 +126,9 @@ fn streams_at_rest_cost_no_memory_and_are_there_after_crashes_when_they_are_name
         assert_eq!(head.field("Stream-TTL"), (number == 0).then_some("86400"));
         assert_eq!(head.field("Stream-Expires-At").is_some(), number == 1);
     }
-    assert!(server.metric("encke_stream_loads_total", "") as u64 >= COUNT);
-    assert!(server.metric("encke_look_up_seconds_count", "") as u64 >= COUNT);
+    // What was changed shortly before the crash is replayed, and may be in memory from the start.
+    assert!(server.metric("encke_stream_loads_total", "") as u64 >= COUNT / 2);
+    assert!(server.metric("encke_look_up_seconds_count", "") as u64 >= COUNT / 2);
     assert_eq!(server.terminate().code, Some(0));
 }
 

@@ -76,6 +76,7 @@ fn all_five_make_one_report() {
     assert_eq!(
         names(&out),
         [
+            "README.md",
             "backlog.svg",
             "flood.svg",
             "fsync.svg",
