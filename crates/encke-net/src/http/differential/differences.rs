@@ -117,7 +117,8 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         is: |ours, theirs| {
             let last = ours.requests.last();
             let old = last.is_some_and(|request| request.version == 0);
-            old && ours.end == End::Closed && theirs.end != End::Closed
+            let goes_on = theirs.end != End::Closed || theirs.requests.len() > ours.requests.len();
+            old && ours.end == End::Closed && goes_on
         },
     },
     Difference {
