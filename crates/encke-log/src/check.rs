@@ -9,8 +9,9 @@ use crate::history::{History, HistoryError, Marks};
 use crate::options::Options;
 use crate::repair::Plan;
 use crate::retention::class_of;
-use crate::stored;
+use crate::stored::{self, of_record_key, view};
 use crate::survey::{self, Problem, Surveyed};
+use fjall::Keyspace;
 use std::path::Path;
 
 /// What [`check`] found.
@@ -79,7 +80,7 @@ pub fn check_on<D: Disk>(
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<CheckReport, OpenError> {
     let mut report = CheckReport::default();
-    let opened = open_history(disk).and_then(|history| Ok((marks(history.as_ref())?, history)));
+    let opened = open_history(disk).and_then(|history| Ok((Marks::of(history.as_ref())?, history)));
     let (marks, history) = match opened {
         Ok(opened) => opened,
         // The segments can be checked all the same.
@@ -207,13 +208,51 @@ pub(crate) fn open_history<D: Disk>(disk: &D) -> Result<Option<History>, OpenErr
     }
 }
 
-pub(crate) fn marks(history: Option<&History>) -> Result<Marks, OpenError> {
-    history.map_or(Ok(Marks::default()), |history| {
-        history
-            .marks()
-            .map_err(|e| e.on_open(history.path(), "read"))
-    })
+impl History {
+    /// Reads every entry of every keyspace, and so verifies every block. Says how many records there are, each counted once
+    /// for each of its streams, how many states and how many floors; `progress` is told after every few thousand entries.
+    fn read_all_tables(
+        &self,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(u64, u64, u64), HistoryError> {
+        let mut entries = 0;
+        let mut count = |keyspace: &Keyspace, sound: &dyn Fn(&[u8], &[u8]) -> bool| {
+            let mut count = 0;
+            for pair in keyspace.iter() {
+                let (key, value) = pair.into_inner()?;
+                if !sound(&key, &value) {
+                    let (name, key) = (keyspace.name(), &*key);
+                    let reason =
+                        format!("the entry {key:02x?} in {name} is not one that was written");
+                    return Err(HistoryError::from(reason));
+                }
+                count += 1;
+                entries += 1;
+                if entries % PROGRESS_ENTRIES == 0 {
+                    progress(entries);
+                }
+            }
+            Ok(count)
+        };
+        self.with(|open| {
+            let generations = open.records.read().clone();
+            let mut records = 0;
+            for generation in generations.all() {
+                records += count(&generation.keyspace, &|key, value| {
+                    of_record_key(key).is_some_and(|(stream, _)| view(stream, key, value).is_some())
+                })?;
+            }
+            let states = count(&open.states, &|_, _| true)?;
+            let floors = count(&open.floors, &|key, value| {
+                key.len() == 8 && matches!(value.len(), 8 | 16)
+            })?;
+            count(&open.marks, &|_, value| matches!(value.len(), 8 | 16))?;
+            Ok((records, states, floors))
+        })
+    }
 }
 
 /// After how many bytes of segments progress is told again.
 const PROGRESS_BYTES: u64 = 4 << 20;
+/// After how many entries of history it is told again.
+const PROGRESS_ENTRIES: u64 = 16 << 10;

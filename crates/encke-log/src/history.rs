@@ -12,50 +12,30 @@
 //! Nothing goes through the tree's own journal but the marks, so nothing of it can stall the writer. Everything that is
 //! ingested is durable when the ingestion ends, and only then is it marked: after a crash in between it is ingested again,
 //! and means the same.
+//!
+//! Reading and ingesting is here; opening the tree in `tree.rs`, the marks in `marks.rs`.
 
 use crate::error::OpenError;
-use crate::frame::{FrameView, u64_at};
-use crate::generations::{self, Generation, Generations};
+use crate::frame::FrameView;
+use crate::generations::Generations;
 pub(crate) use crate::history_error::HistoryError;
 use crate::ingest::ingest_into;
-use crate::manifest;
-use crate::reclaim::{DurableFloors, Reclaim};
-use crate::retention::{Class, Retention};
-use crate::stored::{floor_of, of_record_key, record_key, view};
+pub(crate) use crate::marks::Marks;
+use crate::retention::Retention;
+use crate::stored::{floor_of, record_key, view};
+use crate::tree::{self, Tree};
 use crate::{Sequence, StreamNo};
-use fjall::config::{BlockSizePolicy, FilterPolicy};
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use parking_lot::RwLock;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// The history of one log.
 pub(crate) struct History {
     path: PathBuf,
     cache_bytes: u64,
     /// `None` when it was closed, or could not be opened again.
-    open: RwLock<Option<Open>>,
-}
-
-struct Open {
-    database: Database,
-    records: RwLock<Generations>,
-    states: Keyspace,
-    floors: Keyspace,
-    marks: Keyspace,
-    /// What the compaction looks up; emptied before the database goes, which it would keep alive.
-    reclaim: Arc<DurableFloors>,
-}
-
-/// How far the work in the background has come, durably.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Marks {
-    /// Every record up to this one is in history.
-    pub(crate) history_upto: Sequence,
-    /// The state store is that after this record.
-    pub(crate) checkpoint_upto: Sequence,
+    open: RwLock<Option<Tree>>,
 }
 
 /// What can be ingested into.
@@ -73,27 +53,15 @@ impl History {
     pub(crate) fn open(path: PathBuf, cache_bytes: u64) -> Result<History, OpenError> {
         if !path.exists() {
             // A tree that was made in part can't be opened, so it gets its name only when it is whole.
-            make(&path, cache_bytes).map_err(|e| e.on_open(&path, "make"))?;
+            tree::make(&path, cache_bytes).map_err(|e| e.on_open(&path, "make"))?;
         }
-        let open = Open::new(&path, cache_bytes).map_err(|e| e.on_open(&path, "open"))?;
+        let open = Tree::new(&path, cache_bytes).map_err(|e| e.on_open(&path, "open"))?;
         let history = History {
             path: path.clone(),
             cache_bytes,
             open: RwLock::new(Some(open)),
         };
-        let format = history.mark(FORMAT).map_err(|e| e.on_open(&path, "read"))?;
-        match format {
-            FORMAT_NUMBER => {}
-            // The same without generations.
-            1 => history
-                .set_marks(&[(FORMAT.to_owned(), FORMAT_NUMBER.to_le_bytes().to_vec())])
-                .map_err(|e| e.on_open(&path, "write to"))?,
-            _ => {
-                let reason =
-                    format!("it has format {format}, this Encke reads format {FORMAT_NUMBER} only");
-                return Err(HistoryError::from(reason).on_open(&path, "read"));
-            }
-        }
+        history.check_format()?;
         Ok(history)
     }
 
@@ -106,70 +74,8 @@ impl History {
     pub(crate) fn reopen(&self) -> Result<(), HistoryError> {
         let mut open = self.open.write();
         *open = None;
-        *open = Some(Open::new(&self.path, self.cache_bytes)?);
+        *open = Some(Tree::new(&self.path, self.cache_bytes)?);
         Ok(())
-    }
-
-    pub(crate) fn marks(&self) -> Result<Marks, HistoryError> {
-        Ok(Marks {
-            history_upto: self.mark(HISTORY_UPTO)?,
-            checkpoint_upto: self.mark(CHECKPOINT_UPTO)?,
-        })
-    }
-
-    /// Notes durably that every record up to this one is in history, and the times of generations as they are now.
-    pub(crate) fn set_history_upto(&self, sequence: Sequence) -> Result<(), HistoryError> {
-        let mut marks = vec![(HISTORY_UPTO.to_owned(), sequence.to_le_bytes().to_vec())];
-        self.with(|open| {
-            for generation in open.records.read().all() {
-                if let Some((from, upto)) = generation.times_ms {
-                    let times = [from.to_le_bytes(), upto.to_le_bytes()].concat();
-                    marks.push((times_key(generation.keyspace.name()), times));
-                }
-            }
-            Ok(())
-        })?;
-        self.set_marks(&marks)
-    }
-
-    /// Notes durably that the state store is that after this record.
-    pub(crate) fn set_checkpoint_upto(&self, sequence: Sequence) -> Result<(), HistoryError> {
-        self.set_marks(&[(CHECKPOINT_UPTO.to_owned(), sequence.to_le_bytes().to_vec())])
-    }
-
-    /// The floors of classes, as they are durable.
-    pub(crate) fn class_floors(&self) -> Result<Vec<(Class, Sequence)>, HistoryError> {
-        self.with(|open| {
-            let mut floors = Vec::new();
-            for pair in open.marks.prefix(CLASS_FLOOR) {
-                let (key, value) = pair.into_inner()?;
-                let class = key.get(CLASS_FLOOR.len()).copied();
-                floors.extend(class.map(|class| (class, floor_of(Some(value)))));
-            }
-            Ok(floors)
-        })
-    }
-
-    /// Notes durably that the records of a class up to `floor` are gone, and removes the generations that have nothing else.
-    /// `history_upto` is up to where history has all records. Says how many generations went.
-    pub(crate) fn raise_class_floor(
-        &self,
-        class: Class,
-        floor: Sequence,
-        history_upto: Sequence,
-    ) -> Result<usize, HistoryError> {
-        let key = [CLASS_FLOOR.as_bytes(), &[class]].concat();
-        self.with(|open| {
-            open.marks.insert(key, floor.to_le_bytes())?;
-            open.database.persist(PersistMode::SyncAll)?;
-            // Those who read them still have them.
-            let gone = open.records.write().take_below(class, floor, history_upto);
-            for generation in &gone {
-                open.marks.remove(times_key(generation.keyspace.name()))?;
-                open.database.delete_keyspace(generation.keyspace.clone())?;
-            }
-            Ok(gone.len())
-        })
     }
 
     /// The keyspaces of records.
@@ -256,48 +162,6 @@ impl History {
         })
     }
 
-    /// Reads every entry of every keyspace, and so verifies every block. Says how many records there are, each counted once
-    /// for each of its streams, how many states and how many floors; `progress` is told after every few thousand entries.
-    pub(crate) fn read_all_tables(
-        &self,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<(u64, u64, u64), HistoryError> {
-        let mut entries = 0;
-        let mut count = |keyspace: &Keyspace, sound: &dyn Fn(&[u8], &[u8]) -> bool| {
-            let mut count = 0;
-            for pair in keyspace.iter() {
-                let (key, value) = pair.into_inner()?;
-                if !sound(&key, &value) {
-                    let (name, key) = (keyspace.name(), &*key);
-                    let reason =
-                        format!("the entry {key:02x?} in {name} is not one that was written");
-                    return Err(HistoryError::from(reason));
-                }
-                count += 1;
-                entries += 1;
-                if entries % PROGRESS_ENTRIES == 0 {
-                    progress(entries);
-                }
-            }
-            Ok(count)
-        };
-        self.with(|open| {
-            let generations = open.records.read().clone();
-            let mut records = 0;
-            for generation in generations.all() {
-                records += count(&generation.keyspace, &|key, value| {
-                    of_record_key(key).is_some_and(|(stream, _)| view(stream, key, value).is_some())
-                })?;
-            }
-            let states = count(&open.states, &|_, _| true)?;
-            let floors = count(&open.floors, &|key, value| {
-                key.len() == 8 && matches!(value.len(), 8 | 16)
-            })?;
-            count(&open.marks, &|_, value| matches!(value.len(), 8 | 16))?;
-            Ok((records, states, floors))
-        })
-    }
-
     /// Gives `each` the records of a stream with `after` < sequence <= `upto`, in order, until it breaks.
     pub(crate) fn read(
         &self,
@@ -351,75 +215,6 @@ impl History {
         self.with(|open| Ok(floor_of(open.floors.get(stream.to_be_bytes())?)))
     }
 
-    /// All keyspaces, for reading what can be read of a history that is damaged.
-    pub(crate) fn keyspaces(&self) -> Result<Vec<Keyspace>, HistoryError> {
-        self.with(|open| {
-            let generations = open.records.read().clone();
-            let records = generations.all().map(|one| one.keyspace.clone());
-            let others = [&open.states, &open.floors, &open.marks];
-            Ok(records.chain(others.into_iter().cloned()).collect())
-        })
-    }
-
-    /// Puts entries, in the order of their keys, into a keyspace by its name; it is made if it is not there.
-    pub(crate) fn put_all(
-        &self,
-        keyspace: &str,
-        entries: &[(Vec<u8>, Vec<u8>)],
-    ) -> Result<(), HistoryError> {
-        self.with(|open| {
-            let keyspace = match generations::of_name(keyspace) {
-                Some(_) => open.records_keyspace(keyspace)?,
-                None => open
-                    .database
-                    .keyspace(keyspace, KeyspaceCreateOptions::default)?,
-            };
-            if keyspace == open.marks {
-                for (key, value) in entries {
-                    open.marks.insert(key.as_slice(), value.as_slice())?;
-                }
-                return Ok(());
-            }
-            if entries.is_empty() {
-                return Ok(());
-            }
-            ingest_into(&keyspace, |put| {
-                let mut entries = entries.iter();
-                entries.try_for_each(|(key, value)| put(key, Some(value)))
-            })
-        })
-    }
-
-    /// Makes durable what [`History::put_all`] has put.
-    pub(crate) fn persist(&self) -> Result<(), HistoryError> {
-        self.with(|open| Ok(open.database.persist(PersistMode::SyncAll)?))
-    }
-
-    /// Finds the generations that there are.
-    pub(crate) fn open_generations(&self) -> Result<(), HistoryError> {
-        self.with(|open| {
-            *open.records.write() = Generations::default();
-            Ok(open.open_generations()?)
-        })
-    }
-
-    /// Ingests records again that belong to the generation in which record `first` is, or to none any more.
-    pub(crate) fn ingest_again(
-        &self,
-        class: Class,
-        first: Sequence,
-        all: impl FnOnce(Put<'_>) -> fjall::Result<()>,
-    ) -> Result<(), HistoryError> {
-        self.with(|open| {
-            let generations = open.records.read().clone();
-            let mut of_class = generations.of(class).iter().rev();
-            match of_class.find(|generation| generation.first <= first) {
-                Some(generation) => ingest_into(&generation.keyspace, all),
-                None => Ok(all(&mut |_, _| Ok(()))?),
-            }
-        })
-    }
-
     /// Compacts everything now, so that what is below the floors is gone from the disk.
     pub(crate) fn compact(&self) -> Result<(), HistoryError> {
         let generations = self.generations()?;
@@ -439,130 +234,15 @@ impl History {
         &self.path
     }
 
-    fn mark(&self, key: &str) -> Result<u64, HistoryError> {
-        self.with(|open| Ok(open.marks.get(key)?)).map(|value| {
-            value
-                .filter(|value| value.len() == 8)
-                .map_or(0, |value| u64_at(&value, 0))
-        })
-    }
-
-    /// Sets all of them durably, or none.
-    fn set_marks(&self, marks: &[(String, Vec<u8>)]) -> Result<(), HistoryError> {
-        self.with(|open| {
-            let mut batch = open.database.batch().durability(Some(PersistMode::SyncAll));
-            for (key, value) in marks {
-                batch.insert(&open.marks, key.as_str(), value.as_slice());
-            }
-            Ok(batch.commit()?)
-        })
-    }
-
-    fn with<T>(
+    /// Works with the tree, if it is open.
+    pub(crate) fn with<T>(
         &self,
-        work: impl FnOnce(&Open) -> Result<T, HistoryError>,
+        work: impl FnOnce(&Tree) -> Result<T, HistoryError>,
     ) -> Result<T, HistoryError> {
         match self.open.read().as_ref() {
             Some(open) => work(open),
             None => Err(HistoryError::from("it is closed".to_owned())),
         }
-    }
-}
-
-impl Open {
-    fn new(path: &Path, cache_bytes: u64) -> Result<Open, HistoryError> {
-        // The tree reads its journal with assertions, and a flipped bit is enough to fail one. Nothing is left of what the
-        // closure has made then, so nothing can be seen half done.
-        manifest::verify(path)?;
-        std::panic::catch_unwind(|| Open::unguarded(path, cache_bytes)).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(HistoryError::from(format!(
-                "it is damaged: {}",
-                text.unwrap_or("no more is known")
-            )))
-        })
-    }
-
-    fn unguarded(path: &Path, cache_bytes: u64) -> Result<Open, HistoryError> {
-        let reclaim = Arc::new(DurableFloors::default());
-        let floors = reclaim.clone();
-        let database = Database::builder(path)
-            .cache_size(cache_bytes)
-            .max_cached_files(Some(FILES_MAX))
-            // With more than one, an idle worker spins for as long as another one compacts.
-            .worker_threads(1)
-            .with_compaction_filter_factories(Arc::new(move |keyspace| {
-                let of_records = generations::of_name(keyspace).is_some();
-                of_records.then(|| Arc::new(Reclaim::new(floors.clone())) as Arc<_>)
-            }))
-            .open()?;
-        let floors = database.keyspace("floors", KeyspaceCreateOptions::default)?;
-        reclaim.set(floors.clone());
-        let open = Open {
-            records: RwLock::default(),
-            states: database.keyspace("states", KeyspaceCreateOptions::default)?,
-            floors,
-            marks: database.keyspace("marks", KeyspaceCreateOptions::default)?,
-            reclaim,
-            database,
-        };
-        open.open_generations()?;
-        Ok(open)
-    }
-
-    /// Opens the generations that there are.
-    fn open_generations(&self) -> fjall::Result<()> {
-        self.begin_generation(0, 0)?;
-        for name in self.database.list_keyspace_names() {
-            if let Some((class, first)) = generations::of_name(&name).filter(|of| *of != (0, 0)) {
-                self.begin_generation(class, first)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Opens a keyspace of records, or makes it.
-    fn records_keyspace(&self, name: &str) -> fjall::Result<Keyspace> {
-        // Records are only ever read in ranges, which filters of single keys are of no use to.
-        let options = || {
-            KeyspaceCreateOptions::default()
-                .filter_policy(FilterPolicy::disabled())
-                .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
-        };
-        self.database.keyspace(name, options)
-    }
-
-    /// Opens the keyspace of a generation, or makes it.
-    fn begin_generation(&self, class: Class, first: Sequence) -> fjall::Result<Keyspace> {
-        let name = generations::name(class, first);
-        let keyspace = self.records_keyspace(&name)?;
-        let times = self.marks.get(times_key(&name))?;
-        let times_ms = times
-            .filter(|times| times.len() == 16)
-            .map(|times| (u64_at(&times, 0), u64_at(&times, 8)));
-        self.records.write().add(
-            class,
-            Generation {
-                first,
-                keyspace: keyspace.clone(),
-                times_ms,
-            },
-        );
-        Ok(keyspace)
-    }
-
-    fn keyspace(&self, kind: Kind) -> &Keyspace {
-        match kind {
-            Kind::States => &self.states,
-            Kind::Floors => &self.floors,
-        }
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.reclaim.clear();
     }
 }
 
@@ -573,38 +253,3 @@ impl fmt::Debug for History {
             .finish_non_exhaustive()
     }
 }
-
-/// The key of the times of a generation.
-fn times_key(keyspace: &str) -> String {
-    format!("times/{keyspace}")
-}
-
-/// Makes an empty history beside its path and then moves it there.
-fn make(path: &Path, cache_bytes: u64) -> Result<(), HistoryError> {
-    let prepared = path.with_extension("prepared");
-    if prepared.exists() {
-        std::fs::remove_dir_all(&prepared)?;
-    }
-    let open = Open::new(&prepared, cache_bytes)?;
-    open.marks.insert(FORMAT, FORMAT_NUMBER.to_le_bytes())?;
-    open.database.persist(PersistMode::SyncAll)?;
-    drop(open);
-    std::fs::rename(&prepared, path)?;
-    if let Some(parent) = path.parent() {
-        std::fs::File::open(parent)?.sync_all()?;
-    }
-    Ok(())
-}
-
-/// What the keys of the floors of classes begin with; the class follows.
-const CLASS_FLOOR: &str = "floor/";
-const HISTORY_UPTO: &str = "history_upto";
-const CHECKPOINT_UPTO: &str = "checkpoint_upto";
-const FORMAT: &str = "format";
-const FORMAT_NUMBER: u64 = 2;
-/// After how many entries progress is told again.
-const PROGRESS_ENTRIES: u64 = 16 << 10;
-/// How many files of the tree may be open at once.
-const FILES_MAX: usize = 256;
-/// How large the tree's blocks are, which is what a cold read takes at least.
-const BLOCK_BYTES: u32 = 16 << 10;

@@ -73,6 +73,7 @@ mod ingest;
 mod late;
 mod log;
 mod manifest;
+mod marks;
 mod options;
 mod prepare;
 mod read;
@@ -91,6 +92,7 @@ mod sort;
 mod state;
 mod stored;
 mod survey;
+mod tree;
 
 pub use check::{CheckReport, Progress, check, check_on};
 pub use disk::{Disk, DiskFile};

@@ -100,11 +100,7 @@ impl<D: Disk> Log<D> {
             }
             _ => None,
         };
-        let marks = history.as_ref().map_or(Ok(Marks::default()), |history| {
-            history
-                .marks()
-                .map_err(|e| e.on_open(history.path(), "read"))
-        })?;
+        let marks = Marks::of(history.as_ref())?;
         let class_floors = history.as_ref().map_or(Ok(Vec::new()), |history| {
             let floors = history.class_floors();
             floors.map_err(|e| e.on_open(history.path(), "read"))

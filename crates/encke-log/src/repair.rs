@@ -1,7 +1,7 @@
 //! Repairing a log that is not open: what it takes to make it one that opens, and what that costs.
 
 use crate::Sequence;
-use crate::check::{marks, open_history};
+use crate::check::open_history;
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
 use crate::files::Files;
@@ -70,7 +70,7 @@ pub fn repair_on<D: Disk>(
         finished.map_err(|e| OpenError::io(&path, "finish the repair of", e))?;
     }
     let surveyed = survey::survey(disk, &mut |_, _| {})?;
-    let opened = open_history(disk).and_then(|history| Ok((marks(history.as_ref())?, history)));
+    let opened = open_history(disk).and_then(|history| Ok((Marks::of(history.as_ref())?, history)));
     let (marks, mut history) = match opened {
         Ok(opened) => opened,
         Err(error @ OpenError::History { .. }) => {

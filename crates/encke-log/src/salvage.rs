@@ -6,11 +6,15 @@
 use crate::Sequence;
 use crate::disk::Disk;
 use crate::error::OpenError;
-use crate::history::{History, HistoryError};
+use crate::generations::{self, Generations};
+use crate::history::{History, HistoryError, Put};
+use crate::ingest::ingest_into;
+use crate::retention::Class;
 use crate::sort::Sorted;
 use crate::stored::of_record_key;
 use crate::survey::Surveyed;
-use fjall::Keyspace;
+use crate::tree::sync_parent;
+use fjall::{Keyspace, KeyspaceCreateOptions, PersistMode};
 use std::path::Path;
 
 /// What can't be read of one keyspace: everything behind the one key, and before the other. Empty keys are the ends.
@@ -42,7 +46,7 @@ impl Gap {
     }
 
     pub(crate) fn is_of_records(&self) -> bool {
-        crate::generations::of_name(&self.keyspace).is_some()
+        generations::of_name(&self.keyspace).is_some()
     }
 }
 
@@ -114,13 +118,6 @@ pub(crate) fn finish_interrupted(path: &Path) -> std::io::Result<()> {
     }
     std::fs::rename(&beside, path)?;
     sync_parent(path)
-}
-
-fn sync_parent(path: &Path) -> std::io::Result<()> {
-    match path.parent() {
-        Some(parent) => std::fs::File::open(parent)?.sync_all(),
-        None => Ok(()),
-    }
 }
 
 /// Copies what can be read of a keyspace, a bounded part at a time.
@@ -213,6 +210,73 @@ fn number(key: &[u8]) -> u128 {
     let bytes = key.len().min(16);
     first[..bytes].copy_from_slice(&key[..bytes]);
     u128::from_be_bytes(first)
+}
+
+impl History {
+    /// All keyspaces, for reading what can be read of a history that is damaged.
+    fn keyspaces(&self) -> Result<Vec<Keyspace>, HistoryError> {
+        self.with(|open| {
+            let generations = open.records.read().clone();
+            let records = generations.all().map(|one| one.keyspace.clone());
+            let others = [&open.states, &open.floors, &open.marks];
+            Ok(records.chain(others.into_iter().cloned()).collect())
+        })
+    }
+
+    /// Puts entries, in the order of their keys, into a keyspace by its name; it is made if it is not there.
+    fn put_all(&self, keyspace: &str, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<(), HistoryError> {
+        self.with(|open| {
+            let keyspace = match generations::of_name(keyspace) {
+                Some(_) => open.records_keyspace(keyspace)?,
+                None => open
+                    .database
+                    .keyspace(keyspace, KeyspaceCreateOptions::default)?,
+            };
+            if keyspace == open.marks {
+                for (key, value) in entries {
+                    open.marks.insert(key.as_slice(), value.as_slice())?;
+                }
+                return Ok(());
+            }
+            if entries.is_empty() {
+                return Ok(());
+            }
+            ingest_into(&keyspace, |put| {
+                let mut entries = entries.iter();
+                entries.try_for_each(|(key, value)| put(key, Some(value)))
+            })
+        })
+    }
+
+    /// Makes durable what [`History::put_all`] has put.
+    fn persist(&self) -> Result<(), HistoryError> {
+        self.with(|open| Ok(open.database.persist(PersistMode::SyncAll)?))
+    }
+
+    /// Finds the generations that there are.
+    fn open_generations(&self) -> Result<(), HistoryError> {
+        self.with(|open| {
+            *open.records.write() = Generations::default();
+            Ok(open.open_generations()?)
+        })
+    }
+
+    /// Ingests records again that belong to the generation in which record `first` is, or to none any more.
+    fn ingest_again(
+        &self,
+        class: Class,
+        first: Sequence,
+        all: impl FnOnce(Put<'_>) -> fjall::Result<()>,
+    ) -> Result<(), HistoryError> {
+        self.with(|open| {
+            let generations = open.records.read().clone();
+            let mut of_class = generations.of(class).iter().rev();
+            match of_class.find(|generation| generation.first <= first) {
+                Some(generation) => ingest_into(&generation.keyspace, all),
+                None => Ok(all(&mut |_, _| Ok(()))?),
+            }
+        })
+    }
 }
 
 /// How much is copied at once.

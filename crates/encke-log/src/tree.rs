@@ -1,0 +1,154 @@
+//! The tree (fjall) in which history is kept: how it is made, opened and closed.
+
+use crate::Sequence;
+use crate::frame::u64_at;
+use crate::generations::{self, Generation, Generations};
+use crate::history::{HistoryError, Kind};
+use crate::manifest;
+use crate::marks;
+use crate::reclaim::{DurableFloors, Reclaim};
+use crate::retention::Class;
+use fjall::config::{BlockSizePolicy, FilterPolicy};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions};
+use parking_lot::RwLock;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The tree while it is open.
+pub(crate) struct Tree {
+    pub(crate) database: Database,
+    pub(crate) records: RwLock<Generations>,
+    pub(crate) states: Keyspace,
+    pub(crate) floors: Keyspace,
+    pub(crate) marks: Keyspace,
+    /// What the compaction looks up; emptied before the database goes, which it would keep alive.
+    reclaim: Arc<DurableFloors>,
+}
+
+impl Tree {
+    /// Opens the tree, or makes an empty one.
+    pub(crate) fn new(path: &Path, cache_bytes: u64) -> Result<Tree, HistoryError> {
+        // The tree reads its journal with assertions, and a flipped bit is enough to fail one. Nothing is left of what the
+        // closure has made then, so nothing can be seen half done.
+        manifest::verify(path)?;
+        std::panic::catch_unwind(|| Tree::unguarded(path, cache_bytes)).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(HistoryError::from(format!(
+                "it is damaged: {}",
+                text.unwrap_or("no more is known")
+            )))
+        })
+    }
+
+    fn unguarded(path: &Path, cache_bytes: u64) -> Result<Tree, HistoryError> {
+        let reclaim = Arc::new(DurableFloors::default());
+        let floors = reclaim.clone();
+        let database = Database::builder(path)
+            .cache_size(cache_bytes)
+            .max_cached_files(Some(FILES_MAX))
+            // With more than one, an idle worker spins for as long as another one compacts.
+            .worker_threads(1)
+            .with_compaction_filter_factories(Arc::new(move |keyspace| {
+                let of_records = generations::of_name(keyspace).is_some();
+                of_records.then(|| Arc::new(Reclaim::new(floors.clone())) as Arc<_>)
+            }))
+            .open()?;
+        let floors = database.keyspace("floors", KeyspaceCreateOptions::default)?;
+        reclaim.set(floors.clone());
+        let open = Tree {
+            records: RwLock::default(),
+            states: database.keyspace("states", KeyspaceCreateOptions::default)?,
+            floors,
+            marks: database.keyspace("marks", KeyspaceCreateOptions::default)?,
+            reclaim,
+            database,
+        };
+        open.open_generations()?;
+        Ok(open)
+    }
+
+    /// Opens the generations that there are.
+    pub(crate) fn open_generations(&self) -> fjall::Result<()> {
+        self.begin_generation(0, 0)?;
+        for name in self.database.list_keyspace_names() {
+            if let Some((class, first)) = generations::of_name(&name).filter(|of| *of != (0, 0)) {
+                self.begin_generation(class, first)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a keyspace of records, or makes it.
+    pub(crate) fn records_keyspace(&self, name: &str) -> fjall::Result<Keyspace> {
+        // Records are only ever read in ranges, which filters of single keys are of no use to.
+        let options = || {
+            KeyspaceCreateOptions::default()
+                .filter_policy(FilterPolicy::disabled())
+                .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
+        };
+        self.database.keyspace(name, options)
+    }
+
+    /// Opens the keyspace of a generation, or makes it.
+    pub(crate) fn begin_generation(
+        &self,
+        class: Class,
+        first: Sequence,
+    ) -> fjall::Result<Keyspace> {
+        let name = generations::name(class, first);
+        let keyspace = self.records_keyspace(&name)?;
+        let times = self.marks.get(marks::times_key(&name))?;
+        let times_ms = times
+            .filter(|times| times.len() == 16)
+            .map(|times| (u64_at(&times, 0), u64_at(&times, 8)));
+        self.records.write().add(
+            class,
+            Generation {
+                first,
+                keyspace: keyspace.clone(),
+                times_ms,
+            },
+        );
+        Ok(keyspace)
+    }
+
+    pub(crate) fn keyspace(&self, kind: Kind) -> &Keyspace {
+        match kind {
+            Kind::States => &self.states,
+            Kind::Floors => &self.floors,
+        }
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        self.reclaim.clear();
+    }
+}
+
+/// Makes an empty history beside its path and then moves it there.
+pub(crate) fn make(path: &Path, cache_bytes: u64) -> Result<(), HistoryError> {
+    let prepared = path.with_extension("prepared");
+    if prepared.exists() {
+        std::fs::remove_dir_all(&prepared)?;
+    }
+    let open = Tree::new(&prepared, cache_bytes)?;
+    marks::set_format(&open)?;
+    drop(open);
+    std::fs::rename(&prepared, path)?;
+    Ok(sync_parent(path)?)
+}
+
+/// Makes the names in a path's directory durable.
+pub(crate) fn sync_parent(path: &Path) -> std::io::Result<()> {
+    match path.parent() {
+        Some(parent) => std::fs::File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+/// How many files of the tree may be open at once.
+const FILES_MAX: usize = 256;
+/// How large the tree's blocks are, which is what a cold read takes at least.
+const BLOCK_BYTES: u32 = 16 << 10;
