@@ -130,13 +130,8 @@ impl Faces {
         Pools::heartbeat()
     }
 
-    /// Goes on when what was asked for can't be had.
-    pub fn failed(&self, _then: Then, failure: Failure) -> Response {
-        durable_streams::failed(failure)
-    }
-
-    /// The answer to a request when what it names can't be looked up.
-    pub fn unavailable(&self, failure: Failure) -> Response {
+    /// The answer when what was asked for can't be had.
+    pub fn failed(&self, failure: Failure) -> Response {
         durable_streams::failed(failure)
     }
 

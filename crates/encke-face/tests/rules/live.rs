@@ -193,10 +193,10 @@ fn failures_say_whether_to_come_back() {
         (Failure::Stopping, 503, true),
     ] {
         let line = "GET /v1/stream/a?offset=now&live=long-poll";
-        let Reply::Polls(poll) = server.reply(line, &[], b"") else {
+        let Reply::Polls(_) = server.reply(line, &[], b"") else {
             panic!("it does not wait")
         };
-        let failed = said(server.faces.failed(poll.then, failure));
+        let failed = said(server.faces.failed(failure));
         assert_eq!(failed.status, status);
         assert_eq!(failed.field("Retry-After").is_some(), again, "{failure:?}");
         assert!(!failed.code().is_empty());

@@ -36,8 +36,8 @@ impl Shard {
 
     /// The sequencer's mailbox was full.
     pub(super) fn overloaded(&mut self, token: Token) {
-        if let Some((index, then)) = self.waiting(token, State::Committing) {
-            let response = self.parts.faces.failed(then, Failure::Overloaded);
+        if let Some((index, _)) = self.waiting(token, State::Committing) {
+            let response = self.parts.faces.failed(Failure::Overloaded);
             self.respond_later(index, &response);
         }
     }
@@ -155,7 +155,7 @@ impl Shard {
             self.slots[index].state = State::Fetching;
             self.busy(index).then = Some(then);
         } else {
-            let response = self.parts.faces.failed(then, Failure::Overloaded);
+            let response = self.parts.faces.failed(Failure::Overloaded);
             self.respond(index, &response);
         }
     }

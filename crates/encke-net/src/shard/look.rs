@@ -55,7 +55,7 @@ impl Shard {
             self.slots[index].state = State::Fetching;
             self.busy(index).parked = Some(Box::new(parked));
         } else {
-            let response = self.parts.faces.unavailable(Failure::Overloaded);
+            let response = self.parts.faces.failed(Failure::Overloaded);
             self.respond(index, &response);
         }
     }
@@ -81,7 +81,7 @@ impl Shard {
                     LoadError::Restless => Failure::Overloaded,
                     _ => Failure::Unreadable,
                 };
-                let response = self.parts.faces.unavailable(failure);
+                let response = self.parts.faces.failed(failure);
                 self.respond(index, &response);
             }
         }
