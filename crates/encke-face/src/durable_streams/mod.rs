@@ -2,7 +2,7 @@
 //!
 //! `read` answers GET and HEAD by way of `catch_up`, `poll` and `follow`; `write` answers PUT, POST
 //! and DELETE, and `fields` reads what their fields say; `events` writes the records of live
-//! subscribers. Section numbers are those of the protocol's text.
+//! subscribers, `start` says from where. Section numbers are those of the protocol's text.
 
 mod catch_up;
 mod cursor;
@@ -11,6 +11,7 @@ mod fields;
 mod follow;
 mod poll;
 mod read;
+mod start;
 mod write;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub(crate) use catch_up::{CatchUp, Page};
 pub(crate) use events::{encode, farewell, lines};
 pub(crate) use poll::Poll;
 pub(crate) use read::push_items;
+pub(crate) use start::{From, check_own};
 pub(crate) use write::{Append, Create, Fork, deleted};
 
 /// The face over the committed streams.

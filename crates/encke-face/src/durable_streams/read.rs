@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use encke_stream::{Item, Lifetime, MediaKind, Offset, Stream};
 
-use super::{DurableStreams, answer, cursor, error, follow};
+use super::{DurableStreams, From, answer, check_own, cursor, error, follow};
 use crate::answer::Answer;
 use crate::{Headers, Request, Response, json, query};
 
@@ -45,23 +45,8 @@ impl DurableStreams {
                 ),
             ));
         }
-        if !stream.reaches_back_to(from) {
-            return Err(error(
-                410,
-                "before_start",
-                format!("the offset {from} is of an earlier stream of this name"),
-            ));
-        }
-        if from != Offset::START
-            && from < facts.tail
-            && from.sequence < self.view.kept_behind(stream.no)
-        {
-            return Err(error(
-                410,
-                "no_longer_kept",
-                format!("what follows the offset {from} is no longer kept; -1 gives what is left"),
-            ));
-        }
+        check_own(&stream, from)?;
+        self.check_kept(&stream, from)?;
         stream.touch(request.now_ms);
         Ok(match parameters.live {
             None if matches!(parameters.offset, Some(From::Now)) => self.tail(&stream, facts),
@@ -178,13 +163,6 @@ struct Parameters {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum From {
-    Start,
-    Now,
-    At(Offset),
-}
-
-#[derive(Clone, Copy, Debug)]
 enum Live {
     LongPoll,
     Sse,
@@ -203,13 +181,10 @@ impl Parameters {
                     return Err(bad("the offset is given more than once".into()));
                 }
                 "offset" => {
-                    parameters.offset = Some(match &*value {
-                        "-1" => From::Start,
-                        "now" => From::Now,
-                        token => From::At(token.parse().map_err(|why| {
-                            bad(format!("{why}, or -1, or now; this is {token:?}"))
-                        })?),
-                    });
+                    parameters.offset =
+                        Some(value.parse().map_err(|why| {
+                            bad(format!("{why}, or -1, or now; this is {value:?}"))
+                        })?);
                 }
                 "live" => {
                     parameters.live = Some(match &*value {

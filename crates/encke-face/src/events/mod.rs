@@ -12,7 +12,7 @@ use std::sync::Arc;
 use encke_stream::{Life, Offset, Sequence, Stream};
 
 use crate::answer::{Answer, Member, SubscribeAll};
-use crate::durable_streams::{self, DurableStreams, answer, error, look};
+use crate::durable_streams::{self, DurableStreams, From, answer, check_own, error, look};
 use crate::{Body, Request, Response, query};
 
 pub(crate) use tell::tell;
@@ -202,13 +202,6 @@ struct Named {
     from: From,
 }
 
-#[derive(Clone, Copy)]
-enum From {
-    Start,
-    Now,
-    At(Offset),
-}
-
 impl Parameters {
     fn parse(request: &Request<'_>) -> Result<Self, Response> {
         let bad = |why: String| error(400, "bad_parameter", why);
@@ -247,13 +240,8 @@ impl Parameters {
 impl Named {
     /// What stands behind the last `@` is an offset if it can be one; else it belongs to the name.
     fn parse(value: &str) -> Named {
-        let from = |token: &str| match token {
-            "-1" => Some(From::Start),
-            "now" => Some(From::Now),
-            token => token.parse().ok().map(From::At),
-        };
         let split = value.rsplit_once('@');
-        let split = split.and_then(|(name, token)| Some((name, from(token)?)));
+        let split = split.and_then(|(name, token)| Some((name, token.parse().ok()?)));
         let (name, from) = split.unwrap_or((value, From::Now));
         Named {
             name: name.to_owned(),
@@ -286,16 +274,7 @@ impl Named {
                 ),
             ));
         }
-        if !stream.reaches_back_to(asked) {
-            return Err(error(
-                410,
-                "before_start",
-                format!(
-                    "the offset {asked} is of an earlier stream of the name {:?}",
-                    self.name
-                ),
-            ));
-        }
+        check_own(stream, asked)?;
         let had = resumed.map_or(Offset::START, |id| id.position(place));
         let had = had.max(asked);
         // A stream that was made since: all of it is new.
