@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use encke_face::{Mark, Run, Style};
-use encke_log::{ReadError, Sequence};
+use encke_face::Run;
+use encke_log::ReadError;
 use encke_stream::{Batch, Fetch, Item, Life, Offset, Piece};
 
 use super::Shard;
-use super::busy::shared_style;
-use super::slow::weight;
+use super::encoded::{Encoded, MadeOf, RUN_BYTES};
 use crate::slot::{Flags, NONE, State};
 use crate::topics::{Next, Round};
 
@@ -20,28 +19,6 @@ pub(super) struct Due {
     topic: u32,
     bytes: u64,
     us: u64,
-}
-
-/// A run as bytes, and what it was made of: whoever is at the same place gets the same bytes.
-#[derive(Default)]
-pub(super) struct Encoded {
-    made_of: Option<MadeOf>,
-    bytes: Vec<u8>,
-    marks: Vec<Mark>,
-    records: u64,
-    /// What its records count for the lag of those who had not got them.
-    weight: u32,
-    pub(super) end: Sequence,
-    /// Nothing follows: the connection is closed behind it.
-    ended: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct MadeOf {
-    topic: u32,
-    from: Sequence,
-    last: Sequence,
-    style: Style,
 }
 
 impl Shard {
@@ -252,24 +229,6 @@ impl Shard {
         true
     }
 
-    /// Writes the recent records from a position on, as many as one send should carry.
-    fn encode_recent(&self, encoded: &mut Encoded, made_of: MadeOf, at: u64) {
-        let mut items = Vec::new();
-        let gathered = self.gather(made_of.topic, at, &mut items);
-        encoded.fill(|bytes, marks| {
-            // A deletion without data before it is told by closing, not by an event.
-            if !items.is_empty() || gathered.closed {
-                let (run, now_ms) = (gathered.run(&items), self.clock.now_ms());
-                let faces = &self.parts.faces;
-                faces.encode(made_of.style, &run, now_ms, bytes, marks);
-            }
-        });
-        encoded.made_of = Some(made_of);
-        encoded.count(&items);
-        encoded.end = gathered.last;
-        encoded.ended = gathered.closed || gathered.deleted;
-    }
-
     /// Sends an encoded run. True when all of it is out and the subscriber is still there.
     pub(super) fn send_encoded(&mut self, index: u32, encoded: &Encoded) -> bool {
         if encoded.bytes.is_empty() {
@@ -424,40 +383,6 @@ impl Shard {
         true
     }
 
-    /// Collects recent records for one send.
-    fn gather<'a>(&'a self, topic: u32, at: u64, items: &mut Vec<Item<'a>>) -> Gathered {
-        let mut gathered = Gathered::default();
-        let mut bytes = 0;
-        for record in self.topics.records(at) {
-            gathered.last = record.sequence;
-            gathered.deleted |= record.deletes;
-            gathered.closed |= record.closes && !record.deletes;
-            gathered.end = record.tail;
-            if record.units > 0 {
-                bytes += record.data.len();
-                items.push(Item {
-                    data: &record.data,
-                    skip: 0,
-                    take: record.units,
-                    end: gathered.end,
-                });
-            }
-            if gathered.deleted || bytes > RUN_BYTES {
-                break;
-            }
-        }
-        let topic = &self.topics[topic];
-        gathered.at_tail = gathered.last >= topic.last;
-        gathered
-    }
-
-    pub(super) fn style(&self, index: u32) -> Style {
-        if let Some(style) = self.busy.get(&index).and_then(|busy| busy.style) {
-            return style;
-        }
-        shared_style(self.topics[self.slots[index].topic].kind)
-    }
-
     /// Tells the sequencer how far the deliveries are behind.
     fn report_lag(&self) {
         let (bytes, us) = match self.rounds.front() {
@@ -471,86 +396,5 @@ impl Shard {
         self.parts.inbox.lag.us.store(us, Ordering::Relaxed);
     }
 }
-
-impl Encoded {
-    /// Makes room for what nobody else gets.
-    pub(super) fn forget(&mut self) {
-        self.fill(|_, _| {});
-        self.made_of = None;
-        self.records = 0;
-        self.weight = 0;
-        self.ended = false;
-    }
-
-    /// Writes one record, behind which a subscriber may be left.
-    pub(super) fn add(
-        &mut self,
-        item: Item<'_>,
-        sequence: Sequence,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) {
-        self.add_part(item, write);
-        self.marks.push(Mark {
-            end: self.bytes.len(),
-            at: Offset::behind(sequence),
-        });
-    }
-
-    /// Writes one record that belongs together with the next.
-    pub(super) fn add_part(&mut self, item: Item<'_>, write: impl FnOnce(&mut Vec<u8>)) {
-        write(&mut self.bytes);
-        self.records += 1;
-        self.weight = self.weight.saturating_add(weight(item.data.len()));
-    }
-
-    fn count(&mut self, items: &[Item<'_>]) {
-        self.records = items.len() as u64;
-        self.weight = items
-            .iter()
-            .fold(0, |sum, item| sum.saturating_add(weight(item.data.len())));
-    }
-
-    /// What so many of its bytes count for the lag.
-    fn share(&self, sent: usize) -> u32 {
-        // No more than the weight, which fits.
-        (u64::from(self.weight) * sent as u64 / self.bytes.len().max(1) as u64) as u32
-    }
-
-    fn fill(&mut self, write: impl FnOnce(&mut Vec<u8>, &mut Vec<Mark>)) {
-        self.bytes.clear();
-        self.marks.clear();
-        self.bytes.shrink_to(ENCODED_BYTES_KEPT);
-        write(&mut self.bytes, &mut self.marks);
-    }
-}
-
-/// How far gathered records go.
-#[derive(Default)]
-struct Gathered {
-    /// The position behind the last data.
-    end: Offset,
-    /// The last record, with data or not.
-    last: Sequence,
-    at_tail: bool,
-    closed: bool,
-    deleted: bool,
-}
-
-impl Gathered {
-    fn run<'a>(&self, items: &'a [Item<'a>]) -> Run<'a> {
-        Run {
-            items,
-            end: self.end,
-            at_tail: self.at_tail,
-            closed: self.closed,
-        }
-    }
-}
-
-/// About how much data one send to a subscriber carries.
-pub(super) const RUN_BYTES: usize = 256 << 10;
-
-/// The shared encoding's buffer is not kept larger than this.
-const ENCODED_BYTES_KEPT: usize = 1 << 20;
 
 const LAGGING_PER_TURN: usize = 16;

@@ -11,6 +11,7 @@ mod busy;
 mod clients;
 mod clock;
 mod deliver;
+mod encoded;
 mod input;
 mod look;
 mod output;
@@ -43,7 +44,8 @@ use crate::topics::Topics;
 
 use busy::Busy;
 use clock::Clock;
-use deliver::{Due, Encoded};
+use deliver::Due;
+use encoded::Encoded;
 
 /// What a shard needs of the rest.
 pub(crate) struct Parts {
