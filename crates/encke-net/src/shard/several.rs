@@ -106,7 +106,7 @@ impl Shard {
 
     /// The topics of a subscriber of several streams.
     pub(super) fn topics_of(&self, index: u32) -> impl Iterator<Item = u32> {
-        let several = self.busy.get(&index).and_then(|b| b.several.as_ref());
+        let several = self.several(index);
         several
             .into_iter()
             .flat_map(|several| &several.members)
@@ -138,7 +138,7 @@ impl Shard {
     /// Keeps a quiet subscriber's connection alive, and its streams: one with readers does not expire.
     pub(super) fn heartbeat_several(&mut self, index: u32) {
         let now_ms = self.clock.now_ms();
-        let several = self.busy.get(&index).and_then(|b| b.several.as_ref());
+        let several = self.several(index);
         for member in several.into_iter().flat_map(|several| &several.members) {
             member.stream.touch(now_ms);
         }
@@ -149,7 +149,7 @@ impl Shard {
     fn due(&self, index: u32) -> Due {
         let mut due = Due::default();
         let after = self.slots[index].cursor;
-        let Some(several) = self.busy.get(&index).and_then(|b| b.several.as_ref()) else {
+        let Some(several) = self.several(index) else {
             return due;
         };
         for (number, member) in several.members.iter().enumerate() {
@@ -225,7 +225,7 @@ impl Shard {
         encoded.forget();
         let mut ends = None;
         let mut more = false;
-        let several = self.busy.get(&index).and_then(|b| b.several.as_ref());
+        let several = self.several(index);
         if let Some(several) = several {
             let mut heads = BinaryHeap::from(heads);
             let mut bytes = 0;
@@ -287,6 +287,11 @@ impl Shard {
             }
         }
         true
+    }
+
+    /// What a subscriber of several streams needs beside its slot.
+    fn several(&self, index: u32) -> Option<&Several> {
+        self.busy.get(&index)?.several.as_deref()
     }
 
     fn drop_member(&mut self, slot: u32) {

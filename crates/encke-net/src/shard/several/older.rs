@@ -108,7 +108,7 @@ impl Shard {
             .sort_by_key(|read| (read.sequence, read.member));
         let mut encoded = std::mem::take(&mut self.encoded);
         encoded.forget();
-        if let Some(several) = self.busy.get(&index).and_then(|b| b.several.as_ref()) {
+        if let Some(several) = self.several(index) {
             let records = part.records.chunk_by(|a, b| a.sequence == b.sequence);
             for same in records {
                 for (number, read) in same.iter().enumerate() {
