@@ -88,11 +88,8 @@ impl Pools {
             number,
             read: Box::new(move |fetch| {
                 let piece = Piece::read(&reader, fetch).map_err(|error| error.to_string())?;
-                if let Some(desk) = &called
-                    && piece.more
-                    && piece.bytes() == 0
-                {
-                    desk.call();
+                if let Some(desk) = &called {
+                    desk.has_read(&piece);
                 }
                 Ok(piece)
             }),

@@ -130,11 +130,8 @@ fn work(means: &Means, mut jobs: Receiver<Job>) {
                 if let Err(error) = &piece {
                     tracing::error!(%error, "a stream could not be read");
                 }
-                if let (Ok(piece), Some(desk)) = (&piece, desk)
-                    && piece.more
-                    && piece.bytes() == 0
-                {
-                    desk.call();
+                if let (Ok(piece), Some(desk)) = (&piece, desk) {
+                    desk.has_read(piece);
                 }
                 door.put_piece(token, piece);
             }

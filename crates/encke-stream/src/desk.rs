@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use encke_log::{CommitError, Disk, Files, LateSync};
 use parking_lot::Mutex;
 
+use crate::Piece;
 use crate::batch::Request;
 use crate::sequencer::{SETTLE_WHEN_IDLE, Sequencer};
 
@@ -89,6 +90,14 @@ impl<D: Disk> Desk<D> {
     pub fn call(&self) {
         if let Some(thread) = self.thread.get() {
             thread.unpark();
+        }
+    }
+
+    /// A piece was read. One that is empty though there is more lacks what is accepted and not written yet: then the desk's
+    /// thread writes it now.
+    pub fn has_read(&self, piece: &Piece) {
+        if piece.more && piece.bytes() == 0 {
+            self.call();
         }
     }
 
