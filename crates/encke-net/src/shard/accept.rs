@@ -1,13 +1,13 @@
 //! New connections.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use rustix::event::epoll;
-use rustix::net::{SendFlags, SocketFlags, acceptfrom_with, send};
+use rustix::net::{SendFlags, SocketAddrAny, SocketFlags, acceptfrom_with, send};
 
 use super::{LISTENER, Shard};
 use crate::addresses::Turned;
+use crate::owners::Owner;
 
 impl Shard {
     /// Starts or stops looking at the listener.
@@ -51,24 +51,12 @@ impl Shard {
                 // The client gave up before it was accepted.
                 Err(_) => continue,
             };
-            let taken = self.parts.connections.fetch_add(1, Ordering::Relaxed);
-            if taken >= self.parts.settings.connections_max {
-                self.parts.connections.fetch_sub(1, Ordering::Relaxed);
-                self.refuse_connection("connections_max");
-                say(&socket, FULL);
-                continue;
-            }
-            let owner = match self.admit(peer) {
+            let owner = match self.enter(peer) {
                 Ok(owner) => owner,
-                Err(turned) => {
-                    self.parts.connections.fetch_sub(1, Ordering::Relaxed);
-                    self.refuse_connection(turned.reason());
-                    match turned {
-                        Turned::Stranger => say(&socket, STRANGER),
-                        Turned::Crowd => say(&socket, CROWD),
-                        Turned::Haste { .. } => say(&socket, HASTE),
-                        Turned::Full => say(&socket, FULL),
-                    }
+                Err((reason, answer)) => {
+                    self.refuse_connection(reason);
+                    // A fresh socket's buffer takes these few bytes, or nobody is there to read them.
+                    let _ = send(&socket, answer, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
                     continue;
                 }
             };
@@ -95,6 +83,29 @@ impl Shard {
                 self.await_preface(index);
             }
         }
+    }
+
+    /// Counts a new connection and finds out whose it is; why it is not let in, and what it is told, if it is not.
+    fn enter(&self, peer: Option<SocketAddrAny>) -> Result<Owner, (&'static str, &'static [u8])> {
+        let connections = &self.parts.connections;
+        let entered =
+            if connections.fetch_add(1, Ordering::Relaxed) >= self.parts.settings.connections_max {
+                Err(("connections_max", FULL))
+            } else {
+                self.admit(peer).map_err(|turned| {
+                    let answer = match turned {
+                        Turned::Stranger => STRANGER,
+                        Turned::Crowd => CROWD,
+                        Turned::Haste { .. } => HASTE,
+                        Turned::Full => FULL,
+                    };
+                    (turned.reason(), answer)
+                })
+            };
+        if entered.is_err() {
+            connections.fetch_sub(1, Ordering::Relaxed);
+        }
+        entered
     }
 
     /// Whether as many were accepted as may be for now: the others are left to the kernel's queue, where they cost nothing.
@@ -140,20 +151,17 @@ const ACCEPTS_PER_TURN: usize = 64;
 
 const LISTEN_PAUSE_MS: u64 = 100;
 
-/// A fresh socket's buffer takes these few bytes, or nobody is there to read them.
-fn say(socket: &OwnedFd, answer: &[u8]) {
-    let _ = send(socket, answer, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-}
-
 /// An answer to somebody who has not asked yet.
 macro_rules! refusal {
-    ($status:literal, $length:literal, $why:literal) => {
+    ($status:literal, $length:literal, $fields:literal, $why:literal) => {
         concat!(
             "HTTP/1.1 ",
             $status,
             "\r\nContent-Type: text/plain\r\nContent-Length: ",
             $length,
-            "\r\nRetry-After: 5\r\nConnection: close\r\n\r\n",
+            "\r\n",
+            $fields,
+            "Connection: close\r\n\r\n",
             $why,
             "\n"
         )
@@ -164,23 +172,43 @@ macro_rules! refusal {
 const FULL: &[u8] = refusal!(
     "503 Service Unavailable",
     "35",
+    "Retry-After: 5\r\n",
     "the server has no room for clients"
 );
 
-const STRANGER: &[u8] = concat!(
-    "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nContent-Length: 46\r\n",
-    "Connection: close\r\n\r\nonly proxies that are trusted are heard here.\n",
-)
-.as_bytes();
+const STRANGER: &[u8] = refusal!(
+    "403 Forbidden",
+    "46",
+    "",
+    "only proxies that are trusted are heard here."
+);
 
 const CROWD: &[u8] = refusal!(
     "429 Too Many Requests",
     "46",
+    "Retry-After: 5\r\n",
     "your address has too many connections already"
 );
 
 const HASTE: &[u8] = refusal!(
     "429 Too Many Requests",
     "47",
+    "Retry-After: 5\r\n",
     "your address makes requests faster than it may"
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_as_long_as_it_says() {
+        for refusal in [FULL, STRANGER, CROWD, HASTE] {
+            let refusal = std::str::from_utf8(refusal).unwrap();
+            let (head, body) = refusal.split_once("\r\n\r\n").unwrap();
+            let (_, length) = head.split_once("Content-Length: ").unwrap();
+            let (length, _) = length.split_once("\r\n").unwrap();
+            assert_eq!(length.parse(), Ok(body.len()), "{refusal}");
+        }
+    }
+}
