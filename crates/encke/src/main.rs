@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     // A flood that needs more descriptors than one process may have starts this program again.
     encke_flood::become_worker_if_asked();
     let result = match Cli::parse().command {
-        Command::Serve(args) => serve::serve(&args),
+        Command::Serve(args) => serve::serve(*args),
         Command::Flood(args) => load::flood(&args),
         Command::Storm(args) => load::storm(&args),
         Command::Spray(args) => load::spray(&args),

@@ -15,12 +15,13 @@ use crate::config::{Config, LogFormat, ServeArgs};
 use crate::{Code, Failed, descriptors};
 
 /// Serves until a signal says to stop.
-pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failed> {
+pub(crate) fn serve(args: ServeArgs) -> Result<ExitCode, Failed> {
+    let only_check = args.check;
     let mut config = args.resolve().map_err(|error| Code::Usage.with(error))?;
     let files = descriptors::raise();
     let room = descriptors::connections(files);
     config.net.connections_max = config.net.connections_max.min(room);
-    if args.check {
+    if only_check {
         print!("{}", check(&config, files));
         return Ok(ExitCode::SUCCESS);
     }
