@@ -5,7 +5,7 @@
 
 mod server;
 
-use encke_face::{Body, Saying};
+use encke_face::{Body, Response, Saying};
 use encke_jobs::Client;
 use serde_json::{Value, json};
 use server::{Reply, Said, Server};
@@ -61,6 +61,15 @@ fn worker(server: &mut Server, name: &str) -> Client {
         "{first}"
     );
     client
+}
+
+/// What a client that asked was answered, once.
+fn answer(server: &mut Server, client: Client) -> Response {
+    let mut heard = server.heard(client);
+    match (heard.pop(), heard.len()) {
+        (Some(Saying::Respond(response)), 0) => response,
+        (last, before) => panic!("{last:?} after {before} others"),
+    }
 }
 
 /// The jobs that a worker was sent.
@@ -306,10 +315,7 @@ fn a_result_is_waited_for() {
             .status,
         204
     );
-    let heard = server.heard(asker);
-    let [Saying::Respond(response)] = &heard[..] else {
-        panic!("{heard:?}");
-    };
+    let response = answer(&mut server, asker);
     assert_eq!(
         (response.status, response.body.as_ref()),
         (200, &b"\xff"[..])
@@ -320,10 +326,7 @@ fn a_result_is_waited_for() {
     let asker = asks(&mut server, "POST /v1/pool/p?wait=5", &[TEXT]);
     server.now_ms += 5_000;
     server.work();
-    let heard = server.heard(asker);
-    let [Saying::Respond(response)] = &heard[..] else {
-        panic!("{heard:?}");
-    };
+    let response = answer(&mut server, asker);
     assert_eq!(response.status, 202);
     // In vain.
     let refuse = format!(
@@ -337,10 +340,7 @@ fn a_result_is_waited_for() {
         jobs(&mut server, anna)[0]["job"]
     );
     assert_eq!(server.send(&refuse, &[], b"").status, 204);
-    let heard = server.heard(asker);
-    let [Saying::Respond(response)] = &heard[..] else {
-        panic!("{heard:?}");
-    };
+    let response = answer(&mut server, asker);
     assert_eq!(response.status, 502);
 }
 
@@ -352,8 +352,7 @@ fn a_worker_may_ask_for_one_job_at_a_time() {
     let waiting = asks(&mut server, poll, &json_field);
     server.now_ms += 5_000;
     server.work();
-    let heard = server.heard(waiting);
-    assert!(matches!(&heard[..], [Saying::Respond(response)] if response.status == 204));
+    assert_eq!(answer(&mut server, waiting).status, 204);
     post(&mut server, "/v1/pool/p?key=k%20", "x");
     let got = server.send(poll, &json_field, b"");
     assert_eq!(
@@ -383,8 +382,7 @@ fn the_server_says_goodbye() {
         matches!(&heard[..], [Saying::End(bytes)] if bytes.starts_with(b"event: stopping\n")),
         "{heard:?}"
     );
-    let heard = server.heard(poll);
-    assert!(matches!(&heard[..], [Saying::Respond(response)] if response.status == 503));
+    assert_eq!(answer(&mut server, poll).status, 503);
     let late = server.send("POST /v1/pool/p", &[], b"x");
     assert_eq!((late.status, &*late.code()), (503, "stopping"));
 }
