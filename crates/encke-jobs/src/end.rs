@@ -229,14 +229,9 @@ impl Machine {
         result: Option<Payload>,
     ) {
         self.cache.remove(id);
-        let Some(shop) = self.pools.get_mut(&no) else {
+        let Some(running) = self.take_running(no, id) else {
             return;
         };
-        let Some(running) = shop.running.remove(&id) else {
-            return;
-        };
-        self.due
-            .remove(&(running.deadline_ms, Due::Attempt(no, id)));
         self.forget_seat(&running);
         let Some(shop) = self.pools.get_mut(&no) else {
             return;
@@ -275,19 +270,25 @@ impl Machine {
 
     /// A job waits again, in the log too.
     pub(crate) fn back(&mut self, now_ms: u64, no: PoolNo, id: JobId) {
+        let Some(running) = self.take_running(no, id) else {
+            return;
+        };
         let Some(shop) = self.pools.get_mut(&no) else {
             return;
         };
-        let Some(running) = shop.running.remove(&id) else {
-            return;
-        };
-        self.due
-            .remove(&(running.deadline_ms, Due::Attempt(no, id)));
         shop.counts.retried += 1;
         shop.lines.put_back(running.job);
         let attempt = Member::Number("attempt", running.job.attempts.into());
         shop.tell_job("waits", id, &[attempt], now_ms);
         self.forget_seat(&running);
+    }
+
+    /// Takes an attempt that is over, and that nothing is due for any more.
+    fn take_running(&mut self, no: PoolNo, id: JobId) -> Option<Running> {
+        let running = self.pools.get_mut(&no)?.running.remove(&id)?;
+        self.due
+            .remove(&(running.deadline_ms, Due::Attempt(no, id)));
+        Some(running)
     }
 
     /// Nothing can go wrong any more on a polling worker's way to its job.
