@@ -30,9 +30,11 @@
 //!
 //! `ask.rs` says what can be asked and told. [`Machine::ask`], [`Machine::committed`] and
 //! [`Machine::flush`] are the way in; `post.rs`, `work.rs` and `end.rs` are a job's way; `turn.rs` writes
-//! it down and `record.rs` says how; `make.rs` has pools and chapters; `replay.rs` brings all back.
+//! it down, `op.rs` takes it to the log, and `record.rs` says how it looks there; `make.rs` has pools
+//! and chapters; `replay.rs` brings all back.
 
 mod ask;
+mod cache;
 mod crew;
 mod end;
 mod figures;
@@ -41,6 +43,7 @@ mod json;
 mod line;
 mod machine;
 mod make;
+mod op;
 mod post;
 mod record;
 mod replay;

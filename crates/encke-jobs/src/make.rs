@@ -6,7 +6,8 @@ use std::sync::Arc;
 use encke_stream::Data;
 
 use crate::ask::{Client, JobError, Told};
-use crate::machine::{BYTES, Due, JSON, Machine, Making, Op, PoolNo, append, bytes, create};
+use crate::machine::{Due, Machine, PoolNo};
+use crate::op::{BYTES, JSON, Making, Op, append, bytes, create};
 use crate::record::{REGISTRY, Record, Register, chapter_name, side_name};
 use crate::settings::Settings;
 use crate::shop::{Chapters, Phase, Shop};

@@ -3,12 +3,14 @@
 use encke_pool::PoolError;
 
 use crate::ask::{Client, JobError, Payload, Post, Told};
-use crate::machine::{Due, Machine, Op, PoolNo, append, bytes};
+use crate::machine::{Due, Machine, PoolNo};
+use crate::op::{Op, append, bytes};
 use crate::record::{Record, Waiting, chapter_name};
 use crate::settings::Kind;
 use crate::shop::{Member, Shop};
 
 /// A job on its way to the log.
+#[derive(Debug)]
 pub(crate) struct Posted {
     pub(crate) from: Client,
     pub(crate) aim: u32,
@@ -51,15 +53,14 @@ impl Machine {
         let record = bytes(Record::post(aim, posted_s, &post.payload));
         shop.flying += 1;
         shop.posting += 1;
-        let op = Op::Post {
-            pool: no,
+        let posted = Posted {
             from,
             aim,
             posted_s,
             wait_ms: post.wait_ms.map(|ms| ms.min(self.limits.wait_ms_max)),
             payload: post.payload,
         };
-        self.commit(append(&name, record), op);
+        self.commit(append(&name, record), Op::Post(no, posted));
         Ok(())
     }
 

@@ -6,7 +6,8 @@ use encke_stream::{Data, Refusal};
 
 use crate::ask::{JobError, Told};
 use crate::end::release;
-use crate::machine::{Due, JSON, Machine, Op, PoolNo, append, bytes, create};
+use crate::machine::{Due, Machine, PoolNo};
+use crate::op::{JSON, Op, append, bytes, create};
 use crate::record::{ENTRY_BYTES, Entry, Record, chapter_name, side_name};
 use crate::shop::{Phase, Stage, Step};
 

@@ -1,0 +1,39 @@
+//! The content of jobs that is kept in memory.
+
+use std::collections::HashMap;
+
+use crate::ask::{JobId, Payload};
+
+/// Content of jobs in memory, within a bound; what has no room is read from the log when it is due.
+#[derive(Debug, Default)]
+pub(crate) struct Cache {
+    payloads: HashMap<JobId, Payload>,
+    bytes: usize,
+}
+
+impl Cache {
+    pub(crate) fn add(&mut self, id: JobId, payload: Payload, bytes_max: usize) {
+        let bytes = weight(&payload);
+        if self.bytes + bytes <= bytes_max {
+            self.bytes += bytes;
+            self.payloads.insert(id, payload);
+        }
+    }
+
+    pub(crate) fn find(&self, id: JobId) -> Option<&Payload> {
+        self.payloads.get(&id)
+    }
+
+    pub(crate) fn remove(&mut self, id: JobId) {
+        if let Some(payload) = self.payloads.remove(&id) {
+            self.bytes -= weight(&payload);
+        }
+    }
+}
+
+fn weight(payload: &Payload) -> usize {
+    payload.body.len()
+        + payload.content_type.len()
+        + payload.key.as_deref().map_or(0, str::len)
+        + size_of::<(JobId, Payload)>()
+}
