@@ -200,17 +200,7 @@ impl Machine {
 
     /// A client has hung up, or was gone when it was told something.
     pub fn gone(&mut self, now_ms: u64, client: Client) {
-        if let Some((no, id, until_ms)) = self.waits.remove(&client) {
-            self.due.remove(&(until_ms, Due::Wait(client)));
-            if let Some(shop) = self.pools.get_mut(&no)
-                && let Some(waiters) = shop.waiters.get_mut(&id)
-            {
-                waiters.retain(|waiter| *waiter != client);
-                if waiters.is_empty() {
-                    shop.waiters.remove(&id);
-                }
-            }
-        }
+        self.wait_no_more(client);
         // What workers have is theirs until the server is back.
         if !self.stopping {
             self.worker_gone(now_ms, client);
@@ -312,15 +302,25 @@ impl Machine {
     }
 
     fn wait_over(&mut self, client: Client) {
-        if let Some((no, id, _)) = self.waits.remove(&client) {
-            if let Some(shop) = self.pools.get_mut(&no)
-                && let Some(waiters) = shop.waiters.get_mut(&id)
-            {
-                waiters.retain(|waiter| *waiter != client);
-            }
+        if let Some((no, id)) = self.wait_no_more(client) {
             let told = self.job_now(no, id);
             self.tell(client, told);
         }
+    }
+
+    /// A client waits for its job no longer. Returns the job, if there was one.
+    fn wait_no_more(&mut self, client: Client) -> Option<(PoolNo, JobId)> {
+        let (no, id, until_ms) = self.waits.remove(&client)?;
+        self.due.remove(&(until_ms, Due::Wait(client)));
+        if let Some(shop) = self.pools.get_mut(&no)
+            && let Some(waiters) = shop.waiters.get_mut(&id)
+        {
+            waiters.retain(|waiter| *waiter != client);
+            if waiters.is_empty() {
+                shop.waiters.remove(&id);
+            }
+        }
+        Some((no, id))
     }
 
     /// A job is over: whoever waits for it is told.
