@@ -6,7 +6,8 @@ use encke_log::Sequence;
 
 use crate::Offset;
 use crate::command::{Append, Data, Outcome, Refusal};
-use crate::machine::{Journal, Machine, Undo};
+use crate::journal::Journal;
+use crate::machine::{Machine, Undo};
 use crate::record::{Change, Producer};
 use crate::stream::{Facts, Stream};
 use crate::writers::{ProducerState, Writers};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::Offset;
 use crate::command::{Create, ForkOf, Outcome, Refusal};
-use crate::machine::{Found, Journal, Machine};
+use crate::journal::Journal;
+use crate::machine::{Found, Machine};
 use crate::record::{Change, Fork, Lifetime};
 use crate::stream::{Facts, Life, Source, Stream};
 

@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use encke_log::{CommitError, Disk, Files, LateSync};
+use encke_log::{CommitError, Disk, Files, LateSync, LateSynced};
 use parking_lot::Mutex;
 
-use crate::Piece;
-use crate::batch::Request;
+use crate::batch::{Handover, Request};
 use crate::sequencer::{SETTLE_WHEN_IDLE, Sequencer};
+use crate::{AckLevel, Piece};
 
 /// A sequencer that threads share. Only for level `accepted`.
 pub struct Desk<D: Disk = Files> {
@@ -138,6 +138,116 @@ impl<D: Disk> Desk<D> {
             match patience {
                 None => thread::park(),
                 Some(patience) => thread::park_timeout(patience),
+            }
+        }
+    }
+}
+
+impl<D: Disk> Sequencer<D> {
+    /// From now on [`crate::Desk`] runs it.
+    fn share(&mut self) {
+        debug_assert_eq!(
+            self.level,
+            AckLevel::Accepted,
+            "at the others all wait for files"
+        );
+        self.shared = true;
+    }
+
+    /// Whether commands can be decided without waiting for anything.
+    fn is_free(&self) -> bool {
+        self.barred().is_none()
+            && self.pending.is_none()
+            && self.stuck.is_empty()
+            && self.outlets.iter().all(|outlet| outlet.admits())
+    }
+
+    /// Bytes that were decided and are not written yet.
+    fn unwritten(&self) -> usize {
+        self.log.batch_bytes()
+    }
+
+    /// Decides what is in the mailbox and does nothing else; how many commands that were.
+    fn decide_waiting(&mut self, requests: &mut Vec<Request>, now_ms: u64) -> usize {
+        let taken = self.mailbox.drain(requests);
+        if taken > 0 {
+            self.judge(requests, now_ms, false);
+            self.mailbox.handled(taken);
+        }
+        taken
+    }
+
+    /// Decides what is in the mailbox and does everything that has waited, but for syncs; how many commands that were.
+    fn work(&mut self, requests: &mut Vec<Request>, now_ms: u64) -> usize {
+        self.hand_over();
+        let taken = self.mailbox.drain(requests);
+        self.batch(requests, now_ms);
+        self.mailbox.handled(taken);
+        self.hand_over();
+        if self.unwritten() > 0 && self.barred().is_none() {
+            self.write_owed();
+        }
+        self.release_written();
+        self.checkpoint();
+        self.sweep();
+        for outlet in &self.outlets {
+            outlet.admit();
+        }
+        taken
+    }
+
+    /// What is to be synced now, if anything is: what was acknowledged a while ago, or, when nothing is to be done, all
+    /// of it, and then the note that it is durable. Until [`Self::synced`] hears how it went, commands may be decided, and
+    /// nothing may be written.
+    fn sync_due(&mut self, idle: bool) -> Option<LateSync<D>> {
+        let awaited = self.is_awaited() && self.is_written();
+        let due = idle || awaited || self.synced_at.elapsed() > self.sync_every;
+        if self.failed.is_some() || !due {
+            return None;
+        }
+        self.synced_at = Instant::now();
+        if let Some(late) = self.log.late_sync() {
+            if awaited {
+                self.syncing.append(&mut self.late);
+            }
+            return Some(late);
+        }
+        if awaited {
+            self.release(AckLevel::Synced);
+        }
+        if !idle || !std::mem::take(&mut self.unsettled) {
+            return None;
+        }
+        if let Err(error) = self.log.mark_durable() {
+            self.fail(&error);
+        }
+        self.log.late_sync()
+    }
+
+    /// Takes note of how a sync went.
+    fn synced(&mut self, synced: LateSynced) {
+        match self.log.late_synced(synced) {
+            Ok(()) => self.release_syncing(),
+            Err(error) => {
+                self.fail(&error);
+            }
+        }
+    }
+
+    /// Whether no command will come any more, beside those in the mailbox.
+    fn is_over(&self) -> bool {
+        self.mailbox.is_closed()
+    }
+
+    fn close(self) -> Result<(), CommitError> {
+        self.log.close()
+    }
+
+    /// Hands over what outlets had no room for, and waits until they have.
+    fn hand_over(&mut self) {
+        for (shard, Handover { batch, replies }) in self.stuck.drain(..) {
+            if let Some(outlet) = self.outlets.get(shard) {
+                outlet.deliver(batch, replies);
             }
         }
     }

@@ -7,7 +7,8 @@ use encke_log::StreamNo;
 
 use crate::Lifetime;
 use crate::command::{Outcome, Refusal, Target};
-use crate::machine::{Journal, Machine};
+use crate::journal::Journal;
+use crate::machine::Machine;
 use crate::record::Change;
 use crate::stored::Ends;
 use crate::stream::{Life, Stream};

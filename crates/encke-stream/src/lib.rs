@@ -19,7 +19,7 @@
 //! brings one back into the view when somebody asks for it by name, and [`Machine::sweep`] lets go of
 //! those that nobody uses. What the store does not have yet is never let go of.
 //!
-//! Start reading at [`Machine::apply`], then [`Sequencer::run`] and `commit.rs`. The rules are in `create.rs`,
+//! Start reading at [`Machine::apply`], then [`Sequencer::run`], `decide.rs` and `commit.rs`. The rules are in `create.rs`,
 //! `append.rs`, `writers.rs` and `end.rs`; what a record is in `record.rs`; how the streams come back
 //! after a start in `restore.rs`; how they come and go in between in `view.rs`, `changed.rs` and `load.rs`.
 
@@ -30,9 +30,12 @@ mod changed;
 mod command;
 mod commit;
 mod create;
+mod decide;
 mod desk;
 mod end;
+mod journal;
 mod keep;
+mod known;
 mod load;
 mod machine;
 mod offset;
@@ -51,16 +54,18 @@ pub use batch::{Batch, Caller, Handover, Outlet, Record, Reply, Request};
 pub use command::{Append, Command, Create, Data, ForkOf, Outcome, ProducerId, Refusal, Target};
 pub use create::DEFAULT_TYPE;
 pub use desk::Desk;
+pub use journal::{Journal, LogJournal};
 pub use keep::Keep;
+pub use known::{FreeName, Known};
 pub use load::{LoadError, Loader, Store};
-pub use machine::{Journal, Limits, Machine};
+pub use machine::{Limits, Machine};
 pub use offset::{BadOffset, Offset};
 pub use piece::{Fetch, Item, Piece};
 pub use record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime, Producer};
 pub use restore::{RestoreError, restore, restore_on};
 pub use sequencer::{Committed, Sequencer};
 pub use stream::{Facts, Life, Media, MediaKind, Source, Span, Stream};
-pub use view::{Counts, FreeName, Known, View};
+pub use view::{Counts, View};
 
 // Positions are made of it, so whoever knows streams must be able to name it.
 pub use encke_log::Sequence;

@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 
 use encke_log::{Disk, Log, ReadError, Reader, StreamNo};
 
+use crate::known::Known;
 use crate::record::BadRecord;
 use crate::stored::{self, StoredStream};
 use crate::stream::{Facts, Life, Source, Stream};
-use crate::view::{Known, View};
+use crate::view::View;
 use crate::{Lifetime, Limits, Machine};
 
 /// Where the states of streams are kept that are not in memory.

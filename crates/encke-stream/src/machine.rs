@@ -10,9 +10,10 @@ use encke_log::{Sequence, StreamNo};
 use crate::AckLevel;
 use crate::changed::Changed;
 use crate::command::{Command, Outcome, Refusal, Target};
-use crate::record::Change;
+use crate::journal::Journal;
+use crate::known::Known;
 use crate::stream::{Facts, Life, Stream};
-use crate::view::{Known, View};
+use crate::view::View;
 use crate::writers::Replaced;
 
 /// The streams and the rules by which they change: commands and the time in, records out.
@@ -59,21 +60,6 @@ impl Default for Limits {
             fork_depth_max: 1_000,
         }
     }
-}
-
-/// Where changes are written down, in the order in which they are decided.
-pub trait Journal {
-    /// The sequence that the next record gets.
-    fn next_sequence(&self) -> Sequence;
-
-    /// Adds a record, or refuses and is as before. `stream` may still be as it was before the
-    /// change.
-    fn record(
-        &mut self,
-        stream: &Arc<Stream>,
-        change: &Change<'_>,
-        data: Vec<u8>,
-    ) -> Result<Sequence, Refusal>;
 }
 
 impl Machine {

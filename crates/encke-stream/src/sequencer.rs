@@ -4,17 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use encke_log::{
-    AppendError, CommitError, Disk, Files, Frame, LateSync, LateSynced, Log, Sequence, StateEntry,
-    StreamNo,
-};
+use encke_log::{CommitError, Disk, Files, Log, StateEntry, StreamNo};
 use encke_mailbox::Receiver;
 
-use crate::batch::{Batch, Handover, Outlet, Record, Reply, Request};
-use crate::commit::{Group, Late, Told};
-use crate::record::{Change, KIND_CHANGE};
+use crate::batch::{Batch, Handover, Outlet, Reply, Request};
+use crate::commit::{Group, Late};
 use crate::watchers::watcher;
-use crate::{AckLevel, Journal, Keep, Machine, Offset, Outcome, Refusal, Stream};
+use crate::{AckLevel, Keep, Machine, Outcome, Refusal, Stream};
 
 /// Drains the mailbox, decides, commits, and hands out: one batch after the other.
 ///
@@ -23,10 +19,10 @@ use crate::{AckLevel, Journal, Keep, Machine, Offset, Outcome, Refusal, Stream};
 pub struct Sequencer<D: Disk = Files> {
     pub(crate) machine: Machine,
     pub(crate) log: Log<D>,
-    mailbox: Receiver<Request>,
-    outlets: Vec<Box<dyn Outlet>>,
+    pub(crate) mailbox: Receiver<Request>,
+    pub(crate) outlets: Vec<Box<dyn Outlet>>,
     pub(crate) level: AckLevel,
-    watch: Box<dyn FnMut(&Committed) + Send>,
+    pub(crate) watch: Box<dyn FnMut(&Committed) + Send>,
     /// Why the log takes nothing more, once it has failed.
     pub(crate) failed: Option<Arc<str>>,
     /// The log holds a batch that was acknowledged and could not be written yet, and why.
@@ -37,10 +33,10 @@ pub struct Sequencer<D: Disk = Files> {
     pub(crate) late: Vec<Late>,
     /// Those of them who wait for the sync that is running ([`Self::sync_due`]).
     pub(crate) syncing: Vec<Late>,
-    sync_every: Duration,
+    pub(crate) sync_every: Duration,
     /// Something was committed since the log last said that all it holds is durable.
     pub(crate) unsettled: bool,
-    synced_at: Instant,
+    pub(crate) synced_at: Instant,
     /// No stream expires before then, because the log refused the last time.
     pub(crate) expire_after: Instant,
     /// What the next checkpoint will hold, while it is being gathered.
@@ -48,7 +44,7 @@ pub struct Sequencer<D: Disk = Files> {
     /// Threads that must not wait decide too, so nothing that waits is done on the way ([`crate::Desk`]).
     pub(crate) shared: bool,
     /// What outlets had no room for, oldest first. Nothing more is decided before it is handed over.
-    stuck: VecDeque<(usize, Handover)>,
+    pub(crate) stuck: VecDeque<(usize, Handover)>,
     /// Records that were decided since a checkpoint was last thought of.
     pub(crate) unkept: usize,
     pub(crate) gathering: bool,
@@ -160,114 +156,6 @@ impl<D: Disk> Sequencer<D> {
         self.log.close()
     }
 
-    /// From now on [`crate::Desk`] runs it.
-    pub(crate) fn share(&mut self) {
-        debug_assert_eq!(
-            self.level,
-            AckLevel::Accepted,
-            "at the others all wait for files"
-        );
-        self.shared = true;
-    }
-
-    /// Whether commands can be decided without waiting for anything.
-    pub(crate) fn is_free(&self) -> bool {
-        self.barred().is_none()
-            && self.pending.is_none()
-            && self.stuck.is_empty()
-            && self.outlets.iter().all(|outlet| outlet.admits())
-    }
-
-    /// Bytes that were decided and are not written yet.
-    pub(crate) fn unwritten(&self) -> usize {
-        self.log.batch_bytes()
-    }
-
-    /// Decides what is in the mailbox and does nothing else; how many commands that were.
-    pub(crate) fn decide_waiting(&mut self, requests: &mut Vec<Request>, now_ms: u64) -> usize {
-        let taken = self.mailbox.drain(requests);
-        if taken > 0 {
-            self.judge(requests, now_ms, false);
-            self.mailbox.handled(taken);
-        }
-        taken
-    }
-
-    /// Decides what is in the mailbox and does everything that has waited, but for syncs; how many commands that were.
-    pub(crate) fn work(&mut self, requests: &mut Vec<Request>, now_ms: u64) -> usize {
-        self.hand_over();
-        let taken = self.mailbox.drain(requests);
-        self.batch(requests, now_ms);
-        self.mailbox.handled(taken);
-        self.hand_over();
-        if self.unwritten() > 0 && self.barred().is_none() {
-            self.write_owed();
-        }
-        self.release_written();
-        self.checkpoint();
-        self.sweep();
-        for outlet in &self.outlets {
-            outlet.admit();
-        }
-        taken
-    }
-
-    /// What is to be synced now, if anything is: what was acknowledged a while ago, or, when nothing is to be done, all
-    /// of it, and then the note that it is durable. Until [`Self::synced`] hears how it went, commands may be decided, and
-    /// nothing may be written.
-    pub(crate) fn sync_due(&mut self, idle: bool) -> Option<LateSync<D>> {
-        let awaited = self.is_awaited() && self.is_written();
-        let due = idle || awaited || self.synced_at.elapsed() > self.sync_every;
-        if self.failed.is_some() || !due {
-            return None;
-        }
-        self.synced_at = Instant::now();
-        if let Some(late) = self.log.late_sync() {
-            if awaited {
-                self.syncing.append(&mut self.late);
-            }
-            return Some(late);
-        }
-        if awaited {
-            self.release(AckLevel::Synced);
-        }
-        if !idle || !std::mem::take(&mut self.unsettled) {
-            return None;
-        }
-        if let Err(error) = self.log.mark_durable() {
-            self.fail(&error);
-        }
-        self.log.late_sync()
-    }
-
-    /// Takes note of how a sync went.
-    pub(crate) fn synced(&mut self, synced: LateSynced) {
-        match self.log.late_synced(synced) {
-            Ok(()) => self.release_syncing(),
-            Err(error) => {
-                self.fail(&error);
-            }
-        }
-    }
-
-    /// Whether no command will come any more, beside those in the mailbox.
-    pub(crate) fn is_over(&self) -> bool {
-        self.mailbox.is_closed()
-    }
-
-    pub(crate) fn close(self) -> Result<(), CommitError> {
-        self.log.close()
-    }
-
-    /// Hands over what outlets had no room for, and waits until they have.
-    fn hand_over(&mut self) {
-        for (shard, Handover { batch, replies }) in self.stuck.drain(..) {
-            if let Some(outlet) = self.outlets.get(shard) {
-                outlet.deliver(batch, replies);
-            }
-        }
-    }
-
     /// How long the mailbox may be waited for; forever if nothing else is to do.
     pub(crate) fn patience(&self, now_ms: u64) -> Option<Duration> {
         let sweep = self.sweep_patience();
@@ -312,117 +200,6 @@ impl<D: Disk> Sequencer<D> {
         }
         if let Err(error) = self.log.sync() {
             self.fail(&error);
-        }
-    }
-
-    fn batch(&mut self, requests: &mut Vec<Request>, now_ms: u64) {
-        self.pay();
-        self.judge(requests, now_ms, true);
-    }
-
-    /// Decides a batch of commands, and what has expired, unless this thread must not wait.
-    fn judge(&mut self, requests: &mut Vec<Request>, now_ms: u64, waits: bool) {
-        let mut committed = Committed {
-            commands: requests.len(),
-            records: 0,
-            bytes: 0,
-            sync: None,
-            failed: false,
-        };
-        if self.is_of_one_level(requests) {
-            self.judge_group(requests, (now_ms, waits, waits), &mut committed);
-        } else {
-            let mut expires = waits;
-            for mut group in self.by_level(requests, waits) {
-                self.judge_group(&mut group, (now_ms, expires, waits), &mut committed);
-                expires = false;
-            }
-        }
-        if waits && !self.shared {
-            self.sync_awaited();
-        }
-        committed.failed = self.failed.is_some();
-        self.unkept += committed.records;
-        (self.watch)(&committed);
-    }
-
-    /// Decides commands whose streams have one level.
-    fn judge_group(
-        &mut self,
-        requests: &mut Vec<Request>,
-        (now_ms, expires, waits): (u64, bool, bool),
-        committed: &mut Committed,
-    ) {
-        match self.barred() {
-            Some(refusal) => {
-                let told = requests.drain(..).map(|request| Told {
-                    from: request.from,
-                    ack: None,
-                    outcome: refused(&refusal),
-                });
-                let group = self.group(Vec::new(), 0, Vec::new(), told.collect());
-                self.commit(group, (true, waits));
-            }
-            None => self.decide(requests, (now_ms, expires, waits), committed),
-        }
-    }
-
-    /// Why nothing can be decided now.
-    pub(crate) fn barred(&self) -> Option<Refusal> {
-        match &self.failed {
-            Some(reason) => Some(Refusal::LogFailed(Arc::clone(reason))),
-            None => self.owed.clone(),
-        }
-    }
-
-    /// Judges the commands and commits what they changed.
-    fn decide(
-        &mut self,
-        requests: &mut Vec<Request>,
-        (now_ms, expires, waits): (u64, bool, bool),
-        committed: &mut Committed,
-    ) {
-        let unwritten = self.log.batch_bytes();
-        let mut draft = Draft {
-            log: &mut self.log,
-            records: Vec::with_capacity(requests.len()),
-            streams: Vec::with_capacity(requests.len()),
-            now_ms,
-            bytes: 0,
-        };
-        if expires && self.expire_after <= Instant::now() {
-            let mut loads = 0;
-            let mut load = |no| {
-                loads += 1;
-                (self.load)(no);
-            };
-            if let Err(error) = self.machine.expire(now_ms, &mut draft, &mut load) {
-                tracing::error!(%error, "streams whose lifetime is over could not be ended");
-                self.expire_after = Instant::now() + RETRY;
-            } else if loads > 0 {
-                self.expire_after = Instant::now() + LOADED_AFTER;
-            }
-        }
-        let mut told = Vec::with_capacity(requests.len());
-        for Request { command, from } in requests.drain(..) {
-            let ack = command.ack();
-            let outcome = self.machine.apply(command, now_ms, &mut draft);
-            told.push(Told { from, ack, outcome });
-        }
-        let Draft {
-            records,
-            streams,
-            bytes,
-            ..
-        } = draft;
-        let count = records.len();
-        let stored = self.log.batch_bytes() - unwritten;
-        let group = self.group(records, bytes, streams, told);
-        let kept = self.commit(group, (unwritten == 0, waits));
-        if let Some(sync) = kept {
-            committed.records += count;
-            committed.bytes += stored;
-            committed.sync = committed.sync.or(sync);
         }
     }
 
@@ -487,67 +264,11 @@ pub(crate) fn refused(refusal: &Refusal) -> Outcome {
     Outcome::Refused(refusal.clone())
 }
 
-/// The batch that is being built.
-struct Draft<'a, D: Disk> {
-    log: &'a mut Log<D>,
-    records: Vec<Record>,
-    /// The streams of the records, one for each.
-    streams: Vec<Arc<Stream>>,
-    now_ms: u64,
-    bytes: usize,
-}
-
-impl<D: Disk> Journal for Draft<'_, D> {
-    fn next_sequence(&self) -> Sequence {
-        self.log.next_sequence()
-    }
-
-    fn record(
-        &mut self,
-        stream: &Arc<Stream>,
-        change: &Change<'_>,
-        data: Vec<u8>,
-    ) -> Result<Sequence, Refusal> {
-        let header = change.encode();
-        let frame = Frame {
-            kind: KIND_CHANGE,
-            time_ms: self.now_ms,
-            streams: &[stream.no],
-            payload: &[&header, &data],
-        };
-        let sequence = self.log.append(&frame).map_err(|error| match error {
-            AppendError::TooLarge {
-                bytes,
-                max: bytes_max,
-            } => Refusal::TooLarge { bytes, bytes_max },
-            error => Refusal::LogFailed(error.to_string().into()),
-        })?;
-        self.bytes += data.len();
-        self.streams.push(Arc::clone(stream));
-        self.records.push(Record {
-            sequence,
-            stream: stream.no,
-            data,
-            tail: match change.units() {
-                0 => stream.state().next.tail,
-                _ => Offset::behind(sequence),
-            },
-            units: change.units(),
-            closes: change.closes(),
-            deletes: matches!(change, Change::Delete),
-        });
-        Ok(sequence)
-    }
-}
-
 /// When nothing came for so long, everything is synced and the log says so.
 pub(crate) const SETTLE_WHEN_IDLE: Duration = Duration::from_millis(20);
 
 /// Below level `synced`, what was acknowledged is synced at least this often, unless another time is said.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
-
-/// How long a stream whose lifetime is over may take to come from the store.
-const LOADED_AFTER: Duration = Duration::from_millis(50);
 
 /// What a full disk refused is tried again after so long.
 pub(crate) const RETRY: Duration = Duration::from_millis(250);

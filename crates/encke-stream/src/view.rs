@@ -13,6 +13,7 @@ use parking_lot::{Mutex, RwLock};
 
 use encke_log::{Sequence, StreamNo};
 
+use crate::known::Known;
 use crate::stream::Media;
 use crate::watchers::Watchers;
 use crate::{Lifetime, Stream};
@@ -56,26 +57,6 @@ impl std::fmt::Debug for KeptBehind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("KeptBehind")
     }
-}
-
-/// What is known of a name. As long as somebody holds it, it stays in memory.
-#[derive(Clone, Debug)]
-pub enum Known {
-    /// A stream has it, expired or kept for its forks though it may be.
-    Stream(Arc<Stream>),
-    /// It is free.
-    Free(Arc<FreeName>),
-}
-
-/// A name that no stream has.
-#[derive(Debug)]
-pub struct FreeName {
-    name: Box<str>,
-    used: AtomicBool,
-    /// The store may still say that it is taken.
-    dirty: AtomicBool,
-    /// A stream had it since the start.
-    freed: bool,
 }
 
 /// How often streams came from the store and went back, for metrics.
@@ -264,13 +245,7 @@ impl View {
             self.total.fetch_sub(1, Ordering::Relaxed);
             self.forget_timed(&ended);
         }
-        let free = FreeName {
-            name: name.into(),
-            used: AtomicBool::new(true),
-            dirty: AtomicBool::new(true),
-            freed: true,
-        };
-        part.insert_unique(hash, Known::Free(Arc::new(free)), |other| self.hash(other));
+        part.insert_unique(hash, Known::freed(name), |other| self.hash(other));
         self.free.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -446,52 +421,6 @@ impl View {
     fn part(&self, hash: u64) -> &RwLock<HashTable<Known>> {
         // The table itself uses the low and the topmost bits.
         &self.parts[(hash >> 40) as usize % PARTS]
-    }
-}
-
-impl Known {
-    /// A name that the store has not.
-    pub(crate) fn free(name: &str) -> Known {
-        Known::Free(Arc::new(FreeName {
-            name: name.into(),
-            used: AtomicBool::new(true),
-            dirty: AtomicBool::new(false),
-            freed: false,
-        }))
-    }
-
-    /// The stream that has the name.
-    pub fn stream(&self) -> Option<&Arc<Stream>> {
-        match self {
-            Known::Stream(stream) => Some(stream),
-            Known::Free(_) => None,
-        }
-    }
-
-    fn name(&self) -> &str {
-        match self {
-            Known::Stream(stream) => &stream.name,
-            Known::Free(free) => &free.name,
-        }
-    }
-
-    fn used(&self) -> &AtomicBool {
-        match self {
-            Known::Stream(stream) => &stream.used,
-            Known::Free(free) => &free.used,
-        }
-    }
-
-    fn mark_used(&self) {
-        // Read first: most are marked already, and then nothing has to be written.
-        if !self.used().load(Ordering::Relaxed) {
-            self.used().store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether it was used since this was last asked.
-    fn was_used(&self) -> bool {
-        self.used().swap(false, Ordering::Relaxed)
     }
 }
 

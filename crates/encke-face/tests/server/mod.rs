@@ -10,10 +10,10 @@ use encke_face::{
 };
 use encke_jobs::{Ask, Client, Effect};
 use encke_log::simulated::SimulatedDisk;
-use encke_log::{Frame, Log, Options, Sequence};
+use encke_log::{Log, Options};
 use encke_stream::{
-    Change, Fetch, Item, Journal, KIND_CHANGE, Limits, Machine, Offset, Piece, Refusal, Stream,
-    View, restore_on,
+    Command, Fetch, Item, Limits, LogJournal, Machine, Offset, Outcome, Piece, Stream, View,
+    restore_on,
 };
 
 pub struct Server {
@@ -150,8 +150,7 @@ impl Server {
                 Answer::Poll(poll) => return Reply::Polls(poll),
                 Answer::Look(look) => panic!("{} is not in memory", look.name),
                 Answer::Commit(command, then) => {
-                    let mut journal = Desk(&mut self.log);
-                    let outcome = self.machine.apply(command, self.now_ms, &mut journal);
+                    let outcome = self.apply(command);
                     self.commit();
                     Answer::Respond(self.faces.committed(then, outcome))
                 }
@@ -214,8 +213,7 @@ impl Server {
             for effect in effects {
                 match effect {
                     Effect::Commit { op, command } => {
-                        let mut journal = Desk(&mut self.log);
-                        let outcome = self.machine.apply(command, self.now_ms, &mut journal);
+                        let outcome = self.apply(command);
                         self.commit();
                         self.jobs.committed(self.now_ms, op, outcome);
                     }
@@ -242,9 +240,20 @@ impl Server {
         heard.splice(0..0, said);
     }
 
+    fn apply(&mut self, command: Command) -> Outcome {
+        let mut journal = LogJournal {
+            log: &mut self.log,
+            now_ms: self.now_ms,
+        };
+        self.machine.apply(command, self.now_ms, &mut journal)
+    }
+
     /// Ends the streams whose lifetime is over, as the sequencer does it by itself.
     pub fn expire(&mut self) {
-        let mut journal = Desk(&mut self.log);
+        let mut journal = LogJournal {
+            log: &mut self.log,
+            now_ms: self.now_ms,
+        };
         let load = &mut |no| panic!("{no} is not in memory");
         self.machine
             .expire(self.now_ms, &mut journal, load)
@@ -374,32 +383,5 @@ impl Said {
 
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
-    }
-}
-
-struct Desk<'a>(&'a mut Log<SimulatedDisk>);
-
-impl Journal for Desk<'_> {
-    fn next_sequence(&self) -> Sequence {
-        self.0.next_sequence()
-    }
-
-    fn record(
-        &mut self,
-        stream: &Arc<Stream>,
-        change: &Change<'_>,
-        data: Vec<u8>,
-    ) -> Result<Sequence, Refusal> {
-        let header = change.encode();
-        let frame = Frame {
-            kind: KIND_CHANGE,
-            time_ms: 0,
-            streams: &[stream.no],
-            payload: &[&header, &data],
-        };
-        self.0.append(&frame).map_err(|_| Refusal::TooLarge {
-            bytes: data.len() as u64,
-            bytes_max: 1 << 20,
-        })
     }
 }

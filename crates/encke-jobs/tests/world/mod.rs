@@ -9,10 +9,9 @@ use encke_jobs::{
     Settings, Told, Work,
 };
 use encke_log::simulated::SimulatedDisk;
-use encke_log::{Frame, Log, Options, Sequence};
+use encke_log::{Log, Options};
 use encke_stream::{
-    Change, Command, Fetch, Journal, KIND_CHANGE, Offset, Outcome, Piece, Refusal, Stream, View,
-    restore_on,
+    Command, Fetch, LogJournal, Offset, Outcome, Piece, Refusal, Stream, View, restore_on,
 };
 
 pub(crate) const POOL: &str = "p";
@@ -251,8 +250,11 @@ impl World {
     }
 
     fn store(&mut self, command: Command) -> Outcome {
-        let mut desk = Desk(&mut self.log);
-        let outcome = self.streams.apply(command, self.now_ms, &mut desk);
+        let mut journal = LogJournal {
+            log: &mut self.log,
+            now_ms: self.now_ms,
+        };
+        let outcome = self.streams.apply(command, self.now_ms, &mut journal);
         self.log.write().unwrap();
         self.log.sync().unwrap();
         self.log.publish();
@@ -376,29 +378,5 @@ pub(crate) fn text(body: &str, key: Option<&str>) -> Payload {
         content_type: "text/plain".into(),
         key: key.map(Into::into),
         body: body.as_bytes().into(),
-    }
-}
-
-struct Desk<'a>(&'a mut Log<SimulatedDisk>);
-
-impl Journal for Desk<'_> {
-    fn next_sequence(&self) -> Sequence {
-        self.0.next_sequence()
-    }
-
-    fn record(
-        &mut self,
-        stream: &Arc<Stream>,
-        change: &Change<'_>,
-        data: Vec<u8>,
-    ) -> Result<Sequence, Refusal> {
-        let header = change.encode();
-        let frame = Frame {
-            kind: KIND_CHANGE,
-            time_ms: 0,
-            streams: &[stream.no],
-            payload: &[&header, &data],
-        };
-        Ok(self.0.append(&frame).unwrap())
     }
 }

@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::machine::Journal;
+use crate::journal::Journal;
 use crate::{Append, Command, Create, Data, ForkOf, ProducerId, Refusal, Target};
 
 const LIMITS: Limits = Limits {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use encke_log::simulated::SimulatedDisk;
-use encke_log::{AppendError, Frame, Log, Options, Reader, Sequence};
+use encke_log::{Log, Options, Reader, Sequence};
 use encke_stream::{
-    Change, Command, Fetch, Journal, KIND_CHANGE, Known, Limits, Loader, Machine, Offset, Outcome,
+    Change, Command, Fetch, Journal, Known, Limits, Loader, LogJournal, Machine, Offset, Outcome,
     Piece, Refusal, Stream, Target, View, restore_on,
 };
 
@@ -143,7 +143,10 @@ impl Rig {
     pub fn apply(&mut self, mut command: Command, now_ms: u64) -> Outcome {
         let _held = self.pin(&mut command);
         let mut journal = Desk {
-            log: &mut self.log,
+            log: LogJournal {
+                log: &mut self.log,
+                now_ms,
+            },
             seen: self.seen.get_mut(),
         };
         self.machine.apply(command, now_ms, &mut journal)
@@ -151,7 +154,10 @@ impl Rig {
 
     pub fn expire(&mut self, now_ms: u64) {
         let mut journal = Desk {
-            log: &mut self.log,
+            log: LogJournal {
+                log: &mut self.log,
+                now_ms,
+            },
             seen: self.seen.get_mut(),
         };
         let mut loads = Vec::new();
@@ -220,7 +226,7 @@ impl Rig {
 }
 
 struct Desk<'a> {
-    log: &'a mut Log<SimulatedDisk>,
+    log: LogJournal<'a, SimulatedDisk>,
     seen: &'a mut BTreeMap<u64, Option<Arc<Stream>>>,
 }
 
@@ -235,20 +241,7 @@ impl Journal for Desk<'_> {
         change: &Change<'_>,
         data: Vec<u8>,
     ) -> Result<Sequence, Refusal> {
-        let header = change.encode();
-        let frame = Frame {
-            kind: KIND_CHANGE,
-            time_ms: 0,
-            streams: &[stream.no],
-            payload: &[&header, &data],
-        };
-        let sequence = self.log.append(&frame).map_err(|error| match error {
-            AppendError::TooLarge { bytes, max } => Refusal::TooLarge {
-                bytes,
-                bytes_max: max,
-            },
-            other => panic!("{other}"),
-        })?;
+        let sequence = self.log.record(stream, change, data)?;
         self.seen.insert(stream.no, Some(Arc::clone(stream)));
         Ok(sequence)
     }

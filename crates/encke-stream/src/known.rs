@@ -1,0 +1,81 @@
+//! What is known of a name: which stream has it, or that it is free.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::Stream;
+
+/// What is known of a name. As long as somebody holds it, it stays in memory.
+#[derive(Clone, Debug)]
+pub enum Known {
+    /// A stream has it, expired or kept for its forks though it may be.
+    Stream(Arc<Stream>),
+    /// It is free.
+    Free(Arc<FreeName>),
+}
+
+/// A name that no stream has.
+#[derive(Debug)]
+pub struct FreeName {
+    name: Box<str>,
+    used: AtomicBool,
+    /// The store may still say that it is taken.
+    pub(crate) dirty: AtomicBool,
+    /// A stream had it since the start.
+    pub(crate) freed: bool,
+}
+
+impl Known {
+    /// A name that the store has not.
+    pub(crate) fn free(name: &str) -> Known {
+        Known::unused(name, false)
+    }
+
+    /// A name that the store may still have, because its stream has just ended.
+    pub(crate) fn freed(name: &str) -> Known {
+        Known::unused(name, true)
+    }
+
+    fn unused(name: &str, freed: bool) -> Known {
+        Known::Free(Arc::new(FreeName {
+            name: name.into(),
+            used: AtomicBool::new(true),
+            dirty: AtomicBool::new(freed),
+            freed,
+        }))
+    }
+
+    /// The stream that has the name.
+    pub fn stream(&self) -> Option<&Arc<Stream>> {
+        match self {
+            Known::Stream(stream) => Some(stream),
+            Known::Free(_) => None,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Known::Stream(stream) => &stream.name,
+            Known::Free(free) => &free.name,
+        }
+    }
+
+    fn used(&self) -> &AtomicBool {
+        match self {
+            Known::Stream(stream) => &stream.used,
+            Known::Free(free) => &free.used,
+        }
+    }
+
+    pub(crate) fn mark_used(&self) {
+        // Read first: most are marked already, and then nothing has to be written.
+        if !self.used().load(Ordering::Relaxed) {
+            self.used().store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was used since this was last asked.
+    pub(crate) fn was_used(&self) -> bool {
+        self.used().swap(false, Ordering::Relaxed)
+    }
+}
