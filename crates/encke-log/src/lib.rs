@@ -53,6 +53,7 @@
 //! - The seam that lets the same code run on real files and on the simulated disk of the tests (feature `simulation`):
 //!   `disk.rs`, `simulated.rs`. The tests to begin with are `tests/crash.rs` and `tests/crash_history.rs`.
 
+mod background;
 mod batch;
 mod check;
 mod disk;

@@ -8,6 +8,7 @@
 //! Jobs come through a mailbox, `seal`, which holds at most [`Options::background_jobs_max`], the one that is being done or
 //! tried again included.
 
+use crate::background;
 use crate::disk::Disk;
 use crate::floor::Floor;
 use crate::health::HistoryFailure;
@@ -109,7 +110,10 @@ impl<D: Disk> Sealer<D> {
         if threaded {
             let work = work.clone();
             let seal = std::thread::Builder::new().name("encke-seal".to_owned());
-            thread = Some(seal.spawn(move || work.run(&mut desk))?);
+            thread = Some(seal.spawn(move || {
+                background::step_back();
+                work.run(&mut desk);
+            })?);
         } else {
             here = Some(Mutex::new(desk));
         }

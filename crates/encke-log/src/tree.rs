@@ -1,6 +1,7 @@
 //! The tree (fjall) in which history is kept: how it is made, opened and closed.
 
 use crate::Sequence;
+use crate::background;
 use crate::frame::u64_at;
 use crate::generations::{self, Generation, Generations};
 use crate::history::{HistoryError, Kind};
@@ -31,7 +32,13 @@ impl Tree {
         // The tree reads its journal with assertions, and a flipped bit is enough to fail one. Nothing is left of what the
         // closure has made then, so nothing can be seen half done.
         manifest::verify(path)?;
-        std::panic::catch_unwind(|| Tree::unguarded(path, cache_bytes)).unwrap_or_else(|panic| {
+        // And its thread for compaction, which nobody waits for, begins in the background as the one that begins it.
+        let open = || {
+            background::step_back();
+            Tree::unguarded(path, cache_bytes)
+        };
+        let opened = std::thread::scope(|scope| scope.spawn(open).join());
+        opened.unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
             Err(HistoryError::from(format!(
