@@ -205,7 +205,12 @@ impl Machine {
         change: impl FnOnce(&mut Facts),
     ) -> Facts {
         let mut state = stream.state();
-        self.undo.push(Undo::Facts(Arc::clone(stream), state.next));
+        // What it was before the first of several changes in a row is all that is needed of it.
+        let again =
+            matches!(self.undo.last(), Some(Undo::Facts(last, _)) if Arc::ptr_eq(last, stream));
+        if !again {
+            self.undo.push(Undo::Facts(Arc::clone(stream), state.next));
+        }
         change(&mut state.next);
         state.next
     }
