@@ -39,7 +39,7 @@ pub(crate) struct Group {
     /// The strictest of its streams' levels; the weakest of all when it has no records.
     level: AckLevel,
     batch: Option<Arc<Batch>>,
-    /// The streams of the records, one for each.
+    /// The streams of the records, each once at least.
     streams: Vec<Arc<Stream>>,
     /// What is told with the records, for each shard.
     replies: Vec<Vec<Reply>>,
@@ -48,6 +48,8 @@ pub(crate) struct Group {
     written: Vec<Vec<Reply>>,
     /// What is told later than the records.
     late: Vec<Late>,
+    /// Commands of which the mailbox has not heard that they are done.
+    commands: usize,
 }
 
 impl<D: Disk> Sequencer<D> {
@@ -120,6 +122,7 @@ impl<D: Disk> Sequencer<D> {
             accepted: Vec::new(),
             written: Vec::new(),
             late: Vec::new(),
+            commands: told.len(),
         };
         for Told { from, ack, outcome } in told {
             let ack = match (ack, &outcome) {
@@ -167,6 +170,7 @@ impl<D: Disk> Sequencer<D> {
         }
         let told = !group.accepted.is_empty();
         if told {
+            self.count_done(&mut group);
             let accepted = std::mem::take(&mut group.accepted);
             self.hand_out(None, accepted);
         }
@@ -193,6 +197,7 @@ impl<D: Disk> Sequencer<D> {
         self.unsettled = true;
         self.release(AckLevel::Written);
         if !group.written.is_empty() {
+            self.count_done(&mut group);
             let written = std::mem::take(&mut group.written);
             self.hand_out(None, written);
         }
@@ -212,7 +217,8 @@ impl<D: Disk> Sequencer<D> {
     }
 
     /// Lets readers see the group, and tells who waited for no more than that.
-    fn show(&mut self, group: Group) {
+    fn show(&mut self, mut group: Group) {
+        self.count_done(&mut group);
         self.late.extend(group.late);
         let batch = group.batch.map(|batch| (batch, &group.streams[..]));
         if batch.is_some() {
@@ -221,8 +227,15 @@ impl<D: Disk> Sequencer<D> {
         self.hand_out(batch, group.replies);
     }
 
+    /// Before anybody hears of the group, its commands leave the mailbox: who waits for each reply before sending the next
+    /// command never has two of them there.
+    fn count_done(&mut self, group: &mut Group) {
+        self.mailbox.handled(std::mem::take(&mut group.commands));
+    }
+
     /// The group could not be stored: nobody is told that anything changed.
     fn take_back(&mut self, mut group: Group, refusal: &Refusal, drops: bool) {
+        self.count_done(&mut group);
         self.machine.abandon();
         if drops {
             self.log.abandon();

@@ -87,7 +87,7 @@ impl<D: Disk> Sequencer<D> {
                 now_ms,
             },
             records: Vec::with_capacity(requests.len()),
-            streams: Vec::with_capacity(requests.len()),
+            streams: Vec::new(),
             bytes: 0,
         };
         if expires && self.expire_after <= Instant::now() {
@@ -131,7 +131,7 @@ impl<D: Disk> Sequencer<D> {
 struct Draft<'a, D: Disk> {
     journal: LogJournal<'a, D>,
     records: Vec<Record>,
-    /// The streams of the records, one for each.
+    /// The streams of the records, in their order; one for several records in a row.
     streams: Vec<Arc<Stream>>,
     bytes: usize,
 }
@@ -149,7 +149,10 @@ impl<D: Disk> Journal for Draft<'_, D> {
     ) -> Result<Sequence, Refusal> {
         let sequence = self.journal.append(stream, change, &data)?;
         self.bytes += data.len();
-        self.streams.push(Arc::clone(stream));
+        let again = matches!(self.streams.last(), Some(last) if Arc::ptr_eq(last, stream));
+        if !again {
+            self.streams.push(Arc::clone(stream));
+        }
         self.records.push(Record {
             sequence,
             stream: stream.no,

@@ -45,7 +45,7 @@ pub(super) struct Plan {
     pub(super) records: u64,
     /// Bytes of a record.
     pub(super) record_bytes: usize,
-    /// Records that the mailbox takes while it gathers; as many again may be in the sequencer's hands.
+    /// Records that may wait and be in work.
     pub(super) queue_records_max: usize,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Run {
     pub(super) cpu_seconds_per_million: f64,
     /// The most records that ever waited or were in work.
     pub(super) queue_records_longest: usize,
-    /// What may wait and be in work: twice what the mailbox gathers.
+    /// What may wait and be in work.
     pub(super) queue_records_bound: usize,
     /// The most that was seen of what they weigh.
     pub(super) queue_bytes_most: usize,
@@ -150,9 +150,14 @@ impl Run {
             bytes: plan.record_bytes,
             waits: mode != Mode::Async,
         };
+        // Who does not wait fills the mailbox while as many records are in the sequencer's hands.
+        let items_max = match crew.waits {
+            true => plan.queue_records_max,
+            false => plan.queue_records_max / 2,
+        };
         let bounds = Bounds {
-            items_max: plan.queue_records_max,
-            bytes_max: plan.queue_records_max * (plan.record_bytes + REQUEST_BYTES),
+            items_max,
+            bytes_max: items_max * (plan.record_bytes + REQUEST_BYTES),
         };
         let (sender, receiver) = mailbox("log", Options::new(bounds));
         let replies = Arc::new(Replies::default());
@@ -223,9 +228,9 @@ impl Run {
             records_per_second: plan.records as f64 / seconds,
             cpu_seconds_per_million: used / millions,
             queue_records_longest: gauge.data.depth_high_water,
-            queue_records_bound: 2 * bounds.items_max,
+            queue_records_bound: plan.queue_records_max,
             queue_bytes_most: most(|s| s.queue_bytes as u64) as usize,
-            queue_bytes_bound: 2 * bounds.bytes_max,
+            queue_bytes_bound: plan.queue_records_max * (plan.record_bytes + REQUEST_BYTES),
             process_bytes_before,
             process_bytes_most: most(|s| s.process_bytes),
             batches: book.batches,
@@ -300,12 +305,13 @@ impl Far {
                         outcome: APPENDED,
                     });
                 }
+                // As the sequencer does.
+                mailbox.handled(taken);
                 for (outlet, replies) in outlets.iter().zip(replies) {
                     if !replies.is_empty() {
                         outlet.deliver(None, replies);
                     }
                 }
-                mailbox.handled(taken);
                 if commands == plan.records {
                     told(&mut tell);
                 }
