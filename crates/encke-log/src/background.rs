@@ -7,8 +7,11 @@
 /// It still gets a fifth of what another thread gets at the least, so nothing starves: and a writer that waits for it, because
 /// too many segments wait, leaves it the processor.
 pub(crate) fn step_back() {
-    // A system that does not let it is no worse off than before.
-    let _ = rustix::process::setpriority_process(None, NICE);
+    // A process that is nicer as a whole stays so, and a system that says no is no worse off than before.
+    let nice = rustix::process::getpriority_process(None);
+    if nice.is_ok_and(|nice| nice < NICE) {
+        let _ = rustix::process::setpriority_process(None, NICE);
+    }
 }
 
 /// On Linux this is the priority of a thread, not of its process. Of two busy threads on one processor, the one that is so
@@ -29,7 +32,6 @@ mod tests {
         })
         .join()
         .unwrap();
-        // A process that is nicer itself can't be made less so.
         assert_eq!((own, begun), (NICE.max(before), NICE.max(before)));
         assert_eq!(nice(), before);
     }
