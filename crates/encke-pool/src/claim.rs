@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use encke_mailbox::{NoReply, Reply, ReplyTo, reply};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Share, tells_of_its_worker};
 use crate::error::PoolError;
 use crate::line::Line;
 use crate::options::Strategy;
@@ -25,7 +25,7 @@ use crate::sync::{Arc, thread};
 /// Dropping it releases the worker, also when the claimant panics. If the worker goes meanwhile, it is gone for others
 /// and may even connect anew and be claimed anew: this claim is of the connection that it got.
 pub struct Claim<W> {
-    connection: Arc<Connection<W>>,
+    share: Arc<Share<W>>,
 }
 
 /// A place in the line of those who wait for a free worker: wait in a thread with [`Self::wait`], or as a future.
@@ -123,16 +123,16 @@ impl<W> Inner<W> {
 
     /// Claims who sits on this seat, which the caller owns. None: has gone, and the seat is given up.
     fn claim_on(&self, seat: usize) -> Option<Claim<W>> {
-        let Some(connection) = self.occupant(seat) else {
+        let Some(share) = self.occupant(seat) else {
             self.give_up_seat(seat);
             return None;
         };
-        connection.worker.picks.add_one();
-        Some(Claim { connection })
+        share.connection.worker.picks.add_one();
+        Some(Claim { share })
     }
 
     /// Makes a new connection free to be claimed.
-    pub(crate) fn take_seat(&self, connection: &Arc<Connection<W>>) {
+    pub(crate) fn take_seat(&self, connection: &Connection<W>) {
         {
             let line = self.line.lock();
             self.seats
@@ -253,42 +253,25 @@ impl<W> Drop for InLine<W> {
 }
 
 impl<W> Claim<W> {
-    /// The worker's name.
-    pub fn name(&self) -> &str {
-        &self.connection.worker.name
-    }
-
-    /// The worker's slot; the first is 0.
-    pub fn slot(&self) -> usize {
-        self.connection.worker.slot
-    }
-
-    /// False once the worker has gone.
-    pub fn is_connected(&self) -> bool {
-        !self.connection.is_gone()
+    fn connection(&self) -> &Connection<W> {
+        &self.share.connection
     }
 }
+
+tells_of_its_worker!(Claim);
 
 impl<W> Deref for Claim<W> {
     type Target = W;
 
     fn deref(&self) -> &W {
-        &self.connection.value
+        &self.connection().value
     }
 }
 
 impl<W> Drop for Claim<W> {
     fn drop(&mut self) {
-        self.connection.pool.release(&self.connection);
-    }
-}
-
-impl<W> fmt::Debug for Claim<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Claim")
-            .field("name", &self.name())
-            .field("slot", &self.slot())
-            .finish()
+        let connection = self.connection();
+        connection.pool.release(connection);
     }
 }
 

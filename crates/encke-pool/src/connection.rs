@@ -1,6 +1,5 @@
 //! A worker, and one time that it is connected.
 
-use std::fmt;
 use std::ops::Deref;
 
 use crate::pool::Inner;
@@ -16,23 +15,12 @@ pub(crate) struct Worker {
     pub(crate) picks: Counter,
 }
 
-/// A counter that many threads add to and few read. It has several parts, and threads add to different ones as far as
-/// there are enough: otherwise each pick would wait for the cache line that the last one wrote on another processor.
+/// A counter that many threads add to and few read, in several parts; see [`part`].
 pub(crate) struct Counter([Part; PARTS]);
 
 #[derive(Default)]
 #[repr(align(64))]
 struct Part(std::sync::atomic::AtomicU64);
-
-const PARTS: usize = 8;
-
-thread_local! {
-    /// The part of every counter that this thread adds to.
-    static PART: usize = {
-        static THREADS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-        THREADS.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % PARTS
-    };
-}
 
 /// A worker from when it connects until it has gone, and whatever it connected with.
 pub(crate) struct Connection<W> {
@@ -44,16 +32,42 @@ pub(crate) struct Connection<W> {
     gone: AtomicBool,
 }
 
+/// A connection as the pool and its worker hold it: with as many shares as there are parts.
+pub(crate) struct Shares<W>([Arc<Share<W>>; PARTS]);
+
+/// What those who picked a worker hold of its connection; see [`part`]. Alone in its cache lines, for its reference count
+/// is written with every pick.
+#[repr(align(64))]
+pub(crate) struct Share<W> {
+    pub(crate) connection: Arc<Connection<W>>,
+}
+
+/// How many parts there are of what every pick writes. Models have one: their threads meet wherever they can.
+const PARTS: usize = if cfg!(encke_model) { 1 } else { 8 };
+
+/// The part that this thread writes, of all that every pick writes. Threads have different ones as far as there are
+/// enough: otherwise each pick would wait for the cache line that the last one wrote on another processor.
+fn part() -> usize {
+    thread_local! {
+        static PART: usize = {
+            static THREADS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+            THREADS.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % PARTS
+        };
+    }
+    // A thread that is being torn down may pick, too.
+    PART.try_with(|part| *part).unwrap_or(0)
+}
+
 /// A worker that has been picked; it dereferences to what it connected with.
 ///
 /// It may go at any time after it was picked. The value lives on as long as this does.
 pub struct Picked<W> {
-    connection: Arc<Connection<W>>,
+    share: Arc<Share<W>>,
 }
 
 /// What a worker holds to be in the pool: dropping it takes the worker out, whatever it dies of.
 pub struct Connected<W> {
-    connection: Arc<Connection<W>>,
+    shares: Arc<Shares<W>>,
 }
 
 impl Worker {
@@ -69,9 +83,7 @@ impl Worker {
 
 impl Counter {
     pub(crate) fn add_one(&self) {
-        // A thread that is being torn down may pick, too.
-        let part = PART.try_with(|part| *part).unwrap_or(0);
-        self.0[part]
+        self.0[part()]
             .0
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
@@ -104,25 +116,39 @@ impl<W> Connection<W> {
     }
 }
 
+impl<W> Shares<W> {
+    pub(crate) fn new(connection: Connection<W>) -> Self {
+        let connection = Arc::new(connection);
+        Self(std::array::from_fn(|_| {
+            Arc::new(Share {
+                connection: connection.clone(),
+            })
+        }))
+    }
+
+    /// This thread's share.
+    pub(crate) fn share(&self) -> Arc<Share<W>> {
+        self.0[part()].clone()
+    }
+}
+
+impl<W> Deref for Shares<W> {
+    type Target = Connection<W>;
+
+    fn deref(&self) -> &Connection<W> {
+        &self.0[0].connection
+    }
+}
+
 impl<W> Picked<W> {
-    pub(crate) fn new(connection: Arc<Connection<W>>) -> Self {
-        connection.worker.picks.add_one();
-        Self { connection }
+    pub(crate) fn new(shares: &Shares<W>) -> Self {
+        let share = shares.share();
+        share.connection.worker.picks.add_one();
+        Self { share }
     }
 
-    /// The worker's name.
-    pub fn name(&self) -> &str {
-        &self.connection.worker.name
-    }
-
-    /// The worker's slot; the first is 0.
-    pub fn slot(&self) -> usize {
-        self.connection.worker.slot
-    }
-
-    /// False once the worker has gone.
-    pub fn is_connected(&self) -> bool {
-        !self.connection.is_gone()
+    fn connection(&self) -> &Connection<W> {
+        &self.share.connection
     }
 }
 
@@ -130,51 +156,57 @@ impl<W> Deref for Picked<W> {
     type Target = W;
 
     fn deref(&self) -> &W {
-        &self.connection.value
+        &self.connection().value
     }
 }
 
 impl<W> Connected<W> {
-    pub(crate) fn new(connection: Arc<Connection<W>>) -> Self {
-        Self { connection }
+    pub(crate) fn new(shares: Arc<Shares<W>>) -> Self {
+        Self { shares }
     }
 
-    /// The worker's name.
-    pub fn name(&self) -> &str {
-        &self.connection.worker.name
-    }
-
-    /// The worker's slot; the first is 0.
-    pub fn slot(&self) -> usize {
-        self.connection.worker.slot
-    }
-
-    /// False once somebody else has disconnected the worker.
-    pub fn is_connected(&self) -> bool {
-        !self.connection.is_gone()
+    fn connection(&self) -> &Connection<W> {
+        &self.shares
     }
 }
 
 impl<W> Drop for Connected<W> {
     fn drop(&mut self) {
-        Inner::disconnect(&self.connection);
+        Inner::disconnect(&self.shares);
     }
 }
 
-impl<W> fmt::Debug for Picked<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Picked")
-            .field("name", &self.name())
-            .field("slot", &self.slot())
-            .finish()
-    }
-}
+/// What everything that holds a connection tells of its worker.
+macro_rules! tells_of_its_worker {
+    ($holder:ident) => {
+        impl<W> $holder<W> {
+            /// The worker's name.
+            pub fn name(&self) -> &str {
+                &self.connection().worker.name
+            }
 
-impl<W> fmt::Debug for Connected<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connected")
-            .field("name", &self.name())
-            .field("slot", &self.slot())
-            .finish()
-    }
+            /// The worker's slot; the first is 0.
+            pub fn slot(&self) -> usize {
+                self.connection().worker.slot
+            }
+
+            /// False once the worker has gone, or somebody has disconnected it.
+            pub fn is_connected(&self) -> bool {
+                !self.connection().is_gone()
+            }
+        }
+
+        impl<W> std::fmt::Debug for $holder<W> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($holder))
+                    .field("name", &self.name())
+                    .field("slot", &self.slot())
+                    .finish()
+            }
+        }
+    };
 }
+pub(crate) use tells_of_its_worker;
+
+tells_of_its_worker!(Picked);
+tells_of_its_worker!(Connected);

@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::sync::atomic::AtomicUsize as Turn;
 
 use crate::choice;
-use crate::connection::{Connected, Connection, Picked};
+use crate::connection::{Connected, Connection, Picked, Share, Shares};
 use crate::error::PoolError;
 use crate::line::Line;
 use crate::options::{Options, Strategy};
@@ -41,11 +41,11 @@ struct PaddedTurn(Turn);
 /// Who was connected at one moment.
 struct Snapshot<W> {
     /// In the order of slots.
-    connected: Box<[Arc<Connection<W>>]>,
+    connected: Box<[Arc<Shares<W>>]>,
     /// The seed of each of those.
     seeds: Box<[u64]>,
     /// The worker at each slot of pools that are `direct`, at each seat of those that `claim`.
-    places: Box<[Option<Arc<Connection<W>>>]>,
+    places: Box<[Option<Arc<Shares<W>>>]>,
     slot_count: usize,
 }
 
@@ -150,7 +150,8 @@ impl<W> Pool<W> {
             let member = roster.member(worker)?;
             let value = value.take().expect("this closure runs once");
             let connection = Connection::new(member.worker.clone(), value, inner.clone(), seat);
-            Ok(member.connection.insert(Arc::new(connection)).clone())
+            let shares = Arc::new(Shares::new(connection));
+            Ok(member.connection.insert(shares).clone())
         })?;
         if inner.options.strategy == Strategy::Claim {
             inner.take_seat(&connection);
@@ -182,7 +183,7 @@ impl<W> Pool<W> {
             Strategy::Random => choice::random_below(count),
             strategy => return Err(PoolError::WrongStrategy { strategy }),
         };
-        Ok(Picked::new(snapshot.connected[index].clone()))
+        Ok(Picked::new(&snapshot.connected[index]))
     }
 
     /// Picks the worker of a `hash` pool for this value: the same for the same value, also after a restart, as long as
@@ -194,7 +195,7 @@ impl<W> Pool<W> {
         let snapshot = self.inner.snapshot.load();
         let index = choice::rendezvous(&snapshot.seeds, choice::hash_of(value))
             .ok_or(PoolError::NobodyConnected)?;
-        Ok(Picked::new(snapshot.connected[index].clone()))
+        Ok(Picked::new(&snapshot.connected[index]))
     }
 
     /// Picks the worker at this slot of a `direct` pool; the first is 0.
@@ -203,7 +204,7 @@ impl<W> Pool<W> {
         self.inner.only(Strategy::Direct)?;
         let snapshot = self.inner.snapshot.load();
         match snapshot.places.get(slot) {
-            Some(Some(connection)) => Ok(Picked::new(connection.clone())),
+            Some(Some(connection)) => Ok(Picked::new(connection)),
             _ if slot < snapshot.slot_count => Err(PoolError::NobodyConnected),
             _ => Err(PoolError::OutOfRange {
                 slot,
@@ -236,7 +237,7 @@ impl<W> Pool<W> {
 
 impl<W> Inner<W> {
     /// Takes a connection out, if it has not been before.
-    pub(crate) fn disconnect(connection: &Arc<Connection<W>>) {
+    pub(crate) fn disconnect(connection: &Arc<Shares<W>>) {
         let inner = &connection.pool;
         let mut roster = inner.roster.lock();
         let Ok(member) = roster.member(&connection.worker.name) else {
@@ -286,13 +287,10 @@ impl<W> Inner<W> {
     }
 
     /// Who sits on this seat. Only for who owns the seat: then it is nobody else, and None means that it has gone.
-    pub(crate) fn occupant(&self, seat: usize) -> Option<Arc<Connection<W>>> {
+    pub(crate) fn occupant(&self, seat: usize) -> Option<Arc<Share<W>>> {
         let snapshot = self.snapshot.load();
-        snapshot
-            .places
-            .get(seat)?
-            .clone()
-            .filter(|connection| !connection.is_gone())
+        let connection = snapshot.places.get(seat)?.as_ref()?;
+        (!connection.is_gone()).then(|| connection.share())
     }
 
     /// The caller owns this seat, of a connection that has gone, and gives it up.
@@ -355,7 +353,7 @@ impl<W> Snapshot<W> {
             .members()
             .filter_map(|member| member.connection.clone())
             .collect();
-        let place = |connection: &Arc<Connection<W>>| match strategy {
+        let place = |connection: &Arc<Shares<W>>| match strategy {
             Strategy::Claim => Some(connection.seat.number),
             Strategy::Direct => Some(connection.worker.slot),
             Strategy::RoundRobin | Strategy::Random | Strategy::Hash => None,

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use crate::choice::hash_of;
-use crate::connection::{Connection, Worker};
+use crate::connection::{Shares, Worker};
 use crate::error::PoolError;
 use crate::options::Size;
 use crate::sync::Arc;
@@ -40,7 +40,7 @@ pub(crate) struct Seat {
 /// A worker, connected or not.
 pub(crate) struct Member<W> {
     pub(crate) worker: Arc<Worker>,
-    pub(crate) connection: Option<Arc<Connection<W>>>,
+    pub(crate) connection: Option<Arc<Shares<W>>>,
 }
 
 impl<W> Roster<W> {

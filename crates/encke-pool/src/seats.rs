@@ -1,5 +1,7 @@
 //! Which connections are free to be claimed: a bit for each, and a gate in front of them.
 
+use std::ops::Deref;
+
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// The bits of all seats. A connection of a `claim` pool has a seat of its own from when it connects until it has gone
@@ -12,10 +14,15 @@ use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 /// takes a seat only if nobody was first, and a release learns in the same instruction whether anyone waits: no order
 /// between two words matters.
 pub(crate) struct Seats {
-    words: Box<[AtomicU64]>,
+    words: Box<[Word]>,
     /// How many words have ever had a seat in use. Written only by who holds the line's lock; a hint to everybody else.
     words_used: AtomicUsize,
 }
+
+/// Some seats. Alone in its cache line, for every claim writes it.
+#[derive(Default)]
+#[repr(align(64))]
+struct Word(AtomicU64);
 
 /// What became of an attempt to take a seat.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,11 +36,19 @@ pub(crate) enum Taken {
 const SEATS_PER_WORD: usize = 63;
 const GATE: u64 = 1 << 63;
 
+impl Deref for Word {
+    type Target = AtomicU64;
+
+    fn deref(&self) -> &AtomicU64 {
+        &self.0
+    }
+}
+
 impl Seats {
     pub(crate) fn new(count: usize) -> Self {
         Self {
             words: (0..count.div_ceil(SEATS_PER_WORD))
-                .map(|_| AtomicU64::new(0))
+                .map(|_| Word::default())
                 .collect(),
             words_used: AtomicUsize::new(0),
         }
@@ -130,7 +145,7 @@ impl Seats {
         }
     }
 
-    fn used(&self) -> &[AtomicU64] {
+    fn used(&self) -> &[Word] {
         &self.words[..self.words_used.load(Ordering::Acquire)]
     }
 }
