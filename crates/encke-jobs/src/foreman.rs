@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use encke_mailbox::{Bounds, Gauge, Lane, Options, Receiver, Sender, Why, mailbox};
+use encke_mailbox::{Bounds, Gauge, Lane, Options, Receiver, Sender, Watch, Why, mailbox};
 use encke_stream::{
     Append, Batch, Caller, Command, Fetch, Handover, Known, Life, Offset, Outlet, Piece, Reply,
     Request, Stream, Target,
@@ -83,9 +83,16 @@ pub struct Tools {
 pub struct Threads {
     foreman: JoinHandle<()>,
     loader: JoinHandle<()>,
+    loads: Watch<Load>,
 }
 
 impl Threads {
+    /// What gives the gauge of the mailbox in which jobs wait to be read, for as long as anybody asks.
+    pub fn loads(&self) -> impl Fn() -> Gauge + Send + Sync + use<> {
+        let loads = self.loads.clone();
+        move || loads.gauge()
+    }
+
     /// Waits until both have ended. False: one of them panicked.
     pub fn join(self) -> bool {
         let foreman = self.foreman.join();
@@ -197,6 +204,7 @@ impl Inbox {
             bytes_max: LOADS_MAX * size_of::<Load>(),
         };
         let (loads, loading) = mailbox("loader", Options::new(bounds));
+        let watch = loads.watch();
         let door = self.door;
         let loader = std::thread::Builder::new()
             .name("loader".into())
@@ -216,7 +224,11 @@ impl Inbox {
         let foreman = std::thread::Builder::new()
             .name("foreman".into())
             .spawn(move || foreman.run(words, clock))?;
-        Ok(Threads { foreman, loader })
+        Ok(Threads {
+            foreman,
+            loader,
+            loads: watch,
+        })
     }
 }
 

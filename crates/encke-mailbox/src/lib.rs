@@ -54,6 +54,7 @@ mod sender;
 mod shared;
 mod stock;
 mod sync;
+mod watch;
 
 pub use error::{Closed, Refused, Why};
 pub use gauge::{Gauge, LaneGauge};
@@ -61,6 +62,7 @@ pub use options::{AgeLimit, Bounds, Lane, LaneOptions, Mode, Options, Overload};
 pub use receiver::Receiver;
 pub use reply::{NoReply, Reply, ReplyTo, reply};
 pub use sender::Sender;
+pub use watch::Watch;
 
 use shared::Shared;
 

@@ -8,6 +8,7 @@ use crate::gauge::Gauge;
 use crate::options::Lane;
 use crate::shared::{Seat, Shared, State, Tidings};
 use crate::sync::{self, Arc, MutexGuard, Ordering, thread};
+use crate::watch::Watch;
 
 /// How often a sender that finds the lane full, and nobody in line, yields to the receiver before it opens the line:
 /// going to sleep and being woken costs both of them more. Models need none: their scheduler tries every order.
@@ -98,6 +99,11 @@ impl<T> Sender<T> {
     /// What is in the mailbox right now. Costs the senders nothing.
     pub fn gauge(&self) -> Gauge {
         self.shared.gauge()
+    }
+
+    /// A look at the mailbox that keeps it open for nobody.
+    pub fn watch(&self) -> Watch<T> {
+        Watch::new(self.shared.clone())
     }
 
     /// True once the receiver is gone.

@@ -162,11 +162,13 @@ impl Server {
         }
         watch(metrics, &view, sender, &doors);
         let gauged = foreman.clone();
+        let loads = pools.loads();
         metrics.on_render(move |metrics| {
             for (number, gauge) in readers.gauges().enumerate() {
                 metrics.mailbox(&format!("reader-{number}"), &gauge);
             }
             metrics.mailbox("foreman", &gauged.gauge());
+            metrics.mailbox("loader", &loads());
             metrics.mailbox("seal", &background());
             metrics.pools.show(&board);
             metrics.addresses.set(addresses.known() as i64);
