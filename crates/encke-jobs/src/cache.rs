@@ -20,6 +20,11 @@ impl Cache {
         }
     }
 
+    /// What all of it weighs.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(crate) fn find(&self, id: JobId) -> Option<&Payload> {
         self.payloads.get(&id)
     }

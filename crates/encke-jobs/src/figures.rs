@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -11,6 +12,8 @@ use crate::ask::{Figures, WorkerInfo};
 #[derive(Debug, Default)]
 pub struct Board {
     pools: Mutex<BTreeMap<Arc<str>, Arc<Shown>>>,
+    cached_bytes: AtomicUsize,
+    loads: AtomicU64,
 }
 
 /// What is shown of one pool.
@@ -28,6 +31,24 @@ impl Board {
             (Arc::clone(name), figures, workers)
         };
         pools.iter().map(read).collect()
+    }
+
+    /// What the content of jobs weighs that is kept in memory, of all pools, in bytes.
+    pub fn cached_bytes(&self) -> usize {
+        self.cached_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How often a job was read from the log since the start, because its content was not in memory.
+    pub fn loads(&self) -> u64 {
+        self.loads.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn cached(&self, bytes: usize) {
+        self.cached_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn loaded_one(&self) {
+        self.loads.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn add(&self, name: &str) -> Arc<Shown> {

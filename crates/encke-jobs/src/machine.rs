@@ -253,6 +253,7 @@ impl Machine {
                 self.due.insert((at_ms, Due::Show(no)));
             }
         }
+        self.board.cached(self.cache.bytes());
     }
 
     /// What is to be done, in order.
@@ -338,6 +339,7 @@ impl Machine {
     }
 
     pub(crate) fn load(&mut self, pool: PoolNo, id: JobId, stream: String) {
+        self.board.loaded_one();
         self.effects.push(Effect::Load { pool, id, stream });
     }
 }

@@ -6,7 +6,7 @@ use encke_jobs::{Board, Door as Foreman, Inbox, Machine, ReplayError, Threads, T
 use encke_log::{Log, Reader};
 use encke_mailbox::Sender;
 use encke_stream::{Desk, Known, Loader, Piece, Request, Stream};
-use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use crate::inbox::{Door, Note};
 use crate::server::{StartError, now_ms};
@@ -119,6 +119,8 @@ pub(crate) struct PoolMetrics {
     retried: IntCounterVec,
     dead: IntCounterVec,
     given: IntCounterVec,
+    cache: IntGauge,
+    loads: IntCounter,
 }
 
 impl PoolMetrics {
@@ -133,7 +135,19 @@ impl PoolMetrics {
             registry.register(Box::new(counters.clone()))?;
             Ok::<_, prometheus::Error>(counters)
         };
+        let cache = IntGauge::new(
+            "encke_pool_cache_bytes",
+            "Content of jobs in memory, of all pools.",
+        )?;
+        registry.register(Box::new(cache.clone()))?;
+        let loads = IntCounter::new(
+            "encke_pool_loads_total",
+            "Jobs that were read from the log because their content was not in memory.",
+        )?;
+        registry.register(Box::new(loads.clone()))?;
         Ok(PoolMetrics {
+            cache,
+            loads,
             jobs: gauges(
                 "encke_pool_jobs",
                 "Jobs of a pool that are not over, by state: waiting or running.",
@@ -179,6 +193,9 @@ impl PoolMetrics {
         for counters in [&self.done, &self.retried, &self.dead, &self.given] {
             counters.reset();
         }
+        self.cache.set(board.cached_bytes() as i64);
+        self.loads.reset();
+        self.loads.inc_by(board.loads());
         for (pool, figures, workers) in board.read() {
             let pool = &*pool;
             let jobs = |state, count: u64| {
