@@ -5,11 +5,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::rig::{Encke, data_dir, eventually, raise_descriptors};
+use rustix::process::{Pid, Signal};
+
+use crate::rig::{Encke, can_use, data_dir, eventually, raise_descriptors};
 
 const WORKERS: u64 = 200;
 const SUBMITTERS: u64 = 8;
@@ -407,7 +412,8 @@ fn full_pools_say_so() {
 
 #[test]
 fn what_is_not_in_memory_is_read_from_the_log() {
-    let encke = Encke::start(&["--pool-cache", "1B"]);
+    // Room for some of them.
+    let encke = Encke::start(&["--pool-cache", "1KB"]);
     let made = encke.ask("PUT", "/v1/pool/p", &[], br#"{"type":"claim"}"#);
     assert_eq!(made.status, 201);
     for number in 0..20 {
@@ -417,6 +423,10 @@ fn what_is_not_in_memory_is_read_from_the_log() {
             202
         );
     }
+    let cached = || encke.metric("encke_pool_cache_bytes", "");
+    eventually("as many are in memory as may be", || {
+        (900.0..=1_000.0).contains(&cached())
+    });
     for number in 0..20 {
         let got = encke.ask("GET", "/v1/pool/p/work?worker=a&wait=20", &[], b"");
         assert_eq!(got.status, 200);
@@ -427,6 +437,14 @@ fn what_is_not_in_memory_is_read_from_the_log() {
         );
         assert_eq!(encke.ask("POST", &ack, &[], b"").status, 204);
     }
+    eventually("nothing is in memory", || cached() == 0.0);
+    let loads = encke.metric("encke_pool_loads_total", "");
+    assert!((1.0..20.0).contains(&loads), "{loads}");
+    // What they waited in to be read has its figures too.
+    let metrics = encke.ask("GET", "/metrics", &[], b"");
+    let metrics = String::from_utf8(metrics.body).expect("metrics are text");
+    let depth = "encke_mailbox_depth{mailbox=\"loader\"} 0";
+    assert!(metrics.contains(depth), "{metrics}");
 }
 
 #[test]
@@ -445,4 +463,60 @@ fn a_worker_that_hangs_up_leaves_its_job_to_the_next() {
     drop(first);
     let got = encke.ask("GET", "/v1/pool/p/work?worker=b&wait=20", &[], b"");
     assert_eq!((got.status, got.field("Job-Attempt")), (200, Some("2")));
+}
+
+/// The worker that the documentation tells people to paste into a shell.
+#[test]
+fn the_worker_of_the_documentation_works() {
+    let script = include_str!("../../docs/pools.md")
+        .split_once("whole worker:\n\n```sh\n")
+        .and_then(|(_, rest)| rest.split_once("```"))
+        .expect("the documentation has a worker")
+        .0;
+    let runs = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
+    if !can_use("curl", || runs("curl")) || !can_use("hostname", || runs("hostname")) {
+        return;
+    }
+    let encke = Encke::start(&[]);
+    let pool = "/v1/pool/thumbs";
+    let made = encke.ask("PUT", pool, &[], br#"{"type":"claim","attempts":2}"#);
+    assert_eq!(made.status, 201);
+    // Images are not what this is about: a program that turns around what it can read as text stands for the converter.
+    let desk = data_dir();
+    let convert = desk.path().join("convert");
+    std::fs::write(
+        &convert,
+        "#!/bin/sh\ngrep -q cat \"$1\" && rev \"$1\" > small\n",
+    )
+    .expect("a file is written");
+    std::fs::set_permissions(&convert, std::fs::Permissions::from_mode(0o755))
+        .expect("the file is ours");
+    let path = std::env::var("PATH").expect("there is one");
+    let mut worker = Command::new("sh")
+        .args([
+            "-c",
+            &script.replace("localhost:4437", &encke.address.to_string()),
+        ])
+        .env("PATH", format!("{}:{path}", desk.path().display()))
+        .current_dir(desk.path())
+        .process_group(0)
+        .spawn()
+        .expect("there is a shell");
+    let done = encke.ask(
+        "POST",
+        &format!("{pool}?wait=20"),
+        &["Content-Type: text/plain"],
+        b"a cat",
+    );
+    let failed = encke.ask("POST", &format!("{pool}?wait=20"), &[], b"a dog");
+    let group = Pid::from_child(&worker);
+    rustix::process::kill_process_group(group, Signal::TERM).expect("it is there");
+    worker.wait().expect("it was started here");
+    assert_eq!(done.status, 200, "{done:?}");
+    assert_eq!(done.field("Content-Type"), Some("image/png"));
+    assert_eq!(String::from_utf8_lossy(&done.body).trim(), "tac a");
+    assert_eq!(failed.status, 502, "{failed:?}");
+    let dead = encke.messages("pool/thumbs/dead");
+    assert_eq!(dead[0]["reason"], "refused: this is no image");
+    assert_eq!(dead[0]["attempts"], 2);
 }
