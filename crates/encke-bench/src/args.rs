@@ -35,7 +35,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub data: PathBuf,
 
-    /// For `flood`: how many seconds messages are published in each set-up [default: 15, times the size up to 1]
+    /// For `flood`, `fanout` and `spread`: how many seconds messages are published in each run [default: 15; 10 for the others;
+    /// times the size up to 1]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub seconds: Option<f64>,
 
@@ -62,12 +63,16 @@ pub enum Name {
     Backlog,
     /// Pick one of 6 workers, by each strategy, alone and with up to 1,000 clients at once
     Pool,
-    /// All of these, one after the other, in one report
+    /// One event to 5,000 subscribers, 20 and 1,000 a second and as fast as they are acknowledged, beside a bare loop of send(2)
+    Fanout,
+    /// 1,000 and 10,000 messages a second to random ones of 1,000, 10,000 and 19,000 subscribers
+    Spread,
+    /// The five experiments that have reports (log, fsync, flood, backlog, pool), one after the other, in one report
     All,
 }
 
 impl BenchArgs {
-    /// How long the flood's messages are published, if it was said.
+    /// How long messages are published, if it was said.
     pub(crate) fn published(&self) -> Option<Duration> {
         let seconds = self.seconds.or(self.hours.map(|hours| hours * 3_600.0));
         seconds.map(Duration::from_secs_f64)
@@ -97,6 +102,8 @@ impl Name {
             Self::Flood => "flood",
             Self::Backlog => "backlog",
             Self::Pool => "pool",
+            Self::Fanout => "fanout",
+            Self::Spread => "spread",
             Self::All => "all",
         }
     }
@@ -109,6 +116,8 @@ impl Name {
             Self::Flood => "connections, and what each costs",
             Self::Backlog => "messages that wait, and replies behind them",
             Self::Pool => "picks of a worker",
+            Self::Fanout => "one event to many",
+            Self::Spread => "messages to one of many",
             Self::All => "everything",
         }
     }

@@ -9,6 +9,8 @@
 //! - `backlog`: messages that wait, each handled with a reply that arrives behind the rest.
 //! - `pool`: picks of a worker by each strategy, alone and with 1,000 clients at once.
 //!
+//! Two more have no report, and show what a delivery costs: `fanout`, one event to many; `spread`, messages to one of many.
+//!
 //! [`bench()`] runs one or all and returns a [`Report`]: text for people (`Display`), JSON for programs (`Serialize`), a
 //! page with tables and plots ([`BenchArgs::out`]). Progress goes to standard error.
 //!
@@ -28,6 +30,7 @@
 mod args;
 mod backlog;
 mod client;
+mod delivery;
 mod error;
 mod flood;
 mod fsync;
@@ -63,6 +66,9 @@ pub fn bench(args: &BenchArgs, program: &Path, stop: &AtomicBool) -> Result<Repo
             "--plot is for one experiment; --out writes the plots of all",
         ));
     }
+    if args.plot.is_some() && matches!(args.name, Name::Fanout | Name::Spread) {
+        return Err(BenchError::Option("fanout and spread have no plot"));
+    }
     if args.insert.is_some() && args.name != Name::All {
         return Err(BenchError::Option(
             "--insert is for all, whose figures in short it writes",
@@ -77,6 +83,8 @@ pub fn bench(args: &BenchArgs, program: &Path, stop: &AtomicBool) -> Result<Repo
             Name::Fsync => fsync::run(&lab),
             Name::Flood => flood::run(&lab, args),
             Name::Backlog => backlog::run(&lab),
+            Name::Fanout => delivery::fanout::run(&lab, args),
+            Name::Spread => delivery::spread::run(&lab, args),
             Name::Pool | Name::All => pool::run(&lab),
         };
         // A signal from the terminal ends the servers too, and then more than one thing fails.

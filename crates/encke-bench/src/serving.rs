@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use encke_flood::{FloodArgs, FloodReport, flood_until};
+use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process};
 
 use crate::client::Client;
 use crate::scrape::Scrape;
@@ -94,9 +95,17 @@ impl Serving {
         self.address
     }
 
-    /// The server's process.
-    pub(crate) fn pid(&self) -> u32 {
-        self.pid
+    /// Floods it; where it is and how fast subscribers are opened need not be said.
+    pub(crate) fn flood(&self, lab: &Lab<'_>, args: FloodArgs) -> Result<FloodReport, BenchError> {
+        let args = FloodArgs {
+            url: format!("http://{}/v1/stream", self.address),
+            rate: (f64::from(args.subscribers) / OPENING_SECONDS_MAX).max(OPENED_PER_SECOND),
+            server_pid: Some(self.pid),
+            ..args
+        };
+        let report = flood_until(&args, lab.stop())?;
+        lab.check()?;
+        Ok(report)
     }
 
     /// Ends it in good order.
@@ -166,6 +175,16 @@ impl Drop for Serving {
     }
 }
 
+/// How many connections a server, or the flood against it, may have open here.
+pub(crate) fn connections_max() -> u64 {
+    files_max().saturating_sub(FILES_RESERVED)
+}
+
+/// How many files a process may have open here.
+pub(crate) fn files_max() -> u64 {
+    getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
+}
+
 /// The server's figures now.
 pub(crate) fn scrape(server: SocketAddr) -> Result<Scrape, BenchError> {
     let text = Client::connect(server)?.succeed("GET", "/metrics", b"")?;
@@ -231,6 +250,13 @@ fn only_child_of(pid: u32) -> Result<u32, BenchError> {
 
 /// How much longer an fdatasync takes on a slow disk, in microseconds: the report's took 15 ms.
 pub(crate) const SLOWER_US: u32 = 15_000;
+
+/// Files that are neither the server's connections nor the flood's.
+const FILES_RESERVED: u64 = 1_000;
+
+/// How fast connections are opened at least, and how long it may take.
+const OPENED_PER_SECOND: f64 = 5_000.0;
+const OPENING_SECONDS_MAX: f64 = 100.0;
 
 /// How long a stop may take: the server itself waits 5 s for what is under way.
 const STOP_WAIT: Duration = Duration::from_secs(20);

@@ -64,8 +64,8 @@ pub struct FloodArgs {
     #[arg(long, value_name = "PID")]
     pub server_pid: Option<u32>,
 
-    /// Publish so many messages per second, in all
-    #[arg(long, value_name = "PER_SECOND", value_parser = positive_rate)]
+    /// Publish so many messages per second, in all, or max: as fast as they are acknowledged
+    #[arg(long, value_name = "PER_SECOND", value_parser = rate_or_max)]
     pub publish: Option<f64>,
 
     /// Bytes per published message, its padding included
@@ -366,6 +366,14 @@ fn positive_rate(text: &str) -> Result<f64, String> {
     })
 }
 
+/// A rate, of which infinity stands for as fast as it goes.
+fn rate_or_max(text: &str) -> Result<f64, String> {
+    match text {
+        "max" => Ok(f64::INFINITY),
+        rate => positive_rate(rate),
+    }
+}
+
 fn size(text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
         Ok(size) if size <= SIZE_MAX => Ok(size),
@@ -434,6 +442,10 @@ mod tests {
             (Some(Duration::from_secs(60)), Some(Duration::from_secs(5)))
         );
         assert!(Line::try_parse_from(["x", "flood", "--publish", "0"]).is_err());
+        let Line::Flood(args) = Line::parse_from(["x", "flood", "--publish", "max"]) else {
+            panic!("not a flood")
+        };
+        assert_eq!(args.publish, Some(f64::INFINITY));
         assert!(Line::try_parse_from(["x", "flood", "--one", "a", "--prefix", "b"]).is_err());
         assert_eq!(SprayArgs::default().producers, 64);
         assert_eq!(VerifyArgs::default().connections, 8);

@@ -93,6 +93,39 @@ fn all_five_make_one_report() {
 }
 
 #[test]
+fn deliveries_are_counted_beside_what_they_cost() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, runs) in [("fanout", 3), ("spread", 6)] {
+        let report = report(
+            folder.path(),
+            &format!("bench {name} --size 0.01 --seconds 1 --json"),
+        );
+        let experiment = &report["experiments"][0];
+        for target in experiment["targets"].as_array().unwrap() {
+            let promise = target["promise"].as_bool().unwrap();
+            assert!(!promise || target["met"].as_bool().unwrap(), "{target}");
+        }
+        let found = experiment["figures"]["runs"].as_array().unwrap();
+        assert_eq!(found.len(), runs, "{name}");
+        for run in found {
+            let flood = run.get("flood").unwrap_or(run);
+            let asked = &flood["publishing"]["rate_asked"];
+            // Only the runs at 20 and at 1,000 a second can be compared with bare sends.
+            let compared = name == "fanout" && asked.is_number();
+            assert_eq!(flood["floor"]["sends"].is_u64(), compared, "{name}");
+            let sent = flood["publishing"]["acknowledged"].as_u64().unwrap();
+            let subscribers = match name {
+                "fanout" => flood["opening"]["opened"].as_u64().unwrap(),
+                _ => 1,
+            };
+            assert_eq!(flood["deliveries"]["messages"], sent * subscribers);
+            assert!(flood["server"]["cpu_per_delivery_us"].is_number(), "{name}");
+        }
+    }
+    assert_eq!(names(folder.path()), [""; 0]);
+}
+
+#[test]
 fn syncs_can_be_made_slow_or_it_is_said_why_not() {
     let folder = tempfile::tempdir().unwrap();
     let report = report(folder.path(), "bench fsync --size 0.05 --json");

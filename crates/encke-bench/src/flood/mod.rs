@@ -8,12 +8,11 @@ mod section;
 use std::time::{Duration, Instant};
 
 use encke_flood::units::count;
-use encke_flood::{FloodArgs, FloodReport, flood_until};
-use rustix::process::{Resource, getrlimit};
+use encke_flood::{FloodArgs, FloodReport};
 use serde::Serialize;
 
 use crate::lab::Lab;
-use crate::serving::{Disk, Level, Serving, scrape};
+use crate::serving::{Disk, Level, Serving, connections_max, files_max, scrape};
 use crate::{BenchArgs, BenchError, Section};
 
 /// What the experiment has found.
@@ -39,8 +38,8 @@ struct Held {
 
 /// Runs the experiment.
 pub(crate) fn run(lab: &Lab<'_>, args: &BenchArgs) -> Result<Section, BenchError> {
-    let files = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    let room = files.saturating_sub(FILES_RESERVED).max(CONNECTIONS_MIN);
+    let files = files_max();
+    let room = connections_max().max(CONNECTIONS_MIN);
     let time = args
         .published()
         .unwrap_or(Duration::from_secs_f64(SECONDS * lab.size.min(1.0)).max(DURATION_MIN));
@@ -82,17 +81,13 @@ fn hold(lab: &Lab<'_>, connections: u64, time: Duration) -> Result<Held, BenchEr
     let data = lab.scratch(&format!("flood-{connections}"))?;
     let server = Serving::start(lab, data.path(), Level::Synced, Disk::Own)?;
     let args = FloodArgs {
-        url: format!("http://{}/v1/stream", server.address()),
         subscribers: u32::try_from(connections).unwrap_or(u32::MAX),
-        rate: (connections as f64 / OPENING_SECONDS_MAX).max(OPENED_PER_SECOND),
         publish: Some(lab.scaled(PUBLISHED_PER_SECOND, PUBLISHED_PER_SECOND_MIN) as f64),
         duration: Some(time),
         churn: CHURN_PER_SECOND,
-        server_pid: Some(server.pid()),
         ..FloodArgs::default()
     };
-    let flood = flood_until(&args, lab.stop())?;
-    lab.check()?;
+    let flood = server.flood(lab, args)?;
     let hung_up = Instant::now();
     let still_held = loop {
         // The connection that asks is one of them.
@@ -115,13 +110,6 @@ fn hold(lab: &Lab<'_>, connections: u64, time: Duration) -> Result<Held, BenchEr
 /// The report's two sizes.
 const CONNECTIONS: [u64; 2] = [10_000, 1_000_000];
 const CONNECTIONS_MIN: u64 = 10;
-
-/// Files that are not the server's or the flood's connections.
-const FILES_RESERVED: u64 = 1_024;
-
-/// How fast connections are opened at least, and how long it may take.
-const OPENED_PER_SECOND: f64 = 5_000.0;
-const OPENING_SECONDS_MAX: f64 = 100.0;
 
 /// The report's rate.
 const PUBLISHED_PER_SECOND: u64 = 1_000;

@@ -386,16 +386,17 @@ impl Run<'_> {
         let Published { producers, outcome } = published;
         let account = producers.account();
         let seconds = (outcome.ended_ns - outcome.started_ns) as f64 / SECOND_NS as f64;
+        let rate_asked = self.args.publish.filter(|rate| rate.is_finite());
         Publishing {
             publishers: self.args.publishers,
-            rate_asked: self.args.publish.unwrap_or(0.0),
+            rate_asked,
             rate: account.acknowledged as f64 / seconds.max(1e-9),
             seconds,
             size: self.args.size,
             acknowledged: account.acknowledged,
             refused: Refused::new(account, outcome),
             acknowledgement: account.latency.percentiles(),
-            lateness: account.lateness.percentiles(),
+            lateness: rate_asked.and_then(|_| account.lateness.percentiles()),
         }
     }
 

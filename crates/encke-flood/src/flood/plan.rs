@@ -143,7 +143,7 @@ impl Plan {
             sources: Sources::new(self.target.address, args.publishers, None),
             lines: args.publishers as usize,
             depth: 1,
-            rate: args.publish,
+            rate: args.publish.filter(|rate| rate.is_finite()),
             duration_ns: args.duration.map_or(u64::MAX, duration_ns),
             patience_ns: PATIENCE_NS,
             grace_ns: GRACE_NS,

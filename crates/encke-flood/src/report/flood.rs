@@ -119,8 +119,8 @@ pub struct Latency {
 pub struct Publishing {
     /// Connections.
     pub publishers: u32,
-    /// The rate that was asked for, in messages per second.
-    pub rate_asked: f64,
+    /// The rate that was asked for, in messages per second; `None` for as fast as they are acknowledged.
+    pub rate_asked: Option<f64>,
     /// The rate of acknowledged messages, per second.
     pub rate: f64,
     /// How long it took, in seconds.
@@ -134,7 +134,7 @@ pub struct Publishing {
     /// From the writing of an append to its acknowledgement.
     pub acknowledgement: Option<Percentiles>,
     /// From when the rate wanted a message to when it was written. What is late here is missing
-    /// in the delivery latency: it says whether the generator kept up.
+    /// in the delivery latency: it says whether the generator kept up. Only with a rate.
     pub lateness: Option<Percentiles>,
 }
 
@@ -342,13 +342,14 @@ impl Publishing {
             f,
             "published",
             &format!(
-                "{} messages of {} over {} connections in {:.1} s: {} of {}",
+                "{} messages of {} over {} connections in {:.1} s: {}{}",
                 count(self.acknowledged),
                 bytes(self.size as u64),
                 self.publishers,
                 self.seconds,
                 per_second(self.rate),
-                per_second(self.rate_asked)
+                self.rate_asked
+                    .map_or(String::new(), |asked| format!(" of {}", per_second(asked)))
             ),
         )?;
         self.refused.write(f)?;
