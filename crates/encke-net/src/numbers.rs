@@ -17,6 +17,9 @@ pub(crate) struct Numbers {
     len: usize,
 }
 
+// What a part costs beside its numbers, each of which is four bytes and one of the table's own.
+const _: () = assert!(size_of::<HashTable<u32>>() <= 32);
+
 impl Default for Numbers {
     fn default() -> Self {
         Numbers {

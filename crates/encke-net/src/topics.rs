@@ -83,6 +83,9 @@ struct Recent {
     next: u64,
 }
 
+// What a recent record costs a shard that keeps it, beside its share of the batch.
+const _: () = assert!(size_of::<Recent>() <= 32);
+
 impl Recent {
     fn record(&self) -> &Record {
         &self.batch.records[self.index as usize]

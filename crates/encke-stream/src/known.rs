@@ -14,6 +14,9 @@ pub enum Known {
     Free(Arc<FreeName>),
 }
 
+// What a name costs in the table of its part of the view.
+const _: () = assert!(size_of::<Known>() <= 16);
+
 /// A name that no stream has.
 #[derive(Debug)]
 pub struct FreeName {

@@ -6,6 +6,7 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 
+use foldhash::fast::FixedState;
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -43,12 +44,14 @@ pub struct View {
     evictions: AtomicU64,
     /// Types that streams share.
     media: RwLock<HashMap<Box<str>, Arc<Media>>>,
-    /// The streams here that end by themselves.
-    timed: Mutex<HashMap<StreamNo, Weak<Stream>>>,
+    /// The streams here that end by themselves, in parts as all are.
+    timed: Vec<Mutex<Timed>>,
     watchers: Watchers,
     counts: Counts,
     kept: OnceLock<KeptBehind>,
 }
+
+type Timed = HashMap<StreamNo, Weak<Stream>, FixedState>;
 
 /// Behind which record those of a stream are kept.
 struct KeptBehind(Box<dyn Fn(StreamNo) -> Sequence + Send + Sync>);
@@ -82,7 +85,7 @@ impl Default for View {
             complete: AtomicBool::new(true),
             evictions: AtomicU64::new(0),
             media: RwLock::default(),
-            timed: Mutex::default(),
+            timed: (0..PARTS).map(|_| Mutex::default()).collect(),
             watchers: Watchers::default(),
             counts: Counts::default(),
             kept: OnceLock::new(),
@@ -300,7 +303,7 @@ impl View {
 
     /// A stream in memory that ends by itself.
     pub(crate) fn timed(&self, no: StreamNo) -> Option<Arc<Stream>> {
-        self.timed.lock().get(&no)?.upgrade()
+        self.timed_part(no).lock().get(&no)?.upgrade()
     }
 
     /// Lets go of what one part holds and nobody holds, what was used since the last time only if
@@ -404,14 +407,18 @@ impl View {
     fn note_timed(&self, stream: &Arc<Stream>) {
         if stream.lifetime != Lifetime::Unbounded {
             let weak = Arc::downgrade(stream);
-            self.timed.lock().insert(stream.no, weak);
+            self.timed_part(stream.no).lock().insert(stream.no, weak);
         }
     }
 
     fn forget_timed(&self, stream: &Stream) {
         if stream.lifetime != Lifetime::Unbounded {
-            self.timed.lock().remove(&stream.no);
+            self.timed_part(stream.no).lock().remove(&stream.no);
         }
+    }
+
+    fn timed_part(&self, no: StreamNo) -> &Mutex<Timed> {
+        &self.timed[no as usize % PARTS]
     }
 
     fn hash(&self, known: &Known) -> u64 {

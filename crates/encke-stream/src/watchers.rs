@@ -71,7 +71,11 @@ pub(crate) fn watcher(shard: u16) -> u64 {
 /// Bits for watchers.
 const WATCHERS_MAX: usize = u64::BITS as usize;
 
-const PARTS: usize = 64;
+/// A part that grows moves all that it holds at once: with 10,000,000 streams in 64 parts that took 6 ms.
+const PARTS: usize = 256;
+
+// What a stream with subscribers costs here beside the table's own byte, and room to grow.
+const _: () = assert!(size_of::<(StreamNo, u64)>() <= 16);
 
 #[cfg(test)]
 mod tests {

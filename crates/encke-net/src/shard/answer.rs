@@ -103,7 +103,7 @@ impl Shard {
 
     /// What the face waits with.
     pub(super) fn take_then(&mut self, index: u32) -> Option<Then> {
-        self.busy.get_mut(&index)?.then.take()
+        self.busy.get_mut(index)?.then.take()
     }
 
     /// A long poll's records must be read from the log.

@@ -78,14 +78,14 @@ impl Shard {
 
     /// Whether the connection waits for something that may never come, so that it is given up with it.
     pub(super) fn asks_for_long(&self, index: u32) -> bool {
-        let then = self.busy.get(&index).and_then(|busy| busy.then.as_ref());
+        let then = self.busy.get(index).and_then(|busy| busy.then.as_ref());
         then.is_some_and(Then::waits_long)
     }
 
     /// A connection goes: the foreman is told if it waits for that one.
     pub(super) fn unask(&mut self, index: u32) {
         if matches!(self.slots[index].state, State::Asking | State::Working)
-            && let Some(busy) = self.busy.get(&index)
+            && let Some(busy) = self.busy.get(index)
         {
             self.say_gone(self.client(index, busy.question));
         }
@@ -111,7 +111,7 @@ impl Shard {
         if !matches!(self.slots[index].state, State::Asking | State::Working) {
             return None;
         }
-        let busy = self.busy.get_mut(&index)?;
+        let busy = self.busy.get_mut(index)?;
         if busy.question != client.question {
             return None;
         }

@@ -9,6 +9,54 @@ use super::slow::Behind;
 use crate::buffers::Held;
 use crate::http::body::Incoming;
 
+/// The busy connections of a shard, by the numbers of their slots: a small table for each stretch of slots. One large table
+/// would move all that it holds when it grows, and stop the shard for that long when a crowd becomes busy at once.
+#[derive(Debug, Default)]
+pub(crate) struct BusyOnes {
+    parts: Vec<Part>,
+}
+
+type Part = hashbrown::HashMap<u32, Box<Busy>, foldhash::fast::FixedState>;
+
+// What a connection costs while it is busy, beside what it holds.
+const _: () = assert!(size_of::<Busy>() <= 384);
+
+impl BusyOnes {
+    pub(crate) fn get(&self, index: u32) -> Option<&Busy> {
+        let busy = self.parts.get(part(index))?.get(&index)?;
+        Some(busy)
+    }
+
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Busy> {
+        let busy = self.parts.get_mut(part(index))?.get_mut(&index)?;
+        Some(busy)
+    }
+
+    /// What a connection is busy with, from now on if not before.
+    pub(crate) fn enter(&mut self, index: u32) -> &mut Busy {
+        let part = part(index);
+        if self.parts.len() <= part {
+            self.parts.resize_with(part + 1, Part::default);
+        }
+        self.parts[part].entry(index).or_default()
+    }
+
+    /// A connection is busy no more. What a crowd took is given back.
+    pub(crate) fn remove(&mut self, index: u32) {
+        let Some(part) = self.parts.get_mut(part(index)) else {
+            return;
+        };
+        part.remove(&index);
+        if part.capacity() > ROOM_KEPT && part.len() < part.capacity() / 16 {
+            part.shrink_to(ROOM_KEPT);
+        }
+    }
+}
+
+fn part(index: u32) -> usize {
+    index as usize / PART_SLOTS
+}
+
 /// Kept beside the slot, and only as long as something in it matters.
 #[derive(Debug, Default)]
 pub(crate) struct Busy {
@@ -83,5 +131,39 @@ pub(crate) fn shared_style(kind: MediaKind) -> Style {
     Style::DurableStreams {
         kind,
         cursor_floor: 0,
+    }
+}
+
+/// Slots whose busy ones share a table: what is moved at most when it grows.
+const PART_SLOTS: usize = 4096;
+
+/// A table's room that is kept ready when few are busy.
+const ROOM_KEPT: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crowd_of_busy_ones_comes_and_goes() {
+        let mut busy = BusyOnes::default();
+        let crowd = 3 * PART_SLOTS as u32;
+        for index in (0..crowd).rev() {
+            busy.enter(index).question = index;
+            busy.enter(index).sent = 1;
+        }
+        assert!((0..crowd).all(|index| busy.get(index).is_some_and(|b| b.question == index)));
+        assert!(busy.parts.iter().all(|part| part.len() == PART_SLOTS));
+        for index in 0..crowd {
+            busy.remove(index);
+            assert!(busy.get(index).is_none() && busy.get_mut(index).is_none());
+        }
+        assert!(
+            busy.parts
+                .iter()
+                .all(|part| part.capacity() <= 2 * ROOM_KEPT)
+        );
+        busy.remove(crowd);
+        assert_eq!(busy.enter(1).sent, 0);
     }
 }

@@ -106,7 +106,7 @@ impl Shard {
         let flags = &mut self.slots[index].flags;
         flags.set(Flags::NAMELESS, false);
         flags.set(Flags::TLS, preface.tls);
-        if let Some(busy) = self.busy.get_mut(&index) {
+        if let Some(busy) = self.busy.get_mut(index) {
             // A request has time of its own.
             busy.deadline_ms = 0;
         }

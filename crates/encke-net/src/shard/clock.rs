@@ -86,7 +86,7 @@ impl Shard {
     /// ever new deadlines.
     fn remind(&mut self, index: u32) {
         let token = self.slots.token(index);
-        let Some(busy) = self.busy.get_mut(&index) else {
+        let Some(busy) = self.busy.get_mut(index) else {
             return;
         };
         let due_ms = match busy.behind {
@@ -107,7 +107,7 @@ impl Shard {
             let Some(index) = self.slots.find(token) else {
                 continue;
             };
-            let Some(busy) = self.busy.get_mut(&index) else {
+            let Some(busy) = self.busy.get_mut(index) else {
                 continue;
             };
             if busy.reminder_ms > now_ms {
@@ -139,7 +139,7 @@ impl Shard {
             State::Polling => self.poll_is_over(index),
             State::Lingering => self.remove(index),
             _ if self.slots[index].flags.has(Flags::BLOCKED) => {
-                let reason = self.busy.get(&index).and_then(|busy| busy.reason);
+                let reason = self.busy.get(index).and_then(|busy| busy.reason);
                 self.cut(index, reason.unwrap_or("stalled"));
             }
             State::Reading => self.request_timeout(index),
@@ -181,7 +181,7 @@ impl Shard {
                 self.send_raw(index, beat);
             }
             State::Reading
-                if quiet >= self.parts.settings.idle_timeout && !self.busy.contains_key(&index) =>
+                if quiet >= self.parts.settings.idle_timeout && self.busy.get(index).is_none() =>
             {
                 self.close(index, "idle");
             }

@@ -91,11 +91,7 @@ impl Shard {
         if !matches!(slot.state, State::Following | State::Polling) {
             return false;
         }
-        if self
-            .busy
-            .get(&index)
-            .is_some_and(|busy| busy.from.is_some())
-        {
+        if self.busy.get(index).is_some_and(|busy| busy.from.is_some()) {
             return self.older(index);
         }
         match self.topics.next(slot.topic, slot.cursor) {
@@ -161,7 +157,7 @@ impl Shard {
     /// Up to where a subscriber has everything.
     pub(super) fn position(&self, index: u32) -> Offset {
         self.busy
-            .get(&index)
+            .get(index)
             .and_then(|busy| busy.from)
             .unwrap_or(Offset::behind(self.slots[index].cursor))
     }
@@ -169,7 +165,7 @@ impl Shard {
     /// A subscriber has everything up to there.
     pub(super) fn reached(&mut self, index: u32, reached: Offset) {
         self.slots[index].cursor = reached.sequence;
-        if let Some(busy) = self.busy.get_mut(&index) {
+        if let Some(busy) = self.busy.get_mut(index) {
             busy.from = (reached.units > 0).then_some(reached);
         }
     }
@@ -329,7 +325,7 @@ impl Shard {
         if over {
             return self.end_behind(index, from, facts.closed && facts.life == Life::Live);
         }
-        if let Some(busy) = self.busy.get_mut(&index) {
+        if let Some(busy) = self.busy.get_mut(index) {
             busy.from = None;
         }
         // No data lies between the cursor and the recent records, or the tail would be behind it.

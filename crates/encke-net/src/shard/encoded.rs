@@ -77,7 +77,7 @@ impl Shard {
     }
 
     pub(super) fn style(&self, index: u32) -> Style {
-        if let Some(style) = self.busy.get(&index).and_then(|busy| busy.style) {
+        if let Some(style) = self.busy.get(index).and_then(|busy| busy.style) {
             return style;
         }
         shared_style(self.topics[self.slots[index].topic].kind)

@@ -67,7 +67,7 @@ impl Shard {
         let token = self.slots.token(index);
         if self
             .busy
-            .get(&index)
+            .get(index)
             .is_some_and(|busy| !busy.input.is_empty())
         {
             self.input(index, &[]);
@@ -82,7 +82,7 @@ impl Shard {
 
     /// A request was not complete in time.
     pub(super) fn request_timeout(&mut self, index: u32) {
-        let body_until_ms = self.busy.get(&index).map_or(0, |busy| busy.body_until_ms);
+        let body_until_ms = self.busy.get(index).map_or(0, |busy| busy.body_until_ms);
         let refused = if body_until_ms > 0 && self.clock.now_ms() >= body_until_ms {
             Refused::new(408, "body_timeout", "the request's body took too long")
         } else {
@@ -98,7 +98,7 @@ impl Shard {
                 self.slots[index].state,
                 State::Following | State::Several | State::Working | State::Lingering
             )
-            && self.busy.get(&index).is_some_and(|busy| {
+            && self.busy.get(index).is_some_and(|busy| {
                 busy.input.len() >= self.parts.settings.pipeline_bytes_max
                     || !busy.input.is_empty() && !self.parts.buffers.have_room_for_requests()
             })
@@ -115,7 +115,7 @@ impl Shard {
     fn half_closed(&mut self, index: u32) {
         let last = self
             .busy
-            .get(&index)
+            .get(index)
             .is_none_or(|busy| busy.input.is_empty());
         let long = self.asks_for_long(index);
         let slot = &mut self.slots[index];
@@ -150,7 +150,7 @@ impl Shard {
     fn input(&mut self, index: u32, new: &[u8]) {
         let token = self.slots.token(index);
         let mut kept = Vec::new();
-        if let Some(busy) = self.busy.get_mut(&index)
+        if let Some(busy) = self.busy.get_mut(index)
             && !busy.input.is_empty()
         {
             kept = std::mem::take(&mut busy.input);
@@ -183,7 +183,7 @@ impl Shard {
     fn await_rest(&mut self, index: u32, partial_head: bool) {
         let waits = self
             .busy
-            .get(&index)
+            .get(index)
             .is_some_and(|busy| busy.body.is_some() || partial_head);
         if !waits {
             self.settle(index);
@@ -227,7 +227,7 @@ impl Shard {
             head_bytes_max: settings.head_bytes_max,
             body_bytes_max: settings.body_bytes_max,
         };
-        let mut body = self.busy.get_mut(&index).and_then(|busy| busy.body.take());
+        let mut body = self.busy.get_mut(index).and_then(|busy| busy.body.take());
         let step = take(&mut body, rest, limits, |head, fields, content| {
             self.dispatch(index, head, fields, content);
         })?;
@@ -242,7 +242,7 @@ impl Shard {
 
     fn dispatch(&mut self, index: u32, head: &Head<'_>, fields: &[(&str, &[u8])], body: Vec<u8>) {
         self.counts.requests += 1;
-        if let Some(busy) = self.busy.get_mut(&index) {
+        if let Some(busy) = self.busy.get_mut(index) {
             busy.deadline_ms = 0;
             busy.body_until_ms = 0;
         }

@@ -66,11 +66,7 @@ impl Shard {
         let Some(index) = self.slots.find(token) else {
             return;
         };
-        let Some(parked) = self
-            .busy
-            .get_mut(&index)
-            .and_then(|busy| busy.parked.take())
-        else {
+        let Some(parked) = self.busy.get_mut(index).and_then(|busy| busy.parked.take()) else {
             return;
         };
         self.slots[index].state = State::Reading;

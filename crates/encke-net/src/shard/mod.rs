@@ -42,7 +42,7 @@ use crate::slot::{Flags, Slots, State, Token};
 use crate::timer::{TICK_MS, Wheel};
 use crate::topics::Topics;
 
-use busy::Busy;
+use busy::{Busy, BusyOnes};
 use clock::Clock;
 use deliver::Due;
 use encoded::Encoded;
@@ -75,7 +75,7 @@ pub(crate) struct Shard {
     slots: Slots,
     owners: Owners,
     /// What only busy or blocked connections need.
-    busy: hashbrown::HashMap<u32, Box<Busy>, foldhash::fast::FixedState>,
+    busy: BusyOnes,
     topics: Topics,
     /// Topics whose subscribers are to be served.
     rounds: VecDeque<Due>,
@@ -127,7 +127,7 @@ impl Shard {
                     .div_ceil(shards * ACCEPT_BURSTS_PER_S),
             ),
             accepted_upto_ns: 0,
-            busy: hashbrown::HashMap::default(),
+            busy: BusyOnes::default(),
             topics: Topics::new(
                 parts.settings.ring_bytes,
                 parts.number,
@@ -329,7 +329,7 @@ impl Shard {
         if self.slots[index].flags.has(Flags::BEHIND) {
             self.counts.behind -= 1;
         }
-        self.busy.remove(&index);
+        self.busy.remove(index);
         self.disown(index);
         self.slots.remove(index);
         self.counts.connections -= 1;
@@ -349,7 +349,7 @@ impl Shard {
     }
 
     fn busy(&mut self, index: u32) -> &mut Busy {
-        self.busy.entry(index).or_default()
+        self.busy.enter(index)
     }
 }
 

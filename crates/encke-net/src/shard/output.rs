@@ -46,7 +46,7 @@ impl Shard {
         if sent.is_none() || self.slots.find(token).is_none() {
             return;
         }
-        self.busy.remove(&index);
+        self.busy.remove(index);
         self.slots[index].state = State::Lingering;
         self.slots[index].flags = Flags::default();
         if let Some(fd) = self.slots[index].fd() {
@@ -142,7 +142,7 @@ impl Shard {
 
     /// The socket takes more.
     pub(super) fn writable(&mut self, index: u32) {
-        let Some(busy) = self.busy.get_mut(&index) else {
+        let Some(busy) = self.busy.get_mut(index) else {
             return;
         };
         let output = std::mem::take(&mut busy.output);
@@ -194,12 +194,9 @@ impl Shard {
 
     /// Forgets what a connection that is no longer busy was busy with.
     pub(super) fn settle(&mut self, index: u32) {
-        if let Some(busy) = self.busy.get_mut(&index) {
+        if let Some(busy) = self.busy.get_mut(index) {
             if busy.is_idle() && !self.slots[index].flags.has(Flags::BLOCKED) {
-                self.busy.remove(&index);
-                if self.busy.capacity() > BUSY_KEPT && self.busy.len() < self.busy.capacity() / 16 {
-                    self.busy.shrink_to(BUSY_KEPT);
-                }
+                self.busy.remove(index);
             } else if self.slots[index].state == State::Reading && busy.body.is_none() {
                 busy.deadline_ms = 0;
             }
@@ -262,6 +259,3 @@ const LINGER_MS: u64 = 2_000;
 
 /// A buffer that one large response made larger is not kept so.
 const OUT_BYTES_KEPT: usize = 1 << 20;
-
-/// Entries for busy connections that are kept ready when few are busy.
-const BUSY_KEPT: usize = 1024;

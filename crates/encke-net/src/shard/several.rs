@@ -43,6 +43,10 @@ struct Member {
     ends: Option<(Sequence, Ending)>,
 }
 
+// What each of its streams costs a subscriber of several, beside a slot; and what it costs to be one.
+const _: () = assert!(size_of::<Member>() <= 48);
+const _: () = assert!(size_of::<Several>() <= 32);
+
 impl Member {
     /// Up to where the client has this stream, if it has everything up to `after`.
     fn position(&self, after: Sequence) -> Offset {
@@ -98,7 +102,7 @@ impl Shard {
 
     /// Takes a subscriber of several streams off all lists.
     pub(super) fn leave_all(&mut self, index: u32) {
-        let several = self.busy.get_mut(&index).and_then(|b| b.several.take());
+        let several = self.busy.get_mut(index).and_then(|b| b.several.take());
         for member in several.into_iter().flat_map(|several| several.members) {
             self.drop_member(member.slot);
         }
@@ -187,7 +191,7 @@ impl Shard {
 
     /// Tells that streams have ended, and closes the connection when none is left.
     fn tell_ended(&mut self, index: u32, ended: &[(usize, Ending)]) {
-        let Some(mut several) = self.busy.get_mut(&index).and_then(|b| b.several.take()) else {
+        let Some(mut several) = self.busy.get_mut(index).and_then(|b| b.several.take()) else {
             return;
         };
         let mut events = Vec::new();
@@ -291,7 +295,7 @@ impl Shard {
 
     /// What a subscriber of several streams needs beside its slot.
     fn several(&self, index: u32) -> Option<&Several> {
-        self.busy.get(&index)?.several.as_deref()
+        self.busy.get(index)?.several.as_deref()
     }
 
     fn drop_member(&mut self, slot: u32) {

@@ -48,7 +48,7 @@ impl Shard {
         let appended = self.appended(index);
         if let Some(behind) = self
             .busy
-            .get_mut(&index)
+            .get_mut(index)
             .and_then(|busy| busy.behind.as_mut())
         {
             // Of older data it may get more than was appended meanwhile.
@@ -59,7 +59,7 @@ impl Shard {
 
     /// One of the streams of a subscriber that was behind is no longer its own; so much was appended to it.
     pub(super) fn loses(&mut self, index: u32, appended: u32) {
-        let busy = self.busy.get_mut(&index);
+        let busy = self.busy.get_mut(index);
         if let Some(behind) = busy.and_then(|busy| busy.behind.as_mut()) {
             behind.has = behind.has.wrapping_sub(appended);
         }
@@ -85,7 +85,7 @@ impl Shard {
         }
         self.slots[index].flags.set(Flags::BEHIND, false);
         self.counts.behind -= 1;
-        if let Some(busy) = self.busy.get_mut(&index) {
+        if let Some(busy) = self.busy.get_mut(index) {
             busy.behind = None;
         }
         self.settle(index);
@@ -95,7 +95,7 @@ impl Shard {
     pub(super) fn is_too_far_behind(&mut self, index: u32) -> bool {
         let settings = &self.parts.settings;
         let slot = &self.slots[index];
-        let Some(busy) = self.busy.get(&index) else {
+        let Some(busy) = self.busy.get(index) else {
             return false;
         };
         let Some(behind) = busy.behind else {
@@ -162,7 +162,7 @@ impl Shard {
 
     /// Counts what a connection holds in memory now.
     pub(super) fn weigh(&mut self, index: u32) {
-        if let Some(busy) = self.busy.get_mut(&index) {
+        if let Some(busy) = self.busy.get_mut(index) {
             let bytes = busy.bytes();
             busy.held.set(bytes, &self.parts.buffers);
         }

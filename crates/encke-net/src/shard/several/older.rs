@@ -70,7 +70,7 @@ impl Shard {
         let token = self.slots.token(index);
         // Before any facts are read, so that everything up to there is among them.
         let committed = self.parts.view.committed();
-        let several = self.busy.get_mut(&index).and_then(|b| b.several.as_mut());
+        let several = self.busy.get_mut(index).and_then(|b| b.several.as_mut());
         let Some(Several { members, reading }) = several.map(|several| &mut **several) else {
             return;
         };
@@ -161,7 +161,7 @@ impl Shard {
 
     /// Notes which streams have nothing more behind what was read: a stream may end without a record that is read.
     fn note_ends(&mut self, index: u32, after: Sequence) {
-        let several = self.busy.get_mut(&index).and_then(|b| b.several.as_mut());
+        let several = self.busy.get_mut(index).and_then(|b| b.several.as_mut());
         for member in several.into_iter().flat_map(|several| &mut several.members) {
             let facts = member.stream.facts();
             let why = match facts.life {
@@ -177,7 +177,7 @@ impl Shard {
     }
 
     fn reading(&mut self, index: u32) -> Option<&mut Reading> {
-        let several = self.busy.get_mut(&index)?.several.as_mut()?;
+        let several = self.busy.get_mut(index)?.several.as_mut()?;
         several.reading.as_deref_mut()
     }
 }
