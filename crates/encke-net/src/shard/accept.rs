@@ -29,9 +29,13 @@ impl Shard {
         Ok(())
     }
 
-    /// Accepts some of those who wait; the rest come with the next turn.
+    /// Accepts some of those who wait; the rest come with the next turn, for which epoll reports the listener again.
+    ///
+    /// To ask for one more when nobody waits costs as much as half a connection, because the kernel makes the socket before
+    /// it looks. So one is accepted at first, and twice as many with each turn in which there were as many as that.
     pub(super) fn accept(&mut self) {
-        for _ in 0..ACCEPTS_PER_TURN {
+        let turn = std::mem::replace(&mut self.accepts_next, 1);
+        for _ in 0..turn {
             if self.accepts_enough() {
                 return;
             }
@@ -83,6 +87,12 @@ impl Shard {
                 self.await_preface(index);
             }
         }
+        self.accepts_next = (2 * turn).min(ACCEPTS_PER_TURN);
+    }
+
+    /// Nobody was waiting: of those who come next, one is accepted at first.
+    pub(super) fn accepted_all(&mut self) {
+        self.accepts_next = 1;
     }
 
     /// Counts a new connection and finds out whose it is; why it is not let in, and what it is told, if it is not.
@@ -147,6 +157,7 @@ impl Shard {
     }
 }
 
+/// So many are accepted at most before other sockets have their turn.
 const ACCEPTS_PER_TURN: usize = 64;
 
 const LISTEN_PAUSE_MS: u64 = 100;

@@ -98,6 +98,8 @@ pub(crate) struct Shard {
     /// How fast this shard accepts, and what of it is used up; see [`Pace::take`].
     accept_pace: Option<Pace>,
     accepted_upto_ns: u64,
+    /// How many the next turn accepts in which somebody waits; see [`Shard::accept`].
+    accepts_next: usize,
     listening: bool,
     /// When the listener is looked at again after descriptors ran out, or too many came.
     listen_again_ms: u64,
@@ -127,6 +129,7 @@ impl Shard {
                     .div_ceil(shards * ACCEPT_BURSTS_PER_S),
             ),
             accepted_upto_ns: 0,
+            accepts_next: 1,
             busy: BusyOnes::default(),
             topics: Topics::new(
                 parts.settings.ring_bytes,
@@ -176,13 +179,20 @@ impl Shard {
             // Notes that come from now on are found when the inbox is drained, without a wake-up.
             self.parts.inbox.notes.attend();
             self.clock.tick();
+            let mut somebody_waits = false;
             for event in &events {
                 let (token, flags) = (event.data.u64(), event.flags);
                 match token {
                     WAKE => {}
-                    LISTENER => self.accept(),
+                    LISTENER => {
+                        somebody_waits = true;
+                        self.accept();
+                    }
                     token => self.event(token, flags),
                 }
+            }
+            if !somebody_waits {
+                self.accepted_all();
             }
             self.submit();
             self.parts.inbox.notes.drain(&mut notes);
