@@ -276,7 +276,10 @@ impl Shard {
         let wait_ms =
             if !self.rounds.is_empty() || !self.lagging.is_empty() || !self.outbox.is_empty() {
                 0
-            } else if self.stopping.is_some() || !self.listening || !self.words.is_empty() {
+            } else if !self.listening && self.stopping.is_none() {
+                let pause_ms = self.listen_again_ms.saturating_sub(self.clock.now_ms());
+                pause_ms.clamp(1, TICK_MS)
+            } else if self.stopping.is_some() || !self.words.is_empty() {
                 TICK_MS
             } else if self.slots.used() > 0 {
                 TICK_MS * 2
