@@ -18,6 +18,7 @@
 //! - [`durability`]: what was acknowledged survives crashes, and damage is never passed over.
 //! - [`disk`]: disks that fail and disks that are full.
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
+//! - [`sealing`]: how many sealed segments may wait for history.
 //! - [`retention`]: what is past its time or size goes, and readers are told.
 //! - [`pool_limits`]: what is too much for pools is refused, and retention takes no jobs.
 //! - [`pools`]: jobs are done though workers and the server die.
@@ -43,5 +44,6 @@ mod pools;
 mod proxies;
 mod retention;
 mod rig;
+mod sealing;
 mod several;
 mod slow_clients;

@@ -176,6 +176,27 @@ fn who_gives_the_background_more_than_it_may_hold_waits() {
 }
 
 #[test]
+fn a_write_waits_when_as_many_segments_wait_as_may() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options {
+        waiting_segments_max: 2,
+        ..small()
+    };
+    let mut log = Log::open(directory.path(), options, &mut |_| {}).unwrap();
+    let mut most = 0;
+    // Each of them has a segment for itself, and is written faster than one goes into history.
+    for _ in 0..60 {
+        append(&mut log, &[4], &[6; 12_000]);
+        commit(&mut log);
+        most = most.max(log.health().segments_waiting);
+    }
+    assert_eq!(most, 2);
+    assert!(!log.health().waited.is_zero());
+    assert_eq!(read(&log.reader(), 4, 0, 1 << 20).len(), 60);
+    log.close().unwrap();
+}
+
+#[test]
 fn opening_hands_over_more_segments_than_the_background_may_hold() {
     let directory = tempfile::tempdir().unwrap();
     let without = Options {

@@ -78,6 +78,10 @@ impl Config {
             (net.body_bytes_max as u64) < self.log_options.segment_bytes / 2,
             "--body-max must be less than half of --segment, because a record lies within one segment"
         );
+        anyhow::ensure!(
+            self.log_options.background_jobs_max > self.log_options.waiting_segments_max,
+            "--background-jobs-max must be more than --waiting-segments-max, because checkpoints wait there too"
+        );
         let body_bytes_max = u32::try_from(net.body_bytes_max).unwrap_or(u32::MAX);
         match given.pool_job_max {
             None => net.pools.job_bytes_max = net.pools.job_bytes_max.min(body_bytes_max),
@@ -205,6 +209,12 @@ mod tests {
             ("retention-size = '10kB'", "--retention-size"),
             ("history-cache = '10kB'", "--history-cache"),
             ("order-age = '-1s'", "--order-age"),
+            ("waiting-segments-max = 0", "--waiting-segments-max"),
+            ("background-jobs-max = 0", "--background-jobs-max"),
+            (
+                "waiting-segments-max = 9\nbackground-jobs-max = 9",
+                "--background-jobs-max",
+            ),
         ] {
             let error = Config::new(given(toml)).unwrap_err();
             let shown = format!("{error:#}");

@@ -238,6 +238,14 @@ settings! {
     #[arg(long, env = "ENCKE_SEGMENT", value_name = "SIZE")]
     segment: ByteSize => config.log_options.segment_bytes = told.size(1 << 20)?,
 
+    /// Sealed segments that may wait to go into history; then a write that needs another one waits [default: 3]
+    #[arg(long, env = "ENCKE_WAITING_SEGMENTS_MAX", value_name = "N")]
+    waiting_segments_max: usize => config.log_options.waiting_segments_max = told.count()?,
+
+    /// Sealed segments and checkpoints that may wait for the background in all; then writes wait [default: 65536]
+    #[arg(long, env = "ENCKE_BACKGROUND_JOBS_MAX", value_name = "N")]
+    background_jobs_max: usize => config.log_options.background_jobs_max = told.count()?,
+
     /// How long records are kept [default: for ever]
     #[arg(long, env = "ENCKE_RETENTION_AGE", value_name = "DURATION")]
     retention_age: SignedDuration => config.retention().age_max = Some(told.duration_from(RETENTION_AGE_MIN)?),
