@@ -1,6 +1,8 @@
 //! Retention: what is past its time or its size goes by itself, and nobody misses it without being told.
 
-use crate::rig::{Encke, JSON, data_dir, eventually, path};
+use crate::rig::{
+    Connection, Encke, JSON, Response, Subscriber, data_dir, eventually, path, request,
+};
 
 const SMALL: [&str; 4] = ["--segment", "1MiB", "--body-max", "256KiB"];
 
@@ -99,4 +101,159 @@ fn records_past_the_size_go_oldest_first() {
     assert!(left.len() > 10 && left.iter().copied().eq(last), "{left:?}");
     assert!(encke.metric("encke_log_history_bytes", "") < f64::from(5 << 20));
     assert!(encke.metric("encke_log_segment_bytes", "") < f64::from(6 << 20));
+}
+
+fn truncate(encke: &Encke, stream: &str, before: &str) -> Response {
+    let field = format!("Encke-Truncate: {before}");
+    encke.ask("POST", &path(stream), &[&field], b"")
+}
+
+/// Streams with limits of their own, one that keeps all, and one that somebody truncated: over a kill -9, and beside streams
+/// that leave memory.
+#[test]
+fn streams_keep_what_they_are_to_keep_over_a_kill() {
+    let data = data_dir();
+    let flags = ["--streams-idle", "100ms", "--streams-hot-max", "1"];
+    let mut encke = Encke::start_in(data.path(), &flags);
+    for (stream, retention) in [
+        ("records", "records=8"),
+        ("bytes", "bytes=400"),
+        ("age", "age=3"),
+        ("all", "none"),
+    ] {
+        let field = format!("Encke-Retention: {retention}");
+        let answer = encke.ask("PUT", &path(stream), &[JSON, &field], b"");
+        assert_eq!(answer.status, 201, "{answer:?}");
+    }
+    encke.create("s");
+    let mut after = Vec::new();
+    for number in 0..60 {
+        after.push(append(&encke, number, 10));
+        for stream in ["records", "bytes", "age", "all"] {
+            // 20 bytes each.
+            let body = format!("{{\"n\":{number:>4},\"p\":\"xxxx\"}}");
+            let answer = encke.ask("POST", &path(stream), &[JSON], body.as_bytes());
+            assert_eq!(answer.status, 204, "{answer:?}");
+        }
+    }
+    let gone = truncate(&encke, "s", &after[39]);
+    assert_eq!(
+        (gone.status, gone.field("Encke-Floor")),
+        (204, Some(&*after[39]))
+    );
+    let left = |encke: &Encke, stream: &str| encke.messages(stream).len();
+    for round in 0..2 {
+        assert_eq!(
+            numbers(&encke),
+            (40..60).collect::<Vec<_>>(),
+            "round {round}"
+        );
+        assert_eq!((left(&encke, "records"), left(&encke, "all")), (8, 60));
+        assert!(
+            (20..=23).contains(&left(&encke, "bytes")),
+            "{}",
+            left(&encke, "bytes")
+        );
+        let below = encke.ask(
+            "GET",
+            &format!("{}?offset={}", path("s"), after[38]),
+            &[],
+            b"",
+        );
+        assert_eq!(
+            (below.status, &*below.error_code()),
+            (410, "no_longer_kept")
+        );
+        eventually("the old go by themselves", || left(&encke, "age") == 0);
+        encke.kill();
+        encke = Encke::start_in(data.path(), &flags);
+    }
+    let retention = encke.ask("HEAD", &path("bytes"), &[], b"");
+    assert_eq!(retention.field("Encke-Retention"), Some("bytes=400"));
+}
+
+/// A subscriber that is behind when the floor passes it is told, closed, and finds the 410 when it comes again; who reads
+/// along gets everything.
+#[test]
+fn subscribers_that_a_floor_passes_are_told() {
+    let encke = Encke::start(&["--ring", "1MiB"]);
+    encke.create("s");
+    let mut reader = encke.subscribe("s", "-1");
+    let narrow = |target: &str| {
+        let mut connection = Connection::open_narrow(encke.address);
+        connection.send(&request("GET", target, &[], b""));
+        assert_eq!(connection.head().status, 200);
+        connection
+    };
+    let connection = Connection::open_narrow(encke.address);
+    let mut slow = Subscriber::over(connection, &path("s"), "offset=-1");
+    slow.accepted();
+    let mut several = narrow("/v1/events?stream=s@-1");
+    let mut tail = String::new();
+    for number in 0..200 {
+        tail = append(&encke, number, 20 << 10);
+        assert_eq!(reader.message().expect("it reads along")["n"], number);
+    }
+    eventually("two are behind", || {
+        encke.metric("encke_clients_behind", "") == 2.0
+    });
+    assert_eq!(truncate(&encke, "s", "now").status, 204);
+    let mut next = 0;
+    while let Some(message) = slow.message() {
+        assert_eq!(message["n"], next);
+        next += 1;
+    }
+    assert!(next < 200, "the kernel does not swallow so much");
+    assert!(slow.comment.contains("no longer kept"), "{}", slow.comment);
+    assert!(!slow.up_to_date && !slow.closed);
+    let target = format!("{}?offset={}&live=sse", path("s"), slow.next_offset);
+    let again = encke.ask("GET", &target, &[], b"");
+    assert_eq!(
+        (again.status, &*again.error_code()),
+        (410, "no_longer_kept")
+    );
+    let rest = String::from_utf8(several.rest()).expect("events are text");
+    assert!(
+        rest.contains("what follows is no longer kept; begin anew"),
+        "{:?}",
+        &rest[rest.len() - 200..]
+    );
+    assert!(
+        !rest.contains("\\\"n\\\":199"),
+        "it was not read to the end"
+    );
+    eventually("they are counted", || {
+        encke.metric(
+            "encke_connections_closed_total",
+            "reason=\"no_longer_kept\"",
+        ) == 2.0
+    });
+    // Who had everything goes on.
+    let then = append(&encke, 200, 10);
+    assert!(then > tail);
+    assert_eq!(reader.message().expect("it reads along")["n"], 200);
+    assert_eq!(numbers(&encke), [200]);
+}
+
+/// A stream that keeps its last record only loses nothing for those who read along.
+#[test]
+fn who_reads_along_gets_what_is_let_go_of_right_behind() {
+    let encke = Encke::start(&[]);
+    let field = "Encke-Retention: records=1";
+    assert_eq!(
+        encke.ask("PUT", &path("s"), &[JSON, field], b"").status,
+        201
+    );
+    let mut readers: Vec<_> = (0..3).map(|_| encke.subscribe("s", "-1")).collect();
+    let mut connection = encke.connect();
+    for number in 0..200 {
+        connection.append("s", number);
+    }
+    for reader in &mut readers {
+        for number in 0..200 {
+            let message = reader.message().expect("it is sent");
+            assert_eq!(message.as_u64().or(message["n"].as_u64()), Some(number));
+        }
+    }
+    assert_eq!(encke.messages("s").len(), 1);
 }

@@ -116,6 +116,8 @@ impl Then {
 /// Why something that was waited for will not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
+    /// It was let go of.
+    NoLongerKept,
     /// More waits already than is allowed; the client may come back.
     Overloaded,
     /// The data could not be read.

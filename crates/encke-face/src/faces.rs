@@ -69,6 +69,7 @@ impl Faces {
         match *then.0 {
             Pending::Create(create) => create.committed(outcome),
             Pending::Append(append) => append.committed(outcome),
+            Pending::Truncate => durable_streams::truncated(&outcome),
             Pending::Delete => durable_streams::deleted(&outcome),
             pending => misplaced(&pending),
         }

@@ -42,6 +42,8 @@ pub struct Mark {
 pub struct Farewell {
     /// Why, in words to the client: one line.
     pub why: &'static str,
-    /// Up to where it has everything, and so from where it may go on.
+    /// Up to where it has everything.
     pub at: Offset,
+    /// It may go on from there; otherwise what follows is no longer kept.
+    pub goes_on: bool,
 }

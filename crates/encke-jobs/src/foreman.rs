@@ -348,6 +348,7 @@ impl Foreman {
         match &mut command {
             Command::Create(create) => create.known.push((self.find)(&create.name)?),
             Command::Append(Append { target, .. }) => self.know(target, false)?,
+            Command::Truncate { target, .. } => self.know(target, false)?,
             Command::Delete { target, .. } => self.know(target, true)?,
         }
         let bytes = command.weight_bytes();

@@ -152,7 +152,7 @@ fn side_made(making: &Making, outcome: Result<u64, JobError>) {
 fn tail(outcome: &Outcome) -> u64 {
     match outcome {
         Outcome::Created { tail, .. } | Outcome::Appended { tail, .. } => tail.sequence,
-        Outcome::Deleted | Outcome::Refused(_) => 0,
+        Outcome::Truncated { .. } | Outcome::Deleted | Outcome::Refused(_) => 0,
     }
 }
 
@@ -166,6 +166,7 @@ pub(crate) fn create(name: &str, content_type: &str, data: Data) -> Command {
         fork: None,
         data,
         ack: None,
+        retention: None,
         known: Vec::new(),
     })
 }

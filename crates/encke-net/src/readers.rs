@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use encke_log::{Reader, StreamNo};
+use encke_log::{ReadError, Reader, StreamNo};
 use encke_mailbox::{Bounds, Gauge, Lane, Options, Receiver, Sender, mailbox};
 use encke_stream::{Desk, Fetch, Loader, Piece};
 use prometheus::Histogram;
@@ -127,8 +127,11 @@ fn work(means: &Means, mut jobs: Receiver<Job>) {
         match job {
             Job::Fetch { fetch, token, door } => {
                 let piece = Piece::read(log, &fetch);
-                if let Err(error) = &piece {
-                    tracing::error!(%error, "a stream could not be read");
+                match &piece {
+                    // As somebody wants it, and the reader is told.
+                    Err(error @ ReadError::BelowFloor { .. }) => tracing::debug!(%error),
+                    Err(error) => tracing::error!(%error, "a stream could not be read"),
+                    Ok(_) => {}
                 }
                 if let (Ok(piece), Some(desk)) = (&piece, desk) {
                     desk.has_read(piece);

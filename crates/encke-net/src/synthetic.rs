@@ -63,6 +63,7 @@ impl Crowd {
                 fork: None,
                 data: Data::default(),
                 ack: None,
+                retention: None,
                 known: Vec::new(),
             };
             machine.apply(Command::Create(create), 0, &mut journal);

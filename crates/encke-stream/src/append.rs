@@ -57,8 +57,10 @@ impl Machine {
             }),
             writer_seq: writer_seq.as_deref(),
             closes,
+            counted: stream.keeps_part(),
             units,
         };
+        let weight = bytes.len();
         let sequence = journal.record(stream, &change, bytes)?;
         let accepted = producer
             .as_ref()
@@ -76,6 +78,9 @@ impl Machine {
             self.remember(stream, producer.id, state, closes);
         }
         let facts = self.change(stream, |facts| facts.append(sequence, units, closes));
+        if units > 0 {
+            self.count(stream, sequence, weight, now_ms, journal);
+        }
         stream.touch(now_ms);
         Ok(Outcome::Appended {
             tail: facts.tail,

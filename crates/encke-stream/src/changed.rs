@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use encke_log::{Sequence, StateEntry, StreamNo};
 
-use crate::Lifetime;
 use crate::Machine;
 use crate::stored::{self, FORMAT, Meta};
 use crate::stream::{Life, Stream};
@@ -15,8 +14,8 @@ use crate::view::PARTS;
 pub(crate) struct Changed {
     /// Each once: those that [`State::dirty`](crate::stream::State) marks.
     streams: Vec<Arc<Stream>>,
-    /// Streams that the store has and that ended before the start.
-    ended: Vec<(StreamNo, Lifetime, Box<str>)>,
+    /// Streams that the store has and that ended before the start, and whether they were waited for.
+    ended: Vec<(StreamNo, bool, Box<str>)>,
     /// Streams among what was taken whose records nobody can read any more.
     over: Vec<StreamNo>,
     /// Some of it was taken, and the store does not have it yet.
@@ -50,8 +49,8 @@ impl Machine {
     ) -> bool {
         debug_assert!(self.undo.is_empty(), "something is not published");
         self.changed.taken = true;
-        for (no, lifetime, name) in self.changed.ended.drain(..) {
-            stored::forget(no, lifetime, entries);
+        for (no, timed, name) in self.changed.ended.drain(..) {
+            stored::forget(no, timed, entries);
             self.changed.over.push(no);
             if self.view.is_free_and_stored(&name) {
                 entries.push((stored::name_key(&name), None));
@@ -108,10 +107,10 @@ impl Machine {
                 touched.push(Arc::clone(stream));
                 return false;
             }
-            let ends_ms = stream.ends_ms();
-            if state.committed.life == Life::Live && state.watched_ms != ends_ms {
-                moved.push((stream.no, state.watched_ms, ends_ms));
-                state.watched_ms = ends_ms;
+            let due_ms = stream.due_ms(&state);
+            if state.committed.life == Life::Live && state.watched_ms != due_ms {
+                moved.push((stream.no, state.watched_ms, due_ms));
+                state.watched_ms = due_ms;
             }
             true
         };
@@ -155,7 +154,7 @@ impl Machine {
     }
 
     /// Has the store forget a stream, and its name if it is free.
-    pub(crate) fn mark_ended(&mut self, no: StreamNo, lifetime: Lifetime, name: Box<str>) {
-        self.changed.ended.push((no, lifetime, name));
+    pub(crate) fn mark_ended(&mut self, no: StreamNo, timed: bool, name: Box<str>) {
+        self.changed.ended.push((no, timed, name));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{AckLevel, Known, Lifetime, Offset, Stream};
+use crate::{AckLevel, Known, Lifetime, Offset, Retention, Stream};
 
 /// A change that somebody asks for.
 #[derive(Debug)]
@@ -11,6 +11,15 @@ pub enum Command {
     Create(Create),
     /// Add data, close, or both.
     Append(Append),
+    /// Let go of a stream's records before a position. Repeating it changes nothing.
+    Truncate {
+        /// Which stream.
+        target: Target,
+        /// The first position that is kept; everything when left out.
+        before: Option<Offset>,
+        /// How safe it is when it is acknowledged; the stream's level when left out.
+        ack: Option<AckLevel>,
+    },
     /// Delete a stream.
     Delete {
         /// Which one.
@@ -38,6 +47,8 @@ pub struct Create {
     /// How safe its records are when their appends are acknowledged and when readers see them; a fork has its source's
     /// when this is left out, any other stream the server's.
     pub ack: Option<AckLevel>,
+    /// What is kept of it; a fork keeps what its source does when this is left out, any other stream everything.
+    pub retention: Option<Retention>,
     /// What was found of its name and its source's, so that it is still in memory when the command is
     /// judged.
     pub known: Vec<Known>,
@@ -107,7 +118,7 @@ impl Command {
         match self {
             Command::Create(create) => create.ack,
             Command::Append(append) => append.ack,
-            Command::Delete { ack, .. } => *ack,
+            Command::Truncate { ack, .. } | Command::Delete { ack, .. } => *ack,
         }
     }
 
@@ -116,7 +127,7 @@ impl Command {
         let payload = match self {
             Command::Create(create) => create.data.bytes.len() + create.name.len(),
             Command::Append(append) => append.data.bytes.len(),
-            Command::Delete { .. } => 0,
+            Command::Truncate { .. } | Command::Delete { .. } => 0,
         };
         payload + std::mem::size_of::<Command>()
     }
@@ -135,6 +146,8 @@ pub enum Outcome {
         closed: bool,
         /// How safe its records are when readers see them.
         ack: AckLevel,
+        /// What is kept of it.
+        retention: Retention,
         /// It was there before, with the same settings.
         existed: bool,
     },
@@ -148,6 +161,13 @@ pub enum Outcome {
         producer: Option<(u64, u64)>,
         /// It was there before: the request is a repetition.
         duplicate: bool,
+    },
+    /// The stream's records before a position are gone.
+    Truncated {
+        /// The position.
+        floor: Offset,
+        /// The position behind its data.
+        tail: Offset,
     },
     /// The stream is deleted.
     Deleted,
@@ -235,6 +255,14 @@ pub enum Refusal {
         /// Where the source ends.
         tail: Offset,
         /// Where the fork should begin.
+        asked: Offset,
+    },
+    /// A truncation behind the stream's end.
+    #[error("the offset {asked} is beyond the stream's end at {tail}")]
+    TruncateBeyondTail {
+        /// Where the stream ends.
+        tail: Offset,
+        /// Before which position everything should go.
         asked: Offset,
     },
     /// A fork from before its source's beginning: the offset is of an earlier stream of that name.

@@ -89,7 +89,7 @@ impl<D: Disk> Sequencer<D> {
         let stream = match command {
             Command::Create(create) => return create.ack.unwrap_or(self.level),
             Command::Append(append) => &append.target,
-            Command::Delete { target, .. } => target,
+            Command::Truncate { target, .. } | Command::Delete { target, .. } => target,
         };
         match stream {
             Target::Known(stream) => stream.ack,
@@ -223,6 +223,9 @@ impl<D: Disk> Sequencer<D> {
         let batch = group.batch.map(|batch| (batch, &group.streams[..]));
         if batch.is_some() {
             self.machine.publish(self.log.next_sequence() - 1);
+            for (stream, floor) in self.machine.take_floors() {
+                self.log.set_floor(stream, floor);
+            }
         }
         self.hand_out(batch, group.replies);
     }
@@ -369,7 +372,7 @@ fn name_of(command: &Command) -> &str {
     let target = match command {
         Command::Create(create) => return &create.name,
         Command::Append(append) => &append.target,
-        Command::Delete { target, .. } => target,
+        Command::Truncate { target, .. } | Command::Delete { target, .. } => target,
     };
     match target {
         Target::Known(stream) => &stream.name,

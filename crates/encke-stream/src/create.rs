@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::Offset;
 use crate::command::{Create, ForkOf, Outcome, Refusal};
 use crate::journal::Journal;
 use crate::machine::{Found, Machine};
 use crate::record::{Change, Fork, Lifetime};
 use crate::stream::{Facts, Life, Source, Stream};
+use crate::{Offset, Retention};
 
 impl Machine {
     pub(crate) fn create(
@@ -54,7 +54,17 @@ impl Machine {
             (None, Some(source)) => source.stream.ack,
             (None, None) => self.level,
         };
+        let retention = match (create.retention, &source) {
+            (Some(retention), _) => retention,
+            (None, Some(source)) => source.stream.retention(),
+            (None, None) => Retention::default(),
+        };
         let no = journal.next_sequence();
+        // What its source has let go of it never had.
+        let floor = source.as_ref().map_or(0, |source| {
+            let floor = source.stream.state().next.floor;
+            floor.min(source.at.sequence)
+        });
         let fork = source.as_ref().map(|source| Fork {
             source: source.stream.no,
             at: source.at,
@@ -62,6 +72,7 @@ impl Machine {
         let facts = Facts {
             tail: Facts::first_tail(no, fork, create.data.units),
             forks: 0,
+            floor,
             closed: create.closed,
             life: Life::Live,
         };
@@ -72,6 +83,7 @@ impl Machine {
             Arc::clone(&media),
             lifetime,
             ack,
+            retention,
             source,
             facts,
             now_ms,
@@ -81,17 +93,21 @@ impl Machine {
             content_type: &media.name,
             lifetime,
             ack,
+            retention,
             fork,
+            floor,
             closed: create.closed,
             units: create.data.units,
         };
+        let bytes = create.data.bytes.len();
         journal.record(&stream, &change, create.data.bytes)?;
         if let Some(source) = forked {
             self.change(&source, |facts| facts.forks += 1);
         }
         // All is there from the beginning, but the batch must know of it.
         self.change(&stream, |_| {});
-        if lifetime != Lifetime::Unbounded {
+        stream.count_first(bytes, now_ms);
+        if stream.is_timed() {
             self.watch(&stream);
             self.timed.insert(no, Arc::clone(&stream));
         }
@@ -101,6 +117,7 @@ impl Machine {
             content_type: media.name.clone(),
             closed: create.closed,
             ack,
+            retention,
             existed: false,
         })
     }
@@ -187,6 +204,18 @@ fn confirm(stream: &Stream, create: &Create, now_ms: u64) -> Result<Outcome, Ref
             asked.to_string(),
         );
     }
+    let asked = match (create.retention, &stream.source) {
+        (Some(retention), _) => retention,
+        (None, Some(source)) => source.stream.retention(),
+        (None, None) => Retention::default(),
+    };
+    if asked != stream.retention() {
+        return differs(
+            "retention (Encke-Retention)",
+            stream.retention().to_string(),
+            asked.to_string(),
+        );
+    }
     if create.closed != facts.closed {
         let word = |closed| if closed { "closed" } else { "open" }.into();
         return differs("state", word(facts.closed), word(create.closed));
@@ -197,6 +226,7 @@ fn confirm(stream: &Stream, create: &Create, now_ms: u64) -> Result<Outcome, Ref
         content_type: stream.media.name.clone(),
         closed: facts.closed,
         ack: stream.ack,
+        retention: stream.retention(),
         existed: true,
     })
 }

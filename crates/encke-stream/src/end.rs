@@ -14,7 +14,7 @@ use crate::stored::Ends;
 use crate::stream::{Life, Stream};
 
 impl Machine {
-    /// Ends the streams whose lifetime is over. `load` is called for some of those that are not in
+    /// Ends the streams whose lifetime is over, and lets go of records that are too old. `load` is called for some of those that are not in
     /// memory: they end when they are, with a later call.
     ///
     /// # Errors
@@ -42,6 +42,7 @@ impl Machine {
             if stream.expired(now_ms) && stream.state().next.life == Life::Live {
                 self.end(&stream, journal)?;
             } else {
+                self.trim(&stream, now_ms, journal)?;
                 self.watch(&stream);
             }
         }
@@ -87,11 +88,11 @@ impl Machine {
         Ok(())
     }
 
-    /// Remembers when a stream's lifetime may be over, and that it is not before: reads and writes
+    /// Remembers when a stream's lifetime may be over or a record too old, and that it is not before: reads and writes
     /// may have moved its end.
     pub(crate) fn watch(&mut self, stream: &Arc<Stream>) {
         let mut state = stream.state();
-        let ends_ms = stream.ends_ms().filter(|_| state.next.life == Life::Live);
+        let ends_ms = stream.due_ms(&state);
         let before = std::mem::replace(&mut state.watched_ms, ends_ms);
         drop(state);
         if let Some(before) = before {
@@ -101,16 +102,14 @@ impl Machine {
             .extend(ends_ms.map(|at_ms| (at_ms, stream.no)));
     }
 
-    /// Remembers when a stream that the store has may end.
+    /// Remembers when a stream that the store has may end, or let go of something.
     pub(crate) fn watch_stored(&mut self, no: StreamNo, ends: Ends) {
-        let at_ms = match ends.ttl_s {
-            // A start counts as a read.
-            Some(ttl_s) => Lifetime::Sliding { ttl_s }
-                .ends_ms(self.started_ms)
-                .map_or(ends.at_ms, |at_ms| at_ms.max(ends.at_ms)),
-            None => ends.at_ms,
-        };
-        self.deadlines.insert((at_ms, no));
+        // A start counts as a read.
+        let sliding = ends.ttl_s.map(|ttl_s| Lifetime::Sliding { ttl_s });
+        let slid_ms = sliding.and_then(|lifetime| lifetime.ends_ms(self.started_ms));
+        let ends_ms = ends.ends_ms.max(slid_ms);
+        let due_ms = ends_ms.into_iter().chain(ends.trims_ms).min();
+        self.deadlines.extend(due_ms.map(|at_ms| (at_ms, no)));
     }
 
     /// Frees an ended stream's name and lets go of its source.

@@ -20,7 +20,7 @@
 //! those that nobody uses. What the store does not have yet is never let go of.
 //!
 //! Start reading at [`Machine::apply`], then [`Sequencer::run`], `decide.rs` and `commit.rs`. The rules are in `create.rs`,
-//! `append.rs`, `writers.rs` and `end.rs`; what a record is in `record.rs`; how the streams come back
+//! `append.rs`, `writers.rs`, `truncate.rs` and `end.rs`; what a record is in `record.rs`; how the streams come back
 //! after a start in `restore.rs`; how they come and go in between in `view.rs`, `changed.rs` and `load.rs`.
 
 mod ack;
@@ -42,9 +42,11 @@ mod offset;
 mod piece;
 mod record;
 mod restore;
+mod retention;
 mod sequencer;
 mod stored;
 mod stream;
+mod truncate;
 mod view;
 mod watchers;
 mod writers;
@@ -63,6 +65,7 @@ pub use offset::{BadOffset, Offset};
 pub use piece::{Fetch, Item, Piece};
 pub use record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime, Producer};
 pub use restore::{RestoreError, restore, restore_on};
+pub use retention::{NoRetention, Retention};
 pub use sequencer::{Committed, Sequencer};
 pub use stream::{Facts, Life, Media, MediaKind, Source, Span, Stream};
 pub use view::{Counts, View};

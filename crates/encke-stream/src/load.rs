@@ -237,6 +237,7 @@ impl<S: Store> Loader<S> {
         let facts = Facts {
             tail: stored.tail,
             forks: stored.forks,
+            floor: stored.floor,
             closed: stored.closed,
             life: match stored.deleted {
                 true => Life::Kept,
@@ -249,14 +250,18 @@ impl<S: Store> Loader<S> {
             self.view.media(stored.content_type),
             stored.lifetime,
             stored.ack,
+            stored.retention,
             source,
             facts,
             touched_ms,
         );
         let mut state = stream.state();
         state.stored_ms = Some(touched_ms);
+        if stream.keeps_part() {
+            state.parts = Some(Box::new(stored.parts.clone()));
+        }
         // The list of deadlines has it under this moment, or it was not one of a live stream.
-        state.watched_ms = stream.ends_ms().filter(|_| facts.life == Life::Live);
+        state.watched_ms = stream.due_ms(&state);
         if let Some(mut writers) = stored.writers() {
             writers.trim(self.limits.producers_max);
             state.writers = Some(writers);

@@ -1,6 +1,6 @@
 //! The streams, and how changes to them are decided, shown and taken back.
 //!
-//! The rules themselves are beside: `create.rs`, `append.rs`, `end.rs` and `writers.rs`.
+//! The rules themselves are beside: `create.rs`, `append.rs`, `truncate.rs`, `end.rs` and `writers.rs`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use crate::changed::Changed;
 use crate::command::{Command, Outcome, Refusal, Target};
 use crate::journal::Journal;
 use crate::known::Known;
+use crate::retention::PartsUndo;
 use crate::stream::{Facts, Life, Stream};
 use crate::view::View;
 use crate::writers::Replaced;
@@ -37,6 +38,8 @@ pub struct Machine {
     /// Streams that the batch made and that end by themselves.
     pub(crate) timed: HashMap<StreamNo, Arc<Stream>>,
     pub(crate) changed: Changed,
+    /// Streams whose records up to a sequence nobody reads any more, since that was last asked for.
+    pub(crate) floors: Vec<(StreamNo, Sequence)>,
     /// The part of the view that is gone through next.
     pub(crate) hand: usize,
     /// When the streams were brought back, in milliseconds since 1970: counts as a read.
@@ -73,6 +76,7 @@ impl Machine {
             deadlines: BTreeSet::new(),
             timed: HashMap::new(),
             changed: Changed::default(),
+            floors: Vec::new(),
             hand: 0,
             started_ms: 0,
             view: Arc::clone(&view),
@@ -86,6 +90,9 @@ impl Machine {
         let outcome = match command {
             Command::Create(create) => self.create(create, now_ms, journal),
             Command::Append(append) => self.append(append, now_ms, journal),
+            Command::Truncate { target, before, .. } => {
+                self.truncate(&target, before, now_ms, journal)
+            }
             Command::Delete { target, .. } => self.delete(&target, now_ms, journal),
         };
         outcome.unwrap_or_else(Outcome::Refused)
@@ -96,9 +103,15 @@ impl Machine {
         for undo in self.undo.drain(..) {
             if let Undo::Facts(stream, _) = undo {
                 let mut state = stream.state();
-                state.committed = state.next;
+                let (before, facts) = (state.committed, state.next);
+                state.committed = facts;
                 let dirty = std::mem::replace(&mut state.dirty, true);
                 drop(state);
+                // What forks share with it stays as long as they do.
+                let gone = facts.floor != before.floor || before.forks > 0;
+                if gone && facts.floor > 0 && facts.forks == 0 {
+                    self.floors.push((stream.no, facts.floor));
+                }
                 if !dirty {
                     self.changed.push(stream);
                 }
@@ -128,6 +141,10 @@ impl Machine {
                 }
                 Undo::Writers(stream, replaced) => {
                     stream.state().writers_mut().put_back(replaced);
+                }
+                Undo::Parts(stream, undo) => {
+                    stream.state().parts_mut().undo(undo);
+                    self.watch(&stream);
                 }
             }
         }
@@ -228,4 +245,5 @@ pub(crate) enum Found {
 pub(crate) enum Undo {
     Facts(Arc<Stream>, Facts),
     Writers(Arc<Stream>, Replaced),
+    Parts(Arc<Stream>, PartsUndo),
 }

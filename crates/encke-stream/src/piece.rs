@@ -1,6 +1,6 @@
 //! A bounded part of a stream, read from the log.
 
-use encke_log::{Disk, FORGOTTEN, ReadError, Reader};
+use encke_log::{Disk, FORGOTTEN, ReadError, Reader, Sequence};
 
 use crate::record::Change;
 use crate::stream::Span;
@@ -15,6 +15,8 @@ pub struct Fetch {
     pub from: Offset,
     /// Where it ends: a position that was the stream's tail, or a fork's beginning.
     pub upto: Offset,
+    /// Up to this record the stream's are gone for its readers.
+    pub floor: Sequence,
     /// About how much data a piece holds. One that would be empty holds one record, however large.
     pub bytes_max: usize,
 }
@@ -26,6 +28,7 @@ impl Fetch {
             spans: stream.spans(from, upto),
             from,
             upto,
+            floor: stream.facts().floor,
             bytes_max,
         }
     }
@@ -75,6 +78,17 @@ impl Piece {
             end: fetch.upto,
             ..Piece::default()
         };
+        if let Some(span) = fetch.spans.first()
+            && fetch.from != Offset::START
+            && fetch.from.sequence < fetch.floor
+        {
+            // A fork may still read what is gone for the stream's own readers.
+            return Err(ReadError::BelowFloor {
+                stream: span.stream,
+                after: fetch.from.sequence,
+                floor: fetch.floor,
+            });
+        }
         // Known before anything is read: what is published meanwhile is not missed, but left.
         let published = log.published();
         for span in &fetch.spans {

@@ -4,10 +4,10 @@
 //! header carries the producer's state too, so that data and producer state can't be separated by
 //! a crash.
 
-use encke_log::StreamNo;
+use encke_log::{Sequence, StreamNo};
 use serde::{Deserialize, Serialize};
 
-use crate::{AckLevel, Offset};
+use crate::{AckLevel, Offset, Retention};
 
 /// What a record changed in its stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,8 +23,12 @@ pub enum Change<'a> {
         lifetime: Lifetime,
         /// How safe its records are when their appends are acknowledged and when readers see them.
         ack: AckLevel,
+        /// What is kept of it.
+        retention: Retention,
         /// Where its history before this record comes from.
         fork: Option<Fork>,
+        /// Up to this record nothing is kept of what it shares with its source.
+        floor: Sequence,
         /// No append may follow.
         closed: bool,
         /// How many units the data holds.
@@ -39,11 +43,18 @@ pub enum Change<'a> {
         writer_seq: Option<&'a str>,
         /// No append may follow.
         closes: bool,
+        /// The stream does not keep all, so that its records are counted.
+        counted: bool,
         /// How many units the data holds.
         units: u32,
     },
     /// The stream was deleted, or its lifetime ended.
     Delete,
+    /// The records up to `floor` are gone: because somebody asked for it, or by the stream's retention.
+    Truncate {
+        /// The last one of them; it may be another stream's.
+        floor: Sequence,
+    },
 }
 
 impl<'a> Change<'a> {
@@ -61,7 +72,7 @@ impl<'a> Change<'a> {
     pub fn units(&self) -> u32 {
         match self {
             Change::Create { units, .. } | Change::Append { units, .. } => *units,
-            Change::Delete => 0,
+            Change::Truncate { .. } | Change::Delete => 0,
         }
     }
 
@@ -70,6 +81,7 @@ impl<'a> Change<'a> {
         match self {
             Change::Create { closed, .. } => *closed,
             Change::Append { closes, .. } => *closes,
+            Change::Truncate { .. } => false,
             Change::Delete => true,
         }
     }

@@ -11,10 +11,11 @@ use encke_log::{
 
 use crate::load::{LoadError, Loader, Store};
 use crate::record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime};
+use crate::retention::{Part, Parts, Replayed};
 use crate::stored::{self, Ends, FORMAT, KEY_ENDS, KEY_META, KEY_STREAM, Meta, StoredStream};
 use crate::stream::{Facts, Life, Media, Source, Stream};
 use crate::writers::{ProducerState, Writers};
-use crate::{AckLevel, Limits, Machine, Offset, View};
+use crate::{AckLevel, Limits, Machine, Offset, Retention, View};
 
 /// Opens the log in `dir` and brings back those of its streams that changed since the last checkpoint;
 /// the others are loaded when they are asked for. `now_ms` is the time in milliseconds since
@@ -121,6 +122,10 @@ struct Found {
     stored: bool,
     /// Forks that have not ended.
     forks: u32,
+    floor: Sequence,
+    /// What there is of it, as the checkpoint has it, and what was replayed.
+    parts: Parts,
+    replayed: Replayed,
     touched_ms: u64,
 }
 
@@ -130,7 +135,15 @@ struct Origin {
     media: Arc<Media>,
     lifetime: Lifetime,
     ack: AckLevel,
+    retention: Retention,
     fork: Option<Fork>,
+}
+
+impl Origin {
+    /// As [`Stream::is_timed`].
+    fn is_timed(&self) -> bool {
+        self.lifetime != Lifetime::Unbounded || self.retention.age_s.is_some()
+    }
 }
 
 impl Restore {
@@ -138,7 +151,7 @@ impl Restore {
     fn record(&mut self, frame: &FrameView<'_>) {
         let sequence = frame.sequence;
         let applied = match frame.kind {
-            KIND_CHANGE => self.apply(frame.stream, sequence, frame.payload),
+            KIND_CHANGE => self.apply(frame.stream, sequence, frame.time_ms, frame.payload),
             _ => Err(BadRecord),
         };
         if let Err(source) = applied {
@@ -147,14 +160,21 @@ impl Restore {
         }
     }
 
-    fn apply(&mut self, no: StreamNo, sequence: Sequence, payload: &[u8]) -> Result<(), BadRecord> {
-        let (change, _) = Change::decode(payload)?;
+    fn apply(
+        &mut self,
+        no: StreamNo,
+        sequence: Sequence,
+        time_ms: u64,
+        payload: &[u8],
+    ) -> Result<(), BadRecord> {
+        let (change, data) = Change::decode(payload)?;
         let origin = match &change {
             Change::Create {
                 name,
                 content_type,
                 lifetime,
                 ack,
+                retention,
                 fork,
                 ..
             } => Some(Origin {
@@ -162,6 +182,7 @@ impl Restore {
                 media: self.media(content_type),
                 lifetime: *lifetime,
                 ack: *ack,
+                retention: *retention,
                 fork: *fork,
             }),
             _ => None,
@@ -172,8 +193,21 @@ impl Restore {
                 closed,
                 units,
                 fork,
+                floor,
+                retention,
                 ..
             } => {
+                if retention.is_limited() {
+                    let at = fork.map_or(0, |fork| fork.at.sequence);
+                    if at > floor {
+                        found.replayed.add(Part::inherited(at, time_ms));
+                    }
+                    if units > 0 {
+                        let record = Part::record(sequence, time_ms, data.len());
+                        found.replayed.add(record);
+                    }
+                }
+                found.floor = floor;
                 found.origin = origin;
                 found.tail = Some(Facts::first_tail(no, fork, units));
                 found.closed = closed;
@@ -182,10 +216,15 @@ impl Restore {
                 producer,
                 writer_seq,
                 closes,
+                counted,
                 units,
             } => {
                 if units > 0 {
                     found.tail = Some(Offset::behind(sequence));
+                    if counted {
+                        let record = Part::record(sequence, time_ms, data.len());
+                        found.replayed.add(record);
+                    }
                 }
                 found.closed |= closes;
                 if let Some(seq) = writer_seq {
@@ -204,6 +243,7 @@ impl Restore {
                     }
                 }
             }
+            Change::Truncate { floor } => found.floor = found.floor.max(floor),
             Change::Delete => {
                 found.closed = true;
                 found.deleted = true;
@@ -231,6 +271,8 @@ impl Restore {
         found.deleted |= stored.deleted;
         found.forks = stored.forks;
         found.touched_ms = stored.touched_ms;
+        found.floor = found.floor.max(stored.floor);
+        found.parts = stored.parts.clone();
         // A tail never moves back.
         found.tail = found.tail.max(Some(stored.tail));
         if let Some(older) = stored.writers() {
@@ -244,6 +286,7 @@ impl Restore {
             media,
             lifetime: stored.lifetime,
             ack: stored.ack,
+            retention: stored.retention,
             fork: stored.fork,
         });
         Ok(())
@@ -252,11 +295,14 @@ impl Restore {
     /// Reads what the checkpoint knows of the streams that changed, and makes streams of them.
     fn finish<D: Disk>(
         self,
-        log: Log<D>,
+        mut log: Log<D>,
         limits: Limits,
         now_ms: u64,
     ) -> Result<(Machine, Arc<View>, Log<D>), RestoreError> {
-        let (machine, view) = self.build(&log.reader(), limits, now_ms)?;
+        let (mut machine, view) = self.build(&log.reader(), limits, now_ms)?;
+        for (stream, floor) in machine.take_floors() {
+            log.set_floor(stream, floor);
+        }
         view.set_committed(log.next_sequence() - 1);
         Ok((machine, view, log))
     }
@@ -290,7 +336,7 @@ impl Restore {
                     view.remove(&name);
                 }
                 // Even one that the store never had: its records must go.
-                machine.mark_ended(no, origin.lifetime, name);
+                machine.mark_ended(no, origin.is_timed(), name);
                 continue;
             }
             left.push((no, found));
@@ -306,6 +352,7 @@ impl Restore {
             if let Some(stream) = found.into_stream(no, limits, now_ms, find)? {
                 total += u64::from(no > meta.upto);
                 view.restore(Arc::clone(&stream));
+                machine.mark_floor(&stream);
                 machine.watch(&stream);
                 machine.mark_changed(Arc::clone(&stream));
                 made.insert(no, stream);
@@ -457,6 +504,7 @@ impl Found {
             media,
             lifetime,
             ack,
+            retention,
             fork,
         } = origin;
         let source = match fork {
@@ -476,11 +524,20 @@ impl Found {
         let facts = Facts {
             tail,
             forks: self.forks,
+            floor: self.floor,
             closed: self.closed,
             life: if self.deleted { Life::Kept } else { Life::Live },
         };
-        let stream = Stream::new(no, name, media, lifetime, ack, source, facts, now_ms);
+        let stream = Stream::new(
+            no, name, media, lifetime, ack, retention, source, facts, now_ms,
+        );
         let mut state = stream.state();
+        if retention.is_limited() {
+            let mut parts = self.parts;
+            self.replayed.add_to(&mut parts, &retention);
+            parts.cut(facts.floor);
+            state.parts = Some(Box::new(parts));
+        }
         state.stored_ms = self.stored.then_some(self.touched_ms);
         if let Some(mut writers) = self.writers {
             writers.trim(limits.producers_max);

@@ -4,9 +4,10 @@ use encke_log::{Sequence, StateEntry, StreamNo};
 use serde::{Deserialize, Serialize};
 
 use crate::record::{BadRecord, Fork, Lifetime};
+use crate::retention::Parts;
 use crate::stream::{Life, Stream};
 use crate::writers::{ProducerState, Writers};
-use crate::{AckLevel, Offset};
+use crate::{AckLevel, Offset, Retention};
 
 /// What the store is to say of a stream, as it is committed; `free` if no other stream has the name
 /// of an ended one.
@@ -16,7 +17,7 @@ pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>
     let new = state.stored_ms.is_none();
     if facts.life == Life::Ended {
         if !new {
-            forget(stream.no, stream.lifetime, entries);
+            forget(stream.no, stream.is_timed(), entries);
         }
         if free {
             entries.push((name_key(&stream.name), None));
@@ -32,6 +33,7 @@ pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>
         content_type: &stream.media.name,
         lifetime: stream.lifetime,
         ack: stream.ack,
+        retention: stream.retention(),
         touched_ms,
         fork: stream.source.as_ref().map(|source| Fork {
             source: source.stream.no,
@@ -39,6 +41,8 @@ pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>
         }),
         tail: facts.tail,
         forks: facts.forks,
+        floor: facts.floor,
+        parts: state.parts.as_deref().cloned().unwrap_or_default(),
         closed: facts.closed,
         deleted: facts.life != Life::Live,
         producers: writers
@@ -53,16 +57,17 @@ pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>
     if new {
         entries.push((name_key(&stream.name), Some(stream.no.to_be_bytes().into())));
     }
-    if let Some(ends) = Ends::of(stream.lifetime, touched_ms) {
-        let ends = (facts.life == Life::Live).then(|| encode(&ends));
-        entries.push((ends_key(stream.no), ends));
+    if stream.is_timed() {
+        let ends = Ends::of(stream, &stored);
+        let ends = ends.filter(|_| facts.life == Life::Live);
+        entries.push((ends_key(stream.no), ends.map(|ends| encode(&ends))));
     }
 }
 
 /// What makes the store forget a stream, but not its name.
-pub(crate) fn forget(no: StreamNo, lifetime: Lifetime, entries: &mut Vec<StateEntry>) {
+pub(crate) fn forget(no: StreamNo, timed: bool, entries: &mut Vec<StateEntry>) {
     entries.push((key(no), None));
-    if lifetime != Lifetime::Unbounded {
+    if timed {
         entries.push((ends_key(no), None));
     }
 }
@@ -88,23 +93,28 @@ impl Meta {
     }
 }
 
-/// When a stream ends, in an index of its own: so that a start need not read all streams.
+/// When something happens to a stream by itself, in an index of its own: so that a start need not read all streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ends {
-    /// In milliseconds since 1970.
-    pub(crate) at_ms: u64,
+    /// When it ends, in milliseconds since 1970.
+    pub(crate) ends_ms: Option<u64>,
     /// The window of a sliding lifetime, in seconds.
     pub(crate) ttl_s: Option<u64>,
+    /// When its oldest records are past their age, in milliseconds since 1970.
+    pub(crate) trims_ms: Option<u64>,
 }
 
 impl Ends {
-    fn of(lifetime: Lifetime, touched_ms: u64) -> Option<Ends> {
-        let (at_ms, ttl_s) = match lifetime {
-            Lifetime::Unbounded => return None,
-            Lifetime::Sliding { ttl_s } => (lifetime.ends_ms(touched_ms)?, Some(ttl_s)),
-            Lifetime::Until { at_ms } => (at_ms, None),
+    fn of(stream: &Stream, stored: &StoredStream<'_>) -> Option<Ends> {
+        let ends = Ends {
+            ends_ms: stored.lifetime.ends_ms(stored.touched_ms),
+            ttl_s: match stored.lifetime {
+                Lifetime::Sliding { ttl_s } => Some(ttl_s),
+                Lifetime::Unbounded | Lifetime::Until { .. } => None,
+            },
+            trims_ms: stored.parts.due_ms(&stream.retention()),
         };
-        Some(Ends { at_ms, ttl_s })
+        (ends.ends_ms.is_some() || ends.trims_ms.is_some()).then_some(ends)
     }
 
     pub(crate) fn decode(value: &[u8]) -> Result<Self, BadRecord> {
@@ -132,8 +142,8 @@ fn whole<'a, T: Deserialize<'a>>(value: &'a [u8]) -> Result<T, BadRecord> {
 }
 
 /// The version of what is kept in the store. The first had no [`Meta`], no names and no forks,
-/// the second no levels of acknowledgement.
-pub(crate) const FORMAT: u32 = 3;
+/// the second no levels of acknowledgement, the third no retention.
+pub(crate) const FORMAT: u32 = 4;
 
 /// The key of [`Meta`].
 pub(crate) const KEY_META: &[u8] = b"m";
@@ -176,11 +186,14 @@ pub(crate) struct StoredStream<'a> {
     pub(crate) content_type: &'a str,
     pub(crate) lifetime: Lifetime,
     pub(crate) ack: AckLevel,
+    pub(crate) retention: Retention,
     /// When it was last read or written; a start counts as a read.
     pub(crate) touched_ms: u64,
     pub(crate) fork: Option<Fork>,
     pub(crate) tail: Offset,
     pub(crate) forks: u32,
+    pub(crate) floor: Sequence,
+    pub(crate) parts: Parts,
     pub(crate) closed: bool,
     /// It is kept for its forks only.
     pub(crate) deleted: bool,
@@ -219,6 +232,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::retention::Part;
 
     fn producer() -> impl Strategy<Value = (String, ProducerState)> {
         ("\\PC{0,9}", any::<(u64, u64, u64)>()).prop_map(|(id, (epoch, seq, last))| {
@@ -236,12 +250,18 @@ mod tests {
             producers in vec(producer(), 0..4),
             writer_seq in of("\\PC{0,9}"),
             closer in of(producer()),
+            sequences in vec(any::<u64>(), 0..4),
         ) {
+            let mut parts = Parts::default();
+            for sequence in sequences {
+                parts.add(Part::record(sequence, tail.0, 3), &Retention::default());
+            }
             let stored = StoredStream {
                 name: &name,
                 content_type: "text/plain",
                 lifetime: Lifetime::Until { at_ms: 5 },
                 ack: AckLevel::Written,
+                retention: Retention { age_s: Some(tail.0), ..Retention::default() },
                 touched_ms: tail.0,
                 forks: tail.1,
                 fork: fork.map(|(source, sequence, units)| Fork {
@@ -249,6 +269,8 @@ mod tests {
                     at: Offset { sequence, units },
                 }),
                 tail: Offset { sequence: tail.0, units: tail.1 },
+                floor: tail.0,
+                parts: parts.clone(),
                 closed,
                 deleted,
                 producers: producers.iter().map(|(id, state)| (&**id, *state)).collect(),

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use encke_log::{Sequence, StreamNo};
 use parking_lot::Mutex;
 
+use crate::retention::Parts;
 use crate::writers::Writers;
-use crate::{AckLevel, Lifetime, Offset};
+use crate::{AckLevel, Lifetime, Offset, Retention};
 
 /// One stream. Shards hold it by reference and read its committed [`Facts`]; only the
 /// [`Machine`](crate::Machine) changes it.
@@ -25,6 +26,8 @@ pub struct Stream {
     pub lifetime: Lifetime,
     /// How safe its records are when readers see them, and when their appends are acknowledged that ask for no other level.
     pub ack: AckLevel,
+    /// What is kept of it, unless it is everything.
+    retention: Option<Box<Retention>>,
     /// Where the data before its own comes from.
     pub source: Option<Box<Source>>,
     /// How many sources lie behind it; 0 for a stream that is no fork.
@@ -53,6 +56,8 @@ pub struct Facts {
     pub tail: Offset,
     /// How many forks share its data.
     pub forks: u32,
+    /// Its records up to this one are gone for its readers.
+    pub floor: Sequence,
     /// No append will follow.
     pub closed: bool,
     /// Whether clients still reach it.
@@ -78,6 +83,7 @@ impl Stream {
         media: Arc<Media>,
         lifetime: Lifetime,
         ack: AckLevel,
+        retention: Retention,
         source: Option<Box<Source>>,
         facts: Facts,
         touched_ms: u64,
@@ -89,6 +95,7 @@ impl Stream {
             media,
             lifetime,
             ack,
+            retention: retention.is_limited().then(|| Box::new(retention)),
             source,
             depth,
             touched_ms: AtomicU64::new(touched_ms),
@@ -102,6 +109,7 @@ impl Stream {
                 stored_ms: None,
                 watched_ms: None,
                 writers: None,
+                parts: None,
             }),
         }
     }
@@ -115,6 +123,31 @@ impl Stream {
     /// what was read of them means nothing.
     pub fn has_ended(&self) -> bool {
         self.facts().life == Life::Ended
+    }
+
+    /// What is kept of it.
+    pub fn retention(&self) -> Retention {
+        self.retention.as_deref().copied().unwrap_or_default()
+    }
+
+    /// Whether it does not keep everything.
+    pub(crate) fn keeps_part(&self) -> bool {
+        self.retention.is_some()
+    }
+
+    /// Whether something happens to it by itself: it ends, or its records grow too old.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.lifetime != Lifetime::Unbounded || self.retention().age_s.is_some()
+    }
+
+    /// When that is, unless somebody touches it, in milliseconds since 1970.
+    pub(crate) fn due_ms(&self, state: &State) -> Option<u64> {
+        if state.next.life != Life::Live {
+            return None;
+        }
+        let parts = state.parts.as_ref();
+        let trims_ms = parts.and_then(|parts| parts.due_ms(&self.retention()));
+        self.ends_ms().into_iter().chain(trims_ms).min()
     }
 
     /// A read or a write: a sliding lifetime starts anew.
@@ -146,8 +179,13 @@ impl Stream {
         self.ends_ms().is_some_and(|ends_ms| ends_ms <= now_ms)
     }
 
-    /// The parts of the log that hold what a reader sees between `from` and `upto`, in order.
+    /// The parts of the log that hold what a reader sees between `from` and `upto`, in order. From the beginning means from
+    /// what is left.
     pub fn spans(&self, from: Offset, mut upto: Offset) -> Vec<Span> {
+        let from = match from {
+            Offset::START => Offset::behind(self.facts().floor),
+            from => from,
+        };
         let mut spans = Vec::with_capacity(1);
         let mut stream = self;
         loop {
@@ -231,11 +269,17 @@ pub(crate) struct State {
     /// The moment under which its end is in the list of deadlines.
     pub(crate) watched_ms: Option<u64>,
     pub(crate) writers: Option<Box<Writers>>,
+    /// What there is of it, if it does not keep all.
+    pub(crate) parts: Option<Box<Parts>>,
 }
 
 impl State {
     pub(crate) fn writers_mut(&mut self) -> &mut Writers {
         self.writers.get_or_insert_default()
+    }
+
+    pub(crate) fn parts_mut(&mut self) -> &mut Parts {
+        self.parts.get_or_insert_default()
     }
 }
 
@@ -301,6 +345,7 @@ mod tests {
             let facts = Facts {
                 tail: Offset::behind(no),
                 forks: 0,
+                floor: 0,
                 closed: false,
                 life: Life::Live,
             };
@@ -313,6 +358,7 @@ mod tests {
                 media,
                 lifetime,
                 AckLevel::Synced,
+                Retention::default(),
                 source.take(),
                 facts,
                 0,
@@ -349,6 +395,7 @@ mod tests {
         let facts = Facts {
             tail: Offset::behind(10),
             forks: 0,
+            floor: 0,
             closed: false,
             life: Life::Live,
         };
@@ -358,6 +405,7 @@ mod tests {
             media,
             Lifetime::Unbounded,
             AckLevel::Synced,
+            Retention::default(),
             None,
             facts,
             0,

@@ -14,10 +14,10 @@ use parking_lot::{Mutex, RwLock};
 
 use encke_log::{Sequence, StreamNo};
 
+use crate::Stream;
 use crate::known::Known;
 use crate::stream::Media;
 use crate::watchers::Watchers;
-use crate::{Lifetime, Stream};
 
 /// What is known of names, without looking into the store: the streams in memory, and names that
 /// are known to be free.
@@ -139,9 +139,10 @@ impl View {
         self.committed.store(sequence, Ordering::SeqCst);
     }
 
-    /// Up to this record, age or bytes have taken what a stream had; 0 when nothing was taken.
-    pub fn kept_behind(&self, stream: StreamNo) -> Sequence {
-        self.kept.get().map_or(0, |kept| (kept.0)(stream))
+    /// Up to this record nothing is left of what a stream had; 0 when nothing is gone.
+    pub fn kept_behind(&self, stream: &Stream) -> Sequence {
+        let of_class = self.kept.get().map_or(0, |kept| (kept.0)(stream.no));
+        stream.facts().floor.max(of_class)
     }
 
     /// Says where to ask up to where streams are gone. Only the first one to say so counts.
@@ -405,14 +406,14 @@ impl View {
     }
 
     fn note_timed(&self, stream: &Arc<Stream>) {
-        if stream.lifetime != Lifetime::Unbounded {
+        if stream.is_timed() {
             let weak = Arc::downgrade(stream);
             self.timed_part(stream.no).lock().insert(stream.no, weak);
         }
     }
 
     fn forget_timed(&self, stream: &Stream) {
-        if stream.lifetime != Lifetime::Unbounded {
+        if stream.is_timed() {
             self.timed_part(stream.no).lock().remove(&stream.no);
         }
     }

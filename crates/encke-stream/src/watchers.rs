@@ -83,12 +83,13 @@ mod tests {
 
     use super::*;
     use crate::stream::{Facts, Life};
-    use crate::{AckLevel, Lifetime, Media, Offset};
+    use crate::{AckLevel, Lifetime, Media, Offset, Retention};
 
     fn stream(no: StreamNo) -> Stream {
         let facts = Facts {
             tail: Offset::behind(no),
             forks: 0,
+            floor: 0,
             closed: false,
             life: Life::Live,
         };
@@ -99,6 +100,7 @@ mod tests {
             media,
             Lifetime::Unbounded,
             AckLevel::Synced,
+            Retention::default(),
             None,
             facts,
             0,

@@ -112,6 +112,7 @@ impl Rig {
             fork: None,
             data: Data::default(),
             ack: None,
+            retention: None,
             known: Vec::new(),
         };
         self.bring(0, u64::MAX, Command::Create(create));

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
-use encke_stream::{AckLevel, BadRecord, Change, Fork, Lifetime, Offset, Producer};
+use encke_stream::{AckLevel, BadRecord, Change, Fork, Lifetime, Offset, Producer, Retention};
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
@@ -24,6 +24,8 @@ proptest! {
         lifetime in lifetime(),
         fork in of((any::<u64>(), any::<u64>(), any::<u32>())),
         closed: bool,
+        limits in (of(any::<u64>()), of(any::<u64>()), of(any::<u64>())),
+        floor: u64,
         units: u32,
         data in vec(any::<u8>(), 0..100),
     ) {
@@ -36,7 +38,9 @@ proptest! {
             content_type: &content_type,
             lifetime,
             ack,
+            retention: Retention { age_s: limits.0, bytes: limits.1, records: limits.2 },
             fork,
+            floor,
             closed,
             units,
         };
@@ -50,6 +54,7 @@ proptest! {
         producer in of(("\\PC{0,20}", any::<u64>(), any::<u64>())),
         writer_seq in of("\\PC{0,20}"),
         closes: bool,
+        counted: bool,
         units: u32,
         data in vec(any::<u8>(), 0..100),
     ) {
@@ -62,6 +67,7 @@ proptest! {
             producer,
             writer_seq: writer_seq.as_deref(),
             closes,
+            counted,
             units,
         };
         let payload = [change.encode(), data.clone()].concat();
@@ -91,7 +97,9 @@ proptest! {
             content_type: "text/plain",
             lifetime: Lifetime::Sliding { ttl_s: 1 << 40 },
             ack: AckLevel::Written,
+            retention: Retention { age_s: Some(1 << 40), ..Retention::default() },
             fork: Some(Fork { source: 1 << 50, at: Offset::behind(1 << 60) }),
+            floor: 1 << 20,
             closed: false,
             units: 7,
         }
@@ -105,10 +113,14 @@ proptest! {
 }
 
 #[test]
-fn a_deletion_reads_back_and_nothing_is_no_change() {
+fn deletions_and_truncations_read_back_and_nothing_is_no_change() {
     let payload = Change::Delete.encode();
     assert_eq!(Change::decode(&payload), Ok((Change::Delete, &[][..])));
     assert_eq!((Change::Delete.units(), Change::Delete.closes()), (0, true));
+    let truncation = Change::Truncate { floor: 1 << 40 };
+    assert_eq!((truncation.units(), truncation.closes()), (0, false));
+    let payload = truncation.encode();
+    assert_eq!(Change::decode(&payload), Ok((truncation, &[][..])));
     assert_eq!(Change::decode(&[]), Err(BadRecord));
 }
 
@@ -120,6 +132,11 @@ fn the_form_on_disk_stays_as_it_is() {
         content_type: "b",
         lifetime: Lifetime::Sliding { ttl_s: 300 },
         ack: AckLevel::Synced,
+        retention: Retention {
+            age_s: Some(6),
+            bytes: None,
+            records: Some(7),
+        },
         fork: Some(Fork {
             source: 1,
             at: Offset {
@@ -127,10 +144,13 @@ fn the_form_on_disk_stays_as_it_is() {
                 units: 3,
             },
         }),
+        floor: 8,
         closed: true,
         units: 4,
     };
-    let bytes = [0, 1, b'a', 1, b'b', 1, 0xac, 2, 2, 1, 1, 2, 3, 1, 4];
+    let bytes = [
+        0, 1, b'a', 1, b'b', 1, 0xac, 2, 2, 1, 6, 0, 1, 7, 1, 1, 2, 3, 8, 1, 4,
+    ];
     assert_eq!(create.encode(), bytes);
     let append = Change::Append {
         producer: Some(Producer {
@@ -140,19 +160,23 @@ fn the_form_on_disk_stays_as_it_is() {
         }),
         writer_seq: Some("w"),
         closes: false,
+        counted: true,
         units: 5,
     };
-    let bytes = [1, 1, 1, b'p', 1, 0xc8, 1, 1, 1, b'w', 0, 5];
+    let bytes = [1, 1, 1, b'p', 1, 0xc8, 1, 1, 1, b'w', 0, 1, 5];
     assert_eq!(append.encode(), bytes);
     assert_eq!(Change::Delete.encode(), [2]);
+    assert_eq!(Change::Truncate { floor: 300 }.encode(), [3, 0xac, 2]);
     let until = Change::Create {
         name: "",
         content_type: "",
         lifetime: Lifetime::Until { at_ms: 1 },
         ack: AckLevel::Accepted,
+        retention: Retention::default(),
         fork: None,
+        floor: 0,
         closed: false,
         units: 0,
     };
-    assert_eq!(until.encode(), [0, 0, 0, 2, 1, 0, 0, 0, 0]);
+    assert_eq!(until.encode(), [0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
 }

@@ -181,7 +181,7 @@ impl Replies {
                     self.first().get_or_insert_with(|| refusal.to_string());
                 }
                 // The making of the stream.
-                Outcome::Created { .. } | Outcome::Deleted => {}
+                Outcome::Created { .. } | Outcome::Truncated { .. } | Outcome::Deleted => {}
             }
         }
         self.acknowledged.fetch_add(acknowledged, Ordering::Relaxed);

@@ -419,6 +419,7 @@ fn creation() -> Command {
         fork: None,
         data: Data::default(),
         ack: None,
+        retention: None,
         known: Vec::new(),
     })
 }

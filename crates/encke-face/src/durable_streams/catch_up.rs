@@ -14,7 +14,8 @@ use crate::{Body, Request, Response};
 #[derive(Debug)]
 pub(crate) struct CatchUp {
     stream: Arc<Stream>,
-    from: Offset,
+    /// Where the answer begins.
+    left: Offset,
     /// What was committed when the request came; the answer goes up to there.
     facts: Facts,
     page_bytes: usize,
@@ -38,7 +39,8 @@ impl DurableStreams {
         facts: Facts,
         from: Offset,
     ) -> Answer {
-        let tag = etag(&stream, from, facts.tail, facts.closed);
+        let left = self.left(&stream, from);
+        let tag = etag(&stream, left, facts.tail, facts.closed);
         if has_already(request.headers, &tag) {
             let response = answer(304).field("ETag", tag);
             let response = response.field("Cache-Control", cache_control(facts.closed));
@@ -46,7 +48,7 @@ impl DurableStreams {
         }
         let catch_up = CatchUp {
             stream,
-            from,
+            left,
             facts,
             page_bytes: self.settings.page_bytes,
         };
@@ -99,7 +101,7 @@ impl CatchUp {
     fn response(&self) -> Response {
         let Facts { tail, closed, .. } = self.facts;
         let response = answer(200)
-            .field("ETag", etag(&self.stream, self.from, tail, closed))
+            .field("ETag", etag(&self.stream, self.left, tail, closed))
             .field("Cache-Control", cache_control(closed));
         position(response, &self.stream, tail, true, closed)
     }

@@ -92,11 +92,11 @@ pub(crate) fn control(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut V
 /// Writes the last word: a comment for whoever looks, and the event that says where to go on.
 pub(crate) fn farewell(cursor_floor: u64, farewell: &Farewell, now_ms: u64, out: &mut Vec<u8>) {
     // Writing to a vector does not fail.
-    let _ = write!(
-        out,
-        ": closed by the server: {}; go on at offset {}\n\n",
-        farewell.why, farewell.at
-    );
+    let _ = write!(out, ": closed by the server: {}; ", farewell.why);
+    let _ = match farewell.goes_on {
+        true => write!(out, "go on at offset {}\n\n", farewell.at),
+        false => write!(out, "offset=-1 gives what is left\n\n"),
+    };
     let here = Run {
         items: &[],
         end: farewell.at,

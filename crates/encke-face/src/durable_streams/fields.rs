@@ -1,8 +1,8 @@
 //! What the fields of a request say: parsed here once, with what is allowed in every refusal.
 
-use encke_stream::{AckLevel, Lifetime, Offset, ProducerId};
+use encke_stream::{AckLevel, Lifetime, Offset, ProducerId, Retention};
 
-use super::error;
+use super::{From, error};
 use crate::{Headers, Response, query};
 
 /// Where a fork leaves which stream (section 4.2).
@@ -119,6 +119,33 @@ pub(super) fn ack(headers: Headers<'_>) -> Result<Option<AckLevel>, Response> {
         Ok(level) => Ok(Some(level)),
         Err(_) => Err(bad_field(format!(
             "Encke-Ack is synced, written or accepted, not {name:?}"
+        ))),
+    }
+}
+
+/// What is to be kept of a stream, at its creation.
+pub(super) fn retention(headers: Headers<'_>) -> Result<Option<Retention>, Response> {
+    let Some(value) = text(headers, "Encke-Retention")? else {
+        return Ok(None);
+    };
+    match value.parse() {
+        Ok(retention) => Ok(Some(retention)),
+        Err(why) => Err(bad_field(format!(
+            "Encke-Retention: {why}; this is {value:?}"
+        ))),
+    }
+}
+
+/// Before which position everything is to go, if the request is for that: nothing inside stands for `now`.
+pub(super) fn truncation(headers: Headers<'_>) -> Result<Option<Option<Offset>>, Response> {
+    let Some(value) = text(headers, "Encke-Truncate")? else {
+        return Ok(None);
+    };
+    match value.parse() {
+        Ok(From::Now) => Ok(Some(None)),
+        Ok(From::At(offset)) => Ok(Some(Some(offset))),
+        Ok(From::Start) | Err(_) => Err(bad_field(format!(
+            "Encke-Truncate is an offset that this stream gave, or now, not {value:?}"
         ))),
     }
 }

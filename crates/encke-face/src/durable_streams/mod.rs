@@ -26,7 +26,7 @@ pub(crate) use events::{encode, farewell, lines};
 pub(crate) use poll::Poll;
 pub(crate) use read::push_items;
 pub(crate) use start::{From, check_own};
-pub(crate) use write::{Append, Create, Fork, deleted};
+pub(crate) use write::{Append, Create, Fork, deleted, truncated};
 
 /// The face over the committed streams.
 #[derive(Clone, Debug)]
@@ -64,6 +64,7 @@ impl Default for Settings {
 pub(crate) enum Pending {
     Create(Create),
     Append(Append),
+    Truncate,
     Delete,
     Fork(Box<Fork>),
     CatchUp(CatchUp),
@@ -185,7 +186,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
         Refusal::SeqGap { .. } => (409, "sequence_gap"),
         Refusal::SourceNotFound => (404, "source_not_found"),
         Refusal::SourceGone => (409, "source_gone"),
-        Refusal::BeyondTail { .. } => (400, "beyond_tail"),
+        Refusal::BeyondTail { .. } | Refusal::TruncateBeyondTail { .. } => (400, "beyond_tail"),
         Refusal::BeforeStart { .. } => (400, "before_start"),
         Refusal::TooDeep { .. } => (409, "fork_too_deep"),
         Refusal::TooLarge { .. } => (413, "too_large"),
@@ -217,6 +218,11 @@ pub(crate) fn failed(failure: Failure) -> Response {
             "more requests wait than the server takes; try again".into(),
         )
         .field("Retry-After", RETRY_AFTER_S),
+        Failure::NoLongerKept => error(
+            410,
+            "no_longer_kept",
+            "what was asked for is no longer kept; -1 gives what is left".into(),
+        ),
         Failure::Unreadable => error(
             500,
             "unreadable",
@@ -258,7 +264,8 @@ const METHODS: &str = "GET, HEAD, PUT, POST, DELETE, OPTIONS";
 
 const REQUEST_FIELDS: &str = "Content-Type, Authorization, If-None-Match, Last-Event-ID, \
     Stream-Seq, Stream-TTL, Stream-Expires-At, Stream-Closed, Stream-Forked-From, \
-    Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq, Encke-Ack";
+    Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq, \
+    Encke-Ack, Encke-Retention, Encke-Truncate";
 
 const COMMON_FIELDS: &[u8] = b"X-Content-Type-Options: nosniff\r\n\
     Cross-Origin-Resource-Policy: cross-origin\r\n\
@@ -266,7 +273,7 @@ const COMMON_FIELDS: &[u8] = b"X-Content-Type-Options: nosniff\r\n\
     Access-Control-Expose-Headers: Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, \
     Stream-Closed, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, \
     Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, ETag, Location, Retry-After, \
-    Encke-Ack, Job-Id, Job-Attempt, Job-Deadline, Job-Key\r\n";
+    Encke-Ack, Encke-Retention, Encke-Floor, Job-Id, Job-Attempt, Job-Deadline, Job-Key\r\n";
 
 /// Control paths (section 6); no stream's name starts with this segment.
 const RESERVED: &str = "__ds";

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use encke_stream::{Item, Lifetime, MediaKind, Offset, Stream};
+use encke_stream::{Facts, Item, Lifetime, MediaKind, Offset, Retention, Stream};
 
 use super::{DurableStreams, From, answer, check_own, cursor, error, follow};
 use crate::answer::Answer;
@@ -16,6 +16,8 @@ impl DurableStreams {
             .field("Content-Type", &stream.media.name)
             .field("Stream-Next-Offset", facts.tail)
             .field("Encke-Ack", stream.ack)
+            .field_if("Encke-Retention", retention(&stream))
+            .field_if("Encke-Floor", floor(facts))
             .field("Cache-Control", "no-store");
         let response = match stream.lifetime {
             Lifetime::Unbounded => response,
@@ -57,6 +59,16 @@ impl DurableStreams {
     }
 }
 
+/// What is kept of a stream, unless it is everything.
+fn retention(stream: &Stream) -> Option<Retention> {
+    Some(stream.retention()).filter(Retention::is_limited)
+}
+
+/// Where what is left of a stream begins, if anything is gone.
+fn floor(facts: Facts) -> Option<Offset> {
+    (facts.floor > 0).then(|| Offset::behind(facts.floor))
+}
+
 /// Where an answer ends, and whether more may follow.
 pub(super) fn position(
     response: Response,
@@ -68,6 +80,7 @@ pub(super) fn position(
     let response = response
         .field("Content-Type", &stream.media.name)
         .field("Stream-Next-Offset", end)
+        .field_if("Encke-Retention", retention(stream))
         .field_if("Stream-Up-To-Date", at_tail.then_some("true"));
     closed(response, over)
 }

@@ -44,6 +44,22 @@ impl DurableStreams {
         let writer_seq = fields::writer_seq(headers)?;
         let ack = fields::ack(headers)?;
         let body = std::mem::take(&mut request.body);
+        if let Some(before) = fields::truncation(headers)? {
+            if !body.is_empty() || closes || producer.is_some() || writer_seq.is_some() {
+                return Err(error(
+                    400,
+                    "bad_field",
+                    "a request with Encke-Truncate does nothing else: no body, no Stream-Closed, no producer, no Stream-Seq"
+                        .into(),
+                ));
+            }
+            let command = Command::Truncate {
+                target: Target::Known(self.find(name, request.now_ms)?),
+                before,
+                ack,
+            };
+            return Ok(Answer::Commit(command, Then(Box::new(Pending::Truncate))));
+        }
         if body.is_empty() && !closes {
             return Err(error(
                 400,
@@ -105,6 +121,7 @@ impl DurableStreams {
         let content_type = fields::content_type(headers)?;
         let lifetime = fields::lifetime(headers)?;
         let ack = fields::ack(headers)?;
+        let retention = fields::retention(headers)?;
         let forking = fields::forking(headers, &self.settings.root)?;
         let mut known = vec![known];
         if let Some(forking) = &forking {
@@ -142,6 +159,7 @@ impl DurableStreams {
             }),
             data,
             ack,
+            retention,
             known,
         };
         if let (Some(forking), Some(source)) = (forking, source)
@@ -198,12 +216,17 @@ impl Create {
                 content_type,
                 closed,
                 ack,
+                retention,
                 existed,
             } => {
                 let response = answer(if existed { 200 } else { 201 })
                     .field("Content-Type", content_type)
                     .field("Stream-Next-Offset", tail)
                     .field("Encke-Ack", ack)
+                    .field_if(
+                        "Encke-Retention",
+                        retention.is_limited().then_some(retention),
+                    )
                     .field_if("Stream-Closed", closed.then_some("true"));
                 if existed {
                     response
@@ -238,6 +261,16 @@ impl Append {
             }
             other => refusal(&other),
         }
+    }
+}
+
+/// The answer to a truncation.
+pub(crate) fn truncated(outcome: &Outcome) -> Response {
+    match outcome {
+        Outcome::Truncated { floor, tail } => answer(204)
+            .field("Encke-Floor", floor)
+            .field("Stream-Next-Offset", tail),
+        other => refusal(other),
     }
 }
 

@@ -99,7 +99,7 @@ fn subscribe(
             }
             Err(response) => return Err(missing(&named.name, response.status)),
         };
-        let from = named.start(&stream, place, resumed, committed)?;
+        let from = named.start(streams, &stream, place, resumed, committed)?;
         let facts = stream.facts();
         stream.touch(request.now_ms);
         if from >= facts.tail && (facts.closed || facts.life != Life::Live) {
@@ -252,6 +252,7 @@ impl Named {
     /// The position from which the stream's records are the client's.
     fn start(
         &self,
+        streams: &DurableStreams,
         stream: &Arc<Stream>,
         place: usize,
         resumed: Option<&id::Id>,
@@ -278,10 +279,11 @@ impl Named {
         let had = resumed.map_or(Offset::START, |id| id.position(place));
         let had = had.max(asked);
         // A stream that was made since: all of it is new.
-        Ok(if stream.reaches_back_to(had) {
-            had
-        } else {
-            Offset::START
-        })
+        let had = match stream.reaches_back_to(had) {
+            true => had,
+            false => Offset::START,
+        };
+        streams.check_kept(stream, had)?;
+        Ok(streams.left(stream, had))
     }
 }

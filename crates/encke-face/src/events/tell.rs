@@ -38,6 +38,8 @@ pub enum Told<'a> {
     Farewell {
         /// Why, in words to the client: one line.
         why: &'static str,
+        /// Otherwise what follows in one of the streams is no longer kept.
+        goes_on: bool,
     },
 }
 
@@ -74,11 +76,12 @@ pub(crate) fn tell(told: &Told<'_>, out: &mut Vec<u8>) {
                 "event:end\ndata:{{\"stream\":{name},\"why\":\"{why}\"}}"
             );
         }
-        Told::Farewell { why } => {
-            let _ = writeln!(
-                out,
-                ": closed by the server: {why}; go on behind the last event's id"
-            );
+        Told::Farewell { why, goes_on } => {
+            let then = match goes_on {
+                true => "go on behind the last event's id",
+                false => "begin anew, without it, for what is left",
+            };
+            let _ = writeln!(out, ": closed by the server: {why}; {then}");
         }
     }
     out.push(b'\n');

@@ -11,6 +11,7 @@ mod json;
 mod life;
 mod live;
 mod read;
+mod retention;
 #[path = "../server/mod.rs"]
 mod server;
 

@@ -314,6 +314,9 @@ impl Server {
         self.log.sync().unwrap();
         self.log.publish();
         self.machine.publish(self.log.next_sequence() - 1);
+        for (stream, floor) in self.machine.take_floors() {
+            self.log.set_floor(stream, floor);
+        }
     }
 }
 

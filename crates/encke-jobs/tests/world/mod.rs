@@ -369,7 +369,7 @@ fn written(command: &Command) -> (&str, usize) {
             encke_stream::Target::Named(name) => (name, append.data.bytes.len()),
             encke_stream::Target::Known(stream) => (&stream.name, append.data.bytes.len()),
         },
-        Command::Delete { .. } => ("", 0),
+        Command::Truncate { .. } | Command::Delete { .. } => ("", 0),
     }
 }
 

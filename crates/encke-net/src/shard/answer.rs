@@ -75,10 +75,13 @@ impl Shard {
                 };
                 self.parts.faces.fetched(then, Ok(run), now_ms)
             }
-            Err(_) => self
-                .parts
-                .faces
-                .fetched(then, Err(Failure::Unreadable), now_ms),
+            Err(error) => {
+                let failure = match error {
+                    ReadError::BelowFloor { .. } => Failure::NoLongerKept,
+                    _ => Failure::Unreadable,
+                };
+                self.parts.faces.fetched(then, Err(failure), now_ms)
+            }
         };
         self.slots[index].state = State::Reading;
         self.answer(index, answer);

@@ -81,6 +81,10 @@ impl Shard {
     /// Sends a subscriber what is due to it. True if a system call was spent on it.
     pub(super) fn flush(&mut self, index: u32) -> bool {
         let index = self.slots.subscriber(index);
+        if self.slots[index].flags.has(Flags::BEHIND) && self.is_passed(index) {
+            self.pass(index);
+            return true;
+        }
         let slot = &self.slots[index];
         if slot.state == State::Several {
             return self.flush_several(index);
@@ -108,8 +112,7 @@ impl Shard {
     /// A piece of the stream has come for a subscriber that was behind.
     pub(super) fn caught_up(&mut self, index: u32, piece: Result<Piece, ReadError>) {
         self.slots[index].flags.set(Flags::CATCHING, false);
-        let Ok(piece) = piece else {
-            self.close(index, "unreadable");
+        let Some(piece) = self.readable_piece(index, piece) else {
             return;
         };
         let Some(stream) = self.topics[self.slots[index].topic].stream.clone() else {
@@ -152,6 +155,23 @@ impl Shard {
             self.settle(index);
             self.lag(index);
         }
+    }
+
+    /// A piece for a subscriber, unless it is closed for want of it or for another reason.
+    pub(super) fn readable_piece(
+        &mut self,
+        index: u32,
+        piece: Result<Piece, ReadError>,
+    ) -> Option<Piece> {
+        if self.is_dismissed(index) {
+            return None;
+        }
+        match piece {
+            Ok(piece) => return Some(piece),
+            Err(ReadError::BelowFloor { .. }) => self.pass(index),
+            Err(_) => self.close(index, "unreadable"),
+        }
+        None
     }
 
     /// Up to where a subscriber has everything.

@@ -18,6 +18,7 @@ use encke_stream::{Item, Life, Offset, Stream};
 
 use super::Shard;
 use super::encoded::RUN_BYTES;
+use super::slow::lacks;
 use crate::slot::{Flags, State};
 use crate::topics::Next;
 use older::Reading;
@@ -98,6 +99,13 @@ impl Shard {
         if self.slots.find(token).is_some() {
             self.flush_several(index);
         }
+    }
+
+    /// Whether one of the streams has something behind what the client has that is no longer kept.
+    pub(super) fn lacks_any(&self, index: u32, after: Sequence) -> bool {
+        let several = self.busy.get(index).and_then(|b| b.several.as_ref());
+        let mut members = several.into_iter().flat_map(|several| &several.members);
+        members.any(|member| lacks(&member.stream, member.position(after)))
     }
 
     /// Takes a subscriber of several streams off all lists.

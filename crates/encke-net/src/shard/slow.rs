@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use encke_face::Farewell;
 use encke_face::events::Told;
+use encke_stream::{Offset, Stream};
 use rustix::net::sockopt;
 
 use super::Shard;
@@ -122,13 +123,52 @@ impl Shard {
         true
     }
 
-    /// Tells a subscriber whose socket is blocked why it is closed and where to go on, behind what it is being sent.
+    /// Whether a subscriber is behind and what it has not got yet is no longer kept. Who keeps up gets everything in the
+    /// order of the log, even what is let go of right behind it.
+    pub(super) fn is_passed(&self, index: u32) -> bool {
+        let slot = &self.slots[index];
+        let busy = self.busy.get(index);
+        let Some(busy) = busy.filter(|busy| busy.behind.is_some() && busy.reason.is_none()) else {
+            return false;
+        };
+        let at = busy.reached.unwrap_or(self.position(index));
+        match slot.state {
+            State::Following => {
+                let stream = self.topics[slot.topic].stream.as_ref();
+                stream.is_some_and(|stream| lacks(stream, at))
+            }
+            State::Several => self.lacks_any(index, at.sequence),
+            _ => false,
+        }
+    }
+
+    /// Tells a subscriber that what follows is no longer kept.
+    pub(super) fn pass(&mut self, index: u32) {
+        if self.is_dismissed(index) {
+            return;
+        }
+        self.dismiss(index, NO_LONGER_KEPT);
+        if !self.slots[index].flags.has(Flags::BLOCKED) {
+            self.slots[index].flags.set(Flags::BLOCKED, true);
+            self.writable(index);
+        }
+    }
+
+    /// Whether a subscriber was told that it is closed.
+    pub(super) fn is_dismissed(&self, index: u32) -> bool {
+        let busy = self.busy.get(index);
+        busy.is_some_and(|busy| busy.reason.is_some())
+    }
+
+    /// Tells a subscriber why it is closed and where to go on, behind what it is being sent.
     fn dismiss(&mut self, index: u32, reason: &'static str) {
         tracing::debug!(client = %self.client_name(index), reason, "closing a subscriber that is too slow");
         let why = match reason {
             LAG_MAX => "you read slower than is published and are too far behind",
+            NO_LONGER_KEPT => "what follows is no longer kept",
             _ => "you have been behind for too long",
         };
+        let goes_on = reason != NO_LONGER_KEPT;
         // Who has several streams knows its place by the last event's id.
         let style = (self.slots[index].state == State::Following).then(|| self.style(index));
         let now_ms = self.clock.now_ms();
@@ -139,8 +179,13 @@ impl Shard {
         busy.sent = 0;
         let at = busy.reached.unwrap_or(here);
         match style {
-            Some(style) => faces.farewell(style, &Farewell { why, at }, now_ms, &mut busy.output),
-            None => faces.tell(&Told::Farewell { why }, &mut busy.output),
+            Some(style) => faces.farewell(
+                style,
+                &Farewell { why, at, goes_on },
+                now_ms,
+                &mut busy.output,
+            ),
+            None => faces.tell(&Told::Farewell { why, goes_on }, &mut busy.output),
         }
         busy.ended = true;
         busy.reason = Some(reason);
@@ -169,6 +214,12 @@ impl Shard {
     }
 }
 
+/// Whether something follows that position in a stream that is no longer kept for its readers.
+pub(super) fn lacks(stream: &Stream, at: Offset) -> bool {
+    let facts = stream.facts();
+    at != Offset::START && at.sequence < facts.floor && at < facts.tail
+}
+
 /// How much a record of so many bytes counts for the lag of those who have not got it.
 pub(crate) fn weight(bytes: usize) -> u32 {
     // A record is at most half a segment.
@@ -183,3 +234,5 @@ pub(super) const LAG_CHECK_MS: u64 = 500;
 
 const LAG_MAX: &str = "lag_max";
 const LAG_AGE_MAX: &str = "lag_age_max";
+/// Also why an answer is cut off.
+pub(super) const NO_LONGER_KEPT: &str = "no_longer_kept";

@@ -5,6 +5,7 @@ use encke_log::ReadError;
 use encke_stream::{Fetch, Item, Piece};
 
 use super::Shard;
+use super::slow::NO_LONGER_KEPT;
 use crate::http::response::{LAST_CHUNK, chunk};
 use crate::slot::{Flags, State};
 
@@ -47,9 +48,10 @@ impl Shard {
     /// so that the client does not take the beginning for the whole.
     pub(super) fn stream_part(&mut self, index: u32, piece: Result<Piece, ReadError>) {
         let then = self.take_then(index);
-        let (Some(then), Ok(piece)) = (then, piece) else {
-            self.cut(index, "unreadable");
-            return;
+        let (then, piece) = match (then, piece) {
+            (Some(then), Ok(piece)) => (then, piece),
+            (_, Err(ReadError::BelowFloor { .. })) => return self.cut(index, NO_LONGER_KEPT),
+            _ => return self.cut(index, "unreadable"),
         };
         let items: Vec<Item<'_>> = piece.items().collect();
         let run = Run {

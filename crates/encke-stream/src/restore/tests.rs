@@ -104,6 +104,7 @@ impl Living {
                 }),
                 data: data(c % 3),
                 ack: None,
+                retention: None,
                 known: Vec::new(),
             })),
             5..12 => self.apply(Command::Append(Append {
@@ -179,7 +180,7 @@ impl Living {
     fn restart(&mut self, skipped: usize) {
         let mut restore = Restore::default();
         for (sequence, (no, payload)) in (1..).zip(&self.log.0).skip(skipped) {
-            restore.apply(*no, sequence, payload).unwrap();
+            restore.apply(*no, sequence, 0, payload).unwrap();
         }
         assert!(restore.failed.is_none());
         self.gathered.clear();
@@ -282,7 +283,7 @@ proptest! {
 #[test]
 fn a_payload_that_is_none_is_told_with_its_record() {
     let mut restore = Restore::default();
-    assert_eq!(restore.apply(1, 1, &[]), Err(BadRecord));
+    assert_eq!(restore.apply(1, 1, 0, &[]), Err(BadRecord));
     restore.entry(b"s", b"");
     restore.entry(b"s12345678", b"");
     match restore.failed {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use encke_stream::{
     AckLevel, Append, Command, Create, Facts, Life, Lifetime, Limits, Offset, Outcome, ProducerId,
-    Refusal, Target,
+    Refusal, Retention, Target,
 };
 
 /// All streams there ever were, by number, and who has which name.
@@ -32,6 +32,8 @@ pub struct Stream {
     /// Everything a reader sees from the beginning, a fork's inheritance included.
     pub units: Vec<Unit>,
     pub tail: Offset,
+    /// Up to this record nothing is left.
+    pub floor: u64,
     pub closed: bool,
     pub life: Life,
     /// Forks that have not ended.
@@ -109,6 +111,7 @@ impl Naive {
         let outcome = match command {
             Command::Create(create) => self.create(create, frame_max),
             Command::Append(append) => self.append(append, frame_max),
+            Command::Truncate { target, before, .. } => self.truncate(target, *before),
             Command::Delete { target, .. } => self.delete(target),
         };
         outcome.unwrap_or_else(Outcome::Refused)
@@ -119,6 +122,7 @@ impl Naive {
         Facts {
             tail: stream.tail,
             forks: stream.forks,
+            floor: stream.floor,
             closed: stream.closed,
             life: stream.life,
         }
@@ -200,11 +204,7 @@ impl Naive {
                 if at > tail {
                     return Err(Refusal::BeyondTail { tail, asked: at });
                 }
-                // The first stream of the chain has its number from its first record.
-                let mut first = no;
-                while let Some((older, _)) = self.streams[&first].source {
-                    first = older;
-                }
+                let first = self.first(no);
                 if at != Offset::START && at.sequence + 1 < first {
                     return Err(Refusal::BeforeStart { asked: at });
                 }
@@ -250,6 +250,7 @@ impl Naive {
             depth: 0,
             units: Vec::new(),
             tail: Offset::behind(no),
+            floor: 0,
             closed: create.closed,
             life: Life::Live,
             forks: 0,
@@ -262,6 +263,7 @@ impl Naive {
             let source = self.streams.get_mut(&source).unwrap();
             source.forks += 1;
             stream.depth = source.depth + 1;
+            stream.floor = source.floor.min(at.sequence);
             let before = source.units.iter().filter(|unit| unit.is_before(at));
             stream.units = before.cloned().collect();
             if create.data.units == 0 {
@@ -275,6 +277,7 @@ impl Naive {
             content_type: stream.content_type.clone().into(),
             closed: stream.closed,
             ack: AckLevel::Synced,
+            retention: Retention::default(),
             existed: false,
         };
         self.names.insert(stream.name.clone(), no);
@@ -312,6 +315,7 @@ impl Naive {
                 content_type: stream.content_type.clone().into(),
                 closed: stream.closed,
                 ack: AckLevel::Synced,
+                retention: Retention::default(),
                 existed: true,
             };
             self.touch(no);
@@ -435,6 +439,37 @@ impl Naive {
         };
         self.touch(no);
         Ok(outcome)
+    }
+
+    fn truncate(&mut self, target: &Target, before: Option<Offset>) -> Result<Outcome, Refusal> {
+        let no = self.target(target)?;
+        let first = self.first(no);
+        let stream = &self.streams[&no];
+        let tail = stream.tail;
+        let asked = before.unwrap_or(tail);
+        if asked > tail {
+            return Err(Refusal::TruncateBeyondTail { tail, asked });
+        }
+        if asked.sequence > stream.floor && asked.sequence >= first {
+            self.record();
+            let stream = self.streams.get_mut(&no).unwrap();
+            stream.floor = asked.sequence;
+            stream.units.retain(|unit| unit.record > asked.sequence);
+        }
+        self.touch(no);
+        Ok(Outcome::Truncated {
+            floor: Offset::behind(self.streams[&no].floor),
+            tail,
+        })
+    }
+
+    /// The first stream of a chain of forks has its number from its first record.
+    fn first(&self, no: u64) -> u64 {
+        let mut first = no;
+        while let Some((older, _)) = self.streams[&first].source {
+            first = older;
+        }
+        first
     }
 
     fn delete(&mut self, target: &Target) -> Result<Outcome, Refusal> {

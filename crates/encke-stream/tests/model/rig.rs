@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use encke_log::simulated::SimulatedDisk;
-use encke_log::{Log, Options, Reader, Sequence};
+use encke_log::{Log, Options, ReadError, Reader, Sequence};
 use encke_stream::{
     Change, Command, Fetch, Journal, Known, Limits, Loader, LogJournal, Machine, Offset, Outcome,
     Piece, Refusal, Stream, Target, View, restore_on,
@@ -128,6 +128,11 @@ impl Rig {
                 create.known.extend(source);
                 None
             }
+            Command::Truncate {
+                target: Target::Named(name),
+                ..
+            } => Some(load(name)),
+            Command::Truncate { .. } => None,
             Command::Append(append) => match &append.target {
                 Target::Named(name) => Some(load(name)),
                 Target::Known(_) => None,
@@ -183,6 +188,9 @@ impl Rig {
         self.log.sync().unwrap();
         self.log.publish();
         self.machine.publish(self.log.next_sequence() - 1);
+        for (stream, floor) in self.machine.take_floors() {
+            self.log.set_floor(stream, floor);
+        }
     }
 
     pub fn abandon(&mut self) {
@@ -194,7 +202,8 @@ impl Rig {
 
     /// What a reader gets between `from` and the stream's tail, in pieces of about `bytes_max`.
     /// Wherever a reader may be left, the rest must follow from there.
-    pub fn read(&self, stream: &Stream, from: Offset, bytes_max: usize) -> Vec<Unit> {
+    /// Nothing if what follows is no longer kept.
+    pub fn read(&self, stream: &Stream, from: Offset, bytes_max: usize) -> Option<Vec<Unit>> {
         let reader = self.log.reader();
         let tail = stream.facts().tail;
         let json = is_json(&stream.media.name);
@@ -202,7 +211,10 @@ impl Rig {
         let mut at = from;
         loop {
             let fetch = Fetch::new(stream, at, tail, bytes_max);
-            let piece = Piece::read(&reader, &fetch).unwrap();
+            let piece = match Piece::read(&reader, &fetch) {
+                Err(ReadError::BelowFloor { .. }) if at == from => return None,
+                piece => piece.unwrap(),
+            };
             let mut reached = at;
             for item in piece.items() {
                 assert!(item.skip < item.take, "an item without data");
@@ -217,7 +229,7 @@ impl Rig {
             }
             if !piece.more {
                 assert_eq!(piece.end, tail);
-                return read;
+                return Some(read);
             }
             assert!(at < piece.end, "a piece that leads nowhere");
             at = piece.end;

@@ -32,6 +32,8 @@ pub enum Step {
         closes: bool,
         size: Size,
     },
+    /// Before an offset, or all.
+    Truncate(To, Option<At>),
     Delete(To),
     /// A reader touches a committed stream.
     Read(Index),
@@ -119,7 +121,7 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
         weighted(0.1, 0..TYPES.len()),
         weighted(0.1, lifetime),
         proptest::bool::weighted(0.05),
-        (name, weighted(0.4, at)).prop_map(Some),
+        (name, weighted(0.4, at.clone())).prop_map(Some),
         size.clone(),
     );
     let create = prop_oneof![1 => create, 3 => fork];
@@ -161,6 +163,7 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         30 => create,
         35 => append,
+        4 => (to.clone(), weighted(0.8, at.clone())).prop_map(|(to, at)| Step::Truncate(to, at)),
         6 => to.prop_map(Step::Delete),
         4 => any::<Index>().prop_map(Step::Read),
         6 => (0..1500_u64).prop_map(Step::Wait),

@@ -11,8 +11,8 @@ use encke_log::{CommitError, Disk, Log, Reader};
 use encke_mailbox::{Lane, Options, mailbox};
 use encke_stream::{
     AckLevel, Append, Batch, Caller, Command, Committed, Create, Data, ForkOf, Keep, Known,
-    Lifetime, Limits, Loader, Machine, Offset, Outcome, Outlet, Piece, Reply, Request, Sequencer,
-    Stream, Target, View,
+    Lifetime, Limits, Loader, Machine, Offset, Outcome, Outlet, Piece, Reply, Request, Retention,
+    Sequencer, Stream, Target, View,
 };
 
 pub struct Bench<D: Disk> {
@@ -170,7 +170,7 @@ impl<D: Disk> Bench<D> {
                 names.map(|name| self.loader.load(name).unwrap()).collect()
             }
             Command::Append(append) => named(&append.target),
-            Command::Delete { target, .. } => named(target),
+            Command::Truncate { target, .. } | Command::Delete { target, .. } => named(target),
         }
     }
 
@@ -249,6 +249,7 @@ pub fn create(name: &str, content_type: &str) -> Command {
         fork: None,
         data: Data::default(),
         ack: None,
+        retention: None,
         known: Vec::new(),
     })
 }
@@ -262,6 +263,7 @@ pub fn create_for(name: &str, lifetime: Lifetime) -> Command {
         fork: None,
         data: Data::default(),
         ack: None,
+        retention: None,
         known: Vec::new(),
     })
 }
@@ -278,6 +280,7 @@ pub fn fork(name: &str, source: &str) -> Command {
         }),
         data: Data::default(),
         ack: None,
+        retention: None,
         known: Vec::new(),
     })
 }
@@ -295,6 +298,24 @@ pub fn append(name: &str, bytes: &[u8]) -> Command {
             units: bytes.len() as u32,
         },
     })
+}
+
+pub fn create_keeping(name: &str, retention: Retention) -> Command {
+    let Command::Create(create) = create(name, "text/plain") else {
+        unreachable!("that is what it makes");
+    };
+    Command::Create(Create {
+        retention: Some(retention),
+        ..create
+    })
+}
+
+pub fn truncate(name: &str, before: Option<Offset>) -> Command {
+    Command::Truncate {
+        target: Target::Named(name.into()),
+        before,
+        ack: None,
+    }
 }
 
 pub fn delete(name: &str) -> Command {

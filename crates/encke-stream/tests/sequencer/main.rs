@@ -5,6 +5,7 @@
 
 mod bench;
 mod levels;
+mod retention;
 
 use std::collections::BTreeMap;
 use std::path::Path;

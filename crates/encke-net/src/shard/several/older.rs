@@ -40,8 +40,7 @@ impl Shard {
         piece: Result<Piece, ReadError>,
     ) {
         self.slots[index].flags.set(Flags::CATCHING, false);
-        let Ok(piece) = piece else {
-            self.close(index, "unreadable");
+        let Some(piece) = self.readable_piece(index, piece) else {
             return;
         };
         if let Some(reading) = self.reading(index) {

@@ -1,0 +1,420 @@
+//! How much of a stream is kept, and how much of it there is.
+//!
+//! What is counted is counted in parts: so many consecutive records that they are about an eighth of what is to be kept.
+//! A stream that keeps all costs nothing here; one that doesn't costs a few dozen bytes for each part while it is in
+//! memory, however many records it has. What is past its limits goes a part at a time, so that not every append has to
+//! raise the floor.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::str::FromStr;
+
+use encke_log::Sequence;
+use serde::{Deserialize, Serialize};
+
+/// What is kept of a stream. Each limit that is named holds by itself; with none everything is kept.
+///
+/// No limit takes more than it says: at least so many records and bytes of data stay, and each for at least so long. About
+/// an eighth more may stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retention {
+    /// Seconds for which a record is kept, at least 1.
+    pub age_s: Option<u64>,
+    /// Bytes of data that are kept, at least 1.
+    pub bytes: Option<u64>,
+    /// Records (appends with data) that are kept, at least 1.
+    pub records: Option<u64>,
+}
+
+impl Retention {
+    /// Whether anything is ever let go of.
+    pub fn is_limited(&self) -> bool {
+        *self != Retention::default()
+    }
+
+    fn age_ms(&self) -> Option<u64> {
+        self.age_s.map(|age_s| age_s.saturating_mul(1000))
+    }
+}
+
+/// As requests and answers have it: `age=604800, bytes=67108864, records=1000`, or `none`.
+impl fmt::Display for Retention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = [
+            ("age", self.age_s),
+            ("bytes", self.bytes),
+            ("records", self.records),
+        ];
+        let mut first = true;
+        for (name, limit) in named {
+            if let Some(limit) = limit {
+                let comma = if first { "" } else { ", " };
+                write!(f, "{comma}{name}={limit}")?;
+                first = false;
+            }
+        }
+        if first { f.write_str("none") } else { Ok(()) }
+    }
+}
+
+/// A text that is no retention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a retention is none, or one or more of age=SECONDS, bytes=BYTES and records=COUNT with commas between, each \
+     once and a whole number from 1 to {LIMIT_MAX}"
+)]
+pub struct NoRetention;
+
+impl FromStr for Retention {
+    type Err = NoRetention;
+
+    fn from_str(text: &str) -> Result<Self, NoRetention> {
+        let mut retention = Retention::default();
+        if text.trim() == "none" {
+            return Ok(retention);
+        }
+        for member in text.split(',') {
+            let (name, number) = member.trim().split_once('=').ok_or(NoRetention)?;
+            let limit = match name {
+                "age" => &mut retention.age_s,
+                "bytes" => &mut retention.bytes,
+                "records" => &mut retention.records,
+                _ => return Err(NoRetention),
+            };
+            let digits = number.bytes().all(|byte| byte.is_ascii_digit());
+            let number = number.parse().map_err(|_| NoRetention)?;
+            if !digits || !(1..=LIMIT_MAX).contains(&number) || limit.is_some() {
+                return Err(NoRetention);
+            }
+            *limit = Some(number);
+        }
+        Ok(retention)
+    }
+}
+
+/// The largest whole number that structured fields have (RFC 9651, section 3.3.1).
+const LIMIT_MAX: u64 = 999_999_999_999_999;
+
+/// What there is of a stream that does not keep all, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Parts(VecDeque<Part>);
+
+/// Consecutive records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    /// The first and the last of them.
+    pub(crate) first: Sequence,
+    pub(crate) upto: Sequence,
+    /// When the first and the last of them were stored, in milliseconds since 1970.
+    pub(crate) oldest_ms: u64,
+    pub(crate) newest_ms: u64,
+    /// How many they are and what their data weighs, or less: what was lost count of is kept a little longer.
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Part {
+    /// One record.
+    pub(crate) fn record(sequence: Sequence, now_ms: u64, bytes: usize) -> Part {
+        Part {
+            first: sequence,
+            upto: sequence,
+            oldest_ms: now_ms,
+            newest_ms: now_ms,
+            records: 1,
+            bytes: bytes as u64,
+        }
+    }
+
+    /// What a fork has of its source, as old as the fork.
+    pub(crate) fn inherited(upto: Sequence, now_ms: u64) -> Part {
+        Part {
+            records: 0,
+            ..Part::record(upto, now_ms, 0)
+        }
+    }
+
+    fn join(&mut self, next: Part) {
+        self.upto = next.upto;
+        self.newest_ms = self.newest_ms.max(next.newest_ms);
+        self.records += next.records;
+        self.bytes += next.bytes;
+    }
+
+    /// Without the records up to a sequence; nothing is known of how many of them were among these.
+    fn behind(self, sequence: Sequence) -> Part {
+        if self.first > sequence {
+            return self;
+        }
+        Part {
+            first: sequence + 1,
+            records: 0,
+            bytes: 0,
+            ..self
+        }
+    }
+}
+
+/// What a change of the parts takes back.
+#[derive(Debug)]
+pub(crate) enum PartsUndo {
+    /// A part was begun.
+    Begun,
+    /// The last one was so before.
+    Joined(Part),
+    /// These went, and of the one behind them something may have gone.
+    Cut(Vec<Part>, Option<Part>),
+}
+
+impl Parts {
+    /// A record, or some, behind all others.
+    pub(crate) fn add(&mut self, next: Part, retention: &Retention) -> PartsUndo {
+        let eighth = |limit: Option<u64>| limit.map_or(u64::MAX, |limit| (limit / 8).max(1));
+        if let Some(last) = self.0.back_mut()
+            && last.records < eighth(retention.records)
+            && last.bytes < eighth(retention.bytes)
+            && next.newest_ms.saturating_sub(last.oldest_ms) < eighth(retention.age_ms())
+        {
+            let before = *last;
+            last.join(next);
+            return PartsUndo::Joined(before);
+        }
+        self.0.push_back(next);
+        PartsUndo::Begun
+    }
+
+    /// Up to which record all is past its limits.
+    pub(crate) fn due(&self, retention: &Retention, now_ms: u64) -> Option<Sequence> {
+        let mut records: u64 = self.0.iter().map(|part| part.records).sum();
+        let mut bytes: u64 = self.0.iter().map(|part| part.bytes).sum();
+        let mut due = None;
+        for part in &self.0 {
+            records -= part.records;
+            bytes -= part.bytes;
+            let age_ms = retention.age_ms();
+            let too_old = age_ms.is_some_and(|age_ms| part.ends_ms(age_ms) <= now_ms);
+            let too_many = retention.records.is_some_and(|max| records >= max);
+            let too_much = retention.bytes.is_some_and(|max| bytes >= max);
+            if !(too_old || too_many || too_much) {
+                break;
+            }
+            due = Some(part.upto);
+        }
+        due
+    }
+
+    /// When something is next too old, in milliseconds since 1970.
+    pub(crate) fn due_ms(&self, retention: &Retention) -> Option<u64> {
+        let age_ms = retention.age_ms()?;
+        self.0.front().map(|part| part.ends_ms(age_ms))
+    }
+
+    /// The records up to there are gone.
+    pub(crate) fn cut(&mut self, floor: Sequence) -> PartsUndo {
+        let gone = self.0.iter().take_while(|part| part.upto <= floor).count();
+        let gone = self.0.drain(..gone).collect();
+        let before = self.0.front().copied();
+        if let Some(part) = self.0.front_mut() {
+            *part = part.behind(floor);
+        }
+        PartsUndo::Cut(gone, before)
+    }
+
+    /// Whether there is one part, so that it may be new when there is to be waited for.
+    pub(crate) fn is_one(&self) -> bool {
+        self.0.len() == 1
+    }
+
+    pub(crate) fn undo(&mut self, undo: PartsUndo) {
+        match undo {
+            PartsUndo::Begun => {
+                self.0.pop_back();
+            }
+            PartsUndo::Joined(before) => {
+                if let Some(last) = self.0.back_mut() {
+                    *last = before;
+                }
+            }
+            PartsUndo::Cut(gone, before) => {
+                if let (Some(part), Some(before)) = (self.0.front_mut(), before) {
+                    *part = before;
+                }
+                for part in gone.into_iter().rev() {
+                    self.0.push_front(part);
+                }
+            }
+        }
+    }
+}
+
+impl Part {
+    fn ends_ms(&self, age_ms: u64) -> u64 {
+        self.newest_ms.saturating_add(age_ms)
+    }
+}
+
+/// What a replay finds of a stream's records, before it is known what the checkpoint has of them and what is kept.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Replayed(Vec<Part>);
+
+impl Replayed {
+    pub(crate) fn add(&mut self, record: Part) {
+        if self.0.len() == REPLAYED_MAX {
+            // Coarser, but no more.
+            let pairs = self.0.chunks(2).map(|pair| {
+                let mut both = pair[0];
+                if let Some(second) = pair.get(1) {
+                    both.join(*second);
+                }
+                both
+            });
+            self.0 = pairs.collect();
+        }
+        self.0.push(record);
+    }
+
+    /// Adds what is behind what the checkpoint has.
+    pub(crate) fn add_to(self, parts: &mut Parts, retention: &Retention) {
+        let known = parts.0.back().map_or(0, |last| last.upto);
+        for part in self.0 {
+            if part.upto > known {
+                parts.add(part.behind(known), retention);
+            }
+        }
+    }
+}
+
+/// Parts in which a replay gathers what it finds of one stream.
+const REPLAYED_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn limits() -> impl Strategy<Value = Retention> {
+        let limit = |max| proptest::option::of(1..max);
+        (limit(20_u64), limit(500_u64), limit(40_u64)).prop_map(|(age_s, bytes, records)| {
+            Retention {
+                age_s,
+                bytes,
+                records,
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_said_reads_back(retention in limits()) {
+            prop_assert_eq!(retention.to_string().parse(), Ok(retention));
+        }
+
+        #[test]
+        fn whatever_is_sent_is_no_panic(text in "[agebytsrcod=0-9, ]{0,40}") {
+            let _ = text.parse::<Retention>();
+        }
+
+        /// At least what is to be kept stays, not much more than an eighth beyond it does, and what is taken back was
+        /// never done.
+        #[test]
+        fn what_is_kept_is_what_was_asked_for(
+            retention in limits(),
+            appends in prop::collection::vec((1_usize..60, 0_u64..3000, any::<bool>()), 1..200),
+        ) {
+            let mut parts = Parts::default();
+            let mut all: Vec<Part> = Vec::new();
+            let (mut floor, mut now_ms) = (0, 0);
+            for (index, (bytes, wait_ms, takes_back)) in appends.into_iter().enumerate() {
+                now_ms += wait_ms;
+                let record = Part::record(index as u64 + 1, now_ms, bytes);
+                let before = parts.clone();
+                let mut undo = vec![parts.add(record, &retention)];
+                let due = parts.due(&retention, now_ms);
+                undo.extend(due.map(|due| parts.cut(due)));
+                if takes_back {
+                    for undo in undo.into_iter().rev() {
+                        parts.undo(undo);
+                    }
+                    prop_assert_eq!(&parts, &before);
+                    continue;
+                }
+                all.push(record);
+                floor = floor.max(due.unwrap_or(0));
+                let (gone, kept): (Vec<&Part>, Vec<&Part>) = all.iter().partition(|one| one.upto <= floor);
+                let bytes_kept: u64 = kept.iter().map(|one| one.bytes).sum();
+                let too_old = |one: &Part| retention.age_ms().is_some_and(|age| one.newest_ms + age <= now_ms);
+                for (number, one) in gone.iter().enumerate() {
+                    // Those behind it were there when it went, or are now.
+                    let later = &all[number + 1..];
+                    let bytes_later: u64 = later.iter().map(|one| one.bytes).sum();
+                    prop_assert!(
+                        too_old(one)
+                            || retention.records.is_some_and(|max| later.len() as u64 >= max)
+                            || retention.bytes.is_some_and(|max| bytes_later >= max)
+                    );
+                }
+                if let Some(max) = retention.records {
+                    prop_assert!(kept.len() as u64 <= max + (max / 8).max(1));
+                }
+                if let Some(max) = retention.bytes {
+                    prop_assert!(bytes_kept <= max + max / 8 + 2 * 60);
+                }
+                prop_assert!(parts.0.len() < 40, "{} parts", parts.0.len());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_retention_is_refused() {
+        for text in [
+            "",
+            "age",
+            "age=",
+            "age=0",
+            "age=+1",
+            "age=1.5",
+            "age=7d",
+            "age=1,,bytes=2",
+            "age=1, age=2",
+            "AGE=1",
+            "size=1",
+            "none, age=1",
+            "records=1000000000000000",
+        ] {
+            assert_eq!(text.parse::<Retention>(), Err(NoRetention), "{text}");
+        }
+        let spaced: Retention = " records=3 ,bytes=2".parse().unwrap();
+        assert_eq!(spaced.to_string(), "bytes=2, records=3");
+        assert_eq!("none".parse(), Ok(Retention::default()));
+    }
+
+    #[test]
+    fn what_a_replay_finds_again_is_not_counted_twice() {
+        let retention = Retention {
+            records: Some(8),
+            ..Retention::default()
+        };
+        let record = |sequence| Part::record(sequence, 0, 1);
+        let mut parts = Parts::default();
+        for sequence in 1..=10 {
+            parts.add(record(sequence), &retention);
+        }
+        let mut replayed = Replayed::default();
+        for sequence in 5..=14 {
+            replayed.add(record(sequence));
+        }
+        replayed.add_to(&mut parts, &retention);
+        assert_eq!(parts.0.iter().map(|part| part.records).sum::<u64>(), 14);
+        assert_eq!(parts.due(&retention, 0), Some(6));
+        // More than is gathered one by one: never too many.
+        let mut replayed = Replayed::default();
+        for sequence in 1..=100 {
+            replayed.add(record(sequence));
+        }
+        replayed.add_to(&mut parts, &retention);
+        let count: u64 = parts.0.iter().map(|part| part.records).sum();
+        assert!((14..=100).contains(&count), "{count}");
+        assert_eq!(parts.0.back().unwrap().upto, 100);
+    }
+}

@@ -1,0 +1,140 @@
+//! Truncation: the records of a stream up to a floor are gone, because somebody asked for it or by its retention.
+//!
+//! A floor is raised by a record, so that a crash and a replay see it where it happened. The stream's readers see it with
+//! the commit. The log lets go of the records then, too, unless forks share them: then it does when the last of them ends.
+
+use std::sync::Arc;
+
+use encke_log::{Sequence, StreamNo};
+
+use crate::Offset;
+use crate::command::{Outcome, Refusal, Target};
+use crate::journal::Journal;
+use crate::machine::{Machine, Undo};
+use crate::record::Change;
+use crate::retention::Part;
+use crate::stream::{Life, Stream};
+
+impl Machine {
+    /// Lets go of everything before a position, or of everything.
+    pub(crate) fn truncate(
+        &mut self,
+        target: &Target,
+        before: Option<Offset>,
+        now_ms: u64,
+        journal: &mut dyn Journal,
+    ) -> Result<Outcome, Refusal> {
+        let stream = self.live(target, now_ms, journal)?;
+        let facts = stream.state().next;
+        let asked = before.unwrap_or(facts.tail);
+        if asked > facts.tail {
+            return Err(Refusal::TruncateBeyondTail {
+                tail: facts.tail,
+                asked,
+            });
+        }
+        // What is before its first record was never its own, and what is gone is gone.
+        if asked.sequence > facts.floor && asked.sequence >= stream.first() {
+            self.raise(&stream, asked.sequence, journal)?;
+        }
+        stream.touch(now_ms);
+        let floor = stream.state().next.floor;
+        Ok(Outcome::Truncated {
+            floor: Offset::behind(floor),
+            tail: facts.tail,
+        })
+    }
+
+    /// Counts a record that was just decided, and lets go of what it is too much for. A floor that can't be raised now is
+    /// with the next record.
+    pub(crate) fn count(
+        &mut self,
+        stream: &Arc<Stream>,
+        sequence: Sequence,
+        bytes: usize,
+        now_ms: u64,
+        journal: &mut dyn Journal,
+    ) {
+        if !stream.keeps_part() {
+            return;
+        }
+        let mut state = stream.state();
+        let record = Part::record(sequence, now_ms, bytes);
+        let parts = state.parts_mut();
+        let undo = parts.add(record, &stream.retention());
+        let first = parts.is_one();
+        drop(state);
+        self.undo.push(Undo::Parts(Arc::clone(stream), undo));
+        let _ = self.trim(stream, now_ms, journal);
+        if first {
+            self.watch(stream);
+        }
+    }
+
+    /// Lets go of what is past the stream's retention.
+    pub(crate) fn trim(
+        &mut self,
+        stream: &Arc<Stream>,
+        now_ms: u64,
+        journal: &mut dyn Journal,
+    ) -> Result<(), Refusal> {
+        let state = stream.state();
+        let live = state.next.life == Life::Live;
+        let parts = state.parts.as_ref().filter(|_| live);
+        let due = parts.and_then(|parts| parts.due(&stream.retention(), now_ms));
+        drop(state);
+        match due {
+            Some(floor) => self.raise(stream, floor, journal),
+            None => Ok(()),
+        }
+    }
+
+    fn raise(
+        &mut self,
+        stream: &Arc<Stream>,
+        floor: Sequence,
+        journal: &mut dyn Journal,
+    ) -> Result<(), Refusal> {
+        journal.record(stream, &Change::Truncate { floor }, Vec::new())?;
+        self.change(stream, |facts| facts.floor = floor);
+        if stream.keeps_part() {
+            let undo = stream.state().parts_mut().cut(floor);
+            self.undo.push(Undo::Parts(Arc::clone(stream), undo));
+        }
+        Ok(())
+    }
+
+    /// The streams whose records up to a sequence the log can let go of, since the last call.
+    pub fn take_floors(&mut self) -> Vec<(StreamNo, Sequence)> {
+        std::mem::take(&mut self.floors)
+    }
+
+    /// What a stream that was brought back has let go of, the log may have forgotten.
+    pub(crate) fn mark_floor(&mut self, stream: &Stream) {
+        let facts = stream.facts();
+        if facts.floor > 0 && facts.forks == 0 {
+            self.floors.push((stream.no, facts.floor));
+        }
+    }
+}
+
+impl Stream {
+    /// Counts what a stream has when it is made.
+    pub(crate) fn count_first(&self, bytes: usize, now_ms: u64) {
+        if !self.keeps_part() {
+            return;
+        }
+        let retention = self.retention();
+        let mut state = self.state();
+        let floor = state.next.floor;
+        let parts = state.parts_mut();
+        if let Some(source) = &self.source
+            && source.at.sequence > floor
+        {
+            parts.add(Part::inherited(source.at.sequence, now_ms), &retention);
+        }
+        if bytes > 0 {
+            parts.add(Part::record(self.no, now_ms, bytes), &retention);
+        }
+    }
+}

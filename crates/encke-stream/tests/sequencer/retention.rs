@@ -1,0 +1,160 @@
+//! What streams keep, over crashes, checkpoints and streams that leave memory.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use encke_log::simulated::SimulatedDisk;
+use encke_log::{Files, Options};
+use encke_stream::{AckLevel, Fetch, Keep, Limits, Offset, Outcome, Piece, Retention, restore};
+
+use crate::bench::{Bench, append, create, create_keeping, fork, truncate};
+use crate::{LEVELS, NOW_MS, TEXT, is_done, start};
+
+fn keeping(records: u64) -> Retention {
+    Retention {
+        records: Some(records),
+        ..Retention::default()
+    }
+}
+
+fn aging(age_s: u64) -> Retention {
+    Retention {
+        age_s: Some(age_s),
+        ..Retention::default()
+    }
+}
+
+#[test]
+fn what_is_gone_is_gone_after_a_crash_and_what_is_kept_is_kept() {
+    for level in LEVELS {
+        let disk = SimulatedDisk::new(11);
+        let mut bench = start(&disk, level);
+        let made = vec![create("a", TEXT), create_keeping("b", keeping(4))];
+        assert!(bench.round(made).iter().all(is_done));
+        let mut tails = Vec::new();
+        for number in 0..10_u8 {
+            let bytes = [b'0' + number];
+            let outcomes = bench.round(vec![append("a", &bytes), append("b", &bytes)]);
+            let Outcome::Appended { tail, .. } = outcomes[0] else {
+                panic!("{outcomes:?}")
+            };
+            tails.push(tail);
+        }
+        bench.round(vec![fork("f", "a")]);
+        let outcomes = bench.round(vec![truncate("a", Some(tails[6]))]);
+        let floor = tails[6];
+        let tail = tails[9];
+        assert_eq!(outcomes, [Outcome::Truncated { floor, tail }]);
+        let look = |bench: &Bench<SimulatedDisk>, when: &str| {
+            let read = |name| String::from_utf8(bench.read(name).0).unwrap();
+            assert_eq!(read("a"), "789", "{when} {level:?}");
+            assert_eq!(read("b"), "6789", "{when} {level:?}");
+            assert_eq!(read("f"), "0123456789", "{when} {level:?}");
+            let stream = bench.stream("a");
+            let below = Fetch::new(&stream, tails[5], tail, 1 << 20);
+            assert!(Piece::read(&bench.reader, &below).is_err());
+            let above = Fetch::new(&stream, tails[6], tail, 1 << 20);
+            assert!(Piece::read(&bench.reader, &above).is_ok());
+        };
+        look(&bench, "at once");
+        bench.stop().unwrap();
+        disk.cut_power();
+        let mut bench = start(&disk, level);
+        look(&bench, "after a crash");
+        // What was counted is still counted.
+        bench.round(vec![append("b", b"a"), append("b", b"b")]);
+        assert_eq!(bench.read("b").0, b"89ab");
+        bench.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_batch_that_fails_lets_go_of_nothing() {
+    let disk = SimulatedDisk::new(12);
+    let mut bench = start(&disk, AckLevel::Synced);
+    bench.round(vec![create_keeping("a", keeping(2)), create("b", TEXT)]);
+    bench.round(vec![
+        append("a", b"1"),
+        append("a", b"2"),
+        append("b", b"1"),
+    ]);
+    disk.set_capacity(disk.used_bytes());
+    let large = vec![b'x'; 5000];
+    let refused = bench.round(vec![
+        append("a", &large),
+        append("a", &large),
+        truncate("b", None),
+    ]);
+    assert!(!refused.iter().any(is_done), "{refused:?}");
+    assert_eq!(bench.read("a").0, b"12");
+    assert_eq!(bench.read("b").0, b"1");
+    disk.set_capacity(u64::MAX);
+    // Nor is it counted twice afterwards.
+    bench.round(vec![append("a", b"3")]);
+    assert_eq!(bench.read("a").0, b"23");
+    bench.stop().unwrap();
+}
+
+/// Idle streams leave memory; when their records grow too old they are let go of all the same, before and after a restart.
+#[test]
+fn records_of_streams_at_rest_grow_old() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || Options {
+        segment_bytes: 1 << 16,
+        ..Options::default()
+    };
+    let keep = Keep {
+        idle: Duration::from_millis(20),
+        hot_max: 2,
+    };
+    let open = |now_ms| {
+        let opened = restore(dir.path(), options(), Limits::default(), now_ms).unwrap();
+        Bench::<Files>::keeping(opened, AckLevel::Synced, now_ms, keep, || 0)
+    };
+    let patiently = |bench: &Bench<Files>, what: &str, is_so: &dyn Fn() -> bool| {
+        let begun = Instant::now();
+        while !is_so() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+            bench.permit();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    let mut bench = open(NOW_MS);
+    let names: Vec<String> = (0..20).map(|number| format!("s{number}")).collect();
+    bench.round(
+        names
+            .iter()
+            .map(|name| create_keeping(name, aging(100)))
+            .collect(),
+    );
+    bench.round(names.iter().map(|name| append(name, b"old")).collect());
+    let view = bench.view.clone();
+    patiently(&bench, "all rest", &|| view.is_empty());
+    bench.now_ms.store(NOW_MS + 90_000, Ordering::SeqCst);
+    bench.round(
+        names[..10]
+            .iter()
+            .map(|name| append(name, b"new"))
+            .collect(),
+    );
+    patiently(&bench, "all rest again", &|| view.is_empty());
+    bench.stop().unwrap();
+    let mut bench = open(NOW_MS + 95_000);
+    bench.now_ms.store(NOW_MS + 100_000, Ordering::SeqCst);
+    bench.round(vec![create("wakes", TEXT)]);
+    let loader = bench.loader.clone();
+    let floor = |name: &str| {
+        let known = loader.load(name).unwrap();
+        known.stream().unwrap().facts().floor
+    };
+    patiently(&bench, "the old go", &|| {
+        names.iter().all(|name| floor(name) > 0)
+    });
+    for (number, name) in names.iter().enumerate() {
+        let left: &[u8] = if number < 10 { b"new" } else { b"" };
+        assert_eq!(bench.read(name).0, left, "{name}");
+        let facts = bench.stream(name).facts();
+        assert!(Offset::behind(facts.floor) <= facts.tail);
+    }
+    bench.stop().unwrap();
+}
