@@ -67,6 +67,9 @@ pub enum Name {
     Fanout,
     /// 1,000 and 10,000 messages a second to random ones of 1,000, 10,000 and 19,000 subscribers
     Spread,
+    /// 10,000,000 records in 1,000,000 streams: how soon the server is back after kill -9, its memory, and reads of any stream, cold
+    /// and warm; then with twice the records
+    Streams,
     /// The five experiments that have reports (log, fsync, flood, backlog, pool), one after the other, in one report
     All,
 }
@@ -104,6 +107,7 @@ impl Name {
             Self::Pool => "pool",
             Self::Fanout => "fanout",
             Self::Spread => "spread",
+            Self::Streams => "streams",
             Self::All => "all",
         }
     }
@@ -118,6 +122,7 @@ impl Name {
             Self::Pool => "picks of a worker",
             Self::Fanout => "one event to many",
             Self::Spread => "messages to one of many",
+            Self::Streams => "many streams, killed and opened again",
             Self::All => "everything",
         }
     }

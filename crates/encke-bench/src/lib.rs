@@ -10,6 +10,7 @@
 //! - `pool`: picks of a worker by each strategy, alone and with 1,000 clients at once.
 //!
 //! Two more have no report, and show what a delivery costs: `fanout`, one event to many; `spread`, messages to one of many.
+//! And one shows what streams and records cost that nobody uses: `streams`.
 //!
 //! [`bench()`] runs one or all and returns a [`Report`]: text for people (`Display`), JSON for programs (`Serialize`), a
 //! page with tables and plots ([`BenchArgs::out`]). Progress goes to standard error.
@@ -42,6 +43,7 @@ mod pool;
 mod report;
 mod scrape;
 mod serving;
+mod streams;
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -66,8 +68,10 @@ pub fn bench(args: &BenchArgs, program: &Path, stop: &AtomicBool) -> Result<Repo
             "--plot is for one experiment; --out writes the plots of all",
         ));
     }
-    if args.plot.is_some() && matches!(args.name, Name::Fanout | Name::Spread) {
-        return Err(BenchError::Option("fanout and spread have no plot"));
+    if args.plot.is_some() && matches!(args.name, Name::Fanout | Name::Spread | Name::Streams) {
+        return Err(BenchError::Option(
+            "fanout, spread and streams have no plot",
+        ));
     }
     if args.insert.is_some() && args.name != Name::All {
         return Err(BenchError::Option(
@@ -85,6 +89,7 @@ pub fn bench(args: &BenchArgs, program: &Path, stop: &AtomicBool) -> Result<Repo
             Name::Backlog => backlog::run(&lab),
             Name::Fanout => delivery::fanout::run(&lab, args),
             Name::Spread => delivery::spread::run(&lab, args),
+            Name::Streams => streams::run(&lab),
             Name::Pool | Name::All => pool::run(&lab),
         };
         // A signal from the terminal ends the servers too, and then more than one thing fails.

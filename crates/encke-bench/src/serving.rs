@@ -95,6 +95,19 @@ impl Serving {
         self.address
     }
 
+    /// The anonymous memory that it has in use, in bytes.
+    pub(crate) fn memory_bytes(&self) -> Result<u64, BenchError> {
+        let path = PathBuf::from(format!("/proc/{}/status", self.pid));
+        let status = std::fs::read_to_string(&path).map_err(BenchError::file("read", &path))?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        kib.map(|kib| kib << 10).ok_or_else(|| BenchError::Server {
+            what: "is gone".into(),
+        })
+    }
+
     /// Floods it; where it is and how fast subscribers are opened need not be said.
     pub(crate) fn flood(&self, lab: &Lab<'_>, args: FloodArgs) -> Result<FloodReport, BenchError> {
         let args = FloodArgs {

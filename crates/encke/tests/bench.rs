@@ -126,6 +126,29 @@ fn deliveries_are_counted_beside_what_they_cost() {
 }
 
 #[test]
+fn streams_are_all_there_after_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = report(folder.path(), "bench streams --size 0.0002 --json");
+    let experiment = &report["experiments"][0];
+    let promises = experiment["targets"].as_array().unwrap().iter();
+    let kept: Vec<_> = promises
+        .filter(|target| target["promise"] == true)
+        .map(|target| target["met"].as_bool().unwrap())
+        .collect();
+    assert_eq!(kept, [true]);
+    let rounds = experiment["figures"]["rounds"].as_array().unwrap();
+    assert_eq!(rounds.len(), 2);
+    for (round, records) in rounds.iter().zip([2_000, 4_000]) {
+        assert_eq!(round["acknowledged"], 2_000);
+        // So few streams are read that it is all of them.
+        assert_eq!(round["cold"]["count"], 200);
+        assert_eq!(round["read"], records);
+        assert!(round["opened_bytes"].as_u64().unwrap() > 0);
+    }
+    assert_eq!(names(folder.path()), [""; 0]);
+}
+
+#[test]
 fn syncs_can_be_made_slow_or_it_is_said_why_not() {
     let folder = tempfile::tempdir().unwrap();
     let report = report(folder.path(), "bench fsync --size 0.05 --json");
