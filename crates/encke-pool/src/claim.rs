@@ -42,7 +42,7 @@ pub struct InLine<W> {
 const YIELDS_BEFORE_LINE: usize = if cfg!(encke_model) { 0 } else { 8 };
 
 impl<W> Pool<W> {
-    /// Claims the first free worker of a `claim` pool. Never waits: [`PoolError::AllBusy`] if every connected worker is
+    /// Claims a free worker of a `claim` pool. Never waits: [`PoolError::AllBusy`] if every connected worker is
     /// claimed or others wait already.
     pub fn try_claim(&self) -> Result<Claim<W>, PoolError> {
         self.inner.only(Strategy::Claim)?;
@@ -55,7 +55,7 @@ impl<W> Pool<W> {
         })
     }
 
-    /// Claims the first free worker and waits for one if there is none, behind those who came before, also while nobody
+    /// Claims a free worker and waits for one if there is none, behind those who came before, also while nobody
     /// is connected. Blocks the thread.
     pub fn claim(&self) -> Result<Claim<W>, PoolError> {
         self.claim_until(None)

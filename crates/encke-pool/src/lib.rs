@@ -16,7 +16,7 @@
 //! Workers are *added* under a name, which gives them a slot, and then *connect* and *disconnect* as they come and go;
 //! what they connect with (`W`) is whatever it takes to give them work. The [`Connected`] that a worker holds takes it out
 //! when it is dropped, so it is gone when it dies. Coming and going makes a new snapshot behind an atomic pointer; picking
-//! takes no lock and waits for nobody. Free workers to claim are bits in an atomic word; only claims that find none stand
+//! takes no lock and waits for nobody. Free workers to claim are bits in a few atomic words; only claims that find none stand
 //! in a line, first come first served.
 //!
 //! ```

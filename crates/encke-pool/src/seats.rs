@@ -36,6 +36,17 @@ pub(crate) enum Taken {
 const SEATS_PER_WORD: usize = 63;
 const GATE: u64 = 1 << 63;
 
+/// Seats are spread over so many words at least, so that claims at once have words of their own. Models have two: enough
+/// for every way in which words can disagree.
+const WORDS_MIN: usize = if cfg!(encke_model) { 2 } else { 8 };
+
+#[cfg(not(encke_model))]
+thread_local! {
+    /// The word that this thread tries first. It moves on when somebody else is found at it: threads that claim at the
+    /// same time soon try different ones, and one that is alone takes workers in their order.
+    static FIRST_TRIED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 impl Deref for Word {
     type Target = AtomicU64;
 
@@ -47,7 +58,7 @@ impl Deref for Word {
 impl Seats {
     pub(crate) fn new(count: usize) -> Self {
         Self {
-            words: (0..count.div_ceil(SEATS_PER_WORD))
+            words: (0..count.div_ceil(SEATS_PER_WORD).max(count.min(WORDS_MIN)))
                 .map(|_| Word::default())
                 .collect(),
             words_used: AtomicUsize::new(0),
@@ -59,9 +70,13 @@ impl Seats {
         self.words.len() * SEATS_PER_WORD
     }
 
-    /// Takes the first free seat, unless others wait.
+    /// Takes a free seat, unless others wait.
     pub(crate) fn take(&self) -> Taken {
-        for (n, word) in self.used().iter().enumerate() {
+        let used = self.used();
+        let first = first_tried();
+        for n in 0..used.len() {
+            let n = (first + n) % used.len();
+            let word = &used[n];
             let mut bits = word.load(Ordering::Relaxed);
             while bits != 0 {
                 if bits & GATE != 0 {
@@ -73,10 +88,11 @@ impl Seats {
                     Ordering::AcqRel,
                     Ordering::Relaxed,
                 ) {
-                    Ok(_) => {
-                        return Taken::Seat(n * SEATS_PER_WORD + bits.trailing_zeros() as usize);
+                    Ok(_) => return Taken::Seat(self.number(n, bits.trailing_zeros())),
+                    Err(now) => {
+                        bits = now;
+                        try_first(n + 1);
                     }
-                    Err(now) => bits = now,
                 }
             }
         }
@@ -88,10 +104,10 @@ impl Seats {
         for (n, word) in self.used().iter().enumerate() {
             let mut free = word.load(Ordering::Acquire) & !GATE;
             while free != 0 {
-                let bit = free.trailing_zeros() as usize;
+                let bit = free.trailing_zeros();
                 let before = word.fetch_and(!(1 << bit), Ordering::AcqRel);
                 if before & (1 << bit) != 0 {
-                    return Some(n * SEATS_PER_WORD + bit);
+                    return Some(self.number(n, bit));
                 }
                 free = before & !GATE;
             }
@@ -101,10 +117,7 @@ impl Seats {
 
     /// Gives a seat to the pool. Returns true if claims wait in line, who must be served then.
     pub(crate) fn put(&self, seat: usize) -> bool {
-        let (word, bit) = (
-            &self.words[seat / SEATS_PER_WORD],
-            1 << (seat % SEATS_PER_WORD),
-        );
+        let (word, bit) = self.place(seat);
         let before = word.fetch_or(bit, Ordering::AcqRel);
         debug_assert_eq!(before & bit, 0, "only the owner puts a seat back");
         before & GATE != 0
@@ -112,16 +125,13 @@ impl Seats {
 
     /// Takes this very seat from the pool. False: somebody else owns it.
     pub(crate) fn take_back(&self, seat: usize) -> bool {
-        let (word, bit) = (
-            &self.words[seat / SEATS_PER_WORD],
-            1 << (seat % SEATS_PER_WORD),
-        );
+        let (word, bit) = self.place(seat);
         word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
     }
 
     /// Seats up to this one are in use from now on. Only for who holds the line's lock, and says whether anyone waits.
     pub(crate) fn use_up_to(&self, seat: usize, line_waits: bool) {
-        let words = seat / SEATS_PER_WORD + 1;
+        let words = (seat + 1).min(self.words.len());
         let used = self.used().len();
         if used < words {
             for word in &self.words[used..words] {
@@ -145,19 +155,81 @@ impl Seats {
         }
     }
 
+    /// The word that a seat is in, and its bit there. Neighbours are in different words.
+    fn place(&self, seat: usize) -> (&Word, u64) {
+        let words = self.words.len();
+        (&self.words[seat % words], 1 << (seat / words))
+    }
+
+    /// The seat at this bit of the word at this index.
+    fn number(&self, word: usize, bit: u32) -> usize {
+        bit as usize * self.words.len() + word
+    }
+
     fn used(&self) -> &[Word] {
         &self.words[..self.words_used.load(Ordering::Acquire)]
     }
 }
+
+#[cfg(not(encke_model))]
+fn first_tried() -> usize {
+    // A thread that is being torn down may claim, too.
+    FIRST_TRIED.try_with(std::cell::Cell::get).unwrap_or(0)
+}
+
+#[cfg(not(encke_model))]
+fn try_first(word: usize) {
+    let _ = FIRST_TRIED.try_with(|first| first.set(word));
+}
+
+/// The threads of models share what is a thread's own.
+#[cfg(encke_model)]
+fn first_tried() -> usize {
+    0
+}
+
+#[cfg(encke_model)]
+fn try_first(_word: usize) {}
 
 #[cfg(all(test, not(encke_model)))]
 mod tests {
     use super::*;
 
     #[test]
-    fn seats_are_taken_in_their_order_over_all_words() {
+    fn every_seat_has_a_bit_of_its_own_and_neighbours_different_words() {
+        for count in [1, 2, 7, 8, 9, 130, 1_000] {
+            let seats = Seats::new(count);
+            assert!(seats.count() >= count);
+            let mut bits = vec![0u64; seats.words.len()];
+            for seat in 0..seats.count() {
+                let (word, bit) = seats.place(seat);
+                let n = seat % seats.words.len();
+                assert!(std::ptr::eq(word, &seats.words[n]));
+                assert_eq!(bits[n] & bit, 0, "{count}: {seat}");
+                bits[n] |= bit;
+                assert_eq!(seats.number(n, bit.trailing_zeros()), seat);
+            }
+            assert!(bits.iter().all(|bits| *bits == !GATE));
+        }
+    }
+
+    #[test]
+    fn a_thread_alone_takes_the_seats_of_a_small_pool_in_their_order() {
+        let seats = Seats::new(6);
+        assert_eq!(seats.take(), Taken::NoneFree);
+        for seat in 0..6 {
+            seats.use_up_to(seat, false);
+            assert!(!seats.put(seat));
+        }
+        for seat in 0..6 {
+            assert_eq!(seats.take(), Taken::Seat(seat));
+        }
+        assert_eq!(seats.take(), Taken::NoneFree);
+    }
+
+    #[test]
+    fn seats_are_taken_from_all_words() {
         let seats = Seats::new(130);
-        assert_eq!(seats.count(), 189);
         for seat in [0, 62, 63, 129] {
             seats.use_up_to(seat, false);
             assert!(!seats.put(seat));
@@ -165,8 +237,8 @@ mod tests {
         assert_eq!(seats.take(), Taken::Seat(0));
         assert!(seats.take_back(62));
         assert!(!seats.take_back(62));
-        assert_eq!(seats.take_for_line(), Some(63));
-        assert_eq!(seats.take(), Taken::Seat(129));
+        assert_eq!(seats.take_for_line(), Some(129));
+        assert_eq!(seats.take(), Taken::Seat(63));
         assert_eq!(seats.take(), Taken::NoneFree);
         assert_eq!(seats.take_for_line(), None);
     }
