@@ -252,6 +252,18 @@ pub struct SprayArgs {
     #[arg(long, value_name = "PID")]
     pub server_pid: Option<u32>,
 
+    /// Spray this second server too, in turn with the first, and set the two side by side
+    #[arg(long, value_name = "URL", conflicts_with = "ack_log")]
+    pub beside: Option<String>,
+
+    /// The second server's process
+    #[arg(long, value_name = "PID", requires = "beside")]
+    pub beside_pid: Option<u32>,
+
+    /// How many times each of the two has its turn
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000), requires = "beside")]
+    pub rounds: u32,
+
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,

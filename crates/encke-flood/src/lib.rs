@@ -6,7 +6,7 @@
 //!   own or all on one, publishes to them if asked to, and reports how late messages arrived, which
 //!   were missing, doubled or out of order, and what the server spent on it.
 //! - [`spray`] appends over many connections, and reports how long acknowledgements took. It can
-//!   write down what was acknowledged.
+//!   write down what was acknowledged, and [`spray_beside`] sets two servers side by side.
 //! - [`verify`] reads everything back after a crash, and checks what was written down.
 //!
 //! Reports implement `Display` for people and `Serialize` for programs; progress goes to standard
@@ -37,6 +37,7 @@
 
 mod ack_log;
 mod args;
+mod beside;
 pub mod chart;
 mod clock;
 mod create;
@@ -62,6 +63,7 @@ mod verify;
 pub mod wire;
 
 pub use args::{FloodArgs, SprayArgs, StormArgs, To, VerifyArgs};
+pub use beside::{BesideReport, spray_beside, spray_beside_until};
 pub use descriptors::Descriptors;
 pub use error::FloodError;
 pub use flood::floor::Floor;

@@ -98,6 +98,14 @@ pub struct Storm {
     pub server_cpu_us: Option<f64>,
 }
 
+impl Storm {
+    /// How many were told no: with a status, or by a connection that was refused or closed.
+    pub fn refused(&self) -> u64 {
+        let late = self.unserved.get(NOT_IN_TIME).copied().unwrap_or(0);
+        self.unserved.values().sum::<u64>() - late
+    }
+}
+
 impl StormReport {
     /// 0 when everybody was served in every storm, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
@@ -116,9 +124,10 @@ impl fmt::Display for StormReport {
         )?;
         for (number, storm) in (1..).zip(&self.storms) {
             let mut text = format!(
-                "{} of {asked} served in {:.2} s",
+                "{} of {asked} served in {:.2} s, {} refused",
                 count(storm.served),
-                storm.seconds
+                storm.seconds,
+                count(storm.refused())
             );
             if let Some(cpu_us) = storm.server_cpu_us {
                 text += &format!(", {} of server cpu each", micros(cpu_us));
@@ -189,7 +198,7 @@ impl Run {
         while left > 0 && !stop.load(Ordering::Relaxed) {
             let now_ns = monotonic_ns();
             if now_ns > start_ns + self.patience_ns {
-                *storm.unserved.entry("not in time".into()).or_default() += left;
+                *storm.unserved.entry(NOT_IN_TIME.into()).or_default() += left;
                 break;
             }
             // As many as make one look at those who are under way worth it.
@@ -304,5 +313,8 @@ fn read(client: &mut Client, buffer: &mut [u8]) -> Option<Result<u64, String>> {
 
 /// So many connections are begun before those under way are looked at.
 const CONNECTS_AT_ONCE: usize = 64;
+
+/// The reason of those who were still waiting.
+const NOT_IN_TIME: &str = "not in time";
 
 const CONTENT_TYPE: &str = "application/json";

@@ -4,7 +4,10 @@
 
 mod server;
 
-use encke_flood::{SprayArgs, SprayReport, VerifyArgs, VerifyReport, spray_until, verify_until};
+use encke_flood::{
+    FloodError, SprayArgs, SprayReport, VerifyArgs, VerifyReport, spray_beside_until, spray_until,
+    verify_until,
+};
 use server::{Behaviour, Server};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -35,6 +38,57 @@ fn check(server: &Server, log: &Path, content_type: &str) -> VerifyReport {
         ..VerifyArgs::default()
     };
     verify_until(&args, &AtomicBool::new(false)).unwrap()
+}
+
+#[test]
+fn two_servers_have_their_turns() {
+    let dir = tempfile::tempdir().unwrap();
+    let servers = [(); 2].map(|()| Server::start(Behaviour::default()));
+    let args = SprayArgs {
+        ack_log: None,
+        messages: Some(50),
+        beside: Some(servers[1].url.clone()),
+        beside_pid: Some(std::process::id()),
+        rounds: 3,
+        ..args(&servers[0], dir.path())
+    };
+    let never = AtomicBool::new(false);
+    let report = spray_beside_until(&args, &never).unwrap();
+    assert_eq!((report.rounds.len(), report.exit_code()), (3, 0));
+    for ([first, second], ratio) in report.rounds.iter().zip(report.ratios()) {
+        assert_eq!(
+            (first.url.as_str(), second.url.as_str()),
+            (&*servers[0].url, &*servers[1].url)
+        );
+        assert_eq!((first.acknowledged, second.acknowledged), (50, 50));
+        assert!(first.server_cpu_per_message_us.is_none());
+        assert!(second.server_cpu_per_message_us.is_some());
+        assert!(ratio > 0.0);
+    }
+    assert_eq!(servers.each_ref().map(Server::stored), [150, 150]);
+    assert!(
+        report.to_string().contains("in the middle round"),
+        "{report}"
+    );
+    for wrong in [
+        SprayArgs {
+            beside: None,
+            ..args.clone()
+        },
+        SprayArgs {
+            messages: None,
+            ..args.clone()
+        },
+        SprayArgs {
+            ack_log: Some("acks".into()),
+            ..args.clone()
+        },
+    ] {
+        assert!(matches!(
+            spray_beside_until(&wrong, &never),
+            Err(FloodError::BadOption(_))
+        ));
+    }
 }
 
 #[test]

@@ -53,6 +53,8 @@ fn who_is_not_served_is_counted_with_the_reason() {
     assert_eq!(report.exit_code(), 1);
     let storm = &report.storms[0];
     assert_eq!((storm.served, storm.unserved["status 404"]), (0, 12));
+    assert_eq!(storm.refused(), 12);
+    assert!(report.to_string().contains("12 refused"), "{report}");
     // Where nobody listens at all.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap();

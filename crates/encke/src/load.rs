@@ -20,6 +20,10 @@ pub(crate) fn storm(args: &StormArgs) -> Result<ExitCode, Failed> {
 }
 
 pub(crate) fn spray(args: &SprayArgs) -> Result<ExitCode, Failed> {
+    if args.beside.is_some() {
+        let report = encke_flood::spray_beside(args).map_err(failed)?;
+        return print(&report, args.json, report.exit_code());
+    }
     let report = encke_flood::spray(args).map_err(failed)?;
     print(&report, args.json, report.exit_code())
 }
