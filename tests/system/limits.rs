@@ -187,9 +187,56 @@ fn producers_that_a_stream_remembers() {
     assert_eq!(append("b", "2"), 200);
     assert_eq!(append("b", "2"), 204);
     assert_eq!(append("c", "3"), 200);
+    assert_eq!(encke.metric("encke_producers_forgotten_total", ""), 1.0);
     assert_eq!(append("b", "2"), 204);
     assert_eq!(append("a", "4"), 200, "the one idle longest is forgotten");
+    assert_eq!(encke.metric("encke_producers_forgotten_total", ""), 2.0);
     assert_eq!(encke.numbers("s"), [1, 2, 3, 4]);
+}
+
+#[test]
+fn sources_behind_a_fork() {
+    let encke = Encke::start(&["--fork-depth-max", "2"]);
+    encke.create("s");
+    let fork = |of: &str, name: &str| {
+        let from = format!("Stream-Forked-From: {}", path(of));
+        encke.ask("PUT", &path(name), &[JSON, &from], b"").status
+    };
+    assert_eq!(
+        [fork("s", "a"), fork("a", "b"), fork("b", "c")],
+        [201, 201, 409]
+    );
+    assert_eq!(encke.refused("409"), 1);
+    assert_eq!(fork("a", "c"), 201);
+}
+
+#[test]
+fn every_setting_is_in_the_manual() {
+    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+    let manual = std::fs::read_to_string(manual).expect("a manual");
+    let documented: Vec<&str> = manual
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+        .collect();
+    let help = crate::rig::Ended::of(&mut crate::rig::command(&["serve", "--help"])).stdout;
+    // The lines of help on options are those that begin with one; these two are every command's.
+    let settings = help
+        .lines()
+        .filter_map(|line| {
+            let line = line.trim_start();
+            let option = line.starts_with('-');
+            line.split([' ', '['])
+                .find(|word| option && word.starts_with("--"))
+        })
+        .filter(|setting| !["--help", "--version"].contains(setting));
+    let mut count = 0;
+    for setting in settings {
+        count += 1;
+        assert!(
+            documented.contains(&setting),
+            "{setting} is not in the manual"
+        );
+    }
+    assert!(count >= 50, "only {count} settings");
 }
 
 #[test]

@@ -58,6 +58,7 @@ pub struct Metrics {
     pub(crate) names_free: IntGauge,
     pub(crate) stream_loads: IntCounter,
     pub(crate) stream_evictions: IntCounter,
+    pub(crate) producers_forgotten: IntCounter,
     pub(crate) look_up_seconds: Histogram,
     pub(crate) pools: PoolMetrics,
 }
@@ -213,6 +214,10 @@ impl Metrics {
                 "encke_stream_evictions_total",
                 "Streams that left memory because nobody used them.",
             )?,
+            producers_forgotten: counter(
+                "encke_producers_forgotten_total",
+                "Producers that were forgotten because a stream had too many.",
+            )?,
             look_up_seconds: histogram(
                 "encke_look_up_seconds",
                 "How long a reader thread took to look a name up that was not in memory.",
@@ -274,6 +279,7 @@ impl Metrics {
         self.names_free.set(view.free_len() as i64);
         catch_up(&self.stream_loads, &counts.loads);
         catch_up(&self.stream_evictions, &counts.evictions);
+        catch_up(&self.producers_forgotten, &counts.producers_forgotten);
     }
 
     pub(crate) fn ring_lag(&self, shard: &str, lag: &Lag) {

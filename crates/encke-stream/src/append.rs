@@ -1,6 +1,7 @@
 //! Append and close (sections 5.2 and 5.3).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use encke_log::Sequence;
 
@@ -107,6 +108,8 @@ impl Machine {
         undo(writers.set_producer(id, producer));
         if let Some(forgotten) = writers.forget_idle(self.limits.producers_max) {
             undo(forgotten);
+            let counts = self.view.counts();
+            counts.producers_forgotten.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

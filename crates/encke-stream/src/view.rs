@@ -62,7 +62,7 @@ impl std::fmt::Debug for KeptBehind {
     }
 }
 
-/// How often streams came from the store and went back, for metrics.
+/// How often streams came from the store and went back, and what they forgot, for metrics.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Names that were looked up in the store and found.
@@ -71,6 +71,8 @@ pub struct Counts {
     pub absences: AtomicU64,
     /// Streams that were let go of.
     pub evictions: AtomicU64,
+    /// Producers that were forgotten because a stream had more than [`Limits::producers_max`](crate::Limits::producers_max).
+    pub producers_forgotten: AtomicU64,
 }
 
 impl Default for View {

@@ -270,6 +270,10 @@ settings! {
     #[arg(long, env = "ENCKE_PRODUCERS_MAX", value_name = "N")]
     producers_max: usize => config.limits.producers_max = told.count()?,
 
+    /// Sources that may lie behind a fork; a fork of a fork has two [default: 1000]
+    #[arg(long, env = "ENCKE_FORK_DEPTH_MAX", value_name = "N")]
+    fork_depth_max: u32 => config.limits.fork_depth_max = told.count()?,
+
     /// A stream that nobody used for so long, or up to twice as long, leaves memory; it is loaded
     /// again when somebody names it [default: 1m]
     #[arg(long, env = "ENCKE_STREAMS_IDLE", value_name = "DURATION")]
