@@ -290,3 +290,55 @@ fn a_full_disk_refuses_and_recovers() {
     let encke = Encke::start_by(&mut disk.enter(&command));
     assert_eq!(numbers(&encke), acknowledged);
 }
+
+/// At level accepted a full disk leaves behind what was acknowledged and can't be written. Who catches up waits for it, and
+/// costs next to nothing meanwhile.
+#[test]
+fn who_catches_up_with_what_a_full_disk_holds_back_does_not_ask_without_end() {
+    const PAD: usize = 100 << 10;
+    let Some(disk) = SmallDisk::of("24m") else {
+        return;
+    };
+    let filler = disk.path("filler");
+    std::fs::write(&filler, vec![1; 12 << 20]).expect("there is room for it");
+    let flags = [
+        "--segment",
+        "1MiB",
+        "--body-max",
+        "256KiB",
+        "--ring",
+        "1MiB",
+        "--ack",
+        "accepted",
+    ];
+    let data = disk.at.path().join("data");
+    let encke = Encke::start_by(&mut disk.enter(&serve(&data, &flags)));
+    encke.create("s");
+    let pad = "x".repeat(PAD);
+    let mut connection = encke.connect();
+    let mut acknowledged = 0;
+    loop {
+        let body = format!("{{\"n\":{acknowledged},\"pad\":\"{pad}\"}}");
+        let answer = connection.ask("POST", &path("s"), &[JSON], body.as_bytes());
+        if answer.status != 204 {
+            is_full(&answer);
+            break;
+        }
+        acknowledged += 1;
+        assert!(acknowledged < 1_000, "the disk is never full");
+    }
+    let mut late: Vec<_> = (0..4).map(|_| encke.subscribe("s", "-1")).collect();
+    std::thread::sleep(Duration::from_millis(500));
+    let before = encke.metric("encke_catch_ups_total", "");
+    std::thread::sleep(Duration::from_secs(2));
+    let asked = encke.metric("encke_catch_ups_total", "") - before;
+    // Four of them, four times a second; without a pause it is tens of thousands.
+    assert!(asked < 200.0, "{asked} times in two seconds");
+    // The room comes back, and with it the rest.
+    std::fs::remove_file(&filler).expect("it is there");
+    for subscriber in &mut late {
+        for number in 0..acknowledged {
+            assert_eq!(subscriber.message().expect("it is sent")["n"], number);
+        }
+    }
+}

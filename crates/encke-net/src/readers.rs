@@ -1,5 +1,7 @@
 //! The threads that read from files, so that no shard ever does.
 
+mod held;
+
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -11,6 +13,7 @@ use prometheus::Histogram;
 
 use crate::inbox::{Door, Note};
 use crate::slot::Token;
+use held::Held;
 
 /// Hands out reads to the reader threads.
 #[derive(Clone)]
@@ -123,9 +126,21 @@ fn work(means: &Means, mut jobs: Receiver<Job>) {
         took,
         desk,
     } = means;
-    while let Ok(job) = jobs.recv() {
+    let mut held = Held::default();
+    loop {
+        let job = match held.pause() {
+            None => jobs.recv().map(Some),
+            Some(pause) => jobs.recv_timeout(pause),
+        };
+        held.look(log.published());
+        let job = match job {
+            Ok(Some(job)) => job,
+            Ok(None) => continue,
+            Err(_) => return,
+        };
         match job {
             Job::Fetch { fetch, token, door } => {
+                let published = log.published();
                 let piece = Piece::read(log, &fetch);
                 match &piece {
                     // As somebody wants it, and the reader is told.
@@ -136,7 +151,10 @@ fn work(means: &Means, mut jobs: Receiver<Job>) {
                 if let (Ok(piece), Some(desk)) = (&piece, desk) {
                     desk.has_read(piece);
                 }
-                door.put_piece(token, piece);
+                match piece {
+                    Ok(piece) if piece.lacks() => held.keep(door, token, piece, published),
+                    piece => door.put_piece(token, piece),
+                }
             }
             Job::Look { name, token, door } => {
                 let begun = Instant::now();

@@ -96,7 +96,7 @@ impl<D: Disk> Desk<D> {
     /// A piece was read. One that is empty though there is more lacks what is accepted and not written yet: then the desk's
     /// thread writes it now.
     pub fn has_read(&self, piece: &Piece) {
-        if piece.more && piece.bytes() == 0 {
+        if piece.lacks() {
             self.call();
         }
     }

@@ -152,6 +152,11 @@ impl Piece {
         self.bytes.len()
     }
 
+    /// Whether it holds nothing though there is more: what follows is acknowledged and not written yet.
+    pub fn lacks(&self) -> bool {
+        self.more && self.records.is_empty()
+    }
+
     fn take(&mut self, span: &Span, sequence: u64, payload: &[u8]) {
         // The log has checked the frame; what can't be read here was refused when it was opened.
         let Ok((change, data)) = Change::decode(payload) else {
