@@ -56,6 +56,15 @@ const YIELDS_MAX: usize = if cfg!(encke_model) { 0 } else { 8 };
 /// How often it yields where that brought nothing lately: enough to notice when senders are in full flow again.
 const YIELDS_MIN: usize = if cfg!(encke_model) { 0 } else { 1 };
 
+/// Batches of so many items mean that senders are in full flow on other processors, and that this end comes back for
+/// more sooner than is good for either: each time it takes the lock and its cache lines away from them. So it rests a
+/// little before it looks again. Larger batches gather by themselves.
+const FLOW_ITEMS: std::ops::Range<usize> = if cfg!(encke_model) { 0..0 } else { 8..512 };
+
+/// How long such a rest is, in pauses of the processor: a few microseconds. It ends after the first ones if nothing came
+/// in them: then senders wait for what was sent before, and time brings nothing.
+const REST_PAUSES: [usize; 2] = [32, 96];
+
 /// How many emptied lists of sizes are kept.
 const SPARE_SIZES_MAX: usize = 4;
 
@@ -115,6 +124,7 @@ impl<T> Receiver<T> {
     /// Sleeps until something waits and hands out the first item: control before data, else in the order of sending.
     /// Closed when every sender is gone and all has been handed out.
     pub fn recv(&mut self) -> Result<T, Closed> {
+        self.rest();
         loop {
             if let Some(item) = self.try_recv() {
                 return Ok(item);
@@ -126,6 +136,7 @@ impl<T> Receiver<T> {
     /// The same, but sleeps no longer than `timeout`; `Ok(None)` when nothing came.
     pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Option<T>, Closed> {
         let deadline = Instant::now().checked_add(timeout);
+        self.rest();
         loop {
             if let Some(item) = self.try_recv() {
                 return Ok(Some(item));
@@ -209,10 +220,29 @@ impl<T> Receiver<T> {
         into: &mut Vec<T>,
         deadline: Option<Instant>,
     ) -> Result<usize, Closed> {
+        if into.is_empty() {
+            self.rest();
+        }
         loop {
             let count = self.drain(into);
             if count > 0 || !into.is_empty() || !self.sleep(deadline)? {
                 return Ok(count);
+            }
+        }
+    }
+
+    /// Lets senders in full flow put in some more before the next look.
+    fn rest(&self) {
+        let holds = Lane::ALL.into_iter().any(|lane| self.holds(lane));
+        if holds || !FLOW_ITEMS.contains(&self.last_batch.iter().sum()) {
+            return;
+        }
+        for pauses in REST_PAUSES {
+            for _ in 0..pauses {
+                std::hint::spin_loop();
+            }
+            if !self.pending() {
+                return;
             }
         }
     }
