@@ -450,7 +450,8 @@ fn what_is_not_in_memory_is_read_from_the_log() {
 #[test]
 fn a_worker_that_hangs_up_leaves_its_job_to_the_next() {
     let encke = Encke::start(&["--ack", "accepted"]);
-    let made = encke.ask("PUT", "/v1/pool/p", &[], br#"{"type":"round_robin"}"#);
+    let settings = br#"{"type":"round_robin","attempts":2}"#;
+    let made = encke.ask("PUT", "/v1/pool/p", &[], settings);
     assert_eq!(made.status, 201);
     let mut first = encke.connect();
     first.send(b"GET /v1/pool/p/work?worker=a HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -463,6 +464,25 @@ fn a_worker_that_hangs_up_leaves_its_job_to_the_next() {
     drop(first);
     let got = encke.ask("GET", "/v1/pool/p/work?worker=b&wait=20", &[], b"");
     assert_eq!((got.status, got.field("Job-Attempt")), (200, Some("2")));
+    // The metrics tell all of it.
+    let shows = |name: &str, label: &str, value: f64| {
+        eventually(&format!("{name} of {label} is {value}"), || {
+            encke.metric(name, label) == value
+        })
+    };
+    shows("encke_pool_retried_total", "pool=\"p\"", 1.0);
+    shows("encke_pool_jobs", "running", 1.0);
+    shows("encke_pool_worker_jobs_total", "worker=\"a\"", 1.0);
+    shows("encke_pool_worker_jobs_total", "worker=\"b\"", 1.0);
+    eventually("the job ages", || {
+        encke.metric("encke_pool_oldest_seconds", "p") >= 1.0
+    });
+    let job = got.field("Job-Id").expect("a job");
+    let refuse = format!("/v1/pool/p/job/{job}/refuse?attempt=2");
+    assert_eq!(encke.ask("POST", &refuse, &[], b"no").status, 204);
+    shows("encke_pool_dead_total", "pool=\"p\"", 1.0);
+    shows("encke_pool_jobs", "running", 0.0);
+    shows("encke_pool_oldest_seconds", "p", 0.0);
 }
 
 /// The worker that the documentation tells people to paste into a shell.
