@@ -240,6 +240,28 @@ fn every_setting_is_in_the_manual() {
 }
 
 #[test]
+fn every_metric_is_in_the_manual() {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+    let manual = ["operations", "pools"]
+        .map(|page| std::fs::read_to_string(format!("{docs}/{page}.md")).expect("a manual"))
+        .concat();
+    let documented: Vec<&str> = manual
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .collect();
+    let encke = Encke::start(&[]);
+    encke.create("s");
+    let shown = encke.ask("GET", "/metrics", &[], b"");
+    let text = String::from_utf8(shown.body).expect("metrics are text");
+    let mut count = 0;
+    for name in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+        let name = name.split(' ').next().expect("a name");
+        count += 1;
+        assert!(documented.contains(&name), "{name} is not in the manual");
+    }
+    assert!(count >= 30, "only {count} metrics");
+}
+
+#[test]
 fn every_limit_of_the_manual_is_a_setting_and_has_a_test() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let manual = std::fs::read_to_string(format!("{root}/docs/operations.md")).expect("a manual");
