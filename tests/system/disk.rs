@@ -350,3 +350,44 @@ fn who_catches_up_with_what_a_full_disk_holds_back_does_not_ask_without_end() {
         reader.join().expect("it got everything");
     }
 }
+
+#[test]
+fn a_full_disk_of_one_log_leaves_the_others_working() {
+    let Some(disk) = SmallDisk::of("12m") else {
+        return;
+    };
+    let data = data_dir();
+    std::os::unix::fs::symlink(disk.at.path(), data.path().join("log-1")).unwrap();
+    let flags = ["--logs", "2", "--segment", "1MiB", "--body-max", "256KiB"];
+    let encke = Encke::start_by(&mut disk.enter(&serve(data.path(), &flags)));
+    let names: Vec<String> = (0..8).map(|number| format!("stream-{number}")).collect();
+    names.iter().for_each(|name| encke.create(name));
+    let body = format!("\"{}\"", "x".repeat(200 << 10));
+    let mut connection = encke.connect();
+    let mut append = |name: &str| connection.ask("POST", &path(name), &[JSON], body.as_bytes());
+    let mut rounds = 0;
+    let full = loop {
+        let answers = names.iter().map(|name| (name, append(name)));
+        let full: Vec<_> = answers.filter(|(_, answer)| answer.status != 204).collect();
+        if !full.is_empty() {
+            full.iter().for_each(|(_, answer)| is_full(answer));
+            break full
+                .into_iter()
+                .map(|(name, _)| name.clone())
+                .collect::<Vec<_>>();
+        }
+        rounds += 1;
+        assert!(rounds < 100, "the disk is never full");
+    };
+    assert!(full.len() < names.len(), "all are refused");
+    // What is in the other log is taken as before, and everything can be read.
+    for name in names.iter().filter(|name| !full.contains(name)) {
+        let kept = encke.messages(name).len();
+        (0..20).for_each(|_| assert_eq!(append(name).status, 204, "{name}"));
+        assert_eq!(encke.messages(name).len(), kept + 20);
+    }
+    for name in &full {
+        assert!(encke.messages(name).len() >= rounds, "{name}");
+    }
+    assert_eq!(encke.ask("GET", "/readyz", &[], b"").status, 200);
+}

@@ -13,6 +13,7 @@
 //! - [`proxies`]: who the client is when somebody else hands it on, and whose word counts.
 //! - [`overload`]: at a limit the answer is a clear 503, and nothing is lost or made up.
 //! - [`several`]: several streams over one connection.
+//! - [`several_logs`]: streams spread over logs, and one that is lost or full.
 //! - [`slow_clients`]: what they may hold up, how they are told, and that nobody takes a part for the whole.
 //! - [`at_rest`]: streams that nobody uses leave memory, and are there again when they are named.
 //! - [`durability`]: what was acknowledged survives crashes, and damage is never passed over.
@@ -46,4 +47,5 @@ mod retention;
 mod rig;
 mod sealing;
 mod several;
+mod several_logs;
 mod slow_clients;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::rig::{Connection, Encke, JSON, path, request};
+use crate::rig::{Connection, Encke, JSON, data_dir, path, request};
 
 /// A subscriber of several streams.
 struct Several {
@@ -382,4 +382,55 @@ fn those_who_hang_up_are_off_all_lists() {
         let appended = append_all(&encke, &streams, round * 5..round * 5 + 5);
         assert_eq!(stays.numbers(5), appended);
     }
+}
+
+#[test]
+fn streams_in_several_logs_go_on_where_they_were_in_each() {
+    let data = data_dir();
+    let flags = ["--logs", "3"];
+    let encke = Encke::start_in(data.path(), &flags);
+    let streams = ["a", "b", "c", "d", "e", "f", "g"];
+    streams.iter().for_each(|stream| encke.create(stream));
+    let query: Vec<String> = streams
+        .iter()
+        .map(|name| format!("stream={name}@-1"))
+        .collect();
+    let query = query.join("&");
+    // Between logs there is no order, within a stream there is.
+    let by_stream = |mut records: Vec<(String, u64)>| {
+        records.sort_by(|(one, _), (other, _)| one.cmp(other));
+        records
+    };
+    let mut expected = append_all(&encke, &streams, 0..60);
+    let mut subscriber = Several::open(&encke, &query, None);
+    expected.extend(append_all(&encke, &streams, 60..120));
+    let seen = subscriber.numbers(120);
+    assert_eq!(by_stream(seen), by_stream(expected));
+    // Whoever left in the middle of it goes on there, after a crash as well.
+    let mut left = Several::open(&encke, &query, None);
+    let mut had = left.numbers(47);
+    let id = left.id.clone();
+    assert_eq!(
+        id.split(';').next().map(|after| after.split(',').count()),
+        Some(3),
+        "{id}"
+    );
+    append_all(&encke, &streams, 120..150);
+    encke.kill();
+    let encke = Encke::start_in(data.path(), &flags);
+    let mut back = Several::open(&encke, &query, Some(&id));
+    had.extend(back.numbers(150 - 47));
+    append_all(&encke, &streams, 150..160);
+    had.extend(back.numbers(10));
+    let all = Several::open(&encke, &query, None).numbers(160);
+    assert_eq!(by_stream(had), by_stream(all));
+    // An id of a server with one log says too little.
+    let query = format!("/v1/events?{query}");
+    let field = "Last-Event-ID: 0000000000000001";
+    let refused = encke.ask("GET", &query, &[field], b"");
+    assert_eq!(
+        (refused.status, &*refused.error_code()),
+        (400, "bad_parameter"),
+        "{refused:?}"
+    );
 }

@@ -62,8 +62,9 @@ pub struct Subscribe {
 pub struct SubscribeAll {
     /// To which, and from where.
     pub members: Vec<Member>,
-    /// Every record up to this one is the client's already, whatever the stream.
-    pub after: Sequence,
+    /// Every record up to this one is the client's already, whatever the stream: a position for each log, by their
+    /// indices.
+    pub after: Vec<Sequence>,
     /// The response that opens it.
     pub response: Response,
 }

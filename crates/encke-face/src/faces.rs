@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_stream::{Outcome, View};
+use encke_stream::{Outcome, Views};
 
 use crate::answer::{Answer, Failure, Part, Then};
 use crate::durable_streams::{self, DurableStreams, Pending};
@@ -33,10 +33,10 @@ pub struct Settings {
 
 impl Faces {
     /// Faces over the committed streams.
-    pub fn new(view: Arc<View>, settings: Settings, admin: Admin) -> Self {
+    pub fn new(views: Arc<Views>, settings: Settings, admin: Admin) -> Self {
         Faces {
             durable_streams: DurableStreams {
-                view,
+                views,
                 settings: Arc::new(settings.durable_streams),
             },
             events: settings.events,

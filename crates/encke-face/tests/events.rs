@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use encke_face::{Admin, Faces, Mark, Probes, Run, Settings, Style};
-use encke_stream::{Item, MediaKind, Offset, View};
+use encke_stream::{Item, MediaKind, Offset, View, Views};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -67,7 +67,7 @@ static FACES: LazyLock<Faces> = LazyLock::new(|| {
         metrics: Arc::new(Vec::new),
     };
     let view = Arc::new(View::default());
-    Faces::new(view, Settings::default(), Admin::new(probes))
+    Faces::new(Views::one(view), Settings::default(), Admin::new(probes))
 });
 
 /// A record: its data, and which units of it the reader is to have.

@@ -53,7 +53,7 @@ fn positions_are_what_was_asked_for_and_the_id_says_so() {
     let tail = server.stream("b").facts().tail;
     let query = format!("stream=a@-1&stream=b@{tail}");
     let (body, subscribe) = opened(ask(&mut server, &query, None));
-    assert_eq!(subscribe.after, 0);
+    assert_eq!(subscribe.after, [0]);
     assert_eq!(subscribe.members[0].from, Offset::START);
     assert_eq!(subscribe.members[1].from, tail);
     assert_eq!(body, format!("id:0000000000000000;{tail}:2\n\n"));
@@ -64,7 +64,7 @@ fn positions_are_what_was_asked_for_and_the_id_says_so() {
     assert_eq!(subscribe.members[1].from, tail);
     // From now on, everything before is had.
     let (body, subscribe) = opened(ask(&mut server, "stream=a&stream=b", None));
-    assert_eq!(subscribe.after, committed);
+    assert_eq!(subscribe.after, [committed]);
     assert_eq!(body, format!("id:{committed:016x}\n\n"));
 }
 

@@ -55,6 +55,9 @@ pub struct Inbox {
 /// Says what is known of a stream's name, or why it can't.
 pub type Look = Box<dyn Fn(&str) -> Result<Known, String> + Send>;
 
+/// Takes commands with their weights, but those that there is no room for.
+pub type Submit = Box<dyn Fn(&mut Vec<(Request, usize)>, u64) + Send>;
+
 /// Reads a part of a stream, or says why it can't.
 pub type ReadPiece = Box<dyn Fn(&Fetch) -> Result<Piece, String> + Send>;
 
@@ -65,16 +68,15 @@ pub struct Tools {
     /// What is known of a stream's name, from memory or from the store, or why that can't be said. As
     /// long as the answer is held it stays in memory.
     pub load: Look,
-    /// The sequencer's mailbox.
-    pub sequencer: Sender<Request>,
+    /// Hands commands with their weights to the sequencer, and has them decided where it does not wake by itself; what
+    /// it has no room for stays. The time is in milliseconds since 1970.
+    pub submit: Submit,
     /// The foreman's number among the sequencer's outlets.
     pub number: u16,
     /// Reads a part of a stream, or says why it can't.
     pub read: ReadPiece,
     /// Tells a client; may wait for its shard, but must not fail.
     pub tell: Box<dyn Fn(Client, Told) + Send>,
-    /// Has the sequencer decide what was put into its mailbox, where it does not wake by itself.
-    pub decide: Box<dyn Fn(u64) + Send>,
     /// Milliseconds since 1970.
     pub clock: fn() -> u64,
 }
@@ -192,11 +194,10 @@ impl Inbox {
         let Tools {
             machine,
             load: find,
-            sequencer,
+            submit,
             number,
             read,
             tell,
-            decide,
             clock,
         } = tools;
         let bounds = Bounds {
@@ -213,12 +214,11 @@ impl Inbox {
             machine,
             find,
             held: HashMap::new(),
-            sequencer,
+            submit,
             number,
             loads,
             unread: VecDeque::new(),
             tell,
-            decide,
         };
         let words = self.words;
         let foreman = std::thread::Builder::new()
@@ -237,13 +237,12 @@ struct Foreman {
     find: Look,
     /// The streams of the pools, so that they stay in memory.
     held: HashMap<Box<str>, Arc<Stream>>,
-    sequencer: Sender<Request>,
+    submit: Submit,
     number: u16,
     loads: Sender<Load>,
     /// Jobs to be read that the loader has no room for yet: at most those that workers are to get.
     unread: VecDeque<Load>,
     tell: Box<dyn Fn(Client, Told) + Send>,
-    decide: Box<dyn Fn(u64) + Send>,
 }
 
 struct Load {
@@ -325,8 +324,7 @@ impl Foreman {
                 }
             }
             if !commits.is_empty() {
-                self.sequencer.try_send_many(Lane::Data, &mut commits);
-                (self.decide)(now_ms);
+                (self.submit)(&mut commits, now_ms);
             }
             for (request, _) in commits {
                 self.machine.unsent(now_ms, request.from.token);

@@ -57,7 +57,7 @@ pub use ask::{
     Post, Told, Work, WorkerInfo,
 };
 pub use figures::{Board, Shown};
-pub use foreman::{Door, Inbox, Look, ReadPiece, Threads, Tools, Word, inbox};
+pub use foreman::{Door, Inbox, Look, ReadPiece, Submit, Threads, Tools, Word, inbox};
 pub use json::{content, string};
 pub use machine::{Effect, Machine};
 pub use record::BadRecord;

@@ -10,6 +10,7 @@
 //! Start reading at [`Server::start`], then the shard's module and its `run`.
 
 mod addresses;
+mod archive;
 mod buffers;
 mod chunks;
 mod forwarded;

@@ -1,7 +1,7 @@
 //! What the log says of itself, for metrics.
 
 use encke_log::Health;
-use prometheus::{Gauge, IntGauge, Registry};
+use prometheus::{Gauge, IntGauge, IntGaugeVec, Opts, Registry};
 
 /// Gauges of the log's health.
 #[derive(Clone)]
@@ -13,6 +13,7 @@ pub(crate) struct LogMetrics {
     waited_seconds: Gauge,
     rolled_seconds: Gauge,
     kept_behind: IntGauge,
+    poisoned: IntGaugeVec,
 }
 
 impl LogMetrics {
@@ -27,10 +28,19 @@ impl LogMetrics {
             registry.register(Box::new(gauge.clone()))?;
             Ok(gauge)
         };
+        let poisoned = IntGaugeVec::new(
+            Opts::new(
+                "encke_log_poisoned",
+                "1 for a log that has failed and takes nothing more, by its index.",
+            ),
+            &["log"],
+        )?;
+        registry.register(Box::new(poisoned.clone()))?;
         Ok(LogMetrics {
+            poisoned,
             segment_bytes: whole(
                 "encke_log_segment_bytes",
-                "Bytes of segments on the disk, those in history and still kept included.",
+                "Bytes of segments on the disk, of all logs, those in history and still kept included.",
             )?,
             history_bytes: whole("encke_log_history_bytes", "Bytes of history on the disk.")?,
             segments_waiting: whole(
@@ -51,20 +61,34 @@ impl LogMetrics {
             )?,
             kept_behind: whole(
                 "encke_log_kept_behind",
-                "Records up to this one are past their retention.",
+                "Records up to this one are past their retention, in the log where most are.",
             )?,
         })
     }
 
-    /// Brings all up to date. Age or bytes have taken what is up to `kept_behind`.
-    pub(crate) fn set(&self, health: &Health, kept_behind: u64) {
-        self.segment_bytes.set(health.segment_bytes as i64);
-        self.history_bytes.set(health.history_bytes as i64);
-        self.segments_waiting.set(health.segments_waiting as i64);
-        self.history_failed
-            .set(i64::from(health.history_failed.is_some()));
-        self.waited_seconds.set(health.waited.as_secs_f64());
-        self.rolled_seconds.set(health.rolled.as_secs_f64());
-        self.kept_behind.set(kept_behind as i64);
+    /// Brings all up to date with the health of the logs; age or bytes have taken what is up to the sequence beside it.
+    pub(crate) fn set(&self, logs: &[(Health, u64)]) {
+        let sum =
+            |of: fn(&Health) -> u64| logs.iter().map(|(health, _)| of(health)).sum::<u64>() as i64;
+        let seconds =
+            |of: fn(&Health) -> f64| logs.iter().map(|(health, _)| of(health)).sum::<f64>();
+        self.segment_bytes.set(sum(|health| health.segment_bytes));
+        self.history_bytes.set(sum(|health| health.history_bytes));
+        self.segments_waiting
+            .set(sum(|health| health.segments_waiting as u64));
+        let failed = logs
+            .iter()
+            .any(|(health, _)| health.history_failed.is_some());
+        self.history_failed.set(i64::from(failed));
+        self.waited_seconds
+            .set(seconds(|health| health.waited.as_secs_f64()));
+        self.rolled_seconds
+            .set(seconds(|health| health.rolled.as_secs_f64()));
+        let kept_behind = logs.iter().map(|(_, kept_behind)| *kept_behind);
+        self.kept_behind.set(kept_behind.max().unwrap_or(0) as i64);
+        for (log, (health, _)) in logs.iter().enumerate() {
+            let poisoned = self.poisoned.with_label_values(&[&log.to_string()]);
+            poisoned.set(i64::from(health.poisoned.is_some()));
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! What the reactor counts. Shards count for themselves and add up once a turn.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use encke_stream::View;
+use encke_stream::Totals;
 use parking_lot::Mutex;
 use prometheus::{
     Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
@@ -268,18 +268,16 @@ impl Metrics {
         set(&self.mailbox_dropped, gauge.drops() as usize);
     }
 
-    pub(crate) fn view(&self, view: &View) {
-        let counts = view.counts();
-        let catch_up = |counter: &IntCounter, count: &AtomicU64| {
-            let count = count.load(Ordering::Relaxed);
+    pub(crate) fn streams(&self, totals: Totals) {
+        let catch_up = |counter: &IntCounter, count: u64| {
             counter.inc_by(count.saturating_sub(counter.get()));
         };
-        self.streams.set(view.total() as i64);
-        self.streams_in_memory.set(view.len() as i64);
-        self.names_free.set(view.free_len() as i64);
-        catch_up(&self.stream_loads, &counts.loads);
-        catch_up(&self.stream_evictions, &counts.evictions);
-        catch_up(&self.producers_forgotten, &counts.producers_forgotten);
+        self.streams.set(totals.streams as i64);
+        self.streams_in_memory.set(totals.in_memory as i64);
+        self.names_free.set(totals.free_names as i64);
+        catch_up(&self.stream_loads, totals.loads);
+        catch_up(&self.stream_evictions, totals.evictions);
+        catch_up(&self.producers_forgotten, totals.producers_forgotten);
     }
 
     pub(crate) fn ring_lag(&self, shard: &str, lag: &Lag) {
@@ -300,7 +298,10 @@ impl Metrics {
         if let Some(sync) = committed.sync {
             self.sync_seconds.observe(sync.as_secs_f64());
         }
-        self.log_failed.set(i64::from(committed.failed));
+        if committed.failed {
+            // It stays so, whatever other logs do.
+            self.log_failed.set(1);
+        }
     }
 }
 

@@ -3,29 +3,27 @@
 use std::sync::Arc;
 
 use encke_jobs::{Board, Door as Foreman, Inbox, Machine, ReplayError, Threads, Tools};
-use encke_log::{Log, Reader};
-use encke_mailbox::Sender;
-use encke_stream::{Desk, Known, Loader, Piece, Request, Stream};
+use encke_stream::{Desk, Intake, Known, Logs, Stream};
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
+use crate::archive::Archive;
 use crate::inbox::{Door, Note};
 use crate::server::{StartError, now_ms};
 use crate::settings::Settings;
 
-/// The names of the pools that a log holds.
+/// The names of the pools that the logs hold.
 ///
 /// # Errors
 /// The stream that says which there are can't be read.
-pub fn pools(machine: &encke_stream::Machine, log: &Log) -> Result<Vec<String>, ReplayError> {
-    let reader = log.reader();
-    let loader = machine.loader(log.reader());
-    encke_jobs::pools(&finder(&loader), &|fetch| {
-        Piece::read(&reader, fetch).map_err(|error| error.to_string())
+pub fn pools(logs: &Logs) -> Result<Vec<String>, ReplayError> {
+    let archive = Archive::of(logs);
+    encke_jobs::pools(&finder(&archive), &|fetch| {
+        archive.read(fetch).map_err(|error| error.to_string())
     })
 }
 
-fn finder(loader: &Loader<Reader>) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, String> + '_ {
-    move |name| match loader.load(name) {
+fn finder(archive: &Archive) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, String> + '_ {
+    move |name| match archive.loaders.load(name) {
         Ok(Known::Stream(stream)) => Ok(Some(stream)),
         Ok(Known::Free(_)) => Ok(None),
         Err(error) => Err(error.to_string()),
@@ -38,26 +36,21 @@ pub(crate) struct Pools {
     inbox: Inbox,
     machine: Machine,
     board: Arc<Board>,
-    loader: Loader<Reader>,
-    reader: Reader,
+    archive: Archive,
 }
 
 impl Pools {
     /// Brings the pools back from their streams.
-    pub(crate) fn restore(
-        settings: &Settings,
-        loader: Loader<Reader>,
-        reader: Reader,
-    ) -> Result<Pools, StartError> {
+    pub(crate) fn restore(settings: &Settings, archive: Archive) -> Result<Pools, StartError> {
         let board = Arc::new(Board::default());
         let (foreman, inbox) = encke_jobs::inbox(
             settings.pool_mailbox_items_max,
             settings.pool_mailbox_bytes_max,
         );
         let limits = settings.pools.clone();
-        let read = |fetch: &_| Piece::read(&reader, fetch).map_err(|error| error.to_string());
+        let read = |fetch: &_| archive.read(fetch).map_err(|error| error.to_string());
         let machine = {
-            let find = finder(&loader);
+            let find = finder(&archive);
             Machine::replay(limits, Arc::clone(&board), &find, &read, now_ms())?
         };
         Ok(Pools {
@@ -65,42 +58,30 @@ impl Pools {
             inbox,
             machine,
             board,
-            loader,
-            reader,
+            archive,
         })
     }
 
     /// Starts the foreman, which talks to the shards through these doors.
     pub(crate) fn start(
         self,
-        sequencer: Sender<Request>,
-        desk: Option<Arc<Desk>>,
+        intake: Intake,
+        desks: Arc<[Arc<Desk>]>,
         doors: &[Arc<Door>],
     ) -> std::io::Result<(Arc<Board>, Threads)> {
-        let (reader, loader) = (self.reader, self.loader);
+        let archive = self.archive.with_desks(desks);
+        let loaders = archive.loaders.clone();
         let number = doors.len() as u16;
         let doors = doors.to_vec();
-        let called = desk.clone();
         let threads = self.inbox.start(Tools {
             machine: self.machine,
-            load: Box::new(move |name| loader.load(name).map_err(|error| error.to_string())),
-            sequencer,
+            load: Box::new(move |name| loaders.load(name).map_err(|error| error.to_string())),
+            submit: Box::new(move |commands, now_ms| intake.submit(commands, now_ms)),
             number,
-            read: Box::new(move |fetch| {
-                let piece = Piece::read(&reader, fetch).map_err(|error| error.to_string())?;
-                if let Some(desk) = &called {
-                    desk.has_read(&piece);
-                }
-                Ok(piece)
-            }),
+            read: Box::new(move |fetch| archive.read(fetch).map_err(|error| error.to_string())),
             tell: Box::new(move |client, told| {
                 if let Some(door) = doors.get(usize::from(client.shard)) {
                     door.put(Note::Told { client, told });
-                }
-            }),
-            decide: Box::new(move |now_ms| {
-                if let Some(desk) = &desk {
-                    desk.decide(now_ms);
                 }
             }),
             clock: now_ms,

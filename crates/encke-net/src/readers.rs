@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use encke_log::{ReadError, Reader, StreamNo};
+use encke_log::{ReadError, StreamNo};
 use encke_mailbox::{Bounds, Gauge, Lane, Options, Receiver, Sender, mailbox};
-use encke_stream::{Desk, Fetch, Loader, Piece};
+use encke_stream::Fetch;
 use prometheus::Histogram;
 
+use crate::archive::Archive;
 use crate::inbox::{Door, Note};
 use crate::slot::Token;
 use held::Held;
@@ -47,12 +48,9 @@ pub(crate) enum Job {
 /// What the reader threads work with.
 #[derive(Clone)]
 pub(crate) struct Means {
-    pub(crate) log: Reader,
-    pub(crate) loader: Loader<Reader>,
+    pub(crate) archive: Archive,
     /// How long look-ups took.
     pub(crate) took: Histogram,
-    /// Is told when something is asked for that it has accepted and not written.
-    pub(crate) desk: Option<Arc<Desk>>,
 }
 
 /// Where the jobs of threads arrive that are not started yet.
@@ -120,19 +118,18 @@ impl Jobs {
 }
 
 fn work(means: &Means, mut jobs: Receiver<Job>) {
-    let Means {
-        log,
-        loader,
-        took,
-        desk,
-    } = means;
-    let mut held = Held::default();
+    let Means { archive, took } = means;
+    let loader = &archive.loaders;
+    // For each log what it holds back.
+    let mut held: Vec<Held> = archive.readers().iter().map(|_| Held::default()).collect();
     loop {
-        let job = match held.pause() {
+        let job = match held.iter().filter_map(Held::pause).min() {
             None => jobs.recv().map(Some),
             Some(pause) => jobs.recv_timeout(pause),
         };
-        held.look(log.published());
+        for (held, log) in held.iter_mut().zip(archive.readers()) {
+            held.look(log.published());
+        }
         let job = match job {
             Ok(Some(job)) => job,
             Ok(None) => continue,
@@ -140,20 +137,20 @@ fn work(means: &Means, mut jobs: Receiver<Job>) {
         };
         match job {
             Job::Fetch { fetch, token, door } => {
-                let published = log.published();
-                let piece = Piece::read(log, &fetch);
+                let log = fetch.log();
+                let published = archive.published(log);
+                let piece = archive.read(&fetch);
                 match &piece {
                     // As somebody wants it, and the reader is told.
                     Err(error @ ReadError::BelowFloor { .. }) => tracing::debug!(%error),
                     Err(error) => tracing::error!(%error, "a stream could not be read"),
                     Ok(_) => {}
                 }
-                if let (Ok(piece), Some(desk)) = (&piece, desk) {
-                    desk.has_read(piece);
-                }
-                match piece {
-                    Ok(piece) if piece.lacks() => held.keep(door, token, piece, published),
-                    piece => door.put_piece(token, piece),
+                match (piece, held.get_mut(log)) {
+                    (Ok(piece), Some(held)) if piece.lacks() => {
+                        held.keep(door, token, piece, published);
+                    }
+                    (piece, _) => door.put_piece(token, piece),
                 }
             }
             Job::Look { name, token, door } => {

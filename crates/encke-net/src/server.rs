@@ -8,11 +8,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use encke_face::Faces;
 use encke_jobs::Word;
-use encke_log::{CommitError, Log};
-use encke_mailbox::{Bounds, Options, Sender, mailbox};
-use encke_stream::{AckLevel, Desk, Machine, Outlet, Request, Sequencer, View};
+use encke_log::CommitError;
+use encke_mailbox::{Bounds, Options, mailbox};
+use encke_stream::{AckLevel, Desk, Intake, Logs, Outlet, Sequencer, Views};
 
 use crate::addresses::Addresses;
+use crate::archive::Archive;
 use crate::buffers::Buffers;
 use crate::inbox::{Door, Note, inbox};
 use crate::listen;
@@ -29,20 +30,18 @@ pub struct Server {
     readers: Vec<JoinHandle<()>>,
     foreman: encke_jobs::Door,
     pools: encke_jobs::Threads,
-    sequencer: JoinHandle<Result<(), CommitError>>,
+    /// One for each log.
+    sequencers: Vec<JoinHandle<Result<(), CommitError>>>,
     doors: Vec<Arc<Door>>,
-    desk: Option<Arc<Desk>>,
+    /// One for each log, or none.
+    desks: Arc<[Arc<Desk>]>,
     metrics: Metrics,
 }
 
-/// What a server serves: restored streams and their log.
+/// What a server serves: restored streams and their logs.
 pub struct Streams {
-    /// The rules and the streams.
-    pub machine: Machine,
-    /// The committed streams by name.
-    pub view: Arc<View>,
-    /// Their log.
-    pub log: Log,
+    /// The streams, and what decides about them.
+    pub logs: Logs,
     /// When an append is acknowledged to a stream that was made without a word about it.
     pub level: AckLevel,
 }
@@ -78,12 +77,7 @@ impl Server {
         metrics: &Metrics,
     ) -> Result<Server, StartError> {
         let settings = Arc::new(settings);
-        let Streams {
-            machine,
-            view,
-            log,
-            level,
-        } = streams;
+        let Streams { logs, level } = streams;
         let listeners = listeners(&settings)?;
         let address = match listeners.first() {
             Some(first) => listen::address(first)?,
@@ -93,45 +87,53 @@ impl Server {
             items_max: settings.mailbox_items_max,
             bytes_max: settings.mailbox_bytes_max,
         });
-        let (sender, receiver) = mailbox("sequencer", options);
         let (doors, inboxes) = ends(&settings, listeners.len())?;
-        let reader = log.reader();
-        let watched_log = log.reader();
-        let background = log.background();
-        let loader = machine.loader(log.reader());
+        let archive = Archive::of(&logs);
+        let background: Vec<_> = logs.logs.iter().map(|(_, log)| log.background()).collect();
         let (readers, jobs) = Readers::new(settings.readers);
-        let expired = readers.clone();
-        let pools = Pools::restore(&settings, loader.clone(), reader.clone())?;
+        let pools = Pools::restore(&settings, archive.clone())?;
         let foreman = pools.foreman.clone();
-        let watched = metrics.clone();
-        let sequencer = Sequencer::new(
-            machine,
-            log,
-            receiver,
-            outlets(&doors, &foreman),
-            level,
-            Box::new(move |committed| watched.committed(committed)),
-        )
-        .keeping(settings.keep, Box::new(move |no| expired.end(no)))
-        .syncing_every(settings.sync_every);
-        let thread = std::thread::Builder::new().name("sequencer".into());
-        let (desk, sequencer) = match level {
-            AckLevel::Accepted => {
-                let desk = Arc::new(Desk::new(sequencer));
-                let shared = Arc::clone(&desk);
-                (Some(desk), thread.spawn(move || shared.run(now_ms))?)
-            }
-            AckLevel::Written | AckLevel::Synced => {
-                (None, thread.spawn(move || sequencer.run(now_ms))?)
-            }
-        };
+        let Logs { logs, views } = logs;
+        let mut ways = Vec::with_capacity(logs.len());
+        let mut desks = Vec::new();
+        let mut sequencers = Vec::with_capacity(logs.len());
+        for (number, (machine, log)) in logs.into_iter().enumerate() {
+            let name = numbered("sequencer", number, views.logs());
+            let (sender, receiver) = mailbox("sequencer", options);
+            let (watched, expired) = (metrics.clone(), readers.clone());
+            let sequencer = Sequencer::new(
+                machine,
+                log,
+                receiver,
+                outlets(&doors, &foreman),
+                level,
+                Box::new(move |committed| watched.committed(committed)),
+            )
+            .keeping(settings.keep, Box::new(move |no| expired.end(no)))
+            .syncing_every(settings.sync_every);
+            let thread = std::thread::Builder::new().name(name);
+            let (desk, sequencer) = match level {
+                AckLevel::Accepted => {
+                    let desk = Arc::new(Desk::new(sequencer));
+                    let shared = Arc::clone(&desk);
+                    (Some(desk), thread.spawn(move || shared.run(now_ms))?)
+                }
+                AckLevel::Written | AckLevel::Synced => {
+                    (None, thread.spawn(move || sequencer.run(now_ms))?)
+                }
+            };
+            desks.extend(desk.clone());
+            sequencers.push(sequencer);
+            ways.push((sender, desk));
+        }
+        let desks: Arc<[Arc<Desk>]> = desks.into();
+        let intake = Intake::new(Arc::clone(&views), ways);
+        let watched_logs = archive.readers().to_vec();
         let reader_threads = jobs.start(&Means {
-            log: reader,
-            loader,
+            archive: archive.with_desks(Arc::clone(&desks)),
             took: metrics.look_up_seconds.clone(),
-            desk: desk.clone(),
         })?;
-        let (board, pools) = pools.start(sender.clone(), desk.clone(), &doors)?;
+        let (board, pools) = pools.start(intake.clone(), Arc::clone(&desks), &doors)?;
         let connections = Arc::new(AtomicUsize::new(0));
         let addresses = Arc::new(Addresses::new(&settings));
         let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max));
@@ -144,15 +146,14 @@ impl Server {
                 listener,
                 inbox,
                 door: Arc::clone(&doors[number]),
-                sequencer: sender.clone(),
-                desk: desk.clone(),
+                intake: intake.clone(),
                 foreman: foreman.clone(),
                 readers: readers.clone(),
                 metrics: metrics.clone(),
                 connections: Arc::clone(&connections),
                 addresses: Arc::clone(&addresses),
                 buffers: Arc::clone(&buffers),
-                view: Arc::clone(&view),
+                views: Arc::clone(&views),
             })?;
             shards.push(
                 std::thread::Builder::new()
@@ -160,8 +161,9 @@ impl Server {
                     .spawn(move || shard.run())?,
             );
         }
-        watch(metrics, &view, sender, &doors);
+        watch(metrics, &views, intake, &doors);
         let gauged = foreman.clone();
+        let background_count = background.len();
         let loads = pools.loads();
         metrics.on_render(move |metrics| {
             for (number, gauge) in readers.gauges().enumerate() {
@@ -169,12 +171,16 @@ impl Server {
             }
             metrics.mailbox("foreman", &gauged.gauge());
             metrics.mailbox("loader", &loads());
-            metrics.mailbox("seal", &background());
+            for (number, background) in background.iter().enumerate() {
+                let name = numbered("seal", number, background_count);
+                metrics.mailbox(&name, &background());
+            }
             metrics.pools.show(&board);
             metrics.addresses.set(addresses.known() as i64);
             metrics.buffered_bytes.set(buffers.bytes() as i64);
-            let kept_behind = watched_log.class_floor(0);
-            metrics.log.set(&watched_log.health(), kept_behind);
+            let health = watched_logs.iter();
+            let health = health.map(|log| (log.health(), log.class_floor(0)));
+            metrics.log.set(&health.collect::<Vec<_>>());
         });
         Ok(Server {
             address,
@@ -182,9 +188,9 @@ impl Server {
             readers: reader_threads,
             foreman,
             pools,
-            sequencer,
+            sequencers,
             doors,
-            desk,
+            desks,
             metrics: metrics.clone(),
         })
     }
@@ -215,12 +221,14 @@ impl Server {
             return Err(StopError::Panicked("foreman"));
         }
         // That were the last senders of the sequencer's mailbox and of the readers'.
-        if let Some(desk) = self.desk {
+        for desk in self.desks.iter() {
             desk.call();
         }
-        self.sequencer
-            .join()
-            .map_err(|_| StopError::Panicked("sequencer"))??;
+        // All logs are closed, whatever becomes of one.
+        let ends: Vec<_> = self.sequencers.into_iter().map(JoinHandle::join).collect();
+        for end in ends {
+            end.map_err(|_| StopError::Panicked("sequencer"))??;
+        }
         for reader in self.readers {
             reader.join().map_err(|_| StopError::Panicked("reader"))?;
         }
@@ -283,13 +291,23 @@ fn outlets(doors: &[Arc<Door>], foreman: &encke_jobs::Door) -> Vec<Box<dyn Outle
     doors.chain([foreman]).collect()
 }
 
+/// The name of what there is one of for each log.
+fn numbered(name: &str, log: usize, logs: usize) -> String {
+    match logs {
+        1 => name.to_owned(),
+        _ => format!("{name}-{log}"),
+    }
+}
+
 /// Lets the gauges be read when somebody asks for the metrics.
-fn watch(metrics: &Metrics, view: &Arc<View>, sequencer: Sender<Request>, doors: &[Arc<Door>]) {
-    let view = Arc::clone(view);
+fn watch(metrics: &Metrics, views: &Arc<Views>, intake: Intake, doors: &[Arc<Door>]) {
+    let views = Arc::clone(views);
     let doors = doors.to_vec();
     metrics.on_render(move |metrics| {
-        metrics.view(&view);
-        metrics.mailbox("sequencer", &sequencer.gauge());
+        metrics.streams(views.totals());
+        for (number, gauge) in intake.gauges().enumerate() {
+            metrics.mailbox(&numbered("sequencer", number, views.logs()), &gauge);
+        }
         for (number, door) in doors.iter().enumerate() {
             let shard = number.to_string();
             metrics.mailbox(&format!("shard-{number}"), &door.gauge());

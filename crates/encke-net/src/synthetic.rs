@@ -10,7 +10,7 @@ use encke_face::{Admin, Faces, Probes, Run, Settings, Style};
 use encke_log::Sequence;
 use encke_stream::{
     Batch, Change, Command, Create, Data, Item, Journal, Limits, Machine, MediaKind, Offset,
-    Record, Refusal, Stream, View,
+    Record, Refusal, Stream, View, Views,
 };
 
 use crate::slot::{NONE, Slots};
@@ -32,18 +32,18 @@ pub struct Crowd {
 impl Crowd {
     /// Tables without anybody in them.
     pub fn new() -> Self {
-        let view = Arc::new(View::default());
+        let views = Views::one(Arc::new(View::default()));
         let probes = Probes {
             unready: Arc::new(|| None),
             metrics: Arc::new(Vec::new),
         };
         Crowd {
             slots: Slots::default(),
-            topics: Topics::new(RING_BYTES, 0, Arc::clone(&view)),
+            topics: Topics::new(RING_BYTES, 0, Arc::clone(&views)),
             streams: Vec::new(),
             made: Vec::new(),
             next: 1,
-            faces: Faces::new(view, Settings::default(), Admin::new(probes)),
+            faces: Faces::new(views, Settings::default(), Admin::new(probes)),
             encoded: Vec::new(),
         }
     }
@@ -133,7 +133,7 @@ impl Crowd {
             return false;
         };
         let mut end = 0;
-        let items = self.topics.records(at).map(|record| {
+        let items = self.topics.records(topic, at).map(|record| {
             end = record.sequence;
             Item {
                 data: &record.data,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use encke_log::{Sequence, StreamNo};
-use encke_stream::{Batch, Lifetime, MediaKind, Record, Stream, View};
+use encke_stream::{Batch, Lifetime, MediaKind, Record, Stream, Views, log_of};
 use foldhash::fast::FixedState;
 use std::hash::BuildHasher;
 
@@ -63,13 +63,39 @@ pub(crate) struct Topics {
     free: Vec<u32>,
     index: Numbers,
     hasher: FixedState,
+    /// The recent records of each log, by their indices.
+    rings: Vec<Ring>,
+    /// What all of them hold together, and may hold.
+    bytes: usize,
+    bytes_max: usize,
+    shard: u16,
+    views: Arc<Views>,
+}
+
+/// The recent records of one log, in its order.
+#[derive(Debug)]
+struct Ring {
     recent: VecDeque<Recent>,
     /// The position of the first of `recent`.
     base: u64,
     bytes: usize,
-    bytes_max: usize,
-    shard: u16,
-    view: Arc<View>,
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Ring {
+            recent: VecDeque::new(),
+            // Position 0 means none.
+            base: 1,
+            bytes: 0,
+        }
+    }
+}
+
+impl Ring {
+    fn at(&self, at: u64) -> &Recent {
+        &self.recent[(at - self.base) as usize]
+    }
 }
 
 /// A record that somebody on this shard is subscribed to.
@@ -104,19 +130,17 @@ pub(crate) enum Next {
 }
 
 impl Topics {
-    pub(crate) fn new(bytes_max: usize, shard: u16, view: Arc<View>) -> Self {
+    pub(crate) fn new(bytes_max: usize, shard: u16, views: Arc<Views>) -> Self {
         Topics {
             topics: Chunks::default(),
             free: Vec::new(),
             index: Numbers::default(),
             hasher: FixedState::default(),
-            recent: VecDeque::new(),
-            // Position 0 means none.
-            base: 1,
+            rings: (0..views.logs()).map(|_| Ring::default()).collect(),
             bytes: 0,
             bytes_max,
             shard,
-            view,
+            views,
         }
     }
 
@@ -126,7 +150,8 @@ impl Topics {
             self.bring(number, stream);
             return number;
         }
-        self.view.watch(stream, self.shard);
+        let view = self.views.of(stream.no);
+        view.watch(stream, self.shard);
         let topic = Topic {
             no: stream.no,
             kind: stream.media.kind,
@@ -136,7 +161,7 @@ impl Topics {
             iter: NONE,
             state: Round::Quiet,
             appended: 0,
-            complete_from: self.view.committed(),
+            complete_from: view.committed(),
             last: 0,
             first_at: 0,
             last_at: 0,
@@ -231,24 +256,30 @@ impl Topics {
     /// has something new.
     pub(crate) fn take(&mut self, batch: &Arc<Batch>, mut touched: impl FnMut(&mut Topic, u32)) {
         let mut kept = false;
+        // A batch is one log's.
+        let log = batch
+            .records
+            .first()
+            .map_or(0, |record| log_of(record.stream));
         for (index, record) in batch.records.iter().enumerate() {
             let Some(number) = self.find(record.stream) else {
                 continue;
             };
             kept = true;
-            let at = self.base + self.recent.len() as u64;
+            let ring = &mut self.rings[log];
+            let at = ring.base + ring.recent.len() as u64;
             let topic = &mut self.topics[number];
-            if topic.last_at >= self.base {
-                self.recent[(topic.last_at - self.base) as usize].next = at;
+            if topic.last_at >= ring.base {
+                ring.recent[(topic.last_at - ring.base) as usize].next = at;
             }
-            if topic.first_at < self.base {
+            if topic.first_at < ring.base {
                 topic.first_at = at;
             }
             topic.last_at = at;
             topic.last = record.sequence;
             topic.fresh = true;
             topic.appended = topic.appended.wrapping_add(slow::weight(record.data.len()));
-            self.recent.push_back(Recent {
+            ring.recent.push_back(Recent {
                 batch: Arc::clone(batch),
                 index: index as u32,
                 topic: number,
@@ -259,6 +290,7 @@ impl Topics {
         }
         if kept {
             self.bytes += weight(batch);
+            self.rings[log].bytes += weight(batch);
             self.evict();
         }
     }
@@ -269,20 +301,21 @@ impl Topics {
         if cursor < topic.complete_from {
             return Next::Older;
         }
-        if cursor >= topic.last || topic.last_at < self.base {
+        let ring = self.ring(number);
+        if cursor >= topic.last || topic.last_at < ring.base {
             return Next::Nothing;
         }
-        let found = self
+        let found = ring
             .recent
             .binary_search_by_key(&cursor, |recent| recent.sequence);
         // The record at the cursor may be another stream's, or this one's from before the topic was forgotten and came
         // back: neither leads on to what is this topic's now.
         let mut at = match found {
-            Ok(found) if self.owns(number, found) => self.recent[found].next,
+            Ok(found) if self.owns(number, found) => ring.recent[found].next,
             _ => topic.first_at,
         };
-        while at != 0 && self.recent[(at - self.base) as usize].sequence <= cursor {
-            at = self.recent[(at - self.base) as usize].next;
+        while at != 0 && ring.at(at).sequence <= cursor {
+            at = ring.at(at).next;
         }
         if at == 0 {
             Next::Nothing
@@ -292,21 +325,22 @@ impl Topics {
     }
 
     /// The stream's recent records from a position on.
-    pub(crate) fn records(&self, at: u64) -> impl Iterator<Item = &Record> {
+    pub(crate) fn records(&self, topic: u32, at: u64) -> impl Iterator<Item = &Record> {
+        let ring = self.ring(topic);
         let mut at = at;
         std::iter::from_fn(move || {
             if at == 0 {
                 return None;
             }
-            let recent = &self.recent[(at - self.base) as usize];
+            let recent = ring.at(at);
             at = recent.next;
             Some(recent.record())
         })
     }
 
     /// The recent record at a position, and the position of the stream's next one; 0 if there is none.
-    pub(crate) fn record(&self, at: u64) -> (&Record, u64) {
-        let recent = &self.recent[(at - self.base) as usize];
+    pub(crate) fn record(&self, topic: u32, at: u64) -> (&Record, u64) {
+        let recent = self.ring(topic).at(at);
         (recent.record(), recent.next)
     }
 
@@ -324,7 +358,13 @@ impl Topics {
     /// Whether a recent record is linked to those of the topic as it is now.
     fn owns(&self, number: u32, index: usize) -> bool {
         let topic = &self.topics[number];
-        self.recent[index].topic == number && self.base + index as u64 >= topic.first_at
+        let ring = self.ring(number);
+        ring.recent[index].topic == number && ring.base + index as u64 >= topic.first_at
+    }
+
+    /// The recent records among which the topic's are.
+    fn ring(&self, topic: u32) -> &Ring {
+        &self.rings[log_of(self.topics[topic].no)]
     }
 
     fn find(&self, stream: StreamNo) -> Option<u32> {
@@ -341,7 +381,7 @@ impl Topics {
         if no == 0 {
             return;
         }
-        self.view.unwatch(no, self.shard);
+        self.views.of(no).unwatch(no, self.shard);
         let hash = self.hasher.hash_one(no);
         self.index.remove(hash, number);
         self.free.push(number);
@@ -351,23 +391,28 @@ impl Topics {
     /// subscriber further back knows that it must look in the log.
     fn evict(&mut self) {
         while self.bytes > self.bytes_max {
-            let Some(oldest) = self.recent.pop_front() else {
+            let rings = self.rings.iter_mut().enumerate();
+            let Some((log, ring)) = rings.max_by_key(|(_, ring)| ring.bytes) else {
                 return;
             };
-            let at = self.base;
-            self.base += 1;
+            let Some(oldest) = ring.recent.pop_front() else {
+                return;
+            };
+            let at = ring.base;
+            ring.base += 1;
             let topic = &mut self.topics[oldest.topic];
-            // Otherwise the entry is of a topic that was forgotten.
-            if topic.first_at == at {
+            // Otherwise the entry is of a topic that was forgotten, and whose place another may have.
+            if topic.first_at == at && log_of(topic.no) == log {
                 topic.complete_from = topic.complete_from.max(oldest.sequence);
                 topic.first_at = oldest.next;
             }
-            let last_of_batch = self
+            let last_of_batch = ring
                 .recent
                 .front()
                 .is_none_or(|next| !Arc::ptr_eq(&next.batch, &oldest.batch));
             if last_of_batch {
                 self.bytes -= weight(&oldest.batch);
+                ring.bytes -= weight(&oldest.batch);
             }
         }
     }

@@ -74,6 +74,9 @@ impl Machine {
                 total: self.view.total(),
             };
             entries.push(meta.entry());
+            if self.view.has_strays() {
+                entries.push(stored::strays_entry());
+            }
         }
         done
     }

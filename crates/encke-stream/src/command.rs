@@ -243,6 +243,9 @@ pub enum Refusal {
     /// again.
     #[error("the stream's state is not in memory; nothing was stored, try again")]
     LetGo,
+    /// Another log gives or has the name just now.
+    #[error("the name is being given to another stream; nothing was stored, try again")]
+    NameBusy,
     /// The source of a fork does not exist.
     #[error("the stream to fork does not exist")]
     SourceNotFound,

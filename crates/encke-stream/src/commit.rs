@@ -36,7 +36,8 @@ pub(crate) struct Late {
 
 /// What is committed as a whole.
 pub(crate) struct Group {
-    /// The strictest of its streams' levels; the weakest of all when it has no records.
+    /// The strictest of its streams' levels; the weakest of all when it has no records. Where there are several logs a
+    /// deletion is synced whatever the level.
     level: AckLevel,
     batch: Option<Arc<Batch>>,
     /// The streams of the records, each once at least.
@@ -89,6 +90,7 @@ impl<D: Disk> Sequencer<D> {
         let stream = match command {
             Command::Create(create) => return create.ack.unwrap_or(self.level),
             Command::Append(append) => &append.target,
+            Command::Delete { .. } if self.machine.siblings.is_some() => return AckLevel::Synced,
             Command::Truncate { target, .. } | Command::Delete { target, .. } => target,
         };
         match stream {
@@ -107,7 +109,11 @@ impl<D: Disk> Sequencer<D> {
         streams: Vec<Arc<Stream>>,
         told: Vec<Told>,
     ) -> Group {
-        let level = streams.iter().map(|stream| stream.ack).max();
+        let mut level = streams.iter().map(|stream| stream.ack).max();
+        if self.machine.siblings.is_some() && records.iter().any(|record| record.deletes) {
+            // Another log may take the name as soon as readers see that it is free.
+            level = Some(AckLevel::Synced);
+        }
         let mut group = Group {
             level: level.unwrap_or(AckLevel::Accepted),
             batch: (!records.is_empty()).then(|| {

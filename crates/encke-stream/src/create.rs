@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use encke_log::StreamNo;
+
 use crate::command::{Create, ForkOf, Outcome, Refusal};
 use crate::journal::Journal;
 use crate::machine::{Found, Machine};
+use crate::number::{BORN_MAX, born, number};
 use crate::record::{Change, Fork, Lifetime};
 use crate::stream::{Facts, Life, Source, Stream};
 use crate::{Offset, Retention};
@@ -19,8 +22,30 @@ impl Machine {
         match self.find(&create.name, now_ms, journal)? {
             Found::Live(stream) => confirm(&stream, &create, now_ms),
             Found::Kept => Err(Refusal::NameKept),
-            Found::Nothing => self.make(create, now_ms, journal),
+            Found::Nothing => self.claim_and_make(create, now_ms, journal),
         }
+    }
+
+    /// Makes the stream if no other log has one of that name, or is about to.
+    fn claim_and_make(
+        &mut self,
+        create: Create,
+        now_ms: u64,
+        journal: &mut dyn Journal,
+    ) -> Result<Outcome, Refusal> {
+        let Some(siblings) = self.siblings.clone() else {
+            return self.make(create, now_ms, journal);
+        };
+        let name = create.name.clone();
+        let claimed = siblings.claim(&name, self.place.log)?;
+        let made = self.make(create, now_ms, journal);
+        if claimed {
+            match made {
+                Ok(_) => self.claimed.push(name),
+                Err(_) => siblings.unclaim(&name),
+            }
+        }
+        made
     }
 
     fn make(
@@ -59,7 +84,7 @@ impl Machine {
             (None, Some(source)) => source.stream.retention(),
             (None, None) => Retention::default(),
         };
-        let no = journal.next_sequence();
+        let no = self.next_no(journal)?;
         // What its source has let go of it never had.
         let floor = source.as_ref().map_or(0, |source| {
             let floor = source.stream.state().next.floor;
@@ -122,6 +147,16 @@ impl Machine {
         })
     }
 
+    /// The number of the stream that the next record creates.
+    fn next_no(&self, journal: &dyn Journal) -> Result<StreamNo, Refusal> {
+        let born = journal.next_sequence();
+        if born > BORN_MAX {
+            let reason = "it has had more records than streams can be numbered by";
+            return Err(Refusal::LogFailed(reason.into()));
+        }
+        Ok(number(0, self.place.log, born))
+    }
+
     /// Where a fork leaves its source.
     fn source(
         &mut self,
@@ -132,7 +167,13 @@ impl Machine {
         let stream = match self.find(&fork.source, now_ms, journal)? {
             Found::Live(stream) => stream,
             Found::Kept => return Err(Refusal::SourceGone),
-            Found::Nothing => return Err(Refusal::SourceNotFound),
+            Found::Nothing => {
+                // It may have been made anew in another log since the command was sent here.
+                if let Some(siblings) = &self.siblings {
+                    siblings.look_elsewhere(&fork.source, self.place.log)?;
+                }
+                return Err(Refusal::SourceNotFound);
+            }
         };
         let tail = stream.state().next.tail;
         let at = fork.at.unwrap_or(tail);
@@ -241,10 +282,10 @@ fn words(lifetime: Lifetime) -> String {
 
 impl Facts {
     /// The tail of a stream when it is created: an empty fork ends where it leaves its source.
-    pub(crate) fn first_tail(no: encke_log::StreamNo, fork: Option<Fork>, units: u32) -> Offset {
+    pub(crate) fn first_tail(no: StreamNo, fork: Option<Fork>, units: u32) -> Offset {
         match fork {
             Some(fork) if units == 0 => fork.at,
-            _ => Offset::behind(no),
+            _ => Offset::behind(born(no)),
         }
     }
 }

@@ -19,9 +19,14 @@
 //! brings one back into the view when somebody asks for it by name, and [`Machine::sweep`] lets go of
 //! those that nobody uses. What the store does not have yet is never let go of.
 //!
+//! There may be several logs, so that several disks can be used: each has a machine, a view and a sequencer of its own,
+//! and a stream lives in one of them, which its number says. [`Views`] knows which log has a name, and keeps two from
+//! having the same ([`restore_all`]).
+//!
 //! Start reading at [`Machine::apply`], then [`Sequencer::run`], `decide.rs` and `commit.rs`. The rules are in `create.rs`,
 //! `append.rs`, `writers.rs`, `truncate.rs` and `end.rs`; what a record is in `record.rs`; how the streams come back
-//! after a start in `restore.rs`; how they come and go in between in `view.rs`, `changed.rs` and `load.rs`.
+//! after a start in `restore.rs`; how they come and go in between in `view.rs`, `changed.rs` and
+//! `load.rs`; what is different where there are several logs in `views.rs`.
 
 mod ack;
 mod append;
@@ -33,11 +38,14 @@ mod create;
 mod decide;
 mod desk;
 mod end;
+mod intake;
 mod journal;
 mod keep;
 mod known;
 mod load;
+mod logs;
 mod machine;
+mod number;
 mod offset;
 mod piece;
 mod record;
@@ -48,6 +56,7 @@ mod stored;
 mod stream;
 mod truncate;
 mod view;
+mod views;
 mod watchers;
 mod writers;
 
@@ -56,11 +65,14 @@ pub use batch::{Batch, Caller, Handover, Outlet, Record, Reply, Request};
 pub use command::{Append, Command, Create, Data, ForkOf, Outcome, ProducerId, Refusal, Target};
 pub use create::DEFAULT_TYPE;
 pub use desk::Desk;
+pub use intake::Intake;
 pub use journal::{Journal, LogJournal};
 pub use keep::Keep;
 pub use known::{FreeName, Known};
 pub use load::{LoadError, Loader, Store};
+pub use logs::{Logs, restore_all, restore_all_on};
 pub use machine::{Limits, Machine};
+pub use number::{LOGS_MAX, born, log_of};
 pub use offset::{BadOffset, Offset};
 pub use piece::{Fetch, Item, Piece};
 pub use record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime, Producer};
@@ -69,6 +81,7 @@ pub use retention::{NoRetention, Retention};
 pub use sequencer::{Committed, Sequencer};
 pub use stream::{Facts, Life, Media, MediaKind, Source, Span, Stream};
 pub use view::{Counts, View};
+pub use views::{Loaders, Totals, Views, home};
 
 // Positions are made of it, so whoever knows streams must be able to name it.
 pub use encke_log::Sequence;

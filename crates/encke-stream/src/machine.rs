@@ -12,9 +12,11 @@ use crate::changed::Changed;
 use crate::command::{Command, Outcome, Refusal, Target};
 use crate::journal::Journal;
 use crate::known::Known;
+use crate::number::{Place, log_of};
 use crate::retention::PartsUndo;
 use crate::stream::{Facts, Life, Stream};
 use crate::view::View;
+use crate::views::Views;
 use crate::writers::Replaced;
 
 /// The streams and the rules by which they change: commands and the time in, records out.
@@ -40,6 +42,12 @@ pub struct Machine {
     pub(crate) changed: Changed,
     /// Streams whose records up to a sequence nobody reads any more, since that was last asked for.
     pub(crate) floors: Vec<(StreamNo, Sequence)>,
+    /// Which of how many logs it is.
+    pub(crate) place: Place,
+    /// The streams of all logs, where there are several.
+    pub(crate) siblings: Option<Arc<Views>>,
+    /// Names that the batch gave and that no other log may give.
+    pub(crate) claimed: Vec<Box<str>>,
     /// The part of the view that is gone through next.
     pub(crate) hand: usize,
     /// When the streams were brought back, in milliseconds since 1970: counts as a read.
@@ -77,6 +85,9 @@ impl Machine {
             timed: HashMap::new(),
             changed: Changed::default(),
             floors: Vec::new(),
+            place: Place::default(),
+            siblings: None,
+            claimed: Vec::new(),
             hand: 0,
             started_ms: 0,
             view: Arc::clone(&view),
@@ -119,10 +130,16 @@ impl Machine {
         }
         for (name, stream) in self.names.drain() {
             match stream {
-                Some(stream) => self.view.insert(stream),
+                Some(stream) => {
+                    if self.place.is_stray(&name) {
+                        self.view.note_strays();
+                    }
+                    self.view.insert(stream);
+                }
                 None => self.view.remove(&name),
             }
         }
+        self.unclaim();
         self.timed.clear();
         self.view.set_committed(committed);
     }
@@ -155,6 +172,21 @@ impl Machine {
             }
         }
         self.names.clear();
+        self.unclaim();
+    }
+
+    /// Has the machine look at the other logs' streams before it gives a name.
+    pub(crate) fn join(&mut self, siblings: Arc<Views>) {
+        self.siblings = Some(siblings).filter(|siblings| siblings.logs() > 1);
+    }
+
+    /// Lets other logs give the names that are given here by now, or not after all.
+    fn unclaim(&mut self) {
+        if let Some(siblings) = &self.siblings {
+            for name in self.claimed.drain(..) {
+                siblings.unclaim(&name);
+            }
+        }
     }
 
     /// The stream that a command is for, if clients may use it.
@@ -167,6 +199,10 @@ impl Machine {
         let found = match target {
             // If it has ended, the command came too late for it. A stream that has its name now
             // is another one: whoever sent the command did not know it.
+            // Whoever sends commands sends them to their streams' logs.
+            Target::Known(stream) if log_of(stream.no) != self.place.log => {
+                return Err(Refusal::NameBusy);
+            }
             Target::Known(stream) => self.check_life(Arc::clone(stream), now_ms, journal)?,
             Target::Named(name) => self.find(name, now_ms, journal)?,
         };
@@ -189,6 +225,8 @@ impl Machine {
             None => match self.view.look(name) {
                 Some(Known::Stream(stream)) => Some(stream),
                 Some(Known::Free(_)) => None,
+                // It is at home in another log, and nothing of other logs' homes was ever here.
+                None if self.place.is_stray(name) && !self.view.has_strays() => None,
                 None => return Err(Refusal::LetGo),
             },
         };

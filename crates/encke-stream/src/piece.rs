@@ -2,6 +2,7 @@
 
 use encke_log::{Disk, FORGOTTEN, ReadError, Reader, Sequence};
 
+use crate::number::log_of;
 use crate::record::Change;
 use crate::stream::Span;
 use crate::{Offset, Stream};
@@ -22,6 +23,11 @@ pub struct Fetch {
 }
 
 impl Fetch {
+    /// The index of the log that has what is to be read.
+    pub fn log(&self) -> usize {
+        self.spans.first().map_or(0, |span| log_of(span.stream))
+    }
+
     /// Reads `stream` from `from` to `upto`.
     pub fn new(stream: &Stream, from: Offset, upto: Offset, bytes_max: usize) -> Self {
         Fetch {

@@ -10,9 +10,12 @@ use encke_log::{
 };
 
 use crate::load::{LoadError, Loader, Store};
+use crate::number::{Place, born, log_of};
 use crate::record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime};
 use crate::retention::{Part, Parts, Replayed};
-use crate::stored::{self, Ends, FORMAT, KEY_ENDS, KEY_META, KEY_STREAM, Meta, StoredStream};
+use crate::stored::{
+    self, Ends, FORMAT, KEY_ENDS, KEY_META, KEY_STRAYS, KEY_STREAM, Meta, StoredStream,
+};
 use crate::stream::{Facts, Life, Media, Source, Stream};
 use crate::writers::{ProducerState, Writers};
 use crate::{AckLevel, Limits, Machine, Offset, Retention, View};
@@ -29,7 +32,18 @@ pub fn restore(
     limits: Limits,
     now_ms: u64,
 ) -> Result<(Machine, Arc<View>, Log), RestoreError> {
-    let mut restore = Restore::default();
+    restore_at(dir, Place::default(), options, limits, now_ms)
+}
+
+/// [`restore`] of one of several logs.
+pub(crate) fn restore_at(
+    dir: &Path,
+    place: Place,
+    options: Options,
+    limits: Limits,
+    now_ms: u64,
+) -> Result<(Machine, Arc<View>, Log), RestoreError> {
+    let mut restore = Restore::new(place);
     let log = Log::open(dir, options, &mut |frame| restore.record(&frame))?;
     let (machine, view, log) = restore.finish(log, limits, now_ms)?;
     let reader = log.reader();
@@ -47,7 +61,18 @@ pub fn restore_on<D: Disk>(
     limits: Limits,
     now_ms: u64,
 ) -> Result<(Machine, Arc<View>, Log<D>), RestoreError> {
-    let mut restore = Restore::default();
+    restore_on_at(disk, Place::default(), options, limits, now_ms)
+}
+
+/// [`restore_on`] for one of several logs.
+pub(crate) fn restore_on_at<D: Disk>(
+    disk: D,
+    place: Place,
+    options: Options,
+    limits: Limits,
+    now_ms: u64,
+) -> Result<(Machine, Arc<View>, Log<D>), RestoreError> {
+    let mut restore = Restore::new(place);
     let log = Log::open_on(disk, options, &mut |frame| restore.record(&frame))?;
     restore.finish(log, limits, now_ms)
 }
@@ -83,6 +108,18 @@ pub enum RestoreError {
         /// Its version.
         found: u32,
     },
+    /// A log's directory stands in another one's place.
+    #[error(
+        "record {sequence} is of a stream of log {found}, and this is log {log}: a log's directory is not in its place"
+    )]
+    OtherLog {
+        /// The record.
+        sequence: Sequence,
+        /// The index of the log that is opened.
+        log: usize,
+        /// The one that the record's stream is in.
+        found: usize,
+    },
     /// A source that is not in sight could not be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -100,7 +137,11 @@ pub enum RestoreError {
 /// counted needs to know which records the checkpoint has: [`Meta::upto`] says.
 #[derive(Debug, Default)]
 struct Restore {
-    streams: BTreeMap<StreamNo, Found>,
+    place: Place,
+    /// There are streams here whose names are at home in other logs.
+    strays: bool,
+    /// By the records that created them, so that sources come before their forks.
+    streams: BTreeMap<Sequence, Found>,
     media: HashMap<Box<str>, Arc<Media>>,
     /// Streams that ended before the checkpoint's end, if only just, so that the log may not have forgotten
     /// them.
@@ -111,6 +152,7 @@ struct Restore {
 /// What was found of one stream.
 #[derive(Debug, Default)]
 struct Found {
+    no: StreamNo,
     /// How it was created; unknown if its first record is older than what was replayed.
     origin: Option<Origin>,
     /// The position behind its last data, if any was found.
@@ -147,9 +189,25 @@ impl Origin {
 }
 
 impl Restore {
+    fn new(place: Place) -> Self {
+        Restore {
+            place,
+            ..Restore::default()
+        }
+    }
+
     /// Takes a record of the log. What it can't read is told in the end.
     fn record(&mut self, frame: &FrameView<'_>) {
         let sequence = frame.sequence;
+        let (log, found) = (self.place.log, log_of(frame.stream));
+        if found != log {
+            self.failed.get_or_insert(RestoreError::OtherLog {
+                sequence,
+                log,
+                found,
+            });
+            return;
+        }
         let applied = match frame.kind {
             KIND_CHANGE => self.apply(frame.stream, sequence, frame.time_ms, frame.payload),
             _ => Err(BadRecord),
@@ -187,7 +245,10 @@ impl Restore {
             }),
             _ => None,
         };
-        let found = self.streams.entry(no).or_default();
+        if let Some(origin) = &origin {
+            self.strays |= self.place.is_stray(&origin.name);
+        }
+        let found = self.found(no);
         match change {
             Change::Create {
                 closed,
@@ -265,7 +326,7 @@ impl Restore {
         let no = stored::number(KEY_STREAM, key)?;
         let stored = StoredStream::decode(value)?;
         let media = self.media(stored.content_type);
-        let found = self.streams.entry(no).or_default();
+        let found = self.found(no);
         found.stored = true;
         found.closed |= stored.closed;
         found.deleted |= stored.deleted;
@@ -322,6 +383,10 @@ impl Restore {
         view.set_total(meta.total, meta.total == 0);
         let mut machine = Machine::new(Arc::clone(&view), limits);
         machine.started_ms = now_ms;
+        machine.place = self.place;
+        if self.strays || store.state(KEY_STRAYS)?.is_some() {
+            view.note_strays();
+        }
         machine.mark_over(std::mem::take(&mut self.over));
         let mut total = meta.total;
         let mut left = Vec::new();
@@ -350,7 +415,7 @@ impl Restore {
                 None => loader.load_number(no),
             };
             if let Some(stream) = found.into_stream(no, limits, now_ms, find)? {
-                total += u64::from(no > meta.upto);
+                total += u64::from(born(no) > meta.upto);
                 view.restore(Arc::clone(&stream));
                 machine.mark_floor(&stream);
                 machine.watch(&stream);
@@ -363,7 +428,7 @@ impl Restore {
         store.states(KEY_ENDS, &mut |key, value| {
             let ends = stored::number(KEY_ENDS, key).and_then(|no| Ok((no, Ends::decode(value)?)));
             match ends {
-                Ok((no, _)) if self.streams.contains_key(&no) => {}
+                Ok((no, _)) if self.streams.contains_key(&born(no)) => {}
                 Ok((no, ends)) => machine.watch_stored(no, ends),
                 Err(source) => {
                     let key = key.to_vec();
@@ -383,13 +448,13 @@ impl Restore {
         let older: Vec<StreamNo> = self
             .streams
             .range(..=meta.upto)
-            .map(|(no, _)| *no)
+            .map(|(_, found)| found.no)
             .collect();
         if older.len() > LOOKED_UP_MAX {
             store.states(KEY_STREAM, &mut |key, value| {
                 let known = stored::number(KEY_STREAM, key);
                 // What is no key of a stream is told as such.
-                if known.is_err() || known.is_ok_and(|no| self.streams.contains_key(&no)) {
+                if known.is_err() || known.is_ok_and(|no| self.streams.contains_key(&born(no))) {
                     self.entry(key, value);
                 }
             })?;
@@ -399,8 +464,9 @@ impl Restore {
             }
         }
         for no in older {
-            if self.streams.get(&no).is_some_and(|found| !found.stored) {
-                self.streams.remove(&no);
+            let born = born(no);
+            if self.streams.get(&born).is_some_and(|found| !found.stored) {
+                self.streams.remove(&born);
                 self.over.push(no);
             }
         }
@@ -423,24 +489,24 @@ impl Restore {
         meta: Meta,
     ) -> Result<Vec<(StreamNo, Found)>, RestoreError> {
         let mut settled = Vec::with_capacity(self.streams.len());
-        let mut before = StreamNo::MAX;
-        while let Some((no, found)) = self.streams.range_mut(..before).next_back() {
-            let no = *no;
-            before = no;
+        let mut before = Sequence::MAX;
+        while let Some((born_at, found)) = self.streams.range_mut(..before).next_back() {
+            before = *born_at;
+            let no = found.no;
             let over = found.deleted && found.forks == 0;
             let fork = found.origin.as_ref().and_then(|origin| origin.fork);
             settled.push((no, std::mem::take(found)));
             let Some(fork) = fork else { continue };
             // The checkpoint has counted those that were there at its end.
-            let made = no > meta.upto;
+            let made = born(no) > meta.upto;
             if made == over {
                 continue;
             }
-            if !self.streams.contains_key(&fork.source) {
+            if !self.streams.contains_key(&born(fork.source)) {
                 self.look_up(store, fork.source)?;
             }
             // Without its source the fork is lost, which is told when it is made.
-            if let Some(source) = self.streams.get_mut(&fork.source) {
+            if let Some(source) = self.streams.get_mut(&born(fork.source)) {
                 source.forks = match over {
                     true => source.forks.saturating_sub(1),
                     false => source.forks + 1,
@@ -451,6 +517,13 @@ impl Restore {
             Some(failed) => Err(failed),
             None => Ok(settled),
         }
+    }
+
+    /// What is found of a stream so far.
+    fn found(&mut self, no: StreamNo) -> &mut Found {
+        let found = self.streams.entry(born(no)).or_default();
+        found.no = no;
+        found
     }
 
     /// The type of that name; all of them are shared while they are being gathered.

@@ -93,6 +93,11 @@ impl Meta {
     }
 }
 
+/// Says that there are, or were, streams here whose names are at home in other logs.
+pub(crate) fn strays_entry() -> StateEntry {
+    (KEY_STRAYS.to_vec(), Some(Vec::new()))
+}
+
 /// When something happens to a stream by itself, in an index of its own: so that a start need not read all streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ends {
@@ -147,6 +152,9 @@ pub(crate) const FORMAT: u32 = 4;
 
 /// The key of [`Meta`].
 pub(crate) const KEY_META: &[u8] = b"m";
+
+/// The key of [`strays_entry`].
+pub(crate) const KEY_STRAYS: &[u8] = b"a";
 
 /// The prefix of all keys that hold the number of a stream by its name, which follows.
 const KEY_NAME: &[u8] = b"n";

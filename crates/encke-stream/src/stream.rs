@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use encke_log::{Sequence, StreamNo};
 use parking_lot::Mutex;
 
+use crate::number::born;
 use crate::retention::Parts;
 use crate::writers::Writers;
 use crate::{AckLevel, Lifetime, Offset, Retention};
@@ -16,7 +17,8 @@ use crate::{AckLevel, Lifetime, Offset, Retention};
 /// Invariant: `committed` is never ahead of what the log has made as durable as its level asks; `next` is what the batch being built would make of it.
 #[derive(Debug)]
 pub struct Stream {
-    /// Its number in the log: the sequence of the record that created it, so it is never reused.
+    /// Its number, which is that of the record that created it and says which log that is in ([`born`],
+    /// [`log_of`](crate::log_of)), so it is never reused.
     pub no: StreamNo,
     /// Its name.
     pub name: Box<str>,
@@ -221,7 +223,7 @@ impl Stream {
         while let Some(source) = &stream.source {
             stream = &source.stream;
         }
-        stream.no
+        born(stream.no)
     }
 
     /// Whether `offset` can be one of this stream's: not one of an earlier stream of its name.

@@ -40,6 +40,8 @@ pub struct View {
     committed: AtomicU64,
     /// Nothing is in the store that is not here.
     complete: AtomicBool,
+    /// Streams are here, or were, whose names are at home in other logs.
+    strays: AtomicBool,
     /// Counts the times that something was let go of; a load that saw another count is void.
     evictions: AtomicU64,
     /// Types that streams share.
@@ -85,6 +87,7 @@ impl Default for View {
             total: AtomicU64::new(0),
             committed: AtomicU64::new(0),
             complete: AtomicBool::new(true),
+            strays: AtomicBool::new(false),
             evictions: AtomicU64::new(0),
             media: RwLock::default(),
             timed: (0..PARTS).map(|_| Mutex::default()).collect(),
@@ -207,6 +210,16 @@ impl View {
     pub(crate) fn set_total(&self, total: u64, complete: bool) {
         self.total.store(total, Ordering::Relaxed);
         self.complete.store(complete, Ordering::SeqCst);
+    }
+
+    /// Whether there ever were streams here whose names are at home in other logs.
+    pub(crate) fn has_strays(&self) -> bool {
+        self.strays.load(Ordering::SeqCst)
+    }
+
+    /// Such a stream comes.
+    pub(crate) fn note_strays(&self) {
+        self.strays.store(true, Ordering::SeqCst);
     }
 
     /// Nothing is in the store that is not here: then nobody has to look there.

@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use clap::{Args, Subcommand};
 use encke_log::{CheckReport, DumpFilter, Files, FrameView, OpenError, Progress, RepairReport};
-use encke_stream::{Change, KIND_CHANGE};
+use encke_stream::{Change, KIND_CHANGE, log_of};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -121,6 +121,10 @@ fn logs(directory: &Path) -> Result<Vec<PathBuf>, Failed> {
         let name = directory.display();
         Code::Data.with(anyhow::Error::new(e).context(format!("{name} can't be read")))
     };
+    let several = encke_log::logs_in(directory).map_err(|error| Code::Data.with(error))?;
+    if several.len() > 1 {
+        return Ok(several);
+    }
     if Files::holds_log(directory).map_err(unusable)? {
         return Ok(vec![directory.to_owned()]);
     }
@@ -313,7 +317,11 @@ fn dump(args: &DumpArgs) -> Result<ExitCode, Failed> {
     };
     let logs = logs(&args.directory)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
-    for log in &logs {
+    let of_stream = |log: usize| args.stream.is_none_or(|no| log_of(no) == log);
+    for (index, log) in logs.iter().enumerate() {
+        if logs.len() > 1 && !of_stream(index) {
+            continue;
+        }
         let name = log.file_name().and_then(|name| name.to_str());
         let name = name.filter(|_| logs.len() > 1);
         let mut written = Ok(());

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use anyhow::Context;
 use bytesize::ByteSize;
 use encke_face::{Admin, Faces, Probes};
+use encke_log::Reader;
 use encke_net::{Metrics, Server, StartError, Streams};
+use encke_stream::Logs;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
 
@@ -53,34 +55,31 @@ fn start(config: &Config) -> Result<Server, Failed> {
         refuse_to_forget_pools(config)?;
     }
     let began = std::time::Instant::now();
-    let (machine, view, log) = encke_stream::restore(
-        &config.data,
-        config.log_options.clone(),
-        config.limits,
-        encke_net::now_ms(),
-    )
-    .with_context(|| format!("the data in {} can't be used", config.data.display()))
-    .map_err(|error| Code::Data.with(error))?;
+    let logs = restore(config, &config.log_options)?;
+    let totals = logs.views.totals();
     tracing::info!(
-        streams = view.total(),
-        changed = view.len(),
-        records = log.next_sequence() - 1,
+        logs = logs.logs.len(),
+        streams = totals.streams,
+        changed = totals.in_memory,
+        records = logs.logs.iter().map(|(_, log)| log.next_sequence() - 1).sum::<u64>(),
         took_ms = began.elapsed().as_millis() as u64,
         data = %config.data.display(),
         "the log is open"
     );
     let metrics = Metrics::new().context("the metrics can't be set up")?;
-    let reader = log.reader();
+    let readers: Vec<_> = logs.logs.iter().map(|(_, log)| log.reader()).collect();
     let rendered = metrics.clone();
     let probes = Probes {
-        unready: Arc::new(move || reader.health().poisoned.map(|reason| reason.to_string())),
+        unready: Arc::new(move || unready(&readers)),
         metrics: Arc::new(move || rendered.render()),
     };
-    let faces = Faces::new(Arc::clone(&view), config.faces.clone(), Admin::new(probes));
+    let faces = Faces::new(
+        Arc::clone(&logs.views),
+        config.faces.clone(),
+        Admin::new(probes),
+    );
     let streams = Streams {
-        machine,
-        view,
-        log,
+        logs,
         level: config.ack.into(),
     };
     Server::start(config.net.clone(), &faces, streams, &metrics).map_err(|error| match error {
@@ -90,15 +89,36 @@ fn start(config: &Config) -> Result<Server, Failed> {
     })
 }
 
+/// Opens all logs.
+fn restore(config: &Config, options: &encke_log::Options) -> Result<Logs, Failed> {
+    let now_ms = encke_net::now_ms();
+    encke_log::arrange(&config.data, config.logs)
+        .map_err(anyhow::Error::from)
+        .and_then(|dirs| {
+            let logs = encke_stream::restore_all(&dirs, options, config.limits, now_ms)?;
+            Ok(logs)
+        })
+        .with_context(|| format!("the data in {} can't be used", config.data.display()))
+        .map_err(|error| Code::Data.with(error))
+}
+
+/// Why the server takes not all that it is there for: of several logs one may have failed.
+fn unready(logs: &[Reader]) -> Option<String> {
+    let failed = logs.iter().enumerate();
+    let mut failed = failed.filter_map(|(log, reader)| Some((log, reader.health().poisoned?)));
+    failed.next().map(|(log, reason)| match logs.len() {
+        1 => reason.to_string(),
+        _ => format!("log {log}: {reason}"),
+    })
+}
+
 /// Looks for pools before the log lets go of anything, because jobs that wait would be among it.
 fn refuse_to_forget_pools(config: &Config) -> Result<(), Failed> {
     let options = encke_log::Options {
         retention: Vec::new(),
         ..config.log_options.clone()
     };
-    let pools = encke_stream::restore(&config.data, options, config.limits, encke_net::now_ms())
-        .map_err(anyhow::Error::from)
-        .and_then(|(machine, _, log)| Ok(encke_net::pools(&machine, &log)?))
+    let pools = encke_net::pools(&restore(config, &options)?)
         .with_context(|| format!("the data in {} can't be used", config.data.display()))
         .map_err(|error| Code::Data.with(error))?;
     match &pools[..] {
@@ -161,10 +181,17 @@ fn kept(options: &encke_log::Options) -> String {
 fn check(config: &Config, files: u64) -> String {
     let net = &config.net;
     let size = |bytes: usize| ByteSize(bytes as u64);
-    let data = match std::fs::read_dir(&config.data).map(Iterator::count) {
-        Ok(0) => "there, empty",
-        Ok(_) => "there",
-        Err(_) => "to be made",
+    let data = match (
+        std::fs::read_dir(&config.data).map(Iterator::count),
+        logs_there(&config.data),
+    ) {
+        (_, Err(error)) => format!("it would not start: {error}"),
+        (_, Ok(Some(there))) if there != config.logs => {
+            format!("it would not start: the number of logs can't be changed, and there is {there}")
+        }
+        (Ok(0), _) => "there, empty".to_owned(),
+        (Ok(_), _) => "there".to_owned(),
+        (Err(_), _) => "to be made".to_owned(),
     };
     let access = if net.listen.ip().is_loopback() {
         "this machine only"
@@ -176,7 +203,7 @@ fn check(config: &Config, files: u64) -> String {
     format!(
         "encke serve would\n\
          \x20 listen on            {} ({access})\n\
-         \x20 keep its data in     {} ({data})\n\
+         \x20 keep its data in     {} ({data}), in {}\n\
          \x20 acknowledge when     {:?}\n\
          \x20 run                  {} shards, {} readers\n\
          \x20 hold                 {} connections at most ({files} files may be open)\n\
@@ -195,6 +222,10 @@ fn check(config: &Config, files: u64) -> String {
          \x20 log                  {} as {:?}\n",
         net.listen,
         config.data.display(),
+        match config.logs {
+            1 => "one log".to_owned(),
+            logs => format!("{logs} logs"),
+        },
         config.ack,
         net.shards,
         net.readers,
@@ -228,6 +259,13 @@ fn check(config: &Config, files: u64) -> String {
         config.log,
         config.log_format,
     )
+}
+
+/// How many logs a directory holds, if it holds any.
+fn logs_there(data: &std::path::Path) -> Result<Option<usize>, encke_log::LayoutError> {
+    let there = encke_log::logs_in(data)?.len();
+    let holds = there > 1 || encke_log::Files::holds_log(data).unwrap_or(false);
+    Ok(holds.then_some(there))
 }
 
 /// A limit of which 0 means none.

@@ -5,14 +5,15 @@ use super::*;
 use crate::lab::tests::lab;
 use encke_face::{Admin, Faces, Probes};
 use encke_net::{Metrics, Server, Settings, Streams};
-use encke_stream::{AckLevel, Limits};
+use encke_stream::{AckLevel, Limits, Logs};
 use std::path::Path;
 use std::sync::Arc;
 
 fn serve(data: &Path, level: AckLevel) -> Server {
     let options = encke_log::Options::default();
-    let (machine, view, log) =
+    let restored =
         encke_stream::restore(data, options, Limits::default(), encke_net::now_ms()).unwrap();
+    let logs = Logs::one(restored);
     let metrics = Metrics::new().unwrap();
     let rendered = metrics.clone();
     let probes = Probes {
@@ -20,13 +21,8 @@ fn serve(data: &Path, level: AckLevel) -> Server {
         metrics: Arc::new(move || rendered.render()),
     };
     let settings = encke_face::Settings::default();
-    let faces = Faces::new(Arc::clone(&view), settings, Admin::new(probes));
-    let streams = Streams {
-        machine,
-        view,
-        log,
-        level,
-    };
+    let faces = Faces::new(Arc::clone(&logs.views), settings, Admin::new(probes));
+    let streams = Streams { logs, level };
     let settings = Settings {
         listen: "127.0.0.1:0".parse().unwrap(),
         ..Settings::default()

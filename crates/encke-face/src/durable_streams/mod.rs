@@ -16,7 +16,7 @@ mod write;
 
 use std::sync::Arc;
 
-use encke_stream::{Life, Refusal, Stream, View};
+use encke_stream::{Life, Refusal, Stream, Views};
 
 use crate::query;
 use crate::{Answer, Failure, Request, Response};
@@ -31,7 +31,7 @@ pub(crate) use write::{Append, Create, Fork, deleted, truncated};
 /// The face over the committed streams.
 #[derive(Clone, Debug)]
 pub(crate) struct DurableStreams {
-    pub(crate) view: Arc<View>,
+    pub(crate) views: Arc<Views>,
     pub(crate) settings: Arc<Settings>,
 }
 
@@ -96,7 +96,7 @@ impl DurableStreams {
             return Answer::Respond(refused.field("Allow", METHODS));
         }
         // Held until the answer is made, so that it stays in memory.
-        let Some(known) = self.view.look(&name) else {
+        let Some(known) = self.views.look(&name) else {
             return look(&name, request.body);
         };
         let answer = match request.method {
@@ -150,7 +150,7 @@ impl DurableStreams {
 
     /// The stream of that name, if clients may use it.
     pub(crate) fn find(&self, name: &str, now_ms: u64) -> Result<Arc<Stream>, Response> {
-        let Some(stream) = self.view.find(name) else {
+        let Some(stream) = self.views.find(name) else {
             return Err(refused(&Refusal::NotFound));
         };
         let facts = stream.facts();
@@ -193,6 +193,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
         Refusal::NoSpace => (507, "disk_full"),
         Refusal::Stalled(_) => (503, "log_stalled"),
         Refusal::LetGo => (503, "let_go"),
+        Refusal::NameBusy => (503, "name_busy"),
         Refusal::LogFailed(_) => (503, "log_failed"),
     };
     let response = error(status, code, refusal.to_string());
@@ -204,7 +205,9 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
         Refusal::SeqGap { expected, received } => response
             .field("Producer-Expected-Seq", expected)
             .field("Producer-Received-Seq", received),
-        Refusal::Stalled(_) | Refusal::LetGo => response.field("Retry-After", RETRY_AFTER_S),
+        Refusal::Stalled(_) | Refusal::LetGo | Refusal::NameBusy => {
+            response.field("Retry-After", RETRY_AFTER_S)
+        }
         _ => response,
     }
 }

@@ -49,14 +49,18 @@ impl DurableStreams {
     /// From where an answer begins: an answer from the beginning changes with what is left.
     pub(crate) fn left(&self, stream: &Stream, from: Offset) -> Offset {
         match from {
-            Offset::START => Offset::behind(self.view.kept_behind(stream)),
+            Offset::START => Offset::behind(self.kept_behind(stream)),
             from => from,
         }
     }
 
+    fn kept_behind(&self, stream: &Stream) -> encke_stream::Sequence {
+        self.views.of(stream.no).kept_behind(stream)
+    }
+
     /// Refuses to tell what follows an offset when not all of it is there.
     pub(crate) fn check_kept(&self, stream: &Stream, from: Offset) -> Result<(), Response> {
-        let kept_behind = self.view.kept_behind(stream);
+        let kept_behind = self.kept_behind(stream);
         if from == Offset::START || from >= stream.facts().tail || from.sequence >= kept_behind {
             return Ok(());
         }

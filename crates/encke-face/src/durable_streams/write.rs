@@ -125,7 +125,7 @@ impl DurableStreams {
         let forking = fields::forking(headers, &self.settings.root)?;
         let mut known = vec![known];
         if let Some(forking) = &forking {
-            match self.view.look(&forking.source) {
+            match self.views.look(&forking.source) {
                 Some(source) => known.push(source),
                 None => return Ok(look(&forking.source, std::mem::take(&mut request.body))),
             }

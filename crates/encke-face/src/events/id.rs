@@ -4,41 +4,78 @@
 //! further on with some streams, and has not caught up there with the others yet, has more of those: then the id goes on
 //! with `;POSITION:PLACES` for each such position, where the places are bits, the first stream of the request being the
 //! lowest.
+//!
+//! Where there are several logs an id begins with a sequence for each, in their order and with commas between, and each
+//! further position says which log it is in: `;POSITION:PLACES:LOG`.
 
 use std::io::Write;
 use std::str::FromStr;
 
-use encke_stream::{Offset, Sequence};
+use encke_stream::{LOGS_MAX, Stream};
+use encke_stream::{Offset, Sequence, log_of};
 
 /// A parsed id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Id {
-    /// Everything up to this sequence was had.
-    pub(super) after: Sequence,
-    /// What was had beyond, and by which places.
-    ahead: Vec<(Offset, u128)>,
+    /// Everything up to these sequences was had, one for each log.
+    pub(super) after: Vec<Sequence>,
+    /// What was had beyond: the log, where, and by which places.
+    ahead: Vec<(usize, Offset, u128)>,
+}
+
+/// What was had of one stream beyond what was had of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// The index of the stream's log.
+    pub log: usize,
+    /// Up to where it was had.
+    pub at: Offset,
+    /// The stream's place in the request, from 0.
+    pub place: u8,
+}
+
+impl Ahead {
+    /// What was had of a stream, if it is more than what was had of all.
+    pub fn of(stream: &Stream, had: Offset, place: u8, after: &[Sequence]) -> Option<Ahead> {
+        let log = log_of(stream.no);
+        let of_all = after.get(log).copied().unwrap_or_default();
+        (had > Offset::behind(of_all)).then_some(Ahead {
+            log,
+            at: had,
+            place,
+        })
+    }
 }
 
 impl Id {
-    /// Up to where the stream at that place of the request was had.
-    pub(super) fn position(&self, place: usize) -> Offset {
+    /// Up to where the stream at that place of the request was had, which is in that log.
+    pub(super) fn position(&self, place: usize, log: usize) -> Offset {
         let bit = 1_u128.checked_shl(place as u32).unwrap_or(0);
-        let ahead = self.ahead.iter().filter(|(_, places)| places & bit != 0);
-        ahead.fold(Offset::behind(self.after), |had, (at, _)| had.max(*at))
+        let ahead = self.ahead.iter();
+        let ahead = ahead.filter(|(other, _, places)| *other == log && places & bit != 0);
+        let after = self.after.get(log).copied().unwrap_or_default();
+        ahead.fold(Offset::behind(after), |had, (_, at, _)| had.max(*at))
     }
 }
 
 /// Writes an id as an event's field.
-pub(super) fn write(after: Sequence, ahead: &[(Offset, u8)], out: &mut Vec<u8>) {
+pub(super) fn write(after: &[Sequence], ahead: &[Ahead], out: &mut Vec<u8>) {
     // Writing to a vector does not fail.
-    let _ = write!(out, "id:{after:016x}");
-    for (number, (at, _)) in ahead.iter().enumerate() {
-        if ahead[..number].iter().any(|(other, _)| other == at) {
+    for (log, sequence) in after.iter().enumerate() {
+        let before = if log == 0 { "id:" } else { "," };
+        let _ = write!(out, "{before}{sequence:016x}");
+    }
+    for (number, one) in ahead.iter().enumerate() {
+        let same = |other: &&Ahead| (other.log, other.at) == (one.log, one.at);
+        if ahead[..number].iter().any(|other| same(&other)) {
             continue;
         }
-        let places = ahead.iter().filter(|(other, _)| other == at);
-        let places = places.fold(0_u128, |places, (_, place)| places | 1 << place);
-        let _ = write!(out, ";{at}:{places:x}");
+        let places = ahead.iter().filter(same);
+        let places = places.fold(0_u128, |places, other| places | 1 << other.place);
+        let _ = write!(out, ";{}:{places:x}", one.at);
+        if after.len() > 1 {
+            let _ = write!(out, ":{:x}", one.log);
+        }
     }
     out.push(b'\n');
 }
@@ -52,28 +89,41 @@ impl FromStr for Id {
 
     fn from_str(text: &str) -> Result<Self, BadId> {
         let mut parts = text.split(';');
-        let after = parts.next().unwrap_or_default();
-        if after.len() != SEQUENCE_DIGITS || !after.bytes().all(is_digit) {
-            return Err(BadId);
-        }
-        let after = Sequence::from_str_radix(after, 16).map_err(|_| BadId)?;
+        let sequence = |text: &str| match text.len() {
+            SEQUENCE_DIGITS => digits(text)
+                .and_then(|digits| Sequence::from_str_radix(digits, 16).map_err(|_| BadId)),
+            _ => Err(BadId),
+        };
+        let after = parts.next().unwrap_or_default().split(',');
+        let after = after.take(LOGS_MAX + 1).map(sequence);
+        let after = after.collect::<Result<Vec<_>, _>>()?;
         let mut ahead = Vec::new();
         for part in parts {
-            let (at, places) = part.split_once(':').ok_or(BadId)?;
-            if places.is_empty() || !places.bytes().all(is_digit) || ahead.len() == PLACES_MAX {
+            let mut fields = part.split(':');
+            let mut field = || fields.next().ok_or(BadId);
+            let at = field()?.parse().map_err(|_| BadId)?;
+            let places = digits(field()?)?;
+            let places = u128::from_str_radix(places, 16).map_err(|_| BadId)?;
+            let log = match after.len() {
+                1 => 0,
+                _ => usize::from_str_radix(digits(field()?)?, 16).map_err(|_| BadId)?,
+            };
+            if fields.next().is_some() || ahead.len() == PLACES_MAX {
                 return Err(BadId);
             }
-            let at = at.parse().map_err(|_| BadId)?;
-            let places = u128::from_str_radix(places, 16).map_err(|_| BadId)?;
-            ahead.push((at, places));
+            ahead.push((log, at, places));
         }
         Ok(Id { after, ahead })
     }
 }
 
 /// Lower-case digits only: one position has one id.
-fn is_digit(byte: u8) -> bool {
-    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+fn digits(text: &str) -> Result<&str, BadId> {
+    let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    match text.bytes().all(is_digit) {
+        true if !text.is_empty() => Ok(text),
+        _ => Err(BadId),
+    }
 }
 
 const SEQUENCE_DIGITS: usize = 16;
@@ -89,26 +139,33 @@ mod tests {
     proptest! {
         #[test]
         fn an_id_says_what_each_place_has(
-            after in 0_u64..1_000,
-            ahead in prop::collection::vec((0_u64..2_000, 0_u32..3, 0_u8..128), 0..20),
+            after in prop::collection::vec(0_u64..1_000, 1..4),
+            ahead in prop::collection::vec((0_usize..3, 0_u64..2_000, 0_u32..3, 0_u8..128), 0..20),
         ) {
-            let ahead: Vec<(Offset, u8)> = ahead
+            let ahead: Vec<Ahead> = ahead
                 .into_iter()
-                .map(|(sequence, units, place)| (Offset { sequence, units }, place))
+                .map(|(log, sequence, units, place)| Ahead {
+                    log: log % after.len(),
+                    at: Offset { sequence, units },
+                    place,
+                })
                 .collect();
             let mut out = Vec::new();
-            write(after, &ahead, &mut out);
+            write(&after, &ahead, &mut out);
             let text = String::from_utf8(out).unwrap();
             let id: Id = text.trim_end().strip_prefix("id:").unwrap().parse().unwrap();
-            for place in 0..128 {
-                let own = ahead.iter().filter(|(_, other)| *other == place);
-                let expected = own.fold(Offset::behind(after), |had, (at, _)| had.max(*at));
-                prop_assert_eq!(id.position(usize::from(place)), expected);
+            prop_assert_eq!(&id.after, &after);
+            for (log, after) in after.iter().enumerate() {
+                for place in 0..128 {
+                    let own = ahead.iter().filter(|one| (one.log, one.place) == (log, place));
+                    let expected = own.fold(Offset::behind(*after), |had, one| had.max(one.at));
+                    prop_assert_eq!(id.position(usize::from(place), log), expected);
+                }
             }
         }
 
         #[test]
-        fn whatever_is_sent_is_no_panic(text in "[0-9a-f;:_x]{0,60}") {
+        fn whatever_is_sent_is_no_panic(text in "[0-9a-f;:,_x]{0,60}") {
             let _ = text.parse::<Id>();
         }
     }
@@ -122,6 +179,10 @@ mod tests {
             "00000000000003e8;",
             "00000000000003e8;1:1",
             "+0000000000003e8",
+            "00000000000003e8,",
+            ",00000000000003e8",
+            "00000000000003e8;00000000000003e9_0000000000000000:1:0",
+            "00000000000003e8,00000000000003e8;00000000000003e9_0000000000000000:1",
         ] {
             assert_eq!(text.parse::<Id>(), Err(BadId), "{text}");
         }

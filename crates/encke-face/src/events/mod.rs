@@ -9,12 +9,13 @@ mod tell;
 
 use std::sync::Arc;
 
-use encke_stream::{Life, Offset, Sequence, Stream};
+use encke_stream::{Life, Offset, Sequence, Stream, log_of};
 
 use crate::answer::{Answer, Member, SubscribeAll};
 use crate::durable_streams::{self, DurableStreams, From, answer, check_own, error, look};
 use crate::{Body, Request, Response, query};
 
+pub use id::Ahead;
 pub(crate) use tell::tell;
 pub use tell::{Ending, HEARTBEAT, Told};
 
@@ -66,10 +67,24 @@ fn subscribe(
     let parameters = Parameters::parse(request)?;
     check_count(&parameters.named, settings)?;
     // Read before any stream's facts, so that nothing up to here is missing from them.
-    let committed = streams.view.committed();
+    let committed = streams.views.all_committed();
     let resumed = parameters.after.as_ref();
     if let Some(id) = resumed
-        && id.after > committed
+        && id.after.len() != committed.len()
+    {
+        let why = format!(
+            "the event id has {} positions, one for each log, and this server has {} logs: it never gave it",
+            id.after.len(),
+            committed.len()
+        );
+        return Err(error(400, "bad_parameter", why));
+    }
+    if let Some(id) = resumed
+        && id
+            .after
+            .iter()
+            .zip(&committed)
+            .any(|(after, committed)| after > committed)
     {
         return Err(error(
             400,
@@ -86,7 +101,7 @@ fn subscribe(
     for (place, named) in parameters.named.iter().enumerate() {
         streams.check_name(&named.name)?;
         // Held until the answer is made, so that it stays in memory.
-        let Some(known) = streams.view.look(&named.name) else {
+        let Some(known) = streams.views.look(&named.name) else {
             return Ok(look(&named.name, Vec::new()));
         };
         held.push(known);
@@ -99,6 +114,7 @@ fn subscribe(
             }
             Err(response) => return Err(missing(&named.name, response.status)),
         };
+        let committed = committed[log_of(stream.no)];
         let from = named.start(streams, &stream, place, resumed, committed)?;
         let facts = stream.facts();
         stream.touch(request.now_ms);
@@ -117,14 +133,22 @@ fn subscribe(
         return Ok(Answer::Respond(answer(204)));
     }
     let after = match resumed {
-        Some(id) => id.after,
+        Some(id) => id.after.clone(),
         // Whoever waits at the tail everywhere has everything.
-        None => members
-            .iter()
-            .fold(committed, |after, member| after.min(member.from.sequence)),
+        None => {
+            let mut after = committed;
+            for member in &members {
+                let after = &mut after[log_of(member.stream.no)];
+                *after = member.from.sequence.min(*after);
+            }
+            after
+        }
     };
-    let ahead = ahead(&members, after);
-    id::write(after, &ahead, &mut first);
+    let ahead: Vec<Ahead> = members
+        .iter()
+        .filter_map(|member| Ahead::of(&member.stream, member.from, member.place, &after))
+        .collect();
+    id::write(&after, &ahead, &mut first);
     first.push(b'\n');
     for (name, why) in over {
         tell(&Told::Ended { name, why }, &mut first);
@@ -179,15 +203,6 @@ fn check_count(named: &[Named], settings: Settings) -> Result<(), Response> {
         }
     }
     Ok(())
-}
-
-/// The members that have more than everything up to `after`, and their places.
-fn ahead(members: &[Member], after: Sequence) -> Vec<(Offset, u8)> {
-    let members = members.iter();
-    members
-        .filter(|member| member.from > Offset::behind(after))
-        .map(|member| (member.from, member.place))
-        .collect()
 }
 
 /// What a request asks for.
@@ -276,7 +291,7 @@ impl Named {
             ));
         }
         check_own(stream, asked)?;
-        let had = resumed.map_or(Offset::START, |id| id.position(place));
+        let had = resumed.map_or(Offset::START, |id| id.position(place, log_of(stream.no)));
         let had = had.max(asked);
         // A stream that was made since: all of it is new.
         let had = match stream.reaches_back_to(had) {

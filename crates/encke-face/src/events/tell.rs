@@ -5,9 +5,9 @@ use std::io::Write;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use encke_stream::{Item, MediaKind, Offset, Sequence, Stream};
+use encke_stream::{Item, MediaKind, Sequence, Stream};
 
-use super::id;
+use super::id::{self, Ahead};
 use crate::durable_streams::{lines, push_items};
 
 /// What keeps a quiet connection alive.
@@ -22,10 +22,10 @@ pub enum Told<'a> {
         stream: &'a Stream,
         /// Its data.
         item: Item<'a>,
-        /// Everything up to this sequence was told, of every stream.
-        after: Sequence,
-        /// What was told beyond, and the places of the streams.
-        ahead: &'a [(Offset, u8)],
+        /// Everything up to these sequences was told, one for each log.
+        after: &'a [Sequence],
+        /// What was told beyond.
+        ahead: &'a [Ahead],
     },
     /// A stream has no more records, now or ever.
     Ended {
@@ -62,7 +62,7 @@ pub(crate) fn tell(told: &Told<'_>, out: &mut Vec<u8>) {
             after,
             ahead,
         } => {
-            id::write(*after, ahead, out);
+            id::write(after, ahead, out);
             lines(&record(stream, item), out);
         }
         Told::Ended { name, why } => {

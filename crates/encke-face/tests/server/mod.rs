@@ -12,7 +12,7 @@ use encke_jobs::{Ask, Client, Effect};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_stream::{
-    Command, Fetch, Item, Limits, LogJournal, Machine, Offset, Outcome, Piece, Stream, View,
+    Command, Fetch, Item, Limits, LogJournal, Machine, Offset, Outcome, Piece, Stream, View, Views,
     restore_on,
 };
 
@@ -79,7 +79,7 @@ impl Server {
             metrics: Arc::new(|| b"# none\n".to_vec()),
         };
         Server {
-            faces: Faces::new(Arc::clone(&view), settings, Admin::new(probes)),
+            faces: Faces::new(Views::one(Arc::clone(&view)), settings, Admin::new(probes)),
             view,
             now_ms: NOW_MS,
             via: Via::default(),

@@ -53,7 +53,7 @@ impl Shard {
     pub(super) fn gather<'a>(&'a self, topic: u32, at: u64, items: &mut Vec<Item<'a>>) -> Gathered {
         let mut gathered = Gathered::default();
         let mut bytes = 0;
-        for record in self.topics.records(at) {
+        for record in self.topics.records(topic, at) {
             gathered.last = record.sequence;
             gathered.deleted |= record.deletes;
             gathered.closed |= record.closes && !record.deletes;

@@ -26,8 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use encke_face::Faces;
-use encke_mailbox::Sender;
-use encke_stream::{Desk, Piece, Request, View};
+use encke_stream::{Intake, Piece, Request, Views};
 use rustix::event::epoll;
 
 use crate::Settings;
@@ -55,9 +54,8 @@ pub(crate) struct Parts {
     pub(crate) listener: OwnedFd,
     pub(crate) inbox: Inbox,
     pub(crate) door: Arc<Door>,
-    pub(crate) sequencer: Sender<Request>,
-    /// Where the shard has its commands decided itself; nothing where they wait for the disk.
-    pub(crate) desk: Option<Arc<Desk>>,
+    /// Where commands go, and are decided at once where they don't wait for the disk.
+    pub(crate) intake: Intake,
     pub(crate) foreman: encke_jobs::Door,
     pub(crate) readers: Readers,
     pub(crate) metrics: Metrics,
@@ -65,7 +63,7 @@ pub(crate) struct Parts {
     pub(crate) connections: Arc<AtomicUsize>,
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) buffers: Arc<Buffers>,
-    pub(crate) view: Arc<View>,
+    pub(crate) views: Arc<Views>,
 }
 
 /// One reactor thread's state.
@@ -134,7 +132,7 @@ impl Shard {
             topics: Topics::new(
                 parts.settings.ring_bytes,
                 parts.number,
-                Arc::clone(&parts.view),
+                Arc::clone(&parts.views),
             ),
             rounds: VecDeque::new(),
             lagging: VecDeque::new(),
@@ -256,12 +254,7 @@ impl Shard {
             return;
         }
         let mut outbox = std::mem::take(&mut self.outbox);
-        self.parts
-            .sequencer
-            .try_send_many(encke_mailbox::Lane::Data, &mut outbox);
-        if let Some(desk) = &self.parts.desk {
-            desk.decide(self.clock.now_ms());
-        }
+        self.parts.intake.submit(&mut outbox, self.clock.now_ms());
         for (request, _) in outbox.drain(..) {
             self.overloaded(request.from.token);
         }

@@ -4,6 +4,9 @@
 //! topic's list stands a slot without a socket that leads to it, so a subscriber of one stream costs nothing more, and a
 //! record finds its subscribers as always. What is due is merged: recent records by their places in the ring, older ones
 //! by reading a part of each stream and sending what lies before the end of the shortest part ([`older`]).
+//!
+//! Where there are several logs, each has an order of its own and they take turns: what is sent at once is of one log, and the
+//! slot's cursor is the one in that.
 
 mod older;
 
@@ -12,9 +15,9 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use encke_face::SubscribeAll;
-use encke_face::events::{Ending, HEARTBEAT, Told};
+use encke_face::events::{Ahead, Ending, HEARTBEAT, Told};
 use encke_log::Sequence;
-use encke_stream::{Item, Life, Offset, Stream};
+use encke_stream::{Item, Life, Offset, Stream, log_of};
 
 use super::Shard;
 use super::encoded::RUN_BYTES;
@@ -27,8 +30,20 @@ use older::Reading;
 #[derive(Debug)]
 pub(crate) struct Several {
     members: Vec<Member>,
+    /// Nothing where there is one log.
+    turns: Option<Box<Turns>>,
     /// The part of the streams that is being read for it.
     reading: Option<Box<Reading>>,
+}
+
+/// Several logs taking turns: what is sent at once is of one log.
+#[derive(Debug)]
+struct Turns {
+    /// The log whose turn it is.
+    log: usize,
+    /// Up to where the client has everything of the logs, by their indices. For the one whose turn it is the slot's cursor
+    /// says so.
+    after: Vec<Sequence>,
 }
 
 /// One of its streams.
@@ -46,9 +61,13 @@ struct Member {
 
 // What each of its streams costs a subscriber of several, beside a slot; and what it costs to be one.
 const _: () = assert!(size_of::<Member>() <= 48);
-const _: () = assert!(size_of::<Several>() <= 32);
+const _: () = assert!(size_of::<Several>() <= 40);
 
 impl Member {
+    fn log(&self) -> usize {
+        log_of(self.stream.no)
+    }
+
     /// Up to where the client has this stream, if it has everything up to `after`.
     fn position(&self, after: Sequence) -> Offset {
         self.from.max(Offset::behind(after))
@@ -61,13 +80,38 @@ impl Several {
         self.reading.as_ref().map_or(0, |reading| reading.bytes)
     }
 
-    /// The streams of which the client has more than everything up to `after`.
-    fn ahead(&self, after: Sequence) -> Vec<(Offset, u8)> {
+    /// Up to where the client has everything of all logs, if it has everything up to `after` of the one whose turn it
+    /// is.
+    fn all_after(&self, after: Sequence) -> Vec<Sequence> {
+        match &self.turns {
+            None => vec![after],
+            Some(turns) => {
+                let mut all = turns.after.clone();
+                all[turns.log] = after;
+                all
+            }
+        }
+    }
+
+    /// The log whose turn it is.
+    fn log(&self) -> usize {
+        self.turns.as_ref().map_or(0, |turns| turns.log)
+    }
+
+    /// What the client has of streams beyond that.
+    fn ahead(&self, after: &[Sequence]) -> Vec<Ahead> {
         let ahead = self.members.iter();
         ahead
-            .filter(|member| member.from > Offset::behind(after))
-            .map(|member| (member.from, member.place))
+            .filter_map(|member| Ahead::of(&member.stream, member.from, member.place, after))
             .collect()
+    }
+
+    /// The next log that has streams of the subscriber, if others have.
+    fn next_log(&self) -> Option<usize> {
+        let turns = self.turns.as_ref()?;
+        let logs = turns.after.len();
+        let mut others = (1..logs).map(|step| (turns.log + step) % logs);
+        others.find(|log| self.members.iter().any(|member| member.log() == *log))
     }
 }
 
@@ -76,7 +120,12 @@ impl Shard {
     pub(super) fn follow_all(&mut self, index: u32, subscribe: SubscribeAll) {
         let token = self.slots.token(index);
         self.slots[index].state = State::Several;
-        self.slots[index].cursor = subscribe.after;
+        let after = subscribe.after;
+        let log = subscribe
+            .members
+            .first()
+            .map_or(0, |member| log_of(member.stream.no));
+        self.slots[index].cursor = after[log];
         self.counts.subscribers += 1;
         let mut members = Vec::with_capacity(subscribe.members.len());
         for member in subscribe.members {
@@ -93,6 +142,7 @@ impl Shard {
         }
         self.busy(index).several = Some(Box::new(Several {
             members,
+            turns: (after.len() > 1).then(|| Box::new(Turns { log, after })),
             reading: None,
         }));
         self.open(index, &subscribe.response);
@@ -103,9 +153,11 @@ impl Shard {
 
     /// Whether one of the streams has something behind what the client has that is no longer kept.
     pub(super) fn lacks_any(&self, index: u32, after: Sequence) -> bool {
-        let several = self.busy.get(index).and_then(|b| b.several.as_ref());
-        let mut members = several.into_iter().flat_map(|several| &several.members);
-        members.any(|member| lacks(&member.stream, member.position(after)))
+        self.several(index).is_some_and(|several| {
+            let after = several.all_after(after);
+            let mut members = several.members.iter();
+            members.any(|member| lacks(&member.stream, member.position(after[member.log()])))
+        })
     }
 
     /// Takes a subscriber of several streams off all lists.
@@ -131,20 +183,42 @@ impl Shard {
         if flags.has(Flags::BLOCKED) || flags.has(Flags::CATCHING) {
             return false;
         }
-        let due = self.due(index);
-        if !due.ended.is_empty() {
-            self.tell_ended(index, &due.ended);
-            return true;
+        let first = self.several(index).map(Several::log);
+        loop {
+            let due = self.due(index);
+            if !due.ended.is_empty() {
+                self.tell_ended(index, &due.ended);
+                return true;
+            }
+            if due.older {
+                self.read_all(index);
+                return false;
+            }
+            if !due.heads.is_empty() {
+                return self.push_merged(index, due.heads);
+            }
+            if !self.turn(index) || self.several(index).map(Several::log) == first {
+                self.is_abreast(index);
+                return false;
+            }
         }
-        if due.older {
-            self.read_all(index);
+    }
+
+    /// Goes on to the next log that has streams of the subscriber. False: there is no other.
+    fn turn(&mut self, index: u32) -> bool {
+        let cursor = self.slots[index].cursor;
+        let several = self.busy.get_mut(index).and_then(|b| b.several.as_mut());
+        let Some(several) = several else { return false };
+        let Some(next) = several.next_log() else {
             return false;
-        }
-        if due.heads.is_empty() {
-            self.is_abreast(index);
+        };
+        let Some(turns) = &mut several.turns else {
             return false;
-        }
-        self.push_merged(index, due.heads)
+        };
+        turns.after[turns.log] = cursor;
+        turns.log = next;
+        self.slots[index].cursor = turns.after[next];
+        true
     }
 
     /// Keeps a quiet subscriber's connection alive, and its streams: one with readers does not expire.
@@ -165,6 +239,9 @@ impl Shard {
             return due;
         };
         for (number, member) in several.members.iter().enumerate() {
+            if member.log() != several.log() {
+                continue;
+            }
             let topic = self.slots[member.slot].topic;
             let position = member.position(after);
             if let Some((last, why)) = member.ends
@@ -242,8 +319,9 @@ impl Shard {
             let mut heads = BinaryHeap::from(heads);
             let mut bytes = 0;
             while let Some(Reverse((at, number))) = heads.pop() {
-                let (record, next) = self.topics.record(at);
                 let member = &several.members[number];
+                let topic = self.slots[member.slot].topic;
+                let (record, next) = self.topics.record(topic, at);
                 encoded.end = record.sequence;
                 if record.units > 0 {
                     bytes += record.data.len();
@@ -254,11 +332,12 @@ impl Shard {
                         end: Offset::behind(record.sequence),
                     };
                     encoded.add(item, record.sequence, |out| {
-                        let ahead = several.ahead(record.sequence);
+                        let after = several.all_after(record.sequence);
+                        let ahead = several.ahead(&after);
                         let told = Told::Record {
                             stream: &member.stream,
                             item,
-                            after: record.sequence,
+                            after: &after,
                             ahead: &ahead,
                         };
                         self.parts.faces.tell(&told, out);
@@ -292,7 +371,8 @@ impl Shard {
         self.encoded = encoded;
         if complete {
             self.slots[index].cursor = end;
-            if more {
+            // Other logs have their turn, too.
+            if self.turn(index) || more {
                 self.lag(index);
             } else {
                 self.is_abreast(index);

@@ -33,6 +33,7 @@ pub(crate) struct ServeArgs {
 pub(crate) struct Config {
     pub(crate) open: bool,
     pub(crate) data: PathBuf,
+    pub(crate) logs: usize,
     pub(crate) ack: Ack,
     pub(crate) net: encke_net::Settings,
     pub(crate) faces: encke_face::Settings,
@@ -122,6 +123,7 @@ impl Default for Config {
         Config {
             open: false,
             data: "encke-data".into(),
+            logs: 1,
             ack: Ack::default(),
             net: encke_net::Settings::default(),
             faces: encke_face::Settings::default(),

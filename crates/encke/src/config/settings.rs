@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use clap::Args;
 use encke_face::events::STREAMS_MAX;
+use encke_stream::LOGS_MAX;
 use jiff::SignedDuration;
 use serde::Deserialize;
 
@@ -65,6 +66,10 @@ settings! {
     /// Directory of the log; made if it is not there [default: ./encke-data]
     #[arg(long, env = "ENCKE_DATA", value_name = "DIR")]
     data: PathBuf => config.data = told.value,
+
+    /// Logs that streams are spread over by their names, each in a directory of its own in --data (log-0 and so on), which may be on several disks; at most 64, and never changed [default: 1, in --data itself]
+    #[arg(long, env = "ENCKE_LOGS", value_name = "N")]
+    logs: usize => config.logs = told.count_up_to(LOGS_MAX)?,
 
     /// When an append is acknowledged and seen by subscribers, unless its stream or request says otherwise by Encke-Ack [default: synced]
     #[arg(long, env = "ENCKE_ACK", value_name = "LEVEL")]

@@ -1,7 +1,7 @@
 //! Older records of several streams: a part of each is read from the log, and what lies before the end of the shortest
 //! part is sent.
 
-use encke_face::events::{Ending, Told};
+use encke_face::events::{Ahead, Ending, Told};
 use encke_log::{ReadError, Sequence};
 use encke_stream::{Fetch, Item, Life, Offset, Piece};
 
@@ -68,14 +68,22 @@ impl Shard {
         let after = self.slots[index].cursor;
         let token = self.slots.token(index);
         // Before any facts are read, so that everything up to there is among them.
-        let committed = self.parts.view.committed();
+        let committed = self.parts.views.all_committed();
         let several = self.busy.get_mut(index).and_then(|b| b.several.as_mut());
-        let Some(Several { members, reading }) = several.map(|several| &mut **several) else {
-            return;
-        };
+        let several = several.map(|several| &mut **several);
+        let Some(several) = several else { return };
+        let log = several.log();
+        let Several {
+            members, reading, ..
+        } = several;
+        let committed = committed[log];
         let Some(part) = reading else { return };
         let bytes_max = (RUN_BYTES / members.len().max(1)).max(PART_BYTES_MIN);
         while let Some(member) = members.get(part.asked) {
+            if member.log() != log {
+                part.asked += 1;
+                continue;
+            }
             let from = member.position(after);
             let tail = member.stream.facts().tail;
             part.upto = part.upto.min(committed.max(after));
@@ -117,12 +125,14 @@ impl Shard {
                     if number + 1 < same.len() {
                         after -= 1;
                         let had = same[..=number].iter();
-                        ahead.extend(had.map(|had| {
-                            let place = several.members[had.member].place;
-                            (Offset::behind(read.sequence), place)
+                        ahead.extend(had.map(|had| Ahead {
+                            log: several.log(),
+                            at: Offset::behind(read.sequence),
+                            place: several.members[had.member].place,
                         }));
                     }
-                    ahead.extend(several.ahead(read.sequence));
+                    ahead.extend(several.ahead(&several.all_after(read.sequence)));
+                    let after = several.all_after(after);
                     let item = Item {
                         data: &read.data,
                         skip: read.skip,
@@ -132,7 +142,7 @@ impl Shard {
                     let told = Told::Record {
                         stream: &several.members[read.member].stream,
                         item,
-                        after,
+                        after: &after,
                         ahead: &ahead,
                     };
                     let last = number + 1 == same.len();
@@ -161,7 +171,10 @@ impl Shard {
     /// Notes which streams have nothing more behind what was read: a stream may end without a record that is read.
     fn note_ends(&mut self, index: u32, after: Sequence) {
         let several = self.busy.get_mut(index).and_then(|b| b.several.as_mut());
-        for member in several.into_iter().flat_map(|several| &mut several.members) {
+        let Some(several) = several else { return };
+        let log = several.log();
+        let members = several.members.iter_mut();
+        for member in members.filter(|member| member.log() == log) {
             let facts = member.stream.facts();
             let why = match facts.life {
                 Life::Live if facts.closed => Ending::Closed,

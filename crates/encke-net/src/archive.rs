@@ -1,0 +1,59 @@
+//! What is not in memory of the streams of all logs.
+
+use std::sync::Arc;
+
+use encke_log::{ReadError, Reader, Sequence};
+use encke_stream::{Desk, Fetch, Loaders, Logs, Piece};
+
+/// Reads records from the logs, and streams from their stores. For threads that may wait for files.
+#[derive(Clone)]
+pub(crate) struct Archive {
+    /// By the logs' indices.
+    readers: Arc<[Reader]>,
+    pub(crate) loaders: Loaders<Reader>,
+    /// By the logs' indices, where threads share their sequencers.
+    desks: Arc<[Arc<Desk>]>,
+}
+
+impl Archive {
+    pub(crate) fn of(logs: &Logs) -> Archive {
+        let loaders = logs
+            .logs
+            .iter()
+            .map(|(machine, log)| machine.loader(log.reader()));
+        Archive {
+            readers: logs.logs.iter().map(|(_, log)| log.reader()).collect(),
+            loaders: Loaders::new(Arc::clone(&logs.views), loaders.collect()),
+            desks: Arc::new([]),
+        }
+    }
+
+    /// From now on desks are told when something is asked for that they have accepted and not written.
+    pub(crate) fn with_desks(self, desks: Arc<[Arc<Desk>]>) -> Archive {
+        Archive { desks, ..self }
+    }
+
+    /// Reads a part of a stream.
+    pub(crate) fn read(&self, fetch: &Fetch) -> Result<Piece, ReadError> {
+        let log = fetch.log();
+        let piece = Piece::read(self.reader(log), fetch)?;
+        if let Some(desk) = self.desks.get(log) {
+            desk.has_read(&piece);
+        }
+        Ok(piece)
+    }
+
+    /// Up to where a log is written.
+    pub(crate) fn published(&self, log: usize) -> Sequence {
+        self.reader(log).published()
+    }
+
+    fn reader(&self, log: usize) -> &Reader {
+        // A stream that was found is in one of the logs.
+        self.readers.get(log).unwrap_or(&self.readers[0])
+    }
+
+    pub(crate) fn readers(&self) -> &[Reader] {
+        &self.readers
+    }
+}

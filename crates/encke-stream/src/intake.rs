@@ -1,0 +1,72 @@
+//! Where commands go: to the sequencer of the log that must judge them.
+
+use std::sync::Arc;
+
+use encke_log::{Disk, Files};
+use encke_mailbox::{Gauge, Lane, Sender};
+
+use crate::{Desk, Request, Views};
+
+/// The ways in to the sequencers of all logs.
+pub struct Intake<D: Disk = Files> {
+    views: Arc<Views>,
+    /// By the logs' indices: a sequencer's mailbox, and its desk if threads share it.
+    logs: Arc<[Way<D>]>,
+}
+
+type Way<D> = (Sender<Request>, Option<Arc<Desk<D>>>);
+
+impl<D: Disk> Clone for Intake<D> {
+    fn clone(&self) -> Self {
+        Intake {
+            views: Arc::clone(&self.views),
+            logs: Arc::clone(&self.logs),
+        }
+    }
+}
+
+impl<D: Disk> Intake<D> {
+    /// The ways in, by the logs' indices: as many as there are views.
+    pub fn new(views: Arc<Views>, logs: Vec<Way<D>>) -> Self {
+        debug_assert_eq!(views.logs(), logs.len(), "a sequencer for each log");
+        Intake {
+            views,
+            logs: logs.into(),
+        }
+    }
+
+    /// Hands commands with their weights to the sequencers, in order for each log, and has decided at once what waits for
+    /// nothing. What there is no room for stays. `now_ms` is the time in milliseconds since 1970.
+    pub fn submit(&self, commands: &mut Vec<(Request, usize)>, now_ms: u64) {
+        if let [way] = &*self.logs {
+            return submit(way, commands, now_ms);
+        }
+        let mut parts: Vec<Vec<_>> = self.logs.iter().map(|_| Vec::new()).collect();
+        for command in commands.drain(..) {
+            parts[self.views.log_for(&command.0.command)].push(command);
+        }
+        for (way, mut part) in self.logs.iter().zip(parts) {
+            if !part.is_empty() {
+                submit(way, &mut part, now_ms);
+                commands.append(&mut part);
+            }
+        }
+    }
+
+    /// The desk of a log, if threads share its sequencer.
+    pub fn desk(&self, log: usize) -> Option<&Arc<Desk<D>>> {
+        self.logs.get(log)?.1.as_ref()
+    }
+
+    /// How many commands wait for each log, and how old the oldest is.
+    pub fn gauges(&self) -> impl Iterator<Item = Gauge> + '_ {
+        self.logs.iter().map(|(sender, _)| sender.gauge())
+    }
+}
+
+fn submit<D: Disk>((sender, desk): &Way<D>, commands: &mut Vec<(Request, usize)>, now_ms: u64) {
+    sender.try_send_many(Lane::Data, commands);
+    if let Some(desk) = desk {
+        desk.decide(now_ms);
+    }
+}

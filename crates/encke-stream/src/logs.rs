@@ -1,0 +1,106 @@
+//! Several logs as one: each restored by itself, then joined by the names of their streams.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use encke_log::{Disk, Files, Log, Options};
+
+use crate::number::{LOGS_MAX, Place};
+use crate::restore::{RestoreError, restore_at, restore_on_at};
+use crate::{Limits, Machine, View, Views};
+
+/// The streams of all logs, and what decides about them.
+pub struct Logs<D: Disk = Files> {
+    /// A machine and its log, by the logs' indices.
+    pub logs: Vec<(Machine, Log<D>)>,
+    /// The streams by name.
+    pub views: Arc<Views>,
+}
+
+type Restored<D> = (Machine, Arc<View>, Log<D>);
+
+/// [`restore`](crate::restore) for the logs in all these directories, of which there is at least one and at most
+/// [`LOGS_MAX`], at the same time. The order of the directories is that of the logs' indices, and must always be the same.
+///
+/// # Errors
+/// See [`RestoreError`]; that of the first log that can't be restored.
+pub fn restore_all(
+    dirs: &[PathBuf],
+    options: &Options,
+    limits: Limits,
+    now_ms: u64,
+) -> Result<Logs, RestoreError> {
+    let restore = |dir: &Path, place| restore_at(dir, place, options.clone(), limits, now_ms);
+    let restored = std::thread::scope(|scope| {
+        let others = (1..).zip(dirs.iter().skip(1)).map(|(log, dir)| {
+            let place = Place {
+                log,
+                logs: dirs.len(),
+            };
+            scope.spawn(move || restore(dir, place))
+        });
+        let others: Vec<_> = others.collect();
+        let first = dirs.first().map(|dir| {
+            let place = Place {
+                log: 0,
+                logs: dirs.len(),
+            };
+            restore(dir, place)
+        });
+        let others = others.into_iter().map(|other| match other.join() {
+            Ok(restored) => restored,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        first
+            .into_iter()
+            .chain(others)
+            .collect::<Result<Vec<_>, _>>()
+    });
+    Ok(Logs::new(restored?))
+}
+
+/// [`restore_all`] from logs on any disks, for simulations.
+///
+/// # Errors
+/// See [`RestoreError`].
+pub fn restore_all_on<D: Disk>(
+    disks: Vec<D>,
+    options: &Options,
+    limits: Limits,
+    now_ms: u64,
+) -> Result<Logs<D>, RestoreError> {
+    let logs = disks.len();
+    let disks = disks.into_iter().enumerate();
+    let restored = disks.map(|(log, disk)| {
+        restore_on_at(disk, Place { log, logs }, options.clone(), limits, now_ms)
+    });
+    Ok(Logs::new(restored.collect::<Result<_, _>>()?))
+}
+
+impl<D: Disk> Logs<D> {
+    /// The only log.
+    pub fn one((machine, view, log): Restored<D>) -> Self {
+        Logs {
+            logs: vec![(machine, log)],
+            views: Views::one(view),
+        }
+    }
+
+    fn new(restored: Vec<Restored<D>>) -> Self {
+        debug_assert!(
+            restored.len() <= LOGS_MAX,
+            "numbers have no room for so many"
+        );
+        let mut logs = Vec::with_capacity(restored.len());
+        let mut views = Vec::with_capacity(restored.len());
+        for (machine, view, log) in restored {
+            logs.push((machine, log));
+            views.push(view);
+        }
+        let views = Views::new(views);
+        for (machine, _) in &mut logs {
+            machine.join(Arc::clone(&views));
+        }
+        Logs { logs, views }
+    }
+}

@@ -1,0 +1,75 @@
+//! What a stream's number says: its retention class, its log, and the record that created it.
+//!
+//! Where there is one log its index is 0, so a number is the class and a sequence and nothing else.
+
+use encke_log::{Class, Sequence, StreamNo, stream_no};
+
+use crate::views::home;
+
+/// More logs than this are never allowed, because so many have a place in the numbers of streams.
+pub const LOGS_MAX: usize = 1 << LOG_BITS;
+
+/// The number of the stream that a record creates, in the log with that index.
+pub(crate) fn number(class: Class, log: usize, born: Sequence) -> StreamNo {
+    debug_assert!(log < LOGS_MAX && born <= BORN_MAX, "no room in a number");
+    stream_no(class, (log as u64) << BORN_BITS | born)
+}
+
+/// The index of the log that a stream lives in.
+pub fn log_of(stream: StreamNo) -> usize {
+    (stream >> BORN_BITS) as usize % LOGS_MAX
+}
+
+/// The sequence of the record that created a stream, in its log.
+pub fn born(stream: StreamNo) -> Sequence {
+    stream & BORN_MAX
+}
+
+/// Which of how many logs one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) log: usize,
+    pub(crate) logs: usize,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Place { log: 0, logs: 1 }
+    }
+}
+
+impl Place {
+    /// Whether a stream of that name would be at home in another log.
+    pub(crate) fn is_stray(self, name: &str) -> bool {
+        home(name, self.logs) != self.log
+    }
+}
+
+/// The last record of a log that can create a stream: at a million records a second it comes after 35 years.
+pub(crate) const BORN_MAX: Sequence = (1 << BORN_BITS) - 1;
+
+const LOG_BITS: u32 = 6;
+
+const BORN_BITS: u32 = 50;
+
+#[cfg(test)]
+mod tests {
+    use encke_log::class_of;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_number_says_what_it_was_made_of(class: u8, log in 0..LOGS_MAX, born in 0..=BORN_MAX) {
+            let no = number(class, log, born);
+            prop_assert_eq!((class_of(no), log_of(no), super::born(no)), (class, log, born));
+        }
+    }
+
+    #[test]
+    fn in_the_first_log_a_number_is_a_sequence() {
+        assert_eq!(number(0, 0, 7), 7);
+        assert_eq!(number(0, LOGS_MAX - 1, BORN_MAX), (1 << 56) - 1);
+    }
+}

@@ -1,0 +1,307 @@
+//! The streams of all logs by name: where a name's stream is, and where a new one would be made.
+//!
+//! Each log has a [`View`] and a [`Machine`](crate::Machine) of its own, which know nothing of the others but
+//! this: a name belongs to one stream at most, wherever it lives. A stream is made in its name's home
+//! ([`home`]), a fork in its source's log. So a name may have a stream away from home, and whoever looks for one
+//! asks at home first and then wherever there ever was such a stray.
+//!
+//! A machine that makes a stream claims the name before it looks whether another log has it, and gives the claim back
+//! when the stream is in its view. A stream's end is on the disk before its name is free, where there are several
+//! logs. So no two logs have one name, after a crash neither.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use encke_log::{Sequence, StreamNo};
+use parking_lot::Mutex;
+
+use crate::Stream;
+use crate::command::{Append, Command, Refusal, Target};
+use crate::known::Known;
+use crate::load::{LoadError, Loader, Store};
+use crate::number::log_of;
+use crate::view::View;
+
+/// The views of all logs. Where there is one log, all is found there.
+#[derive(Debug)]
+pub struct Views {
+    /// By the logs' indices; at least one.
+    views: Vec<Arc<View>>,
+    /// Names that are being given to streams, and in which log.
+    claims: Mutex<HashMap<Box<str>, usize>>,
+}
+
+/// The log in which a stream with that name is made that is no fork: by the FNV-1a hash of the name's bytes, in 64 bits,
+/// modulo the number of logs. The pools' streams, whose order is the pools', are all in the first one: names that begin
+/// with a control character, and those under `pool/`.
+pub fn home(name: &str, logs: usize) -> usize {
+    if logs == 1 || name.starts_with("pool/") || name.starts_with(char::is_control) {
+        return 0;
+    }
+    let hash = name.bytes().fold(FNV_OFFSET, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME)
+    });
+    (hash % logs as u64) as usize
+}
+
+impl Views {
+    /// The views of all logs, by their indices.
+    ///
+    /// # Panics
+    /// There is none.
+    pub(crate) fn new(views: Vec<Arc<View>>) -> Arc<Views> {
+        assert!(!views.is_empty(), "there is at least one log");
+        Arc::new(Views {
+            views,
+            claims: Mutex::default(),
+        })
+    }
+
+    /// The view of the only log.
+    pub fn one(view: Arc<View>) -> Arc<Views> {
+        Views::new(vec![view])
+    }
+
+    /// How many logs there are.
+    pub fn logs(&self) -> usize {
+        self.views.len()
+    }
+
+    /// The view of the log in which a stream is.
+    pub fn of(&self, stream: StreamNo) -> &Arc<View> {
+        self.log(log_of(stream))
+    }
+
+    /// The view of a log; of the first one if there is none with that index.
+    pub fn log(&self, log: usize) -> &Arc<View> {
+        self.views.get(log).unwrap_or(&self.views[0])
+    }
+
+    /// What is known of a name; nothing if the stores must be asked ([`Loaders`]).
+    pub fn look(&self, name: &str) -> Option<Known> {
+        let home = home(name, self.logs());
+        let known = self.views[home].look(name)?;
+        if known.stream().is_some() {
+            return Some(known);
+        }
+        for view in self.strayed(home) {
+            let stray = view.look(name)?;
+            if stray.stream().is_some() {
+                return Some(stray);
+            }
+        }
+        Some(known)
+    }
+
+    /// The stream of that name if it is in memory, expired or kept for its forks though it may be.
+    pub fn find(&self, name: &str) -> Option<Arc<Stream>> {
+        let home = home(name, self.logs());
+        let found = self.views[home].find(name);
+        found.or_else(|| self.strayed(home).find_map(|view| view.find(name)))
+    }
+
+    /// The log whose machine must judge a command: that of its stream, or in which it is to be made.
+    pub fn log_for(&self, command: &Command) -> usize {
+        if self.logs() == 1 {
+            return 0;
+        }
+        match command {
+            Command::Create(create) => {
+                let source = || self.log_of_name(&create.fork.as_ref()?.source);
+                let log = self.log_of_name(&create.name).or_else(source);
+                log.unwrap_or_else(|| home(&create.name, self.logs()))
+            }
+            Command::Append(Append { target, .. })
+            | Command::Truncate { target, .. }
+            | Command::Delete { target, .. } => match target {
+                Target::Known(stream) => log_of(stream.no),
+                Target::Named(name) => {
+                    let log = self.log_of_name(name);
+                    log.unwrap_or_else(|| home(name, self.logs()))
+                }
+            },
+        }
+    }
+
+    /// Every record of a log up to this one is visible in the facts of its stream.
+    pub fn committed(&self, log: usize) -> Sequence {
+        self.log(log).committed()
+    }
+
+    /// [`Views::committed`] of all logs, by their indices.
+    pub fn all_committed(&self) -> Vec<Sequence> {
+        self.views.iter().map(|view| view.committed()).collect()
+    }
+
+    /// How many streams there are, and what of them is in memory, in all logs together.
+    pub fn totals(&self) -> Totals {
+        self.views.iter().fold(Totals::default(), |totals, view| {
+            let counts = view.counts();
+            let count = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+            Totals {
+                streams: totals.streams + view.total(),
+                in_memory: totals.in_memory + view.len(),
+                free_names: totals.free_names + view.free_len(),
+                loads: totals.loads + count(&counts.loads),
+                absences: totals.absences + count(&counts.absences),
+                evictions: totals.evictions + count(&counts.evictions),
+                producers_forgotten: totals.producers_forgotten
+                    + count(&counts.producers_forgotten),
+            }
+        })
+    }
+
+    /// Makes sure that no other log has the name, or gets it, until [`Views::unclaim`].
+    /// True if the log has claimed it just now.
+    pub(crate) fn claim(&self, name: &str, log: usize) -> Result<bool, Refusal> {
+        match self.claims.lock().entry(name.into()) {
+            Entry::Occupied(claim) if *claim.get() == log => return Ok(false),
+            Entry::Occupied(_) => return Err(Refusal::NameBusy),
+            Entry::Vacant(claim) => {
+                claim.insert(log);
+            }
+        }
+        // After the claim, because who had one before has put the stream into its view before giving it back.
+        let taken = self.look_elsewhere(name, log);
+        if taken.is_err() {
+            self.unclaim(name);
+        }
+        taken.map(|()| true)
+    }
+
+    pub(crate) fn unclaim(&self, name: &str) {
+        self.claims.lock().remove(name);
+    }
+
+    /// Refuses if another log has a stream of that name, or may have.
+    pub(crate) fn look_elsewhere(&self, name: &str, log: usize) -> Result<(), Refusal> {
+        let home = home(name, self.logs());
+        for (other, view) in self.views.iter().enumerate() {
+            if other == log || other != home && !view.has_strays() {
+                continue;
+            }
+            match view.look(name) {
+                Some(Known::Free(_)) => {}
+                Some(Known::Stream(_)) => return Err(Refusal::NameBusy),
+                None => return Err(Refusal::LetGo),
+            }
+        }
+        Ok(())
+    }
+
+    fn log_of_name(&self, name: &str) -> Option<usize> {
+        Some(log_of(self.find(name)?.no))
+    }
+
+    /// The views that may have streams that are not at home there, but this one.
+    fn strayed(&self, but: usize) -> impl Iterator<Item = &Arc<View>> {
+        let views = self.views.iter().enumerate();
+        let others = views.filter(move |(log, view)| *log != but && view.has_strays());
+        others.map(|(_, view)| view)
+    }
+}
+
+/// How many streams there are in all logs, and how they come and go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Names that are taken, in memory or in the stores.
+    pub streams: u64,
+    /// Streams in memory.
+    pub in_memory: usize,
+    /// Names that are known to be free.
+    pub free_names: usize,
+    /// Names that were looked up in the stores and found.
+    pub loads: u64,
+    /// Names that were looked up in the stores and are free.
+    pub absences: u64,
+    /// Streams that were let go of.
+    pub evictions: u64,
+    /// Producers that streams had no room for any more.
+    pub producers_forgotten: u64,
+}
+
+/// Brings streams of all logs from their stores into the views.
+#[derive(Clone, Debug)]
+pub struct Loaders<S> {
+    views: Arc<Views>,
+    loaders: Vec<Loader<S>>,
+}
+
+impl<S: Store> Loaders<S> {
+    /// The loaders of all logs, by their indices: as many as there are views.
+    pub fn new(views: Arc<Views>, loaders: Vec<Loader<S>>) -> Self {
+        debug_assert_eq!(views.logs(), loaders.len(), "a loader for each log");
+        Loaders { views, loaders }
+    }
+
+    /// What is known of a name, from memory or from a store. As long as the answer is held it stays in memory.
+    ///
+    /// # Errors
+    /// See [`LoadError`]; never for a name that is free.
+    pub fn load(&self, name: &str) -> Result<Known, LoadError> {
+        let home = home(name, self.loaders.len());
+        let known = self.loaders[home].load(name)?;
+        if known.stream().is_some() {
+            return Ok(known);
+        }
+        for (log, loader) in self.loaders.iter().enumerate() {
+            if log == home || !self.views.log(log).has_strays() {
+                continue;
+            }
+            let stray = loader.load(name)?;
+            if stray.stream().is_some() {
+                return Ok(stray);
+            }
+        }
+        Ok(known)
+    }
+
+    /// The stream with that number, unless it has ended, from memory or from its log's store.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub fn load_number(&self, no: StreamNo) -> Result<Option<Arc<Stream>>, LoadError> {
+        match self.loaders.get(log_of(no)) {
+            Some(loader) => loader.load_number(no),
+            None => Ok(None),
+        }
+    }
+}
+
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+
+const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name's home must never change: data directories rely on it.
+    #[test]
+    fn homes_are_what_they_have_always_been() {
+        // FNV-1a of "" and "a", as its authors publish them.
+        for (name, hash) in [
+            ("", 0xcbf2_9ce4_8422_2325_u64),
+            ("a", 0xaf63_dc4c_8601_ec8c),
+        ] {
+            for logs in 1..=64 {
+                assert_eq!(home(name, logs), (hash % logs as u64) as usize);
+            }
+        }
+        assert_eq!((home("pool/a/results", 64), home("\u{1}pools", 64)), (0, 0));
+    }
+
+    #[test]
+    fn homes_are_spread_evenly() {
+        let mut counts = [0; 3];
+        for number in 0..3_000 {
+            counts[home(&format!("users/{number:x}"), 3)] += 1;
+        }
+        assert!(
+            counts.iter().all(|count| (900..1_100).contains(count)),
+            "{counts:?}"
+        );
+    }
+}

@@ -1,0 +1,423 @@
+//! Machines over several logs on simulated disks, driven by hand, and beside them what each log must hold.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use encke_log::simulated::SimulatedDisk;
+use encke_log::{Log, Options, Reader};
+use encke_stream::{
+    AckLevel, Append, Command, Create, Data, Fetch, ForkOf, Known, Lifetime, Limits, Loaders,
+    LogJournal, Logs, Machine, Offset, Outcome, Piece, Refusal, Stream, Target, Views,
+    restore_all_on,
+};
+
+pub(crate) const LOGS: usize = 3;
+
+const NOW_MS: u64 = 1_000;
+
+/// A stream as it must be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Expected {
+    pub(crate) content: Vec<u8>,
+    /// What it is a fork of.
+    source: Option<String>,
+    forks: u32,
+    /// Deleted, and kept for its forks.
+    kept: bool,
+}
+
+pub(crate) type State = BTreeMap<String, Expected>;
+
+/// A log, what is decided about it, and all that it may be after a crash.
+pub(crate) struct One {
+    pub(crate) machine: Machine,
+    pub(crate) log: Log<SimulatedDisk>,
+    /// As it was when the last sync ended, and after each record since.
+    states: Vec<State>,
+    /// How many of them are visible, and how many are written.
+    committed: usize,
+    /// The batch deletes something.
+    deletes: bool,
+}
+
+impl One {
+    fn now(&self) -> &State {
+        self.states.last().expect("the first one stays")
+    }
+
+    fn visible(&self) -> &State {
+        &self.states[self.committed - 1]
+    }
+}
+
+pub(crate) struct Rig {
+    disks: Vec<SimulatedDisk>,
+    pub(crate) logs: Vec<One>,
+    pub(crate) views: Arc<Views>,
+    loaders: Loaders<Reader<SimulatedDisk>>,
+}
+
+impl Rig {
+    pub(crate) fn new() -> Rig {
+        let disks: Vec<_> = (0..LOGS as u64).map(SimulatedDisk::new).collect();
+        let states = vec![vec![State::new()]; LOGS];
+        Rig::open(disks, states)
+    }
+
+    /// The process is killed; the disks in `cut` lose power too.
+    pub(crate) fn crash(self, cut: [bool; LOGS]) -> Rig {
+        let Rig { disks, logs, .. } = self;
+        let states = logs.into_iter().zip(cut).map(|(one, cut)| {
+            let mut states = one.states;
+            states.truncate(one.committed);
+            // What was written survives a process.
+            states.split_off(if cut { 0 } else { one.committed - 1 })
+        });
+        let states = states.collect();
+        for (disk, cut) in disks.iter().zip(cut) {
+            if cut {
+                disk.cut_power();
+            }
+        }
+        Rig::open(disks, states)
+    }
+
+    /// Opens the logs, each of which must be in one of its states.
+    fn open(disks: Vec<SimulatedDisk>, states: Vec<Vec<State>>) -> Rig {
+        let options = Options {
+            history: false,
+            ..Options::default()
+        };
+        let limits = Limits::default();
+        let Logs { logs, views } = restore_all_on(disks.clone(), &options, limits, NOW_MS).unwrap();
+        let loaders = logs
+            .iter()
+            .map(|(machine, log)| machine.loader(log.reader()));
+        let loaders = Loaders::new(Arc::clone(&views), loaders.collect());
+        let logs = logs.into_iter().enumerate().zip(states);
+        let logs = logs.map(|((index, (machine, log)), states)| {
+            let found = contents(&views, index, &log);
+            let state = states.iter().rev().find(|state| readable(state) == found);
+            let state = state.unwrap_or_else(|| panic!("log {index}: {found:?}, not {states:?}"));
+            One {
+                machine,
+                log,
+                states: vec![state.clone()],
+                committed: 1,
+                deletes: false,
+            }
+        });
+        let rig = Rig {
+            logs: logs.collect(),
+            disks,
+            views,
+            loaders,
+        };
+        rig.check();
+        rig
+    }
+
+    /// Every name is in one log, and found there.
+    pub(crate) fn check(&self) {
+        let mut all = BTreeMap::new();
+        for (index, one) in self.logs.iter().enumerate() {
+            for (name, expected) in one.visible() {
+                let other = all.insert(name.clone(), index);
+                assert_eq!(other, None, "{name} is in two logs, {index} among them");
+                let found = self.look(name);
+                let stream = found.stream().expect("a stream that was committed");
+                assert_eq!(encke_stream::log_of(stream.no), index, "{name}");
+                if !expected.kept {
+                    assert_eq!(read(&one.log, stream), expected.content, "{name}");
+                }
+            }
+        }
+        for name in NAMES {
+            if !all.contains_key(*name) {
+                assert!(self.look(name).stream().is_none(), "{name} is nowhere");
+            }
+        }
+        assert_eq!(self.views.totals().streams, all.len() as u64);
+    }
+
+    fn look(&self, name: &str) -> Known {
+        let known = self.views.look(name);
+        known.unwrap_or_else(|| self.loaders.load(name).unwrap())
+    }
+
+    /// As a shard does it: what the command names is loaded, then it goes to one of the logs.
+    pub(crate) fn apply(&mut self, mut command: Command) -> Outcome {
+        let held: Vec<Known> = names(&command).map(|name| self.look(name)).collect();
+        let index = self.views.log_for(&command);
+        if let Command::Create(create) = &mut command {
+            create.known = held.clone();
+        }
+        let asked = Asked::of(&command);
+        let one = &mut self.logs[index];
+        let mut journal = LogJournal {
+            log: &mut one.log,
+            now_ms: NOW_MS,
+        };
+        let outcome = one.machine.apply(command, NOW_MS, &mut journal);
+        drop(held);
+        self.judge(index, &asked, &outcome);
+        outcome
+    }
+
+    /// What became of a command must be what the states say, and makes the next one.
+    fn judge(&mut self, index: usize, asked: &Asked, outcome: &Outcome) {
+        let name = asked.name.as_str();
+        let has = |name: &str, one: &One| {
+            one.now().contains_key(name) || one.visible().contains_key(name)
+        };
+        let elsewhere = |name: &str| {
+            let mut others = self
+                .logs
+                .iter()
+                .enumerate()
+                .filter(|(log, _)| *log != index);
+            others.any(|(_, one)| has(name, one))
+        };
+        let now = self.logs[index].now();
+        let mut next = now.clone();
+        match (outcome, &asked.what) {
+            (Outcome::Created { existed: true, .. }, What::Create(_)) => {
+                assert!(
+                    now.get(name).is_some_and(|stream| !stream.kept),
+                    "{asked:?}"
+                );
+                return;
+            }
+            (Outcome::Created { .. }, What::Create(source)) => {
+                assert!(!now.contains_key(name) && !elsewhere(name), "{asked:?}");
+                let mut made = Expected::default();
+                if let Some(source) = source {
+                    let origin = next.get_mut(source).expect("its source");
+                    assert!(!origin.kept);
+                    origin.forks += 1;
+                    made.content = origin.content.clone();
+                    made.source = Some(source.clone());
+                }
+                next.insert(name.into(), made);
+            }
+            (Outcome::Appended { .. }, What::Append(data)) => {
+                let stream = next.get_mut(name).expect("a stream");
+                stream.content.extend_from_slice(data);
+            }
+            (Outcome::Deleted, What::Delete) => {
+                delete(&mut next, name);
+                self.logs[index].deletes = true;
+            }
+            (Outcome::Refused(refusal), what) => {
+                let source = match what {
+                    What::Create(source) => source.as_deref(),
+                    _ => None,
+                };
+                let fits = match refusal {
+                    Refusal::NameBusy => elsewhere(name) || source.is_some_and(elsewhere),
+                    // The name ended in the batch, so that nobody has asked other stores for it.
+                    Refusal::LetGo => self.is_unknown([Some(name), source]),
+                    Refusal::NotFound => !now.contains_key(name),
+                    Refusal::SourceNotFound => {
+                        source.is_some_and(|source| !now.contains_key(source) && !elsewhere(source))
+                    }
+                    Refusal::Gone | Refusal::NameKept => now[name].kept,
+                    Refusal::SourceGone => source.is_some_and(|source| now[source].kept),
+                    Refusal::Differs { .. } => now[name].source.as_deref() != source,
+                    _ => false,
+                };
+                assert!(fits, "{asked:?} is refused with {refusal:?}");
+                return;
+            }
+            (outcome, _) => panic!("{asked:?}: {outcome:?}"),
+        }
+        self.logs[index].states.push(next);
+    }
+
+    /// Whether one of the names can only be found in a log's store.
+    fn is_unknown(&self, names: [Option<&str>; 2]) -> bool {
+        let mut names = names.into_iter().flatten();
+        names.any(|name| (0..LOGS).any(|log| self.views.log(log).look(name).is_none()))
+    }
+
+    /// Writes a log's batch and lets readers see it; syncs it if asked, or if it must be.
+    pub(crate) fn commit(&mut self, index: usize, sync: bool) {
+        let one = &mut self.logs[index];
+        one.log.write().unwrap();
+        one.committed = one.states.len();
+        if sync || std::mem::take(&mut one.deletes) {
+            one.log.sync().unwrap();
+            one.states.drain(..one.committed - 1);
+            one.committed = 1;
+        }
+        one.log.publish();
+        one.machine.publish(one.log.next_sequence() - 1);
+    }
+
+    pub(crate) fn abandon(&mut self, index: usize) {
+        let one = &mut self.logs[index];
+        one.machine.abandon();
+        one.log.abandon();
+        one.states.truncate(one.committed);
+        one.deletes = false;
+    }
+
+    /// Has a log's store take what changed, and lets go of all that nobody holds.
+    pub(crate) fn let_go(&mut self, index: usize) {
+        self.commit(index, true);
+        let one = &mut self.logs[index];
+        let mut entries = Vec::new();
+        let committed = one.log.next_sequence() - 1;
+        while !one.machine.take_changed(committed, 1_000, &mut entries) {}
+        one.log.checkpoint(entries);
+        one.machine.stored();
+        for _ in 0..Machine::sweeps() {
+            one.machine.sweep(true);
+        }
+    }
+}
+
+pub(crate) const NAMES: &[&str] = &[
+    "a",
+    "b",
+    "c",
+    "d",
+    "e",
+    "users/1",
+    "users/2",
+    "pool/x/results",
+];
+
+pub(crate) fn create(name: &str, source: Option<&str>) -> Command {
+    Command::Create(Create {
+        name: name.into(),
+        content_type: None,
+        lifetime: Some(Lifetime::Unbounded),
+        closed: false,
+        fork: source.map(|source| ForkOf {
+            source: source.into(),
+            at: None,
+        }),
+        data: Data::default(),
+        ack: Some(AckLevel::Written),
+        retention: None,
+        known: Vec::new(),
+    })
+}
+
+pub(crate) fn append(name: &str, data: &[u8]) -> Command {
+    Command::Append(Append {
+        target: Target::Named(name.into()),
+        content_type: None,
+        producer: None,
+        writer_seq: None,
+        closes: false,
+        ack: None,
+        data: Data {
+            bytes: data.into(),
+            units: data.len() as u32,
+        },
+    })
+}
+
+pub(crate) fn remove(name: &str) -> Command {
+    Command::Delete {
+        target: Target::Named(name.into()),
+        ack: None,
+    }
+}
+
+/// What must be known of a command when it is gone.
+#[derive(Debug)]
+struct Asked {
+    name: String,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Create(Option<String>),
+    Append(Vec<u8>),
+    Delete,
+}
+
+impl Asked {
+    fn of(command: &Command) -> Asked {
+        let what = match command {
+            Command::Create(create) => {
+                What::Create(create.fork.as_ref().map(|fork| fork.source.to_string()))
+            }
+            Command::Append(append) => What::Append(append.data.bytes.clone()),
+            Command::Truncate { .. } | Command::Delete { .. } => What::Delete,
+        };
+        let name = names(command).next().expect("a name").to_owned();
+        Asked { name, what }
+    }
+}
+
+fn names(command: &Command) -> impl Iterator<Item = &str> {
+    let (name, source) = match command {
+        Command::Create(create) => {
+            let source = create.fork.as_ref().map(|fork| &*fork.source);
+            (&*create.name, source)
+        }
+        Command::Append(Append { target, .. })
+        | Command::Truncate { target, .. }
+        | Command::Delete { target, .. } => match target {
+            Target::Named(name) => (&**name, None),
+            Target::Known(stream) => (&*stream.name, None),
+        },
+    };
+    std::iter::once(name).chain(source)
+}
+
+fn delete(state: &mut State, name: &str) {
+    let mut next = Some(name.to_owned());
+    while let Some(name) = next.take() {
+        let stream = state.get_mut(&name).expect("a stream");
+        if stream.forks > 0 {
+            stream.kept = true;
+            return;
+        }
+        let gone = state.remove(&name).expect("it was there");
+        if let Some(source) = gone.source {
+            let origin = state.get_mut(&source).expect("its source");
+            origin.forks -= 1;
+            next = (origin.forks == 0 && origin.kept).then_some(source);
+        }
+    }
+}
+
+/// What a log holds: names, and what can be read of them.
+fn contents(
+    views: &Views,
+    index: usize,
+    log: &Log<SimulatedDisk>,
+) -> BTreeMap<String, Option<Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    views.log(index).for_each(&mut |stream| {
+        let live = stream.facts().life == encke_stream::Life::Live;
+        found.insert(stream.name.to_string(), live.then(|| read(log, stream)));
+    });
+    found
+}
+
+fn readable(state: &State) -> BTreeMap<String, Option<Vec<u8>>> {
+    let streams = state.iter();
+    streams
+        .map(|(name, stream)| {
+            let content = (!stream.kept).then(|| stream.content.clone());
+            (name.clone(), content)
+        })
+        .collect()
+}
+
+fn read(log: &Log<SimulatedDisk>, stream: &Stream) -> Vec<u8> {
+    let fetch = Fetch::new(stream, Offset::START, stream.facts().tail, 1 << 20);
+    let piece = Piece::read(&log.reader(), &fetch).unwrap();
+    assert!(!piece.more);
+    let items = piece.items();
+    items
+        .flat_map(|item| item.data[item.skip as usize..item.take as usize].to_vec())
+        .collect()
+}

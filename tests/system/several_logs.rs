@@ -1,0 +1,157 @@
+//! Several logs: streams are spread over them, and whatever happens to one, the others have theirs.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::rig::{Encke, Ended, JSON, data_dir, path, serve};
+
+const LOGS: [&str; 2] = ["--logs", "3"];
+
+const STREAMS: u64 = 40;
+
+fn name(number: u64) -> String {
+    format!("stream-{number}")
+}
+
+fn fork_name(number: u64) -> String {
+    format!("fork-{number}")
+}
+
+fn fork(encke: &Encke, name: &str, source: &str) -> u16 {
+    let source = format!("Stream-Forked-From: {}", path(source));
+    encke.ask("PUT", &path(name), &[JSON, &source], b"").status
+}
+
+/// The beginning of a log's first segment: what is written first.
+fn beginning(log: &Path) -> Vec<u8> {
+    let files = std::fs::read_dir(log).expect("a log's directory");
+    let mut paths: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|ending| ending == "seg"));
+    paths.sort();
+    let mut bytes = std::fs::read(&paths[0]).expect("a segment");
+    bytes.truncate(64 << 10);
+    bytes
+}
+
+/// Whether a log's beginning has a record that makes the stream of that name.
+fn makes(beginning: &[u8], name: &str) -> bool {
+    // The name with its length before, and behind it the length of its type.
+    let needle = [&[name.len() as u8], name.as_bytes(), b"\x10"].concat();
+    beginning
+        .windows(needle.len())
+        .any(|window| window == needle)
+}
+
+#[test]
+fn what_was_acknowledged_is_in_all_logs_after_a_kill() {
+    for level in ["synced", "written"] {
+        let data = data_dir();
+        let flags = [&LOGS[..], &["--ack", level]].concat();
+        let encke = Encke::start_in(data.path(), &flags);
+        for stream in 0..STREAMS {
+            encke.create(&name(stream));
+        }
+        let mut connection = encke.connect();
+        for number in 0..3 * STREAMS {
+            connection.append(&name(number % STREAMS), number);
+        }
+        let mut used = BTreeSet::new();
+        // A fork is in its source's log, wherever its name is at home.
+        for stream in 0..STREAMS {
+            assert_eq!(fork(&encke, &fork_name(stream), &name(stream)), 201);
+            connection.append(&fork_name(stream), 1_000 + stream);
+        }
+        let logs: Vec<Vec<u8>> = (0..3)
+            .map(|log| beginning(&data.path().join(format!("log-{log}"))))
+            .collect();
+        for stream in 0..STREAMS {
+            let having: Vec<_> = (0..3)
+                .filter(|log| makes(&logs[*log], &name(stream)))
+                .collect();
+            let [log] = having[..] else {
+                panic!("{} is in {having:?}", name(stream))
+            };
+            assert!(makes(&logs[log], &fork_name(stream)));
+            used.insert(log);
+        }
+        assert_eq!(used.len(), 3);
+        encke.kill();
+        let encke = Encke::start_in(data.path(), &flags);
+        for stream in 0..STREAMS {
+            let own: Vec<u64> = (0..3).map(|round| round * STREAMS + stream).collect();
+            assert_eq!(encke.numbers(&name(stream)), own);
+            assert_eq!(
+                encke.numbers(&fork_name(stream)),
+                [&own[..], &[1_000 + stream]].concat()
+            );
+            // The names are taken, wherever the streams are.
+            assert_eq!(
+                encke
+                    .ask("PUT", &path(&fork_name(stream)), &[JSON], b"")
+                    .status,
+                409
+            );
+        }
+        // A name is free when its stream is deleted, and then its next stream is at home.
+        for stream in 0..STREAMS {
+            let deleted = encke.ask("DELETE", &path(&fork_name(stream)), &[], b"");
+            assert_eq!(deleted.status, 204);
+            encke.create(&fork_name(stream));
+        }
+        let mut connection = encke.connect();
+        for stream in 0..STREAMS {
+            connection.append(&fork_name(stream), stream);
+        }
+        encke.kill();
+        let encke = Encke::start_in(data.path(), &flags);
+        for stream in 0..STREAMS {
+            assert_eq!(encke.numbers(&fork_name(stream)), [stream]);
+        }
+        assert_eq!(encke.metric("encke_streams", ""), 2.0 * STREAMS as f64);
+    }
+}
+
+#[test]
+fn the_number_of_logs_is_never_another() {
+    let data = data_dir();
+    let encke = Encke::start_in(data.path(), &LOGS);
+    encke.create("a");
+    encke.kill();
+    for wrong in ["1", "2", "4"] {
+        let refused = Ended::of(&mut serve(data.path(), &["--logs", wrong]));
+        assert_ne!(refused.code, Some(0));
+        assert!(
+            refused.stderr.contains("holds 3 logs, not"),
+            "{}",
+            refused.stderr
+        );
+    }
+    let checked = Ended::of(&mut serve(data.path(), &["--check"]));
+    assert!(
+        checked.stdout.contains("would not start"),
+        "{}",
+        checked.stdout
+    );
+    // A disk that is not mounted is no empty log.
+    std::fs::rename(data.path().join("log-1"), data.path().join("away")).unwrap();
+    std::fs::create_dir(data.path().join("log-1")).unwrap();
+    let refused = Ended::of(&mut serve(data.path(), &LOGS));
+    assert!(
+        refused.stderr.contains("is not log 1 of"),
+        "{}",
+        refused.stderr
+    );
+    std::fs::remove_dir(data.path().join("log-1")).unwrap();
+    std::fs::rename(data.path().join("away"), data.path().join("log-1")).unwrap();
+    let encke = Encke::start_in(data.path(), &LOGS);
+    assert_eq!(encke.numbers("a"), [0_u64; 0]);
+
+    let one = data_dir();
+    Encke::start_in(one.path(), &[]).kill();
+    let refused = Ended::of(&mut serve(one.path(), &LOGS));
+    assert!(
+        refused.stderr.contains("holds one log, not 3 logs"),
+        "{}",
+        refused.stderr
+    );
+}
