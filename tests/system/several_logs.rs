@@ -1,6 +1,8 @@
 //! Several logs: streams are spread over them, and whatever happens to one, the others have theirs.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use crate::rig::{Encke, Ended, JSON, data_dir, path, serve};
@@ -22,15 +24,19 @@ fn fork(encke: &Encke, name: &str, source: &str) -> u16 {
     encke.ask("PUT", &path(name), &[JSON, &source], b"").status
 }
 
-/// The beginning of a log's first segment: what is written first.
+/// The beginnings of a log's segments: what is written first.
 fn beginning(log: &Path) -> Vec<u8> {
     let files = std::fs::read_dir(log).expect("a log's directory");
-    let mut paths: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|ending| ending == "seg"));
-    paths.sort();
-    let mut bytes = std::fs::read(&paths[0]).expect("a segment");
-    bytes.truncate(64 << 10);
-    bytes
+    let mut beginnings = Vec::new();
+    for file in files {
+        let path = file.expect("a file").path();
+        if path.is_file() {
+            let file = File::open(path).expect("it can be read");
+            let read = file.take(64 << 10).read_to_end(&mut beginnings);
+            read.expect("it can be read");
+        }
+    }
+    beginnings
 }
 
 /// Whether a log's beginning has a record that makes the stream of that name.

@@ -85,6 +85,7 @@ impl Rig {
     /// Opens the logs, each of which must be in one of its states.
     fn open(disks: Vec<SimulatedDisk>, states: Vec<Vec<State>>) -> Rig {
         let options = Options {
+            segment_bytes: 1 << 16,
             history: false,
             ..Options::default()
         };
