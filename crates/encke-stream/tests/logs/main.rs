@@ -33,10 +33,10 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_name_has_one_stream_in_one_log(steps in prop::collection::vec(step(), 1..60)) {
+    fn a_name_has_one_stream_in_one_log(steps in prop::collection::vec(step(), 1..100)) {
         let mut rig = Rig::new();
         for step in steps {
             match step {

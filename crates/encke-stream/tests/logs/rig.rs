@@ -168,8 +168,10 @@ impl Rig {
     /// What became of a command must be what the states say, and makes the next one.
     fn judge(&mut self, index: usize, asked: &Asked, outcome: &Outcome) {
         let name = asked.name.as_str();
+        // Even if the batch has deleted it: it may be taken back.
         let has = |name: &str, one: &One| {
-            one.now().contains_key(name) || one.visible().contains_key(name)
+            let mut since = one.states[one.committed - 1..].iter();
+            since.any(|state| state.contains_key(name))
         };
         let elsewhere = |name: &str| {
             let mut others = self
@@ -219,9 +221,13 @@ impl Rig {
                     // The name ended in the batch, so that nobody has asked other stores for it.
                     Refusal::LetGo => self.is_unknown([Some(name), source]),
                     Refusal::NotFound => !now.contains_key(name),
-                    Refusal::SourceNotFound => {
-                        source.is_some_and(|source| !now.contains_key(source) && !elsewhere(source))
-                    }
+                    // What another log has not committed yet nobody knows of.
+                    Refusal::SourceNotFound => source.is_some_and(|source| {
+                        let logs = self.logs.iter().enumerate();
+                        let mut others = logs.filter(|(log, _)| *log != index);
+                        !now.contains_key(source)
+                            && !others.any(|(_, one)| one.visible().contains_key(source))
+                    }),
                     Refusal::Gone | Refusal::NameKept => now[name].kept,
                     Refusal::SourceGone => source.is_some_and(|source| now[source].kept),
                     Refusal::Differs { .. } => now[name].source.as_deref() != source,
