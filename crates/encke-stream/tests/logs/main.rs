@@ -1,6 +1,8 @@
 //! Several logs: whatever is created, forked, deleted and crashed, a name has one stream, in one log, and a log is as its own
 //! disk has it.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails should say so")]
+
 mod rig;
 
 use encke_stream::{Outcome, Refusal, home, log_of};
