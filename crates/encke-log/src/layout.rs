@@ -236,7 +236,7 @@ mod tests {
     fn one_log_lies_in_the_directory_itself_and_stays_one() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().to_owned();
-        assert_eq!(arrange(&dir, 1).unwrap(), [dir.clone()]);
+        assert_eq!(arrange(&dir, 1).unwrap(), std::slice::from_ref(&dir));
         drop(Files::lock(&dir).unwrap());
         let refused = arrange(&dir, 2).unwrap_err().to_string();
         assert!(refused.contains("holds one log, not 2 logs"), "{refused}");
