@@ -116,7 +116,7 @@ FLOOD_CLIENTS ?= 10000
 FLOOD_RATE ?= 1000
 FLOOD_CHURN ?= 10
 FLOOD_PORT ?= 4438
-FLOOD_SERVE ?= --ring 4MiB
+FLOOD_SERVE ?= --ring 4MiB --segment 33MiB
 FLOOD_OUT ?= $(TARGET)/flood-hour
 
 .PHONY: flood-hour

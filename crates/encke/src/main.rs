@@ -4,6 +4,7 @@
 //! configuration is wrong; 3 the data directory can't be used; 4 the address can't be listened on; 5 the machine does not
 //! allow what was asked about.
 
+mod allocator;
 mod bench;
 mod config;
 mod descriptors;
