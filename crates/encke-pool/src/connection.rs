@@ -19,7 +19,7 @@ pub(crate) struct Worker {
 pub(crate) struct Counter([Part; PARTS]);
 
 #[derive(Default)]
-#[repr(align(64))]
+#[repr(align(128))]
 struct Part(std::sync::atomic::AtomicU64);
 
 /// A worker from when it connects until it has gone, and whatever it connected with.
@@ -37,7 +37,7 @@ pub(crate) struct Shares<W>([Arc<Share<W>>; PARTS]);
 
 /// What those who picked a worker hold of its connection; see [`part`]. Alone in its cache lines, for its reference count
 /// is written with every pick.
-#[repr(align(64))]
+#[repr(align(128))]
 pub(crate) struct Share<W> {
     pub(crate) connection: Arc<Connection<W>>,
 }

@@ -34,8 +34,9 @@ pub(crate) struct Inner<W> {
     pub(crate) line: Mutex<Line<W>>,
 }
 
-/// Whose turn it is. Alone in its cache line, for every pick of a `round_robin` pool writes it.
-#[repr(align(64))]
+/// Whose turn it is. Alone in its pair of cache lines, which processors fetch together, for every pick of a `round_robin`
+/// pool writes it.
+#[repr(align(128))]
 struct PaddedTurn(Turn);
 
 /// Who was connected at one moment.

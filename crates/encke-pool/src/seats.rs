@@ -21,7 +21,7 @@ pub(crate) struct Seats {
 
 /// Some seats. Alone in its cache line, for every claim writes it.
 #[derive(Default)]
-#[repr(align(64))]
+#[repr(align(128))]
 struct Word(AtomicU64);
 
 /// What became of an attempt to take a seat.
