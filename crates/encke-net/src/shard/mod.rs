@@ -365,8 +365,9 @@ const LISTENER: Token = u64::MAX - 1;
 
 const EVENTS_PER_TURN: usize = 512;
 
-/// The connections of so much of a second may come at once.
-const ACCEPT_BURSTS_PER_S: u64 = 10;
+/// The connections of a second may come at once. All who were connected come back together when a server starts again, and
+/// those whom the kernel's queue can't hold try again only after a second.
+const ACCEPT_BURSTS_PER_S: u64 = 1;
 
 /// One read takes up to this much; it belongs to the shard, not to a connection.
 const SCRATCH_BYTES: usize = 64 << 10;
