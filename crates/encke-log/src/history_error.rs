@@ -10,6 +10,9 @@ pub(crate) struct HistoryError {
     pub(crate) reason: String,
     /// Whether it may well work when there is room again.
     pub(crate) shortage: bool,
+    /// Whether the tree only says that something failed before, in work of its own, and not what: whoever opens it again and
+    /// tries again finds out.
+    pub(crate) earlier: bool,
 }
 
 impl HistoryError {
@@ -32,6 +35,7 @@ impl From<fjall::Error> for HistoryError {
         HistoryError {
             reason: error.to_string(),
             shortage,
+            earlier: matches!(error, fjall::Error::Poisoned),
         }
     }
 }
@@ -41,6 +45,7 @@ impl From<std::io::Error> for HistoryError {
         HistoryError {
             shortage: is_shortage(&error),
             reason: error.to_string(),
+            earlier: false,
         }
     }
 }
@@ -50,6 +55,21 @@ impl From<String> for HistoryError {
         HistoryError {
             reason,
             shortage: false,
+            earlier: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_repeats_an_earlier_failure_says_so() {
+        let full = std::io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error());
+        let full = HistoryError::from(fjall::Error::Io(full));
+        assert_eq!((full.shortage, full.earlier), (true, false));
+        let repeated = HistoryError::from(fjall::Error::Poisoned);
+        assert_eq!((repeated.shortage, repeated.earlier), (false, true));
     }
 }

@@ -319,15 +319,15 @@ impl<D: Disk> Work<D> {
         let Some(history) = &self.shared.history else {
             return false;
         };
-        let done = match &desk.job {
-            Some(Job::Segment { segment, end }) => self.seal(history, segment, *end),
-            Some(Job::Checkpoint {
-                upto,
-                states,
-                floors,
-            }) => self.check_point(history, *upto, states, floors),
+        let job = match &desk.job {
             Some(Job::Stop) | None => return false,
+            Some(job) => job,
         };
+        let mut done = self.try_job(history, job);
+        // What failed earlier, such as a compaction for which there was no room, has to be seen to be told.
+        if done.as_ref().is_err_and(|error| error.earlier) && history.reopen().is_ok() {
+            done = self.try_job(history, job);
+        }
         if let Err(error) = done {
             let reason = format!(
                 "history in {} fails: {}",
@@ -354,6 +354,18 @@ impl<D: Disk> Work<D> {
         self.tell();
         self.retire();
         true
+    }
+
+    fn try_job(&self, history: &History, job: &Job<D::File>) -> Result<(), HistoryError> {
+        match job {
+            Job::Segment { segment, end } => self.seal(history, segment, *end),
+            Job::Checkpoint {
+                upto,
+                states,
+                floors,
+            } => self.check_point(history, *upto, states, floors),
+            Job::Stop => Ok(()),
+        }
     }
 
     /// Brings a segment into history and lets its index go.
