@@ -9,16 +9,20 @@ use encke_log::{
     Disk, FrameView, Log, OpenError, Options, ReadError, Sequence, StreamNo, class_of,
 };
 
+mod found;
+
+use found::{Found, Origin};
+
 use crate::load::{LoadError, Loader, Store};
 use crate::number::{Place, born, log_of};
-use crate::record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime};
-use crate::retention::{Part, Parts, Replayed};
+use crate::record::{BadRecord, Change, KIND_CHANGE};
+use crate::retention::Part;
 use crate::stored::{
     self, Ends, FORMAT, KEY_ENDS, KEY_META, KEY_STRAYS, KEY_STREAM, Meta, StoredStream,
 };
-use crate::stream::{Facts, Life, Media, Source, Stream};
-use crate::writers::{ProducerState, Writers};
-use crate::{AckLevel, Limits, Machine, Offset, Retention, View};
+use crate::stream::{Facts, Media, Stream};
+use crate::writers::ProducerState;
+use crate::{Limits, Machine, Offset, View};
 
 /// Opens the log in `dir` and brings back those of its streams that changed since the last checkpoint;
 /// the others are loaded when they are asked for. `now_ms` is the time in milliseconds since
@@ -147,45 +151,6 @@ struct Restore {
     /// them.
     over: Vec<StreamNo>,
     failed: Option<RestoreError>,
-}
-
-/// What was found of one stream.
-#[derive(Debug, Default)]
-struct Found {
-    no: StreamNo,
-    /// How it was created; unknown if its first record is older than what was replayed.
-    origin: Option<Origin>,
-    /// The position behind its last data, if any was found.
-    tail: Option<Offset>,
-    closed: bool,
-    deleted: bool,
-    writers: Option<Box<Writers>>,
-    /// The checkpoint has it.
-    stored: bool,
-    /// Forks that have not ended.
-    forks: u32,
-    floor: Sequence,
-    /// What there is of it, as the checkpoint has it, and what was replayed.
-    parts: Parts,
-    replayed: Replayed,
-    touched_ms: u64,
-}
-
-#[derive(Debug)]
-struct Origin {
-    name: Box<str>,
-    media: Arc<Media>,
-    lifetime: Lifetime,
-    ack: AckLevel,
-    retention: Retention,
-    fork: Option<Fork>,
-}
-
-impl Origin {
-    /// As [`Stream::is_timed`].
-    fn is_timed(&self) -> bool {
-        self.lifetime != Lifetime::Unbounded || self.retention.age_s.is_some()
-    }
 }
 
 impl Restore {
@@ -558,67 +523,6 @@ fn meta<S: Store>(store: &S) -> Result<Meta, RestoreError> {
         return Err(RestoreError::Format { found });
     }
     Ok(meta)
-}
-
-impl Found {
-    /// The stream, with its source as `find` has it.
-    fn into_stream(
-        self,
-        no: StreamNo,
-        limits: Limits,
-        now_ms: u64,
-        find: impl FnOnce(StreamNo) -> Result<Option<Arc<Stream>>, LoadError>,
-    ) -> Result<Option<Arc<Stream>>, RestoreError> {
-        let (Some(origin), Some(tail)) = (self.origin, self.tail) else {
-            return Ok(None);
-        };
-        let Origin {
-            name,
-            media,
-            lifetime,
-            ack,
-            retention,
-            fork,
-        } = origin;
-        let source = match fork {
-            None => None,
-            Some(fork) => match find(fork.source)? {
-                Some(stream) => Some(Box::new(Source {
-                    stream,
-                    at: fork.at,
-                })),
-                None => {
-                    // A source outlives its forks, unless a repair that accepts loss took it.
-                    tracing::error!(stream = %name, "a fork is lost, because its source is");
-                    return Ok(None);
-                }
-            },
-        };
-        let facts = Facts {
-            tail,
-            forks: self.forks,
-            floor: self.floor,
-            closed: self.closed,
-            life: if self.deleted { Life::Kept } else { Life::Live },
-        };
-        let stream = Stream::new(
-            no, name, media, lifetime, ack, retention, source, facts, now_ms,
-        );
-        let mut state = stream.state();
-        if retention.is_limited() {
-            let mut parts = self.parts;
-            self.replayed.add_to(&mut parts, &retention);
-            parts.cut(facts.floor);
-            state.parts = Some(Box::new(parts));
-        }
-        state.stored_ms = self.stored.then_some(self.touched_ms);
-        if let Some(mut writers) = self.writers {
-            writers.trim(limits.producers_max);
-            state.writers = Some(writers);
-        }
-        drop(state);
-        Ok(Some(Arc::new(stream)))
-    }
 }
 
 /// Streams that are looked up one by one in the checkpoint; for more it is read through.

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::journal::Journal;
-use crate::{Append, Command, Create, Data, ForkOf, ProducerId, Refusal, Target};
+use crate::{Append, Command, Create, Data, ForkOf, Lifetime, ProducerId, Refusal, Target};
 
 const LIMITS: Limits = Limits {
     producers_max: 3,

@@ -1,0 +1,113 @@
+//! What was found of one stream, in the checkpoint and in the log, and the stream that comes of it.
+
+use std::sync::Arc;
+
+use encke_log::{Sequence, StreamNo};
+
+use super::RestoreError;
+use crate::load::LoadError;
+use crate::record::{Fork, Lifetime};
+use crate::retention::{Parts, Replayed};
+use crate::stream::{Facts, Life, Media, Source, Stream};
+use crate::writers::Writers;
+use crate::{AckLevel, Limits, Offset, Retention};
+
+/// What was found of one stream.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) no: StreamNo,
+    /// How it was created; unknown if its first record is older than what was replayed.
+    pub(super) origin: Option<Origin>,
+    /// The position behind its last data, if any was found.
+    pub(super) tail: Option<Offset>,
+    pub(super) closed: bool,
+    pub(super) deleted: bool,
+    pub(super) writers: Option<Box<Writers>>,
+    /// The checkpoint has it.
+    pub(super) stored: bool,
+    /// Forks that have not ended.
+    pub(super) forks: u32,
+    pub(super) floor: Sequence,
+    /// What there is of it, as the checkpoint has it, and what was replayed.
+    pub(super) parts: Parts,
+    pub(super) replayed: Replayed,
+    pub(super) touched_ms: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Origin {
+    pub(super) name: Box<str>,
+    pub(super) media: Arc<Media>,
+    pub(super) lifetime: Lifetime,
+    pub(super) ack: AckLevel,
+    pub(super) retention: Retention,
+    pub(super) fork: Option<Fork>,
+}
+
+impl Origin {
+    /// As [`Stream::is_timed`].
+    pub(super) fn is_timed(&self) -> bool {
+        self.lifetime != Lifetime::Unbounded || self.retention.age_s.is_some()
+    }
+}
+
+impl Found {
+    /// The stream, with its source as `find` has it.
+    pub(super) fn into_stream(
+        self,
+        no: StreamNo,
+        limits: Limits,
+        now_ms: u64,
+        find: impl FnOnce(StreamNo) -> Result<Option<Arc<Stream>>, LoadError>,
+    ) -> Result<Option<Arc<Stream>>, RestoreError> {
+        let (Some(origin), Some(tail)) = (self.origin, self.tail) else {
+            return Ok(None);
+        };
+        let Origin {
+            name,
+            media,
+            lifetime,
+            ack,
+            retention,
+            fork,
+        } = origin;
+        let source = match fork {
+            None => None,
+            Some(fork) => match find(fork.source)? {
+                Some(stream) => Some(Box::new(Source {
+                    stream,
+                    at: fork.at,
+                })),
+                None => {
+                    // A source outlives its forks, unless a repair that accepts loss took it.
+                    tracing::error!(stream = %name, "a fork is lost, because its source is");
+                    return Ok(None);
+                }
+            },
+        };
+        let facts = Facts {
+            tail,
+            forks: self.forks,
+            floor: self.floor,
+            closed: self.closed,
+            life: if self.deleted { Life::Kept } else { Life::Live },
+        };
+        let stream = Stream::new(
+            no, name, media, lifetime, ack, retention, source, facts, now_ms,
+        );
+        let mut state = stream.state();
+        if retention.is_limited() {
+            let mut parts = self.parts;
+            self.replayed.add_to(&mut parts, &retention);
+            parts.cut(facts.floor);
+            state.parts = Some(Box::new(parts));
+        }
+        state.stored_ms = self.stored.then_some(self.touched_ms);
+        if let Some(mut writers) = self.writers {
+            writers.trim(limits.producers_max);
+            state.writers = Some(writers);
+        }
+        drop(state);
+        Ok(Some(Arc::new(stream)))
+    }
+}
