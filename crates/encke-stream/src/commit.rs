@@ -151,9 +151,7 @@ impl<D: Disk> Sequencer<D> {
             if replies.is_empty() {
                 *replies = self.no_replies();
             }
-            if let Some(replies) = replies.get_mut(shard) {
-                replies.push(reply);
-            }
+            put(replies, shard, reply);
         }
         group
     }
@@ -251,9 +249,7 @@ impl<D: Disk> Sequencer<D> {
         }
         self.expire_after = Instant::now() + RETRY;
         for Late { shard, reply, .. } in group.late {
-            if let Some(replies) = group.replies.get_mut(shard) {
-                replies.push(reply);
-            }
+            put(&mut group.replies, shard, reply);
         }
         // Even those that were refused anyway: what they were judged by is gone.
         for mut replies in [group.written, group.replies] {
@@ -366,11 +362,16 @@ impl<D: Disk> Sequencer<D> {
         }
         let mut replies = self.no_replies();
         for Late { shard, reply, .. } in told {
-            if let Some(replies) = replies.get_mut(shard) {
-                replies.push(reply);
-            }
+            put(&mut replies, shard, reply);
         }
         self.hand_out(None, replies);
+    }
+}
+
+/// Adds a reply to those for a shard.
+fn put(replies: &mut [Vec<Reply>], shard: usize, reply: Reply) {
+    if let Some(replies) = replies.get_mut(shard) {
+        replies.push(reply);
     }
 }
 
