@@ -274,6 +274,16 @@ pub enum Refusal {
         /// Where the fork should begin.
         asked: Offset,
     },
+    /// A fork from a position below its source's floor: what the fork should begin with is gone.
+    #[error(
+        "of what is before the fork's offset {asked} some is no longer kept; the source has everything behind {floor}"
+    )]
+    NoLongerKept {
+        /// Where the fork should begin.
+        asked: Offset,
+        /// Behind which position the source has everything.
+        floor: Offset,
+    },
     /// A fork of a fork of a fork… has too many sources.
     #[error("a fork has at most {depth_max} sources, one behind the other")]
     TooDeep {

@@ -85,7 +85,7 @@ impl Machine {
             (None, None) => Retention::default(),
         };
         let no = self.next_no(journal)?;
-        // What its source has let go of it never had.
+        // What its source has let go of it never had. Nothing is missing before the source's very beginning.
         let floor = source.as_ref().map_or(0, |source| {
             let floor = source.stream.state().next.floor;
             floor.min(source.at.sequence)
@@ -182,6 +182,11 @@ impl Machine {
         }
         if !stream.reaches_back_to(at) {
             return Err(Refusal::BeforeStart { asked: at });
+        }
+        let floor = stream.state().next.floor;
+        if at.sequence < floor && !stream.begins_at(at) {
+            let floor = Offset::behind(floor);
+            return Err(Refusal::NoLongerKept { asked: at, floor });
         }
         if stream.depth >= self.limits.fork_depth_max {
             return Err(Refusal::TooDeep {

@@ -232,6 +232,11 @@ impl Stream {
         offset == Offset::START || offset.sequence.saturating_add(1) >= self.first()
     }
 
+    /// Whether `offset` is one of this stream's and nothing of it is before that.
+    pub(crate) fn begins_at(&self, offset: Offset) -> bool {
+        offset == Offset::START || offset == Offset::behind(self.first() - 1)
+    }
+
     pub(crate) fn state(&self) -> parking_lot::MutexGuard<'_, State> {
         self.state.lock()
     }

@@ -188,6 +188,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
         Refusal::SourceGone => (409, "source_gone"),
         Refusal::BeyondTail { .. } | Refusal::TruncateBeyondTail { .. } => (400, "beyond_tail"),
         Refusal::BeforeStart { .. } => (400, "before_start"),
+        Refusal::NoLongerKept { .. } => (410, "no_longer_kept"),
         Refusal::TooDeep { .. } => (409, "fork_too_deep"),
         Refusal::TooLarge { .. } => (413, "too_large"),
         Refusal::NoSpace => (507, "disk_full"),

@@ -185,7 +185,7 @@ fn what_is_no_truncation_changes_nothing() {
 #[test]
 fn a_fork_keeps_what_its_source_lets_go_of() {
     let mut server = with(TEXT);
-    append(&mut server, "a", "1");
+    let one = append(&mut server, "a", "1");
     let two = append(&mut server, "a", "2");
     let fork = ("Stream-Forked-From", "/v1/stream/a");
     let early = server.send("PUT /v1/stream/b", &[fork, TEXT], b"");
@@ -208,6 +208,11 @@ fn a_fork_keeps_what_its_source_lets_go_of() {
         201
     );
     assert_eq!(get(&mut server, "d").text(), "4");
+    // Of what is before this offset something is gone, so nobody is given the rest for the whole.
+    let at = ("Stream-Fork-Offset", &*one);
+    let said = server.send("PUT /v1/stream/e", &[fork, at, TEXT], b"");
+    assert_eq!((said.status, &*said.code()), (410, "no_longer_kept"));
+    assert_eq!(server.send("HEAD /v1/stream/e", &[], b"").status, 404);
     // A fork lets go of its own.
     assert_eq!(truncate(&mut server, "b", "now").status, 204);
     append(&mut server, "b", "5");

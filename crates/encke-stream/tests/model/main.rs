@@ -408,7 +408,7 @@ fn run(steps: Vec<Step>, bytes_max: usize) -> Pair {
 fn the_random_steps_meet_everything_that_can_happen() {
     let mut runner = TestRunner::deterministic();
     let mut met = BTreeSet::new();
-    for _ in 0..220 {
+    for _ in 0..500 {
         let steps = steps().new_tree(&mut runner).unwrap().current();
         met.extend(run(steps, 100).met);
     }
@@ -435,6 +435,7 @@ fn the_random_steps_meet_everything_that_can_happen() {
         "TruncateBeyondTail",
         "a read below a floor",
         "BeforeStart",
+        "NoLongerKept",
         "TooDeep",
         "TooLarge",
         "a forgotten producer",

@@ -208,6 +208,11 @@ impl Naive {
                 if at != Offset::START && at.sequence + 1 < first {
                     return Err(Refusal::BeforeStart { asked: at });
                 }
+                let begins = at == Offset::START || at == Offset::behind(first - 1);
+                if at.sequence < source.floor && !begins {
+                    let floor = Offset::behind(source.floor);
+                    return Err(Refusal::NoLongerKept { asked: at, floor });
+                }
                 if source.depth >= self.limits.fork_depth_max {
                     return Err(Refusal::TooDeep {
                         depth_max: self.limits.fork_depth_max,
