@@ -8,8 +8,6 @@
 mod scanning;
 mod waiting;
 
-use std::time::Duration;
-
 use encke_flood::plot::{self, Axis, Curve, Panel, Scale};
 use encke_flood::units::{bytes, count, micros};
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
@@ -21,7 +19,7 @@ use crate::past::{BACKLOG, NONE, NOW, REPORTS, TODAY};
 use crate::report::figures;
 use crate::{BenchError, Section, Table, Target};
 
-use waiting::{Echo, Handled};
+use waiting::{Backlog, Echo, Handled};
 
 /// What the experiment has found.
 #[derive(Debug, Clone, Serialize)]
@@ -105,33 +103,37 @@ fn measure_here(lab: &Lab<'_>) -> Result<BacklogReport, BenchError> {
         ));
     }
     let echo = Echo::start()?;
-    // All sizes turn by turn, the largest once in the middle, so that the machine's moods meet all of them.
-    let largest = sizes.len() - 1;
+    // All sizes turn by turn, and of the largest a part in each turn, so that the machine's moods meet all of them alike.
+    let largest = sizes.pop().unwrap_or(MESSAGES_MIN);
+    lab.say(&format!(
+        "backlog: {} messages come to wait",
+        count(largest)
+    ));
+    let mut whole = Backlog::new(largest)?;
+    // The first questions find cold caches and a processor at rest.
+    waiting::handle(lab.scaled(WARM_UP, MESSAGES_MIN), &echo)?;
     let mut times = vec![(Vec::new(), Vec::new()); sizes.len()];
-    for pass in 0..PASSES {
-        // The memory of the last pass goes back to the system a while later, and not at the cost of the small sizes.
-        std::thread::sleep(SETTLED_AFTER);
-        for (n, &messages) in sizes.iter().enumerate() {
-            if n == largest && pass != PASSES / 2 {
-                continue;
-            }
-            // The first questions find cold caches and a processor at rest, and weigh most where there are few.
-            waiting::handle(lab.scaled(WARM_UP, MESSAGES_MIN), &echo)?;
-            let runs = (REPEAT_UP_TO / messages).clamp(1, RUNS_MAX);
-            lab.say(&format!(
-                "backlog: {} messages, {runs} times, pass {} of {PASSES}",
-                count(messages),
-                pass + 1
-            ));
-            for _ in 0..runs {
+    for turn in 1..=TURNS {
+        lab.say(&format!(
+            "backlog: turn {turn} of {TURNS}: {} messages of {}, and all smaller backlogs",
+            count(largest / TURNS),
+            count(largest)
+        ));
+        for (&messages, (times, cpu_times)) in sizes.iter().zip(&mut times) {
+            for _ in 0..(REPEAT_UP_TO / messages).clamp(1, RUNS_MAX) {
                 lab.check()?;
                 let handled = waiting::handle(messages, &echo)?;
                 report.note(messages, handled)?;
-                times[n].0.push(handled.ns);
-                times[n].1.push(handled.cpu_ns);
+                times.push(handled.ns);
+                cpu_times.push(handled.cpu_ns);
             }
         }
+        whole.handle(largest * turn / TURNS, &echo)?;
     }
+    let handled = whole.end(&echo)?;
+    report.note(largest, handled)?;
+    sizes.push(largest);
+    times.push((vec![handled.ns], vec![handled.cpu_ns]));
     for (messages, (times, cpu_times)) in sizes.into_iter().zip(times) {
         report.encke.push(Point {
             message_cpu_us: Some(Point::average(messages, &cpu_times).message_us),
@@ -379,17 +381,14 @@ const MESSAGES: [u64; 7] = [
 /// Fewer show nothing.
 const MESSAGES_MIN: u64 = 10;
 
-/// Messages before the first that count, of each size in each pass: a fifth of a second.
+/// Messages before the first that count: a fifth of a second.
 const WARM_UP: u64 = 60_000;
 
-/// How often all sizes are gone through.
-const PASSES: u32 = 3;
+/// Into how many parts the largest backlog is cut, with all others between them.
+const TURNS: u64 = 10;
 
-/// The allocator gives back what was unused for a second, of the largest size gigabytes.
-const SETTLED_AFTER: Duration = Duration::from_secs(3);
-
-/// In each pass, runs are repeated until they have handled about so many messages, or have been made so often.
-const REPEAT_UP_TO: u64 = 200_000;
+/// In each turn, runs are repeated until they have handled about so many messages, or have been made so often.
+const REPEAT_UP_TO: u64 = 100_000;
 const RUNS_MAX: u64 = 5;
 
 /// What a waiting message takes at the most, while the queue grows.

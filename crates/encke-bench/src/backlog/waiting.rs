@@ -102,40 +102,96 @@ impl Drop for Echo {
 
 /// Lets `messages` wait, then handles them, each with a question to `echo` whose answer is awaited.
 pub(super) fn handle(messages: u64, echo: &Echo) -> Result<Handled, BenchError> {
-    let (sender, mut receiver) = filled(messages)?;
-    send_control(&sender)?;
-    // The last sender: when the question with it has been answered, nothing more can come.
-    let mut sender = Some(sender);
-    let half = messages / 2;
-    let mut controls = Vec::new();
-    let mut count = 0;
-    let cpu = cpu_seconds();
-    let begun = Instant::now();
-    while let Ok(message) = receiver.recv() {
-        match message {
-            Message::Work(number) => {
-                if u64::from(number) != count {
-                    return Err(BenchError::Option("messages must come in their order"));
-                }
-                let urgent = if count == half { sender.take() } else { None };
-                echo.ask(count, urgent)?;
-                count += 1;
+    let mut backlog = Backlog::new(messages)?;
+    backlog.handle(messages, echo)?;
+    backlog.end(echo)
+}
+
+/// Messages that wait, to be handled a part at a time; only the handling is measured.
+pub(super) struct Backlog {
+    receiver: Receiver<Message>,
+    /// The last sender: when the question with it has been answered, nothing more can come.
+    sender: Option<Sender<Message>>,
+    messages: u64,
+    /// Messages that were handled.
+    count: u64,
+    /// How many had been when each control message was.
+    controls: Vec<u64>,
+    ns: u64,
+    cpu_ns: u64,
+}
+
+impl Backlog {
+    /// So many messages, and a control message behind them.
+    pub(super) fn new(messages: u64) -> Result<Self, BenchError> {
+        let (sender, receiver) = filled(messages)?;
+        send_control(&sender)?;
+        Ok(Self {
+            receiver,
+            sender: Some(sender),
+            messages,
+            count: 0,
+            controls: Vec::new(),
+            ns: 0,
+            cpu_ns: 0,
+        })
+    }
+
+    /// Handles messages until so many of them all are handled.
+    pub(super) fn handle(&mut self, upto: u64, echo: &Echo) -> Result<(), BenchError> {
+        let cpu = cpu_seconds();
+        let begun = Instant::now();
+        while self.count < upto {
+            match self.receiver.recv() {
+                Ok(message) => self.take(message, echo)?,
+                Err(_) => break,
             }
-            Message::Control => controls.push(count),
+        }
+        self.ns += begun.elapsed().as_nanos() as u64;
+        self.cpu_ns += ((cpu_seconds() - cpu) * 1e9) as u64;
+        Ok(())
+    }
+
+    /// Handles all that is left, and tells how it went.
+    pub(super) fn end(mut self, echo: &Echo) -> Result<Handled, BenchError> {
+        self.handle(u64::MAX, echo)?;
+        let [first, second] = self.controls[..] else {
+            return Err(BenchError::Thread("echo"));
+        };
+        Ok(Handled {
+            messages: self.count,
+            ns: self.ns,
+            cpu_ns: self.cpu_ns,
+            before_first: first,
+            before_second: second - self.half(),
+        })
+    }
+
+    fn take(&mut self, message: Message, echo: &Echo) -> Result<(), BenchError> {
+        match message {
+            Message::Work(number) if u64::from(number) != self.count => {
+                Err(BenchError::Option("messages must come in their order"))
+            }
+            Message::Work(_) => {
+                let urgent = match self.count == self.half() {
+                    true => self.sender.take(),
+                    false => None,
+                };
+                echo.ask(self.count, urgent)?;
+                self.count += 1;
+                Ok(())
+            }
+            Message::Control => {
+                self.controls.push(self.count);
+                Ok(())
+            }
         }
     }
-    let ns = begun.elapsed().as_nanos() as u64;
-    let cpu_ns = ((cpu_seconds() - cpu) * 1e9) as u64;
-    let [first, second] = controls[..] else {
-        return Err(BenchError::Thread("echo"));
-    };
-    Ok(Handled {
-        messages: count,
-        ns,
-        cpu_ns,
-        before_first: first,
-        before_second: second - half,
-    })
+
+    /// When the other thread sends its control message.
+    fn half(&self) -> u64 {
+        self.messages / 2
+    }
 }
 
 /// A mailbox in which so many messages wait.
