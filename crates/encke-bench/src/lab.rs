@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use encke_flood::units::bytes;
+
 use crate::BenchError;
+use crate::machine::free_disk_bytes;
 
 /// The surroundings of a run. Its directory is removed with it.
 pub(crate) struct Lab<'a> {
@@ -88,6 +91,26 @@ impl<'a> Lab<'a> {
         std::fs::create_dir(&path).map_err(BenchError::file("make", &path))?;
         Ok(Scratch { path })
     }
+
+    /// The same in memory, where no write waits for a disk.
+    pub(crate) fn scratch_in_memory(&self, name: &str) -> Result<Scratch, BenchError> {
+        let path = Path::new(MEMORY).join(format!("encke-bench-{}-{name}", std::process::id()));
+        std::fs::create_dir(&path).map_err(BenchError::file("make", &path))?;
+        Ok(Scratch { path })
+    }
+}
+
+/// Why nothing can be stored in memory here; `None` if it can.
+pub(crate) fn no_memory_disk() -> Option<String> {
+    match free_disk_bytes(Path::new(MEMORY)) {
+        Ok(bytes) if bytes >= MEMORY_BYTES_MIN => None,
+        Ok(free) => Some(format!(
+            "{MEMORY} has {} free and {} are needed",
+            bytes(free),
+            bytes(MEMORY_BYTES_MIN)
+        )),
+        Err(error) => Some(error.to_string()),
+    }
 }
 
 impl Drop for Lab<'_> {
@@ -114,6 +137,12 @@ impl Drop for Scratch {
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }
+
+/// A file system in memory, on Linux.
+const MEMORY: &str = "/dev/shm";
+
+/// What a server's log may take there: the segments prepared ahead, and a minute's load.
+const MEMORY_BYTES_MIN: u64 = 2 << 30;
 
 /// How often who sleeps looks whether the end was asked for.
 const LOOK: Duration = Duration::from_millis(50);

@@ -29,10 +29,24 @@ pub(crate) enum Level {
 pub(crate) enum Disk {
     /// As it is.
     Own,
-    /// As it is, but with the tracer that makes it slow: what that alone costs the server's other system calls.
-    Traced,
+    /// None: the log is in memory, where fdatasync has nothing to do.
+    Memory,
     /// Every fdatasync takes 15 ms longer, as on the disk of the report.
     Slow,
+    /// None, but with the tracer that makes a disk slow: what that alone costs the server's system calls.
+    MemoryTraced,
+}
+
+impl Disk {
+    /// Whether the log is in memory.
+    pub(crate) fn is_memory(self) -> bool {
+        matches!(self, Self::Memory | Self::MemoryTraced)
+    }
+
+    /// Whether the server runs under the tracer.
+    pub(crate) fn is_traced(self) -> bool {
+        matches!(self, Self::Slow | Self::MemoryTraced)
+    }
 }
 
 /// A server that runs until this is dropped.
@@ -56,21 +70,23 @@ impl Level {
 }
 
 impl Serving {
-    /// Starts the program with its data in `data`, and waits until it listens.
+    /// Starts the program with its data in `data` and `more` options, and waits until it listens.
     pub(crate) fn start(
         lab: &Lab<'_>,
         data: &Path,
         level: Level,
         disk: Disk,
+        more: &[&str],
     ) -> Result<Self, BenchError> {
         let mut command = match disk {
-            Disk::Own => Command::new(&lab.program),
-            Disk::Traced => slowed(&lab.program, 0)?,
+            Disk::Own | Disk::Memory => Command::new(&lab.program),
+            Disk::MemoryTraced => slowed(&lab.program, 0)?,
             Disk::Slow => slowed(&lab.program, SLOWER_US)?,
         };
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn"])
             .args(["--ack", level.name()])
+            .args(more)
             .arg("--data")
             .arg(data)
             .stdin(Stdio::null())
@@ -84,7 +100,7 @@ impl Serving {
             child,
         };
         serving.address = serving.read_address()?;
-        if disk != Disk::Own {
+        if disk.is_traced() {
             serving.pid = only_child_of(serving.child.id())?;
         }
         Ok(serving)

@@ -75,7 +75,7 @@ impl Round {
         streams: u64,
         records: u64,
     ) -> Result<Self, BenchError> {
-        let start = || Serving::start(lab, data, Level::Synced, Disk::Own);
+        let start = || Serving::start(lab, data, Level::Synced, Disk::Own, &[]);
         lab.say(&format!(
             "streams, {name}: {} records into {} streams",
             count(records),

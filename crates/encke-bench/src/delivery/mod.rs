@@ -24,7 +24,7 @@ fn run_one(
     args: FloodArgs,
 ) -> Result<FloodReport, BenchError> {
     let data = lab.scratch(name)?;
-    let server = Serving::start(lab, data.path(), level, Disk::Own)?;
+    let server = Serving::start(lab, data.path(), level, Disk::Own, &[])?;
     let report = server.flood(lab, args)?;
     server.stop()?;
     Ok(report)

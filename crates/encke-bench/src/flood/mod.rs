@@ -79,7 +79,7 @@ pub(crate) fn run(lab: &Lab<'_>, args: &BenchArgs) -> Result<Section, BenchError
 /// Makes one set-up.
 fn hold(lab: &Lab<'_>, connections: u64, time: Duration) -> Result<Held, BenchError> {
     let data = lab.scratch(&format!("flood-{connections}"))?;
-    let server = Serving::start(lab, data.path(), Level::Synced, Disk::Own)?;
+    let server = Serving::start(lab, data.path(), Level::Synced, Disk::Own, &[])?;
     let args = FloodArgs {
         subscribers: u32::try_from(connections).unwrap_or(u32::MAX),
         publish: Some(lab.scaled(PUBLISHED_PER_SECOND, PUBLISHED_PER_SECOND_MIN) as f64),

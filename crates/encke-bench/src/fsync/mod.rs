@@ -7,8 +7,8 @@
 //!
 //! What a delivery may wait for depends on the server's level. At `synced` a record must be on the disk before anyone sees
 //! it, so its delivery holds at least one fdatasync, by promise and not for lack of care. At `accepted` it waits for no
-//! disk. So both are measured, each with the same load: at `synced` that load has the log sync without pause, at
-//! `accepted`, held to the same rate, it is the same work without those syncs. The difference is the disk's.
+//! disk, however often the log syncs. So both are measured, each with the same load, and each beside a server whose log is
+//! in memory: the same work without a disk. The difference is the disk's.
 
 mod probe;
 mod trial;
@@ -20,7 +20,7 @@ use encke_flood::units::{count, micros, per_second};
 use encke_flood::{Latencies, Percentiles};
 use serde::Serialize;
 
-use crate::lab::Lab;
+use crate::lab::{Lab, no_memory_disk};
 use crate::past::{NONE, NOW, REPORTS};
 use crate::report::figures;
 use crate::serving::{Disk, Level, no_slow_disk};
@@ -37,6 +37,8 @@ struct FsyncReport {
     trials: Vec<Trial>,
     /// Why there is no slow disk, if there is none.
     no_slow_disk: Option<String>,
+    /// Why nothing can be beside a log in memory, if nothing can.
+    no_memory_disk: Option<String>,
 }
 
 /// Runs the experiment.
@@ -44,12 +46,13 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
     let plan = Plan {
         phase: Duration::from_secs_f64(PHASE_S * lab.size.min(1.0)).max(PHASE_MIN),
     };
-    let no_slow_disk = no_slow_disk();
+    let (no_slow_disk, no_memory_disk) = (no_slow_disk(), no_memory_disk());
     let mut trials = Vec::new();
     let mut own = LOAD;
     let mut slow = LOAD_SLOW;
     for (disk, level) in TRIALS {
-        if disk != Disk::Own && no_slow_disk.is_some() {
+        let no_tracer = disk.is_traced() && no_slow_disk.is_some();
+        if no_tracer || (disk.is_memory() && no_memory_disk.is_some()) {
             continue;
         }
         lab.check()?;
@@ -60,21 +63,25 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
             plan.phase.as_secs_f64()
         ));
         let load = match disk {
-            Disk::Own => &mut own,
-            Disk::Traced | Disk::Slow => &mut slow,
+            Disk::Own | Disk::Memory => &mut own,
+            Disk::Slow | Disk::MemoryTraced => &mut slow,
         };
         let trial = Trial::serve(lab, plan, disk, level, *load)?;
-        // At the next level the same is sent.
+        // In the next trials the same is sent.
         load.rate = Some(trial.load_per_second.max(1.0));
         trials.push(trial);
     }
     if let Some(why) = &no_slow_disk {
         lab.say(&format!("fsync: no slow disk: {why}"));
     }
+    if let Some(why) = &no_memory_disk {
+        lab.say(&format!("fsync: no log in memory: {why}"));
+    }
     let report = FsyncReport {
         plan,
         trials,
         no_slow_disk,
+        no_memory_disk,
     };
     Ok(report.section())
 }
@@ -83,8 +90,9 @@ impl Disk {
     fn name(self) -> &'static str {
         match self {
             Self::Own => "this disk",
-            Self::Traced => "this disk, traced",
+            Self::Memory => "no disk",
             Self::Slow => "a disk 15 ms slower",
+            Self::MemoryTraced => "no disk, traced",
         }
     }
 }
@@ -112,8 +120,9 @@ impl FsyncReport {
                 "The report: one node appends and syncs in a loop, another one pings it; the pings waited for the disk. Now: \
                  a server is pinged over a kept connection, and records are followed live from their append to their event, \
                  before, during and after a load that has the log sync without pause at level «synced»; then with a load of \
-                 the same rate at level «accepted», where nobody waits for the disk. All of it again with every fdatasync 15 \
-                 ms longer. The load: {} publishers as fast as they are acknowledged, or, on the slow disk, {} a second.",
+                 the same rate at level «accepted», where nobody waits for the disk. Each is repeated with the log in memory, \
+                 and all of it with every fdatasync 15 ms longer. The load: {} publishers as fast as they are acknowledged, \
+                 or, on the slow disk, {} a second.",
                 LOAD.publishers,
                 count(LOAD_SLOW.rate.unwrap_or(0.0) as u64)
             ),
@@ -179,44 +188,28 @@ impl FsyncReport {
 
     fn targets(&self) -> Vec<Target> {
         let mut targets = Vec::new();
-        for disk in [Disk::Own, Disk::Slow] {
-            let pair = self
-                .trial(disk, Level::Synced)
-                .zip(self.trial(disk, Level::Accepted));
-            let Some((synced, accepted)) = pair else {
-                continue;
-            };
-            targets.push(within(
-                format!(
-                    "{}: ping p99 while syncing, against the same load without",
-                    disk.name()
-                ),
-                synced.during().ping.p99_us,
-                accepted.during().ping.p99_us,
-            ));
-            targets.push(within(
-                format!(
-                    "{}: delivery p99 at «accepted», load against quiet",
-                    disk.name()
-                ),
-                accepted.during().delivery.p99_us,
-                accepted.before().delivery.p99_us,
-            ));
-        }
-        let slow = self.trial(Disk::Slow, Level::Accepted);
-        let traced = self.trial(Disk::Traced, Level::Accepted);
-        if let Some((slow, traced)) = slow.zip(traced) {
-            targets.push(within(
-                "delivery p99 at «accepted», slow disk against this one, both traced, quiet"
-                    .to_owned(),
-                slow.before().delivery.p99_us,
-                traced.before().delivery.p99_us,
-            ));
-            targets.push(within(
-                "the same under load".to_owned(),
-                slow.during().delivery.p99_us,
-                traced.during().delivery.p99_us,
-            ));
+        for (disk, without) in [(Disk::Own, Disk::Memory), (Disk::Slow, Disk::MemoryTraced)] {
+            let pair = |level| self.trial(disk, level).zip(self.trial(without, level));
+            if let Some((synced, without)) = pair(Level::Synced) {
+                targets.push(within(
+                    format!(
+                        "{}: ping p99 while syncing, against the same load without a disk",
+                        disk.name()
+                    ),
+                    synced.during().ping.p99_us,
+                    without.during().ping.p99_us,
+                ));
+            }
+            if let Some((accepted, without)) = pair(Level::Accepted) {
+                targets.push(within(
+                    format!(
+                        "{}: delivery p99 at «accepted» while syncing, against the same load without a disk",
+                        disk.name()
+                    ),
+                    accepted.during().delivery.p99_us,
+                    without.during().delivery.p99_us,
+                ));
+            }
         }
         let batch = |disk| {
             let trial = self.trial(disk, Level::Synced)?;
@@ -247,18 +240,22 @@ impl FsyncReport {
     fn notes(&self) -> Vec<String> {
         let mut notes = vec![
             "At «synced» a delivery holds the fdatasync that makes its record durable, and while others publish also what is \
-             left of the one under way: that is what the level promises. At «accepted» it need not wait for the disk."
+             left of the one under way: that is what the level promises. At «accepted» it need not wait for the disk, and the \
+             log syncs what it has written every few milliseconds (--sync-every 1ms)."
                 .to_owned(),
             "A ping that could not be sent in time because the one before it was late counts from when it was due. Probes, \
-             load and server share the machine's cores: what the load itself costs shows at both levels."
+             load and server share the machine's cores: what the load itself costs shows with and without a disk."
                 .to_owned(),
             "The disk is made slow by a tracer (strace) that stops nothing but fdatasync; the kernel looks at the server's other \
-             system calls all the same, which is why there is a trial with the tracer alone. On the slow disk replies come at \
+             system calls all the same, which is why there is a trial with the tracer and without a disk. On the slow disk replies come at \
              once for all that a sync has made durable: a ping in that moment waits for them as it would for any other work."
                 .to_owned(),
         ];
         if let Some(why) = &self.no_slow_disk {
             notes.push(format!("There was no slow disk: {why}."));
+        }
+        if let Some(why) = &self.no_memory_disk {
+            notes.push(format!("There was no log in memory: {why}."));
         }
         notes
     }
@@ -400,12 +397,15 @@ const LOAD_SLOW: Load = Load {
 };
 
 /// In their order. Each load's rate is set by its first trial.
-const TRIALS: [(Disk, Level); 5] = [
+const TRIALS: [(Disk, Level); 8] = [
     (Disk::Own, Level::Synced),
+    (Disk::Memory, Level::Synced),
     (Disk::Own, Level::Accepted),
+    (Disk::Memory, Level::Accepted),
     (Disk::Slow, Level::Synced),
+    (Disk::MemoryTraced, Level::Synced),
     (Disk::Slow, Level::Accepted),
-    (Disk::Traced, Level::Accepted),
+    (Disk::MemoryTraced, Level::Accepted),
 ];
 
 /// What a latency may grow by.

@@ -88,6 +88,7 @@ fn phases_have_their_figures_and_nothing_is_lost() {
         plan: tiny(),
         trials: vec![synced, accepted],
         no_slow_disk: Some("none was wanted".into()),
+        no_memory_disk: None,
     };
     let section = report.section();
     let text = section.to_string();
@@ -116,6 +117,7 @@ fn stretches_without_readings_are_left_out() {
         plan: tiny(),
         trials: Vec::new(),
         no_slow_disk: None,
+        no_memory_disk: None,
     };
     let stretch_ns = plan_ns(tiny()) / STRETCHES;
     let reading = |n: u64| Reading {

@@ -94,8 +94,11 @@ impl Trial {
         level: Level,
         load: Load,
     ) -> Result<Self, BenchError> {
-        let data = lab.scratch("serve")?;
-        let server = Serving::start(lab, data.path(), level, disk)?;
+        let data = match disk.is_memory() {
+            true => lab.scratch_in_memory("serve")?,
+            false => lab.scratch("serve")?,
+        };
+        let server = Serving::start(lab, data.path(), level, disk, &SYNC_EVERY)?;
         let trial = Self::make(lab, plan, server.address(), (disk, level), load)?;
         server.stop()?;
         Ok(trial)
@@ -195,6 +198,10 @@ fn phase(
         last,
     })
 }
+
+/// At level «accepted» the log syncs what it has written every few milliseconds, and on a slow disk without pause, so that
+/// there is something that nobody may wait for.
+const SYNC_EVERY: [&str; 2] = ["--sync-every", "1ms"];
 
 /// Publishers beside the probes.
 fn spray(server: SocketAddr, load: Load) -> SprayArgs {
