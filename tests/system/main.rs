@@ -21,6 +21,7 @@
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
 //! - [`sealing`]: how many sealed segments may wait for history.
 //! - [`retention`]: what is past its time or size goes, and readers are told.
+//! - [`poisoned_log`]: one of several logs fails, and takes only its own streams along.
 //! - [`pool_limits`]: what is too much for pools is refused, and retention takes no jobs.
 //! - [`pools`]: jobs are done though workers and the server die.
 //! - [`binary`]: settings, exit codes, signals, logs.
@@ -40,6 +41,7 @@ mod levels;
 mod limits;
 mod log_commands;
 mod overload;
+mod poisoned_log;
 mod pool_limits;
 mod pools;
 mod proxies;

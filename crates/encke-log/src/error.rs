@@ -223,6 +223,19 @@ pub enum ReadError {
         /// Its records up to this one are gone.
         floor: Sequence,
     },
+    /// A stream is asked for what was accepted in memory only, and the log failed before it was written. The log itself does
+    /// not say this, because it does not know what was accepted: see [`Reader::given_up`](crate::Reader::given_up).
+    #[error(
+        "what stream {stream} has behind record {after} was accepted and never written: {reason}"
+    )]
+    NeverWritten {
+        /// The stream.
+        stream: StreamNo,
+        /// The last record that was written, of whatever stream.
+        after: Sequence,
+        /// Why the log failed.
+        reason: Arc<str>,
+    },
     /// The global order is asked for from before what is still kept.
     #[error("the records up to {oldest} are no longer kept in the global order; {after} and later was asked for", oldest = oldest - 1)]
     NoLongerKept {

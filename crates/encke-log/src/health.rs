@@ -71,6 +71,11 @@ impl Vitals {
         CommitError::Poisoned { reason }
     }
 
+    /// What failed first, if anything has.
+    pub(crate) fn poisoned(&self) -> Option<Arc<str>> {
+        self.poisoned.lock().clone()
+    }
+
     pub(crate) fn set_last_sync(&self, took: Duration) {
         self.last_sync_ns
             .store(nanoseconds(took), Ordering::Relaxed);
@@ -104,7 +109,7 @@ impl Vitals {
 
     pub(crate) fn health(&self, segments_waiting: usize, history_bytes: u64) -> Health {
         Health {
-            poisoned: self.poisoned.lock().clone(),
+            poisoned: self.poisoned(),
             history_failed: self.history_failed().map(|failure| failure.reason),
             segments_waiting,
             last_sync: Duration::from_nanos(self.last_sync_ns.load(Ordering::Relaxed)),

@@ -99,6 +99,14 @@ impl<D: Disk> Reader<D> {
         self.shared.health()
     }
 
+    /// Why no record behind `published` will ever be there to be read, if that is so: the log has failed and nothing more is
+    /// published.
+    pub fn given_up(&self, published: Sequence) -> Option<Arc<str>> {
+        let reason = self.shared.vitals.poisoned()?;
+        // Asked afterwards, because something may have been published just before the log failed.
+        (self.published() == published).then_some(reason)
+    }
+
     /// Gives `each` the records of a stream with `after` < sequence <= `upto`, in order, until about `bytes_max` bytes
     /// were given, but at least one record.
     ///

@@ -78,7 +78,8 @@ impl Piece {
     ///
     /// # Errors
     /// Something could not be read, or is damaged: never an absence. What follows the position that was asked for may also
-    /// be no longer kept; whoever asks for all from the beginning gets what is left.
+    /// be no longer kept; whoever asks for all from the beginning gets what is left. What was acknowledged before it was
+    /// written and never will be, because the log has failed, is an error too.
     pub fn read<D: Disk>(log: &Reader<D>, fetch: &Fetch) -> Result<Piece, ReadError> {
         let mut piece = Piece {
             end: fetch.upto,
@@ -130,6 +131,15 @@ impl Piece {
                 return Ok(piece);
             }
             if last > published {
+                if piece.records.is_empty()
+                    && let Some(reason) = log.given_up(published)
+                {
+                    return Err(ReadError::NeverWritten {
+                        stream: span.stream,
+                        after: published,
+                        reason,
+                    });
+                }
                 piece.end = span.from.max(Offset::behind(published));
                 piece.more = true;
                 return Ok(piece);

@@ -7,11 +7,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use encke_log::simulated::{Faults, SimulatedDisk};
-use encke_log::{CommitError, Options, Sequence};
+use encke_log::{CommitError, Options, ReadError, Reader, Sequence};
 use encke_mailbox::{Lane, Sender, mailbox};
 use encke_stream::{
-    AckLevel, Append, Batch, Caller, Command, Create, Data, Desk, Handover, Limits, Offset,
-    Outcome, Outlet, Reply, Request, Sequencer, Target, View, restore_on,
+    AckLevel, Append, Batch, Caller, Command, Create, Data, Desk, Fetch, Handover, Limits, Offset,
+    Outcome, Outlet, Piece, Reply, Request, Sequencer, Target, View, restore_on,
 };
 
 /// What a shard was handed, in its order.
@@ -66,6 +66,7 @@ impl Outlet for Shard {
 struct Rig {
     desk: Arc<Desk<SimulatedDisk>>,
     view: Arc<View>,
+    reader: Reader<SimulatedDisk>,
     shards: Vec<Shard>,
     sender: Sender<Request>,
     thread: JoinHandle<Result<(), CommitError>>,
@@ -82,6 +83,7 @@ impl Rig {
             .map(|shard| Box::new(shard) as Box<dyn Outlet>)
             .collect();
         let watch = Box::new(|_: &_| {});
+        let reader = log.reader();
         let sequencer = Sequencer::new(machine, log, receiver, outlets, AckLevel::Accepted, watch);
         let desk = Arc::new(Desk::new(sequencer));
         let shared = Arc::clone(&desk);
@@ -89,6 +91,7 @@ impl Rig {
         Rig {
             desk,
             view,
+            reader,
             shards,
             sender,
             thread,
@@ -276,6 +279,22 @@ fn a_sync_that_fails_while_others_decide_poisons_the_log() {
     disk.hold_syncs(true);
     rig.bring(0, 0, append(&rig.view, "s", "x"));
     rig.eventually("a sync waits", || disk.held_syncs() == 1);
+    // Accepted, and never written.
+    for token in 1..4 {
+        rig.bring(0, token, append(&rig.view, "s", "y"));
+    }
+    let stream = rig.view.find("s").unwrap();
+    assert_eq!(stream.facts().tail, Offset::behind(5));
+    let read = |from| {
+        let fetch = Fetch::new(&stream, from, stream.facts().tail, 1 << 20);
+        Piece::read(&rig.reader, &fetch)
+    };
+    // Who reads meanwhile gets what is written, and then waits for the rest.
+    let written = rig.reader.published();
+    assert!(written < 5, "{written} are written");
+    let before = read(Offset::START).unwrap();
+    assert!(before.more);
+    assert!(read(Offset::behind(written)).unwrap().lacks());
     disk.set_faults(Faults {
         failing_operation: Some(1),
         ..Faults::default()
@@ -287,6 +306,16 @@ fn a_sync_that_fails_while_others_decide_poisons_the_log() {
         inbox.replies.iter().any(|(_, done)| !done)
     };
     rig.eventually("commands are refused", refused);
+    // Nobody waits for what will not come, and nobody takes the beginning for all.
+    if before.bytes() > 0 {
+        let piece = read(Offset::START).unwrap();
+        assert_eq!((piece.bytes(), piece.more), (before.bytes(), true));
+    }
+    let error = read(Offset::behind(written)).unwrap_err();
+    assert!(
+        matches!(error, ReadError::NeverWritten { after, .. } if after == written),
+        "{error}"
+    );
     drop(rig.sender);
     rig.desk.call();
     assert!(rig.thread.join().unwrap().is_err());

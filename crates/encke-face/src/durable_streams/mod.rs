@@ -230,7 +230,7 @@ pub(crate) fn failed(failure: Failure) -> Response {
         Failure::Unreadable => error(
             500,
             "unreadable",
-            "the data is there but could not be read; the server's log says why".into(),
+            "the data could not be read; the server's log says why".into(),
         ),
         Failure::Stopping => error(
             503,

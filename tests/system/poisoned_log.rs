@@ -1,0 +1,327 @@
+//! One of several logs fails: its streams take nothing more and say why, they can be read as before, and all others go on as
+//! if nothing had happened.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::disk::strace_works;
+use crate::rig::{Connection, Encke, JSON, Response, Subscriber, data_dir, path, request, serve};
+
+/// Enough that each log has some.
+const STREAMS: usize = 24;
+
+fn names() -> Vec<String> {
+    (0..STREAMS).map(|at| format!("stream-{at}")).collect()
+}
+
+/// What a log writes its first records to.
+fn first_segment(data: &Path, log: usize) -> PathBuf {
+    let name = format!("log-{log}/{:020}.segment", 1);
+    data.canonicalize().expect("it is there").join(name)
+}
+
+/// The command under strace, which makes a system call fail that is about the first segment of that log, and no other.
+fn failing_in(log: usize, inject: &str, data: &Path, flags: &[&str]) -> Command {
+    let serve = serve(data, flags);
+    let mut command = Command::new("strace");
+    command
+        .args(["-D", "-f", "-qqq", "-o", "/dev/null", "-P"])
+        .arg(first_segment(data, log))
+        .arg("-e")
+        .arg(format!("inject={inject}"))
+        .arg(serve.get_program())
+        .args(serve.get_args())
+        .env("ENCKE_LOG", "error");
+    command
+}
+
+/// The streams that a log made, by what it wrote.
+fn made_in(data: &Path, log: usize) -> BTreeSet<String> {
+    let mut written = Vec::new();
+    let file = std::fs::File::open(first_segment(data, log)).expect("it is there");
+    let read = file.take(256 << 10).read_to_end(&mut written);
+    read.expect("it can be read");
+    let is_there = |name: &String| {
+        // The name with its length before, and behind it the length of its type.
+        let needle = [&[name.len() as u8], name.as_bytes(), b"\x10"].concat();
+        written.windows(needle.len()).any(|at| at == needle)
+    };
+    names().into_iter().filter(is_there).collect()
+}
+
+struct Clients {
+    connection: Connection,
+    /// What was acknowledged, by stream.
+    acknowledged: BTreeMap<String, Vec<u64>>,
+    next: u64,
+}
+
+impl Clients {
+    /// Makes the streams.
+    fn of(encke: &Encke) -> Clients {
+        let names = names();
+        names.iter().for_each(|name| encke.create(name));
+        Clients {
+            connection: encke.connect(),
+            acknowledged: names.into_iter().map(|name| (name, Vec::new())).collect(),
+            next: 0,
+        }
+    }
+
+    /// Appends to each stream once; those that refused, with their answers.
+    fn append_to_all(&mut self) -> BTreeMap<String, Response> {
+        let mut refused = BTreeMap::new();
+        for (name, acknowledged) in &mut self.acknowledged {
+            let body = self.next.to_string();
+            let fields = [JSON];
+            let answer = self
+                .connection
+                .ask("POST", &path(name), &fields, body.as_bytes());
+            if answer.status == 204 {
+                acknowledged.push(self.next);
+            } else {
+                refused.insert(name.clone(), answer);
+            }
+            self.next += 1;
+        }
+        refused
+    }
+
+    /// Appends until the log fails; the streams that refuse from then on.
+    fn append_until_it_fails(&mut self) -> BTreeSet<String> {
+        for _ in 0..200 {
+            if !self.append_to_all().is_empty() {
+                // By now all that are in that log.
+                let refused = self.append_to_all();
+                refused.values().for_each(says_why);
+                return refused.into_keys().collect();
+            }
+            // What is acknowledged before it is synced is synced when nothing comes.
+            std::thread::sleep(std::time::Duration::from_millis(30));
+        }
+        panic!("the log has not failed")
+    }
+}
+
+/// The answer of a log that has failed.
+fn says_why(answer: &Response) {
+    let code = answer.error_code();
+    assert_eq!((answer.status, &*code), (503, "log_failed"), "{answer:?}");
+    let body = String::from_utf8_lossy(&answer.body).into_owned();
+    assert!(body.contains("Input/output error"), "{body}");
+}
+
+/// Everything that the whole still does when the second of three logs has failed.
+fn is_as_good_as_before_but_for(failed: &BTreeSet<String>, encke: &Encke, clients: &mut Clients) {
+    let mut connection = encke.connect();
+    let ready = connection.ask("GET", "/readyz", &[], b"");
+    let why = String::from_utf8(ready.body).expect("it is text");
+    assert_eq!(ready.status, 503);
+    assert!(
+        why.contains("log 1") && why.contains("Input/output error"),
+        "{why}"
+    );
+    assert_eq!(connection.ask("GET", "/healthz", &[], b"").status, 200);
+    assert_eq!(encke.metric("encke_log_failed", ""), 1.0);
+    let poisoned = [0, 1, 2].map(|log| encke.metric("encke_log_poisoned", &format!("\"{log}\"")));
+    assert_eq!(poisoned, [0.0, 1.0, 0.0]);
+
+    // Whatever would change a stream of that log is refused, and so is a stream that would be made there.
+    let victim = failed.first().expect("there is one");
+    let source = format!("Stream-Forked-From: {}", path(victim));
+    for (method, name, fields) in [
+        ("DELETE", &**victim, &[][..]),
+        ("PUT", "fork-of-it", &[JSON, &source]),
+        ("POST", victim, &["Encke-Truncate: now"]),
+        ("POST", victim, &["Stream-Closed: true"]),
+        ("POST", victim, &[JSON, "Encke-Ack: accepted"]),
+    ] {
+        let body: &[u8] = if fields.contains(&JSON) && method == "POST" {
+            b"1"
+        } else {
+            b""
+        };
+        says_why(&connection.ask(method, &path(name), fields, body));
+    }
+    let made = (0..12).map(|at| connection.ask("PUT", &path(&format!("new-{at}")), &[JSON], b""));
+    let (made, refused): (Vec<_>, Vec<_>) = made.partition(|answer| answer.status == 201);
+    assert!(
+        !made.is_empty() && !refused.is_empty(),
+        "{made:?} {refused:?}"
+    );
+    refused.iter().for_each(says_why);
+
+    // What is in the other logs is taken, seen and read; what is in that one can be read.
+    let mut live: BTreeMap<String, Subscriber> = BTreeMap::new();
+    for name in names() {
+        let mut subscriber = encke.subscribe(&name, "-1");
+        let count = clients.acknowledged[&name].len();
+        assert_eq!(subscriber.numbers(count), clients.acknowledged[&name]);
+        subscriber.catch_up();
+        live.insert(name, subscriber);
+    }
+    for _ in 0..5 {
+        let first = clients.next;
+        let refused = clients.append_to_all();
+        assert_eq!(&refused.keys().cloned().collect::<BTreeSet<_>>(), failed);
+        for (at, name) in (first..).zip(clients.acknowledged.keys()) {
+            if !failed.contains(name) {
+                let subscriber = live.get_mut(name).expect("all have one");
+                assert_eq!(subscriber.numbers(1), [at], "{name}");
+            }
+        }
+    }
+    for (name, acknowledged) in &clients.acknowledged {
+        assert_eq!(&encke.numbers(name), acknowledged, "{name}");
+    }
+    // Their deletion waits for the disk and asks whether another log has the name; so does a fork.
+    let other = names().into_iter().find(|name| !failed.contains(name));
+    let other = other.expect("not all are refused");
+    let source = format!("Stream-Forked-From: {}", path(&other));
+    let fork = connection.ask("PUT", &path("fork"), &[JSON, &source], b"");
+    assert_eq!(fork.status, 201, "{fork:?}");
+    let gone = connection.ask("DELETE", &path("fork"), &[], b"");
+    assert_eq!(gone.status, 204, "{gone:?}");
+    // Pools are in the first log.
+    let pool = connection.ask("PUT", "/v1/pool/p", &[], br#"{"type":"claim"}"#);
+    assert_eq!(pool.status, 201, "{pool:?}");
+    assert_eq!(connection.ask("POST", "/v1/pool/p", &[], b"x").status, 202);
+}
+
+#[test]
+fn a_log_that_fails_takes_only_its_own_streams_along() {
+    if !strace_works() {
+        return;
+    }
+    for (level, inject) in [
+        // Only one of them fails: the next would succeed, if anybody tried.
+        ("synced", "fdatasync:error=EIO:when=20"),
+        ("synced", "pwrite64:error=EIO:when=20"),
+        ("written", "fdatasync:error=EIO:when=5"),
+        ("accepted", "fdatasync:error=EIO:when=5"),
+    ] {
+        let data = data_dir();
+        let flags = ["--logs", "3", "--ack", level];
+        let encke = Encke::start_by(&mut failing_in(1, inject, data.path(), &flags));
+        let mut clients = Clients::of(&encke);
+        // Two subscribers of everything, over one connection each.
+        let all = names().iter().fold(String::new(), |query, name| {
+            format!("{query}&stream={name}@-1")
+        });
+        let mut several = encke.connect();
+        let target = format!("/v1/events?{}", &all[1..]);
+        several.send(&request("GET", &target, &[], b""));
+        assert_eq!(several.head().status, 200);
+
+        let failed = clients.append_until_it_fails();
+        assert_eq!(failed, made_in(data.path(), 1), "{level} {inject}");
+        assert!(failed.len() > 2 && failed.len() < STREAMS - 4, "{failed:?}");
+        let count = |clients: &Clients| clients.acknowledged.values().map(Vec::len).sum::<usize>();
+        assert!(
+            count(&clients) > STREAMS,
+            "it failed before anything was there"
+        );
+        is_as_good_as_before_but_for(&failed, &encke, &mut clients);
+        // Who follows streams of all logs has got all of it.
+        let mut events = String::new();
+        while events.matches("\"messages\":").count() < count(&clients) {
+            assert!(several.fill(), "the server hung up: {events}");
+            events.push_str(&String::from_utf8(std::mem::take(several.input())).expect("text"));
+        }
+        for (name, acknowledged) in &clients.acknowledged {
+            for number in acknowledged {
+                let told = format!("\"stream\":\"{name}\",");
+                let told = events.lines().filter(|line| {
+                    line.contains(&told) && line.contains(&format!("\"messages\":[{number}]"))
+                });
+                assert_eq!(told.count(), 1, "{name} {number} of {events}");
+            }
+        }
+        let log = encke.log();
+        assert!(log.contains("the log has failed"), "{log}");
+        drop(several);
+        let stopped = encke.terminate();
+        assert_eq!(stopped.code, Some(1), "it leaves a failed log");
+
+        // The disk works again.
+        let encke = Encke::start_in(data.path(), &flags);
+        assert_eq!(encke.ask("GET", "/readyz", &[], b"").status, 200);
+        for (name, acknowledged) in &clients.acknowledged {
+            let stored = encke.numbers(name);
+            assert!(stored.starts_with(acknowledged), "{name} {stored:?}");
+            // What failed was not acknowledged and may be there, once.
+            let more = stored.len() - acknowledged.len();
+            assert!(
+                more <= usize::from(failed.contains(name)),
+                "{name} {stored:?}"
+            );
+        }
+        clients.connection = encke.connect();
+        assert_eq!(clients.append_to_all().len(), 0);
+    }
+}
+
+/// At level accepted there is what was acknowledged while the sync ran that failed: it is in memory, and will never be
+/// written.
+#[test]
+fn what_a_failed_log_has_accepted_and_never_writes_is_an_error_and_no_end() {
+    if !strace_works() {
+        return;
+    }
+    let data = data_dir();
+    let flags = ["--logs", "3", "--ack", "accepted", "--poll-wait", "200ms"];
+    let inject = "fdatasync:error=EIO:delay_enter=700000:when=25";
+    let encke = Encke::start_by(&mut failing_in(1, inject, data.path(), &flags));
+    let mut clients = Clients::of(&encke);
+    let began = std::time::Instant::now();
+    let failed: BTreeSet<String> = 'failed: loop {
+        for _ in 0..30 {
+            if !clients.append_to_all().is_empty() {
+                break 'failed clients.append_to_all().into_keys().collect();
+            }
+        }
+        assert!(began.elapsed() < crate::rig::PATIENCE, "it has not failed");
+        // Syncs come when nothing else does.
+        std::thread::sleep(std::time::Duration::from_millis(60));
+    };
+    assert_eq!(failed, made_in(data.path(), 1));
+    let mut connection = encke.connect();
+    for name in &failed {
+        // Whoever reads all of it is not left waiting, and does not take the beginning for all.
+        let target = format!("{}?offset=-1", path(name));
+        connection.send(&request("GET", &target, &[], b""));
+        let head = connection.head();
+        assert_eq!(head.status, 200, "{head:?}");
+        assert_eq!(head.field("Transfer-Encoding"), Some("chunked"));
+        let part = connection.rest();
+        let ends = part.ends_with(b"0\r\n\r\n");
+        assert!(
+            !ends && part.len() > 10,
+            "{}",
+            String::from_utf8_lossy(&part)
+        );
+        connection = encke.connect();
+        // Who subscribes now gets what was written, and is hung up on.
+        let mut subscriber = encke.subscribe(name, "-1");
+        let got = subscriber.rest();
+        let acknowledged = &clients.acknowledged[name];
+        assert!(acknowledged.starts_with(&got) && got.len() < acknowledged.len());
+        // At the tail there is nothing to read.
+        let poll = format!("{}?offset=now&live=long-poll", path(name));
+        assert_eq!(connection.ask("GET", &poll, &[], b"").status, 204);
+    }
+    // The others don't notice.
+    for name in names().iter().filter(|name| !failed.contains(*name)) {
+        assert_eq!(encke.numbers(name), clients.acknowledged[name]);
+    }
+    encke.kill();
+    let encke = Encke::start_in(data.path(), &flags);
+    for (name, acknowledged) in &clients.acknowledged {
+        let stored = encke.numbers(name);
+        assert!(acknowledged.starts_with(&stored), "{name}");
+        let all = stored.len() == acknowledged.len();
+        assert_eq!(all, !failed.contains(name), "{name}");
+    }
+}
