@@ -42,6 +42,7 @@ pub struct Metrics {
     pub(crate) records: IntCounter,
     pub(crate) record_bytes: IntCounter,
     pub(crate) batch_records: Histogram,
+    pub(crate) commands_ahead: IntCounter,
     pub(crate) sync_seconds: Histogram,
     pub(crate) log_failed: IntGauge,
     pub(crate) log: LogMetrics,
@@ -149,6 +150,10 @@ impl Metrics {
             )?,
             records: counter("encke_records_total", "Records committed.")?,
             record_bytes: counter("encke_log_bytes_total", "Bytes committed to the log.")?,
+            commands_ahead: counter(
+                "encke_commands_ahead_total",
+                "Commands that were decided while the batch before theirs was synced.",
+            )?,
             batch_records: histogram(
                 "encke_batch_records",
                 "Records in one commit.",
@@ -295,6 +300,7 @@ impl Metrics {
             self.record_bytes.inc_by(committed.bytes as u64);
             self.batch_records.observe(committed.records as f64);
         }
+        self.commands_ahead.inc_by(committed.ahead as u64);
         if let Some(sync) = committed.sync {
             self.sync_seconds.observe(sync.as_secs_f64());
         }

@@ -4,7 +4,6 @@
 //! subscribers and is encoded as there; only the send is left out. `examples/ten_million.rs` measures with it.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use encke_face::{Admin, Faces, Probes, Run, Settings, Style};
 use encke_log::Sequence;
@@ -112,7 +111,6 @@ impl Crowd {
         let batch = Arc::new(Batch {
             bytes: record.data.len(),
             records: vec![record],
-            published: Instant::now(),
         });
         let mut touched = Vec::with_capacity(1);
         self.topics.take(&batch, |_, topic| touched.push(topic));

@@ -68,7 +68,8 @@ impl Machine {
             .map(|producer| (producer.epoch, producer.seq));
         if let Some(seq) = writer_seq {
             let replaced = stream.state().writers_mut().set_seq(seq);
-            self.undo.push(Undo::Writers(Arc::clone(stream), replaced));
+            let undo = Undo::Writers(Arc::clone(stream), replaced);
+            self.draft.undo.push(undo);
         }
         if let Some(producer) = producer {
             let state = ProducerState {
@@ -101,7 +102,10 @@ impl Machine {
     ) {
         let mut state = stream.state();
         let writers = state.writers_mut();
-        let mut undo = |replaced| self.undo.push(Undo::Writers(Arc::clone(stream), replaced));
+        let mut undo = |replaced| {
+            let undo = Undo::Writers(Arc::clone(stream), replaced);
+            self.draft.undo.push(undo);
+        };
         if closes {
             undo(writers.set_closer(id.clone(), producer));
         }

@@ -1,7 +1,6 @@
 //! What a commit hands to the shards: the records, once for all, and each shard's replies.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use encke_log::{Sequence, StreamNo};
 
@@ -14,8 +13,6 @@ pub struct Batch {
     pub records: Vec<Record>,
     /// What their data weighs.
     pub bytes: usize,
-    /// When they became visible.
-    pub published: Instant,
 }
 
 /// One committed record.

@@ -19,6 +19,8 @@ pub struct Rig {
     pub log: Log<SimulatedDisk>,
     disk: SimulatedDisk,
     limits: Limits,
+    /// The last record of what was cut off.
+    cut_upto: Sequence,
     loader: Loader<Reader<SimulatedDisk>>,
     /// All streams that records were written for since the log was opened, and those found then;
     /// nothing where the stream was let go of.
@@ -59,6 +61,7 @@ impl Rig {
             log,
             disk,
             limits,
+            cut_upto: 0,
             seen: RefCell::new(seen),
         }
     }
@@ -186,8 +189,24 @@ impl Rig {
     pub fn commit(&mut self) {
         self.log.write().unwrap();
         self.log.sync().unwrap();
+        self.publish(self.log.next_sequence() - 1);
+    }
+
+    /// What was decided is written, and shown by [`Rig::publish_cut`].
+    pub fn cut(&mut self) {
+        self.log.write().unwrap();
+        self.log.sync().unwrap();
+        self.machine.cut();
+        self.cut_upto = self.log.next_sequence() - 1;
+    }
+
+    pub fn publish_cut(&mut self) {
+        self.publish(self.cut_upto);
+    }
+
+    fn publish(&mut self, upto: Sequence) {
         self.log.publish();
-        self.machine.publish(self.log.next_sequence() - 1);
+        self.machine.publish(upto);
         for (stream, floor) in self.machine.take_floors() {
             self.log.set_floor(stream, floor);
         }
