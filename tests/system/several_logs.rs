@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use crate::rig::{Encke, Ended, JSON, data_dir, path, serve};
+use crate::rig::{Encke, Ended, JSON, data_dir, eventually, path, serve};
 
 const LOGS: [&str; 2] = ["--logs", "3"];
 
@@ -115,6 +115,54 @@ fn what_was_acknowledged_is_in_all_logs_after_a_kill() {
         }
         assert_eq!(encke.metric("encke_streams", ""), 2.0 * STREAMS as f64);
     }
+}
+
+#[test]
+fn metrics_tell_logs_and_levels_apart() {
+    let encke = Encke::start(&LOGS);
+    for stream in 0..STREAMS {
+        encke.create(&name(stream));
+    }
+    let of_log =
+        |metric: &str| [0, 1, 2].map(|log| encke.metric(metric, &format!("log=\"{log}\"")) as u64);
+    let made = of_log("encke_log_records_total");
+    assert_eq!(made.iter().sum::<u64>(), STREAMS);
+    let mut connection = encke.connect();
+    for stream in 0..STREAMS {
+        for (count, level) in [(1, "synced"), (2, "written"), (4, "accepted")] {
+            let ack = format!("Encke-Ack: {level}");
+            for _ in 0..count {
+                let answer = connection.ask("POST", &path(&name(stream)), &[JSON, &ack], b"1");
+                assert_eq!(answer.status, 204);
+            }
+        }
+        // What is refused, and what is there already, is no change.
+        let refused = connection.ask("POST", &path("nobody"), &[JSON], b"1");
+        assert_eq!(refused.status, 404);
+        let again = connection.ask("PUT", &path(&name(stream)), &[JSON], b"");
+        assert_eq!(again.status, 200);
+    }
+    let acknowledged = |level: &str, log: &str| {
+        let labels = format!("level=\"{level}\",log=\"{log}");
+        encke.metric("encke_acknowledged_total", &labels) as u64
+    };
+    // Each stream's creation is synced, too.
+    for (level, count) in [("synced", 2), ("written", 2), ("accepted", 4)] {
+        assert_eq!(acknowledged(level, ""), count * STREAMS, "{level}");
+        for (log, made) in made.into_iter().enumerate() {
+            assert_eq!(acknowledged(level, &log.to_string()), count * made);
+        }
+    }
+    eventually("everything is committed", || {
+        of_log("encke_log_records_total") == made.map(|made| 8 * made)
+    });
+    assert_eq!(encke.metric("encke_records_total", "") as u64, 8 * STREAMS);
+    for metric in ["encke_log_bytes_total", "encke_log_syncs"] {
+        let of_log = of_log(metric);
+        assert!(of_log.iter().all(|value| *value > 5), "{metric} {of_log:?}");
+    }
+    assert_eq!(of_log("encke_log_segment_bytes"), [64 << 20; 3]);
+    assert_eq!(of_log("encke_log_poisoned"), [0; 3]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// The figures of one moment: those without labels by their name, the sums and counts of histograms among them.
+/// The figures of one moment by their names, added up over their labels, the sums and counts of histograms among them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scrape {
     values: HashMap<String, f64>,
@@ -11,16 +11,12 @@ pub(crate) struct Scrape {
 impl Scrape {
     /// Reads the Prometheus text format; what it does not understand it leaves out.
     pub(crate) fn parse(text: &str) -> Self {
-        let values = text
-            .lines()
-            .filter(|line| !line.starts_with('#'))
-            .filter_map(|line| {
-                let (name, rest) = line.trim().split_once(' ')?;
-                // A time may follow the value.
-                let value = rest.split_ascii_whitespace().next()?.parse().ok()?;
-                (!name.contains('{')).then(|| (name.to_owned(), value))
-            })
-            .collect();
+        let mut values = HashMap::new();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            if let Some((name, value)) = figure(line.trim()) {
+                *values.entry(name.to_owned()).or_default() += value;
+            }
+        }
         Self { values }
     }
 
@@ -42,6 +38,17 @@ impl Scrape {
     }
 }
 
+/// A line's name without its labels, and its value.
+fn figure(line: &str) -> Option<(&str, f64)> {
+    let (name, rest) = match line.split_once('{') {
+        Some((name, rest)) => (name, rest.rsplit_once('}')?.1),
+        None => line.split_once(' ')?,
+    };
+    // A time may follow the value.
+    let value = rest.split_ascii_whitespace().next()?.parse().ok()?;
+    Some((name, value))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,17 +61,18 @@ encke_batch_records_bucket{le=\"+Inf\"} 5
 encke_batch_records_sum 42
 encke_batch_records_count 5
 encke_mailbox_depth{mailbox=\"sequencer\"} 7
+encke_mailbox_depth{mailbox=\"a b\"} 2 1700000000000
 encke_streams 2 1700000000000
 nonsense
 also nonsense
 ";
 
     #[test]
-    fn figures_without_labels_are_found() {
+    fn figures_are_found_and_added_up_over_their_labels() {
         let scrape = Scrape::parse(TEXT);
         assert_eq!(scrape.value("encke_streams"), 2.0);
         assert_eq!(scrape.value("encke_batch_records_sum"), 42.0);
-        assert_eq!(scrape.value("encke_mailbox_depth"), 0.0);
+        assert_eq!(scrape.value("encke_mailbox_depth"), 9.0);
         assert_eq!(scrape.value("also"), 0.0);
     }
 

@@ -17,6 +17,10 @@ pub struct Health {
     pub segments_waiting: usize,
     /// How long the last sync took; zero before the first.
     pub last_sync: Duration,
+    /// How many syncs of records there were, and how long they took in all.
+    pub syncs: u64,
+    /// See `syncs`.
+    pub syncing: Duration,
     /// How long [`Log::write`](crate::Log::write) has waited for a segment to be prepared or ingested, in all.
     pub waited: Duration,
     /// How long [`Log::write`](crate::Log::write) has taken to go from one segment to the next, in all: to make the old one
@@ -34,6 +38,8 @@ pub(crate) struct Vitals {
     poisoned: Mutex<Option<Arc<str>>>,
     history_failed: Mutex<Option<HistoryFailure>>,
     last_sync_ns: AtomicU64,
+    syncs: AtomicU64,
+    syncing_ns: AtomicU64,
     waited_ns: AtomicU64,
     rolled_ns: AtomicU64,
     segment_bytes: AtomicU64,
@@ -76,9 +82,11 @@ impl Vitals {
         self.poisoned.lock().clone()
     }
 
-    pub(crate) fn set_last_sync(&self, took: Duration) {
-        self.last_sync_ns
-            .store(nanoseconds(took), Ordering::Relaxed);
+    pub(crate) fn add_sync(&self, took: Duration) {
+        let took_ns = nanoseconds(took);
+        self.last_sync_ns.store(took_ns, Ordering::Relaxed);
+        self.syncing_ns.fetch_add(took_ns, Ordering::Relaxed);
+        self.syncs.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn add_waited(&self, waited: Duration) {
@@ -113,6 +121,8 @@ impl Vitals {
             history_failed: self.history_failed().map(|failure| failure.reason),
             segments_waiting,
             last_sync: Duration::from_nanos(self.last_sync_ns.load(Ordering::Relaxed)),
+            syncs: self.syncs.load(Ordering::Relaxed),
+            syncing: Duration::from_nanos(self.syncing_ns.load(Ordering::Relaxed)),
             waited: Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed)),
             rolled: Duration::from_nanos(self.rolled_ns.load(Ordering::Relaxed)),
             segment_bytes: self.segment_bytes.load(Ordering::Relaxed),

@@ -281,7 +281,7 @@ impl<D: Disk> Log<D> {
             written_upto, self.written_upto,
             "written while it was synced"
         );
-        self.shared.vitals.set_last_sync(took);
+        self.shared.vitals.add_sync(took);
         synced.map_err(|error| self.poison("making a batch durable", &error))?;
         self.dirty = false;
         self.durable_upto = written_upto;

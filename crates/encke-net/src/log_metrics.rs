@@ -1,46 +1,71 @@
-//! What the log says of itself, for metrics.
+//! What the logs say of themselves, for metrics: each by its index.
 
 use encke_log::Health;
-use prometheus::{Gauge, IntGauge, IntGaugeVec, Opts, Registry};
+use encke_stream::{AckLevel, Committed, Views};
+use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry};
 
-/// Gauges of the log's health.
+/// What logs do, and their health.
 #[derive(Clone)]
 pub(crate) struct LogMetrics {
-    segment_bytes: IntGauge,
-    history_bytes: IntGauge,
-    segments_waiting: IntGauge,
-    history_failed: IntGauge,
-    waited_seconds: Gauge,
-    rolled_seconds: Gauge,
-    kept_behind: IntGauge,
+    records: IntCounterVec,
+    bytes: IntCounterVec,
+    acknowledged: IntCounterVec,
+    syncs: IntGaugeVec,
+    syncing_seconds: GaugeVec,
+    segment_bytes: IntGaugeVec,
+    history_bytes: IntGaugeVec,
+    segments_waiting: IntGaugeVec,
+    history_failed: IntGaugeVec,
+    waited_seconds: GaugeVec,
+    rolled_seconds: GaugeVec,
+    kept_behind: IntGaugeVec,
     poisoned: IntGaugeVec,
+}
+
+/// What is counted with each commit of one log.
+#[derive(Clone)]
+pub(crate) struct CommitCounters {
+    records: IntCounter,
+    bytes: IntCounter,
 }
 
 impl LogMetrics {
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let whole = |name: &str, help: &str| -> Result<IntGauge, prometheus::Error> {
-            let gauge = IntGauge::new(name, help)?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok(gauge)
+        let count = |name: &str, help: &str, labels: &[&str]| -> Result<_, prometheus::Error> {
+            let counters = IntCounterVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(counters.clone()))?;
+            Ok(counters)
         };
-        let seconds = |name: &str, help: &str| -> Result<Gauge, prometheus::Error> {
-            let gauge = Gauge::new(name, help)?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok(gauge)
+        let whole = |name: &str, help: &str| -> Result<IntGaugeVec, prometheus::Error> {
+            let gauges = IntGaugeVec::new(Opts::new(name, help), &[LOG])?;
+            registry.register(Box::new(gauges.clone()))?;
+            Ok(gauges)
         };
-        let poisoned = IntGaugeVec::new(
-            Opts::new(
-                "encke_log_poisoned",
-                "1 for a log that has failed and takes nothing more, by its index.",
-            ),
-            &["log"],
-        )?;
-        registry.register(Box::new(poisoned.clone()))?;
+        let seconds = |name: &str, help: &str| -> Result<GaugeVec, prometheus::Error> {
+            let gauges = GaugeVec::new(Opts::new(name, help), &[LOG])?;
+            registry.register(Box::new(gauges.clone()))?;
+            Ok(gauges)
+        };
         Ok(LogMetrics {
-            poisoned,
+            records: count(
+                "encke_log_records_total",
+                "Records committed to a log.",
+                &[LOG],
+            )?,
+            bytes: count("encke_log_bytes_total", "Bytes committed to a log.", &[LOG])?,
+            acknowledged: count(
+                "encke_acknowledged_total",
+                "Changes to streams that were acknowledged, by how safe they were then.",
+                &[LEVEL, LOG],
+            )?,
+            syncs: whole("encke_log_syncs", "Times that records were synced.")?,
+            syncing_seconds: seconds(
+                "encke_log_syncing_seconds",
+                "How long syncing records has taken.",
+            )?,
             segment_bytes: whole(
                 "encke_log_segment_bytes",
-                "Bytes of segments on the disk, of all logs, those in history and still kept included.",
+                "Bytes of segments on the disk, those in history and still kept included.",
             )?,
             history_bytes: whole("encke_log_history_bytes", "Bytes of history on the disk.")?,
             segments_waiting: whole(
@@ -61,34 +86,67 @@ impl LogMetrics {
             )?,
             kept_behind: whole(
                 "encke_log_kept_behind",
-                "Records up to this one are past their retention, in the log where most are.",
+                "Records up to this one are past their retention.",
+            )?,
+            poisoned: whole(
+                "encke_log_poisoned",
+                "1 for a log that has failed and takes nothing more.",
             )?,
         })
     }
 
-    /// Brings all up to date with the health of the logs; age or bytes have taken what is up to the sequence beside it.
-    pub(crate) fn set(&self, logs: &[(Health, u64)]) {
-        let sum =
-            |of: fn(&Health) -> u64| logs.iter().map(|(health, _)| of(health)).sum::<u64>() as i64;
-        let seconds =
-            |of: fn(&Health) -> f64| logs.iter().map(|(health, _)| of(health)).sum::<f64>();
-        self.segment_bytes.set(sum(|health| health.segment_bytes));
-        self.history_bytes.set(sum(|health| health.history_bytes));
-        self.segments_waiting
-            .set(sum(|health| health.segments_waiting as u64));
-        let failed = logs
-            .iter()
-            .any(|(health, _)| health.history_failed.is_some());
-        self.history_failed.set(i64::from(failed));
-        self.waited_seconds
-            .set(seconds(|health| health.waited.as_secs_f64()));
-        self.rolled_seconds
-            .set(seconds(|health| health.rolled.as_secs_f64()));
-        let kept_behind = logs.iter().map(|(_, kept_behind)| *kept_behind);
-        self.kept_behind.set(kept_behind.max().unwrap_or(0) as i64);
-        for (log, (health, _)) in logs.iter().enumerate() {
-            let poisoned = self.poisoned.with_label_values(&[&log.to_string()]);
-            poisoned.set(i64::from(health.poisoned.is_some()));
+    /// What is counted with each commit of a log.
+    pub(crate) fn counters(&self, log: usize) -> CommitCounters {
+        let log = log.to_string();
+        CommitCounters {
+            records: self.records.with_label_values(&[&log]),
+            bytes: self.bytes.with_label_values(&[&log]),
+        }
+    }
+
+    /// Brings all up to date with the health of a log; age or bytes have taken what is up to `kept_behind`.
+    pub(crate) fn show(&self, log: usize, health: &Health, kept_behind: u64) {
+        let log = log.to_string();
+        let whole = |gauges: &IntGaugeVec, value: u64| {
+            gauges.with_label_values(&[&log]).set(value as i64);
+        };
+        let seconds = |gauges: &GaugeVec, value: std::time::Duration| {
+            gauges.with_label_values(&[&log]).set(value.as_secs_f64());
+        };
+        whole(&self.syncs, health.syncs);
+        seconds(&self.syncing_seconds, health.syncing);
+        whole(&self.segment_bytes, health.segment_bytes);
+        whole(&self.history_bytes, health.history_bytes);
+        whole(&self.segments_waiting, health.segments_waiting as u64);
+        whole(
+            &self.history_failed,
+            u64::from(health.history_failed.is_some()),
+        );
+        seconds(&self.waited_seconds, health.waited);
+        seconds(&self.rolled_seconds, health.rolled);
+        whole(&self.kept_behind, kept_behind);
+        whole(&self.poisoned, u64::from(health.poisoned.is_some()));
+    }
+
+    /// Brings up to date what was acknowledged.
+    pub(crate) fn show_acknowledged(&self, views: &Views) {
+        for (log, counts) in views.acknowledged().enumerate() {
+            for (level, count) in AckLevel::ALL.into_iter().zip(counts) {
+                let labels = &[level.name(), &log.to_string()];
+                let counter = self.acknowledged.with_label_values(labels);
+                counter.inc_by(count.saturating_sub(counter.get()));
+            }
         }
     }
 }
+
+impl CommitCounters {
+    /// Counts a commit.
+    pub(crate) fn committed(&self, committed: &Committed) {
+        self.records.inc_by(committed.records as u64);
+        self.bytes.inc_by(committed.bytes as u64);
+    }
+}
+
+const LOG: &str = "log";
+const LEVEL: &str = "level";

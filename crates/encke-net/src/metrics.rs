@@ -40,7 +40,6 @@ pub struct Metrics {
     pub(crate) blocked: IntCounter,
     pub(crate) catch_ups: IntCounter,
     pub(crate) records: IntCounter,
-    pub(crate) record_bytes: IntCounter,
     pub(crate) batch_records: Histogram,
     pub(crate) commands_ahead: IntCounter,
     pub(crate) sync_seconds: Histogram,
@@ -149,7 +148,6 @@ impl Metrics {
                 "Pieces of streams read from the log for a connection.",
             )?,
             records: counter("encke_records_total", "Records committed.")?,
-            record_bytes: counter("encke_log_bytes_total", "Bytes committed to the log.")?,
             commands_ahead: counter(
                 "encke_commands_ahead_total",
                 "Commands that were decided while the batch before theirs was synced.",
@@ -297,7 +295,6 @@ impl Metrics {
     pub(crate) fn committed(&self, committed: &encke_stream::Committed) {
         if committed.records > 0 {
             self.records.inc_by(committed.records as u64);
-            self.record_bytes.inc_by(committed.bytes as u64);
             self.batch_records.observe(committed.records as f64);
         }
         self.commands_ahead.inc_by(committed.ahead as u64);

@@ -101,13 +101,17 @@ impl Server {
             let name = numbered("sequencer", number, views.logs());
             let (sender, receiver) = mailbox("sequencer", options);
             let (watched, expired) = (metrics.clone(), readers.clone());
+            let counters = metrics.log.counters(number);
             let sequencer = Sequencer::new(
                 machine,
                 log,
                 receiver,
                 outlets(&doors, &foreman),
                 level,
-                Box::new(move |committed| watched.committed(committed)),
+                Box::new(move |committed| {
+                    watched.committed(committed);
+                    counters.committed(committed);
+                }),
             )
             .keeping(settings.keep, Box::new(move |no| expired.end(no)))
             .syncing_every(settings.sync_every);
@@ -178,9 +182,9 @@ impl Server {
             metrics.pools.show(&board);
             metrics.addresses.set(addresses.known() as i64);
             metrics.buffered_bytes.set(buffers.bytes() as i64);
-            let health = watched_logs.iter();
-            let health = health.map(|log| (log.health(), log.class_floor(0)));
-            metrics.log.set(&health.collect::<Vec<_>>());
+            for (number, log) in watched_logs.iter().enumerate() {
+                metrics.log.show(number, &log.health(), log.class_floor(0));
+            }
         });
         Ok(Server {
             address,
@@ -305,6 +309,7 @@ fn watch(metrics: &Metrics, views: &Arc<Views>, intake: Intake, doors: &[Arc<Doo
     let doors = doors.to_vec();
     metrics.on_render(move |metrics| {
         metrics.streams(views.totals());
+        metrics.log.show_acknowledged(&views);
         for (number, gauge) in intake.gauges().enumerate() {
             metrics.mailbox(&numbered("sequencer", number, views.logs()), &gauge);
         }

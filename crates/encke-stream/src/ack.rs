@@ -23,6 +23,9 @@ pub enum AckLevel {
 }
 
 impl AckLevel {
+    /// All levels, the weakest first.
+    pub const ALL: [AckLevel; 3] = [AckLevel::Accepted, AckLevel::Written, AckLevel::Synced];
+
     /// The level's name in requests, answers and settings.
     pub fn name(self) -> &'static str {
         match self {
@@ -43,8 +46,8 @@ impl FromStr for AckLevel {
     type Err = NoLevel;
 
     fn from_str(name: &str) -> Result<Self, NoLevel> {
-        let all = [AckLevel::Synced, AckLevel::Written, AckLevel::Accepted];
-        all.into_iter()
+        Self::ALL
+            .into_iter()
             .find(|level| level.name() == name)
             .ok_or(NoLevel)
     }

@@ -175,6 +175,18 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
+impl Outcome {
+    /// Whether the command changed its stream: it was not refused, and it is no repetition.
+    pub fn changes(&self) -> bool {
+        match self {
+            Outcome::Created { existed, .. } => !existed,
+            Outcome::Appended { duplicate, .. } => !duplicate,
+            Outcome::Truncated { .. } | Outcome::Deleted => true,
+            Outcome::Refused(_) => false,
+        }
+    }
+}
+
 /// Why nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {

@@ -11,6 +11,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use encke_log::{Disk, Sequence};
@@ -195,6 +196,7 @@ impl<D: Disk> Sequencer<D> {
         if told {
             self.count_done(&mut group);
             let accepted = std::mem::take(&mut group.accepted);
+            self.count_acknowledged(AckLevel::Accepted, accepted.iter().flatten());
             self.hand_out(None, accepted);
         }
         if !waits {
@@ -222,6 +224,7 @@ impl<D: Disk> Sequencer<D> {
         if !group.written.is_empty() {
             self.count_done(&mut group);
             let written = std::mem::take(&mut group.written);
+            self.count_acknowledged(AckLevel::Written, written.iter().flatten());
             self.hand_out(None, written);
         }
         let mut sync = None;
@@ -260,6 +263,7 @@ impl<D: Disk> Sequencer<D> {
             for (stream, floor) in self.machine.take_floors() {
                 self.log.set_floor(stream, floor);
             }
+            self.count_acknowledged(group.level, group.replies.iter().flatten());
         }
         self.hand_out(batch, group.replies);
     }
@@ -268,6 +272,15 @@ impl<D: Disk> Sequencer<D> {
     /// command never has two of them there.
     fn count_done(&mut self, group: &mut Group) {
         self.mailbox.handled(std::mem::take(&mut group.commands));
+    }
+
+    /// Counts the changes that somebody is being told of.
+    fn count_acknowledged<'a>(&self, level: AckLevel, told: impl Iterator<Item = &'a Reply>) {
+        let changes = told.filter(|reply| reply.outcome.changes()).count() as u64;
+        if changes > 0 {
+            let counts = self.machine.view.counts();
+            counts.acknowledged[level as usize].fetch_add(changes, Ordering::Relaxed);
+        }
     }
 
     /// The group could not be stored, and with it nothing that was decided behind it: nobody is told that anything changed.
@@ -394,7 +407,8 @@ impl<D: Disk> Sequencer<D> {
             return;
         }
         let mut replies = self.no_replies();
-        for Late { shard, reply, .. } in told {
+        for Late { ack, shard, reply } in told {
+            self.count_acknowledged(ack, std::iter::once(&reply));
             put(&mut replies, shard, reply);
         }
         self.hand_out(None, replies);

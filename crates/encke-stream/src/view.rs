@@ -64,7 +64,7 @@ impl std::fmt::Debug for KeptBehind {
     }
 }
 
-/// How often streams came from the store and went back, and what they forgot, for metrics.
+/// What happened to the streams of a log, for metrics.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Names that were looked up in the store and found.
@@ -75,6 +75,8 @@ pub struct Counts {
     pub evictions: AtomicU64,
     /// Producers that were forgotten because a stream had more than [`Limits::producers_max`](crate::Limits::producers_max).
     pub producers_forgotten: AtomicU64,
+    /// Changes that were acknowledged, by the level that they had reached then ([`AckLevel`](crate::AckLevel) as an index).
+    pub acknowledged: [AtomicU64; 3],
 }
 
 impl Default for View {
@@ -191,7 +193,7 @@ impl View {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// How often streams came from the store and went back.
+    /// What happened to the streams.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }

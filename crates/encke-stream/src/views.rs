@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use encke_log::{Sequence, StreamNo};
 use parking_lot::Mutex;
@@ -151,6 +151,14 @@ impl Views {
                     + count(&counts.producers_forgotten),
             }
         })
+    }
+
+    /// How many changes each log has acknowledged, by the level that they had reached then
+    /// ([`AckLevel`](crate::AckLevel) as an index).
+    pub fn acknowledged(&self) -> impl Iterator<Item = [u64; 3]> + '_ {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let of_view = move |view: &Arc<View>| view.counts().acknowledged.each_ref().map(count);
+        self.views.iter().map(of_view)
     }
 
     /// Makes sure that no other log has the name, or gets it, until [`Views::unclaim`].

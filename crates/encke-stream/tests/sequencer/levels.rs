@@ -53,6 +53,12 @@ fn seen(delivery: &Delivery) -> (u64, u64, Vec<u64>, Vec<u64>) {
     )
 }
 
+/// How many changes were acknowledged, by level.
+fn acknowledged(bench: &Bench<SimulatedDisk>) -> [u64; 3] {
+    let counts = bench.view.counts().acknowledged.each_ref();
+    counts.map(|count| count.load(std::sync::atomic::Ordering::Relaxed))
+}
+
 #[test]
 fn one_batch_is_told_level_by_level_in_the_order_of_the_log_with_one_sync() {
     for server in [Written, Synced] {
@@ -94,6 +100,8 @@ fn one_batch_is_told_level_by_level_in_the_order_of_the_log_with_one_sync() {
         let figures = bench.figures();
         let batch = figures.iter().find(|batch| batch.commands == 2).unwrap();
         assert_eq!((batch.records, batch.sync), (2, None));
+        // With the creations.
+        assert_eq!(acknowledged(&bench), [4, 3, 3]);
         bench.stop().unwrap();
         disk.cut_power();
         let bench = start(&disk, server);
@@ -123,6 +131,8 @@ fn a_request_that_asks_for_less_is_told_before_its_record_is_seen() {
     assert_eq!(*accepted, (begun, 3, vec![], vec![0]));
     assert_eq!(*written, (begun + 1, 3, vec![], vec![2]));
     assert_eq!(*synced, (begun + 2, 7, vec![4, 5, 6, 7], vec![4]));
+    // Each at what it was worth when it was told, and a refusal at nothing.
+    assert_eq!(acknowledged(&bench), [2, 2, 3]);
     bench.stop().unwrap();
 }
 
