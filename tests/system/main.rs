@@ -17,6 +17,7 @@
 //! - [`slow_clients`]: what they may hold up, how they are told, and that nobody takes a part for the whole.
 //! - [`at_rest`]: streams that nobody uses leave memory, and are there again when they are named.
 //! - [`durability`]: what was acknowledged survives crashes, and damage is never passed over.
+//! - [`sync_every`]: what a power cut may take of what was acknowledged early.
 //! - [`disk`]: disks that fail and disks that are full.
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
 //! - [`sealing`]: how many sealed segments may wait for history.
@@ -51,3 +52,4 @@ mod sealing;
 mod several;
 mod several_logs;
 mod slow_clients;
+mod sync_every;

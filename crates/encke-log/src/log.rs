@@ -264,6 +264,11 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
+    /// Whether everything that was written is durable.
+    pub fn is_synced(&self) -> bool {
+        !self.dirty
+    }
+
     /// The segment that was written to and not synced, and what the last record written is.
     pub(crate) fn unsynced(&self) -> Option<(&Arc<Segment<D::File>>, Sequence)> {
         let dirty = self.dirty && self.poisoned.is_none();

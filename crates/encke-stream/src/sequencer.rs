@@ -194,7 +194,7 @@ impl<D: Disk> Sequencer<D> {
             let wait = Duration::from_millis(wait_ms.clamp(1, EXPIRY_WAIT_MS_MAX));
             wait.max(self.expire_after.saturating_duration_since(Instant::now()))
         });
-        let sync = self.unsettled.then_some(SETTLE_WHEN_IDLE);
+        let sync = self.unsettled.then(|| self.settle_within());
         let retry = self.owed.as_ref().map(|_| RETRY);
         let check = self.checkpoint_patience();
         [expiry, sync, retry, check, sweep]
@@ -203,10 +203,24 @@ impl<D: Disk> Sequencer<D> {
             .min()
     }
 
+    /// How long to wait for commands before what was acknowledged is synced because none come.
+    fn settle_within(&self) -> Duration {
+        if self.log.is_synced() {
+            return SETTLE_WHEN_IDLE;
+        }
+        // A shorter interval holds also when nothing follows.
+        SETTLE_WHEN_IDLE.min(self.sync_every)
+    }
+
     /// When nothing is to be done: syncs what was acknowledged before it was synced, and writes down
     /// that everything is durable, so that damage to it can't be taken for a torn tail.
     fn settle(&mut self) {
+        let soon = self.settle_within() < SETTLE_WHEN_IDLE;
         self.sync_late();
+        if soon {
+            // More may come before it is worth writing down.
+            return;
+        }
         if !std::mem::take(&mut self.unsettled) || self.failed.is_some() {
             return;
         }

@@ -1,0 +1,157 @@
+//! `--sync-every` bounds what a power cut takes of what was acknowledged below level `synced`, and costs nothing when there is
+//! nothing to sync. What the system was asked for, and when, is what strace saw.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::disk::strace_works;
+use crate::rig::{Encke, JSON, data_dir, eventually, path, serve};
+
+/// Records are longer than this, marks that say all is durable are shorter.
+const RECORD_BYTES_MIN: u64 = 300;
+
+/// What the log asked of its file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Call {
+    Write { bytes: u64 },
+    Sync,
+}
+
+/// The command under strace, which notes what is done to the first segment.
+fn noted(notes: &Path, data: &Path, flags: &[&str]) -> Command {
+    let data = data.canonicalize().expect("it is there");
+    let serve = serve(&data, flags);
+    let mut command = Command::new("strace");
+    command
+        .args(["-D", "-f", "-qqq", "-ttt", "-o"])
+        .arg(notes)
+        .args(["-e", "trace=pwrite64,fdatasync", "-P"])
+        .arg(data.join(format!("{:020}.segment", 1)))
+        .arg(serve.get_program())
+        .args(serve.get_args())
+        .env("ENCKE_LOG", "warn");
+    command
+}
+
+/// What was noted: when each call began, in seconds.
+fn calls(notes: &PathBuf) -> Vec<(f64, Call)> {
+    let notes = std::fs::read_to_string(notes).expect("strace writes it");
+    let call = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        let at = words.next()?.parse().ok()?;
+        let call = words.next()?;
+        if call.starts_with("fdatasync(") {
+            return Some((at, Call::Sync));
+        }
+        // Its length is the last argument but one.
+        let arguments = call.starts_with("pwrite64(").then_some(line)?;
+        let bytes = arguments.rsplit(", ").nth(1)?.parse().expect("a length");
+        Some((at, Call::Write { bytes }))
+    };
+    notes.lines().filter_map(call).collect()
+}
+
+fn body() -> String {
+    format!("\"{}\"", "x".repeat(2 * RECORD_BYTES_MIN as usize))
+}
+
+/// For each record that was written, how long it took until a sync of it began; none if none did.
+fn ages(calls: &[(f64, Call)]) -> Vec<Option<f64>> {
+    let mut ages = Vec::new();
+    for (number, (at, call)) in calls.iter().enumerate() {
+        if matches!(call, Call::Write { bytes } if *bytes > RECORD_BYTES_MIN) {
+            let mut later = calls[number..].iter();
+            let sync = later.find(|(_, call)| *call == Call::Sync);
+            ages.push(sync.map(|(sync, _)| sync - at));
+        }
+    }
+    ages
+}
+
+/// No sync has nothing to sync.
+fn syncs_have_something_to_do(calls: &[(f64, Call)]) {
+    for pair in calls.windows(2) {
+        let syncs = pair.iter().filter(|(_, call)| *call == Call::Sync);
+        assert!(syncs.count() < 2, "{pair:?}");
+    }
+}
+
+#[test]
+fn what_is_acknowledged_early_is_synced_in_time_and_idleness_costs_nothing() {
+    if !strace_works() {
+        return;
+    }
+    for (server, stream) in [
+        ("written", "written"),
+        ("accepted", "accepted"),
+        ("accepted", "written"),
+        ("synced", "written"),
+        ("synced", "accepted"),
+    ] {
+        let data = data_dir();
+        let notes = data_dir();
+        let notes = notes.path().join("notes");
+        let flags = ["--ack", server, "--sync-every", "300ms"];
+        let encke = Encke::start_by(&mut noted(&notes, data.path(), &flags));
+        let level = format!("Encke-Ack: {stream}");
+        let made = encke.ask("PUT", &path("s"), &[JSON, &level], b"");
+        assert_eq!(made.status, 201, "{made:?}");
+        // It never rests, so that nothing is synced because it does.
+        let mut connection = encke.connect();
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(1_500) {
+            let answer = connection.ask("POST", &path("s"), &[JSON], body().as_bytes());
+            assert_eq!(answer.status, 204, "{answer:?}");
+        }
+        eventually("all is synced", || {
+            let ages = ages(&calls(&notes));
+            !ages.is_empty() && ages.iter().all(Option::is_some)
+        });
+        // And then nothing happens any more.
+        let mut at_rest = calls(&notes);
+        eventually("it rests", || {
+            std::thread::sleep(Duration::from_millis(500));
+            let before = std::mem::replace(&mut at_rest, calls(&notes));
+            before == at_rest
+        });
+        let told = format!("{stream} on {server}");
+        let ages = ages(&at_rest);
+        assert!(ages.len() > 10, "{told}: {} writes", ages.len());
+        let oldest = ages.iter().map(|age| age.expect("all are synced"));
+        let oldest = oldest.fold(0.0, f64::max);
+        // The machine has other things to do, so it has time; but far less than the load takes.
+        assert!(oldest < 1.0, "{told}: synced after {oldest} s");
+        syncs_have_something_to_do(&at_rest);
+        encke.kill();
+    }
+}
+
+#[test]
+fn a_short_interval_holds_when_nothing_follows() {
+    if !strace_works() {
+        return;
+    }
+    for level in ["written", "accepted"] {
+        let data = data_dir();
+        let notes = data_dir();
+        let notes = notes.path().join("notes");
+        let flags = ["--ack", level, "--sync-every", "1ms"];
+        let encke = Encke::start_by(&mut noted(&notes, data.path(), &flags));
+        encke.create("s");
+        let mut connection = encke.connect();
+        for _ in 0..20 {
+            let answer = connection.ask("POST", &path("s"), &[JSON], body().as_bytes());
+            assert_eq!(answer.status, 204, "{answer:?}");
+            std::thread::sleep(Duration::from_millis(60));
+        }
+        let calls = calls(&notes);
+        let ages = ages(&calls);
+        assert_eq!(ages.len(), 20);
+        // If it were synced only when it falls idle, none would be so soon.
+        let soonest = ages.iter().flatten().copied().fold(f64::MAX, f64::min);
+        assert!(soonest < 0.01, "{level}: {soonest} s at best");
+        syncs_have_something_to_do(&calls);
+        encke.kill();
+    }
+}
