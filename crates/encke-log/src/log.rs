@@ -208,6 +208,10 @@ impl<D: Disk> Log<D> {
         let prepared = if rolls == 0 {
             Vec::new()
         } else {
+            if !self.sealer.has_room(self.options.waiting_segments_max) {
+                // It may take long, and what is written must not wait for its sync as long.
+                self.sync()?;
+            }
             let waiting = Instant::now();
             let room = self.sealer.wait_for_room(self.options.waiting_segments_max);
             if let Err(failed) = room {

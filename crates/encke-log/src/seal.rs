@@ -161,6 +161,13 @@ impl<D: Disk> Sealer<D> {
         self.work.raise_class_floors()
     }
 
+    /// Whether fewer than `segments_max` segments are waiting.
+    pub(crate) fn has_room(&self, segments_max: usize) -> bool {
+        let shared = &self.work.shared;
+        // The index is what says which segments are not in history; the last one there is being written.
+        shared.history.is_none() || shared.index.read().segments.len() <= segments_max.max(1)
+    }
+
     /// Waits until fewer than `segments_max` segments are waiting.
     ///
     /// # Errors
@@ -169,9 +176,7 @@ impl<D: Disk> Sealer<D> {
         if self.work.shared.history.is_none() {
             return Ok(());
         }
-        // The index is what says which segments are not in history; the last one there is being written.
-        let index = &self.work.shared.index;
-        self.wait_while(|| index.read().segments.len() > segments_max.max(1))
+        self.wait_while(|| !self.has_room(segments_max))
     }
 
     /// Waits until everything is done.

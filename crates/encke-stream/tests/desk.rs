@@ -19,6 +19,14 @@ use encke_stream::{
 struct Inbox {
     sequences: Vec<Sequence>,
     replies: Vec<(u64, bool)>,
+    /// All of it in the order in which it came.
+    told: Vec<Told>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Sequence(Sequence),
+    Reply(u64),
 }
 
 #[derive(Clone, Default)]
@@ -28,15 +36,21 @@ struct Shard {
     full: Arc<AtomicBool>,
     /// It is behind.
     behind: Arc<AtomicBool>,
+    /// Somebody waits until it is not.
+    admitting: Arc<AtomicBool>,
 }
 
 impl Outlet for Shard {
     fn deliver(&self, batch: Option<Arc<Batch>>, replies: Vec<Reply>) {
         let mut inbox = self.inbox.lock().unwrap();
         let records = batch.iter().flat_map(|batch| &batch.records);
+        let sequences: Vec<_> = records.map(|record| record.sequence).collect();
         inbox
-            .sequences
-            .extend(records.map(|record| record.sequence));
+            .told
+            .extend(sequences.iter().copied().map(Told::Sequence));
+        let tokens = replies.iter().map(|reply| Told::Reply(reply.token));
+        inbox.told.extend(tokens);
+        inbox.sequences.extend(sequences);
         let replies = replies.into_iter();
         inbox.replies.extend(replies.map(|reply| {
             let done = !matches!(reply.outcome, Outcome::Refused(_));
@@ -46,6 +60,7 @@ impl Outlet for Shard {
 
     fn admit(&self) {
         while self.behind.load(Ordering::SeqCst) {
+            self.admitting.store(true, Ordering::SeqCst);
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -99,14 +114,23 @@ impl Rig {
     }
 
     fn bring(&self, shard: u16, token: u64, command: Command) {
+        self.put(shard, token, command);
+        self.desk.decide(0);
+    }
+
+    /// Leaves a command in the mailbox and tells nobody.
+    fn put(&self, shard: u16, token: u64, command: Command) {
         let bytes = command.weight_bytes();
         let from = Caller { shard, token };
         let request = Request { command, from };
         assert!(self.sender.try_send(Lane::Data, request, bytes).is_ok());
-        self.desk.decide(0);
     }
 
     fn create(&self, name: &str) {
+        self.create_at(name, None);
+    }
+
+    fn create_at(&self, name: &str, ack: Option<AckLevel>) {
         let create = Create {
             name: name.into(),
             content_type: Some("text/plain".into()),
@@ -114,7 +138,7 @@ impl Rig {
             closed: false,
             fork: None,
             data: Data::default(),
-            ack: None,
+            ack,
             retention: None,
             known: Vec::new(),
         };
@@ -269,6 +293,118 @@ fn while_the_disk_syncs_commands_are_decided() {
     let (_, view, _log) = restore_on(disk, Options::default(), Limits::default(), 0).unwrap();
     let tail = view.find("s").unwrap().facts().tail;
     assert_eq!(tail, Offset::behind(101));
+}
+
+/// The same, acknowledged at another level than its stream's.
+fn append_at(view: &View, name: &str, data: &str, level: AckLevel) -> Command {
+    let Command::Append(made) = append(view, name, data) else {
+        unreachable!("that is what it makes")
+    };
+    let ack = Some(level);
+    Command::Append(Append { ack, ..made })
+}
+
+/// Seven commands for streams of all levels, some of which ask for another one. The tokens are their places.
+fn mixed(view: &View) -> Vec<Command> {
+    use AckLevel::{Accepted, Synced, Written};
+    vec![
+        append(view, "synced", "s"),
+        append_at(view, "accepted", "a", Synced),
+        append(view, "written", "w"),
+        append(view, "accepted", "b"),
+        append_at(view, "synced", "t", Accepted),
+        append_at(view, "accepted", "c", Written),
+        append(view, "accepted", "d"),
+    ]
+}
+
+#[test]
+fn a_batch_of_all_levels_is_told_and_seen_as_each_asks_and_in_the_order_of_the_log() {
+    // Decided by the desk's own thread, which may wait for files, or by one that may not.
+    for waits in [true, false] {
+        let disk = SimulatedDisk::new(12);
+        let rig = Rig::start(&disk);
+        for level in AckLevel::ALL {
+            rig.create_at(level.name(), Some(level));
+        }
+        let shard = &rig.shards[0];
+        let replies = || shard.inbox.lock().unwrap().replies.len();
+        rig.eventually("all are made", || replies() == 3);
+        let tail = |name: &str| rig.view.find(name).unwrap().facts().tail;
+        let (begin, empty) = (tail("accepted"), tail("synced"));
+        // Something keeps the desk's thread busy, so that what comes meanwhile is one batch.
+        if waits {
+            shard.behind.store(true, Ordering::SeqCst);
+            rig.bring(0, 99, append(&rig.view, "accepted", "-"));
+            rig.eventually("it waits for the shard", || {
+                shard.admitting.load(Ordering::SeqCst)
+            });
+            disk.hold_syncs(true);
+        } else {
+            disk.hold_syncs(true);
+            rig.bring(0, 99, append(&rig.view, "accepted", "-"));
+            rig.eventually("it waits for the disk", || disk.held_syncs() == 1);
+        }
+        let before = shard.inbox.lock().unwrap().told.len();
+        for (token, command) in (0..).zip(mixed(&rig.view)) {
+            rig.put(0, token, command);
+        }
+        if waits {
+            shard.behind.store(false, Ordering::SeqCst);
+        } else {
+            rig.desk.decide(0);
+        }
+        let news = || shard.inbox.lock().unwrap().told[before..].to_vec();
+        let tokens = |news: &[Told]| -> Vec<u64> {
+            let token = |told: &Told| match told {
+                Told::Reply(token) => Some(*token),
+                Told::Sequence(_) => None,
+            };
+            news.iter().filter_map(token).collect()
+        };
+        // While no sync gets anywhere, who asks for no more than is done is told, in this order.
+        let early: &[u64] = if waits { &[3, 6, 5, 2, 4] } else { &[3, 6, 4] };
+        rig.eventually("the early ones are told", || {
+            tokens(&news()).len() == early.len()
+        });
+        rig.eventually("a sync waits", || disk.held_syncs() == 1);
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!(tokens(&news()), early, "waits: {waits}");
+        // What is accepted is seen; what is to be synced is not, not even what was told early.
+        assert!(tail("accepted") > begin);
+        assert_eq!(tail("synced"), empty);
+        let seen = news().len() - early.len();
+        assert_eq!(seen, if waits { 5 } else { 4 });
+        disk.hold_syncs(false);
+        rig.eventually("all are told", || tokens(&news()).len() == 7);
+        let news = news();
+        let mut all = tokens(&news);
+        all.sort_unstable();
+        assert_eq!(all, (0..7).collect::<Vec<_>>(), "each once");
+        let sequences: Vec<Sequence> = news
+            .iter()
+            .filter_map(|told| match told {
+                Told::Sequence(sequence) => Some(*sequence),
+                Told::Reply(_) => None,
+            })
+            .collect();
+        assert_eq!(sequences, (5..12).collect::<Vec<_>>(), "the log's order");
+        // The synced ones are the last that are seen, and who waits for that hears then.
+        let place = |what: Told| news.iter().position(|told| *told == what).unwrap();
+        assert!(place(Told::Reply(0)) > place(Told::Sequence(11)));
+        assert!(place(Told::Reply(2)) > place(Told::Sequence(9)));
+        rig.stop();
+        disk.cut_power();
+        let (_, view, log) = restore_on(disk, Options::default(), Limits::default(), 0).unwrap();
+        let reader = log.reader();
+        for (name, data) in [("accepted", "-abcd"), ("written", "w"), ("synced", "st")] {
+            let stream = view.find(name).unwrap();
+            let fetch = Fetch::new(&stream, Offset::START, stream.facts().tail, 1 << 20);
+            let piece = Piece::read(&reader, &fetch).unwrap();
+            let read: Vec<u8> = piece.items().flat_map(|item| item.data.to_vec()).collect();
+            assert_eq!(read, data.as_bytes(), "{name}");
+        }
+    }
 }
 
 #[test]
