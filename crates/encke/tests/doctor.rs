@@ -47,6 +47,45 @@ fn the_exit_code_says_whether_so_many_fit() {
         0,
         "nothing stays"
     );
+    let names = ["directory", "file system", "free space", "fdatasync"];
+    for name in names {
+        let checks = checks.iter();
+        assert_eq!(checks.filter(|check| check["name"] == name).count(), 1);
+    }
+    let place = &report["data"]["logs"][0];
+    assert_eq!(place["there"], false);
+    assert_eq!(place["need_bytes"], 5 * (64 << 20));
+    assert!(place["free_bytes"].as_u64().unwrap() > 0);
+    assert!(place["fdatasync"]["median_us"].as_u64().unwrap() > 0);
     let wrong = doctor(folder.path(), &["--connections", "0"]);
+    assert_eq!(wrong.status.code(), Some(2));
+}
+
+#[test]
+fn each_log_is_looked_at_and_data_that_a_server_would_refuse_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["-n", "1", "--data", "d", "--logs", "3", "--segment", "1MiB"];
+    let good = doctor(folder.path(), &words);
+    let text = String::from_utf8(good.stdout).unwrap();
+    assert_eq!(good.status.code(), Some(0), "{text}");
+    for log in 0..3 {
+        assert!(text.contains(&format!("log {log}, free space")), "{text}");
+    }
+    // In the place of the second one is something else.
+    std::fs::create_dir(folder.path().join("d")).unwrap();
+    std::fs::write(folder.path().join("d/log-1"), b"").unwrap();
+    let bad = doctor(folder.path(), &words);
+    let text = String::from_utf8(bad.stdout).unwrap();
+    assert_eq!(bad.status.code(), Some(5), "{text}");
+    assert!(text.contains("FAILS   log 1, directory"), "{text}");
+    assert!(text.contains("log-1 is no directory"), "{text}");
+    assert!(text.contains("would not start on this data"), "{text}");
+    assert!(text.contains("\n1 connections fit"), "{text}");
+    let bad = doctor(folder.path(), &[&words[..], &["--json"]].concat());
+    let report: Value = serde_json::from_slice(&bad.stdout).unwrap();
+    assert_eq!(report["fits"], false);
+    assert_eq!(report["data"]["logs"].as_array().unwrap().len(), 3);
+    assert!(report["data"]["logs"][1]["unwritable"].is_string());
+    let wrong = doctor(folder.path(), &["--logs", "65"]);
     assert_eq!(wrong.status.code(), Some(2));
 }

@@ -1,15 +1,19 @@
-//! What so many connections need of a machine, and what is to be set where it has less.
+//! What so many connections and their data need of a machine, and what is to be set where it has less.
+
+use std::borrow::Cow;
+use std::time::Duration;
 
 use serde::Serialize;
 
-use super::machine::{Machine, Syncs};
+use super::data::Data;
+use super::machine::Machine;
 use super::paper::{Paper, USER_BYTES};
 use crate::descriptors;
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
 pub(super) struct Check {
-    pub(super) name: &'static str,
+    pub(super) name: Cow<'static, str>,
     /// What the machine says, as people write it.
     pub(super) value: String,
     /// What so many connections need.
@@ -31,6 +35,8 @@ pub(super) enum Verdict {
     Advice,
     /// It is too little.
     TooLow,
+    /// The server would not start.
+    Fails,
     /// The machine does not say.
     Unknown,
 }
@@ -48,19 +54,15 @@ const SYSTEMD: &str = "the [Service] section of the systemd unit";
 const TMPFILES: &str = "/etc/tmpfiles.d/encke.conf";
 
 /// All checks for so many connections.
-pub(super) fn all(
-    machine: &Machine,
-    connections: u64,
-    paper: &Paper,
-    syncs: Option<Syncs>,
-) -> Vec<Check> {
+pub(super) fn all(machine: &Machine, connections: u64, paper: &Paper, data: &Data) -> Vec<Check> {
     let mut checks = Vec::new();
     files(machine, connections, &mut checks);
     memory(machine, paper, &mut checks);
     sockets(machine, connections, &mut checks);
     queues(machine, connections, &mut checks);
     tracking(machine, connections, &mut checks);
-    rest(machine, syncs, &mut checks);
+    rest(machine, &mut checks);
+    checks.extend(data.checks());
     checks
 }
 
@@ -88,7 +90,7 @@ fn files(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
     // The soft one is raised to the hard one at the start, so it can't be too low.
     let soft = machine.files_soft;
     checks.push(Check {
-        name: "RLIMIT_NOFILE, soft",
+        name: "RLIMIT_NOFILE, soft".into(),
         value: soft.map_or(UNKNOWN.into(), number),
         need: NOTHING.into(),
         verdict: if soft.is_some() {
@@ -129,7 +131,7 @@ fn files(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
 fn memory(machine: &Machine, paper: &Paper, checks: &mut Vec<Check>) {
     let need = paper.total_bytes();
     checks.push(Check {
-        name: "memory",
+        name: "memory".into(),
         value: machine.memory_usable().map_or(UNKNOWN.into(), bytes),
         need: bytes(need),
         verdict: match machine.memory_usable() {
@@ -142,7 +144,7 @@ fn memory(machine: &Machine, paper: &Paper, checks: &mut Vec<Check>) {
         set: Vec::new(),
     });
     checks.push(Check {
-        name: "control group, memory",
+        name: "control group, memory".into(),
         value: machine.cgroup_memory.map_or("no limit".into(), bytes),
         need: bytes(need),
         verdict: match machine.cgroup_memory {
@@ -162,7 +164,7 @@ fn memory(machine: &Machine, paper: &Paper, checks: &mut Vec<Check>) {
     });
     let huge = machine.huge_pages.as_deref();
     checks.push(Check {
-        name: "transparent huge pages",
+        name: "transparent huge pages".into(),
         value: huge.unwrap_or(UNKNOWN).into(),
         need: "madvise or never".into(),
         verdict: match huge {
@@ -195,7 +197,7 @@ fn sockets(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
     let pages = connections.max(TCP_PAGES_MIN);
     let enough = machine.tcp_mem.map(|[_, pressure, _]| pressure);
     checks.push(Check {
-        name: "net.ipv4.tcp_mem, pressure",
+        name: "net.ipv4.tcp_mem, pressure".into(),
         value: enough.map_or(UNKNOWN.into(), |pages| bytes(pages.saturating_mul(page))),
         ..at_least("net.ipv4.tcp_mem, pressure", enough, pages, Verdict::TooLow,
             "beyond it the kernel shrinks the buffers of all sockets; needed is a page for each connection, which one message \
@@ -229,7 +231,7 @@ fn sockets(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
         ),
     ] {
         checks.push(Check {
-            name,
+            name: name.into(),
             value: value.map_or(UNKNOWN.into(), |[least, default, most]| {
                 format!("{} {} {}", bytes(least), bytes(default), bytes(most))
             }),
@@ -244,7 +246,7 @@ fn sockets(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
         });
     }
     checks.push(Check {
-        name: "net.core.rmem_max",
+        name: "net.core.rmem_max".into(),
         value: machine.rmem_max.map_or(UNKNOWN.into(), bytes),
         need: NOTHING.into(),
         verdict: if machine.rmem_max.is_some() {
@@ -260,7 +262,7 @@ fn sockets(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
         .map(|[first, last]| last.saturating_sub(first) + 1);
     let sources = ports.map_or(0, |ports| connections.div_ceil(ports.max(1)));
     checks.push(Check {
-        name: "net.ipv4.ip_local_port_range",
+        name: "net.ipv4.ip_local_port_range".into(),
         value: match machine.ports {
             Some([first, last]) => format!("{first} to {last}"),
             None => UNKNOWN.into(),
@@ -319,7 +321,7 @@ fn queues(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
 fn tracking(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
     let Some(max) = machine.conntrack_max else {
         checks.push(Check {
-            name: "net.netfilter.nf_conntrack_max",
+            name: "net.netfilter.nf_conntrack_max".into(),
             value: "not there".into(),
             need: NOTHING.into(),
             verdict: Verdict::Fits,
@@ -347,10 +349,10 @@ fn tracking(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
     ));
 }
 
-fn rest(machine: &Machine, syncs: Option<Syncs>, checks: &mut Vec<Check>) {
+fn rest(machine: &Machine, checks: &mut Vec<Check>) {
     let pids = machine.cgroup_pids;
     checks.push(Check {
-        name: "control group, threads",
+        name: "control group, threads".into(),
         value: pids.map_or("no limit".into(), number),
         need: number(THREADS),
         verdict: if pids.is_some_and(|pids| pids < THREADS) {
@@ -368,24 +370,9 @@ fn rest(machine: &Machine, syncs: Option<Syncs>, checks: &mut Vec<Check>) {
             Vec::new()
         },
     });
-    let slow = syncs.is_some_and(|syncs| syncs.median.as_millis() >= SYNC_MS);
-    checks.push(Check {
-        name: "fdatasync",
-        value: syncs.map_or(UNKNOWN.into(), |syncs| {
-            format!("{:.2} ms, {:.2} ms at most", syncs.median.as_secs_f64() * 1e3, syncs.slowest.as_secs_f64() * 1e3)
-        }),
-        need: format!("under {SYNC_MS} ms"),
-        verdict: match syncs {
-            None => Verdict::Unknown,
-            Some(_) if slow => Verdict::Advice,
-            Some(_) => Verdict::Fits,
-        },
-        why: "how long a publisher waits at level «synced» at least; batches grow with it, connections are not held up",
-        set: Vec::new(),
-    });
     let clock = machine.clock.as_deref();
     checks.push(Check {
-        name: "clock source",
+        name: "clock source".into(),
         value: clock.unwrap_or(UNKNOWN).into(),
         need: "one that is read without the kernel".into(),
         verdict: match clock {
@@ -415,7 +402,7 @@ fn at_least(
         Some(_) => Verdict::Fits,
     };
     Check {
-        name,
+        name: name.into(),
         value: value.map_or(UNKNOWN.into(), number),
         need: number(need),
         verdict,
@@ -464,6 +451,11 @@ pub(super) fn bytes(number: u64) -> String {
     encke_flood::units::bytes(number)
 }
 
+/// A time in milliseconds.
+pub(super) fn millis(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1e3)
+}
+
 /// What the machine does not say.
 const UNKNOWN: &str = "unknown";
 
@@ -481,9 +473,6 @@ const THREADS: u64 = 64;
 
 /// A connection that is tracked must live longer than between two heartbeats, twice.
 const TRACKED_S: u64 = 120;
-
-/// From when on a disk is slow.
-const SYNC_MS: u128 = 20;
 
 /// What is promised is what memory is counted with.
 const _: () = assert!(USER_BYTES >= 256);

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use std::io::Write as _;
 
+use serde::Serialize;
+
 /// The facts, each unknown where its file is missing or says something unexpected.
 #[derive(Debug, Default)]
 pub(super) struct Machine {
@@ -114,22 +116,20 @@ impl Machine {
 }
 
 /// How long the disk takes to make something durable.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Syncs {
+    #[serde(rename = "median_us", serialize_with = "as_micros")]
     pub(super) median: Duration,
+    #[serde(rename = "slowest_us", serialize_with = "as_micros")]
     pub(super) slowest: Duration,
 }
 
-/// Writes a small file into `folder`, or into the nearest folder above it that exists, again and again, each time with
-/// fdatasync, and removes it.
+fn as_micros<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(time.as_micros() as u64)
+}
+
+/// Writes a small file into `folder` again and again, each time with fdatasync, and removes it.
 pub(super) fn measure_syncs(folder: &Path) -> std::io::Result<Syncs> {
-    let mut folder = folder;
-    while !folder.is_dir() {
-        folder = match folder.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-    }
     let path = folder.join(format!(".encke-doctor-{}", std::process::id()));
     let mut file = fs::File::create_new(&path)?;
     let mut measure = || {

@@ -24,9 +24,9 @@ pub(super) struct Paper {
     pub(super) kernel_bytes: u64,
     /// Recent records (`--ring`).
     pub(super) ring_bytes: u64,
-    /// History's cache.
+    /// History's cache, of each log.
     pub(super) history_bytes: u64,
-    /// Commands that wait for the sequencer (`--mailbox-size`), at most.
+    /// Commands that wait for each log (`--mailbox-size`), at most.
     pub(super) mailbox_bytes: u64,
     /// Parts of requests and answers that wait for their client (`--buffers-max`), at most.
     pub(super) buffers_bytes: u64,
@@ -35,16 +35,17 @@ pub(super) struct Paper {
 }
 
 impl Paper {
-    pub(super) fn new(connections: u64) -> Self {
+    pub(super) fn new(connections: u64, logs: usize) -> Self {
         let settings = encke_net::Settings::default();
         let history_bytes = encke_log::Options::default().history_cache_bytes;
+        let logs = logs as u64;
         Paper {
             base_bytes: BASE_BYTES,
             user_bytes: connections.saturating_mul(USER_BYTES),
             kernel_bytes: connections.saturating_mul(KERNEL_BYTES),
             ring_bytes: settings.ring_bytes as u64,
-            history_bytes,
-            mailbox_bytes: settings.mailbox_bytes_max as u64,
+            history_bytes: history_bytes.saturating_mul(logs),
+            mailbox_bytes: (settings.mailbox_bytes_max as u64).saturating_mul(logs),
             buffers_bytes: settings.buffers_bytes_max as u64,
             unread_bytes: (connections / 100).saturating_mul(settings.send_buffer_bytes as u64),
         }

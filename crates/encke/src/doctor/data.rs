@@ -1,0 +1,526 @@
+//! Where the data is to be: whether it can be there, how much room there is, and what kind of disk it is.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{StatVfsMountFlags, statfs, statvfs};
+use serde::Serialize;
+
+use super::checks::{Check, Verdict, bytes, millis};
+use super::machine::{Syncs, measure_syncs};
+
+/// What is to be known of the directory of the data.
+#[derive(Debug, Serialize)]
+pub(super) struct Data {
+    path: PathBuf,
+    /// Why a server would not start on it, whatever the disks say.
+    refused: Option<String>,
+    /// Of each log, by their indices.
+    logs: Vec<Place>,
+}
+
+/// The directory of one log.
+#[derive(Debug, Serialize)]
+pub(super) struct Place {
+    pub(super) path: PathBuf,
+    /// It is there; else it is to be made.
+    pub(super) there: bool,
+    /// Why nothing can be written there.
+    pub(super) unwritable: Option<String>,
+    pub(super) file_system: Option<String>,
+    #[serde(skip)]
+    pub(super) kind: Kind,
+    /// What may still be written, and what all logs on the same file system need to start and to go on.
+    pub(super) free_bytes: Option<u64>,
+    pub(super) start_bytes: u64,
+    pub(super) need_bytes: u64,
+    pub(super) fdatasync: Option<Syncs>,
+    #[serde(skip)]
+    device: Option<u64>,
+}
+
+/// What kind of file system it is, as far as it matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Kind {
+    /// On a disk of this machine.
+    Local,
+    /// In memory only.
+    Memory,
+    /// On another machine, or with a process in between.
+    Remote,
+    /// The topmost layer of a container.
+    Layer,
+    #[default]
+    Unknown,
+}
+
+/// What a log takes ahead of what is written to it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ahead {
+    pub(super) segment_bytes: u64,
+    /// Sealed segments that may wait for history.
+    pub(super) waiting: u64,
+}
+
+impl Data {
+    /// Looks at the directories of so many logs; of as many as there are, where nobody says how many.
+    pub(super) fn look(path: &Path, logs: Option<usize>, ahead: Ahead) -> Data {
+        let there = encke_log::logs_in(path);
+        let holds =
+            |dirs: &[PathBuf]| dirs.len() > 1 || encke_log::Files::holds_log(path).unwrap_or(false);
+        let (count, refused) = match (&there, logs) {
+            (Err(error), logs) => (logs.unwrap_or(1), Some(error.to_string())),
+            (Ok(dirs), Some(logs)) if holds(dirs) && dirs.len() != logs => {
+                let refused = format!(
+                    "it holds {}, and --logs says {logs}, which can't be changed",
+                    in_words(dirs.len())
+                );
+                (dirs.len(), Some(refused))
+            }
+            (Ok(dirs), logs) => (logs.unwrap_or(dirs.len()), None),
+        };
+        let dirs = match count {
+            1 => vec![path.to_owned()],
+            logs => (0..logs)
+                .map(|log| path.join(format!("log-{log}")))
+                .collect(),
+        };
+        let mut logs: Vec<Place> = Vec::with_capacity(count);
+        for dir in dirs {
+            let place = Place::look(dir, &logs);
+            logs.push(place);
+        }
+        share_out(&mut logs, ahead);
+        Data {
+            path: path.to_owned(),
+            refused,
+            logs,
+        }
+    }
+
+    /// How many logs there are, or are to be.
+    pub(super) fn logs(&self) -> usize {
+        self.logs.len()
+    }
+
+    /// What is to be said of it.
+    pub(super) fn checks(&self) -> Vec<Check> {
+        let mut checks = Vec::new();
+        let shown = self.path.display();
+        checks.push(Check {
+            name: format!("data, {shown}").into(),
+            value: self
+                .refused
+                .clone()
+                .unwrap_or_else(|| in_words(self.logs.len())),
+            need: "as many logs as it was made with, each in its place".into(),
+            verdict: match self.refused {
+                None => Verdict::Fits,
+                Some(_) => Verdict::Fails,
+            },
+            why: "a server would not start on it",
+            set: Vec::new(),
+        });
+        for (log, place) in self.logs.iter().enumerate() {
+            let of_log = |what: &str| match self.logs.len() {
+                1 => what.to_owned(),
+                _ => format!("log {log}, {what}"),
+            };
+            checks.extend([
+                place.directory(of_log("directory")),
+                place.kind_of_disk(of_log("file system")),
+                place.room(of_log("free space")),
+                place.syncs(of_log("fdatasync")),
+            ]);
+        }
+        checks
+    }
+}
+
+impl Place {
+    fn look(path: PathBuf, before: &[Place]) -> Place {
+        let mut place = Place {
+            there: path.is_dir(),
+            path,
+            unwritable: None,
+            file_system: None,
+            kind: Kind::Unknown,
+            free_bytes: None,
+            start_bytes: 0,
+            need_bytes: 0,
+            fdatasync: None,
+            device: None,
+        };
+        let folder = match nearest(&place.path) {
+            Ok(folder) => folder,
+            Err(error) => {
+                place.unwritable = Some(error.to_string());
+                return place;
+            }
+        };
+        place.device = fs::metadata(&folder).ok().map(|metadata| metadata.dev());
+        if let Ok(found) = statfs(&folder) {
+            // The type's width differs between machines; its magic numbers have 32 bits.
+            let (name, kind) = file_system(found.f_type as u32);
+            place.file_system = Some(name);
+            place.kind = kind;
+        }
+        if let Ok(found) = statvfs(&folder) {
+            let free = found.f_bavail.saturating_mul(found.f_frsize);
+            place.free_bytes = (!found.f_flag.contains(StatVfsMountFlags::RDONLY)).then_some(free);
+        }
+        let same = |other: &&Place| other.device.is_some() && other.device == place.device;
+        let known = before.iter().find(same).and_then(|other| other.fdatasync);
+        let measured = match known {
+            // Measured once for each disk; whether this folder can be written to is another question.
+            Some(syncs) => try_write(&folder).map(|()| syncs),
+            None => measure_syncs(&folder),
+        };
+        match measured {
+            Ok(syncs) => place.fdatasync = Some(syncs),
+            Err(error) => place.unwritable = Some(error.to_string()),
+        }
+        place
+    }
+
+    fn directory(&self, name: String) -> Check {
+        let shown = self.path.display();
+        Check {
+            name: name.into(),
+            value: match (&self.unwritable, self.there) {
+                (Some(error), _) => format!("{shown}: {error}"),
+                (None, true) => "there".into(),
+                (None, false) => "to be made".into(),
+            },
+            need: "one that this user can write to".into(),
+            verdict: match self.unwritable {
+                None => Verdict::Fits,
+                Some(_) => Verdict::Fails,
+            },
+            why: "the log can't be made or opened there",
+            set: Vec::new(),
+        }
+    }
+
+    fn kind_of_disk(&self, name: String) -> Check {
+        Check {
+            name: name.into(),
+            value: self.file_system.clone().unwrap_or("unknown".into()),
+            need: "one on a disk of this machine".into(),
+            verdict: match self.kind {
+                Kind::Local => Verdict::Fits,
+                Kind::Memory | Kind::Remote | Kind::Layer => Verdict::Advice,
+                Kind::Unknown => Verdict::Unknown,
+            },
+            why: match self.kind {
+                Kind::Memory => {
+                    "it is in memory: a crash of the system or a power cut takes everything, whatever was acknowledged"
+                }
+                Kind::Remote => {
+                    "what fdatasync promises there, and whether a lock keeps a second server out, is up to somebody else; \
+                                 and each sync waits for them"
+                }
+                Kind::Layer => {
+                    "it is a layer of a container and goes with it; put the data on a volume"
+                }
+                Kind::Local | Kind::Unknown => "how safe an acknowledgement is depends on it",
+            },
+            set: Vec::new(),
+        }
+    }
+
+    fn room(&self, name: String) -> Check {
+        Check {
+            name: name.into(),
+            value: self.free_bytes.map_or("unknown".into(), bytes),
+            need: bytes(self.need_bytes),
+            verdict: match self.free_bytes {
+                None => Verdict::Unknown,
+                Some(free) if free < self.start_bytes => Verdict::Fails,
+                Some(free) if free < self.need_bytes => Verdict::Advice,
+                Some(_) => Verdict::Fits,
+            },
+            why: "what all logs on this file system reserve ahead: the segment that is written, the next one, and those that \
+                  may wait for history (--segment, --waiting-segments-max); what is kept comes on top, up to --order-size and \
+                  all of history. Without room for the first two a server does not start, without the others writes are \
+                  refused when they are needed",
+            set: Vec::new(),
+        }
+    }
+
+    fn syncs(&self, name: String) -> Check {
+        let slow = |syncs: &Syncs| syncs.median.as_millis() >= SYNC_MS;
+        Check {
+            name: name.into(),
+            value: self.fdatasync.map_or("unknown".into(), |syncs| {
+                format!(
+                    "{}, {} at most",
+                    millis(syncs.median),
+                    millis(syncs.slowest)
+                )
+            }),
+            need: format!("under {SYNC_MS} ms"),
+            verdict: match &self.fdatasync {
+                None => Verdict::Unknown,
+                Some(syncs) if slow(syncs) => Verdict::Advice,
+                Some(_) => Verdict::Fits,
+            },
+            why: "how long a publisher waits at level «synced» at least; batches grow with it, connections are not held up",
+            set: Vec::new(),
+        }
+    }
+}
+
+/// What each needs, with all that are on the same file system.
+fn share_out(logs: &mut [Place], ahead: Ahead) {
+    let devices: Vec<_> = logs
+        .iter()
+        .map(|place| (place.device, place.there))
+        .collect();
+    for place in logs {
+        let same = devices
+            .iter()
+            .filter(|(device, _)| device.is_none() || *device == place.device);
+        // A log that is there has the segment that is written.
+        let start: u64 = same
+            .clone()
+            .map(|(_, there)| if *there { 1 } else { 2 })
+            .sum();
+        let waiting = same.count() as u64 * ahead.waiting;
+        place.start_bytes = start.saturating_mul(ahead.segment_bytes);
+        place.need_bytes = (start + waiting).saturating_mul(ahead.segment_bytes);
+    }
+}
+
+/// The directory itself, or the nearest one above it in which it can be made.
+fn nearest(path: &Path) -> io::Result<PathBuf> {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    for folder in path.ancestors() {
+        let folder = match folder.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => folder,
+        };
+        match fs::metadata(folder) {
+            Ok(metadata) if metadata.is_dir() => return Ok(folder.to_owned()),
+            Ok(_) => {
+                let what = format!("{} is no directory", folder.display());
+                return Err(io::Error::other(what));
+            }
+            Err(_) if fs::symlink_metadata(folder).is_ok() => {
+                let what = format!("{} leads nowhere", folder.display());
+                return Err(io::Error::other(what));
+            }
+            Err(error) if matches!(error.kind(), NotFound | NotADirectory) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(PathBuf::from("."))
+}
+
+/// Makes a file in a folder and removes it.
+fn try_write(folder: &Path) -> io::Result<()> {
+    let mut name = OsString::from(".encke-doctor-try-");
+    name.push(std::process::id().to_string());
+    let path = folder.join(name);
+    fs::File::create_new(&path)?;
+    fs::remove_file(&path)
+}
+
+/// A file system by the number that the kernel knows it by.
+fn file_system(magic: u32) -> (String, Kind) {
+    let (name, kind) = match magic {
+        0xef53 => ("ext4", Kind::Local),
+        0x5846_5342 => ("xfs", Kind::Local),
+        0x9123_683e => ("btrfs", Kind::Local),
+        0x2fc1_2fc1 => ("zfs", Kind::Local),
+        0xf2f5_2010 => ("f2fs", Kind::Local),
+        0x0102_1994 => ("tmpfs", Kind::Memory),
+        0x8584_58f6 => ("ramfs", Kind::Memory),
+        0x794c_7630 => ("overlay", Kind::Layer),
+        0x6969 => ("nfs", Kind::Remote),
+        0xff53_4d42 | 0xfe53_4d42 => ("smb", Kind::Remote),
+        0x0102_1997 => ("9p", Kind::Remote),
+        0x00c3_6400 => ("ceph", Kind::Remote),
+        0x6573_5546 => ("fuse", Kind::Remote),
+        other => return (format!("number {other:#x}"), Kind::Unknown),
+    };
+    (name.to_owned(), kind)
+}
+
+fn in_words(logs: usize) -> String {
+    match logs {
+        1 => "one log".to_owned(),
+        logs => format!("{logs} logs"),
+    }
+}
+
+/// From when on a disk is slow.
+const SYNC_MS: u128 = 20;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const AHEAD: Ahead = Ahead {
+        segment_bytes: 1 << 20,
+        waiting: 3,
+    };
+
+    fn verdicts(data: &Data) -> Vec<(String, Verdict)> {
+        let checks = data.checks().into_iter();
+        checks
+            .map(|check| (check.name.into_owned(), check.verdict))
+            .collect()
+    }
+
+    fn verdict(data: &Data, name: &str) -> Verdict {
+        let found = verdicts(data)
+            .into_iter()
+            .find(|(check, _)| check.ends_with(name));
+        found.expect("it is checked").1
+    }
+
+    #[test]
+    fn a_directory_that_is_there_or_can_be_made_is_good_and_stays_as_it_is() {
+        let root = tempfile::tempdir().expect("a folder");
+        for (path, logs, count) in [
+            (root.path().to_owned(), None, 1),
+            (root.path().join("a/b"), None, 1),
+            (root.path().join("a"), Some(3), 3),
+        ] {
+            let data = Data::look(&path, logs, AHEAD);
+            assert_eq!(data.logs(), count);
+            assert!(data.logs.iter().all(|place| place.unwritable.is_none()));
+            assert!(data.logs.iter().all(|place| place.fdatasync.is_some()));
+            let failing = verdicts(&data);
+            let failing: Vec<_> = failing
+                .iter()
+                .filter(|(_, v)| *v == Verdict::Fails)
+                .collect();
+            assert!(failing.is_empty(), "{failing:?}");
+            assert_eq!(fs::read_dir(root.path()).expect("it is there").count(), 0);
+        }
+    }
+
+    #[test]
+    fn several_logs_on_one_file_system_need_their_room_together() {
+        let root = tempfile::tempdir().expect("a folder");
+        fs::create_dir(root.path().join("log-0")).expect("it can be made");
+        let data = Data::look(root.path(), Some(3), AHEAD);
+        for place in &data.logs {
+            // One of them has its segment.
+            assert_eq!((place.start_bytes, place.need_bytes), (5 << 20, 14 << 20));
+        }
+        let [first, ..] = &data.logs[..] else {
+            panic!("there are three");
+        };
+        for (free, expected) in [
+            ((5 << 20) - 1, Verdict::Fails),
+            (5 << 20, Verdict::Advice),
+            (14 << 20, Verdict::Fits),
+        ] {
+            let place = Place {
+                path: first.path.clone(),
+                unwritable: None,
+                file_system: None,
+                free_bytes: Some(free),
+                ..*first
+            };
+            assert_eq!(place.room(String::new()).verdict, expected);
+        }
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_named() {
+        let root = tempfile::tempdir().expect("a folder");
+        let file = root.path().join("file");
+        fs::write(&file, b"").expect("it can be written");
+        std::os::unix::fs::symlink(root.path().join("nowhere"), root.path().join("log-1"))
+            .expect("it can be made");
+        for (path, logs, named) in [
+            (file.clone(), None, "is no directory"),
+            (file.join("data"), None, "is no directory"),
+            (root.path().to_owned(), Some(2), "leads nowhere"),
+            ("/proc/self/data".into(), None, "/proc/self/data: "),
+        ] {
+            let data = Data::look(&path, logs, AHEAD);
+            let checks = data.checks();
+            let failing: Vec<_> = checks
+                .iter()
+                .filter(|c| c.verdict == Verdict::Fails)
+                .collect();
+            assert!(!failing.is_empty(), "{path:?}");
+            assert!(
+                failing.iter().any(|check| check.value.contains(named)),
+                "{failing:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn as_many_logs_as_there_are_and_no_other_number() {
+        let root = tempfile::tempdir().expect("a folder");
+        let made = encke_log::arrange(root.path(), 2).expect("it can be made");
+        let data = Data::look(root.path(), None, AHEAD);
+        assert_eq!(data.logs.len(), 2);
+        assert_eq!(verdict(&data, "directory"), Verdict::Fits);
+        let data = Data::look(root.path(), Some(3), AHEAD);
+        assert!(
+            data.refused
+                .as_ref()
+                .is_some_and(|why| why.contains("2 logs"))
+        );
+        assert_eq!(data.checks()[0].verdict, Verdict::Fails);
+        // Its disk is not mounted.
+        fs::remove_dir_all(&made[1]).expect("it is there");
+        fs::create_dir(&made[1]).expect("it can be made");
+        let data = Data::look(root.path(), None, AHEAD);
+        assert!(
+            data.refused
+                .as_ref()
+                .is_some_and(|why| why.contains("is not log 1"))
+        );
+    }
+
+    #[test]
+    fn memory_other_machines_and_layers_are_warned_of() {
+        for (magic, name, kind) in [
+            (0xef53, "ext4", Kind::Local),
+            (0x0102_1994, "tmpfs", Kind::Memory),
+            (0x6969, "nfs", Kind::Remote),
+            (0x794c_7630, "overlay", Kind::Layer),
+            (0x1234, "number 0x1234", Kind::Unknown),
+        ] {
+            assert_eq!(file_system(magic), (name.to_owned(), kind));
+            let place = Place {
+                path: "/data".into(),
+                there: true,
+                unwritable: None,
+                file_system: Some(name.to_owned()),
+                kind,
+                free_bytes: None,
+                start_bytes: 0,
+                need_bytes: 0,
+                fdatasync: Some(Syncs {
+                    median: Duration::from_millis(30),
+                    slowest: Duration::from_millis(40),
+                }),
+                device: None,
+            };
+            let warned = place.kind_of_disk(String::new()).verdict == Verdict::Advice;
+            assert_eq!(
+                warned,
+                !matches!(kind, Kind::Local | Kind::Unknown),
+                "{name}"
+            );
+            let syncs = place.syncs(String::new());
+            assert_eq!(syncs.verdict, Verdict::Advice);
+            assert_eq!(syncs.value, "30.00 ms, 40.00 ms at most");
+        }
+    }
+}
