@@ -279,7 +279,7 @@ fn answers_that_wait_hold_no_more_than_they_may() {
     let bystanders = Bystanders::of(&encke);
     // Of each some 200 KiB wait: for a fifth or sixth there is no room.
     let mut stalled: Vec<Subscriber> = (0..12).map(|_| narrow(&encke, "s")).collect();
-    let body = format!("\"{}\"", "x".repeat(400 << 10));
+    let body = format!("\"{}\"", "x".repeat(270 << 10));
     let answer = encke.ask("POST", &path("s"), &[JSON], body.as_bytes());
     assert_eq!(answer.status, 204);
     eventually("some are cut", || closed(&encke, "buffers_max") >= 1.0);
@@ -290,7 +290,7 @@ fn answers_that_wait_hold_no_more_than_they_may() {
         subscriber.may_be_cut = true;
         match subscriber.message() {
             Some(message) => {
-                assert_eq!(message.as_str().map(str::len), Some(400 << 10));
+                assert_eq!(message.as_str().map(str::len), Some(270 << 10));
                 whole += 1;
             }
             None => cut += 1,
@@ -302,6 +302,38 @@ fn answers_that_wait_hold_no_more_than_they_may() {
         encke.metric("encke_buffered_bytes", "") == 0.0
     });
     bystanders.were_not_disturbed();
+}
+
+#[test]
+fn the_kernel_takes_no_more_than_it_may_for_who_reads_nothing() {
+    const CLIENTS: usize = 4;
+    const EVENT: usize = 200 << 10;
+    for (unsent, at_least, at_most) in [
+        ("16KiB", 16 << 10, 48 << 10),
+        ("96KiB", 96 << 10, 128 << 10),
+    ] {
+        let encke = Encke::start(&["--unsent-max", unsent]);
+        encke.create("s");
+        let bystanders = Bystanders::of(&encke);
+        let mut stalled: Vec<Subscriber> = (0..CLIENTS).map(|_| narrow(&encke, "s")).collect();
+        let body = format!("\"{}\"", "x".repeat(EVENT));
+        let answer = encke.ask("POST", &path("s"), &[JSON], body.as_bytes());
+        assert_eq!(answer.status, 204);
+        eventually("all of them are behind", || {
+            encke.metric("encke_clients_behind", "") == CLIENTS as f64
+        });
+        let held = encke.metric("encke_buffered_bytes", "") as usize / CLIENTS;
+        let taken = EVENT.saturating_sub(held);
+        assert!(
+            (at_least..at_most).contains(&taken),
+            "{taken} bytes were taken of each event, with {unsent}"
+        );
+        for subscriber in &mut stalled {
+            let message = subscriber.message().expect("it is whole");
+            assert_eq!(message.as_str().map(str::len), Some(EVENT));
+        }
+        bystanders.were_not_disturbed();
+    }
 }
 
 #[test]

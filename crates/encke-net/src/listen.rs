@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketFlags, SocketType, bind, getsockname, ipproto, listen, socket_with,
     sockopt,
@@ -25,6 +26,12 @@ pub(crate) fn listener(settings: &Settings, address: SocketAddr) -> rustix::io::
     // swallow 4 MB for every slow reader before it says so.
     sockopt::set_tcp_nodelay(&socket, true)?;
     sockopt::set_socket_send_buffer_size(&socket, settings.send_buffer_bytes)?;
+    // Of what a slow client is sent it keeps this much, beside what the client's own window takes. The rest would be copied
+    // for nothing when nobody reads it, and be held here while it waits.
+    let unsent = u32::try_from(settings.unsent_bytes_max).unwrap_or(u32::MAX);
+    socket2::SockRef::from(&socket)
+        .set_tcp_notsent_lowat(unsent)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))?;
     bind(&socket, &address)?;
     listen(&socket, ACCEPT_BACKLOG)?;
     Ok(socket)
@@ -55,3 +62,41 @@ fn unbound(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
 
 /// Connections that wait to be accepted; the kernel's somaxconn bounds it too.
 pub const ACCEPT_BACKLOG: i32 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{SendFlags, accept, send};
+
+    #[test]
+    fn a_socket_takes_no_more_than_is_set_beyond_what_the_client_has_room_for() {
+        for unsent_bytes_max in [16 << 10, 64 << 10] {
+            let settings = Settings {
+                unsent_bytes_max,
+                ..Settings::default()
+            };
+            let listener = listener(&settings, SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+            let client = unbound(address(&listener).unwrap()).unwrap();
+            let room = 4 << 10;
+            sockopt::set_socket_recv_buffer_size(&client, room).unwrap();
+            let connecting = rustix::net::connect(&client, &address(&listener).unwrap());
+            assert!(matches!(connecting, Ok(()) | Err(Errno::INPROGRESS)));
+            let socket = loop {
+                match accept(&listener) {
+                    Err(Errno::AGAIN) => std::thread::yield_now(),
+                    accepted => break accepted.unwrap(),
+                }
+            };
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            let mut taken = 0;
+            while let Ok(sent) = send(&socket, &[0; 256 << 10], flags) {
+                taken += sent;
+            }
+            // The kernel doubles what it is asked for, and fills its last packet.
+            assert!(
+                (unsent_bytes_max..unsent_bytes_max + 4 * room).contains(&taken),
+                "{taken} of {unsent_bytes_max}"
+            );
+        }
+    }
+}

@@ -30,6 +30,7 @@ pub struct Metrics {
     pub(crate) accepted: IntCounter,
     pub(crate) accepts_held: IntCounter,
     pub(crate) hangups: IntCounter,
+    pub(crate) errands_put_off: IntCounter,
     pub(crate) closed: IntCounterVec,
     pub(crate) requests: IntCounter,
     pub(crate) refused: IntCounterVec,
@@ -117,6 +118,10 @@ impl Metrics {
                 "Times that those who wait to be accepted had to wait, because as many as allowed had come.",
             )?,
             accepted: counter("encke_connections_accepted_total", "Connections accepted.")?,
+            errands_put_off: counter(
+                "encke_errands_put_off_total",
+                "Turns of a shard that left new connections, long answers, catching up or deadlines to the next, because their time was over.",
+            )?,
             hangups: counter("encke_hangups_total", "Connections that the client closed.")?,
             closed: counters(
                 "encke_connections_closed_total",
@@ -320,6 +325,7 @@ pub(crate) struct Counts {
     pub(crate) catch_ups: u64,
     pub(crate) accepted: u64,
     pub(crate) hangups: u64,
+    pub(crate) errands_put_off: u64,
     pub(crate) connections: i64,
     pub(crate) subscribers: i64,
     pub(crate) behind: i64,
@@ -339,6 +345,7 @@ impl Counts {
             (&metrics.catch_ups, counts.catch_ups),
             (&metrics.accepted, counts.accepted),
             (&metrics.hangups, counts.hangups),
+            (&metrics.errands_put_off, counts.errands_put_off),
         ] {
             if count > 0 {
                 metric.inc_by(count);

@@ -86,6 +86,11 @@ pub struct Settings {
     pub keep: Keep,
     /// The kernel's send buffer for each connection, in bytes.
     pub send_buffer_bytes: usize,
+    /// Bytes that the kernel takes for a connection beyond what it has sent of it.
+    pub unsent_bytes_max: usize,
+    /// How long a turn of a shard may take for new connections, parts of long answers, catching up and deadlines, before it
+    /// looks at its sockets and commits again; longer if these took longer.
+    pub errands_time: Duration,
     /// How long a stop waits for what is under way.
     pub stop_timeout: Duration,
 }
@@ -130,6 +135,8 @@ impl Default for Settings {
             sends_per_turn: 256,
             keep: Keep::default(),
             send_buffer_bytes: 128 << 10,
+            unsent_bytes_max: 64 << 10,
+            errands_time: Duration::from_micros(200),
             stop_timeout: Duration::from_secs(5),
         }
     }

@@ -86,6 +86,8 @@ impl Flags {
     pub(crate) const TLS: Flags = Flags(1 << 11);
     /// It has not got everything yet that is due to it, because it reads too slowly.
     pub(crate) const BEHIND: Flags = Flags(1 << 9);
+    /// The socket took the last piece of older records at once: the next one may be larger.
+    pub(crate) const EAGER: Flags = Flags(1 << 12);
 
     pub(crate) fn has(self, flag: Flags) -> bool {
         self.0 & flag.0 != 0

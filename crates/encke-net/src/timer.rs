@@ -1,5 +1,7 @@
 //! A wheel of deadlines, for connections that are busy or blocked. Idle ones have no entry.
 
+use std::collections::VecDeque;
+
 use crate::slot::Token;
 
 /// Deadlines by the tick in which they fall. An entry is a reminder only: whoever is reminded looks
@@ -27,12 +29,12 @@ impl Wheel {
     }
 
     /// Moves to the present and gives out the reminders that are due.
-    pub(crate) fn advance(&mut self, now_ms: u64, due: &mut Vec<Token>) {
+    pub(crate) fn advance(&mut self, now_ms: u64, due: &mut VecDeque<Token>) {
         let now = now_ms / TICK_MS;
         // After a long sleep every bucket is due once.
         let last = now.min(self.tick + BUCKETS - 1);
         for tick in self.tick..=last {
-            due.append(&mut self.buckets[(tick % BUCKETS) as usize]);
+            due.extend(self.buckets[(tick % BUCKETS) as usize].drain(..));
         }
         self.tick = self.tick.max(now + 1);
     }
@@ -54,7 +56,7 @@ mod tests {
         wheel.remind(3, 1_000_000);
         let mut seen = Vec::new();
         for now_ms in (1_000..60_000).step_by(10) {
-            let mut due = Vec::new();
+            let mut due = VecDeque::new();
             wheel.advance(now_ms, &mut due);
             seen.extend(due.into_iter().map(|token| (token, now_ms)));
         }
@@ -74,7 +76,7 @@ mod tests {
         for token in 0..1000 {
             wheel.remind(token, token * 20);
         }
-        let mut due = Vec::new();
+        let mut due = VecDeque::new();
         wheel.advance(10_000_000, &mut due);
         assert_eq!(due.len(), 1000);
     }

@@ -19,6 +19,7 @@ pub(crate) struct CatchUp {
     /// What was committed when the request came; the answer goes up to there.
     facts: Facts,
     page_bytes: usize,
+    page_bytes_max: usize,
 }
 
 /// A catch-up whose answer has begun.
@@ -26,7 +27,9 @@ pub(crate) struct CatchUp {
 pub(crate) struct Page {
     stream: Arc<Stream>,
     tail: Offset,
+    /// How much was read last, and at most.
     page_bytes: usize,
+    page_bytes_max: usize,
     /// Nothing was written yet that the next message must be set apart from.
     first: bool,
 }
@@ -46,13 +49,16 @@ impl DurableStreams {
             let response = response.field("Cache-Control", cache_control(facts.closed));
             return Answer::Respond(position(response, &stream, facts.tail, true, facts.closed));
         }
+        let page_bytes_max = self.settings.page_bytes;
+        let page_bytes = self.settings.first_page_bytes.min(page_bytes_max);
+        let fetch = Fetch::new(&stream, from, facts.tail, page_bytes);
         let catch_up = CatchUp {
             stream,
             left,
             facts,
-            page_bytes: self.settings.page_bytes,
+            page_bytes,
+            page_bytes_max,
         };
-        let fetch = Fetch::new(&catch_up.stream, from, facts.tail, self.settings.page_bytes);
         if fetch.spans.is_empty() {
             let nothing = data(catch_up.stream.media.kind, &[]);
             return Answer::Respond(catch_up.response().body(nothing));
@@ -92,6 +98,7 @@ impl CatchUp {
             stream: self.stream,
             tail: self.facts.tail,
             page_bytes: self.page_bytes,
+            page_bytes_max: self.page_bytes_max,
             first: run.items.is_empty(),
         };
         let (fetch, then) = page.next(run.end);
@@ -130,7 +137,8 @@ impl Page {
         })
     }
 
-    fn next(self, from: Offset) -> (Fetch, Then) {
+    fn next(mut self, from: Offset) -> (Fetch, Then) {
+        self.page_bytes = self.page_bytes.saturating_mul(2).min(self.page_bytes_max);
         let fetch = Fetch::new(&self.stream, from, self.tail, self.page_bytes);
         (fetch, Then(Box::new(Pending::Page(self))))
     }

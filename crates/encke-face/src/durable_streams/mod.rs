@@ -46,6 +46,9 @@ pub struct Settings {
     pub poll_wait_ms: u64,
     /// About how much data is read at a time, and one answer to a long poll holds, in bytes.
     pub page_bytes: usize,
+    /// About how much of a long answer is read first. Each part is twice as large as the one before it, up to `page_bytes`: a
+    /// client that reads nothing has cost little by then.
+    pub first_page_bytes: usize,
 }
 
 impl Default for Settings {
@@ -55,6 +58,7 @@ impl Default for Settings {
             name_bytes_max: 1024,
             poll_wait_ms: 20_000,
             page_bytes: 256 << 10,
+            first_page_bytes: 32 << 10,
         }
     }
 }

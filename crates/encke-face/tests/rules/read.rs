@@ -207,6 +207,23 @@ fn answers_in_parts_are_the_same_as_whole_ones() {
 }
 
 #[test]
+fn each_part_of_a_long_answer_is_twice_as_large_as_the_one_before() {
+    for (first, page, parts) in [(1, 16, 7), (4, 4, 16), (64, 16, 4), (1, 1 << 20, 6)] {
+        let mut settings = encke_face::Settings::default();
+        settings.durable_streams.first_page_bytes = first << 10;
+        settings.durable_streams.page_bytes = page << 10;
+        let mut server = Server::new(settings);
+        server.send("PUT /v1/stream/a", &[TEXT], b"");
+        for _ in 0..61 {
+            server.send("POST /v1/stream/a", &[TEXT], &[b'x'; 1 << 10]);
+        }
+        let said = get(&mut server, "a");
+        assert_eq!(said.body.len(), 61 << 10);
+        assert_eq!(said.parts, parts, "{first} KiB first, then up to {page}");
+    }
+}
+
+#[test]
 fn head_tells_everything_but_the_data() {
     let mut server = Server::default();
     let headers = [

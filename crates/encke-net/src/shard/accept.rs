@@ -29,70 +29,76 @@ impl Shard {
         Ok(())
     }
 
-    /// Accepts some of those who wait; the rest come with the next turn, for which epoll reports the listener again.
+    /// Accepts one of those who wait, while as many wait as the turn accepts; the rest come with the next turn, for which
+    /// epoll reports the listener again.
     ///
     /// To ask for one more when nobody waits costs as much as half a connection, because the kernel makes the socket before
     /// it looks. So one is accepted at first, and twice as many with each turn in which there were as many as that.
     pub(super) fn accept(&mut self) {
-        let turn = std::mem::replace(&mut self.accepts_next, 1);
-        for _ in 0..turn {
-            if self.accepts_enough() {
-                return;
-            }
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            let (socket, peer) = match acceptfrom_with(&self.parts.listener, flags) {
-                Ok(accepted) => accepted,
-                Err(rustix::io::Errno::AGAIN) => return,
-                Err(
-                    error @ (rustix::io::Errno::MFILE
-                    | rustix::io::Errno::NFILE
-                    | rustix::io::Errno::NOBUFS
-                    | rustix::io::Errno::NOMEM),
-                ) => {
-                    self.out_of_descriptors(error);
-                    return;
-                }
-                // The client gave up before it was accepted.
-                Err(_) => continue,
-            };
-            let owner = match self.enter(peer) {
-                Ok(owner) => owner,
-                Err((reason, answer)) => {
-                    self.refuse_connection(reason);
-                    // A fresh socket's buffer takes these few bytes, or nobody is there to read them.
-                    let _ = send(&socket, answer, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-                    continue;
-                }
-            };
-            let index = self.slots.add(socket, self.clock.now_s());
-            self.counts.accepted += 1;
-            self.counts.connections += 1;
-            self.owners.set(index, owner);
-            let token = self.slots.token(index);
-            let Some(fd) = self.slots[index].fd() else {
-                continue;
-            };
-            let added = epoll::add(
-                &self.epoll,
-                fd,
-                epoll::EventData::new_u64(token),
-                epoll::EventFlags::IN
-                    | epoll::EventFlags::OUT
-                    | epoll::EventFlags::RDHUP
-                    | epoll::EventFlags::ET,
-            );
-            if added.is_err() {
-                self.close(index, "epoll");
-            } else if self.parts.settings.proxy_protocol {
-                self.await_preface(index);
-            }
+        if !self.accept_one() {
+            self.errands.arrivals = 0;
+            self.accepts_next = 1;
+            return;
         }
-        self.accepts_next = (2 * turn).min(ACCEPTS_PER_TURN);
+        self.errands.arrivals -= 1;
+        if self.errands.arrivals == 0 {
+            self.accepts_next = (2 * self.accepts_next).min(ACCEPTS_PER_TURN);
+        }
     }
 
-    /// Nobody was waiting: of those who come next, one is accepted at first.
-    pub(super) fn accepted_all(&mut self) {
-        self.accepts_next = 1;
+    /// Accepts a connection, unless nobody waits or nobody may come in.
+    fn accept_one(&mut self) -> bool {
+        if self.accepts_enough() {
+            return false;
+        }
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (socket, peer) = match acceptfrom_with(&self.parts.listener, flags) {
+            Ok(accepted) => accepted,
+            Err(rustix::io::Errno::AGAIN) => return false,
+            Err(
+                error @ (rustix::io::Errno::MFILE
+                | rustix::io::Errno::NFILE
+                | rustix::io::Errno::NOBUFS
+                | rustix::io::Errno::NOMEM),
+            ) => {
+                self.out_of_descriptors(error);
+                return false;
+            }
+            // The client gave up before it was accepted.
+            Err(_) => return true,
+        };
+        let owner = match self.enter(peer) {
+            Ok(owner) => owner,
+            Err((reason, answer)) => {
+                self.refuse_connection(reason);
+                // A fresh socket's buffer takes these few bytes, or nobody is there to read them.
+                let _ = send(&socket, answer, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+                return true;
+            }
+        };
+        let index = self.slots.add(socket, self.clock.now_s());
+        self.counts.accepted += 1;
+        self.counts.connections += 1;
+        self.owners.set(index, owner);
+        let token = self.slots.token(index);
+        let Some(fd) = self.slots[index].fd() else {
+            return true;
+        };
+        let added = epoll::add(
+            &self.epoll,
+            fd,
+            epoll::EventData::new_u64(token),
+            epoll::EventFlags::IN
+                | epoll::EventFlags::OUT
+                | epoll::EventFlags::RDHUP
+                | epoll::EventFlags::ET,
+        );
+        if added.is_err() {
+            self.close(index, "epoll");
+        } else if self.parts.settings.proxy_protocol {
+            self.await_preface(index);
+        }
+        true
     }
 
     /// Counts a new connection and finds out whose it is; why it is not let in, and what it is told, if it is not.

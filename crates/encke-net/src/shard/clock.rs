@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::Shard;
 use super::busy::shared_style;
 use super::slow::LAG_CHECK_MS;
-use crate::slot::{Flags, State};
+use crate::slot::{Flags, State, Token};
 use crate::timer::TICK_MS;
 
 /// The time as of the turn's beginning.
@@ -98,39 +98,40 @@ impl Shard {
         }
     }
 
-    /// Does what has come due.
+    /// Finds out what has come due.
     pub(super) fn timers(&mut self) {
         let now_ms = self.clock.now_ms();
-        let mut due = Vec::new();
-        self.wheel.advance(now_ms, &mut due);
-        for token in due {
-            let Some(index) = self.slots.find(token) else {
-                continue;
-            };
-            let Some(busy) = self.busy.get_mut(index) else {
-                continue;
-            };
-            if busy.reminder_ms > now_ms {
-                // This reminder was overtaken by one that is still to come.
-                continue;
-            }
-            busy.reminder_ms = 0;
-            let deadline_ms = busy.deadline_ms;
-            if deadline_ms == 0 || self.is_too_far_behind(index) && self.slots.find(token).is_none()
-            {
-                continue;
-            }
-            if deadline_ms > now_ms {
-                self.remind(index);
-            } else {
-                self.overdue(index);
-            }
-        }
+        self.wheel.advance(now_ms, &mut self.errands.due);
         if !self.listening && self.stopping.is_none() && now_ms >= self.listen_again_ms {
             // It was in epoll before, so it can be again; if not, the next turn tries.
             let _ = self.listen(true);
         }
         self.sweep(now_ms);
+    }
+
+    /// The wheel has reminded of a connection's deadline.
+    pub(super) fn reminded(&mut self, token: Token) {
+        let now_ms = self.clock.now_ms();
+        let Some(index) = self.slots.find(token) else {
+            return;
+        };
+        let Some(busy) = self.busy.get_mut(index) else {
+            return;
+        };
+        if busy.reminder_ms > now_ms {
+            // This reminder was overtaken by one that is still to come.
+            return;
+        }
+        busy.reminder_ms = 0;
+        let deadline_ms = busy.deadline_ms;
+        if deadline_ms == 0 || self.is_too_far_behind(index) && self.slots.find(token).is_none() {
+            return;
+        }
+        if deadline_ms > now_ms {
+            self.remind(index);
+        } else {
+            self.overdue(index);
+        }
     }
 
     /// A connection's deadline has passed.
@@ -147,7 +148,7 @@ impl Shard {
         }
     }
 
-    /// Looks at a part of all connections: idle ones are closed, quiet subscribers hear a heartbeat.
+    /// Begins to look after a part of all connections, when it is time to.
     fn sweep(&mut self, now_ms: u64) {
         let passed_ms = now_ms.saturating_sub(self.clock.swept_ms);
         if passed_ms < SWEEP_STEP_MS {
@@ -156,8 +157,14 @@ impl Shard {
         self.clock.swept_ms = now_ms;
         self.parts.addresses.tidy(self.clock.now());
         let slots = self.slots.len() as u64;
-        let part = (slots * passed_ms / SWEEP_MS + 1).min(slots);
-        for _ in 0..part {
+        let part = slots * passed_ms / SWEEP_MS + 1;
+        self.errands.sweep = (self.errands.sweep + part).min(slots);
+    }
+
+    /// Looks after some connections: idle ones are closed, quiet subscribers hear a heartbeat.
+    pub(super) fn sweep_on(&mut self) {
+        for _ in 0..self.errands.sweep.min(SWEPT_AT_ONCE) {
+            self.errands.sweep -= 1;
             let index = self.clock.sweep % self.slots.len() as u32;
             self.clock.sweep = index + 1;
             self.look_after(index);
@@ -203,3 +210,6 @@ impl Shard {
 /// All connections are looked at once in so long, in steps of that.
 const SWEEP_MS: u64 = 5_000;
 const SWEEP_STEP_MS: u64 = 100;
+
+/// So many are looked after between two looks at the clock.
+const SWEPT_AT_ONCE: u64 = 16;

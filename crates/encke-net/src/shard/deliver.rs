@@ -45,24 +45,18 @@ impl Shard {
 
     /// Serves subscribers until the turn's sends are used up.
     pub(super) fn deliver(&mut self) {
-        let mut left = self.parts.settings.sends_per_turn;
-        for _ in 0..self.lagging.len().min(LAGGING_PER_TURN) {
-            if let Some(index) = self.lagging.pop_front() {
-                self.catch_lagging(index);
-            }
-        }
-        while left > 0
+        while self.sends_left > 0
             && let Some(&Due { topic, .. }) = self.rounds.front()
         {
             if self.topics[topic].state == Round::Queued {
                 self.topics[topic].state = Round::Running;
                 self.topics.begin(topic);
             }
-            while left > 0 && self.topics[topic].iter != NONE {
+            while self.sends_left > 0 && self.topics[topic].iter != NONE {
                 let index = self.topics[topic].iter;
                 self.topics[topic].iter = self.slots[index].next;
                 if self.flush(index) {
-                    left -= 1;
+                    self.sends_left -= 1;
                 }
             }
             let round = &mut self.topics[topic];
@@ -151,9 +145,12 @@ impl Shard {
             self.reached(index, piece.end);
         }
         self.encoded = encoded;
-        if self.slots.find(token).is_some() && complete {
-            self.settle(index);
-            self.lag(index);
+        if self.slots.find(token).is_some() {
+            self.slots[index].flags.set(Flags::EAGER, complete);
+            if complete {
+                self.settle(index);
+                self.lag(index);
+            }
         }
     }
 
@@ -198,7 +195,8 @@ impl Shard {
         }
     }
 
-    fn catch_lagging(&mut self, index: u32) {
+    /// Goes on with a connection that had more to do than one turn does.
+    pub(super) fn catch_lagging(&mut self, index: u32) {
         if !self.slots[index].flags.has(Flags::LAGGING) {
             // The slot was given to somebody else.
             return;
@@ -327,7 +325,9 @@ impl Shard {
         let from = self.position(index);
         let facts = stream.facts();
         if from < facts.tail {
-            let fetch = Fetch::new(&stream, from, facts.tail, RUN_BYTES);
+            let eager = self.slots[index].flags.has(Flags::EAGER);
+            let bytes_max = if eager { EAGER_BYTES } else { RUN_BYTES };
+            let fetch = Fetch::new(&stream, from, facts.tail, bytes_max);
             if state == State::Polling {
                 self.poll_fetches(index, fetch);
                 return true;
@@ -413,4 +413,5 @@ impl Shard {
     }
 }
 
-const LAGGING_PER_TURN: usize = 16;
+/// How much is read at a time for a subscriber whose socket takes it at once. Others would have most of it read again.
+const EAGER_BYTES: usize = 4 * RUN_BYTES;

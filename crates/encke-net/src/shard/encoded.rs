@@ -160,7 +160,7 @@ impl Gathered {
 }
 
 /// About how much data one send to a subscriber carries.
-pub(super) const RUN_BYTES: usize = 256 << 10;
+pub(super) const RUN_BYTES: usize = 64 << 10;
 
 /// The shared encoding's buffer is not kept larger than this.
 const ENCODED_BYTES_KEPT: usize = 1 << 20;

@@ -2,7 +2,8 @@
 //!
 //! A turn of [`Shard::run`] waits for sockets and notes, reads what came ([`input`]), asks the
 //! faces and answers ([`answer`]), hands what is to be committed to the sequencer, takes commits
-//! and sends their records to subscribers ([`deliver`]), and looks after deadlines ([`clock`]).
+//! and sends their records to subscribers ([`deliver`]). What is left of its time goes to whoever
+//! comes or catches up, and to deadlines ([`errands`]).
 
 mod accept;
 mod answer;
@@ -12,6 +13,7 @@ mod clients;
 mod clock;
 mod deliver;
 mod encoded;
+mod errands;
 mod input;
 mod look;
 mod output;
@@ -26,7 +28,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use encke_face::Faces;
-use encke_stream::{Intake, Piece, Request, Views};
+use encke_stream::{Intake, Request, Views};
 use rustix::event::epoll;
 
 use crate::Settings;
@@ -45,6 +47,7 @@ use busy::{Busy, BusyOnes};
 use clock::Clock;
 use deliver::Due;
 use encoded::Encoded;
+use errands::Errands;
 
 /// What a shard needs of the rest.
 pub(crate) struct Parts {
@@ -79,6 +82,9 @@ pub(crate) struct Shard {
     rounds: VecDeque<Due>,
     /// Subscribers that have more due than one turn sends.
     lagging: VecDeque<u32>,
+    errands: Errands,
+    /// Sends to subscribers that are left to this turn.
+    sends_left: usize,
     /// Commands for the sequencer, gathered over a turn.
     outbox: Vec<(Request, usize)>,
     /// Words for the foreman, gathered over a turn, and how many questions there were.
@@ -136,6 +142,8 @@ impl Shard {
             ),
             rounds: VecDeque::new(),
             lagging: VecDeque::new(),
+            errands: Errands::default(),
+            sends_left: 0,
             outbox: Vec::new(),
             words: Vec::new(),
             question: 0,
@@ -177,34 +185,43 @@ impl Shard {
             // Notes that come from now on are found when the inbox is drained, without a wake-up.
             self.parts.inbox.notes.attend();
             self.clock.tick();
-            let mut somebody_waits = false;
-            for event in &events {
-                let (token, flags) = (event.data.u64(), event.flags);
-                match token {
-                    WAKE => {}
-                    LISTENER => {
-                        somebody_waits = true;
-                        self.accept();
+            self.errands.arrivals = 0;
+            self.sends_left = self.parts.settings.sends_per_turn;
+            for some in events.chunks(EVENTS_AT_ONCE) {
+                for event in some {
+                    let (token, flags) = (event.data.u64(), event.flags);
+                    match token {
+                        WAKE => {}
+                        LISTENER => self.errands.arrivals = self.accepts_next,
+                        token => self.event(token, flags),
                     }
-                    token => self.event(token, flags),
                 }
+                self.commits(&mut notes);
             }
-            if !somebody_waits {
-                self.accepted_all();
+            if events.is_empty() {
+                self.commits(&mut notes);
             }
-            self.submit();
-            self.parts.inbox.notes.drain(&mut notes);
-            let taken = notes.len();
-            for note in notes.drain(..) {
-                self.note(note);
+            if self.errands.arrivals == 0 {
+                // Nobody was waiting: of those who come next, one is accepted at first.
+                self.accepts_next = 1;
             }
-            self.parts.inbox.notes.handled(taken);
-            self.deliver();
-            self.timers();
+            self.run_errands();
             self.submit();
             self.counts.add_up(&self.parts.metrics);
         }
         self.cut_short();
+    }
+
+    /// Hands over what is to be committed, takes what was, and sends it to those who subscribe to it.
+    fn commits(&mut self, notes: &mut Vec<Note>) {
+        self.submit();
+        self.parts.inbox.notes.drain(notes);
+        let taken = notes.len();
+        for note in notes.drain(..) {
+            self.note(note);
+        }
+        self.parts.inbox.notes.handled(taken);
+        self.deliver();
     }
 
     fn event(&mut self, token: Token, flags: epoll::EventFlags) {
@@ -235,11 +252,7 @@ impl Shard {
                     self.replied(reply);
                 }
             }
-            Note::Fetched { token, piece } => {
-                let bytes = piece.as_ref().map_or(0, Piece::bytes);
-                self.fetched(token, piece);
-                self.parts.inbox.took_piece(bytes);
-            }
+            Note::Fetched { token, piece } => self.errands.pieces.push_back((token, piece)),
             Note::Looked { token, known } => self.looked(token, known),
             Note::Loaded { token, stream } => self.loaded(token, stream),
             Note::Told { client, told } => self.told(client, told),
@@ -266,19 +279,22 @@ impl Shard {
 
     /// How long the sockets may be waited for.
     fn patience(&self) -> rustix::event::Timespec {
-        let wait_ms =
-            if !self.rounds.is_empty() || !self.lagging.is_empty() || !self.outbox.is_empty() {
-                0
-            } else if !self.listening && self.stopping.is_none() {
-                let pause_ms = self.listen_again_ms.saturating_sub(self.clock.now_ms());
-                pause_ms.clamp(1, TICK_MS)
-            } else if self.stopping.is_some() || !self.words.is_empty() {
-                TICK_MS
-            } else if self.slots.used() > 0 {
-                TICK_MS * 2
-            } else {
-                IDLE_WAIT_MS
-            };
+        let wait_ms = if !self.rounds.is_empty()
+            || !self.lagging.is_empty()
+            || !self.outbox.is_empty()
+            || self.errands.wait()
+        {
+            0
+        } else if !self.listening && self.stopping.is_none() {
+            let pause_ms = self.listen_again_ms.saturating_sub(self.clock.now_ms());
+            pause_ms.clamp(1, TICK_MS)
+        } else if self.stopping.is_some() || !self.words.is_empty() {
+            TICK_MS
+        } else if self.slots.used() > 0 {
+            TICK_MS * 2
+        } else {
+            IDLE_WAIT_MS
+        };
         rustix::event::Timespec {
             tv_sec: (wait_ms / 1000) as i64,
             tv_nsec: (wait_ms % 1000 * 1_000_000) as i64,
@@ -290,6 +306,7 @@ impl Shard {
             return;
         }
         self.stopping = Some(Instant::now());
+        self.errands.arrivals = 0;
         if let Err(error) = self.listen(false) {
             tracing::warn!(%error, "the listener could not be taken out of epoll");
         }
@@ -364,6 +381,9 @@ const WAKE: Token = u64::MAX;
 const LISTENER: Token = u64::MAX - 1;
 
 const EVENTS_PER_TURN: usize = 512;
+
+/// After so many events a shard looks at its commits again: what a crowd asks for is no reason to have them wait.
+const EVENTS_AT_ONCE: usize = 32;
 
 /// The connections of a second may come at once. All who were connected come back together when a server starts again, and
 /// those whom the kernel's queue can't hold try again only after a second.

@@ -183,6 +183,10 @@ settings! {
     #[arg(long, env = "ENCKE_PAGE", value_name = "SIZE")]
     page: ByteSize => config.faces.durable_streams.page_bytes = told.size(1 << 10)?,
 
+    /// How much of a long answer is read first; each part is twice as large as the one before, up to --page [default: 32KiB]
+    #[arg(long, env = "ENCKE_FIRST_PAGE", value_name = "SIZE")]
+    first_page: ByteSize => config.faces.durable_streams.first_page_bytes = told.size(1 << 10)?,
+
     /// Recent records that each shard keeps in memory [default: 64MiB]
     #[arg(long, env = "ENCKE_RING", value_name = "SIZE")]
     ring: ByteSize => config.net.ring_bytes = told.size(64 << 10)?,
@@ -238,6 +242,14 @@ settings! {
     /// The kernel's send buffer for each connection [default: 128KiB]
     #[arg(long, env = "ENCKE_SEND_BUFFER", value_name = "SIZE")]
     send_buffer: ByteSize => config.net.send_buffer_bytes = told.size(4 << 10)?,
+
+    /// What the kernel takes for a connection beyond what it has sent of it [default: 64KiB]
+    #[arg(long, env = "ENCKE_UNSENT_MAX", value_name = "SIZE")]
+    unsent_max: ByteSize => config.net.unsent_bytes_max = told.size(4 << 10)?,
+
+    /// How long a turn may take for new connections, long answers, catching up and deadlines before deliveries come again [default: 200us]
+    #[arg(long, env = "ENCKE_ERRANDS_TIME", value_name = "DURATION")]
+    errands_time: SignedDuration => config.net.errands_time = told.duration_from(ERRANDS_TIME_MIN)?,
 
     /// Size of a segment of the log [default: 64MiB]
     #[arg(long, env = "ENCKE_SEGMENT", value_name = "SIZE")]
@@ -303,6 +315,9 @@ const SHARDS_MAX: usize = 1024;
 
 /// Requests count in seconds how long they wait.
 const POOL_WAIT_MIN: Duration = Duration::from_secs(1);
+
+/// Less than it takes to look at the clock is no time.
+const ERRANDS_TIME_MIN: Duration = Duration::from_micros(1);
 
 /// Records that would be gone before anybody could read them are of no use.
 const RETENTION_AGE_MIN: Duration = Duration::from_secs(1);

@@ -7,7 +7,6 @@ use encke_stream::{Fetch, Item, Life, Offset, Piece};
 
 use super::Several;
 use crate::shard::Shard;
-use crate::shard::encoded::RUN_BYTES;
 use crate::slot::Flags;
 
 /// A part of all streams on its way from the log.
@@ -78,7 +77,7 @@ impl Shard {
         } = several;
         let committed = committed[log];
         let Some(part) = reading else { return };
-        let bytes_max = (RUN_BYTES / members.len().max(1)).max(PART_BYTES_MIN);
+        let bytes_max = (PARTS_BYTES / members.len().max(1)).max(PART_BYTES_MIN);
         while let Some(member) = members.get(part.asked) {
             if member.log() != log {
                 part.asked += 1;
@@ -242,8 +241,11 @@ fn whole(position: Offset) -> Sequence {
     position.sequence + Sequence::from(position.units > 0)
 }
 
+/// About how much is read of all streams before something is sent.
+const PARTS_BYTES: usize = 256 << 10;
+
 /// At least about so much is read of a stream at a time, however many there are.
 const PART_BYTES_MIN: usize = 4 << 10;
 
 /// What was read and waits for the other streams' parts is about so much at most, or one record.
-const READ_BYTES_MAX: usize = 2 * RUN_BYTES;
+const READ_BYTES_MAX: usize = 2 * PARTS_BYTES;
