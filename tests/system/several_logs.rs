@@ -163,6 +163,10 @@ fn metrics_tell_logs_and_levels_apart() {
     }
     assert_eq!(of_log("encke_log_segment_bytes"), [64 << 20; 3]);
     assert_eq!(of_log("encke_log_poisoned"), [0; 3]);
+    for log in 0..3 {
+        let longest = encke.metric("encke_log_longest_stall_seconds", &format!("\"{log}\""));
+        assert!(longest > 0.0, "every write takes some time");
+    }
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! ```text
 //! measure batches DIR [RECORDS] [STREAMS]   batches of 1,000 records of 128 bytes, each batch synced
 //! measure lone    DIR [RECORDS]             one synced record at a time, beside a bare pwrite and fdatasync
-//! measure paced   DIR [RECORDS] [STREAMS]   100,000 records a second; the longest stalls and what they waited for
+//! measure paced   DIR [RECORDS] [STREAMS]   100,000 records a second; the longest stalls, what they waited for, and the
+//!                                           disk's own longest sync (30000000 records take five minutes)
 //! measure load    DIR [RECORDS] [STREAMS]   as batches, and ends as kill -9 would
 //! measure reopen  DIR [RECORDS] [STREAMS]   opens what was loaded, and reads the last 100 records of random streams
 //! measure cold    DIR [RECORDS] [STREAMS]   the same, with nothing of it in the page cache
@@ -11,7 +12,7 @@
 
 #![allow(clippy::unwrap_used)] // A measurement that can't be taken has nothing better to do than to stop.
 
-use encke_log::{Frame, Health, Log, Options, Sequence};
+use encke_log::{Frame, Health, Log, Options, STALL, Sequence};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -97,7 +98,9 @@ fn batches(directory: &Path, records: u64, streams: u64, pace: Duration) {
         parts[4].push(first.elapsed());
         if let Some(before) = before {
             let taken = parts.each_ref().map(|part| *part.last().unwrap());
-            stalls.push(Stall::new(begun.elapsed(), taken, &before, &log.health()));
+            let upto = log.next_sequence() - 1;
+            let moment = (first - begun, upto);
+            stalls.push(Stall::new(moment, taken, &before, &log.health()));
         }
     }
     let (took, cpu) = (begun.elapsed().as_secs_f64(), self::cpu() - cpu);
@@ -112,6 +115,22 @@ fn batches(directory: &Path, records: u64, streams: u64, pace: Duration) {
     {
         println!("  {name:8} {}", quantiles(&mut times));
     }
+    if let Some(longest) = stalls.iter().max_by_key(|stall| stall.sync) {
+        println!(
+            "  the disk's longest sync took {:.1?}, {}",
+            longest.sync,
+            longest.moment()
+        );
+    }
+    let rolls = stalls.iter().filter(|stall| stall.rolls).count();
+    let filling = stalls.iter().filter(|stall| stall.segments_waiting > 0);
+    let over = stalls.iter().filter(|stall| stall.beyond_disk > STALL);
+    println!(
+        "  {rolls} batches began a segment, {} came while history was filled; {} stalls of more than {STALL:?} beside the \
+         disk's syncs",
+        filling.count(),
+        over.count()
+    );
     stalls.sort_unstable_by_key(|stall| std::cmp::Reverse(stall.beyond_disk));
     for stall in stalls.iter().take(5) {
         println!("  {stall}");
@@ -128,13 +147,25 @@ fn batches(directory: &Path, records: u64, streams: u64, pace: Duration) {
 struct Stall {
     beyond_disk: Duration,
     at: Duration,
+    /// Its last record.
+    upto: Sequence,
     cause: &'static str,
-    syncs: Duration,
+    /// How long the cause took.
+    of_cause: Duration,
+    /// The batch's own sync, and what going to another segment took, syncs most of it.
+    sync: Duration,
+    rolled: Duration,
+    rolls: bool,
     segments_waiting: usize,
 }
 
 impl Stall {
-    fn new(at: Duration, taken: [Duration; 5], before: &Health, after: &Health) -> Stall {
+    fn new(
+        (at, upto): (Duration, Sequence),
+        taken: [Duration; 5],
+        before: &Health,
+        after: &Health,
+    ) -> Stall {
         let [append, write, sync, publish, batch] = taken;
         let (waited, rolled) = (after.waited - before.waited, after.rolled - before.rolled);
         let causes = [
@@ -143,14 +174,35 @@ impl Stall {
             ("the write itself", write.saturating_sub(waited + rolled)),
             ("publishing, and the checkpoint", publish),
         ];
-        let syncs = sync + rolled;
+        let (cause, of_cause) = *causes.iter().max_by_key(|(_, took)| *took).unwrap();
         Stall {
-            beyond_disk: batch.saturating_sub(syncs),
+            beyond_disk: batch.saturating_sub(sync + rolled),
             at,
-            cause: causes.iter().max_by_key(|(_, took)| *took).unwrap().0,
-            syncs,
-            segments_waiting: after.segments_waiting,
+            upto,
+            cause,
+            of_cause,
+            sync,
+            rolled,
+            rolls: after.segment_bytes > before.segment_bytes || !rolled.is_zero(),
+            segments_waiting: before.segments_waiting,
         }
+    }
+
+    /// When it was, and what else happened then.
+    fn moment(&self) -> String {
+        let rolls = match self.rolls {
+            true => format!(", beginning a segment in {:.1?}", self.rolled),
+            false => String::new(),
+        };
+        let filling = match self.segments_waiting {
+            0 => String::new(),
+            waiting => format!(", while {waiting} sealed segments went into history"),
+        };
+        let at = self.at.as_secs_f64();
+        format!(
+            "after {at:.1} s, up to record {}{rolls}{filling}",
+            self.upto
+        )
     }
 }
 
@@ -158,12 +210,12 @@ impl std::fmt::Display for Stall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "stall of {:.1?} beside {:.1?} of syncs, after {:.1} s: {} ({} segments wait)",
+            "stall of {:.1?} beside {:.1?} of syncs, {}: {}, {:.1?}",
             self.beyond_disk,
-            self.syncs,
-            self.at.as_secs_f64(),
+            self.sync + self.rolled,
+            self.moment(),
             self.cause,
-            self.segments_waiting
+            self.of_cause
         )
     }
 }

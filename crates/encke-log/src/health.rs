@@ -1,5 +1,6 @@
 //! What an operator wants to know of a log.
 
+use crate::Sequence;
 use crate::error::CommitError;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -26,10 +27,28 @@ pub struct Health {
     /// How long [`Log::write`](crate::Log::write) has taken to go from one segment to the next, in all: to make the old one
     /// durable to its end, and the head and the name of the new one. It is time of the disk, not of waiting.
     pub rolled: Duration,
+    /// How many calls of [`Log::write`](crate::Log::write) took [`STALL`] or more beside what is in `rolled`, and how long the
+    /// longest of all took. Its cause is in the process's own log.
+    pub stalls: u64,
+    /// See `stalls`.
+    pub longest_stall: Duration,
     /// Bytes of segments on disk, those that are in history and still kept included.
     pub segment_bytes: u64,
     /// Bytes of history on disk.
     pub history_bytes: u64,
+}
+
+/// From when on a write that waits is a stall: somebody notices.
+pub const STALL: Duration = Duration::from_millis(50);
+
+/// One call of [`Log::write`](crate::Log::write), for who wants to know why it took long.
+#[derive(Debug, Default)]
+pub(crate) struct WriteTime {
+    /// For room in history, and for a segment to be prepared.
+    pub(crate) for_history: Duration,
+    pub(crate) for_segment: Duration,
+    /// For the disk, to go from one segment to the next.
+    pub(crate) rolling: Duration,
 }
 
 /// What the writer and the background work note as they go.
@@ -42,6 +61,8 @@ pub(crate) struct Vitals {
     syncing_ns: AtomicU64,
     waited_ns: AtomicU64,
     rolled_ns: AtomicU64,
+    stalls: AtomicU64,
+    longest_stall_ns: AtomicU64,
     segment_bytes: AtomicU64,
 }
 
@@ -89,14 +110,41 @@ impl Vitals {
         self.syncs.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn add_waited(&self, waited: Duration) {
-        self.waited_ns
-            .fetch_add(nanoseconds(waited), Ordering::Relaxed);
-    }
-
-    pub(crate) fn add_rolled(&self, rolled: Duration) {
-        self.rolled_ns
-            .fetch_add(nanoseconds(rolled), Ordering::Relaxed);
+    /// Notes how long a write took in all, and of that what it waited for; says so if it was a stall.
+    pub(crate) fn add_write(&self, took: Duration, time: &WriteTime, upto: Sequence) {
+        let waited = time.for_history + time.for_segment;
+        let add = |to: &AtomicU64, time| to.fetch_add(nanoseconds(time), Ordering::Relaxed);
+        if !waited.is_zero() {
+            add(&self.waited_ns, waited);
+        }
+        if !time.rolling.is_zero() {
+            add(&self.rolled_ns, time.rolling);
+        }
+        let stall = took.saturating_sub(time.rolling);
+        self.longest_stall_ns
+            .fetch_max(nanoseconds(stall), Ordering::Relaxed);
+        if stall < STALL {
+            return;
+        }
+        self.stalls.fetch_add(1, Ordering::Relaxed);
+        let causes = [
+            (
+                "it waited until history had taken a segment",
+                time.for_history,
+            ),
+            (
+                "it waited for the next segment to be prepared",
+                time.for_segment,
+            ),
+            ("the write itself took long", stall.saturating_sub(waited)),
+        ];
+        let cause = causes.iter().max_by_key(|(_, took)| *took);
+        tracing::warn!(
+            upto,
+            took = ?stall,
+            cause = cause.map_or("", |(cause, _)| cause),
+            "a write stalled"
+        );
     }
 
     pub(crate) fn add_bytes(&self, bytes: u64) {
@@ -125,6 +173,8 @@ impl Vitals {
             syncing: Duration::from_nanos(self.syncing_ns.load(Ordering::Relaxed)),
             waited: Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed)),
             rolled: Duration::from_nanos(self.rolled_ns.load(Ordering::Relaxed)),
+            stalls: self.stalls.load(Ordering::Relaxed),
+            longest_stall: Duration::from_nanos(self.longest_stall_ns.load(Ordering::Relaxed)),
             segment_bytes: self.segment_bytes.load(Ordering::Relaxed),
             history_bytes,
         }

@@ -103,7 +103,7 @@ pub use error::{AppendError, CommitError, OpenError, ReadError};
 pub use files::Files;
 pub use floor::FORGOTTEN;
 pub use frame::{Frame, FrameView, Position, Streams};
-pub use health::Health;
+pub use health::{Health, STALL};
 pub use late::{LateSync, LateSynced};
 pub use layout::{LayoutError, arrange, logs_in};
 pub use log::Log;

@@ -7,11 +7,11 @@ use crate::error::{AppendError, CommitError, OpenError, ReadError};
 use crate::files::Files;
 use crate::floor::Floors;
 use crate::frame::{self, Frame, FrameView};
-use crate::health::{Health, Vitals};
+use crate::health::{Health, Vitals, WriteTime};
 use crate::history::{History, Marks};
 use crate::index::SegmentIndex;
 use crate::options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
-use crate::prepare::Preparer;
+use crate::prepare::{Prepared, Preparer};
 use crate::read::{Reader, Shared};
 use crate::recover::{self, Recovered};
 use crate::retention::ClassFloors;
@@ -204,34 +204,20 @@ impl<D: Disk> Log<D> {
         if self.batch.is_empty() {
             return Ok(());
         }
+        let begun = Instant::now();
+        let mut time = WriteTime::default();
+        let written = self.write_batch(&mut time);
+        let upto = self.written_upto;
+        let vitals = &self.shared.vitals;
+        vitals.add_write(begun.elapsed(), &time, upto);
+        written
+    }
+
+    fn write_batch(&mut self, time: &mut WriteTime) -> Result<(), CommitError> {
         let rolls = self.batch.parts.len() - 1;
-        let prepared = if rolls == 0 {
-            Vec::new()
-        } else {
-            if !self.sealer.has_room(self.options.waiting_segments_max) {
-                // It may take long, and what is written must not wait for its sync as long.
-                self.sync()?;
-            }
-            let waiting = Instant::now();
-            let room = self.sealer.wait_for_room(self.options.waiting_segments_max);
-            if let Err(failed) = room {
-                return Err(failed.of_write(self.options.segment_bytes));
-            }
-            let prepared = self.preparer.take(rolls).map_err(|error| match error {
-                error if is_shortage(&error) => CommitError::NoSpace {
-                    bytes: self.options.segment_bytes,
-                    reason: error.to_string().into(),
-                },
-                error => self
-                    .shared
-                    .vitals
-                    .poison(&format!("preparing a segment failed: {error}")),
-            });
-            self.shared.vitals.add_waited(waiting.elapsed());
-            if let Err(CommitError::Poisoned { reason }) = &prepared {
-                self.poisoned = Some(reason.clone());
-            }
-            prepared?
+        let prepared = match rolls {
+            0 => Vec::new(),
+            rolls => self.wait_for_segments(rolls, time)?,
         };
         self.seal_batch(prepared.iter().map(|prepared| segment::seed(prepared.salt)));
         self.write_part(0)?;
@@ -241,7 +227,7 @@ impl<D: Disk> Log<D> {
             let first = self.batch.parts[part].first;
             let begun = recover::begin(&self.disk, prepared, self.active.number + 1, first);
             self.active = begun.map_err(|error| self.poison("beginning a segment", &error))?;
-            self.shared.vitals.add_rolled(rolling.elapsed());
+            time.rolling += rolling.elapsed();
             self.shared.vitals.add_bytes(self.active.bytes);
             self.begun.push_back(self.active.clone());
             self.used = segment::HEAD_BYTES;
@@ -250,6 +236,43 @@ impl<D: Disk> Log<D> {
         self.batch
             .clear(self.batch.next, self.used, self.active.bytes);
         Ok(())
+    }
+
+    /// Waits for room in history and takes so many files that are ready to become segments.
+    fn wait_for_segments(
+        &mut self,
+        count: usize,
+        time: &mut WriteTime,
+    ) -> Result<Vec<Prepared<D::File>>, CommitError> {
+        let waiting = Instant::now();
+        if !self.sealer.has_room(self.options.waiting_segments_max) {
+            // It may take long, and what is written must not wait for its sync as long.
+            self.sync()?;
+            time.rolling += waiting.elapsed();
+        }
+        let waiting = Instant::now();
+        let room = self.sealer.wait_for_room(self.options.waiting_segments_max);
+        time.for_history = waiting.elapsed();
+        if let Err(failed) = room {
+            return Err(failed.of_write(self.options.segment_bytes));
+        }
+        let waiting = Instant::now();
+        let prepared = self.preparer.take(count);
+        time.for_segment = waiting.elapsed();
+        prepared.map_err(|error| {
+            if is_shortage(&error) {
+                return CommitError::NoSpace {
+                    bytes: self.options.segment_bytes,
+                    reason: error.to_string().into(),
+                };
+            }
+            let vitals = &self.shared.vitals;
+            let failed = vitals.poison(&format!("preparing a segment failed: {error}"));
+            if let CommitError::Poisoned { reason } = &failed {
+                self.poisoned = Some(reason.clone());
+            }
+            failed
+        })
     }
 
     /// Makes durable what was written, with one `fdatasync`; nothing is done when everything is.

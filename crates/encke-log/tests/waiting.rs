@@ -1,7 +1,7 @@
 //! A writer that has to wait for history does not keep what is written from the disk.
 #![allow(clippy::unwrap_used)]
 
-use encke_log::{Disk, DiskFile, Files, Frame, Log, Options};
+use encke_log::{Disk, DiskFile, Files, Frame, Log, Options, STALL};
 use parking_lot::{Condvar, Mutex};
 use std::fs::File;
 use std::io;
@@ -152,7 +152,9 @@ fn a_write_that_waits_for_history_syncs_what_was_written_before() {
             log.publish();
             told.send(number).unwrap();
         }
+        let health = log.health();
         log.close().unwrap();
+        health
     });
     // Three go into the first segment, three into the second, and the next one has to wait.
     for number in 0..6 {
@@ -167,10 +169,13 @@ fn a_write_that_waits_for_history_syncs_what_was_written_before() {
         );
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(heard.recv_timeout(Duration::from_millis(50)).is_err());
+    assert!(heard.recv_timeout(STALL).is_err());
     disk.open_gate(true);
     for number in 6..10 {
         assert_eq!(heard.recv(), Ok(number));
     }
-    writer.join().unwrap();
+    let health = writer.join().unwrap();
+    // And it was noticed.
+    assert!(health.stalls >= 1 && health.longest_stall >= STALL);
+    assert!(health.waited >= STALL, "{health:?}");
 }

@@ -18,6 +18,8 @@ pub(crate) struct LogMetrics {
     history_failed: IntGaugeVec,
     waited_seconds: GaugeVec,
     rolled_seconds: GaugeVec,
+    stalls: IntGaugeVec,
+    longest_stall_seconds: GaugeVec,
     kept_behind: IntGaugeVec,
     poisoned: IntGaugeVec,
 }
@@ -84,6 +86,14 @@ impl LogMetrics {
                 "encke_log_rolled_seconds",
                 "How long going from one segment to the next has taken, syncs included.",
             )?,
+            stalls: whole(
+                "encke_log_stalls",
+                "Writes that took 50 ms or more beside going to the next segment; the process's log says why.",
+            )?,
+            longest_stall_seconds: seconds(
+                "encke_log_longest_stall_seconds",
+                "How long the slowest write has taken, beside going to the next segment and syncs.",
+            )?,
             kept_behind: whole(
                 "encke_log_kept_behind",
                 "Records up to this one are past their retention.",
@@ -124,6 +134,8 @@ impl LogMetrics {
         );
         seconds(&self.waited_seconds, health.waited);
         seconds(&self.rolled_seconds, health.rolled);
+        whole(&self.stalls, health.stalls);
+        seconds(&self.longest_stall_seconds, health.longest_stall);
         whole(&self.kept_behind, kept_behind);
         whole(&self.poisoned, u64::from(health.poisoned.is_some()));
     }
