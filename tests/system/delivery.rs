@@ -507,3 +507,43 @@ fn forks_are_followed_live() {
     assert_eq!(connection.ask("GET", &path("source"), &[], b"").status, 410);
     assert_eq!(encke.numbers("deep"), [0, 1, 2, 400]);
 }
+
+#[test]
+fn a_crowd_that_arrives_one_by_one() {
+    const CROWD: usize = 2_000;
+    raise_descriptors();
+    let encke = Encke::start(&["--shards", "1"]);
+    encke.create("s");
+    // Those who say nothing for now, and those who go at once, are among them.
+    let mut silent = Vec::new();
+    let mut subscribers = Vec::new();
+    for number in 0..CROWD {
+        subscribers.push(Subscriber::ask(encke.address, &path("s"), "offset=-1"));
+        match number % 100 {
+            0 => silent.push(encke.connect()),
+            50 => drop(encke.connect()),
+            51 => encke.connect().reset(),
+            // Sent and closed before it is accepted: the answer comes all the same.
+            52 => {
+                let mut hasty = encke.connect();
+                hasty.send(&request("GET", "/healthz", &[], b""));
+                hasty.half_close();
+                assert_eq!(hasty.answer().status, 200);
+                hasty.expect_end();
+            }
+            _ => {}
+        }
+    }
+    subscribers.iter_mut().for_each(Subscriber::accepted);
+    let gathered = encke.metric("encke_accepts_gathered_total", "");
+    assert!(gathered > 0.0, "nobody was accepted with others");
+    encke.wait_for_metric("encke_connections", (CROWD + silent.len()) as f64 + 1.0);
+    // When all have come, one who comes alone is served as ever, and those who have been silent are heard.
+    encke.connect().append("s", 7);
+    for one in &mut silent {
+        assert_eq!(one.ask("GET", "/healthz", &[], b"").status, 200);
+    }
+    for subscriber in &mut subscribers {
+        assert_eq!(subscriber.numbers(1), [7]);
+    }
+}

@@ -29,6 +29,7 @@ pub struct Metrics {
     pub(crate) buffered_bytes: IntGauge,
     pub(crate) accepted: IntCounter,
     pub(crate) accepts_held: IntCounter,
+    pub(crate) accepts_gathered: IntCounter,
     pub(crate) hangups: IntCounter,
     pub(crate) errands_put_off: IntCounter,
     pub(crate) closed: IntCounterVec,
@@ -112,6 +113,10 @@ impl Metrics {
             addresses: gauge(
                 "encke_addresses",
                 "Client addresses that limits are kept for.",
+            )?,
+            accepts_gathered: counter(
+                "encke_accepts_gathered_total",
+                "Connections that were accepted together with others of a crowd.",
             )?,
             accepts_held: counter(
                 "encke_accepts_held_total",

@@ -84,6 +84,8 @@ impl Flags {
     pub(crate) const NAMELESS: Flags = Flags(1 << 10);
     /// A proxy said that the client speaks TLS to it.
     pub(crate) const TLS: Flags = Flags(1 << 11);
+    /// Epoll tells when the socket takes more.
+    pub(crate) const WATCHED: Flags = Flags(1 << 13);
     /// It has not got everything yet that is due to it, because it reads too slowly.
     pub(crate) const BEHIND: Flags = Flags(1 << 9);
     /// The socket took the last piece of older records at once: the next one may be larger.

@@ -5,9 +5,11 @@ use std::sync::atomic::Ordering;
 use rustix::event::epoll;
 use rustix::net::{SendFlags, SocketAddrAny, SocketFlags, acceptfrom_with, send};
 
+use super::crowd::GATHER_MS;
 use super::{ACCEPT_BURSTS_PER_S, LISTENER, Shard};
 use crate::addresses::Turned;
 use crate::owners::Owner;
+use crate::slot::Flags;
 
 impl Shard {
     /// Starts or stops looking at the listener.
@@ -26,6 +28,7 @@ impl Shard {
             epoll::delete(&self.epoll, &self.parts.listener)?;
         }
         self.listening = on;
+        self.gather_at_us = None;
         Ok(())
     }
 
@@ -34,16 +37,65 @@ impl Shard {
     ///
     /// To ask for one more when nobody waits costs as much as half a connection, because the kernel makes the socket before
     /// it looks. So one is accepted at first, and twice as many with each turn in which there were as many as that.
+    ///
+    /// While a crowd comes, they are gathered: see [`super::crowd`].
     pub(super) fn accept(&mut self) {
         if !self.accept_one() {
             self.errands.arrivals = 0;
             self.accepts_next = 1;
             return;
         }
+        self.errands.arrived += 1;
         self.errands.arrivals -= 1;
         if self.errands.arrivals == 0 {
             self.accepts_next = (2 * self.accepts_next).min(ACCEPTS_PER_TURN);
         }
+    }
+
+    /// Has those accepted in this turn who were gathered, if it is time. Whether it is.
+    pub(super) fn gathered(&mut self) -> bool {
+        let now_us = self.clock.now_us();
+        let due = self.gather_at_us.is_some_and(|at_us| at_us <= now_us);
+        if due {
+            self.errands.arrivals = ACCEPTS_PER_TURN;
+        }
+        due
+    }
+
+    /// After those were accepted for whom the turn had time: whether those who come next are gathered.
+    pub(super) fn weigh_crowd(&mut self, gathered: bool) {
+        let arrived = std::mem::take(&mut self.errands.arrived);
+        let more = self.errands.arrivals > 0 || arrived == ACCEPTS_PER_TURN;
+        let now_us = self.clock.now_us();
+        let gather = self.crowd.note(arrived, self.slots.used(), now_us);
+        let at_us = if more {
+            now_us
+        } else {
+            now_us + GATHER_MS * 1000
+        };
+        if !self.listening {
+            // Nobody is accepted for now.
+        } else if gathered {
+            self.parts.metrics.accepts_gathered.inc_by(arrived as u64);
+            if gather || more {
+                self.gather_at_us = Some(at_us);
+            } else if self.heed(true).is_ok() {
+                self.gather_at_us = None;
+            }
+        } else if gather && self.heed(false).is_ok() {
+            self.gather_at_us = Some(at_us);
+        }
+    }
+
+    /// Has epoll tell of the listener or not, without taking it out.
+    fn heed(&self, on: bool) -> rustix::io::Result<()> {
+        let flags = if on {
+            epoll::EventFlags::IN
+        } else {
+            epoll::EventFlags::empty()
+        };
+        let data = epoll::EventData::new_u64(LISTENER);
+        epoll::modify(&self.epoll, &self.parts.listener, data, flags)
     }
 
     /// Accepts a connection, unless nobody waits or nobody may come in.
@@ -80,25 +132,57 @@ impl Shard {
         self.counts.accepted += 1;
         self.counts.connections += 1;
         self.owners.set(index, owner);
+        if self.errands.arrived == 0 {
+            // Who asks for the metrics is counted in them.
+            self.counts.add_up(&self.parts.metrics);
+        }
+        self.welcome(index);
+        true
+    }
+
+    /// Looks whether a new connection's request is there already, which spares it a turn, and has epoll tell of the rest.
+    fn welcome(&mut self, index: u32) {
         let token = self.slots.token(index);
+        if self.parts.settings.proxy_protocol {
+            self.await_preface(index);
+        }
+        self.newcomer = Some(index);
+        self.readable(index, false);
+        self.newcomer = None;
+        if self.slots.find(token).is_none() {
+            return;
+        }
+        let flags = watched(self.slots[index].flags);
+        let Some(fd) = self.slots[index].fd() else {
+            return;
+        };
+        // What came since it was read is told at once.
+        if epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), flags).is_err() {
+            self.close(index, "epoll");
+        }
+    }
+
+    /// Has epoll tell when a socket takes more. It is asked for only once that is of interest: of a new socket it would tell
+    /// at once, for nothing. False: the connection is closed, because nobody would ever tell.
+    pub(super) fn watch_output(&mut self, index: u32) -> bool {
+        if self.slots[index].flags.has(Flags::WATCHED) {
+            return true;
+        }
+        self.slots[index].flags.set(Flags::WATCHED, true);
+        if self.newcomer == Some(index) {
+            return true;
+        }
+        let token = self.slots.token(index);
+        let flags = watched(self.slots[index].flags);
         let Some(fd) = self.slots[index].fd() else {
             return true;
         };
-        let added = epoll::add(
-            &self.epoll,
-            fd,
-            epoll::EventData::new_u64(token),
-            epoll::EventFlags::IN
-                | epoll::EventFlags::OUT
-                | epoll::EventFlags::RDHUP
-                | epoll::EventFlags::ET,
-        );
-        if added.is_err() {
-            self.close(index, "epoll");
-        } else if self.parts.settings.proxy_protocol {
-            self.await_preface(index);
+        // If it takes more by now, that is told at once.
+        let told = epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(token), flags);
+        if told.is_err() {
+            self.cut(index, "epoll");
         }
-        true
+        told.is_ok()
     }
 
     /// Counts a new connection and finds out whose it is; why it is not let in, and what it is told, if it is not.
@@ -161,6 +245,16 @@ impl Shard {
             .refused
             .with_label_values(&[reason])
             .inc();
+    }
+}
+
+/// What epoll tells of a connection.
+fn watched(flags: Flags) -> epoll::EventFlags {
+    let input = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+    if flags.has(Flags::WATCHED) {
+        input | epoll::EventFlags::OUT
+    } else {
+        input
     }
 }
 

@@ -25,6 +25,8 @@ pub(super) struct Errands {
     pub(super) sweep: u64,
     /// How many are still to be accepted in this turn, if so many wait. The next turn's events tell of the rest.
     pub(super) arrivals: usize,
+    /// How many have been accepted in this turn.
+    pub(super) arrived: usize,
 }
 
 impl Errands {

@@ -11,6 +11,7 @@ mod ask;
 mod busy;
 mod clients;
 mod clock;
+mod crowd;
 mod deliver;
 mod encoded;
 mod errands;
@@ -45,6 +46,7 @@ use crate::topics::Topics;
 
 use busy::{Busy, BusyOnes};
 use clock::Clock;
+use crowd::Crowd;
 use deliver::Due;
 use encoded::Encoded;
 use errands::Errands;
@@ -104,6 +106,11 @@ pub(crate) struct Shard {
     accepted_upto_ns: u64,
     /// How many the next turn accepts in which somebody waits; see [`Shard::accept`].
     accepts_next: usize,
+    crowd: Crowd,
+    /// When those who were gathered are accepted; nothing while epoll tells of each.
+    gather_at_us: Option<u64>,
+    /// Who was just accepted, and is not in epoll yet.
+    newcomer: Option<u32>,
     listening: bool,
     /// When the listener is looked at again after descriptors ran out, or too many came.
     listen_again_ms: u64,
@@ -134,6 +141,9 @@ impl Shard {
             ),
             accepted_upto_ns: 0,
             accepts_next: 1,
+            crowd: Crowd::default(),
+            gather_at_us: None,
+            newcomer: None,
             busy: BusyOnes::default(),
             topics: Topics::new(
                 parts.settings.ring_bytes,
@@ -205,7 +215,12 @@ impl Shard {
                 // Nobody was waiting: of those who come next, one is accepted at first.
                 self.accepts_next = 1;
             }
+            let gathered = self.gathered();
+            let arrivals = self.errands.arrivals > 0;
             self.run_errands();
+            if arrivals {
+                self.weigh_crowd(gathered);
+            }
             self.submit();
             self.counts.add_up(&self.parts.metrics);
         }
@@ -294,6 +309,13 @@ impl Shard {
             TICK_MS * 2
         } else {
             IDLE_WAIT_MS
+        };
+        let wait_ms = match self.gather_at_us {
+            Some(at_us) => {
+                let left_us = at_us.saturating_sub(self.clock.now_us());
+                wait_ms.min(left_us.div_ceil(1000))
+            }
+            None => wait_ms,
         };
         rustix::event::Timespec {
             tv_sec: (wait_ms / 1000) as i64,

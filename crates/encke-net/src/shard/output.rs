@@ -127,6 +127,9 @@ impl Shard {
             self.cut(index, "buffers_max");
             return;
         }
+        if !self.watch_output(index) {
+            return;
+        }
         let stall_ms = self.parts.settings.stall_timeout.as_millis() as u64;
         let busy = self.busy(index);
         busy.output.clear();

@@ -148,7 +148,7 @@ impl Shard {
             return;
         }
         self.dismiss(index, NO_LONGER_KEPT);
-        if !self.slots[index].flags.has(Flags::BLOCKED) {
+        if !self.slots[index].flags.has(Flags::BLOCKED) && self.watch_output(index) {
             self.slots[index].flags.set(Flags::BLOCKED, true);
             self.writable(index);
         }
