@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use encke_face::Faces;
 use encke_stream::{Intake, Request, Views};
@@ -197,7 +197,12 @@ impl Shard {
             self.clock.tick();
             self.errands.arrivals = 0;
             self.sends_left = self.parts.settings.sends_per_turn;
+            let mut looked = self.clock.now();
             for some in events.chunks(EVENTS_AT_ONCE) {
+                if looked.elapsed() >= EVENTS_TIME {
+                    self.commits(&mut notes);
+                    looked = Instant::now();
+                }
                 for event in some {
                     let (token, flags) = (event.data.u64(), event.flags);
                     match token {
@@ -206,11 +211,8 @@ impl Shard {
                         token => self.event(token, flags),
                     }
                 }
-                self.commits(&mut notes);
             }
-            if events.is_empty() {
-                self.commits(&mut notes);
-            }
+            self.commits(&mut notes);
             if self.errands.arrivals == 0 {
                 // Nobody was waiting: of those who come next, one is accepted at first.
                 self.accepts_next = 1;
@@ -404,8 +406,12 @@ const LISTENER: Token = u64::MAX - 1;
 
 const EVENTS_PER_TURN: usize = 512;
 
-/// After so many events a shard looks at its commits again: what a crowd asks for is no reason to have them wait.
-const EVENTS_AT_ONCE: usize = 32;
+/// After so long a shard looks at its commits between two events: what a crowd asks for is no reason to have them wait.
+/// Less would make batches small.
+const EVENTS_TIME: Duration = Duration::from_micros(400);
+
+/// So many events are dealt with between two looks at the clock.
+const EVENTS_AT_ONCE: usize = 8;
 
 /// The connections of a second may come at once. All who were connected come back together when a server starts again, and
 /// those whom the kernel's queue can't hold try again only after a second.
