@@ -8,6 +8,8 @@
 //! measure load    DIR [RECORDS] [STREAMS]   as batches, and ends as kill -9 would
 //! measure reopen  DIR [RECORDS] [STREAMS]   opens what was loaded, and reads the last 100 records of random streams
 //! measure cold    DIR [RECORDS] [STREAMS]   the same, with nothing of it in the page cache
+//! measure reclaim DIR [RECORDS] [STREAMS]   half of the streams are truncated to nothing, and others go on: how much has
+//!                                           to be written until their space is back
 //! ```
 
 #![allow(clippy::unwrap_used)] // A measurement that can't be taken has nothing better to do than to stop.
@@ -43,6 +45,7 @@ fn main() {
             evict(directory);
             reopen(directory, streams);
         }
+        "reclaim" => reclaim(directory, number(0, 2_000_000), streams),
         other => panic!("there is no {other} to measure"),
     }
 }
@@ -51,11 +54,15 @@ const PAYLOAD: [u8; 128] = [7; 128];
 const BATCH: u64 = 1000;
 
 fn append(log: &mut Log, stream: u64) {
+    append_of(log, stream, &PAYLOAD);
+}
+
+fn append_of(log: &mut Log, stream: u64, payload: &[u8]) {
     let frame = Frame {
         kind: 1,
         time_ms: 1_700_000_000_000,
         streams: &[stream],
-        payload: &[&PAYLOAD],
+        payload: &[payload],
     };
     log.append(&frame).unwrap();
 }
@@ -219,6 +226,93 @@ impl std::fmt::Display for Stall {
         )
     }
 }
+
+/// Truncates half of what was loaded, goes on with the other half of the streams, and tells after each segment how much of
+/// what is gone still takes space.
+fn reclaim(directory: &Path, records: u64, streams: u64) {
+    let mut log = Log::open(directory, Options::default(), &mut |_| {}).unwrap();
+    let mut random = 1_u64;
+    let settle = |log: &mut Log| {
+        log.sync().unwrap();
+        log.checkpoint(Vec::new());
+        while log.health().segments_waiting > 0 || log.checkpoints_waiting() > 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // What history begins to compact by itself it does to the end.
+        let mut bytes = 0;
+        while bytes != log.health().history_bytes {
+            bytes = log.health().history_bytes;
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        bytes
+    };
+    let mut payload = PAYLOAD;
+    let mut fill = |log: &mut Log, random: &mut u64, count: u64, only_odd: bool| {
+        for _ in 0..count / BATCH {
+            for _ in 0..BATCH {
+                let stream = next(random) % streams + 1;
+                // What can be compressed would take other space before than after.
+                for part in payload.chunks_exact_mut(8) {
+                    let number = (next(random) << 32) ^ next(random);
+                    part.copy_from_slice(&number.to_le_bytes());
+                }
+                append_of(log, if only_odd { stream | 1 } else { stream }, &payload);
+            }
+            log.write().unwrap();
+            log.publish();
+        }
+    };
+    // What is not in history yet is in the newest segment, which is named by its first record.
+    let in_history = || {
+        let names = std::fs::read_dir(directory).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let firsts = names.filter_map(|name| name.strip_suffix(".segment")?.parse::<u64>().ok());
+        firsts.max().unwrap() - 1
+    };
+    fill(&mut log, &mut random, records, false);
+    let before = settle(&mut log);
+    let upto = log.next_sequence() - 1;
+    let each = before as f64 / in_history() as f64;
+    // Half of what there is, whether it is in history already or will be with the next segment.
+    let dead = (upto as f64 * each / 2.0) as u64;
+    for stream in (2..=streams + 1).step_by(2) {
+        log.set_floor(stream, upto);
+    }
+    settle(&mut log);
+    println!(
+        "{records} records in {streams} streams take {} MB of history; every other stream is truncated, {} MB are of no use",
+        before >> 20,
+        dead >> 20
+    );
+    let step = (64 << 20) / 180;
+    let mut written = 0;
+    for _ in 0..ROUNDS_MAX {
+        fill(&mut log, &mut random, step, true);
+        written += step / BATCH * BATCH;
+        let now = settle(&mut log);
+        let all = (in_history() as f64 * each) as u64;
+        let left = (now + dead).saturating_sub(all);
+        println!(
+            "  {:5} MB written since: {:5} MB of history, {:3} % of what is of no use still there",
+            (written * 180) >> 20,
+            now >> 20,
+            left * 100 / dead
+        );
+        if left * 20 < dead {
+            break;
+        }
+    }
+    let begun = Instant::now();
+    log.reclaim().unwrap();
+    println!(
+        "all compacted at once, which compresses it too, in {:.1?}: {} MB of history",
+        begun.elapsed(),
+        log.health().history_bytes >> 20
+    );
+}
+
+/// After so many segments whatever is not back yet is told as it is.
+const ROUNDS_MAX: u64 = 24;
 
 /// Puts everything in a directory out of the page cache.
 fn evict(directory: &Path) {
