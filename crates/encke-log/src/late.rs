@@ -40,13 +40,6 @@ impl<D: Disk> LateSync<D> {
     }
 }
 
-impl LateSynced {
-    /// How long the disk took.
-    pub fn took(&self) -> Duration {
-        self.took
-    }
-}
-
 impl<D: Disk> Log<D> {
     /// Begins what [`Log::sync`] does, to be run without the log; `None` when everything is durable, or the log poisoned.
     /// Until [`Log::late_synced`] has heard how it went, frames may be appended and published, and nothing may be written

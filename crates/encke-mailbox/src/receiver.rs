@@ -17,7 +17,7 @@ use crate::sync::{self, Arc, Ordering, thread};
 /// Two ways to use it, which may be mixed:
 /// - in batches, with [`Self::drain`] and [`Self::recv_batch`]. What was drained counts as in hand until the next call
 ///   that takes something, except for what is then still in the vector that is passed in; [`Self::handled`] reports
-///   progress earlier, and [`Self::drain_beside`] leaves it in hand.
+///   progress earlier.
 /// - one by one, with [`Self::recv`] and [`Self::try_recv`]. Everything that waits is still taken in one go, but the
 ///   receiver keeps it, counts it, and looks for control messages before each item, so that they overtake any backlog.
 ///   What was handed out counts as in hand until the next call.
@@ -89,16 +89,10 @@ impl<T> Receiver<T> {
     /// What is left in `into` from before still counts as in hand; everything else that was handed out before counts as
     /// handled.
     pub fn drain(&mut self, into: &mut Vec<T>) -> usize {
+        let before = into.len();
         self.settle_single();
         let lent = self.lent_count();
-        self.settle(lent.saturating_sub(into.len()));
-        self.drain_beside(into)
-    }
-
-    /// [`Self::drain`], but all that was handed out before still counts as in hand, until [`Self::handled`] says
-    /// otherwise: for a receiver that works on several batches at once.
-    pub fn drain_beside(&mut self, into: &mut Vec<T>) -> usize {
-        let before = into.len();
+        self.settle(lent.saturating_sub(before));
         self.lend_all(into);
         self.gather(&Lane::ALL);
         for lane in Lane::ALL {

@@ -93,19 +93,12 @@ impl<R> ReplyTo<R> {
 
 impl<R> Reply<R> {
     /// Blocks until the answer is there.
-    pub fn wait(mut self) -> Result<R, NoReply> {
-        // Without a deadline there is an answer, or the word that none will come.
-        self.wait_until(None).unwrap_or(Err(NoReply::TimedOut))
+    pub fn wait(self) -> Result<R, NoReply> {
+        self.wait_until(None)
     }
 
-    /// The same, but no longer than `timeout`. An answer that comes later finds nobody.
-    pub fn wait_timeout(mut self, timeout: Duration) -> Result<R, NoReply> {
-        self.wait_a_while(timeout).unwrap_or(Err(NoReply::TimedOut))
-    }
-
-    /// Blocks until the answer is there, or why none will come, but no longer than `timeout`. None: not yet, and it can be
-    /// waited for again.
-    pub fn wait_a_while(&mut self, timeout: Duration) -> Option<Result<R, NoReply>> {
+    /// The same, but no longer than `timeout`.
+    pub fn wait_timeout(self, timeout: Duration) -> Result<R, NoReply> {
         self.wait_until(Instant::now().checked_add(timeout))
     }
 
@@ -114,16 +107,17 @@ impl<R> Reply<R> {
         take(&mut self.slot.lock())
     }
 
-    fn wait_until(&mut self, deadline: Option<Instant>) -> Option<Result<R, NoReply>> {
+    fn wait_until(self, deadline: Option<Instant>) -> Result<R, NoReply> {
         let mut in_time = true;
         loop {
             {
                 let mut slot = self.slot.lock();
                 if let Some(answer) = take(&mut slot) {
-                    return Some(answer);
+                    return answer;
                 }
                 if !in_time {
-                    return None;
+                    // Dropping `self` closes the slot. An answer that comes in between is dropped with it.
+                    return Err(NoReply::TimedOut);
                 }
                 if let Slot::Open(asker) = &mut *slot
                     && !matches!(asker, Some(Asker::Thread(_)))

@@ -43,7 +43,6 @@ pub struct Metrics {
     pub(crate) catch_ups: IntCounter,
     pub(crate) records: IntCounter,
     pub(crate) batch_records: Histogram,
-    pub(crate) commands_ahead: IntCounter,
     pub(crate) sync_seconds: Histogram,
     pub(crate) log_failed: IntGauge,
     pub(crate) log: LogMetrics,
@@ -158,10 +157,6 @@ impl Metrics {
                 "Pieces of streams read from the log for a connection.",
             )?,
             records: counter("encke_records_total", "Records committed.")?,
-            commands_ahead: counter(
-                "encke_commands_ahead_total",
-                "Commands that were decided while the batch before theirs was synced.",
-            )?,
             batch_records: histogram(
                 "encke_batch_records",
                 "Records in one commit.",
@@ -307,7 +302,6 @@ impl Metrics {
             self.records.inc_by(committed.records as u64);
             self.batch_records.observe(committed.records as f64);
         }
-        self.commands_ahead.inc_by(committed.ahead as u64);
         if let Some(sync) = committed.sync {
             self.sync_seconds.observe(sync.as_secs_f64());
         }

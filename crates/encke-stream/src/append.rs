@@ -68,8 +68,7 @@ impl Machine {
             .map(|producer| (producer.epoch, producer.seq));
         if let Some(seq) = writer_seq {
             let replaced = stream.state().writers_mut().set_seq(seq);
-            let undo = Undo::Writers(Arc::clone(stream), replaced);
-            self.draft.undo.push(undo);
+            self.undo.push(Undo::Writers(Arc::clone(stream), replaced));
         }
         if let Some(producer) = producer {
             let state = ProducerState {
@@ -102,10 +101,7 @@ impl Machine {
     ) {
         let mut state = stream.state();
         let writers = state.writers_mut();
-        let mut undo = |replaced| {
-            let undo = Undo::Writers(Arc::clone(stream), replaced);
-            self.draft.undo.push(undo);
-        };
+        let mut undo = |replaced| self.undo.push(Undo::Writers(Arc::clone(stream), replaced));
         if closes {
             undo(writers.set_closer(id.clone(), producer));
         }

@@ -47,7 +47,7 @@ impl Machine {
         count_max: usize,
         entries: &mut Vec<StateEntry>,
     ) -> bool {
-        debug_assert!(self.is_published(), "something is not published");
+        debug_assert!(self.undo.is_empty(), "something is not published");
         self.changed.taken = true;
         for (no, timed, name) in self.changed.ended.drain(..) {
             stored::forget(no, timed, entries);
@@ -118,7 +118,7 @@ impl Machine {
             true
         };
         // What was taken and is not stored yet is nowhere but in memory.
-        let streams_may_go = !self.changed.taken && self.is_published();
+        let streams_may_go = !self.changed.taken && self.undo.is_empty();
         let gone = self.view.sweep(self.hand, all, may_go, streams_may_go);
         self.hand = (self.hand + 1) % PARTS;
         for (no, before, after) in moved {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use encke_log::{Disk, Sequence};
+use encke_log::Disk;
 
 use crate::batch::{Batch, Caller, Record, Reply, Request};
 use crate::sequencer::{RETRY, Sequencer, refused};
@@ -40,7 +40,7 @@ pub(crate) struct Group {
     /// The strictest of its streams' levels; the weakest of all when it has no records. Where there are several logs a
     /// deletion is synced whatever the level.
     level: AckLevel,
-    batch: Option<Batch>,
+    batch: Option<Arc<Batch>>,
     /// The streams of the records, each once at least.
     streams: Vec<Arc<Stream>>,
     /// What is told with the records, for each shard.
@@ -52,31 +52,6 @@ pub(crate) struct Group {
     late: Vec<Late>,
     /// Commands of which the mailbox has not heard that they are done.
     commands: usize,
-}
-
-impl Group {
-    /// Takes in what was decided behind it. Both are told with their records and at no other time.
-    pub(crate) fn join(&mut self, next: Group) {
-        self.level = self.level.max(next.level);
-        self.batch = match (self.batch.take(), next.batch) {
-            (Some(mut first), Some(second)) => {
-                first.records.extend(second.records);
-                first.bytes += second.bytes;
-                Some(first)
-            }
-            (first, second) => first.or(second),
-        };
-        self.streams.extend(next.streams);
-        for (replies, more) in self.replies.iter_mut().zip(next.replies) {
-            replies.extend(more);
-        }
-        self.commands += next.commands;
-    }
-
-    /// How many commands it has of which the mailbox has not heard that they are done.
-    pub(crate) fn commands(&self) -> usize {
-        self.commands
-    }
 }
 
 impl<D: Disk> Sequencer<D> {
@@ -112,7 +87,7 @@ impl<D: Disk> Sequencer<D> {
     }
 
     /// The level of a command's stream, as far as can be known before it is judged.
-    pub(crate) fn level_of(&self, command: &Command) -> AckLevel {
+    fn level_of(&self, command: &Command) -> AckLevel {
         let stream = match command {
             Command::Create(create) => return create.ack.unwrap_or(self.level),
             Command::Append(append) => &append.target,
@@ -142,7 +117,7 @@ impl<D: Disk> Sequencer<D> {
         }
         let mut group = Group {
             level: level.unwrap_or(AckLevel::Accepted),
-            batch: (!records.is_empty()).then_some(Batch { records, bytes }),
+            batch: (!records.is_empty()).then(|| Arc::new(Batch { records, bytes })),
             streams,
             replies: self.no_replies(),
             accepted: Vec::new(),
@@ -186,7 +161,7 @@ impl<D: Disk> Sequencer<D> {
     ) -> Option<Option<Duration>> {
         if group.batch.is_none() || group.level == AckLevel::Accepted {
             let stores = group.batch.is_some();
-            self.show(group, self.log.next_sequence() - 1);
+            self.show(group);
             if stores && !self.shared {
                 self.write_owed();
             }
@@ -228,38 +203,27 @@ impl<D: Disk> Sequencer<D> {
             self.hand_out(None, written);
         }
         let mut sync = None;
-        let upto = self.log.next_sequence() - 1;
         if group.level == AckLevel::Synced {
-            let synced = match self.goes_ahead_of(&group) {
-                true => self.sync_meanwhile(),
-                false => {
-                    let start = Instant::now();
-                    self.log.sync().map(|()| start.elapsed())
-                }
-            };
-            match synced {
-                Ok(took) => sync = Some(took),
-                Err(error) => {
-                    let refusal = self.refusal(&error);
-                    self.take_back(group, &refusal, true);
-                    return None;
-                }
+            let start = Instant::now();
+            if let Err(error) = self.log.sync() {
+                let refusal = self.refusal(&error);
+                self.take_back(group, &refusal, true);
+                return None;
             }
+            sync = Some(start.elapsed());
         }
         self.log.publish();
-        self.show(group, upto);
+        self.show(group);
         Some(sync)
     }
 
-    /// Lets readers see the group, whose last record is `upto`, and tells who waited for no more than that.
-    fn show(&mut self, mut group: Group, upto: Sequence) {
+    /// Lets readers see the group, and tells who waited for no more than that.
+    fn show(&mut self, mut group: Group) {
         self.count_done(&mut group);
         self.late.extend(group.late);
-        let batch = group
-            .batch
-            .map(|batch| (Arc::new(batch), &group.streams[..]));
+        let batch = group.batch.map(|batch| (batch, &group.streams[..]));
         if batch.is_some() {
-            self.machine.publish(upto);
+            self.machine.publish(self.log.next_sequence() - 1);
             for (stream, floor) in self.machine.take_floors() {
                 self.log.set_floor(stream, floor);
             }
@@ -283,11 +247,8 @@ impl<D: Disk> Sequencer<D> {
         }
     }
 
-    /// The group could not be stored, and with it nothing that was decided behind it: nobody is told that anything changed.
+    /// The group could not be stored: nobody is told that anything changed.
     fn take_back(&mut self, mut group: Group, refusal: &Refusal, drops: bool) {
-        if let Some(ahead) = self.ahead.take() {
-            group.join(ahead.group);
-        }
         self.count_done(&mut group);
         self.machine.abandon();
         if drops {

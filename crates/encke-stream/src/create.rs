@@ -41,7 +41,7 @@ impl Machine {
         let made = self.make(create, now_ms, journal);
         if claimed {
             match made {
-                Ok(_) => self.draft.claimed.push(name),
+                Ok(_) => self.claimed.push(name),
                 Err(_) => siblings.unclaim(&name),
             }
         }
@@ -134,9 +134,9 @@ impl Machine {
         stream.count_first(bytes, now_ms);
         if stream.is_timed() {
             self.watch(&stream);
-            self.draft.timed.insert(no, Arc::clone(&stream));
+            self.timed.insert(no, Arc::clone(&stream));
         }
-        self.draft.names.insert(create.name, Some(stream));
+        self.names.insert(create.name, Some(stream));
         Ok(Outcome::Created {
             tail: facts.tail,
             content_type: media.name.clone(),

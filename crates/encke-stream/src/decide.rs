@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use encke_log::{Disk, Sequence};
 
-use crate::ahead::Decided;
 use crate::batch::{Record, Request};
 use crate::commit::Told;
 use crate::journal::{Journal, LogJournal};
@@ -23,30 +22,20 @@ impl<D: Disk> Sequencer<D> {
     pub(crate) fn judge(&mut self, requests: &mut Vec<Request>, now_ms: u64, waits: bool) {
         let mut committed = Committed {
             commands: requests.len(),
-            ahead: 0,
             records: 0,
             bytes: 0,
             sync: None,
             failed: false,
         };
-        self.now_ms = now_ms;
-        if self.ahead.is_some() && !self.may_go_ahead(requests) {
-            // What has another level is shown before or after it, and not with it.
-            self.judge_group(&mut Vec::new(), (now_ms, false, waits), &mut committed);
-        }
         if self.is_of_one_level(requests) {
-            self.last = true;
             self.judge_group(requests, (now_ms, waits, waits), &mut committed);
         } else {
             let mut expires = waits;
-            let mut groups = self.by_level(requests, waits).into_iter();
-            while let Some(mut group) = groups.next() {
-                self.last = groups.as_slice().iter().all(Vec::is_empty);
+            for mut group in self.by_level(requests, waits) {
                 self.judge_group(&mut group, (now_ms, expires, waits), &mut committed);
                 expires = false;
             }
         }
-        self.last = false;
         if waits && !self.shared {
             self.sync_awaited();
         }
@@ -84,41 +73,13 @@ impl<D: Disk> Sequencer<D> {
         }
     }
 
-    /// Judges the commands and commits what they changed, and what was decided ahead.
+    /// Judges the commands and commits what they changed.
     fn decide(
         &mut self,
         requests: &mut Vec<Request>,
         (now_ms, expires, waits): (u64, bool, bool),
         committed: &mut Committed,
     ) {
-        let ahead = self.ahead.take();
-        let unwritten = self.log.batch_bytes() - ahead.as_ref().map_or(0, |ahead| ahead.bytes);
-        committed.ahead = ahead.as_ref().map_or(0, |ahead| ahead.commands);
-        committed.commands += committed.ahead;
-        let mut decided = self.draft(requests, (now_ms, expires));
-        if let Some(ahead) = ahead {
-            decided = ahead.joined(decided);
-        }
-        let Decided {
-            group,
-            records,
-            bytes,
-            ..
-        } = decided;
-        let kept = self.commit(group, (unwritten == 0, waits));
-        if let Some(sync) = kept {
-            committed.records += records;
-            committed.bytes += bytes;
-            committed.sync = committed.sync.or(sync);
-        }
-    }
-
-    /// Judges the commands and gathers what they changed, behind what the log's batch has already.
-    pub(crate) fn draft(
-        &mut self,
-        requests: &mut Vec<Request>,
-        (now_ms, expires): (u64, bool),
-    ) -> Decided {
         let unwritten = self.log.batch_bytes();
         let mut draft = Draft {
             journal: LogJournal {
@@ -154,11 +115,14 @@ impl<D: Disk> Sequencer<D> {
             bytes,
             ..
         } = draft;
-        Decided {
-            commands: told.len(),
-            records: records.len(),
-            bytes: self.log.batch_bytes() - unwritten,
-            group: self.group(records, bytes, streams, told),
+        let count = records.len();
+        let stored = self.log.batch_bytes() - unwritten;
+        let group = self.group(records, bytes, streams, told);
+        let kept = self.commit(group, (unwritten == 0, waits));
+        if let Some(sync) = kept {
+            committed.records += count;
+            committed.bytes += stored;
+            committed.sync = committed.sync.or(sync);
         }
     }
 }

@@ -33,7 +33,7 @@ impl Machine {
         {
             let (_, no) = deadline;
             behind = (deadline.0, no + 1);
-            let made = || self.timed_draft(no);
+            let made = || self.timed.get(&no).map(Arc::clone);
             let Some(stream) = self.view.timed(no).or_else(made) else {
                 load(no);
                 loads += 1;
@@ -116,7 +116,7 @@ impl Machine {
     fn release(&mut self, ended: &Arc<Stream>) {
         let mut ended = Arc::clone(ended);
         loop {
-            self.draft.names.insert(ended.name.clone(), None);
+            self.names.insert(ended.name.clone(), None);
             let Some(source) = &ended.source else { return };
             let source = Arc::clone(&source.stream);
             let facts = self.change(&source, |facts| {

@@ -118,12 +118,6 @@ impl<D: Disk> Sequencer<D> {
         }
     }
 
-    /// Whether there is something to do for which nothing may be decided that is not published.
-    pub(crate) fn tidies(&self) -> bool {
-        let sweeps = self.sweep_patience() == Some(Duration::ZERO) || self.is_crowded();
-        self.gathering || sweeps || self.wants_checkpoint()
-    }
-
     fn wants_checkpoint(&self) -> bool {
         let changed = self.machine.changed();
         // One that the disk has not taken yet costs memory, and so would the next.

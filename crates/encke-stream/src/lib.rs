@@ -23,13 +23,12 @@
 //! and a stream lives in one of them, which its number says. [`Views`] knows which log has a name, and keeps two from
 //! having the same ([`restore_all`]).
 //!
-//! Start reading at [`Machine::apply`], then [`Sequencer::run`], `decide.rs`, `commit.rs` and `ahead.rs`. The rules are in `create.rs`,
+//! Start reading at [`Machine::apply`], then [`Sequencer::run`], `decide.rs` and `commit.rs`. The rules are in `create.rs`,
 //! `append.rs`, `writers.rs`, `truncate.rs` and `end.rs`; what a record is in `record.rs`; how the streams come back
 //! after a start in `restore.rs`; how they come and go in between in `view.rs`, `changed.rs` and
 //! `load.rs`; what is different where there are several logs in `views.rs`.
 
 mod ack;
-mod ahead;
 mod append;
 mod batch;
 mod changed;

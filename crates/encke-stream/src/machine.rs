@@ -23,21 +23,22 @@ use crate::writers::Replaced;
 ///
 /// A command is judged against what all commands before it made of the streams, committed or not.
 /// What it changes goes to a [`Journal`] first. [`Machine::publish`] lets readers see the changes
-/// since the last call; [`Machine::abandon`] takes them back. What is decided while others are made durable is kept apart
-/// by [`Machine::cut`].
+/// since the last call; [`Machine::abandon`] takes them back.
 #[derive(Debug)]
 pub struct Machine {
     pub(crate) view: Arc<View>,
     pub(crate) limits: Limits,
     /// The level of streams whose creators name none.
     pub(crate) level: AckLevel,
-    /// What was decided and is not published, but for what was cut off from it.
-    pub(crate) draft: Draft,
-    /// What was cut off ([`Machine::cut`]) and is published next.
-    cut: Option<Cut>,
+    /// Names that the batch gave (`Some`) or took (`None`).
+    pub(crate) names: HashMap<Box<str>, Option<Arc<Stream>>>,
+    /// What the batch changed, in order, as it was before.
+    pub(crate) undo: Vec<Undo>,
     /// When the streams end that end by themselves, in memory or not, each once: at the moment that
     /// [`State::watched_ms`](crate::stream::State) says.
     pub(crate) deadlines: BTreeSet<(u64, StreamNo)>,
+    /// Streams that the batch made and that end by themselves.
+    pub(crate) timed: HashMap<StreamNo, Arc<Stream>>,
     pub(crate) changed: Changed,
     /// Streams whose records up to a sequence nobody reads any more, since that was last asked for.
     pub(crate) floors: Vec<(StreamNo, Sequence)>,
@@ -45,31 +46,12 @@ pub struct Machine {
     pub(crate) place: Place,
     /// The streams of all logs, where there are several.
     pub(crate) siblings: Option<Arc<Views>>,
+    /// Names that the batch gave and that no other log may give.
+    pub(crate) claimed: Vec<Box<str>>,
     /// The part of the view that is gone through next.
     pub(crate) hand: usize,
     /// When the streams were brought back, in milliseconds since 1970: counts as a read.
     pub(crate) started_ms: u64,
-}
-
-/// Changes that readers do not see yet.
-#[derive(Debug, Default)]
-pub(crate) struct Draft {
-    /// Names that were given (`Some`) or taken (`None`).
-    pub(crate) names: HashMap<Box<str>, Option<Arc<Stream>>>,
-    /// What was changed, in order, as it was before.
-    pub(crate) undo: Vec<Undo>,
-    /// Streams that were made and that end by themselves.
-    pub(crate) timed: HashMap<StreamNo, Arc<Stream>>,
-    /// Names that were given and that no other log may give.
-    pub(crate) claimed: Vec<Box<str>>,
-}
-
-/// A draft behind which more is decided.
-#[derive(Debug)]
-struct Cut {
-    draft: Draft,
-    /// What the streams of [`Undo::Facts`] were made, one for each.
-    facts: Vec<Facts>,
 }
 
 /// Bounds of what is remembered for a stream.
@@ -97,13 +79,15 @@ impl Machine {
         let mut machine = Machine {
             limits,
             level: AckLevel::default(),
-            draft: Draft::default(),
-            cut: None,
+            names: HashMap::new(),
+            undo: Vec::new(),
             deadlines: BTreeSet::new(),
+            timed: HashMap::new(),
             changed: Changed::default(),
             floors: Vec::new(),
             place: Place::default(),
             siblings: None,
+            claimed: Vec::new(),
             hand: 0,
             started_ms: 0,
             view: Arc::clone(&view),
@@ -125,34 +109,26 @@ impl Machine {
         outcome.unwrap_or_else(Outcome::Refused)
     }
 
-    /// Sets apart what was decided since the last [`Machine::publish`], so that the next call shows this and not what is
-    /// decided until then. Once in a time.
-    pub fn cut(&mut self) {
-        debug_assert!(self.cut.is_none(), "something was cut off before");
-        let draft = std::mem::take(&mut self.draft);
-        let facts = draft.undo.iter().filter_map(|undo| match undo {
-            Undo::Facts(stream, _) => Some(stream.state().next),
-            _ => None,
-        });
-        let facts = facts.collect();
-        self.cut = Some(Cut { draft, facts });
-    }
-
-    /// Lets readers see what changed since the last call, or, if there is a [`Machine::cut`], what changed before it: all
-    /// records up to `committed`.
+    /// Lets readers see what changed since the last call: all records up to `committed`.
     pub fn publish(&mut self, committed: Sequence) {
-        let (mut draft, facts) = match self.cut.take() {
-            Some(cut) => (cut.draft, Some(cut.facts)),
-            None => (std::mem::take(&mut self.draft), None),
-        };
-        let mut facts = facts.map(Vec::into_iter);
-        for undo in draft.undo.drain(..) {
+        for undo in self.undo.drain(..) {
             if let Undo::Facts(stream, _) = undo {
-                let cut = facts.as_mut().and_then(Iterator::next);
-                self.show(stream, cut);
+                let mut state = stream.state();
+                let (before, facts) = (state.committed, state.next);
+                state.committed = facts;
+                let dirty = std::mem::replace(&mut state.dirty, true);
+                drop(state);
+                // What forks share with it stays as long as they do.
+                let gone = facts.floor != before.floor || before.forks > 0;
+                if gone && facts.floor > 0 && facts.forks == 0 {
+                    self.floors.push((stream.no, facts.floor));
+                }
+                if !dirty {
+                    self.changed.push(stream);
+                }
             }
         }
-        for (name, stream) in draft.names.drain() {
+        for (name, stream) in self.names.drain() {
             match stream {
                 Some(stream) => {
                     if self.place.is_stray(&name) {
@@ -163,43 +139,15 @@ impl Machine {
                 None => self.view.remove(&name),
             }
         }
-        self.unclaim(&mut draft);
-        draft.timed.clear();
-        if facts.is_none() {
-            // Its room serves the next batch.
-            self.draft = draft;
-        }
+        self.unclaim();
+        self.timed.clear();
         self.view.set_committed(committed);
     }
 
-    /// Lets readers see what a stream was made: by all that was decided, if no cut says otherwise.
-    fn show(&mut self, stream: Arc<Stream>, cut: Option<Facts>) {
-        let mut state = stream.state();
-        let (before, facts) = (state.committed, cut.unwrap_or(state.next));
-        state.committed = facts;
-        let dirty = std::mem::replace(&mut state.dirty, true);
-        drop(state);
-        // What forks share with it stays as long as they do.
-        let gone = facts.floor != before.floor || before.forks > 0;
-        if gone && facts.floor > 0 && facts.forks == 0 {
-            self.floors.push((stream.no, facts.floor));
-        }
-        if !dirty {
-            self.changed.push(stream);
-        }
-    }
-
-    /// Takes back what changed since the last [`Machine::publish`], cut off or not.
+    /// Takes back what changed since the last [`Machine::publish`].
     pub fn abandon(&mut self) {
-        let draft = std::mem::take(&mut self.draft);
-        self.take_back(draft);
-        if let Some(cut) = self.cut.take() {
-            self.take_back(cut.draft);
-        }
-    }
-
-    fn take_back(&mut self, mut draft: Draft) {
-        for undo in draft.undo.drain(..).rev() {
+        let undone: Vec<Undo> = self.undo.drain(..).collect();
+        for undo in undone.into_iter().rev() {
             match undo {
                 Undo::Facts(stream, before) => {
                     let after = std::mem::replace(&mut stream.state().next, before);
@@ -217,31 +165,14 @@ impl Machine {
                 }
             }
         }
-        for (no, stream) in draft.timed.drain() {
+        for (no, stream) in self.timed.drain() {
             let watched_ms = stream.state().watched_ms.take();
             if let Some(watched_ms) = watched_ms {
                 self.deadlines.remove(&(watched_ms, no));
             }
         }
-        self.unclaim(&mut draft);
-    }
-
-    /// Whether readers see everything that was decided.
-    pub(crate) fn is_published(&self) -> bool {
-        self.draft.undo.is_empty() && self.cut.is_none()
-    }
-
-    /// A stream that is not published and ends by itself.
-    pub(crate) fn timed_draft(&self, no: StreamNo) -> Option<Arc<Stream>> {
-        self.drafts()
-            .find_map(|draft| draft.timed.get(&no))
-            .map(Arc::clone)
-    }
-
-    /// What is not published, the latest first.
-    fn drafts(&self) -> impl Iterator<Item = &Draft> {
-        let cut = self.cut.as_ref().map(|cut| &cut.draft);
-        std::iter::once(&self.draft).chain(cut)
+        self.names.clear();
+        self.unclaim();
     }
 
     /// Has the machine look at the other logs' streams before it gives a name.
@@ -250,9 +181,9 @@ impl Machine {
     }
 
     /// Lets other logs give the names that are given here by now, or not after all.
-    fn unclaim(&self, draft: &mut Draft) {
+    fn unclaim(&mut self) {
         if let Some(siblings) = &self.siblings {
-            for name in draft.claimed.drain(..) {
+            for name in self.claimed.drain(..) {
                 siblings.unclaim(&name);
             }
         }
@@ -289,7 +220,7 @@ impl Machine {
         now_ms: u64,
         journal: &mut dyn Journal,
     ) -> Result<Found, Refusal> {
-        let stream = match self.drafts().find_map(|draft| draft.names.get(name)) {
+        let stream = match self.names.get(name) {
             Some(given) => given.clone(),
             None => match self.view.look(name) {
                 Some(Known::Stream(stream)) => Some(stream),
@@ -330,11 +261,10 @@ impl Machine {
     ) -> Facts {
         let mut state = stream.state();
         // What it was before the first of several changes in a row is all that is needed of it.
-        let again = matches!(self.draft.undo.last(), Some(Undo::Facts(last, _)) if Arc::ptr_eq(last, stream));
+        let again =
+            matches!(self.undo.last(), Some(Undo::Facts(last, _)) if Arc::ptr_eq(last, stream));
         if !again {
-            self.draft
-                .undo
-                .push(Undo::Facts(Arc::clone(stream), state.next));
+            self.undo.push(Undo::Facts(Arc::clone(stream), state.next));
         }
         change(&mut state.next);
         state.next

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use encke_log::{CommitError, Disk, Files, Log, StateEntry, StreamNo};
 use encke_mailbox::Receiver;
 
-use crate::ahead::{Decided, Syncer};
 use crate::batch::{Batch, Handover, Outlet, Reply, Request};
 use crate::commit::{Group, Late};
 use crate::watchers::watcher;
@@ -15,8 +14,8 @@ use crate::{AckLevel, Keep, Machine, Outcome, Refusal, Stream};
 
 /// Drains the mailbox, decides, commits, and hands out: one batch after the other.
 ///
-/// While a batch is being synced, the next one gathers in the mailbox and, if the batches are large, is decided already;
-/// there is no timer and no knob. The caller brings the thread and the clock.
+/// While a batch is being written and synced, the next one gathers in the mailbox; there is no
+/// timer and no knob. The caller brings the thread and the clock.
 pub struct Sequencer<D: Disk = Files> {
     pub(crate) machine: Machine,
     pub(crate) log: Log<D>,
@@ -32,16 +31,6 @@ pub struct Sequencer<D: Disk = Files> {
     pub(crate) pending: Option<Group>,
     /// Who asked for more than their streams do, and waits for it.
     pub(crate) late: Vec<Late>,
-    /// What was decided while the batch before it was synced, and is neither written nor shown.
-    pub(crate) ahead: Option<Decided>,
-    /// What came meanwhile and must be decided after that batch is shown.
-    pub(crate) held: Vec<Request>,
-    /// Nothing that came before is still to be decided.
-    pub(crate) last: bool,
-    /// The time of the batch that is being decided, in milliseconds since 1970.
-    pub(crate) now_ms: u64,
-    /// Who syncs meanwhile; nobody until it is first worth while.
-    pub(crate) syncer: Option<Syncer<D>>,
     /// Those of them who wait for the sync that is running ([`Self::sync_due`]).
     pub(crate) syncing: Vec<Late>,
     pub(crate) sync_every: Duration,
@@ -73,8 +62,6 @@ pub struct Sequencer<D: Disk = Files> {
 pub struct Committed {
     /// Commands that were judged.
     pub commands: usize,
-    /// Those of them that were judged while the batch before was synced.
-    pub ahead: usize,
     /// Records that were stored.
     pub records: usize,
     /// Bytes that they take in the log.
@@ -108,11 +95,6 @@ impl<D: Disk> Sequencer<D> {
             owed: None,
             pending: None,
             late: Vec::new(),
-            ahead: None,
-            held: Vec::new(),
-            last: false,
-            now_ms: 0,
-            syncer: None,
             syncing: Vec::new(),
             sync_every: SYNC_EVERY,
             unsettled: false,
@@ -148,11 +130,6 @@ impl<D: Disk> Sequencer<D> {
         let mut requests = Vec::new();
         loop {
             let open = match self.patience(clock()) {
-                _ if self.is_ahead() => {
-                    requests.append(&mut self.held);
-                    self.mailbox.drain_beside(&mut requests);
-                    true
-                }
                 None => self.mailbox.recv_batch(&mut requests).is_ok(),
                 Some(patience) => self
                     .mailbox
@@ -162,16 +139,16 @@ impl<D: Disk> Sequencer<D> {
             if !open {
                 break;
             }
-            if requests.is_empty() && !self.is_ahead() {
+            let taken = requests.len();
+            if taken == 0 {
                 self.settle();
             } else if self.synced_at.elapsed() > self.sync_every {
                 self.sync_late();
             }
             self.batch(&mut requests, clock());
-            if self.ahead.is_none() {
-                self.checkpoint();
-                self.sweep();
-            }
+            self.checkpoint();
+            self.sweep();
+            self.mailbox.handled(taken);
             for outlet in &self.outlets {
                 outlet.admit();
             }

@@ -64,7 +64,7 @@ impl Machine {
         let undo = parts.add(record, &stream.retention());
         let first = parts.is_one();
         drop(state);
-        self.draft.undo.push(Undo::Parts(Arc::clone(stream), undo));
+        self.undo.push(Undo::Parts(Arc::clone(stream), undo));
         let _ = self.trim(stream, now_ms, journal);
         if first {
             self.watch(stream);
@@ -99,7 +99,7 @@ impl Machine {
         self.change(stream, |facts| facts.floor = floor);
         if stream.keeps_part() {
             let undo = stream.state().parts_mut().cut(floor);
-            self.draft.undo.push(Undo::Parts(Arc::clone(stream), undo));
+            self.undo.push(Undo::Parts(Arc::clone(stream), undo));
         }
         Ok(())
     }

@@ -28,8 +28,6 @@ struct Pair {
     /// As it will be, and as it was when the last batch was committed.
     next: Naive,
     committed: Naive,
-    /// As it was when it was cut, if that is not published.
-    cut: Option<Naive>,
     /// Every tail that was told, of whatever stream.
     tails: Vec<Offset>,
     /// So that no two units are alike.
@@ -53,7 +51,6 @@ impl Pair {
             rig: Rig::new(limits, now_ms),
             committed: naive.clone(),
             next: naive,
-            cut: None,
             tails: Vec::new(),
             made: 0,
             met: BTreeSet::new(),
@@ -64,25 +61,17 @@ impl Pair {
         let now_ms = self.next.now_ms;
         match step {
             Step::Wait(ms) => {
-                for naive in self.naives() {
-                    naive.now_ms += ms;
-                }
+                self.next.now_ms += ms;
+                self.committed.now_ms += ms;
             }
             Step::Expire => {
                 self.rig.expire(now_ms);
                 self.next.expire();
             }
             Step::Commit => {
-                self.publish_cut();
                 self.rig.commit();
                 self.committed = self.next.clone();
             }
-            Step::Cut => {
-                self.publish_cut();
-                self.rig.cut();
-                self.cut = Some(self.next.clone());
-            }
-            Step::PublishCut => self.publish_cut(),
             Step::Abandon => self.abandon(),
             Step::Store(count_max) => {
                 self = self.step(Step::Commit);
@@ -111,9 +100,8 @@ impl Pair {
                     && !stream.expired(now_ms)
                 {
                     stream.touch(now_ms);
-                    for naive in self.naives() {
-                        naive.touch(*no);
-                    }
+                    self.next.touch(*no);
+                    self.committed.touch(*no);
                 }
             }
             step => {
@@ -125,26 +113,7 @@ impl Pair {
         self
     }
 
-    /// All that there is of the model.
-    fn naives(&mut self) -> impl Iterator<Item = &mut Naive> {
-        [&mut self.next, &mut self.committed]
-            .into_iter()
-            .chain(&mut self.cut)
-    }
-
-    /// Readers see what was cut off, and nothing that was decided since.
-    fn publish_cut(&mut self) {
-        if let Some(cut) = self.cut.take() {
-            self.rig.publish_cut();
-            if cut.next != self.next.next {
-                self.met.insert("more than was cut off".into());
-            }
-            self.committed = cut;
-        }
-    }
-
     fn abandon(&mut self) {
-        self.publish_cut();
         self.rig.abandon();
         let abandoned = std::mem::replace(&mut self.next, self.committed.clone());
         // Reads and writes that were not committed touch a stream all the same.
@@ -422,7 +391,7 @@ fn run(steps: Vec<Step>, bytes_max: usize) -> Pair {
     for (turn, step) in steps.into_iter().enumerate() {
         let settles = matches!(
             step,
-            Step::Commit | Step::PublishCut | Step::Abandon | Step::Restart | Step::LetGo
+            Step::Commit | Step::Abandon | Step::Restart | Step::LetGo
         );
         pair = pair.step(step);
         if settles || turn % 32 == 0 {
@@ -471,7 +440,6 @@ fn the_random_steps_meet_everything_that_can_happen() {
         "TooLarge",
         "a forgotten producer",
         "streams let go of",
-        "more than was cut off",
         "a Kept stream of depth 0",
         "a Kept stream of depth 1",
         "a Live stream of depth 2",

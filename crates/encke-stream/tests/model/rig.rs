@@ -19,8 +19,6 @@ pub struct Rig {
     pub log: Log<SimulatedDisk>,
     disk: SimulatedDisk,
     limits: Limits,
-    /// The last record of what was cut off.
-    cut_upto: Sequence,
     loader: Loader<Reader<SimulatedDisk>>,
     /// All streams that records were written for since the log was opened, and those found then;
     /// nothing where the stream was let go of.
@@ -61,7 +59,6 @@ impl Rig {
             log,
             disk,
             limits,
-            cut_upto: 0,
             seen: RefCell::new(seen),
         }
     }
@@ -189,24 +186,8 @@ impl Rig {
     pub fn commit(&mut self) {
         self.log.write().unwrap();
         self.log.sync().unwrap();
-        self.publish(self.log.next_sequence() - 1);
-    }
-
-    /// What was decided is written, and shown by [`Rig::publish_cut`].
-    pub fn cut(&mut self) {
-        self.log.write().unwrap();
-        self.log.sync().unwrap();
-        self.machine.cut();
-        self.cut_upto = self.log.next_sequence() - 1;
-    }
-
-    pub fn publish_cut(&mut self) {
-        self.publish(self.cut_upto);
-    }
-
-    fn publish(&mut self, upto: Sequence) {
         self.log.publish();
-        self.machine.publish(upto);
+        self.machine.publish(self.log.next_sequence() - 1);
         for (stream, floor) in self.machine.take_floors() {
             self.log.set_floor(stream, floor);
         }

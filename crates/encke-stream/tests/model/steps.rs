@@ -40,9 +40,6 @@ pub enum Step {
     Wait(u64),
     Expire,
     Commit,
-    /// What was decided is made durable while more is decided, and then shown.
-    Cut,
-    PublishCut,
     Abandon,
     Restart,
     /// What changed goes to the store, so many streams at a time.
@@ -172,8 +169,6 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => (0..1500_u64).prop_map(Step::Wait),
         4 => Just(Step::Expire),
         14 => Just(Step::Commit),
-        8 => Just(Step::Cut),
-        6 => Just(Step::PublishCut),
         4 => Just(Step::Abandon),
         2 => Just(Step::Restart),
         6 => (1..5_usize).prop_map(Step::Store),

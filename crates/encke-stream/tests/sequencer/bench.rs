@@ -1,6 +1,6 @@
 //! A running sequencer whose batches are made by hand, over a log on any disk.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -175,12 +175,7 @@ impl<D: Disk> Bench<D> {
     }
 
     fn send(&self, commands: Vec<Command>) {
-        self.send_from(0, commands);
-    }
-
-    /// Puts commands into the mailbox, with tokens from this one on.
-    pub fn send_from(&self, first: u64, commands: Vec<Command>) {
-        for (token, command) in (first..).zip(commands) {
+        for (token, command) in (0..).zip(commands) {
             let bytes = command.weight_bytes();
             let shard = (token % 2) as u16;
             let from = Caller { shard, token };
@@ -191,8 +186,8 @@ impl<D: Disk> Bench<D> {
     }
 
     /// Waits for the end of the batch that answers all.
-    pub fn collect_all(&mut self, count: usize) -> (BTreeMap<u64, Outcome>, Vec<Delivery>) {
-        let mut outcomes = BTreeMap::new();
+    fn collect(&mut self, count: usize) -> (Vec<Outcome>, Vec<Delivery>) {
+        let mut outcomes = HashMap::new();
         let mut deliveries = Vec::new();
         loop {
             match self.events.recv_timeout(PATIENCE).unwrap() {
@@ -207,13 +202,8 @@ impl<D: Disk> Bench<D> {
                 Event::Over => self.permit(),
             }
         }
-        (outcomes, deliveries)
-    }
-
-    /// The same, by the order of the commands.
-    fn collect(&mut self, count: usize) -> (Vec<Outcome>, Vec<Delivery>) {
-        let (outcomes, deliveries) = self.collect_all(count);
-        (outcomes.into_values().collect(), deliveries)
+        let outcomes = (0..count as u64).map(|token| outcomes.remove(&token).unwrap());
+        (outcomes.collect(), deliveries)
     }
 
     /// Lets the sequencer go on to the next batch, whatever is in it then.

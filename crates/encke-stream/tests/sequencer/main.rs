@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 #![allow(unreachable_pub)] // What the modules of a test show, they show to the test.
 
-mod ahead;
 mod bench;
 mod levels;
 mod retention;
