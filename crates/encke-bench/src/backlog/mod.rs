@@ -19,7 +19,7 @@ use crate::past::{BACKLOG, NONE, NOW, REPORTS, TODAY};
 use crate::report::figures;
 use crate::{BenchError, Section, Table, Target};
 
-use waiting::{Backlog, Echo, Handled};
+use waiting::{Backlog, Echo, Handled, Turn};
 
 /// What the experiment has found.
 #[derive(Debug, Clone, Serialize)]
@@ -43,9 +43,9 @@ struct BacklogReport {
 struct Point {
     /// Messages that waited.
     messages: u64,
-    /// How often it was done; the figures are the averages of all runs.
-    runs: u32,
-    /// How long all took, in seconds.
+    /// In how many turns it was done; the figures are the middle of them.
+    turns: usize,
+    /// How long all take, in seconds.
     seconds: f64,
     /// How long each took, in microseconds.
     message_us: f64,
@@ -112,34 +112,33 @@ fn measure_here(lab: &Lab<'_>) -> Result<BacklogReport, BenchError> {
     let mut whole = Backlog::new(largest)?;
     // The first questions find cold caches and a processor at rest.
     waiting::handle(lab.scaled(WARM_UP, MESSAGES_MIN), &echo)?;
-    let mut times = vec![(Vec::new(), Vec::new()); sizes.len()];
+    let mut turns = vec![Vec::new(); sizes.len() + 1];
     for turn in 1..=TURNS {
         lab.say(&format!(
             "backlog: turn {turn} of {TURNS}: {} messages of {}, and all smaller backlogs",
             count(largest / TURNS),
             count(largest)
         ));
-        for (&messages, (times, cpu_times)) in sizes.iter().zip(&mut times) {
+        for (&messages, turns) in sizes.iter().zip(&mut turns) {
+            let mut sum = Turn::default();
             for _ in 0..(REPEAT_UP_TO / messages).clamp(1, RUNS_MAX) {
                 lab.check()?;
                 let handled = waiting::handle(messages, &echo)?;
                 report.note(messages, handled)?;
-                times.push(handled.ns);
-                cpu_times.push(handled.cpu_ns);
+                sum.add(handled.cost);
             }
+            turns.push(sum);
         }
-        whole.handle(largest * turn / TURNS, &echo)?;
+        lab.check()?;
+        let part = whole.handle(largest * turn / TURNS, &echo)?;
+        turns[sizes.len()].push(part);
     }
-    let handled = whole.end(&echo)?;
-    report.note(largest, handled)?;
+    report.note(largest, whole.end(&echo)?)?;
     sizes.push(largest);
-    times.push((vec![handled.ns], vec![handled.cpu_ns]));
-    for (messages, (times, cpu_times)) in sizes.into_iter().zip(times) {
-        report.encke.push(Point {
-            message_cpu_us: Some(Point::average(messages, &cpu_times).message_us),
-            ..Point::average(messages, &times)
-        });
-    }
+    let points = sizes.into_iter().zip(turns);
+    report
+        .encke
+        .extend(points.map(|(messages, turns)| Point::middle(messages, &turns)));
     for past in &BACKLOG {
         lab.check()?;
         let messages = lab.scaled(past.messages, MESSAGES_MIN);
@@ -148,25 +147,40 @@ fn measure_here(lab: &Lab<'_>) -> Result<BacklogReport, BenchError> {
             count(messages)
         ));
         let handled = scanning::handle(messages)?;
+        let turn = Turn {
+            messages,
+            ns: handled.ns,
+            cpu_ns: 0,
+        };
         report.old.push(Point {
             looked: Some(handled.looked),
-            ..Point::average(messages, &[handled.ns])
+            message_cpu_us: None,
+            ..Point::middle(messages, &[turn])
         });
     }
     Ok(report)
 }
 
 impl Point {
-    /// The average, and not the middle, of the runs: what disturbs the machine now and then is in every long run, and would
-    /// be left out of short ones alone.
-    fn average(messages: u64, times_ns: &[u64]) -> Self {
-        let ns = times_ns.iter().sum::<u64>() as f64 / times_ns.len() as f64;
+    /// The middle of the turns. The machine's moods meet all sizes, and a second that is lost to something else only the one
+    /// that was in work.
+    fn middle(messages: u64, turns: &[Turn]) -> Self {
+        let middle_us = |ns: fn(&Turn) -> u64| {
+            let mut each: Vec<_> = turns
+                .iter()
+                .map(|turn| ns(turn) as f64 / 1e3 / turn.messages as f64)
+                .collect();
+            each.sort_by(f64::total_cmp);
+            let half = each.len() / 2;
+            (each[half] + each[(each.len() - 1) / 2]) / 2.0
+        };
+        let message_us = middle_us(|turn| turn.ns);
         Self {
             messages,
-            runs: times_ns.len() as u32,
-            seconds: ns / 1e9,
-            message_us: ns / 1e3 / messages as f64,
-            message_cpu_us: None,
+            turns: turns.len(),
+            seconds: message_us * messages as f64 / 1e6,
+            message_us,
+            message_cpu_us: Some(middle_us(|turn| turn.cpu_ns)),
             looked: None,
         }
     }
@@ -175,9 +189,9 @@ impl Point {
 impl BacklogReport {
     /// Takes a run in.
     fn note(&mut self, messages: u64, handled: Handled) -> Result<(), BenchError> {
-        if handled.messages != messages {
+        if handled.cost.messages != messages {
             return Err(BenchError::Refused {
-                refused: messages.abs_diff(handled.messages),
+                refused: messages.abs_diff(handled.cost.messages),
                 records: messages,
                 first: "the mailbox handed out another number than it took".into(),
             });
@@ -441,7 +455,7 @@ mod tests {
         let echo = Echo::start().unwrap();
         for messages in [10, 999] {
             let handled = waiting::handle(messages, &echo).unwrap();
-            assert_eq!(handled.messages, messages);
+            assert_eq!(handled.cost.messages, messages);
             assert_eq!((handled.before_first, handled.before_second), (0, 1));
         }
     }

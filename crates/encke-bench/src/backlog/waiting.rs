@@ -30,15 +30,29 @@ pub(super) struct Echo {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// What the handling of a backlog has shown.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Handled {
-    /// Messages that were handled.
+/// Messages that were handled one after the other, and what that took.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Turn {
     pub(super) messages: u64,
     /// How long it took, in nanoseconds.
     pub(super) ns: u64,
     /// The processor time of both threads in it, in nanoseconds.
     pub(super) cpu_ns: u64,
+}
+
+impl Turn {
+    pub(super) fn add(&mut self, other: Turn) {
+        self.messages += other.messages;
+        self.ns += other.ns;
+        self.cpu_ns += other.cpu_ns;
+    }
+}
+
+/// What the handling of a backlog has shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Handled {
+    /// The messages that were handled, and what that took.
+    pub(super) cost: Turn,
     /// Messages that were handled between the sending of a control message and its own handling, for one that was sent
     /// behind the whole backlog before anything was handled.
     pub(super) before_first: u64,
@@ -117,8 +131,7 @@ pub(super) struct Backlog {
     count: u64,
     /// How many had been when each control message was.
     controls: Vec<u64>,
-    ns: u64,
-    cpu_ns: u64,
+    cost: Turn,
 }
 
 impl Backlog {
@@ -132,13 +145,13 @@ impl Backlog {
             messages,
             count: 0,
             controls: Vec::new(),
-            ns: 0,
-            cpu_ns: 0,
+            cost: Turn::default(),
         })
     }
 
     /// Handles messages until so many of them all are handled.
-    pub(super) fn handle(&mut self, upto: u64, echo: &Echo) -> Result<(), BenchError> {
+    pub(super) fn handle(&mut self, upto: u64, echo: &Echo) -> Result<Turn, BenchError> {
+        let before = self.count;
         let cpu = cpu_seconds();
         let begun = Instant::now();
         while self.count < upto {
@@ -147,9 +160,13 @@ impl Backlog {
                 Err(_) => break,
             }
         }
-        self.ns += begun.elapsed().as_nanos() as u64;
-        self.cpu_ns += ((cpu_seconds() - cpu) * 1e9) as u64;
-        Ok(())
+        let turn = Turn {
+            messages: self.count - before,
+            ns: begun.elapsed().as_nanos() as u64,
+            cpu_ns: ((cpu_seconds() - cpu) * 1e9) as u64,
+        };
+        self.cost.add(turn);
+        Ok(turn)
     }
 
     /// Handles all that is left, and tells how it went.
@@ -159,9 +176,7 @@ impl Backlog {
             return Err(BenchError::Thread("echo"));
         };
         Ok(Handled {
-            messages: self.count,
-            ns: self.ns,
-            cpu_ns: self.cpu_ns,
+            cost: self.cost,
             before_first: first,
             before_second: second - self.half(),
         })
