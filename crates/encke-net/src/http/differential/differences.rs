@@ -51,6 +51,18 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         is: |ours, theirs| stricter(ours, theirs, "two_lengths"),
     },
     Difference {
+        name: "bad_length",
+        section: "RFC 9112, sections 6.1 and 6.3",
+        why: "a Content-Length that is no number is refused wherever it stands; behind a Transfer-Encoding hyper does not look \
+              at it",
+        is: |ours, theirs| {
+            let next = theirs.requests.get(ours.requests.len());
+            let codes = |(name, _): &(String, _)| name == "transfer-encoding";
+            stricter(ours, theirs, "bad_length")
+                && next.is_none_or(|request| request.fields.iter().any(codes))
+        },
+    },
+    Difference {
         name: "transfer_encoding",
         section: "RFC 9112, section 6.1",
         why: "a coding that is not understood is answered 501; hyper hands the request on if the last coding is chunked. \
