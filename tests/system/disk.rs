@@ -1,20 +1,25 @@
 //! Disks that fail, and disks that are full: writes are refused with a clear answer, reads go on, nothing acknowledged is
 //! lost.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::rig::{Connection, Encke, JSON, Response, can_use, data_dir, eventually, path, serve};
 
-/// The command under strace, which makes one of its system calls fail. The server is the process that is started, and
-/// strace a bystander.
+/// The command under strace, which makes one of its system calls fail.
 pub(crate) fn failing(inject: &str, data: &Path, flags: &[&str]) -> Command {
-    let serve = serve(data, flags);
+    let inject = format!("inject={inject}");
+    traced(["-o", "/dev/null", "-e", &inject], &serve(data, flags))
+}
+
+/// The command under strace. The server is the process that is started, and strace a bystander.
+pub(crate) fn traced(how: impl IntoIterator<Item: AsRef<OsStr>>, serve: &Command) -> Command {
     let mut command = Command::new("strace");
     command
-        .args(["-D", "-f", "-qqq", "-o", "/dev/null", "-e"])
-        .arg(format!("inject={inject}"))
+        .args(["-D", "-f", "-qqq"])
+        .args(how)
         .arg(serve.get_program())
         .args(serve.get_args())
         .env("ENCKE_LOG", "error");

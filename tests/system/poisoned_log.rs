@@ -2,11 +2,12 @@
 //! if nothing had happened.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::disk::strace_works;
+use crate::disk::{strace_works, traced};
 use crate::rig::{Connection, Encke, JSON, Response, Subscriber, data_dir, path, request, serve};
 
 /// Enough that each log has some.
@@ -24,17 +25,13 @@ fn first_segment(data: &Path, log: usize) -> PathBuf {
 
 /// The command under strace, which makes a system call fail that is about the first segment of that log, and no other.
 fn failing_in(log: usize, inject: &str, data: &Path, flags: &[&str]) -> Command {
-    let serve = serve(data, flags);
-    let mut command = Command::new("strace");
-    command
-        .args(["-D", "-f", "-qqq", "-o", "/dev/null", "-P"])
-        .arg(first_segment(data, log))
-        .arg("-e")
-        .arg(format!("inject={inject}"))
-        .arg(serve.get_program())
-        .args(serve.get_args())
-        .env("ENCKE_LOG", "error");
-    command
+    let segment = first_segment(data, log);
+    let inject = format!("inject={inject}");
+    let how = ["-o", "/dev/null", "-e", &inject, "-P"].map(OsStr::new);
+    traced(
+        how.into_iter().chain([segment.as_os_str()]),
+        &serve(data, flags),
+    )
 }
 
 /// The streams that a log made, by what it wrote.

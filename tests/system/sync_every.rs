@@ -1,11 +1,12 @@
 //! `--sync-every` bounds what a power cut takes of what was acknowledged below level `synced`, and costs nothing when there is
 //! nothing to sync. What the system was asked for, and when, is what strace saw.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::disk::strace_works;
+use crate::disk::{strace_works, traced};
 use crate::rig::{Encke, JSON, data_dir, eventually, path, serve};
 
 /// Records are longer than this, marks that say all is durable are shorter.
@@ -21,17 +22,10 @@ enum Call {
 /// The command under strace, which notes what is done to the first segment.
 fn noted(notes: &Path, data: &Path, flags: &[&str]) -> Command {
     let data = data.canonicalize().expect("it is there");
-    let serve = serve(&data, flags);
-    let mut command = Command::new("strace");
-    command
-        .args(["-D", "-f", "-qqq", "-ttt", "-o"])
-        .arg(notes)
-        .args(["-e", "trace=pwrite64,fdatasync", "-P"])
-        .arg(data.join(format!("{:020}.segment", 1)))
-        .arg(serve.get_program())
-        .args(serve.get_args())
-        .env("ENCKE_LOG", "warn");
-    command
+    let segment = data.join(format!("{:020}.segment", 1));
+    let how = ["-ttt", "-e", "trace=pwrite64,fdatasync", "-o"].map(OsStr::new);
+    let files = [notes.as_os_str(), OsStr::new("-P"), segment.as_os_str()];
+    traced(how.into_iter().chain(files), &serve(&data, flags))
 }
 
 /// What was noted: when each call began, in seconds.
