@@ -116,9 +116,7 @@ impl Drop for Echo {
 
 /// Lets `messages` wait, then handles them, each with a question to `echo` whose answer is awaited.
 pub(super) fn handle(messages: u64, echo: &Echo) -> Result<Handled, BenchError> {
-    let mut backlog = Backlog::new(messages)?;
-    backlog.handle(messages, echo)?;
-    backlog.end(echo)
+    Backlog::new(messages)?.end(echo)
 }
 
 /// Messages that wait, to be handled a part at a time; only the handling is measured.
