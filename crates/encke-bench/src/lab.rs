@@ -87,16 +87,13 @@ impl<'a> Lab<'a> {
 
     /// A directory of that name, empty, and removed when the answer is dropped.
     pub(crate) fn scratch(&self, name: &str) -> Result<Scratch, BenchError> {
-        let path = self.folder.join(name);
-        std::fs::create_dir(&path).map_err(BenchError::file("make", &path))?;
-        Ok(Scratch { path })
+        Scratch::make(self.folder.join(name))
     }
 
     /// The same in memory, where no write waits for a disk.
     pub(crate) fn scratch_in_memory(&self, name: &str) -> Result<Scratch, BenchError> {
-        let path = Path::new(MEMORY).join(format!("encke-bench-{}-{name}", std::process::id()));
-        std::fs::create_dir(&path).map_err(BenchError::file("make", &path))?;
-        Ok(Scratch { path })
+        let name = format!("encke-bench-{}-{name}", std::process::id());
+        Scratch::make(Path::new(MEMORY).join(name))
     }
 }
 
@@ -127,6 +124,11 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
+    fn make(path: PathBuf) -> Result<Self, BenchError> {
+        std::fs::create_dir(&path).map_err(BenchError::file("make", &path))?;
+        Ok(Self { path })
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

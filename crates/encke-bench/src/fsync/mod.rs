@@ -189,27 +189,20 @@ impl FsyncReport {
     fn targets(&self) -> Vec<Target> {
         let mut targets = Vec::new();
         for (disk, without) in [(Disk::Own, Disk::Memory), (Disk::Slow, Disk::MemoryTraced)] {
-            let pair = |level| self.trial(disk, level).zip(self.trial(without, level));
-            if let Some((synced, without)) = pair(Level::Synced) {
-                targets.push(within(
-                    format!(
-                        "{}: ping p99 while syncing, against the same load without a disk",
-                        disk.name()
-                    ),
-                    synced.during().ping.p99_us,
-                    without.during().ping.p99_us,
-                ));
-            }
-            if let Some((accepted, without)) = pair(Level::Accepted) {
-                targets.push(within(
-                    format!(
-                        "{}: delivery p99 at «accepted» while syncing, against the same load without a disk",
-                        disk.name()
-                    ),
-                    accepted.during().delivery.p99_us,
-                    without.during().delivery.p99_us,
-                ));
-            }
+            let ping = |trial: &Trial| trial.during().ping.p99_us;
+            let delivery = |trial: &Trial| trial.during().delivery.p99_us;
+            let mut beside = |what: &str, level, us: &dyn Fn(&Trial) -> f64| {
+                let pair = self.trial(disk, level).zip(self.trial(without, level));
+                let Some((with, without)) = pair else {
+                    return;
+                };
+                let disk = disk.name();
+                let what =
+                    format!("{disk}: {what} while syncing, against the same load without a disk");
+                targets.push(within(what, us(with), us(without)));
+            };
+            beside("ping p99", Level::Synced, &ping);
+            beside("delivery p99 at «accepted»", Level::Accepted, &delivery);
         }
         let batch = |disk| {
             let trial = self.trial(disk, Level::Synced)?;
@@ -247,8 +240,9 @@ impl FsyncReport {
              load and server share the machine's cores: what the load itself costs shows with and without a disk."
                 .to_owned(),
             "The disk is made slow by a tracer (strace) that stops nothing but fdatasync; the kernel looks at the server's other \
-             system calls all the same, which is why there is a trial with the tracer and without a disk. On the slow disk replies come at \
-             once for all that a sync has made durable: a ping in that moment waits for them as it would for any other work."
+             system calls all the same, which is why there is a trial with the tracer and without a disk. On the slow disk \
+             replies come at once for all that a sync has made durable: a ping in that moment waits for them as it would for any \
+             other work."
                 .to_owned(),
         ];
         if let Some(why) = &self.no_slow_disk {
