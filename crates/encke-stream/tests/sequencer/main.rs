@@ -21,7 +21,7 @@ use encke_stream::{
     View, restore, restore_on,
 };
 
-const LEVELS: [AckLevel; 3] = [AckLevel::Accepted, AckLevel::Written, AckLevel::Synced];
+const LEVELS: [AckLevel; 3] = AckLevel::ALL;
 const NOW_MS: u64 = 1_000_000;
 const TEXT: &str = "text/plain";
 
