@@ -129,16 +129,13 @@ impl Shard {
         )?;
         let clock = Clock::start();
         let shards = parts.settings.shards.max(1) as u64;
+        // The connections of a second may come at once. All who were connected come back together when a server starts
+        // again, and those whom the kernel's queue can't hold try again only after a second.
+        let accepts_per_s = parts.settings.accept_rate.div_ceil(shards);
         let mut shard = Shard {
             slots: Slots::default(),
             owners: Owners::default(),
-            accept_pace: Pace::new(
-                parts.settings.accept_rate.div_ceil(shards),
-                parts
-                    .settings
-                    .accept_rate
-                    .div_ceil(shards * ACCEPT_BURSTS_PER_S),
-            ),
+            accept_pace: Pace::new(accepts_per_s, accepts_per_s),
             accepted_upto_ns: 0,
             accepts_next: 1,
             crowd: Crowd::default(),
@@ -412,10 +409,6 @@ const EVENTS_TIME: Duration = Duration::from_micros(400);
 
 /// So many events are dealt with between two looks at the clock.
 const EVENTS_AT_ONCE: usize = 8;
-
-/// The connections of a second may come at once. All who were connected come back together when a server starts again, and
-/// those whom the kernel's queue can't hold try again only after a second.
-const ACCEPT_BURSTS_PER_S: u64 = 1;
 
 /// One read takes up to this much; it belongs to the shard, not to a connection.
 const SCRATCH_BYTES: usize = 64 << 10;
