@@ -6,8 +6,9 @@ use std::time::Duration;
 use crate::options::{Lane, Mode};
 use crate::stock::Amount;
 
-/// The state of a mailbox at one moment. The lanes are read one after another, so figures of items that move during the
-/// reading may count an item that has just been handled, never miss one that waits.
+/// The state of a mailbox at one moment. The lanes are read one after another, each again until nothing leaves it during
+/// the reading. Where items leave faster than they can be read, what left during the last of some attempts is counted as if
+/// it were here still; what waits is never missed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gauge {
     /// The name that the mailbox was made with.
@@ -243,35 +244,83 @@ impl Meter {
     }
 
     pub(crate) fn read(&self, age_of: impl Fn(u64) -> Duration) -> LaneGauge {
-        let handled = self.hand.handled_items.load(Ordering::Acquire);
-        let handled_bytes = self.hand.handled_bytes.load(Ordering::Acquire);
-        let aged = self.hand.aged_items.load(Ordering::Acquire);
-        let taken = self.queue.taken_items.load(Ordering::Acquire);
-        let taken_bytes = self.queue.taken_bytes.load(Ordering::Acquire);
-        let shed = self.queue.shed_items.load(Ordering::Acquire);
-        let shed_bytes = self.queue.shed_bytes.load(Ordering::Acquire);
-        let accepted = self.queue.accepted_items.load(Ordering::Acquire);
-        let accepted_bytes = self.queue.accepted_bytes.load(Ordering::Acquire);
+        let moved = self.moved();
         let stamps = [&self.hand.oldest_in_hand_ns, &self.queue.oldest_queued_ns]
             .map(|stamp| stamp.load(Ordering::Relaxed));
         let oldest_ns = stamps.into_iter().filter(|&ns| ns != 0).min();
+        let (left, entered) = (&moved.left, &moved.entered);
+        let difference = |of: u64, less: u64| of.saturating_sub(less) as usize;
         LaneGauge {
-            queued: accepted.saturating_sub(taken + shed) as usize,
-            queued_bytes: accepted_bytes.saturating_sub(taken_bytes + shed_bytes) as usize,
-            in_hand: taken.saturating_sub(handled) as usize,
-            in_hand_bytes: taken_bytes.saturating_sub(handled_bytes) as usize,
+            queued: difference(entered.items, left.taken.items + left.shed.items),
+            queued_bytes: difference(entered.bytes, left.taken.bytes + left.shed.bytes),
+            in_hand: difference(left.taken.items, left.handled.items),
+            in_hand_bytes: difference(left.taken.bytes, left.handled.bytes),
             oldest_age: oldest_ns.map(age_of),
             waiting: self.queue.waiting.load(Ordering::Relaxed),
             mode: mode_from(self.queue.mode.load(Ordering::Relaxed)),
             depth_high_water: self.queue.high_water.load(Ordering::Relaxed) as usize,
-            accepted,
-            handled: handled.saturating_sub(aged),
+            accepted: entered.items,
+            handled: left.handled.items.saturating_sub(left.aged),
             refused: self.queue.refused.load(Ordering::Relaxed),
-            shed,
-            aged,
+            shed: left.shed.items,
+            aged: left.aged,
+        }
+    }
+
+    /// What has moved, all of it at one moment as far as that can be had without a lock: a reader that is interrupted
+    /// between two counters would see what entered since as if nothing had left, so it reads until nothing has left
+    /// meanwhile. It gives up after some attempts and counts too much rather than too little.
+    fn moved(&self) -> Moved {
+        let mut left = self.left();
+        let mut attempts = 1;
+        loop {
+            let entered = Amount {
+                items: self.queue.accepted_items.load(Ordering::Acquire),
+                bytes: self.queue.accepted_bytes.load(Ordering::Acquire),
+            };
+            let now = self.left();
+            if now == left || attempts == READ_ATTEMPTS_MAX {
+                return Moved { left, entered };
+            }
+            left = now;
+            attempts += 1;
+        }
+    }
+
+    /// In the order in which items leave, the last step first.
+    fn left(&self) -> Left {
+        let amount = |items: &AtomicU64, bytes: &AtomicU64| Amount {
+            items: items.load(Ordering::Acquire),
+            bytes: bytes.load(Ordering::Acquire),
+        };
+        let (hand, queue) = (&self.hand, &self.queue);
+        Left {
+            handled: amount(&hand.handled_items, &hand.handled_bytes),
+            aged: hand.aged_items.load(Ordering::Acquire),
+            taken: amount(&queue.taken_items, &queue.taken_bytes),
+            shed: amount(&queue.shed_items, &queue.shed_bytes),
         }
     }
 }
+
+/// What has moved since the start.
+struct Moved {
+    left: Left,
+    entered: Amount,
+}
+
+/// What has left the queue or the receiver's hands since the start.
+#[derive(PartialEq, Eq)]
+struct Left {
+    handled: Amount,
+    /// Items among those handled that were dropped for their age.
+    aged: u64,
+    taken: Amount,
+    shed: Amount,
+}
+
+/// How often a reader tries to see all counters at one moment. A reading takes some nanoseconds, a batch longer.
+const READ_ATTEMPTS_MAX: u32 = 16;
 
 /// Adds to a counter that nobody else writes at the same time, so no locked instruction is needed. Returns the sum.
 fn add(counter: &AtomicU64, n: u64) -> u64 {
