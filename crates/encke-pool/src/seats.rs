@@ -14,6 +14,7 @@ use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 /// takes a seat only if nobody was first, and a release learns in the same instruction whether anyone waits: no order
 /// between two words matters.
 pub(crate) struct Seats {
+    /// A power of two, for a claim would wait longer for a division than for its word.
     words: Box<[Word]>,
     /// How many words have ever had a seat in use. Written only by who holds the line's lock; a hint to everybody else.
     words_used: AtomicUsize,
@@ -57,8 +58,9 @@ impl Deref for Word {
 
 impl Seats {
     pub(crate) fn new(count: usize) -> Self {
+        let words = count.div_ceil(SEATS_PER_WORD).max(count.min(WORDS_MIN));
         Self {
-            words: (0..count.div_ceil(SEATS_PER_WORD).max(count.min(WORDS_MIN)))
+            words: (0..words.next_power_of_two())
                 .map(|_| Word::default())
                 .collect(),
             words_used: AtomicUsize::new(0),
@@ -73,9 +75,9 @@ impl Seats {
     /// Takes a free seat, unless others wait.
     pub(crate) fn take(&self) -> Taken {
         let used = self.used();
-        let first = first_tried();
-        for n in 0..used.len() {
-            let n = (first + n) % used.len();
+        // Another pool may have more words.
+        let first = first_tried().min(used.len());
+        for n in (first..used.len()).chain(0..first) {
             let word = &used[n];
             let mut bits = word.load(Ordering::Relaxed);
             while bits != 0 {
@@ -157,13 +159,14 @@ impl Seats {
 
     /// The word that a seat is in, and its bit there. Neighbours are in different words.
     fn place(&self, seat: usize) -> (&Word, u64) {
-        let words = self.words.len();
-        (&self.words[seat % words], 1 << (seat / words))
+        let words_log2 = self.words.len().ilog2();
+        let word = seat & (self.words.len() - 1);
+        (&self.words[word], 1 << (seat >> words_log2))
     }
 
     /// The seat at this bit of the word at this index.
     fn number(&self, word: usize, bit: u32) -> usize {
-        bit as usize * self.words.len() + word
+        ((bit as usize) << self.words.len().ilog2()) + word
     }
 
     fn used(&self) -> &[Word] {
