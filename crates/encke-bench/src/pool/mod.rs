@@ -15,7 +15,7 @@ use crate::past::{NONE, NOW, POOL_ALONE_US, POOL_CLIENTS_US, REPORTS};
 use crate::report::figures;
 use crate::{BenchError, Section, Table, Target};
 
-use picks::{Timed, WORKERS};
+use picks::{Timed, Trial, WORKERS};
 
 /// What the experiment has found, by strategy.
 #[derive(Debug, Clone, Serialize)]
@@ -45,28 +45,49 @@ fn measure(lab: &Lab<'_>) -> Result<PoolReport, BenchError> {
     let picks = lab.scaled(PICKS, PICKS_MIN);
     let picks_each = lab.scaled(PICKS_EACH, PICKS_EACH_MIN);
     let clients_max = lab.scaled(1_000, 10);
-    let clients = || POOL_CLIENTS_US.iter().map(|&(clients, _)| clients);
-    let mut strategies = Vec::new();
+    let crowds = POOL_CLIENTS_US.iter().map(|&(clients, _)| clients);
+    let crowds: Vec<_> = crowds.filter(|&clients| clients <= clients_max).collect();
+    lab.say(&format!(
+        "pool: by each strategy, {} picks {} times, and up to {} clients at once {} times",
+        count(picks),
+        ROUNDS * RUNS_A_ROUND,
+        count(crowds.iter().copied().max().unwrap_or(0)),
+        ROUNDS,
+    ));
+    let mut trials = Vec::new();
     for kind in Strategy::ALL {
-        lab.check()?;
-        lab.say(&format!(
-            "pool: {kind}: {} picks, {RUNS_ALONE} times; then up to {} clients at once",
-            count(picks),
-            count(clients_max.min(1_000))
+        let together = crowds.iter();
+        let together = together.map(|&clients| Trial::together(kind, clients, picks_each));
+        trials.push((
+            kind,
+            Trial::alone(kind, picks)?,
+            together.collect::<Result<Vec<_>, _>>()?,
         ));
-        strategies.push(ByStrategy {
+    }
+    // All of them in turn, so that the machine's moods meet them alike.
+    for round in 1..=ROUNDS {
+        lab.check()?;
+        lab.say(&format!("pool: round {round} of {ROUNDS}"));
+        for (_, alone, together) in &mut trials {
+            for trial in together {
+                trial.run()?;
+            }
+            for _ in 0..RUNS_A_ROUND {
+                alone.run()?;
+            }
+        }
+    }
+    let found = trials
+        .into_iter()
+        .map(|(kind, alone, together)| ByStrategy {
             strategy: kind.name(),
             kind,
-            alone: Timed::alone(kind, picks, RUNS_ALONE)?,
-            together: clients()
-                .filter(|&clients| clients <= clients_max)
-                .map(|clients| Timed::together(kind, clients, picks_each, RUNS_TOGETHER))
-                .collect::<Result<_, _>>()?,
+            alone: alone.end(),
+            together: together.into_iter().map(Trial::end).collect(),
         });
-    }
     Ok(PoolReport {
         workers: WORKERS,
-        strategies,
+        strategies: found.collect(),
     })
 }
 
@@ -100,8 +121,9 @@ impl PoolReport {
             targets: self.targets(),
             notes: vec![
                 format!(
-                    "Each figure is of the middle one of {RUNS_ALONE} runs alone, of {RUNS_TOGETHER} with clients. A claim \
-                     includes its release; who finds all six claimed waits in line."
+                    "Each figure is of the middle one of {} runs alone, of {ROUNDS} with clients, all strategies in turn. A \
+                     claim includes its release; who finds all six claimed waits in line.",
+                    ROUNDS * RUNS_A_ROUND
                 ),
                 "Claim takes the first that is free, so a client alone always gets the same one: its spread says nothing."
                     .to_owned(),
@@ -303,13 +325,15 @@ const COLOURS: [&str; 5] = ["#1f6fb2", "#2b8a3e", "#c92a2a", "#5f3dc4", "#0b7285
 /// Picks by one client, as in the report, and how often.
 const PICKS: u64 = 100_000;
 const PICKS_MIN: u64 = 600;
-const RUNS_ALONE: u32 = 21;
+const RUNS_A_ROUND: u32 = 5;
 
-/// Picks of each of several clients, and how often. The report's clients picked 1,000 times, which now takes less time
+/// Picks of each of several clients, once a round. The report's clients picked 1,000 times, which now takes less time
 /// than it takes to wake them all.
 const PICKS_EACH: u64 = 10_000;
 const PICKS_EACH_MIN: u64 = 1_000;
-const RUNS_TOGETHER: u32 = 5;
+
+/// How often it is every strategy's turn.
+const ROUNDS: u32 = 5;
 
 #[cfg(test)]
 mod tests {
@@ -326,7 +350,7 @@ mod tests {
             assert_eq!(clients, [1, 10], "{}", by.strategy);
             assert_eq!(
                 by.alone.spread.iter().sum::<u64>(),
-                PICKS_MIN * u64::from(RUNS_ALONE)
+                PICKS_MIN * u64::from(ROUNDS * RUNS_A_ROUND)
             );
             assert!(by.growth() > 0.0 && by.growth().is_finite());
         }

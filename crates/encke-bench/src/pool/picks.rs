@@ -1,6 +1,7 @@
 //! Picks, timed.
 
 use std::hint::black_box;
+use std::ops::Range;
 use std::sync::Barrier;
 use std::time::Instant;
 
@@ -30,41 +31,78 @@ pub(super) struct Timed {
     pub(super) spread: Vec<u64>,
 }
 
-impl Timed {
-    /// Times picks by one client that is alone in the pool, in this thread.
-    pub(super) fn alone(strategy: Strategy, picks: u64, runs: u32) -> Result<Self, BenchError> {
-        let (pool, _connected) = pool_of(strategy)?;
-        let (mut times, mut cpu_times) = (Vec::new(), Vec::new());
-        for run in 0..u64::from(runs) {
-            let cpu_ns = thread_cpu_ns();
-            let begun = Instant::now();
-            for n in run * picks..(run + 1) * picks {
-                pick(&pool, strategy, n)?;
-            }
-            times.push(begun.elapsed().as_nanos() as f64 / picks as f64);
-            cpu_times.push((thread_cpu_ns() - cpu_ns) / picks as f64);
-        }
-        Ok(Self::of(&pool, 1, picks, times, cpu_times))
+/// Picks by one strategy, of which a run is timed now and then.
+pub(super) struct Trial {
+    strategy: Strategy,
+    /// As many as there are at once; none: one, in the thread that runs the trial.
+    clients: Option<u64>,
+    picks_each: u64,
+    pool: Pool<usize>,
+    _connected: Vec<Connected<usize>>,
+    times: Vec<f64>,
+    cpu_times: Vec<f64>,
+}
+
+impl Trial {
+    /// Picks by one client that is alone in the pool, in this thread.
+    pub(super) fn alone(strategy: Strategy, picks: u64) -> Result<Self, BenchError> {
+        Self::new(strategy, None, picks)
     }
 
-    /// Times picks by so many clients at once, each a thread.
+    /// Picks by so many clients at once, each a thread.
     pub(super) fn together(
         strategy: Strategy,
         clients: u64,
-        picks: u64,
-        runs: u32,
+        picks_each: u64,
     ) -> Result<Self, BenchError> {
-        let (pool, _connected) = pool_of(strategy)?;
-        let workers_at_once = clients.min(cores() as u64) as f64;
-        let (mut times, mut cpu_times) = (Vec::new(), Vec::new());
-        for run in 0..u64::from(runs) {
-            let (ns, cpu_ns) = at_once(&pool, strategy, clients, picks, run * clients * picks)?;
-            times.push(ns * workers_at_once / (clients * picks) as f64);
-            cpu_times.push(cpu_ns / (clients * picks) as f64);
-        }
-        Ok(Self::of(&pool, clients, picks, times, cpu_times))
+        Self::new(strategy, Some(clients), picks_each)
     }
 
+    fn new(strategy: Strategy, clients: Option<u64>, picks_each: u64) -> Result<Self, BenchError> {
+        let (pool, connected) = pool_of(strategy)?;
+        Ok(Self {
+            strategy,
+            clients,
+            picks_each,
+            pool,
+            _connected: connected,
+            times: Vec::new(),
+            cpu_times: Vec::new(),
+        })
+    }
+
+    /// Times a run more.
+    pub(super) fn run(&mut self) -> Result<(), BenchError> {
+        let picks = self.clients.unwrap_or(1) * self.picks_each;
+        let from = self.times.len() as u64 * picks;
+        let at_work = self.clients.unwrap_or(1).min(cores() as u64) as f64;
+        let (ns, cpu_ns) = match self.clients {
+            None => here(&self.pool, self.strategy, from..from + picks)?,
+            Some(clients) => at_once(&self.pool, self.strategy, clients, self.picks_each, from)?,
+        };
+        self.times.push(ns * at_work / picks as f64);
+        self.cpu_times.push(cpu_ns / picks as f64);
+        Ok(())
+    }
+
+    /// What has been found. At least one run was made.
+    pub(super) fn end(mut self) -> Timed {
+        self.times.sort_by(f64::total_cmp);
+        self.cpu_times.sort_by(f64::total_cmp);
+        let workers = self.pool.info().workers;
+        Timed {
+            clients: self.clients.unwrap_or(1),
+            picks_each: self.picks_each,
+            runs: self.times.len() as u32,
+            pick_ns: self.times[self.times.len() / 2],
+            cpu_pick_ns: self.cpu_times[self.cpu_times.len() / 2],
+            pick_ns_least: self.times[0],
+            spread: workers.iter().map(|worker| worker.picks).collect(),
+        }
+    }
+}
+
+impl Timed {
     /// How far the worker farthest from an even share is from it, in percent.
     pub(super) fn uneven_percent(&self) -> f64 {
         let even = self.spread.iter().sum::<u64>() as f64 / self.spread.len() as f64;
@@ -77,27 +115,6 @@ impl Timed {
         let (least, most) = (self.spread.iter().min(), self.spread.iter().max());
         most.zip(least)
             .is_some_and(|(most, least)| most - least <= 1)
-    }
-
-    fn of(
-        pool: &Pool<usize>,
-        clients: u64,
-        picks_each: u64,
-        mut times: Vec<f64>,
-        mut cpu_times: Vec<f64>,
-    ) -> Self {
-        times.sort_by(f64::total_cmp);
-        cpu_times.sort_by(f64::total_cmp);
-        let workers = pool.info().workers;
-        Self {
-            clients,
-            picks_each,
-            runs: times.len() as u32,
-            pick_ns: times[times.len() / 2],
-            cpu_pick_ns: cpu_times[cpu_times.len() / 2],
-            pick_ns_least: times[0],
-            spread: workers.iter().map(|worker| worker.picks).collect(),
-        }
     }
 }
 
@@ -124,6 +141,21 @@ fn pick(pool: &Pool<usize>, strategy: Strategy, n: u64) -> Result<(), BenchError
     };
     black_box(worker.map_err(refused)?);
     Ok(())
+}
+
+/// The time of these picks in this thread, and its processor time, in nanoseconds.
+fn here(
+    pool: &Pool<usize>,
+    strategy: Strategy,
+    picks: Range<u64>,
+) -> Result<(f64, f64), BenchError> {
+    let cpu_ns = thread_cpu_ns();
+    let begun = Instant::now();
+    for n in picks {
+        pick(pool, strategy, n)?;
+    }
+    let ns = begun.elapsed().as_nanos() as f64;
+    Ok((ns, thread_cpu_ns() - cpu_ns))
 }
 
 /// From the first client's first pick to the last one's last, and the processor time of all clients in it, in nanoseconds.
@@ -192,14 +224,20 @@ mod tests {
     #[test]
     fn every_pick_is_counted_once() {
         for strategy in Strategy::ALL {
-            let alone = Timed::alone(strategy, 1_200, 2).unwrap();
+            let timed = |mut trial: Trial, runs: u32| {
+                for _ in 0..runs {
+                    trial.run().unwrap();
+                }
+                trial.end()
+            };
+            let alone = timed(Trial::alone(strategy, 1_200).unwrap(), 2);
             assert_eq!(alone.spread.len(), WORKERS);
             assert_eq!(alone.spread.iter().sum::<u64>(), 2_400, "{strategy}");
             assert!(alone.cpu_pick_ns > 0.0);
             assert!(alone.pick_ns_least > 0.0 && alone.pick_ns_least <= alone.pick_ns);
             let exact = matches!(strategy, Strategy::RoundRobin | Strategy::Direct);
             assert!(alone.is_exact() || !exact, "{strategy} {:?}", alone.spread);
-            let together = Timed::together(strategy, 8, 60, 3).unwrap();
+            let together = timed(Trial::together(strategy, 8, 60).unwrap(), 3);
             assert_eq!(
                 together.spread.iter().sum::<u64>(),
                 8 * 60 * 3,
