@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 
+use crate::parts::{self, Counter, PARTS};
 use crate::pool::Inner;
 use crate::roster::Seat;
 use crate::sync::{Arc, AtomicBool, Ordering};
@@ -14,13 +15,6 @@ pub(crate) struct Worker {
     pub(crate) seed: u64,
     pub(crate) picks: Counter,
 }
-
-/// A counter that many threads add to and few read, in several parts; see [`part`].
-pub(crate) struct Counter([Part; PARTS]);
-
-#[derive(Default)]
-#[repr(align(128))]
-struct Part(std::sync::atomic::AtomicU64);
 
 /// A worker from when it connects until it has gone, and whatever it connected with.
 pub(crate) struct Connection<W> {
@@ -35,27 +29,11 @@ pub(crate) struct Connection<W> {
 /// A connection as the pool and its worker hold it: with as many shares as there are parts.
 pub(crate) struct Shares<W>([Arc<Share<W>>; PARTS]);
 
-/// What those who picked a worker hold of its connection; see [`part`]. Alone in its cache lines, for its reference count
+/// What those who picked a worker hold of its connection; see [`parts`]. Alone in its cache lines, for its reference count
 /// is written with every pick.
 #[repr(align(128))]
 pub(crate) struct Share<W> {
     pub(crate) connection: Arc<Connection<W>>,
-}
-
-/// How many parts there are of what every pick writes. Models have one: their threads meet wherever they can.
-const PARTS: usize = if cfg!(encke_model) { 1 } else { 8 };
-
-/// The part that this thread writes, of all that every pick writes. Threads have different ones as far as there are
-/// enough: otherwise each pick would wait for the cache line that the last one wrote on another processor.
-fn part() -> usize {
-    thread_local! {
-        static PART: usize = {
-            static THREADS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-            THREADS.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % PARTS
-        };
-    }
-    // A thread that is being torn down may pick, too.
-    PART.try_with(|part| *part).unwrap_or(0)
 }
 
 /// A worker that has been picked; it dereferences to what it connected with.
@@ -76,23 +54,8 @@ impl Worker {
             name,
             slot,
             seed,
-            picks: Counter(Default::default()),
+            picks: Counter::default(),
         }
-    }
-}
-
-impl Counter {
-    pub(crate) fn add_one(&self) {
-        self.0[part()]
-            .0
-            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    }
-
-    pub(crate) fn read(&self) -> u64 {
-        let parts = self.0.iter();
-        parts
-            .map(|part| part.0.load(std::sync::atomic::Ordering::Relaxed))
-            .sum()
     }
 }
 
@@ -128,7 +91,7 @@ impl<W> Shares<W> {
 
     /// This thread's share.
     pub(crate) fn share(&self) -> Arc<Share<W>> {
-        self.0[part()].clone()
+        self.0[parts::shared()].clone()
     }
 }
 

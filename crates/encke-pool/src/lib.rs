@@ -39,8 +39,8 @@
 //! # Where to start reading
 //!
 //! `options.rs` and `error.rs` say what a pool can be told and what it answers; `pool.rs` has the picks, `claim.rs` the
-//! claims. Below them are `roster.rs` (who belongs to the pool), `seats.rs` (who is free), `line.rs` (who waits) and
-//! `choice.rs` (the arithmetic of hash and random).
+//! claims. Below them are `roster.rs` (who belongs to the pool), `seats.rs` (who is free), `line.rs` (who waits),
+//! `choice.rs` (the arithmetic of hash and random) and `parts.rs` (counting without meeting).
 
 // Set by hand, for the models of tests/model.rs alone; that file says how.
 #![allow(unexpected_cfgs)]
@@ -51,6 +51,7 @@ mod connection;
 mod error;
 mod line;
 mod options;
+mod parts;
 mod pool;
 mod pools;
 mod roster;
