@@ -262,7 +262,7 @@ struct Last<F> {
     index: SegmentIndex<F>,
     /// Where its last sound frame ends.
     end: u64,
-    /// Where the first frame begins that no later frame calls durable.
+    /// Where the last record ends that a later frame calls durable; what follows, a watermark too, may be in memory alone.
     unvouched: u64,
     vouched_upto: Sequence,
     torn: bool,
@@ -276,7 +276,8 @@ fn read_last<D: Disk>(
     let mut index = SegmentIndex::new(segment.clone(), 0);
     // The segment exists, so all before it is durable.
     let mut vouched_upto = segment.first - 1;
-    let mut unvouched: VecDeque<(Sequence, u64)> = VecDeque::new();
+    let mut unvouched = HEAD_BYTES;
+    let mut ends: VecDeque<(Sequence, u64)> = VecDeque::new();
     let mut scan = Scan::new(segment, WINDOW_BYTES);
     let (end, due) = loop {
         let due = scan.due();
@@ -287,7 +288,7 @@ fn read_last<D: Disk>(
                     (frame.sequence, frame.time_ms),
                     at,
                 );
-                unvouched.push_back((frame.sequence, at.into()));
+                ends.push_back((frame.sequence, u64::from(at) + u64::from(frame.bytes)));
                 replay(frame.view(None));
                 frame.durable_upto
             }
@@ -295,11 +296,8 @@ fn read_last<D: Disk>(
             Step::End(end, _) => break (end, due),
         };
         vouched_upto = vouched_upto.max(durable_upto.unwrap_or(0));
-        while unvouched
-            .front()
-            .is_some_and(|(sequence, _)| *sequence <= vouched_upto)
-        {
-            unvouched.pop_front();
+        while let Some((_, end)) = ends.pop_front_if(|(sequence, _)| *sequence <= vouched_upto) {
+            unvouched = end;
         }
     };
     let torn = match scan::tail(segment, end, due).map_err(|e| unreadable(disk, segment, e))? {
@@ -319,7 +317,7 @@ fn read_last<D: Disk>(
     Ok(Last {
         index,
         end,
-        unvouched: unvouched.front().map_or(end, |(_, position)| *position),
+        unvouched,
         vouched_upto,
         torn,
     })
@@ -376,7 +374,7 @@ fn make_sound<D: Disk>(
     })
 }
 
-/// Writes again what no frame calls durable, and syncs it. A process that died of a failed sync leaves frames that can be
+/// Writes again what no frame calls durable, and the frame that calls the rest so, and syncs it. A process that died of a failed sync leaves frames that can be
 /// read and are not on the disk; the kernel takes them for clean, so a sync alone would prove nothing.
 fn rewrite<F: DiskFile>(segment: &Segment<F>, from: u64, to: u64) -> io::Result<()> {
     let mut position = from;

@@ -418,6 +418,51 @@ fn a_failed_write_or_sync_loses_nothing_that_was_acknowledged() {
     }
 }
 
+/// The frame that calls all before it durable is itself in memory alone when its sync fails, and a process that is killed
+/// then leaves it there, where the kernel takes it for clean. What the next process writes behind it must not be lost with it.
+#[test]
+fn a_watermark_whose_sync_failed_is_written_again() {
+    // Such lengths that the watermark lies on two sectors, and what follows it on the second alone.
+    for bytes in 350..400 {
+        let disk = SimulatedDisk::new(bytes);
+        let payload = vec![b'x'; bytes as usize];
+        let open = || {
+            let options = Options {
+                segment_bytes: 4096,
+                history: false,
+                ..Options::default()
+            };
+            Log::open_on(disk.clone(), options, &mut |_| {}).unwrap()
+        };
+        let append = |log: &mut Log<SimulatedDisk>| {
+            let frame = Frame {
+                kind: 1,
+                time_ms: 1,
+                streams: &[1],
+                payload: &[&payload],
+            };
+            log.append(&frame).unwrap();
+            log.write().unwrap();
+            log.sync().unwrap();
+        };
+        let mut log = open();
+        append(&mut log);
+        disk.set_faults(Faults {
+            failing_operation: Some(2),
+            ..Faults::default()
+        });
+        log.mark_durable().unwrap();
+        log.sync().unwrap_err();
+        drop(log);
+        disk.set_faults(Faults::default());
+        let mut log = open();
+        append(&mut log);
+        drop(log);
+        disk.cut_power();
+        assert_eq!(open().next_sequence(), 3, "{bytes} bytes");
+    }
+}
+
 #[test]
 fn a_full_disk_refuses_whole_batches_and_recovers() {
     for seed in rounds() {
