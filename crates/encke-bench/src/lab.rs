@@ -141,7 +141,7 @@ impl Drop for Scratch {
 }
 
 /// A file system in memory, on Linux.
-const MEMORY: &str = "/dev/shm";
+pub(crate) const MEMORY: &str = "/dev/shm";
 
 /// What a server's log may take there: the segments prepared ahead, and a minute's load.
 const MEMORY_BYTES_MIN: u64 = 2 << 30;

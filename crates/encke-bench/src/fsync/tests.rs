@@ -2,6 +2,7 @@
 //! binary.
 
 use super::*;
+use crate::lab::MEMORY;
 use crate::lab::tests::lab;
 use encke_face::{Admin, Faces, Probes};
 use encke_net::{Metrics, Server, Settings, Streams};
@@ -32,12 +33,14 @@ fn serve(data: &Path, level: AckLevel) -> Server {
 
 fn tiny() -> Plan {
     Plan {
-        phase: Duration::from_millis(300),
+        phase: Duration::from_millis(600),
     }
 }
 
 fn trial(level: Level, rate: Option<f64>) -> Trial {
-    let data = tempfile::tempdir().unwrap();
+    // In memory, if there is such a place: a busy disk may not get through a single sync in so short a phase.
+    let data = tempfile::tempdir_in(MEMORY).or_else(|_| tempfile::tempdir());
+    let data = data.unwrap();
     let ack = match level {
         Level::Synced => AckLevel::Synced,
         Level::Accepted => AckLevel::Accepted,
@@ -64,7 +67,7 @@ fn phases_have_their_figures_and_nothing_is_lost() {
     assert!(synced.published > 0);
     assert_eq!(synced.published, synced.delivered);
     for phase in &synced.phases {
-        assert!(phase.seconds >= 0.3, "{phase:?}");
+        assert!(phase.seconds >= 0.6, "{phase:?}");
         assert!(phase.ping.count > 0 && phase.delivery.count > 0);
         assert!(phase.syncs_per_second > 0.0, "the probes' own records");
         assert!(phase.records_per_batch.unwrap() >= 1.0);
@@ -73,9 +76,10 @@ fn phases_have_their_figures_and_nothing_is_lost() {
     assert!(synced.load_per_second > 0.0);
     let (before, during) = (synced.before(), synced.during());
     assert!(during.records_per_second > before.records_per_second);
-    // Readings stand in the phase that they were made in.
-    let in_first = synced.pings().iter().filter(|r| r.at_ns < plan_ns(tiny()));
-    assert!(in_first.count() as u64 >= before.ping.count - 1);
+    // Readings stand in the phase that they were made in, which may have lasted longer than was planned.
+    let first_ns = (before.seconds * 1e9) as u64;
+    let in_first = synced.pings().iter().filter(|r| r.at_ns <= first_ns);
+    assert!(in_first.count() as u64 >= before.ping.count);
 
     let accepted = trial(Level::Accepted, Some(50.0));
     assert_eq!(accepted.published, accepted.delivered);
