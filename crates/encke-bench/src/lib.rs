@@ -48,12 +48,17 @@ mod streams;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use encke_flood::Stolen;
+
 pub use args::{BenchArgs, Name};
 pub use error::BenchError;
 pub use machine::Machine;
 pub use report::{Report, Section, Table, Target};
 
 use lab::Lab;
+
+/// With more than this, times say more about the host than about the server.
+const STOLEN_PERCENT_MAX: f64 = 2.0;
 
 /// Runs the experiment that `args` names, or all, and writes the files that it asks for.
 ///
@@ -82,6 +87,7 @@ pub fn bench(args: &BenchArgs, program: &Path, stop: &AtomicBool) -> Result<Repo
     let mut report = Report::begin(&lab)?;
     for name in args.name.each() {
         lab.say(&format!("{}: {}", name.word(), name.about()));
+        let stolen = Stolen::begin();
         let section = match name {
             Name::Log => log::run(&lab),
             Name::Fsync => fsync::run(&lab),
@@ -92,6 +98,13 @@ pub fn bench(args: &BenchArgs, program: &Path, stop: &AtomicBool) -> Result<Repo
             Name::Streams => streams::run(&lab),
             Name::Pool | Name::All => pool::run(&lab),
         };
+        let stolen_percent = stolen.percent();
+        if stolen_percent > STOLEN_PERCENT_MAX {
+            report.warnings.push(format!(
+                "{}: the host of this virtual machine took {stolen_percent:.0} % of the processors' time: it is in all times",
+                name.word()
+            ));
+        }
         // A signal from the terminal ends the servers too, and then more than one thing fails.
         let section = section.map_err(|error| lab.check().err().unwrap_or(error))?;
         report.experiments.push(section);

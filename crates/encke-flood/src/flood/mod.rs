@@ -177,6 +177,7 @@ impl Run<'_> {
             workers: self.plan.workers as usize,
             processes: self.plan.processes,
             seconds: 0.0,
+            stolen_percent: 0.0,
             create_seconds,
             opening: Opening {
                 asked: self.args.subscribers,
@@ -210,6 +211,7 @@ impl Run<'_> {
         report.server = marks.server(&report, &self.watch, events);
         self.measure_floor(&mut report, events, bytes)?;
         report.seconds = self.watch.seconds();
+        report.stolen_percent = self.watch.stolen_percent();
         report.samples = self.watch.take_samples();
         report
             .endurance

@@ -10,6 +10,7 @@ use crate::produce::Gauge;
 use crate::progress::{Progress, Speed};
 use crate::report::flood::Sample;
 use crate::report::units::{bytes, count, per_second};
+use crate::stolen::Stolen;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -38,6 +39,7 @@ pub(crate) struct Watch {
     sampled: Speed,
     printed: Speed,
     recording: Option<(PathBuf, File)>,
+    stolen: Stolen,
 }
 
 impl Watch {
@@ -68,7 +70,13 @@ impl Watch {
             sampled: Speed::new(),
             printed: Speed::new(),
             recording,
+            stolen: Stolen::begin(),
         })
+    }
+
+    /// What the host of this machine has taken away so far, in percent of the processors' time.
+    pub(crate) fn stolen_percent(&self) -> f64 {
+        self.stolen.percent()
     }
 
     /// Whether there is a server to measure.

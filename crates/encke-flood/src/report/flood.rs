@@ -29,6 +29,8 @@ pub struct FloodReport {
     pub processes: bool,
     /// How long the whole run took, in seconds.
     pub seconds: f64,
+    /// The share of the processors' time that the host of this virtual machine took meanwhile, in percent.
+    pub stolen_percent: f64,
     /// How it went to create the streams, in seconds; `None` when they were there.
     pub create_seconds: Option<f64>,
     /// How it went to connect.
@@ -216,6 +218,9 @@ impl FloodReport {
     }
 }
 
+/// What the host takes is told from this share on.
+const STOLEN_PERCENT_TOLD: f64 = 1.0;
+
 impl fmt::Display for FloodReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -308,6 +313,16 @@ impl fmt::Display for FloodReport {
             server.write(f, opening.opened)?;
         }
         self.endurance.write(f)?;
+        if self.stolen_percent >= STOLEN_PERCENT_TOLD {
+            line(
+                f,
+                "stolen",
+                &format!(
+                    "{:.0} % of the processors' time, by the host of this virtual machine: it is in all times above",
+                    self.stolen_percent
+                ),
+            )?;
+        }
         if let Some(floor) = &self.floor {
             let ratio = floor.ratio.map_or(String::new(), |ratio| {
                 format!("; a delivery takes {ratio:.2} times that")
