@@ -96,7 +96,8 @@ impl Batch {
                 .is_none_or(|part| part.from == batch.bytes.len())
         };
         let bytes = frame::bytes(frame.streams.len(), payload, first_of_part(self));
-        if self.used + bytes > self.capacity {
+        // The last records of a segment can be called durable too, by a watermark behind them.
+        if self.used + bytes + frame::WATERMARK_BYTES as u64 > self.capacity {
             (self.used, self.capacity) = (HEAD_BYTES, self.segment_bytes);
             self.parts.push(Part {
                 from: self.bytes.len(),

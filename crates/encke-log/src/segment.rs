@@ -21,7 +21,7 @@
 use crate::Sequence;
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
-use crate::frame::{u32_at, u64_at};
+use crate::frame::{self, u32_at, u64_at};
 
 /// One segment with its open file.
 #[derive(Debug)]
@@ -96,9 +96,9 @@ impl<F: DiskFile> Segment<F> {
         })
     }
 
-    /// What room for a frame an empty segment of this size has.
+    /// What room for a frame an empty segment of this size has: behind the records a watermark must fit.
     pub(crate) fn room(segment_bytes: u64) -> u64 {
-        segment_bytes - HEAD_BYTES
+        segment_bytes - HEAD_BYTES - frame::WATERMARK_BYTES as u64
     }
 }
 

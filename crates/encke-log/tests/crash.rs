@@ -523,6 +523,47 @@ fn a_flipped_bit_is_found_or_harmless() {
     assert!(refused > 0, "no flipped bit was ever found");
 }
 
+/// A log that was closed says that all of it is durable, however full its last segment is.
+#[test]
+fn damage_to_the_last_record_of_a_closed_log_is_found() {
+    for bytes in 700..1000 {
+        let disk = SimulatedDisk::new(1);
+        let options = Options {
+            segment_bytes: 4096,
+            history: false,
+            ..Options::default()
+        };
+        let open = || Log::open_on(disk.clone(), options.clone(), &mut |_| {});
+        let mut log = open().unwrap();
+        for payload in [
+            &[b'x'; 1000][..],
+            &[b'x'; 1000],
+            &[b'x'; 1000],
+            &vec![b'z'; bytes],
+        ] {
+            let frame = Frame {
+                kind: 1,
+                time_ms: 1,
+                streams: &[1],
+                payload: &[payload],
+            };
+            log.append(&frame).unwrap();
+        }
+        log.close().unwrap();
+        let holds = |name: &&str| disk.contents(name).is_some_and(|held| held.contains(&b'z'));
+        let segments = [
+            "00000000000000000001.segment",
+            "00000000000000000004.segment",
+        ];
+        let name = segments.into_iter().find(|name| holds(&name)).unwrap();
+        let mut held = disk.contents(name).unwrap();
+        let at = held.iter().rposition(|byte| *byte == b'z').unwrap();
+        held[at] = b'y';
+        disk.put(name, &held);
+        assert!(open().is_err(), "{bytes} bytes");
+    }
+}
+
 #[test]
 fn a_read_that_fails_is_an_error_and_never_absence() {
     for seed in rounds() {
