@@ -61,20 +61,30 @@ impl<D: Disk> Work<D> {
             kept -= done.segment.bytes;
             retired.push(done.segment);
         }
+        let oldest = index.oldest();
         drop(index);
+        let mut removed = self.removed.lock();
         for segment in &retired {
             match self.disk.remove(&segment.name) {
                 Ok(()) => self.shared.vitals.take_bytes(segment.bytes),
                 // It is of no use and will be found again by the next open.
                 Err(error) => {
+                    removed.failed = true;
                     tracing::warn!(%error, name = segment.name, "cannot remove an old segment");
                 }
             }
         }
-        if !retired.is_empty()
-            && let Err(error) = self.disk.sync_names()
-        {
-            tracing::warn!(%error, "cannot sync the directory after removing old segments");
+        // What a sync that failed has left is synced the next time.
+        let unsynced = removed.oldest < oldest && !removed.failed;
+        if retired.is_empty() && !unsynced {
+            return;
+        }
+        match self.disk.sync_names() {
+            Ok(()) if !removed.failed => removed.oldest = oldest,
+            Ok(()) => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot sync the directory after removing old segments");
+            }
         }
     }
 
@@ -178,7 +188,8 @@ impl<D: Disk> Work<D> {
     /// Drops the floors of forgotten streams of which nothing is left, some of them each time.
     fn sweep_floors(&self, history: &History) -> Result<(), HistoryError> {
         let mut cursor = self.swept_upto.lock();
-        let oldest = self.shared.index.read().oldest();
+        // A segment that a crash brings back must not bring back what was forgotten.
+        let oldest = self.removed.lock().oldest;
         let mut candidates: Vec<StreamNo> = Vec::new();
         let mut seen = 0;
         let after = std::mem::take(&mut *cursor);

@@ -47,11 +47,21 @@ pub(crate) struct Work<D: Disk> {
     pub(crate) done_bytes_max: u64,
     pub(crate) done_age_max: Option<Duration>,
     pub(crate) retention: Vec<Retention>,
+    pub(crate) removed: Mutex<Removed>,
     /// Up to which stream it was looked for floors that nobody needs any more.
     pub(crate) swept_upto: Mutex<StreamNo>,
     /// Taken to look whether to wait, and told of whenever a job is done or fails, or work is to stop.
     moment: Mutex<()>,
     changed: Condvar,
+}
+
+/// What is known of the removal of old segments.
+#[derive(Debug)]
+pub(crate) struct Removed {
+    /// No crash brings back records of the global order before this one.
+    pub(crate) oldest: Sequence,
+    /// One could not be removed: what is before it is there until the next open.
+    pub(crate) failed: bool,
 }
 
 /// Where a job lies until it is done.
@@ -85,6 +95,11 @@ impl<D: Disk> Sealer<D> {
         options: &Options,
     ) -> std::io::Result<Self> {
         let threaded = D::BACKGROUND && shared.history.is_some();
+        // The names that it was opened with are durable.
+        let removed = Removed {
+            oldest: shared.index.read().oldest(),
+            failed: false,
+        };
         let work = Arc::new(Work {
             disk,
             shared,
@@ -95,6 +110,7 @@ impl<D: Disk> Sealer<D> {
                 .collect::<BTreeMap<_, _>>()
                 .into_values()
                 .collect(),
+            removed: Mutex::new(removed),
             swept_upto: Mutex::default(),
             moment: Mutex::default(),
             changed: Condvar::new(),

@@ -555,7 +555,7 @@ fn damage_to_the_last_record_of_a_closed_log_is_found() {
             "00000000000000000001.segment",
             "00000000000000000004.segment",
         ];
-        let name = segments.into_iter().find(|name| holds(&name)).unwrap();
+        let name = segments.into_iter().find(holds).unwrap();
         let mut held = disk.contents(name).unwrap();
         let at = held.iter().rposition(|byte| *byte == b'z').unwrap();
         held[at] = b'y';

@@ -2,8 +2,8 @@
 //! records, and after a crash finds its state again from the store and the replay.
 
 use encke_log::{
-    CommitError, Disk, FORGOTTEN, Frame, FrameView, Log, OpenError, Options, Reader, Sequence,
-    StreamNo, class_of,
+    CommitError, Disk, FORGOTTEN, Frame, FrameView, Log, OpenError, Options, ReadError, Reader,
+    Sequence, StreamNo, class_of,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -217,23 +217,23 @@ impl<D: Disk> User<D> {
                 .filter(|r| r.streams.contains(stream) && r.sequence > floor(*stream));
             assert!(read.iter().eq(due), "{context}: stream {stream} differs");
         }
-        // The global order may begin late; where it begins, it goes on to the end.
-        let mut all = Vec::new();
-        let mut from = 0;
-        if let Err(encke_log::ReadError::NoLongerKept { oldest, .. }) =
-            self.reader.read_all(0, 1, 1, &mut |_| {})
-        {
-            from = oldest - 1;
-        }
-        let mut after = from;
+        // The global order may begin late, and later still when the background removes a segment meanwhile; where it begins,
+        // it goes on to the end.
+        let (mut all, mut from, mut after) = (Vec::new(), 0, 0);
         while after < records.len() as u64 {
-            let end = self
+            let mut each = |view: FrameView<'_>| all.push(Record::of(view));
+            match self
                 .reader
-                .read_all(after, Sequence::MAX, bytes_max, &mut |view| {
-                    all.push(Record::of(view));
-                })
-                .unwrap();
-            after = end.last;
+                .read_all(after, Sequence::MAX, bytes_max, &mut each)
+            {
+                Ok(end) => after = end.last,
+                Err(ReadError::NoLongerKept { oldest, .. }) => {
+                    assert!(oldest > after + 1, "{context}: {oldest} is kept");
+                    all.clear();
+                    (from, after) = (oldest - 1, oldest - 1);
+                }
+                Err(error) => panic!("{context}: {error}"),
+            }
         }
         let gone = |record: &Record| {
             !record.streams.is_empty()
