@@ -41,7 +41,7 @@ pub(super) const SOONER: &str = "sooner";
 /// The name of the only difference in which this parser takes what hyper refuses.
 const EMPTY_LINES: &str = "empty_lines";
 
-/// All of them. In each but the last four this parser is the stricter one.
+/// All of them. In each but the last five this parser is the stricter one.
 pub(super) const DIFFERENCES: &[Difference] = &[
     Difference {
         name: "two_lengths",
@@ -120,6 +120,20 @@ pub(super) const DIFFERENCES: &[Difference] = &[
             let waits = theirs.end == End::Partial && ours.requests.len() == theirs.requests.len();
             waits
                 && matches!(&ours.end, End::Refused(why) if why == "malformed" || why == "version")
+        },
+    },
+    Difference {
+        name: "close_beside_others",
+        section: "RFC 9112, section 9.6; RFC 9110, section 5.5",
+        why: "a Connection field that lists close closes, whatever else is in it; hyper does not look at one in which a byte \
+              is beyond ASCII",
+        is: |ours, theirs| {
+            let last = ours.requests.last();
+            let fields = last.map_or(&[][..], |request| &request.fields);
+            let beyond =
+                |(name, value): &(String, Vec<u8>)| name == "connection" && !value.is_ascii();
+            let goes_on = theirs.end != End::Closed || theirs.requests.len() > ours.requests.len();
+            fields.iter().any(beyond) && ours.end == End::Closed && goes_on
         },
     },
     Difference {
