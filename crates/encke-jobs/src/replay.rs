@@ -142,12 +142,19 @@ impl Machine {
         }
         // Chapters that hold nothing any more, and such as could not be begun whole.
         let needed = shop.chapters.all();
+        let mut taken = Vec::new();
         for other in chapter.saturating_sub(CHAPTERS_NEAR)..chapter + CHAPTERS_NEAR {
-            let is_needed = needed.iter().any(|(number, _)| *number == other);
-            if !is_needed && find(&chapter_name(name, no, other))?.is_some() {
-                self.forget_chapter(name, no, other);
-                shop.chapters.next = shop.chapters.next.max(other + 1);
+            if find(&chapter_name(name, no, other))?.is_none() {
+                continue;
             }
+            taken.push(other);
+            if !needed.iter().any(|(number, _)| *number == other) {
+                self.forget_chapter(name, no, other);
+            }
+        }
+        // The nearest number, so that what crash after crash leaves behind stays where it is looked for.
+        while taken.contains(&shop.chapters.next) {
+            shop.chapters.next += 1;
         }
         self.names.insert(name.into(), no);
         self.pools.insert(no, shop);

@@ -226,6 +226,39 @@ fn more_waits_than_one_record_takes() {
     assert_eq!(world.chapters(), 2);
 }
 
+#[test]
+fn chapters_that_crash_after_crash_leaves_unfinished_are_all_deleted() {
+    let limits = Limits {
+        chapter_records: 8,
+        cache_bytes: 400,
+        ..Limits::default()
+    };
+    let mut world = World::new(limits, r#"{"type":"claim","ack_ms":1000000}"#);
+    world.join("w", None, None);
+    world.post("#", None, None);
+    world.settle();
+    let (_, handed) = world.held[0].clone();
+    // Words on one job make the journal long enough for a new chapter, and each time the server dies while one is begun.
+    let mut begun = 0;
+    for _ in 0..30 {
+        for _ in 0..40 {
+            let ms = Some(1_000_000);
+            world.end(handed.id, handed.attempt, How::Extend { ms });
+            world.commit(1);
+            if world.chapters() == 2 {
+                begun += 1;
+                break;
+            }
+        }
+        world = world.crash(0);
+        assert!(world.chapters() <= 2, "{} are left", world.chapters());
+    }
+    assert!(begun >= 20, "only {begun} were begun");
+    // In the end there are the one that holds the job and the one that goes on.
+    world.settle();
+    assert_eq!(world.chapters(), 2);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(16) })]
 
