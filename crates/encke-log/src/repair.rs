@@ -335,7 +335,8 @@ impl Plan {
     fn set_aside<F>(&mut self, surveyed: &[Surveyed<F>], which: std::ops::Range<usize>, why: &str) {
         for i in which {
             let found = &surveyed[i];
-            let end = surveyed.get(i + 1).map_or(found.end, |next| next.first);
+            let traced_end = found.end.max(found.traced_upto + 1);
+            let end = surveyed.get(i + 1).map_or(traced_end, |next| next.first);
             self.aside.push(found.name.clone());
             if end > found.first {
                 let what = format!("{}: {why}", found.name);

@@ -131,12 +131,15 @@ pub(crate) fn survey<D: Disk>(
                 }
             }
             Err(OpenError::Damaged { mut what, .. }) => {
+                // It had the next number, whatever is left of it.
+                number_before = number_before.map(|before| before + 1);
                 if next_first.is_none() {
                     what.push_str(", so nobody can tell how many records it has");
                 }
                 found.problem = Some(problem(disk, name, 0, *first, what));
             }
             Err(OpenError::NotASegment { .. }) => {
+                number_before = number_before.map(|before| before + 1);
                 let what = "it does not begin as a segment".to_owned();
                 found.problem = Some(problem(disk, name, 0, *first, what));
             }

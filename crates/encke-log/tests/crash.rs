@@ -564,6 +564,42 @@ fn damage_to_the_last_record_of_a_closed_log_is_found() {
     }
 }
 
+/// When the head of a segment is damaged, what follows in later segments is lost too, and said to be.
+#[test]
+fn a_repair_says_what_is_lost_behind_a_damaged_head() {
+    let disk = SimulatedDisk::new(1);
+    let options = Options {
+        segment_bytes: 4096,
+        history: false,
+        ..Options::default()
+    };
+    let open = || Log::open_on(disk.clone(), options.clone(), &mut |_| {});
+    let mut log = open().unwrap();
+    for _ in 0..9 {
+        let frame = Frame {
+            kind: 1,
+            time_ms: 1,
+            streams: &[1],
+            payload: &[&[b'x'; 1000]],
+        };
+        log.append(&frame).unwrap();
+    }
+    log.close().unwrap();
+    let second = "00000000000000000004.segment";
+    let mut held = disk.contents(second).unwrap();
+    held[14] ^= 8;
+    disk.put(second, &held);
+    let plan = encke_log::repair_on(&disk, &mut |_| false).unwrap();
+    let lost: Vec<_> = plan
+        .losses
+        .iter()
+        .map(|loss| (loss.from, loss.upto))
+        .collect();
+    assert_eq!(lost, [(4, 6), (7, 9)], "{plan:?}");
+    encke_log::repair_on(&disk, &mut |_| true).unwrap();
+    assert_eq!(open().unwrap().next_sequence(), 4);
+}
+
 #[test]
 fn a_read_that_fails_is_an_error_and_never_absence() {
     for seed in rounds() {
