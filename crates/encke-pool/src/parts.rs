@@ -11,7 +11,7 @@ pub(crate) const PARTS: usize = if cfg!(encke_model) { 1 } else { 8 };
 #[derive(Default)]
 pub(crate) struct Counter {
     shared: [Part; PARTS],
-    /// What the thread that has the part writes with a load and a store, a third of what a locked instruction takes.
+    /// What the thread that has the part writes with a load and a store, and no locked instruction.
     own: [Part; PARTS],
 }
 
@@ -103,7 +103,8 @@ mod tests {
             thread::scope(|scope| {
                 for _ in 0..THREADS {
                     scope.spawn(|| {
-                        // All at once, so that there are not enough parts for all.
+                        // Nobody counts before all have looked for a part, so there are not enough for all.
+                        shared();
                         begin.wait();
                         (0..EACH).for_each(|_| counter.add_one());
                     });
