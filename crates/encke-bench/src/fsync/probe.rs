@@ -50,6 +50,9 @@ struct Shared {
     stop: AtomicBool,
     /// How many events the subscriber is to wait for; `u64::MAX` until it is known.
     expected: AtomicU64,
+    /// When the ping and the delivery began that ended last, in the time of the readings.
+    last_ping_ns: AtomicU64,
+    last_delivery_ns: AtomicU64,
 }
 
 impl Shared {
@@ -71,6 +74,8 @@ impl Probes {
             begun: Instant::now(),
             stop: AtomicBool::new(false),
             expected: AtomicU64::new(u64::MAX),
+            last_ping_ns: AtomicU64::new(0),
+            last_delivery_ns: AtomicU64::new(0),
         });
         let follower = Follower::subscribe(server)?;
         let publishers = (0..PUBLISHERS)
@@ -92,6 +97,14 @@ impl Probes {
     /// Now, in the time of the readings.
     pub(super) fn now_ns(&self) -> u64 {
         self.shared.now_ns()
+    }
+
+    /// Whether there is a reading of each kind that began at that time or later.
+    pub(super) fn have_read_since(&self, at_ns: u64) -> bool {
+        let shared = &self.shared;
+        let last = [&shared.last_ping_ns, &shared.last_delivery_ns];
+        last.iter()
+            .all(|last| last.load(Ordering::Relaxed) >= at_ns)
     }
 
     /// Ends the probes. Whatever was published is waited for, for a while.
@@ -145,6 +158,7 @@ fn ping(mut client: Client, shared: &Shared) -> Result<Vec<Reading>, BenchError>
             at_ns,
             took_ns: shared.now_ns() - at_ns,
         });
+        shared.last_ping_ns.store(at_ns, Ordering::Relaxed);
     }
     Ok(readings)
 }
@@ -282,6 +296,7 @@ impl Follower {
                         at_ns,
                         took_ns: now_ns.saturating_sub(at_ns),
                     });
+                    shared.last_delivery_ns.store(at_ns, Ordering::Relaxed);
                 });
                 Ok(())
             })?;

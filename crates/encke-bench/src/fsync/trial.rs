@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use encke_flood::{Latencies, Percentiles, SprayArgs, spray_until};
 use serde::Serialize;
@@ -188,6 +188,11 @@ fn phase(
     let first = scrape(server)?;
     let from_ns = probes.now_ns();
     lab.sleep(plan.phase)?;
+    // On a busy machine a short phase may be over before anything has come back.
+    let begun = Instant::now();
+    while !probes.have_read_since(from_ns) && begun.elapsed() < PATIENCE {
+        lab.sleep(LOOK)?;
+    }
     let to_ns = probes.now_ns();
     let last = scrape(server)?;
     Ok(Slice {
@@ -270,6 +275,10 @@ impl Slice {
 pub(super) fn plan_ns(plan: Plan) -> u64 {
     plan.phase.as_nanos() as u64
 }
+
+/// How long a phase without an answer goes on, and how often it is looked.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(10);
 
 /// How long a change of the load is left to settle.
 const SETTLE: Duration = Duration::from_millis(500);
