@@ -57,9 +57,6 @@ pub use report::{Report, Section, Table, Target};
 
 use lab::Lab;
 
-/// With more than this, times say more about the host than about the server.
-const STOLEN_PERCENT_MAX: f64 = 2.0;
-
 /// Runs the experiment that `args` names, or all, and writes the files that it asks for.
 ///
 /// `program` is the `encke` binary, which is started as the server of some experiments. Setting `stop` ends the run
@@ -113,3 +110,6 @@ pub fn bench(args: &BenchArgs, program: &Path, stop: &AtomicBool) -> Result<Repo
     report.write_files(args)?;
     Ok(report)
 }
+
+/// With more than this, times say more about the host than about the server.
+const STOLEN_PERCENT_MAX: f64 = 2.0;

@@ -2,7 +2,7 @@
 
 use crate::error::AppendError;
 use crate::frame::{self, Frame, Position};
-use crate::segment::{HEAD_BYTES, Segment};
+use crate::segment::{self, HEAD_BYTES, Segment};
 use crate::{Sequence, StreamNo};
 use hashbrown::HashMap;
 use std::fs::File;
@@ -96,8 +96,7 @@ impl Batch {
                 .is_none_or(|part| part.from == batch.bytes.len())
         };
         let bytes = frame::bytes(frame.streams.len(), payload, first_of_part(self));
-        // The last records of a segment can be called durable too, by a watermark behind them.
-        if self.used + bytes + frame::WATERMARK_BYTES as u64 > self.capacity {
+        if self.used + bytes > segment::records_end(self.capacity) {
             (self.used, self.capacity) = (HEAD_BYTES, self.segment_bytes);
             self.parts.push(Part {
                 from: self.bytes.len(),

@@ -374,8 +374,9 @@ fn make_sound<D: Disk>(
     })
 }
 
-/// Writes again what no frame calls durable, and the frame that calls the rest so, and syncs it. A process that died of a failed sync leaves frames that can be
-/// read and are not on the disk; the kernel takes them for clean, so a sync alone would prove nothing.
+/// Writes again what no frame calls durable, and the frame that calls the rest so, and syncs it. A process that died of a
+/// failed sync leaves frames that can be read and are not on the disk; the kernel takes them for clean, so a sync alone would
+/// prove nothing.
 fn rewrite<F: DiskFile>(segment: &Segment<F>, from: u64, to: u64) -> io::Result<()> {
     let mut position = from;
     let mut buffer = vec![0; WINDOW_BYTES.min((to - from) as usize)];

@@ -96,10 +96,15 @@ impl<F: DiskFile> Segment<F> {
         })
     }
 
-    /// What room for a frame an empty segment of this size has: behind the records a watermark must fit.
+    /// What room for a frame an empty segment of this size has.
     pub(crate) fn room(segment_bytes: u64) -> u64 {
-        segment_bytes - HEAD_BYTES - frame::WATERMARK_BYTES as u64
+        records_end(segment_bytes) - HEAD_BYTES
     }
+}
+
+/// How far records may go in a segment of this size: behind the last ones a watermark must fit, which calls them durable.
+pub(crate) fn records_end(segment_bytes: u64) -> u64 {
+    segment_bytes.saturating_sub(frame::WATERMARK_BYTES as u64)
 }
 
 /// The head of a segment.

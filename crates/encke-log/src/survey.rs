@@ -101,6 +101,9 @@ pub(crate) fn survey<D: Disk>(
             broken_chain: None,
             problem: None,
         };
+        // The next number, whatever is left of it.
+        let due = number_before.map(|before: u64| before + 1);
+        number_before = due;
         match Segment::open(disk, name) {
             Ok(segment) => {
                 let from = Seen { name, ..seen };
@@ -117,7 +120,7 @@ pub(crate) fn survey<D: Disk>(
                     &mut each,
                 )
                 .map_err(|e| OpenError::io(&disk.path(name), "read", e))?;
-                let expected = number_before.map_or(segment.number, |before: u64| before + 1);
+                let expected = due.unwrap_or(segment.number);
                 number_before = Some(segment.number);
                 if segment.number == expected {
                     found.segment = Some(segment);
@@ -131,15 +134,12 @@ pub(crate) fn survey<D: Disk>(
                 }
             }
             Err(OpenError::Damaged { mut what, .. }) => {
-                // It had the next number, whatever is left of it.
-                number_before = number_before.map(|before| before + 1);
                 if next_first.is_none() {
                     what.push_str(", so nobody can tell how many records it has");
                 }
                 found.problem = Some(problem(disk, name, 0, *first, what));
             }
             Err(OpenError::NotASegment { .. }) => {
-                number_before = number_before.map(|before| before + 1);
                 let what = "it does not begin as a segment".to_owned();
                 found.problem = Some(problem(disk, name, 0, *first, what));
             }

@@ -418,51 +418,6 @@ fn a_failed_write_or_sync_loses_nothing_that_was_acknowledged() {
     }
 }
 
-/// The frame that calls all before it durable is itself in memory alone when its sync fails, and a process that is killed
-/// then leaves it there, where the kernel takes it for clean. What the next process writes behind it must not be lost with it.
-#[test]
-fn a_watermark_whose_sync_failed_is_written_again() {
-    // Such lengths that the watermark lies on two sectors, and what follows it on the second alone.
-    for bytes in 350..400 {
-        let disk = SimulatedDisk::new(bytes);
-        let payload = vec![b'x'; bytes as usize];
-        let open = || {
-            let options = Options {
-                segment_bytes: 4096,
-                history: false,
-                ..Options::default()
-            };
-            Log::open_on(disk.clone(), options, &mut |_| {}).unwrap()
-        };
-        let append = |log: &mut Log<SimulatedDisk>| {
-            let frame = Frame {
-                kind: 1,
-                time_ms: 1,
-                streams: &[1],
-                payload: &[&payload],
-            };
-            log.append(&frame).unwrap();
-            log.write().unwrap();
-            log.sync().unwrap();
-        };
-        let mut log = open();
-        append(&mut log);
-        disk.set_faults(Faults {
-            failing_operation: Some(2),
-            ..Faults::default()
-        });
-        log.mark_durable().unwrap();
-        log.sync().unwrap_err();
-        drop(log);
-        disk.set_faults(Faults::default());
-        let mut log = open();
-        append(&mut log);
-        drop(log);
-        disk.cut_power();
-        assert_eq!(open().next_sequence(), 3, "{bytes} bytes");
-    }
-}
-
 #[test]
 fn a_full_disk_refuses_whole_batches_and_recovers() {
     for seed in rounds() {
@@ -521,83 +476,6 @@ fn a_flipped_bit_is_found_or_harmless() {
         }
     }
     assert!(refused > 0, "no flipped bit was ever found");
-}
-
-/// A log that was closed says that all of it is durable, however full its last segment is.
-#[test]
-fn damage_to_the_last_record_of_a_closed_log_is_found() {
-    for bytes in 700..1000 {
-        let disk = SimulatedDisk::new(1);
-        let options = Options {
-            segment_bytes: 4096,
-            history: false,
-            ..Options::default()
-        };
-        let open = || Log::open_on(disk.clone(), options.clone(), &mut |_| {});
-        let mut log = open().unwrap();
-        for payload in [
-            &[b'x'; 1000][..],
-            &[b'x'; 1000],
-            &[b'x'; 1000],
-            &vec![b'z'; bytes],
-        ] {
-            let frame = Frame {
-                kind: 1,
-                time_ms: 1,
-                streams: &[1],
-                payload: &[payload],
-            };
-            log.append(&frame).unwrap();
-        }
-        log.close().unwrap();
-        let holds = |name: &&str| disk.contents(name).is_some_and(|held| held.contains(&b'z'));
-        let segments = [
-            "00000000000000000001.segment",
-            "00000000000000000004.segment",
-        ];
-        let name = segments.into_iter().find(holds).unwrap();
-        let mut held = disk.contents(name).unwrap();
-        let at = held.iter().rposition(|byte| *byte == b'z').unwrap();
-        held[at] = b'y';
-        disk.put(name, &held);
-        assert!(open().is_err(), "{bytes} bytes");
-    }
-}
-
-/// When the head of a segment is damaged, what follows in later segments is lost too, and said to be.
-#[test]
-fn a_repair_says_what_is_lost_behind_a_damaged_head() {
-    let disk = SimulatedDisk::new(1);
-    let options = Options {
-        segment_bytes: 4096,
-        history: false,
-        ..Options::default()
-    };
-    let open = || Log::open_on(disk.clone(), options.clone(), &mut |_| {});
-    let mut log = open().unwrap();
-    for _ in 0..9 {
-        let frame = Frame {
-            kind: 1,
-            time_ms: 1,
-            streams: &[1],
-            payload: &[&[b'x'; 1000]],
-        };
-        log.append(&frame).unwrap();
-    }
-    log.close().unwrap();
-    let second = "00000000000000000004.segment";
-    let mut held = disk.contents(second).unwrap();
-    held[14] ^= 8;
-    disk.put(second, &held);
-    let plan = encke_log::repair_on(&disk, &mut |_| false).unwrap();
-    let lost: Vec<_> = plan
-        .losses
-        .iter()
-        .map(|loss| (loss.from, loss.upto))
-        .collect();
-    assert_eq!(lost, [(4, 6), (7, 9)], "{plan:?}");
-    encke_log::repair_on(&disk, &mut |_| true).unwrap();
-    assert_eq!(open().unwrap().next_sequence(), 4);
 }
 
 #[test]

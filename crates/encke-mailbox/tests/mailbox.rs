@@ -102,40 +102,6 @@ fn both_bounds_hold_and_the_refusal_says_which() {
 }
 
 #[test]
-fn who_reads_the_gauge_meanwhile_never_sees_more_than_the_bounds() {
-    const ITEMS: u64 = 6_000;
-    let (tx, mut rx) = small(16, 160, Overload::Wait);
-    let sender = tx.clone();
-    let sending = thread::spawn(move || {
-        for n in 0..ITEMS {
-            sender.send(Lane::Data, n, 10).unwrap();
-        }
-    });
-    let receiving = thread::spawn(move || {
-        let mut batch = Vec::new();
-        while let Ok(taken) = rx.recv_batch(&mut batch) {
-            rx.handled(taken);
-            batch.clear();
-        }
-    });
-    // More readers than processors, so that some are interrupted in the middle of a reading.
-    thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                while !sending.is_finished() {
-                    let gauge = tx.gauge().data;
-                    // As many again gather while a batch is in hand.
-                    assert!(gauge.depth() <= 32 && gauge.bytes() <= 320, "{gauge:?}");
-                }
-            });
-        }
-    });
-    sending.join().unwrap();
-    drop(tx);
-    receiving.join().unwrap();
-}
-
-#[test]
 fn what_is_drained_still_counts_but_does_not_keep_the_next_batch_out() {
     let (tx, mut rx) = small(2, 100, Overload::Wait);
     tx.try_send(Lane::Data, 1, 10).unwrap();

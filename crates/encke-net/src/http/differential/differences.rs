@@ -35,6 +35,12 @@ fn stricter(ours: &Conversation, theirs: &Conversation, reason: &str) -> bool {
     matches!(&ours.end, End::Refused(why) if why == reason) && goes_on
 }
 
+/// Whether this parser closes where hyper goes on.
+fn closes_sooner(ours: &Conversation, theirs: &Conversation) -> bool {
+    let goes_on = theirs.end != End::Closed || theirs.requests.len() > ours.requests.len();
+    ours.end == End::Closed && goes_on
+}
+
 /// The name of the difference that is checked once more: what hyper waits to see the end of must be no request.
 pub(super) const SOONER: &str = "sooner";
 
@@ -132,8 +138,7 @@ pub(super) const DIFFERENCES: &[Difference] = &[
             let fields = last.map_or(&[][..], |request| &request.fields);
             let beyond =
                 |(name, value): &(String, Vec<u8>)| name == "connection" && !value.is_ascii();
-            let goes_on = theirs.end != End::Closed || theirs.requests.len() > ours.requests.len();
-            fields.iter().any(beyond) && ours.end == End::Closed && goes_on
+            fields.iter().any(beyond) && closes_sooner(ours, theirs)
         },
     },
     Difference {
@@ -143,8 +148,7 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         is: |ours, theirs| {
             let last = ours.requests.last();
             let old = last.is_some_and(|request| request.version == 0);
-            let goes_on = theirs.end != End::Closed || theirs.requests.len() > ours.requests.len();
-            old && ours.end == End::Closed && goes_on
+            old && closes_sooner(ours, theirs)
         },
     },
     Difference {
