@@ -77,8 +77,7 @@ impl<D: Disk> Desk<D> {
                 self.call();
                 return;
             }
-            fence(Ordering::SeqCst);
-            if !self.wanted.load(Ordering::SeqCst) {
+            if !self.is_wanted() {
                 return;
             }
         }
@@ -99,6 +98,12 @@ impl<D: Disk> Desk<D> {
         if piece.lacks() {
             self.call();
         }
+    }
+
+    /// Whether commands were brought while this thread sat at the desk. To be asked once it has left.
+    fn is_wanted(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.wanted.load(Ordering::SeqCst)
     }
 
     /// Does what waits, until all senders of the mailbox are gone and everything in it is done; whoever drops the last one
@@ -123,6 +128,9 @@ impl<D: Disk> Desk<D> {
             if let Some(late) = taken.sync_due() {
                 // The disk may take its time: others decide meanwhile, and nobody else writes.
                 drop(seat);
+                if self.is_wanted() {
+                    self.decide(clock());
+                }
                 let synced = late.run();
                 if let Some(taken) = &mut *self.seat.lock() {
                     taken.sequencer.synced(synced);
@@ -131,8 +139,7 @@ impl<D: Disk> Desk<D> {
             }
             let patience = taken.rest(clock());
             drop(seat);
-            fence(Ordering::SeqCst);
-            if self.wanted.load(Ordering::SeqCst) {
+            if self.is_wanted() {
                 continue;
             }
             match patience {

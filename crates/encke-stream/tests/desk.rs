@@ -89,6 +89,11 @@ struct Rig {
 
 impl Rig {
     fn start(disk: &SimulatedDisk) -> Rig {
+        Self::syncing_every(Duration::from_secs(1), disk)
+    }
+
+    /// What is accepted may wait so long until it is synced.
+    fn syncing_every(period: Duration, disk: &SimulatedDisk) -> Rig {
         let (machine, view, log) =
             restore_on(disk.clone(), Options::default(), Limits::default(), 0).unwrap();
         let (sender, receiver) = mailbox("sequencer", encke_mailbox::Options::default());
@@ -99,7 +104,8 @@ impl Rig {
             .collect();
         let watch = Box::new(|_: &_| {});
         let reader = log.reader();
-        let sequencer = Sequencer::new(machine, log, receiver, outlets, AckLevel::Accepted, watch);
+        let sequencer = Sequencer::new(machine, log, receiver, outlets, AckLevel::Accepted, watch)
+            .syncing_every(period);
         let desk = Arc::new(Desk::new(sequencer));
         let shared = Arc::clone(&desk);
         let thread = std::thread::spawn(move || shared.run(|| 0));
@@ -302,6 +308,28 @@ fn while_the_disk_syncs_commands_are_decided() {
     let (_, view, _log) = restore_on(disk, Options::default(), Limits::default(), 0).unwrap();
     let tail = view.find("s").unwrap().facts().tail;
     assert_eq!(tail, Offset::behind(101));
+}
+
+#[test]
+fn a_command_that_finds_the_desk_taken_does_not_wait_for_the_sync_that_follows() {
+    let disk = SimulatedDisk::new(13);
+    let rig = Rig::syncing_every(Duration::ZERO, &disk);
+    rig.create("s");
+    // The desk's thread waits for a shard and then for the disk.
+    let slow = &rig.shards[1];
+    slow.behind.store(true, Ordering::SeqCst);
+    rig.bring(0, 0, append(&rig.view, "s", "x"));
+    rig.eventually("it waits for the shard", || {
+        slow.admitting.load(Ordering::SeqCst)
+    });
+    disk.hold_syncs(true);
+    rig.bring(0, 1, append(&rig.view, "s", "x"));
+    slow.behind.store(false, Ordering::SeqCst);
+    rig.eventually("a sync waits", || disk.held_syncs() == 1);
+    let answered = || rig.shards[0].inbox.lock().unwrap().replies.len();
+    rig.eventually("both are answered", || answered() == 3);
+    disk.hold_syncs(false);
+    rig.stop();
 }
 
 /// The same, acknowledged at another level than its stream's.
