@@ -37,6 +37,7 @@ mod delivery;
 mod disk;
 mod durability;
 mod hostile;
+mod jams;
 mod latecomers;
 mod levels;
 mod limits;

@@ -52,6 +52,10 @@ pub struct FloodArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=254))]
     pub sources: Option<u32>,
 
+    /// What the system may keep of what a subscriber has not read yet (SO_RCVBUF) [default: the system's, and it grows]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
+    pub receive_buffer: Option<u32>,
+
     /// How long to run once all are connected, such as 60s, 10m, 24h [default: until interrupted]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,

@@ -43,6 +43,8 @@ pub(crate) struct Sources {
     /// Nothing but loopback can have many: elsewhere the kernel chooses.
     addresses: Vec<Ipv4Addr>,
     next: usize,
+    /// How large receive buffers are, in bytes; `None` for the system's.
+    receive_buffer: Option<u32>,
 }
 
 impl Sources {
@@ -58,7 +60,19 @@ impl Sources {
         let addresses = (1..=count)
             .map(|n| Ipv4Addr::new(127, 0, 0, n as u8))
             .collect();
-        Self { addresses, next: 0 }
+        Self {
+            addresses,
+            next: 0,
+            receive_buffer: None,
+        }
+    }
+
+    /// With receive buffers of so many bytes.
+    pub(crate) fn receiving(self, receive_buffer: Option<u32>) -> Self {
+        Self {
+            receive_buffer,
+            ..self
+        }
     }
 
     /// Begins to connect. The socket tells when it is writable how it went.
@@ -84,6 +98,9 @@ impl Sources {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(family, SocketType::STREAM, flags, None)?;
         sockopt::set_tcp_nodelay(&socket, true)?;
+        if let Some(bytes) = self.receive_buffer {
+            sockopt::set_socket_recv_buffer_size(&socket, bytes as usize)?;
+        }
         if self.addresses.len() > 1 {
             // With a single address the kernel's own choice of ports is the better one: it sees
             // the whole connection, and takes ports that TIME_WAIT has on other connections.

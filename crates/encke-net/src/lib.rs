@@ -16,6 +16,7 @@ mod chunks;
 mod forwarded;
 mod http;
 mod inbox;
+mod jams;
 mod listen;
 mod log_metrics;
 mod metrics;

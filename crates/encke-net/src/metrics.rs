@@ -25,6 +25,8 @@ pub struct Metrics {
     pub(crate) connections: IntGauge,
     pub(crate) subscribers: IntGauge,
     pub(crate) behind: IntGauge,
+    pub(crate) streams_jammed: IntGauge,
+    pub(crate) held_back: IntCounter,
     pub(crate) addresses: IntGauge,
     pub(crate) buffered_bytes: IntGauge,
     pub(crate) accepted: IntCounter,
@@ -104,6 +106,14 @@ impl Metrics {
             behind: gauge(
                 "encke_clients_behind",
                 "Clients that read too slowly and have not got everything yet that is due to them.",
+            )?,
+            streams_jammed: gauge(
+                "encke_streams_jammed",
+                "Streams most of whose subscribers are behind, of crowds: who publishes to them is answered later.",
+            )?,
+            held_back: counter(
+                "encke_acknowledgements_held_total",
+                "Acknowledgements that were held back because most subscribers of their stream were behind.",
             )?,
             buffered_bytes: gauge(
                 "encke_buffered_bytes",
@@ -328,6 +338,7 @@ pub(crate) struct Counts {
     pub(crate) connections: i64,
     pub(crate) subscribers: i64,
     pub(crate) behind: i64,
+    pub(crate) held_back: u64,
 }
 
 impl Counts {
@@ -345,6 +356,7 @@ impl Counts {
             (&metrics.accepted, counts.accepted),
             (&metrics.hangups, counts.hangups),
             (&metrics.errands_put_off, counts.errands_put_off),
+            (&metrics.held_back, counts.held_back),
         ] {
             if count > 0 {
                 metric.inc_by(count);

@@ -16,6 +16,7 @@ use crate::addresses::Addresses;
 use crate::archive::Archive;
 use crate::buffers::Buffers;
 use crate::inbox::{Door, Note, inbox};
+use crate::jams::Jams;
 use crate::listen;
 use crate::metrics::Metrics;
 use crate::pools::Pools;
@@ -141,6 +142,7 @@ impl Server {
         let connections = Arc::new(AtomicUsize::new(0));
         let addresses = Arc::new(Addresses::new(&settings));
         let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max));
+        let jams = Arc::new(Jams::default());
         let mut shards = Vec::new();
         for (number, (listener, inbox)) in listeners.into_iter().zip(inboxes).enumerate() {
             let shard = Shard::new(Parts {
@@ -157,6 +159,7 @@ impl Server {
                 connections: Arc::clone(&connections),
                 addresses: Arc::clone(&addresses),
                 buffers: Arc::clone(&buffers),
+                jams: Arc::clone(&jams),
                 views: Arc::clone(&views),
             })?;
             shards.push(
@@ -182,6 +185,7 @@ impl Server {
             metrics.pools.show(&board);
             metrics.addresses.set(addresses.known() as i64);
             metrics.buffered_bytes.set(buffers.bytes() as i64);
+            metrics.streams_jammed.set(jams.count() as i64);
             for (number, log) in watched_logs.iter().enumerate() {
                 metrics.log.show(number, &log.health(), log.class_floor(0));
             }

@@ -80,6 +80,9 @@ pub struct Settings {
     pub admission_bytes: usize,
     /// How long a record may wait for its delivery to begin before publishers wait.
     pub admission_delay: Duration,
+    /// How long an acknowledgement is held back at most while most of a crowd of its stream's subscribers are behind; never if
+    /// zero.
+    pub admission_wait: Duration,
     /// Sends to subscribers before a shard looks at its sockets and its mailbox again.
     pub sends_per_turn: usize,
     /// Which streams stay in memory.
@@ -132,10 +135,11 @@ impl Default for Settings {
             ring_bytes: 64 << 20,
             admission_bytes: 16 << 20,
             admission_delay: Duration::from_millis(100),
+            admission_wait: Duration::from_secs(1),
             sends_per_turn: 256,
             keep: Keep::default(),
             send_buffer_bytes: 128 << 10,
-            unsent_bytes_max: 64 << 10,
+            unsent_bytes_max: 16 << 10,
             errands_time: Duration::from_micros(200),
             stop_timeout: Duration::from_secs(5),
         }

@@ -37,6 +37,7 @@ pub(crate) fn run(lab: &Lab<'_>, args: &BenchArgs) -> Result<Section, BenchError
             publishers: if publish < 100.0 { 1 } else { PUBLISHERS },
             duration: Some(time(lab, args)),
             floor: publish.is_finite().then(|| time(lab, args)),
+            receive_buffer: publish.is_infinite().then_some(RECEIVE_BUFFER),
             ..FloodArgs::default()
         };
         let name = format!("fanout-{}", runs.len());
@@ -71,6 +72,11 @@ impl Found {
                 "The subscribers run on the same cores. What the generator can't read in time waits in the sockets' \
                  buffers, and is in the latency."
                     .to_owned(),
+                format!(
+                    "When saturated, their receive buffers are {} (SO_RCVBUF): what a system takes for a client that does not \
+                     read it is acknowledged, and no server can tell that it waits there.",
+                    bytes(u64::from(RECEIVE_BUFFER))
+                ),
             ],
             figures: figures(self),
             plot: None,
@@ -184,6 +190,9 @@ const SUBSCRIBERS_MIN: u64 = 10;
 
 /// Connections to publish over.
 const PUBLISHERS: u32 = 64;
+
+/// The subscribers' receive buffers while publishers are not limited, in bytes.
+const RECEIVE_BUFFER: u32 = 32 << 10;
 
 /// Events per second: those of a news ticker, those of a busy market, and as many as are acknowledged.
 const RATES: [f64; 3] = [20.0, 1_000.0, f64::INFINITY];

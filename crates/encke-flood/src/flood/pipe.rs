@@ -33,6 +33,8 @@ pub(crate) struct Work {
     pub(crate) rate: f64,
     /// How many source addresses to use; `None` to choose.
     pub(crate) sources: Option<u32>,
+    /// The subscribers' receive buffers, in bytes; `None` for the system's.
+    pub(crate) receive_buffer: Option<u32>,
     /// The last so many subscribers of the run are slow.
     pub(crate) slow: u32,
     /// How many of this worker's subscribers hang up and come back each second.

@@ -130,6 +130,7 @@ impl Plan {
             subscribers: args.subscribers,
             rate: args.rate / workers,
             sources: args.sources,
+            receive_buffer: args.receive_buffer,
             slow: args.slow,
             churn: args.churn / workers,
             away_ns: duration_ns(args.away),

@@ -121,7 +121,8 @@ impl Worker {
             .collect();
         Ok(Self {
             requests: Requests::new(&target, &streams, &work.content_type)?,
-            sources: Sources::new(target.address, subscribers.len() as u32, work.sources),
+            sources: Sources::new(target.address, subscribers.len() as u32, work.sources)
+                .receiving(work.receive_buffer),
             poller: Poller::new()?,
             tally: Tally::new(mode, work.format, work.run),
             counters: Counters {

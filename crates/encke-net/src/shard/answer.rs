@@ -26,6 +26,13 @@ impl Shard {
 
     /// A commit has an outcome for one of this shard's connections.
     pub(super) fn replied(&mut self, reply: Reply) {
+        if let Some(reply) = self.hold_back(reply) {
+            self.acknowledge(reply);
+        }
+    }
+
+    /// Answers a request whose command has an outcome.
+    pub(super) fn acknowledge(&mut self, reply: Reply) {
         let Some((index, then)) = self.waiting(reply.token, State::Committing) else {
             // The client is gone; its record is there all the same.
             return;
@@ -36,6 +43,7 @@ impl Shard {
 
     /// The sequencer's mailbox was full.
     pub(super) fn overloaded(&mut self, token: Token) {
+        self.unmind_jam(token);
         if let Some((index, _)) = self.waiting(token, State::Committing) {
             let response = self.parts.faces.failed(Failure::Overloaded);
             self.respond_later(index, &response);
@@ -144,6 +152,7 @@ impl Shard {
     fn send_command(&mut self, index: u32, command: Command, then: Then) {
         self.slots[index].state = State::Committing;
         self.busy(index).then = Some(then);
+        self.mind_jam(index, &command);
         let bytes = command.weight_bytes();
         let from = Caller {
             shard: self.parts.number,

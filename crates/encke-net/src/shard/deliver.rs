@@ -51,6 +51,7 @@ impl Shard {
             if self.topics[topic].state == Round::Queued {
                 self.topics[topic].state = Round::Running;
                 self.topics.begin(topic);
+                self.jam.begin_round();
             }
             while self.sends_left > 0 && self.topics[topic].iter != NONE {
                 let index = self.topics[topic].iter;
@@ -58,12 +59,15 @@ impl Shard {
                 if self.flush(index) {
                     self.sends_left -= 1;
                 }
+                self.see_in_round(index);
             }
-            let round = &mut self.topics[topic];
-            if round.iter != NONE {
+            let over = self.topics[topic].iter == NONE;
+            self.note_round(topic, over);
+            if !over {
                 break;
             }
             self.rounds.pop_front();
+            let round = &mut self.topics[topic];
             round.state = match round.state {
                 Round::Again => Round::Queued,
                 _ => Round::Quiet,

@@ -16,6 +16,7 @@ mod deliver;
 mod encoded;
 mod errands;
 mod input;
+mod jam;
 mod look;
 mod output;
 mod several;
@@ -36,6 +37,7 @@ use crate::Settings;
 use crate::addresses::Addresses;
 use crate::buffers::Buffers;
 use crate::inbox::{Door, Inbox, Note};
+use crate::jams::Jams;
 use crate::metrics::{Counts, Metrics};
 use crate::owners::Owners;
 use crate::pace::Pace;
@@ -50,6 +52,7 @@ use crowd::Crowd;
 use deliver::Due;
 use encoded::Encoded;
 use errands::Errands;
+use jam::{JamWatch, LOOK_EVERY};
 
 /// What a shard needs of the rest.
 pub(crate) struct Parts {
@@ -68,6 +71,8 @@ pub(crate) struct Parts {
     pub(crate) connections: Arc<AtomicUsize>,
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) buffers: Arc<Buffers>,
+    /// The jammed streams of all shards.
+    pub(crate) jams: Arc<Jams>,
     pub(crate) views: Arc<Views>,
 }
 
@@ -85,6 +90,7 @@ pub(crate) struct Shard {
     /// Subscribers that have more due than one turn sends.
     lagging: VecDeque<u32>,
     errands: Errands,
+    jam: JamWatch,
     /// Sends to subscribers that are left to this turn.
     sends_left: usize,
     /// Commands for the sequencer, gathered over a turn.
@@ -150,6 +156,7 @@ impl Shard {
             rounds: VecDeque::new(),
             lagging: VecDeque::new(),
             errands: Errands::default(),
+            jam: JamWatch::default(),
             sends_left: 0,
             outbox: Vec::new(),
             words: Vec::new(),
@@ -210,6 +217,7 @@ impl Shard {
                 }
             }
             self.commits(&mut notes);
+            self.let_go();
             if self.errands.arrivals == 0 {
                 // Nobody was waiting: of those who come next, one is accepted at first.
                 self.accepts_next = 1;
@@ -309,6 +317,10 @@ impl Shard {
         } else {
             IDLE_WAIT_MS
         };
+        let wait_ms = match self.jam.holds() {
+            true => wait_ms.min(LOOK_EVERY.as_millis() as u64),
+            false => wait_ms,
+        };
         let wait_ms = match self.gather_at_us {
             Some(at_us) => {
                 let left_us = at_us.saturating_sub(self.clock.now_us());
@@ -372,6 +384,7 @@ impl Shard {
         self.unsubscribe(index);
         if self.slots[index].flags.has(Flags::BEHIND) {
             self.counts.behind -= 1;
+            self.leaves_jam(index);
         }
         self.busy.remove(index);
         self.disown(index);

@@ -47,6 +47,9 @@ impl Shard {
             return;
         }
         let appended = self.appended(index);
+        if self.slots[index].state == State::Following {
+            self.jam.gains(self.slots[index].topic, weight);
+        }
         if let Some(behind) = self
             .busy
             .get_mut(index)
@@ -56,6 +59,12 @@ impl Shard {
             let left = appended.wrapping_sub(behind.has).saturating_sub(weight);
             behind.has = appended.wrapping_sub(left);
         }
+    }
+
+    /// How far a subscriber is behind, if it is, by [`weight`].
+    pub(super) fn backlog(&self, index: u32) -> Option<u32> {
+        let behind = self.busy.get(index)?.behind?;
+        Some(self.appended(index).wrapping_sub(behind.has))
     }
 
     /// One of the streams of a subscriber that was behind is no longer its own; so much was appended to it.
@@ -86,6 +95,7 @@ impl Shard {
         }
         self.slots[index].flags.set(Flags::BEHIND, false);
         self.counts.behind -= 1;
+        self.leaves_jam(index);
         if let Some(busy) = self.busy.get_mut(index) {
             busy.behind = None;
         }
@@ -99,14 +109,13 @@ impl Shard {
         let Some(busy) = self.busy.get(index) else {
             return false;
         };
-        let Some(behind) = busy.behind else {
+        let Some((behind, lag)) = busy.behind.zip(self.backlog(index)) else {
             return false;
         };
         if !slot.flags.has(Flags::BLOCKED) || busy.reason.is_some() {
             return false;
         }
         let age_ms = self.clock.now_ms().saturating_sub(behind.since_ms);
-        let lag = self.appended(index).wrapping_sub(behind.has);
         let lag_bytes = u64::from(lag) * WEIGHT_BYTES;
         let reason = if lag_bytes > settings.lag_bytes_max {
             LAG_MAX

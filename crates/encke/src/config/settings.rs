@@ -199,6 +199,10 @@ settings! {
     #[arg(long, env = "ENCKE_ADMISSION_DELAY", value_name = "DURATION")]
     admission_delay: SignedDuration => config.net.admission_delay = told.duration()?,
 
+    /// How long an acknowledgement waits at most while most of a crowd of subscribers are behind; 0s for never [default: 1s]
+    #[arg(long, env = "ENCKE_ADMISSION_WAIT", value_name = "DURATION")]
+    admission_wait: SignedDuration => config.net.admission_wait = told.duration_from(Duration::ZERO)?,
+
     /// Commands that may wait to be committed; over it the answer is 503 [default: 65536]
     #[arg(long, env = "ENCKE_MAILBOX_ITEMS", value_name = "N")]
     mailbox_items: usize => config.net.mailbox_items_max = told.count()?,
@@ -243,7 +247,7 @@ settings! {
     #[arg(long, env = "ENCKE_SEND_BUFFER", value_name = "SIZE")]
     send_buffer: ByteSize => config.net.send_buffer_bytes = told.size(4 << 10)?,
 
-    /// What the kernel takes for a connection beyond what it has sent of it [default: 64KiB]
+    /// What the kernel takes for a connection beyond what it has sent of it [default: 16KiB]
     #[arg(long, env = "ENCKE_UNSENT_MAX", value_name = "SIZE")]
     unsent_max: ByteSize => config.net.unsent_bytes_max = told.size(4 << 10)?,
 

@@ -1,0 +1,407 @@
+//! Streams that are published to faster than most of their subscribers take it.
+//!
+//! A subscriber that alone is too slow is its own affair: it is caught up, or closed when it is too far behind. When most of a
+//! crowd are behind it is the stream's: what is published then only waits, in the sockets of the crowd and in the log. So
+//! acknowledgements of appends to such a stream are held back until nearly all of its subscribers have everything, or the
+//! others would take too long, and never for long: a publisher that waits for them goes no faster than they can follow, and
+//! publishers of other streams notice nothing.
+
+use std::time::Duration;
+
+use encke_log::StreamNo;
+use encke_stream::{Command, Reply, Target};
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+
+use super::Shard;
+use crate::jams::Jams;
+use crate::slot::{State, Token};
+
+/// What a shard knows of jams.
+#[derive(Debug, Default)]
+pub(super) struct JamWatch {
+    /// By the numbers of their topics.
+    jams: HashMap<u32, Jam>,
+    /// What the present round has found so far.
+    found: Found,
+    /// Who appends to a jammed stream and has no reply yet.
+    minded: HashMap<Token, StreamNo>,
+    /// Acknowledgements that are held back, the oldest first.
+    held: Vec<HeldBack>,
+    looked_ms: u64,
+}
+
+/// The subscribers of a stream, those of them that are behind, and by how much all of these together, in the
+/// [`weight`](super::slow::weight) of records.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    seen: usize,
+    behind: usize,
+    backlog: u64,
+}
+
+/// A stream most of whose subscribers are behind.
+#[derive(Debug)]
+struct Jam {
+    stream: StreamNo,
+    /// As the last round has found it, less what was gained since.
+    found: Found,
+    /// How much those who are behind got since then.
+    gained: u64,
+    gained_since_ms: u64,
+    /// It would take too long: publishers do not wait for it.
+    given_up: bool,
+}
+
+#[derive(Debug)]
+struct HeldBack {
+    reply: Reply,
+    stream: StreamNo,
+    until_ms: u64,
+}
+
+impl Jam {
+    /// Whether nearly all are abreast.
+    fn is_over(&self) -> bool {
+        self.found.behind * 8 <= self.found.seen
+    }
+
+    /// Looks now and then whether those who are behind get on; whether to wait for them has changed.
+    fn look(&mut self, now_ms: u64) -> bool {
+        if now_ms < self.gained_since_ms + WHILE_MS {
+            return false;
+        }
+        let before = self.given_up;
+        self.given_up = self.gained.saturating_mul(WHILES_MAX) < self.found.backlog;
+        (self.gained, self.gained_since_ms) = (0, now_ms);
+        self.given_up != before
+    }
+
+    fn leave(self, all: &Jams) {
+        if !self.given_up {
+            all.end(self.stream);
+        }
+    }
+}
+
+impl JamWatch {
+    /// Whether somebody waits for a jam to be over.
+    pub(super) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// A round over a topic's subscribers begins.
+    pub(super) fn begin_round(&mut self) {
+        self.found = Found::default();
+    }
+
+    /// The round has come to a subscriber, who is behind by so much if it is.
+    fn see(&mut self, backlog: Option<u32>) {
+        self.found.seen += 1;
+        if let Some(backlog) = backlog {
+            self.found.behind += 1;
+            self.found.backlog += u64::from(backlog);
+        }
+    }
+
+    /// A round over a topic's subscribers is over.
+    fn end_round(&mut self, topic: u32, stream: StreamNo, now_ms: u64, all: &Jams) {
+        self.forget_another(topic, stream, all);
+        if let Some(jam) = self.jams.get_mut(&topic) {
+            jam.found = self.found;
+            self.end_if_over(topic, all);
+        }
+        self.pause_round(topic, stream, now_ms, all);
+    }
+
+    /// A round goes on in the next turn: those whom it has come to say already how it is.
+    fn pause_round(&mut self, topic: u32, stream: StreamNo, now_ms: u64, all: &Jams) {
+        let found = self.found;
+        let most = found.behind >= CROWD_MIN && found.behind * 2 > found.seen;
+        if most && let Entry::Vacant(entry) = self.jams.entry(topic) {
+            entry.insert(Jam {
+                stream,
+                found,
+                gained: 0,
+                gained_since_ms: now_ms,
+                given_up: false,
+            });
+            all.begin(stream);
+        }
+    }
+
+    /// Forgets the jam of another stream that had the topic's number before.
+    fn forget_another(&mut self, topic: u32, stream: StreamNo, all: &Jams) {
+        if let Entry::Occupied(entry) = self.jams.entry(topic)
+            && entry.get().stream != stream
+        {
+            entry.remove().leave(all);
+        }
+    }
+
+    /// A topic's subscriber that is behind got so much.
+    pub(super) fn gains(&mut self, topic: u32, weight: u32) {
+        if let Some(jam) = self.jams.get_mut(&topic) {
+            jam.gained += u64::from(weight);
+            jam.found.backlog = jam.found.backlog.saturating_sub(u64::from(weight));
+        }
+    }
+
+    /// One of a topic's subscribers that were behind is so no more, or is gone.
+    fn leaves(&mut self, topic: u32, all: &Jams) {
+        if let Some(jam) = self.jams.get_mut(&topic) {
+            jam.found.behind = jam.found.behind.saturating_sub(1);
+            self.end_if_over(topic, all);
+        }
+    }
+
+    fn end_if_over(&mut self, topic: u32, all: &Jams) {
+        let Entry::Occupied(entry) = self.jams.entry(topic) else {
+            return;
+        };
+        if entry.get().is_over() {
+            entry.remove().leave(all);
+        }
+    }
+
+    /// Holds an acknowledgement back.
+    fn hold(&mut self, reply: Reply, stream: StreamNo, until_ms: u64) {
+        self.held.push(HeldBack {
+            reply,
+            stream,
+            until_ms,
+        });
+    }
+
+    /// Acknowledgements that need not wait any longer. It is looked for them once a millisecond.
+    fn take_due(&mut self, now_ms: u64, all: &Jams) -> Vec<Reply> {
+        if self.jams.is_empty() && self.held.is_empty() || now_ms == self.looked_ms {
+            return Vec::new();
+        }
+        self.looked_ms = now_ms;
+        self.look(now_ms, all);
+        let is_due = |held: &mut HeldBack| now_ms >= held.until_ms || !all.has(held.stream);
+        let due = self.held.extract_if(.., is_due);
+        due.map(|held| held.reply).collect()
+    }
+
+    /// All acknowledgements that were held back.
+    fn take_all(&mut self) -> Vec<Reply> {
+        let all = std::mem::take(&mut self.held);
+        all.into_iter().map(|held| held.reply).collect()
+    }
+
+    /// Gives up jams that would last, and takes them up again when they would no more.
+    fn look(&mut self, now_ms: u64, all: &Jams) {
+        for jam in self.jams.values_mut() {
+            match jam.look(now_ms) {
+                true if jam.given_up => all.end(jam.stream),
+                true => all.begin(jam.stream),
+                false => {}
+            }
+        }
+    }
+}
+
+impl Shard {
+    /// The present round has come to a subscriber.
+    pub(super) fn see_in_round(&mut self, index: u32) {
+        let slot = &self.slots[index];
+        if slot.state == State::Following {
+            let backlog = self.backlog(index);
+            self.jam.see(backlog);
+        }
+    }
+
+    /// The present round is over, or goes on in the next turn.
+    pub(super) fn note_round(&mut self, topic: u32, over: bool) {
+        let (stream, now_ms, all) = (self.topics.no(topic), self.clock.now_ms(), &self.parts.jams);
+        if over {
+            self.jam.end_round(topic, stream, now_ms, all);
+        } else {
+            self.jam.pause_round(topic, stream, now_ms, all);
+        }
+    }
+
+    /// A subscriber that was behind is so no more, or is gone.
+    pub(super) fn leaves_jam(&mut self, index: u32) {
+        let slot = &self.slots[index];
+        if slot.state == State::Following {
+            self.jam.leaves(slot.topic, &self.parts.jams);
+        }
+    }
+
+    /// A command goes to the sequencer: if it appends to a stream that is jammed, its acknowledgement may be held back.
+    pub(super) fn mind_jam(&mut self, index: u32, command: &Command) {
+        if self.parts.jams.count() == 0 || self.parts.settings.admission_wait.is_zero() {
+            return;
+        }
+        if let Command::Append(append) = command
+            && let Target::Known(stream) = &append.target
+            && self.parts.jams.has(stream.no)
+        {
+            let token = self.slots.token(index);
+            self.jam.minded.insert(token, stream.no);
+        }
+    }
+
+    /// A connection's command has its reply; which stream it minded, if it was jammed.
+    pub(super) fn unmind_jam(&mut self, token: Token) -> Option<StreamNo> {
+        match self.jam.minded.is_empty() {
+            true => None,
+            false => self.jam.minded.remove(&token),
+        }
+    }
+
+    /// Keeps an acknowledgement for a while if its stream is jammed; the reply comes back if not.
+    pub(super) fn hold_back(&mut self, reply: Reply) -> Option<Reply> {
+        let Some(stream) = self.unmind_jam(reply.token) else {
+            return Some(reply);
+        };
+        if !reply.outcome.changes() || !self.parts.jams.has(stream) || self.stopping.is_some() {
+            return Some(reply);
+        }
+        let wait_ms = self.parts.settings.admission_wait.as_millis() as u64;
+        self.counts.held_back += 1;
+        let until_ms = self.clock.now_ms() + wait_ms;
+        self.jam.hold(reply, stream, until_ms);
+        None
+    }
+
+    /// Gives the acknowledgements that need not wait any longer.
+    pub(super) fn let_go(&mut self) {
+        let now_ms = self.clock.now_ms();
+        let all = &self.parts.jams;
+        let replies = match self.stopping {
+            Some(_) => self.jam.take_all(),
+            None => self.jam.take_due(now_ms, all),
+        };
+        for reply in replies {
+            self.acknowledge(reply);
+        }
+    }
+}
+
+/// So many subscribers of a shard must be behind: a few that are slow are no reason to slow a publisher.
+const CROWD_MIN: usize = 64;
+
+/// So often it is looked whether a crowd gets on. It is waited for if it would have everything within so many times as long, a minute.
+const WHILE_MS: u64 = 500;
+const WHILES_MAX: u64 = 120;
+
+/// How often a shard looks whether those whom it holds back may go on.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use encke_stream::Outcome;
+
+    use super::*;
+
+    /// A round over so many subscribers, of whom the first are behind by 100 each.
+    fn round(watch: &mut JamWatch, seen: usize, behind: usize, now_ms: u64, all: &Jams) {
+        watch.begin_round();
+        for one in 0..seen {
+            watch.see((one < behind).then_some(100));
+        }
+        watch.end_round(1, 7, now_ms, all);
+    }
+
+    #[test]
+    fn a_jam_begins_when_most_of_a_crowd_are_behind() {
+        for (seen, behind, jammed) in [
+            (CROWD_MIN - 1, CROWD_MIN - 1, false),
+            (CROWD_MIN, CROWD_MIN, true),
+            (2 * CROWD_MIN, CROWD_MIN, false),
+            (2 * CROWD_MIN - 1, CROWD_MIN, true),
+        ] {
+            let (mut watch, all) = (JamWatch::default(), Jams::default());
+            round(&mut watch, seen, behind, 0, &all);
+            assert_eq!(all.has(7), jammed, "{behind} of {seen}");
+        }
+    }
+
+    #[test]
+    fn a_jam_ends_when_nearly_all_are_abreast() {
+        let (mut watch, all) = (JamWatch::default(), Jams::default());
+        round(&mut watch, 80, 80, 0, &all);
+        // Others join, and some of those who were behind are gone.
+        round(&mut watch, 88, 71, 10, &all);
+        for left in 1..=60 {
+            assert!(all.has(7), "after {left}");
+            watch.leaves(1, &all);
+        }
+        assert!(!all.has(7));
+        // Whoever comes later is nobody's affair.
+        watch.leaves(1, &all);
+        assert!(watch.jams.is_empty());
+        // A round that is not over says only that there is one, and one that is may say that there is none.
+        watch.begin_round();
+        (0..CROWD_MIN).for_each(|_| watch.see(Some(100)));
+        watch.pause_round(1, 7, 30, &all);
+        assert!(all.has(7));
+        (0..10 * CROWD_MIN).for_each(|_| watch.see(None));
+        watch.pause_round(1, 7, 30, &all);
+        assert!(all.has(7));
+        watch.end_round(1, 7, 30, &all);
+        assert!(!all.has(7));
+        round(&mut watch, 80, 80, 40, &all);
+        round(&mut watch, 80, 10, 50, &all);
+        assert!(!all.has(7));
+    }
+
+    #[test]
+    fn a_jam_that_would_last_is_given_up_until_it_would_no_more() {
+        let (mut watch, all) = (JamWatch::default(), Jams::default());
+        round(&mut watch, 80, 80, 0, &all);
+        // Of what is left of 8,000 the crowd must get a 120th in a while.
+        watch.gains(1, 67);
+        watch.look(WHILE_MS - 1, &all);
+        watch.look(WHILE_MS, &all);
+        assert!(all.has(7));
+        watch.gains(1, 65);
+        watch.look(2 * WHILE_MS - 1, &all);
+        assert!(all.has(7));
+        watch.look(2 * WHILE_MS, &all);
+        assert!(!all.has(7));
+        round(&mut watch, 80, 79, 2 * WHILE_MS + 1, &all);
+        assert!(!all.has(7), "it is not waited for again");
+        watch.gains(1, 500);
+        watch.look(3 * WHILE_MS, &all);
+        assert!(all.has(7));
+        watch.look(4 * WHILE_MS, &all);
+        (0..80).for_each(|_| watch.leaves(1, &all));
+        assert!(watch.jams.is_empty() && all.count() == 0);
+    }
+
+    #[test]
+    fn an_acknowledgement_waits_for_its_stream_and_never_longer_than_allowed() {
+        let (mut watch, all) = (JamWatch::default(), Jams::default());
+        let reply = |token| Reply {
+            token,
+            outcome: Outcome::Deleted,
+        };
+        let tokens = |replies: Vec<Reply>| -> Vec<u64> {
+            replies.into_iter().map(|reply| reply.token).collect()
+        };
+        round(&mut watch, 80, 80, 1000, &all);
+        // Another shard's.
+        all.begin(8);
+        watch.hold(reply(1), 7, 9000);
+        watch.hold(reply(2), 8, 9000);
+        watch.hold(reply(3), 8, 1020);
+        assert!(watch.take_due(1019, &all).is_empty());
+        assert_eq!(tokens(watch.take_due(1020, &all)), [3]);
+        // Its own does not get on.
+        assert_eq!(tokens(watch.take_due(1000 + WHILE_MS, &all)), [1]);
+        watch.hold(reply(4), 8, 9000);
+        all.end(8);
+        assert_eq!(tokens(watch.take_due(1200, &all)), [2, 4]);
+        assert!(!watch.holds());
+        // Who has a topic's number after another is not taken for it.
+        round(&mut watch, 80, 80, 2000, &all);
+        watch.begin_round();
+        watch.end_round(1, 9, 2000, &all);
+        assert!(watch.jams.is_empty() && all.count() == 0);
+    }
+}

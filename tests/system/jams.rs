@@ -1,0 +1,100 @@
+//! Streams that most of a crowd of subscribers can't keep up with: who publishes to them is held back, and nobody else is.
+
+use crate::rig::{Bystanders, Connection, Encke, JSON, Subscriber, eventually, path, request};
+
+/// Subscribers whose sockets are full with a part of an event.
+fn crowd(encke: &Encke, stream: &str, count: usize) -> Vec<Subscriber> {
+    let narrow = |_| {
+        let connection = Connection::open_narrow(encke.address);
+        let mut subscriber = Subscriber::over(connection, &path(stream), "offset=-1");
+        subscriber.accepted();
+        subscriber
+    };
+    (0..count).map(narrow).collect()
+}
+
+/// Sends an event that no socket takes whole, and does not wait for its answer.
+fn publish(encke: &Encke, stream: &str, number: u64) -> Connection {
+    publish_sized(encke, stream, number, 270 << 10)
+}
+
+fn publish_sized(encke: &Encke, stream: &str, number: u64, bytes: usize) -> Connection {
+    let pad = "x".repeat(bytes);
+    let body = format!("{{\"n\":{number},\"pad\":\"{pad}\"}}");
+    let mut connection = encke.connect();
+    connection.send(&request("POST", &path(stream), &[JSON], body.as_bytes()));
+    connection
+}
+
+fn held_back(encke: &Encke) -> f64 {
+    encke.metric("encke_acknowledgements_held_total", "")
+}
+
+fn is_jammed(encke: &Encke) -> bool {
+    encke.metric("encke_streams_jammed", "") == 1.0
+}
+
+#[test]
+fn who_publishes_to_a_crowd_that_is_behind_is_held_back() {
+    let encke = Encke::start(&["--shards", "1", "--admission-wait", "60s"]);
+    encke.create("s");
+    let bystanders = Bystanders::of(&encke);
+    let mut crowd = crowd(&encke, "s", 70);
+    assert_eq!(publish(&encke, "s", 0).answer().status, 204);
+    eventually("the stream is jammed", || is_jammed(&encke));
+    // Nobody reads, so nobody moves, and it is not waited for them.
+    assert_eq!(publish(&encke, "s", 1).answer().status, 204);
+    assert_eq!(held_back(&encke), 1.0);
+    assert!(!is_jammed(&encke), "it is given up");
+    assert_eq!(publish(&encke, "s", 2).answer().status, 204);
+    assert_eq!(held_back(&encke), 1.0, "nor again");
+    for subscriber in &mut crowd {
+        for number in 0..3 {
+            assert_eq!(subscriber.message().expect("it is there")["n"], number);
+        }
+    }
+    // The same crowd keeps up now, and is waited for when it does no more.
+    for (number, held) in [(3, 1.0), (4, 2.0)] {
+        assert_eq!(publish(&encke, "s", number).answer().status, 204);
+        eventually("the stream is jammed", || is_jammed(&encke) || held == 2.0);
+        assert_eq!(held_back(&encke), held);
+    }
+    // Those who publish to other streams were never concerned.
+    bystanders.were_not_disturbed();
+}
+
+#[test]
+fn a_few_that_are_slow_hold_nobody_back() {
+    // Fewer than a crowd, and a crowd that is not most of the subscribers.
+    for (slow, reading) in [(63, 0), (64, 64)] {
+        let encke = Encke::start(&["--shards", "1", "--admission-wait", "60s"]);
+        encke.create("s");
+        let slow = crowd(&encke, "s", slow);
+        let mut readers: Vec<Subscriber> =
+            (0..reading).map(|_| encke.subscribe("s", "-1")).collect();
+        for number in 0..20 {
+            let mut publisher = publish_sized(&encke, "s", number, 20 << 10);
+            for reader in &mut readers {
+                assert_eq!(reader.message().expect("it is live")["n"], number);
+            }
+            assert_eq!(publisher.answer().status, 204);
+        }
+        assert_eq!(encke.metric("encke_clients_behind", ""), slow.len() as f64);
+        assert_eq!(held_back(&encke), 0.0);
+    }
+}
+
+#[test]
+fn publishers_are_not_held_back_where_that_is_turned_off() {
+    let encke = Encke::start(&["--shards", "1", "--admission-wait", "0s"]);
+    encke.create("s");
+    let crowd = crowd(&encke, "s", 70);
+    for number in 0..3 {
+        assert_eq!(publish(&encke, "s", number).answer().status, 204);
+    }
+    eventually("all are behind", || {
+        encke.metric("encke_clients_behind", "") == 70.0
+    });
+    assert_eq!(held_back(&encke), 0.0);
+    drop(crowd);
+}
