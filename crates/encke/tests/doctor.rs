@@ -56,7 +56,8 @@ fn the_exit_code_says_whether_so_many_fit() {
     assert_eq!(place["there"], false);
     assert_eq!(place["need_bytes"], 5 * (64 << 20));
     assert!(place["free_bytes"].as_u64().unwrap() > 0);
-    assert!(place["fdatasync"]["median_us"].as_u64().unwrap() > 0);
+    // Where the temporary directory is in memory it takes less than a microsecond.
+    assert!(place["fdatasync"]["median_us"].is_u64());
     let wrong = doctor(folder.path(), &["--connections", "0"]);
     assert_eq!(wrong.status.code(), Some(2));
 }
