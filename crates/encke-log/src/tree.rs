@@ -9,7 +9,7 @@ use crate::manifest;
 use crate::marks;
 use crate::reclaim::{DurableFloors, Reclaim};
 use crate::retention::Class;
-use fjall::config::{BlockSizePolicy, FilterPolicy};
+use fjall::config::{BlockSizePolicy, FilterPolicy, PinningPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 use parking_lot::RwLock;
 use std::path::Path;
@@ -88,11 +88,13 @@ impl Tree {
 
     /// Opens a keyspace of records, or makes it.
     pub(crate) fn records_keyspace(&self, name: &str) -> fjall::Result<Keyspace> {
-        // Records are only ever read in ranges, which filters of single keys are of no use to.
+        // Records are only ever read in ranges, which filters of single keys are of no use to. Of the indices of blocks no more
+        // is in memory than the cache has room for: otherwise those of the upper levels would be, and grow with the data.
         let options = || {
             KeyspaceCreateOptions::default()
                 .filter_policy(FilterPolicy::disabled())
                 .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
+                .index_block_pinning_policy(PinningPolicy::all(false))
         };
         self.database.keyspace(name, options)
     }

@@ -383,11 +383,12 @@ const LOAD: Load = Load {
     rate: None,
 };
 
-/// The load on the slow disk: a steady rate, far above the 65 syncs a second that there can be, so that the log has always
-/// something to sync. Publishers that wait for each sync together would all be served, and ask again, in one moment.
+/// The load on the slow disk: a steady rate, above the 65 syncs a second that there can be, so that the log has always
+/// something to sync, and no higher, because all that a sync makes durable is answered in one moment. Publishers that wait
+/// for each sync together would all be served, and ask again, in that moment.
 const LOAD_SLOW: Load = Load {
     publishers: 32,
-    rate: Some(500.0),
+    rate: Some(200.0),
 };
 
 /// In their order. Each load's rate is set by its first trial.
