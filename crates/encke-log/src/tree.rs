@@ -9,7 +9,7 @@ use crate::manifest;
 use crate::marks;
 use crate::reclaim::{DurableFloors, Reclaim};
 use crate::retention::Class;
-use fjall::config::{BlockSizePolicy, FilterPolicy, PinningPolicy};
+use fjall::config::{BlockSizePolicy, FilterPolicy, PartitioningPolicy, PinningPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 use parking_lot::RwLock;
 use std::path::Path;
@@ -61,11 +61,11 @@ impl Tree {
                 of_records.then(|| Arc::new(Reclaim::new(floors.clone())) as Arc<_>)
             }))
             .open()?;
-        let floors = database.keyspace("floors", KeyspaceCreateOptions::default)?;
+        let floors = database.keyspace("floors", in_small_parts)?;
         reclaim.set(floors.clone());
         let open = Tree {
             records: RwLock::default(),
-            states: database.keyspace("states", KeyspaceCreateOptions::default)?,
+            states: database.keyspace("states", in_small_parts)?,
             floors,
             marks: database.keyspace("marks", KeyspaceCreateOptions::default)?,
             reclaim,
@@ -88,13 +88,11 @@ impl Tree {
 
     /// Opens a keyspace of records, or makes it.
     pub(crate) fn records_keyspace(&self, name: &str) -> fjall::Result<Keyspace> {
-        // Records are only ever read in ranges, which filters of single keys are of no use to. Of the indices of blocks no more
-        // is in memory than the cache has room for: otherwise those of the upper levels would be, and grow with the data.
+        // Records are only ever read in ranges, which filters of single keys are of no use to.
         let options = || {
-            KeyspaceCreateOptions::default()
+            in_small_parts()
                 .filter_policy(FilterPolicy::disabled())
                 .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
-                .index_block_pinning_policy(PinningPolicy::all(false))
         };
         self.database.keyspace(name, options)
     }
@@ -155,6 +153,17 @@ pub(crate) fn sync_parent(path: &Path) -> std::io::Result<()> {
         Some(parent) => std::fs::File::open(parent)?.sync_all(),
         None => Ok(()),
     }
+}
+
+/// How a keyspace is made that may become large: what is looked for in it is found by way of small parts of its indices and
+/// filters, of which no more is in memory than the cache has room for. By default those of the upper levels are all in memory,
+/// and grow with the data, and of the others each look-up reads a whole one: a megabyte where a million streams are.
+fn in_small_parts() -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .index_block_partitioning_policy(PartitioningPolicy::all(true))
+        .filter_block_partitioning_policy(PartitioningPolicy::all(true))
+        .index_block_pinning_policy(PinningPolicy::all(false))
+        .filter_block_pinning_policy(PinningPolicy::all(false))
 }
 
 /// How many files of the tree may be open at once.
