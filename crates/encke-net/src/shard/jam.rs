@@ -6,8 +6,6 @@
 //! others would take too long, and never for long: a publisher that waits for them goes no faster than they can follow, and
 //! publishers of other streams notice nothing.
 
-use std::time::Duration;
-
 use encke_log::StreamNo;
 use encke_stream::{Command, Reply, Target};
 use hashbrown::HashMap;
@@ -15,7 +13,7 @@ use hashbrown::hash_map::Entry;
 
 use super::Shard;
 use crate::jams::Jams;
-use crate::slot::{State, Token};
+use crate::slot::{Flags, State, Token};
 
 /// What a shard knows of jams.
 #[derive(Debug, Default)]
@@ -88,6 +86,11 @@ impl JamWatch {
     /// Whether somebody waits for a jam to be over.
     pub(super) fn holds(&self) -> bool {
         !self.held.is_empty()
+    }
+
+    /// Whether there is no jam, and the present round makes none.
+    fn is_idle(&self) -> bool {
+        self.jams.is_empty() && self.found.behind < CROWD_MIN
     }
 
     /// A round over a topic's subscribers begins.
@@ -173,7 +176,7 @@ impl JamWatch {
         });
     }
 
-    /// Acknowledgements that need not wait any longer. It is looked for them once a millisecond.
+    /// Acknowledgements that need not wait any longer, looked for once a millisecond.
     fn take_due(&mut self, now_ms: u64, all: &Jams) -> Vec<Reply> {
         if self.jams.is_empty() && self.held.is_empty() || now_ms == self.looked_ms {
             return Vec::new();
@@ -208,13 +211,17 @@ impl Shard {
     pub(super) fn see_in_round(&mut self, index: u32) {
         let slot = &self.slots[index];
         if slot.state == State::Following {
-            let backlog = self.backlog(index);
+            let is_behind = slot.flags.has(Flags::BEHIND);
+            let backlog = is_behind.then(|| self.backlog(index)).flatten();
             self.jam.see(backlog);
         }
     }
 
     /// The present round is over, or goes on in the next turn.
     pub(super) fn note_round(&mut self, topic: u32, over: bool) {
+        if self.jam.is_idle() {
+            return;
+        }
         let (stream, now_ms, all) = (self.topics.no(topic), self.clock.now_ms(), &self.parts.jams);
         if over {
             self.jam.end_round(topic, stream, now_ms, all);
@@ -285,12 +292,13 @@ impl Shard {
 /// So many subscribers of a shard must be behind: a few that are slow are no reason to slow a publisher.
 const CROWD_MIN: usize = 64;
 
-/// So often it is looked whether a crowd gets on. It is waited for if it would have everything within so many times as long, a minute.
+/// So often it is looked whether a crowd gets on. It is waited for if it would have everything within so many times as long,
+/// a minute.
 const WHILE_MS: u64 = 500;
 const WHILES_MAX: u64 = 120;
 
 /// How often a shard looks whether those whom it holds back may go on.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(1);
+pub(super) const LOOK_EVERY_MS: u64 = 1;
 
 #[cfg(test)]
 mod tests {

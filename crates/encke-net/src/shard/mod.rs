@@ -52,7 +52,7 @@ use crowd::Crowd;
 use deliver::Due;
 use encoded::Encoded;
 use errands::Errands;
-use jam::{JamWatch, LOOK_EVERY};
+use jam::{JamWatch, LOOK_EVERY_MS};
 
 /// What a shard needs of the rest.
 pub(crate) struct Parts {
@@ -318,7 +318,7 @@ impl Shard {
             IDLE_WAIT_MS
         };
         let wait_ms = match self.jam.holds() {
-            true => wait_ms.min(LOOK_EVERY.as_millis() as u64),
+            true => wait_ms.min(LOOK_EVERY_MS),
             false => wait_ms,
         };
         let wait_ms = match self.gather_at_us {
