@@ -149,11 +149,10 @@ impl Run<'_> {
             ..total.counters.clone()
         };
         self.workers.clear();
-        self.hold(if self.watch.is_probing() {
-            SETTLE_NS
-        } else {
-            0
-        })?;
+        if self.watch.is_probing() {
+            // The server needs a moment to close what is gone, after a run that was stopped as well.
+            self.hold_on(SETTLE_NS, &AtomicBool::new(false))?;
+        }
         marks.closed = self.watch.mark()?;
 
         let start_ns = match &published {
@@ -404,8 +403,12 @@ impl Run<'_> {
 
     /// Waits, looking after everything, until so much time has passed or the run is stopped.
     fn hold(&mut self, ns: u64) -> Result<(), FloodError> {
+        self.hold_on(ns, self.stop)
+    }
+
+    fn hold_on(&mut self, ns: u64, stop: &AtomicBool) -> Result<(), FloodError> {
         let until_ns = monotonic_ns().saturating_add(ns);
-        while monotonic_ns() < until_ns && !self.stop.load(Ordering::Relaxed) {
+        while monotonic_ns() < until_ns && !stop.load(Ordering::Relaxed) {
             self.look()?;
             std::thread::sleep(LOOK);
         }
