@@ -4,13 +4,7 @@ use crate::rig::{Bystanders, Connection, Encke, JSON, Subscriber, eventually, pa
 
 /// Subscribers whose sockets are full with a part of an event.
 fn crowd(encke: &Encke, stream: &str, count: usize) -> Vec<Subscriber> {
-    let narrow = |_| {
-        let connection = Connection::open_narrow(encke.address);
-        let mut subscriber = Subscriber::over(connection, &path(stream), "offset=-1");
-        subscriber.accepted();
-        subscriber
-    };
-    (0..count).map(narrow).collect()
+    (0..count).map(|_| encke.subscribe_narrow(stream)).collect()
 }
 
 /// Sends an event that no socket takes whole, and does not wait for its answer.

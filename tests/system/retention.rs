@@ -1,8 +1,6 @@
 //! Retention: what is past its time or its size goes by itself, and nobody misses it without being told.
 
-use crate::rig::{
-    Connection, Encke, JSON, Response, Subscriber, data_dir, eventually, path, request,
-};
+use crate::rig::{Connection, Encke, JSON, Response, data_dir, eventually, path, request};
 
 const SMALL: [&str; 4] = ["--segment", "1MiB", "--body-max", "256KiB"];
 
@@ -185,9 +183,7 @@ fn subscribers_that_a_floor_passes_are_told() {
         assert_eq!(connection.head().status, 200);
         connection
     };
-    let connection = Connection::open_narrow(encke.address);
-    let mut slow = Subscriber::over(connection, &path("s"), "offset=-1");
-    slow.accepted();
+    let mut slow = encke.subscribe_narrow("s");
     let mut several = narrow("/v1/events?stream=s@-1");
     let mut tail = String::new();
     for number in 0..200 {

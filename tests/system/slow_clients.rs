@@ -17,14 +17,6 @@ fn publish(encke: &Encke, stream: &str, numbers: std::ops::Range<u64>) {
     }
 }
 
-/// A subscriber whose socket is soon full.
-fn narrow(encke: &Encke, stream: &str) -> Subscriber {
-    let connection = Connection::open_narrow(encke.address);
-    let mut subscriber = Subscriber::over(connection, &path(stream), "offset=-1");
-    subscriber.accepted();
-    subscriber
-}
-
 /// Reads on to the end: the numbers from `next` on, one after the other; the first that is missing.
 fn in_order(subscriber: &mut Subscriber, mut next: u64) -> u64 {
     while let Some(message) = subscriber.message() {
@@ -65,8 +57,8 @@ fn a_subscriber_that_falls_too_many_bytes_behind() {
     encke.create("s");
     let bystanders = Bystanders::of(&encke);
     let mut reader = encke.subscribe("s", "-1");
-    let mut slow = narrow(&encke, "s");
-    let mut gone = narrow(&encke, "s");
+    let mut slow = encke.subscribe_narrow("s");
+    let mut gone = encke.subscribe_narrow("s");
     // Whoever reads along is not concerned.
     for begin in (0..RECORDS).step_by(10) {
         publish(&encke, "s", begin..begin + 10);
@@ -92,11 +84,11 @@ fn a_subscriber_that_is_behind_for_too_long() {
     let encke = Encke::start(&["--lag-age-max", "4s", "--stall-timeout", "8s"]);
     encke.create("s");
     let bystanders = Bystanders::of(&encke);
-    let mut slow = narrow(&encke, "s");
-    let mut never = narrow(&encke, "s");
+    let mut slow = encke.subscribe_narrow("s");
+    let mut never = encke.subscribe_narrow("s");
     never.may_be_cut = true;
     // This one is behind, too, but is abreast again before its time is up.
-    let mut pausing = narrow(&encke, "s");
+    let mut pausing = encke.subscribe_narrow("s");
     publish(&encke, "s", 0..RECORDS);
     for number in 0..RECORDS {
         assert_eq!(pausing.message().expect("it is in time")["n"], number);
@@ -278,7 +270,7 @@ fn answers_that_wait_hold_no_more_than_they_may() {
     encke.create("s");
     let bystanders = Bystanders::of(&encke);
     // Of each some 200 KiB wait: for a fifth or sixth there is no room.
-    let mut stalled: Vec<Subscriber> = (0..12).map(|_| narrow(&encke, "s")).collect();
+    let mut stalled: Vec<Subscriber> = (0..12).map(|_| encke.subscribe_narrow("s")).collect();
     let body = format!("\"{}\"", "x".repeat(270 << 10));
     let answer = encke.ask("POST", &path("s"), &[JSON], body.as_bytes());
     assert_eq!(answer.status, 204);
@@ -315,7 +307,8 @@ fn the_kernel_takes_no_more_than_it_may_for_who_reads_nothing() {
         let encke = Encke::start(&["--unsent-max", unsent]);
         encke.create("s");
         let bystanders = Bystanders::of(&encke);
-        let mut stalled: Vec<Subscriber> = (0..CLIENTS).map(|_| narrow(&encke, "s")).collect();
+        let mut stalled: Vec<Subscriber> =
+            (0..CLIENTS).map(|_| encke.subscribe_narrow("s")).collect();
         let body = format!("\"{}\"", "x".repeat(EVENT));
         let answer = encke.ask("POST", &path("s"), &[JSON], body.as_bytes());
         assert_eq!(answer.status, 204);

@@ -156,6 +156,14 @@ impl Encke {
         Subscriber::open(self.address, &path(stream), offset)
     }
 
+    /// The same from the stream's beginning, by a client whose socket is soon full.
+    pub(crate) fn subscribe_narrow(&self, stream: &str) -> Subscriber {
+        let connection = Connection::open_narrow(self.address);
+        let mut subscriber = Subscriber::over(connection, &path(stream), "offset=-1");
+        subscriber.accepted();
+        subscriber
+    }
+
     /// All that a stream of JSON numbers holds.
     pub(crate) fn numbers(&self, stream: &str) -> Vec<u64> {
         self.messages(stream)

@@ -126,11 +126,9 @@ impl Run<'_> {
         self.start_workers()?;
         let opened = self.open()?;
         marks.connected = self.watch.mark()?;
-        self.hold(if self.watch.is_probing() {
-            SETTLE_NS
-        } else {
-            0
-        })?;
+        if self.watch.is_probing() {
+            self.hold(SETTLE_NS)?;
+        }
         marks.open = self.watch.mark()?;
         let begin_ns = monotonic_ns();
         let before_main = self.counters()?;
@@ -406,6 +404,7 @@ impl Run<'_> {
         self.hold_on(ns, self.stop)
     }
 
+    /// As [`Self::hold`], ended by another flag than the run's.
     fn hold_on(&mut self, ns: u64, stop: &AtomicBool) -> Result<(), FloodError> {
         let until_ns = monotonic_ns().saturating_add(ns);
         while monotonic_ns() < until_ns && !stop.load(Ordering::Relaxed) {

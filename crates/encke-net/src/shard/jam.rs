@@ -114,11 +114,11 @@ impl JamWatch {
             jam.found = self.found;
             self.end_if_over(topic, all);
         }
-        self.pause_round(topic, stream, now_ms, all);
+        self.begin_if_most(topic, stream, now_ms, all);
     }
 
-    /// A round goes on in the next turn: those whom it has come to say already how it is.
-    fn pause_round(&mut self, topic: u32, stream: StreamNo, now_ms: u64, all: &Jams) {
+    /// A jam begins if most of those whom the round has come to are behind; they say so before it is over.
+    fn begin_if_most(&mut self, topic: u32, stream: StreamNo, now_ms: u64, all: &Jams) {
         let found = self.found;
         let most = found.behind >= CROWD_MIN && found.behind * 2 > found.seen;
         if most && let Entry::Vacant(entry) = self.jams.entry(topic) {
@@ -226,7 +226,7 @@ impl Shard {
         if over {
             self.jam.end_round(topic, stream, now_ms, all);
         } else {
-            self.jam.pause_round(topic, stream, now_ms, all);
+            self.jam.begin_if_most(topic, stream, now_ms, all);
         }
     }
 
@@ -346,10 +346,10 @@ mod tests {
         // A round that is not over says only that there is one, and one that is may say that there is none.
         watch.begin_round();
         (0..CROWD_MIN).for_each(|_| watch.see(Some(100)));
-        watch.pause_round(1, 7, 30, &all);
+        watch.begin_if_most(1, 7, 30, &all);
         assert!(all.has(7));
         (0..10 * CROWD_MIN).for_each(|_| watch.see(None));
-        watch.pause_round(1, 7, 30, &all);
+        watch.begin_if_most(1, 7, 30, &all);
         assert!(all.has(7));
         watch.end_round(1, 7, 30, &all);
         assert!(!all.has(7));

@@ -23,6 +23,13 @@ pub(crate) struct Behind {
     has: u32,
 }
 
+impl Behind {
+    /// How much of what was appended it has not got.
+    fn lag(self, appended: u32) -> u32 {
+        appended.wrapping_sub(self.has)
+    }
+}
+
 impl Shard {
     /// A client's socket takes no more: from now on it is behind, unless it was before.
     pub(super) fn falls_behind(&mut self, index: u32) {
@@ -56,7 +63,7 @@ impl Shard {
             .and_then(|busy| busy.behind.as_mut())
         {
             // Of older data it may get more than was appended meanwhile.
-            let left = appended.wrapping_sub(behind.has).saturating_sub(weight);
+            let left = behind.lag(appended).saturating_sub(weight);
             behind.has = appended.wrapping_sub(left);
         }
     }
@@ -64,7 +71,7 @@ impl Shard {
     /// How far a subscriber is behind, if it is, by [`weight`].
     pub(super) fn backlog(&self, index: u32) -> Option<u32> {
         let behind = self.busy.get(index)?.behind?;
-        Some(self.appended(index).wrapping_sub(behind.has))
+        Some(behind.lag(self.appended(index)))
     }
 
     /// One of the streams of a subscriber that was behind is no longer its own; so much was appended to it.
@@ -109,14 +116,14 @@ impl Shard {
         let Some(busy) = self.busy.get(index) else {
             return false;
         };
-        let Some((behind, lag)) = busy.behind.zip(self.backlog(index)) else {
+        let Some(behind) = busy.behind else {
             return false;
         };
         if !slot.flags.has(Flags::BLOCKED) || busy.reason.is_some() {
             return false;
         }
         let age_ms = self.clock.now_ms().saturating_sub(behind.since_ms);
-        let lag_bytes = u64::from(lag) * WEIGHT_BYTES;
+        let lag_bytes = u64::from(behind.lag(self.appended(index))) * WEIGHT_BYTES;
         let reason = if lag_bytes > settings.lag_bytes_max {
             LAG_MAX
         } else if u128::from(age_ms) > settings.lag_age_max.as_millis() {
