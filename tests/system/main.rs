@@ -33,6 +33,7 @@ mod bad_requests;
 mod binary;
 mod catch_up;
 mod conversation;
+mod crowds;
 mod delivery;
 mod disk;
 mod durability;

@@ -34,6 +34,7 @@ pub struct Metrics {
     pub(crate) accepts_gathered: IntCounter,
     pub(crate) hangups: IntCounter,
     pub(crate) errands_put_off: IntCounter,
+    pub(crate) rests: IntCounter,
     pub(crate) closed: IntCounterVec,
     pub(crate) requests: IntCounter,
     pub(crate) refused: IntCounterVec,
@@ -135,6 +136,10 @@ impl Metrics {
             errands_put_off: counter(
                 "encke_errands_put_off_total",
                 "Turns of a shard that left new connections, long answers, catching up or deadlines to the next, because their time was over.",
+            )?,
+            rests: counter(
+                "encke_rests_total",
+                "Rounds of sends to a stream's subscribers that took longer than a turn of a shard, so that the next one waits a little.",
             )?,
             hangups: counter("encke_hangups_total", "Connections that the client closed.")?,
             closed: counters(
@@ -335,6 +340,7 @@ pub(crate) struct Counts {
     pub(crate) accepted: u64,
     pub(crate) hangups: u64,
     pub(crate) errands_put_off: u64,
+    pub(crate) rests: u64,
     pub(crate) connections: i64,
     pub(crate) subscribers: i64,
     pub(crate) behind: i64,
@@ -356,6 +362,7 @@ impl Counts {
             (&metrics.accepted, counts.accepted),
             (&metrics.hangups, counts.hangups),
             (&metrics.errands_put_off, counts.errands_put_off),
+            (&metrics.rests, counts.rests),
             (&metrics.held_back, counts.held_back),
         ] {
             if count > 0 {

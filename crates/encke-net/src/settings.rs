@@ -85,6 +85,8 @@ pub struct Settings {
     pub admission_wait: Duration,
     /// Sends to subscribers before a shard looks at its sockets and its mailbox again.
     pub sends_per_turn: usize,
+    /// How long a stream's subscribers wait for the next round of sends at most, behind one that took longer than a turn.
+    pub rest_max: Duration,
     /// Which streams stay in memory.
     pub keep: Keep,
     /// The kernel's send buffer for each connection, in bytes.
@@ -137,6 +139,7 @@ impl Default for Settings {
             admission_delay: Duration::from_millis(100),
             admission_wait: Duration::from_secs(1),
             sends_per_turn: 256,
+            rest_max: Duration::from_millis(20),
             keep: Keep::default(),
             send_buffer_bytes: 128 << 10,
             unsent_bytes_max: 16 << 10,

@@ -215,6 +215,7 @@ fn check(config: &Config, files: u64) -> String {
          \x20 let wait             {} commands or {} for the log\n\
          \x20 keep at hand         {} of recent records a shard\n\
          \x20 slow publishers      when deliveries are {} or {:?} behind; for {:?} when most of a crowd are\n\
+         \x20 gather               what comes for a crowd within {:?}\n\
          \x20 keep in memory       {} streams and free names, for {:?} after their last use\n\
          \x20 write segments of    {}\n\
          \x20 keep records         {}\n\
@@ -248,6 +249,7 @@ fn check(config: &Config, files: u64) -> String {
         size(net.admission_bytes),
         net.admission_delay,
         net.admission_wait,
+        net.rest_max,
         net.keep.hot_max,
         net.keep.idle,
         ByteSize(config.log_options.segment_bytes),

@@ -9,17 +9,9 @@ use encke_stream::{Batch, Fetch, Item, Life, Offset, Piece};
 
 use super::Shard;
 use super::encoded::{Encoded, MadeOf, RUN_BYTES};
+use super::rounds::Due;
 use crate::slot::{Flags, NONE, State};
 use crate::topics::{Next, Round};
-
-/// A topic's place in the queue of rounds, and when the oldest record that waits for the round
-/// became visible, by the shard's counts of bytes and of microseconds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Due {
-    topic: u32,
-    bytes: u64,
-    us: u64,
-}
 
 impl Shard {
     /// Takes a commit and queues the topics that it concerns.
@@ -34,7 +26,7 @@ impl Shard {
                 Round::Running => Round::Again,
                 Round::Queued | Round::Again => return,
             };
-            rounds.push_back(Due {
+            rounds.push(Due {
                 topic: number,
                 bytes,
                 us,
@@ -45,12 +37,16 @@ impl Shard {
 
     /// Serves subscribers until the turn's sends are used up.
     pub(super) fn deliver(&mut self) {
+        let now_us = self.clock.now_us();
+        let topics = &self.topics;
+        self.rounds.wake(now_us, |topic| topics[topic].appended);
         while self.sends_left > 0
-            && let Some(&Due { topic, .. }) = self.rounds.front()
+            && let Some(topic) = self.rounds.first()
         {
             if self.topics[topic].state == Round::Queued {
                 self.topics[topic].state = Round::Running;
                 self.topics.begin(topic);
+                self.rounds.begin(now_us);
                 self.jam.begin_round();
             }
             while self.sends_left > 0 && self.topics[topic].iter != NONE {
@@ -66,8 +62,9 @@ impl Shard {
             if !over {
                 break;
             }
-            self.rounds.pop_front();
             let round = &mut self.topics[topic];
+            let rests = self.rounds.end(now_us, round.appended);
+            self.counts.rests += u64::from(rests);
             round.state = match round.state {
                 Round::Again => Round::Queued,
                 _ => Round::Quiet,
@@ -405,7 +402,7 @@ impl Shard {
 
     /// Tells the sequencer how far the deliveries are behind.
     fn report_lag(&self) {
-        let (bytes, us) = match self.rounds.front() {
+        let (bytes, us) = match self.rounds.oldest() {
             Some(due) => {
                 let now_us = self.clock.now_us();
                 (self.taken_bytes - due.bytes, now_us.saturating_sub(due.us))

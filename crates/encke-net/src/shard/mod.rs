@@ -19,6 +19,7 @@ mod input;
 mod jam;
 mod look;
 mod output;
+mod rounds;
 mod several;
 pub(crate) mod slow;
 mod stream;
@@ -49,10 +50,10 @@ use crate::topics::Topics;
 use busy::{Busy, BusyOnes};
 use clock::Clock;
 use crowd::Crowd;
-use deliver::Due;
 use encoded::Encoded;
 use errands::Errands;
 use jam::{JamWatch, LOOK_EVERY_MS};
+use rounds::Rounds;
 
 /// What a shard needs of the rest.
 pub(crate) struct Parts {
@@ -85,8 +86,7 @@ pub(crate) struct Shard {
     /// What only busy or blocked connections need.
     busy: BusyOnes,
     topics: Topics,
-    /// Topics whose subscribers are to be served.
-    rounds: VecDeque<Due>,
+    rounds: Rounds,
     /// Subscribers that have more due than one turn sends.
     lagging: VecDeque<u32>,
     errands: Errands,
@@ -153,7 +153,7 @@ impl Shard {
                 parts.number,
                 Arc::clone(&parts.views),
             ),
-            rounds: VecDeque::new(),
+            rounds: Rounds::new(parts.settings.rest_max),
             lagging: VecDeque::new(),
             errands: Errands::default(),
             jam: JamWatch::default(),
@@ -321,13 +321,11 @@ impl Shard {
             true => wait_ms.min(LOOK_EVERY_MS),
             false => wait_ms,
         };
-        let wait_ms = match self.gather_at_us {
-            Some(at_us) => {
-                let left_us = at_us.saturating_sub(self.clock.now_us());
-                wait_ms.min(left_us.div_ceil(1000))
-            }
-            None => wait_ms,
-        };
+        let wake_us = [self.gather_at_us, self.rounds.wake_us()];
+        let wait_ms = wake_us.into_iter().flatten().fold(wait_ms, |ms, at_us| {
+            let left_us = at_us.saturating_sub(self.clock.now_us());
+            ms.min(left_us.div_ceil(1000))
+        });
         rustix::event::Timespec {
             tv_sec: (wait_ms / 1000) as i64,
             tv_nsec: (wait_ms % 1000 * 1_000_000) as i64,

@@ -203,6 +203,10 @@ settings! {
     #[arg(long, env = "ENCKE_ADMISSION_WAIT", value_name = "DURATION")]
     admission_wait: SignedDuration => config.net.admission_wait = told.duration_from(Duration::ZERO)?,
 
+    /// How long a crowd that has just been sent something waits for more at most; 0s to send it at once [default: 20ms]
+    #[arg(long, env = "ENCKE_REST_MAX", value_name = "DURATION")]
+    rest_max: SignedDuration => config.net.rest_max = told.duration_from(Duration::ZERO)?,
+
     /// Commands that may wait to be committed; over it the answer is 503 [default: 65536]
     #[arg(long, env = "ENCKE_MAILBOX_ITEMS", value_name = "N")]
     mailbox_items: usize => config.net.mailbox_items_max = told.count()?,
