@@ -3,6 +3,7 @@
 //! Each subscriber remembers, for each producer that it has heard from, which number comes next.
 //! What was skipped is noted aside: if it arrives after all it was reordered, if not it is missing.
 
+use crate::wire::payload::PRODUCERS_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -19,6 +20,7 @@ const SKIPPED_RANGES_MAX: usize = 100_000;
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     first: Option<Progress>,
+    /// In the order of their numbers.
     #[expect(
         clippy::box_collection,
         reason = "a word instead of three for the many without"
@@ -58,10 +60,16 @@ impl Seen {
             return self.first.get_or_insert(fresh);
         }
         let more = self.more.get_or_insert_default();
-        let index = more.iter().position(|p| p.producer == producer);
-        let index = index.unwrap_or_else(|| {
-            more.push(fresh);
-            more.len() - 1
+        // A run's producers are numbered from 0 up, and all of them or all but the first have their places here.
+        let guess = (producer % u64::from(PRODUCERS_MAX)) as usize;
+        let is_at = |index: &usize| more.get(*index).is_some_and(|p| p.producer == producer);
+        let guessed = [guess, guess.wrapping_sub(1)].into_iter().find(is_at);
+        let index = guessed.unwrap_or_else(|| {
+            let found = more.binary_search_by_key(&producer, |p| p.producer);
+            found.unwrap_or_else(|index| {
+                more.insert(index, fresh);
+                index
+            })
         });
         &mut more[index]
     }

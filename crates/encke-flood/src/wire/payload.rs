@@ -186,17 +186,43 @@ pub(crate) fn parse_line(line: &[u8]) -> Option<Message> {
 
 /// A decimal number of at most 19 digits (which can't overflow), and what follows it.
 fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut value = 0u64;
-    let mut length = 0;
-    while let Some(digit @ b'0'..=b'9') = bytes.get(length) {
-        if length == 19 {
+    let (mut value, mut rest) = (0u64, bytes);
+    // Most of them are long.
+    while let Some((eight, after)) = rest.split_first_chunk::<8>()
+        && let Some(eight) = eight_digits(*eight)
+        && bytes.len() - after.len() <= DIGITS_MAX
+    {
+        value = value * 100_000_000 + eight;
+        rest = after;
+    }
+    while let [digit @ b'0'..=b'9', after @ ..] = rest {
+        if bytes.len() - after.len() > DIGITS_MAX {
             return None;
         }
         value = value * 10 + u64::from(digit - b'0');
-        length += 1;
+        rest = after;
     }
-    (length > 0).then(|| (value, &bytes[length..]))
+    (rest.len() < bytes.len()).then_some((value, rest))
 }
+
+/// The value of eight digits, found side by side in one word: of each two neighbours, of each two pairs, of both halves.
+fn eight_digits(bytes: [u8; 8]) -> Option<u64> {
+    let word = u64::from_le_bytes(bytes);
+    let high = 0xf0f0_f0f0_f0f0_f0f0;
+    let zeros = 0x3030_3030_3030_3030;
+    // Digits are 0x30 to 0x39: six more carries nothing into the upper half.
+    let more = word.wrapping_add(0x0606_0606_0606_0606);
+    if word & high != zeros || more & high != zeros {
+        return None;
+    }
+    let ones = word & !high;
+    let pairs = (ones * 10 + (ones >> 8)) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs * 100 + (pairs >> 16)) & 0x0000_ffff_0000_ffff;
+    Some((fours * 10_000 + (fours >> 32)) & 0xffff_ffff)
+}
+
+/// No number of so many digits overflows.
+const DIGITS_MAX: usize = 19;
 
 /// Finds messages in a stream of lines that may be cut anywhere.
 #[derive(Debug, Default)]
@@ -393,6 +419,15 @@ mod tests {
             if let (Some((fast, [])), Ok(slow)) = (fast_object(&object), slow) {
                 prop_assert_eq!(fast, slow);
             }
+        }
+
+        #[test]
+        fn digits_are_the_number_that_they_say(text in "[0-9]{0,25}[ -~]{0,9}") {
+            let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+            let (number, rest) = text.split_at(end);
+            let expected = (1..=DIGITS_MAX).contains(&end);
+            let expected = expected.then(|| (number.parse().unwrap(), rest.as_bytes()));
+            prop_assert_eq!(digits(text.as_bytes()), expected);
         }
 
         #[test]
