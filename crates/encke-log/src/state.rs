@@ -27,7 +27,7 @@ pub(crate) struct States {
 #[derive(Debug)]
 pub(crate) struct Pending {
     entries: Vec<StateEntry>,
-    /// Which entries count, in the order of their keys. It takes a while to find out, so the work in the background does it.
+    /// What [`Pending::order`] says, once somebody has found it out.
     order: OnceLock<Vec<u32>>,
 }
 
@@ -48,30 +48,31 @@ impl Pending {
 
     /// The entries in the order of their keys, each key once, the last of its entries.
     pub(crate) fn in_order(&self) -> impl ExactSizeIterator<Item = (&[u8], Option<&[u8]>)> {
-        let order = self.order.get_or_init(|| {
-            let mut order: Vec<u32> = (0..self.entries.len() as u32).collect();
-            let key = |i: &u32| &self.entries[*i as usize].0;
-            order.sort_by(|a, b| key(a).cmp(key(b)).then(b.cmp(a)));
-            order.dedup_by(|b, a| key(b) == key(a));
-            order
-        });
-        order.iter().map(|i| {
+        self.order().iter().map(|i| {
             let (key, value) = &self.entries[*i as usize];
             (&key[..], value.as_deref())
         })
     }
 
+    /// Which entries count, in the order of their keys. Nobody waits for another who is at it: he may be in the background,
+    /// where it takes long.
+    fn order(&self) -> &[u32] {
+        if let Some(order) = self.order.get() {
+            return order;
+        }
+        let mut order: Vec<u32> = (0..self.entries.len() as u32).collect();
+        let key = |i: &u32| &self.entries[*i as usize].0;
+        order.sort_unstable_by(|a, b| key(a).cmp(key(b)).then(b.cmp(a)));
+        order.dedup_by(|b, a| key(b) == key(a));
+        self.order.get_or_init(|| order)
+    }
+
     /// What this checkpoint says of a key, if anything.
     fn find(&self, key: &[u8]) -> Option<Option<&[u8]>> {
-        let entry = match self.order.get() {
-            Some(order) => {
-                let found = order.binary_search_by(|i| self.entries[*i as usize].0[..].cmp(key));
-                &self.entries[order[found.ok()?] as usize]
-            }
-            // Not in order yet, which is soon over; the last one counts.
-            None => self.entries.iter().rev().find(|(k, _)| k == key)?,
-        };
-        Some(entry.1.as_deref())
+        let order = self.order();
+        let found = order.binary_search_by(|i| self.entries[*i as usize].0[..].cmp(key));
+        let (_, value) = &self.entries[order[found.ok()?] as usize];
+        Some(value.as_deref())
     }
 }
 
