@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use encke_log::{
     Disk, FrameView, Log, OpenError, Options, ReadError, Sequence, StreamNo, class_of,
@@ -11,7 +12,7 @@ use encke_log::{
 
 mod found;
 
-use found::{Found, Origin};
+use found::{Found, Origin, Special};
 
 use crate::load::{LoadError, Loader, Store};
 use crate::number::{Place, born, log_of};
@@ -203,10 +204,8 @@ impl Restore {
             } => Some(Origin {
                 name: (*name).into(),
                 media: self.media(content_type),
-                lifetime: *lifetime,
                 ack: *ack,
-                retention: *retention,
-                fork: *fork,
+                special: Special::boxed(*lifetime, *retention, *fork),
             }),
             _ => None,
         };
@@ -226,11 +225,11 @@ impl Restore {
                 if retention.is_limited() {
                     let at = fork.map_or(0, |fork| fork.at.sequence);
                     if at > floor {
-                        found.replayed.add(Part::inherited(at, time_ms));
+                        found.kept().replayed.add(Part::inherited(at, time_ms));
                     }
                     if units > 0 {
                         let record = Part::record(sequence, time_ms, data.len());
-                        found.replayed.add(record);
+                        found.kept().replayed.add(record);
                     }
                 }
                 found.floor = floor;
@@ -249,7 +248,7 @@ impl Restore {
                     found.tail = Some(Offset::behind(sequence));
                     if counted {
                         let record = Part::record(sequence, time_ms, data.len());
-                        found.replayed.add(record);
+                        found.kept().replayed.add(record);
                     }
                 }
                 found.closed |= closes;
@@ -298,7 +297,9 @@ impl Restore {
         found.forks = stored.forks;
         found.touched_ms = stored.touched_ms;
         found.floor = found.floor.max(stored.floor);
-        found.parts = stored.parts.clone();
+        if stored.retention.is_limited() {
+            found.kept().parts = stored.parts.clone();
+        }
         // A tail never moves back.
         found.tail = found.tail.max(Some(stored.tail));
         if let Some(older) = stored.writers() {
@@ -310,10 +311,8 @@ impl Restore {
         found.origin = Some(Origin {
             name: stored.name.into(),
             media,
-            lifetime: stored.lifetime,
             ack: stored.ack,
-            retention: stored.retention,
-            fork: stored.fork,
+            special: Special::boxed(stored.lifetime, stored.retention, stored.fork),
         });
         Ok(())
     }
@@ -353,42 +352,7 @@ impl Restore {
             view.note_strays();
         }
         machine.mark_over(std::mem::take(&mut self.over));
-        let mut total = meta.total;
-        let mut left = Vec::new();
-        for (no, found) in self.settle(store, meta)? {
-            let Some(origin) = &found.origin else {
-                continue;
-            };
-            if found.deleted && found.forks == 0 {
-                let name = origin.name.clone();
-                if found.stored {
-                    total -= 1;
-                    view.remove(&name);
-                }
-                // Even one that the store never had: its records must go.
-                machine.mark_ended(no, origin.is_timed(), name);
-                continue;
-            }
-            left.push((no, found));
-        }
-        let loader = Loader::new(Arc::clone(&view), store.clone(), limits, now_ms);
-        // Sources before their forks.
-        let mut made: HashMap<StreamNo, Arc<Stream>> = HashMap::with_capacity(left.len());
-        for (no, found) in left.into_iter().rev() {
-            let find = |no: StreamNo| match made.get(&no) {
-                Some(stream) => Ok(Some(Arc::clone(stream))),
-                None => loader.load_number(no),
-            };
-            if let Some(stream) = found.into_stream(no, limits, now_ms, find)? {
-                total += u64::from(born(no) > meta.upto);
-                view.restore(Arc::clone(&stream));
-                machine.mark_floor(&stream);
-                machine.watch(&stream);
-                machine.mark_changed(Arc::clone(&stream));
-                made.insert(no, stream);
-            }
-        }
-        view.set_total(total, meta.total == 0);
+        self.settle(store, meta)?;
         let mut bad = None;
         store.states(KEY_ENDS, &mut |key, value| {
             let ends = stored::number(KEY_ENDS, key).and_then(|no| Ok((no, Ends::decode(value)?)));
@@ -401,10 +365,47 @@ impl Restore {
                 }
             }
         })?;
-        match bad {
-            Some(bad) => Err(bad),
-            None => Ok((machine, view)),
+        if let Some(bad) = bad {
+            return Err(bad);
         }
+        let mut total = meta.total;
+        let loader = Loader::new(Arc::clone(&view), store.clone(), limits, now_ms);
+        let mut sources: HashMap<StreamNo, Arc<Stream>> = HashMap::new();
+        // Sources come before their forks, who had a name before who has it now, and what was found of each goes at once.
+        for (_, found) in self.streams {
+            let (no, forks) = (found.no, found.forks);
+            let Some(origin) = &found.origin else {
+                continue;
+            };
+            if found.is_over() {
+                let name = origin.name.clone();
+                if found.stored {
+                    total -= 1;
+                    view.remove(&name);
+                }
+                // Even one that the store never had: its records must go.
+                machine.mark_ended(no, origin.is_timed(), name);
+                continue;
+            }
+            let find = |no: StreamNo| match sources.get(&no) {
+                Some(stream) => Ok(Some(Arc::clone(stream))),
+                None => loader.load_number(no),
+            };
+            if let Some(stream) = found.into_stream(no, limits, now_ms, find)? {
+                // Nobody has asked for it.
+                stream.used.store(false, Ordering::Relaxed);
+                total += u64::from(born(no) > meta.upto);
+                view.restore(Arc::clone(&stream));
+                machine.mark_floor(&stream);
+                machine.watch(&stream);
+                machine.mark_changed(Arc::clone(&stream));
+                if forks > 0 {
+                    sources.insert(no, stream);
+                }
+            }
+        }
+        view.set_total(total, meta.total == 0);
+        Ok((machine, view))
     }
 
     /// Adds what the checkpoint knows of the streams that have records after it, and drops those that
@@ -447,21 +448,15 @@ impl Restore {
     }
 
     /// Counts forks, from the youngest stream to the oldest, because whether a source has ended
-    /// depends on its forks. All that changed by that come back in this order; numbers stay.
-    fn settle<S: Store>(
-        &mut self,
-        store: &S,
-        meta: Meta,
-    ) -> Result<Vec<(StreamNo, Found)>, RestoreError> {
-        let mut settled = Vec::with_capacity(self.streams.len());
+    /// depends on its forks.
+    fn settle<S: Store>(&mut self, store: &S, meta: Meta) -> Result<(), RestoreError> {
         let mut before = Sequence::MAX;
-        while let Some((born_at, found)) = self.streams.range_mut(..before).next_back() {
+        while let Some((born_at, found)) = self.streams.range(..before).next_back() {
             before = *born_at;
-            let no = found.no;
-            let over = found.deleted && found.forks == 0;
-            let fork = found.origin.as_ref().and_then(|origin| origin.fork);
-            settled.push((no, std::mem::take(found)));
-            let Some(fork) = fork else { continue };
+            let (no, over) = (found.no, found.is_over());
+            let Some(fork) = found.origin.as_ref().and_then(Origin::fork) else {
+                continue;
+            };
             // The checkpoint has counted those that were there at its end.
             let made = born(no) > meta.upto;
             if made == over {
@@ -480,7 +475,7 @@ impl Restore {
         }
         match self.failed.take() {
             Some(failed) => Err(failed),
-            None => Ok(settled),
+            None => Ok(()),
         }
     }
 

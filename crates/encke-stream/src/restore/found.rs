@@ -12,7 +12,7 @@ use crate::stream::{Facts, Life, Media, Source, Stream};
 use crate::writers::Writers;
 use crate::{AckLevel, Limits, Offset, Retention};
 
-/// What was found of one stream.
+/// What was found of one stream. After a crash it may be of hundreds of thousands, so what few have is boxed.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) no: StreamNo,
@@ -22,36 +22,79 @@ pub(super) struct Found {
     pub(super) tail: Option<Offset>,
     pub(super) closed: bool,
     pub(super) deleted: bool,
-    pub(super) writers: Option<Box<Writers>>,
     /// The checkpoint has it.
     pub(super) stored: bool,
     /// Forks that have not ended.
     pub(super) forks: u32,
+    pub(super) writers: Option<Box<Writers>>,
     pub(super) floor: Sequence,
-    /// What there is of it, as the checkpoint has it, and what was replayed.
+    pub(super) touched_ms: u64,
+    kept: Option<Box<Kept>>,
+}
+
+const _: () = assert!(size_of::<Found>() <= 128);
+
+/// What there is of a stream that does not keep all: as the checkpoint has it, and what was replayed.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
     pub(super) parts: Parts,
     pub(super) replayed: Replayed,
-    pub(super) touched_ms: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Origin {
     pub(super) name: Box<str>,
     pub(super) media: Arc<Media>,
-    pub(super) lifetime: Lifetime,
     pub(super) ack: AckLevel,
-    pub(super) retention: Retention,
-    pub(super) fork: Option<Fork>,
+    pub(super) special: Option<Box<Special>>,
+}
+
+/// What most streams don't have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Special {
+    lifetime: Lifetime,
+    retention: Retention,
+    fork: Option<Fork>,
+}
+
+impl Special {
+    /// Nothing if there is nothing special.
+    pub(super) fn boxed(
+        lifetime: Lifetime,
+        retention: Retention,
+        fork: Option<Fork>,
+    ) -> Option<Box<Self>> {
+        let special = Special {
+            lifetime,
+            retention,
+            fork,
+        };
+        (special != Special::default()).then(|| Box::new(special))
+    }
 }
 
 impl Origin {
+    pub(super) fn fork(&self) -> Option<Fork> {
+        self.special.as_ref()?.fork
+    }
+
     /// As [`Stream::is_timed`].
     pub(super) fn is_timed(&self) -> bool {
-        self.lifetime != Lifetime::Unbounded || self.retention.age_s.is_some()
+        let special = self.special.as_deref().copied().unwrap_or_default();
+        special.lifetime != Lifetime::Unbounded || special.retention.age_s.is_some()
     }
 }
 
 impl Found {
+    /// Whether it has ended and nobody needs it.
+    pub(super) fn is_over(&self) -> bool {
+        self.deleted && self.forks == 0
+    }
+
+    pub(super) fn kept(&mut self) -> &mut Kept {
+        self.kept.get_or_insert_default()
+    }
+
     /// The stream, with its source as `find` has it.
     pub(super) fn into_stream(
         self,
@@ -66,11 +109,14 @@ impl Found {
         let Origin {
             name,
             media,
-            lifetime,
             ack,
+            special,
+        } = origin;
+        let Special {
+            lifetime,
             retention,
             fork,
-        } = origin;
+        } = special.map_or_else(Special::default, |special| *special);
         let source = match fork {
             None => None,
             Some(fork) => match find(fork.source)? {
@@ -97,8 +143,11 @@ impl Found {
         );
         let mut state = stream.state();
         if retention.is_limited() {
-            let mut parts = self.parts;
-            self.replayed.add_to(&mut parts, &retention);
+            let Kept {
+                mut parts,
+                replayed,
+            } = self.kept.map_or_else(Kept::default, |kept| *kept);
+            replayed.add_to(&mut parts, &retention);
             parts.cut(facts.floor);
             state.parts = Some(Box::new(parts));
         }
