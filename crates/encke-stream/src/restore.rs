@@ -391,7 +391,7 @@ impl Restore {
                 Some(stream) => Ok(Some(Arc::clone(stream))),
                 None => loader.load_number(no),
             };
-            if let Some(stream) = found.into_stream(no, limits, now_ms, find)? {
+            if let Some(stream) = found.into_stream(limits, now_ms, find)? {
                 // Nobody has asked for it.
                 stream.used.store(false, Ordering::Relaxed);
                 total += u64::from(born(no) > meta.upto);

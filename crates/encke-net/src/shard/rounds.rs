@@ -72,7 +72,7 @@ impl Rounds {
             match rest {
                 // One that is under way does not rest, unless it has the number of a topic that did and is gone.
                 Some(rest) if self.begun_us.is_none() => {
-                    rest.due = rest.due.or(Some(*due));
+                    rest.due.get_or_insert(*due);
                     self.queue.pop_front();
                 }
                 _ => return Some(due.topic),
@@ -122,12 +122,11 @@ impl Rounds {
 
     /// When the next one has rested for whom something waits.
     pub(super) fn wake_us(&self) -> Option<u64> {
-        let mut waiting = self.resting.iter().filter(|rest| rest.due.is_some());
-        let first = waiting.next()?.until_us;
-        Some(waiting.fold(first, |wake_us, rest| wake_us.min(rest.until_us)))
+        let waiting = self.resting.iter().filter(|rest| rest.due.is_some());
+        waiting.map(|rest| rest.until_us).min()
     }
 
-    /// What waits for its round, or for the end of it, since when it came first.
+    /// The topic whose round is under way or waits for longest, resting or not.
     pub(super) fn oldest(&self) -> Option<Due> {
         let resting = self.resting.iter().filter_map(|rest| rest.due);
         let all = self.queue.front().copied().into_iter().chain(resting);

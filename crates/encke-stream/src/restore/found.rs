@@ -74,13 +74,17 @@ impl Special {
 }
 
 impl Origin {
+    fn special(&self) -> Special {
+        self.special.as_deref().copied().unwrap_or_default()
+    }
+
     pub(super) fn fork(&self) -> Option<Fork> {
-        self.special.as_ref()?.fork
+        self.special().fork
     }
 
     /// As [`Stream::is_timed`].
     pub(super) fn is_timed(&self) -> bool {
-        let special = self.special.as_deref().copied().unwrap_or_default();
+        let special = self.special();
         special.lifetime != Lifetime::Unbounded || special.retention.age_s.is_some()
     }
 }
@@ -98,7 +102,6 @@ impl Found {
     /// The stream, with its source as `find` has it.
     pub(super) fn into_stream(
         self,
-        no: StreamNo,
         limits: Limits,
         now_ms: u64,
         find: impl FnOnce(StreamNo) -> Result<Option<Arc<Stream>>, LoadError>,
@@ -106,17 +109,14 @@ impl Found {
         let (Some(origin), Some(tail)) = (self.origin, self.tail) else {
             return Ok(None);
         };
-        let Origin {
-            name,
-            media,
-            ack,
-            special,
-        } = origin;
         let Special {
             lifetime,
             retention,
             fork,
-        } = special.map_or_else(Special::default, |special| *special);
+        } = origin.special();
+        let Origin {
+            name, media, ack, ..
+        } = origin;
         let source = match fork {
             None => None,
             Some(fork) => match find(fork.source)? {
@@ -139,14 +139,14 @@ impl Found {
             life: if self.deleted { Life::Kept } else { Life::Live },
         };
         let stream = Stream::new(
-            no, name, media, lifetime, ack, retention, source, facts, now_ms,
+            self.no, name, media, lifetime, ack, retention, source, facts, now_ms,
         );
         let mut state = stream.state();
         if retention.is_limited() {
             let Kept {
                 mut parts,
                 replayed,
-            } = self.kept.map_or_else(Kept::default, |kept| *kept);
+            } = *self.kept.unwrap_or_default();
             replayed.add_to(&mut parts, &retention);
             parts.cut(facts.floor);
             state.parts = Some(Box::new(parts));
