@@ -289,7 +289,7 @@ settings! {
 
     /// Cache of history's blocks [default: 16MiB]
     #[arg(long, env = "ENCKE_HISTORY_CACHE", value_name = "SIZE")]
-    history_cache: ByteSize => config.log_options.history_cache_bytes = told.size(1 << 20)?,
+    history_cache: ByteSize => config.log_options.history_cache_bytes = told.size(64 << 10)?,
 
     /// Producers that a stream remembers; over it the one idle longest is forgotten [default: 10000]
     #[arg(long, env = "ENCKE_PRODUCERS_MAX", value_name = "N")]
