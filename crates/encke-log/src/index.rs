@@ -273,9 +273,11 @@ impl<F> SegmentIndex<F> {
         records
     }
 
-    /// Gives up the places, when the rest is about to go.
+    /// Gives up the places, when the rest is about to go. They may be kept for long, so they keep no room to grow.
     pub(crate) fn take_places(&mut self) -> Places {
-        std::mem::take(&mut self.places)
+        let mut places = std::mem::take(&mut self.places);
+        places.places.shrink_to_fit();
+        places
     }
 }
 
