@@ -39,6 +39,7 @@ impl<D: Disk> Sequencer<D> {
         if waits && !self.shared {
             self.sync_awaited();
         }
+        requests.shrink_to(COMMANDS_KEPT);
         committed.failed = self.failed.is_some();
         self.unkept += committed.records;
         (self.watch)(&committed);
@@ -168,6 +169,9 @@ impl<D: Disk> Journal for Draft<'_, D> {
         Ok(sequence)
     }
 }
+
+/// For how many commands there is room left after a batch, so that a large one does not keep its memory.
+const COMMANDS_KEPT: usize = 256;
 
 /// How long a stream whose lifetime is over may take to come from the store.
 const LOADED_AFTER: Duration = Duration::from_millis(50);

@@ -128,6 +128,7 @@ impl Machine {
                 }
             }
         }
+        self.undo.shrink_to(CHANGES_KEPT);
         for (name, stream) in self.names.drain() {
             match stream {
                 Some(stream) => {
@@ -270,6 +271,9 @@ impl Machine {
         state.next
     }
 }
+
+/// For how many changes there is room left when they are published, so that a large batch does not keep its memory.
+const CHANGES_KEPT: usize = 256;
 
 /// What has a name.
 pub(crate) enum Found {

@@ -295,6 +295,7 @@ impl Shard {
         }
         // Answering may have brought the next requests of pipelining clients.
         if self.outbox.is_empty() {
+            outbox.shrink_to(OUTBOX_KEPT);
             self.outbox = outbox;
         }
     }
@@ -426,3 +427,6 @@ const SCRATCH_BYTES: usize = 64 << 10;
 
 /// A shard without connections looks at its clock this often.
 const IDLE_WAIT_MS: u64 = 1000;
+
+/// For how many commands a shard keeps room after a turn, so that a turn with many does not keep its memory.
+const OUTBOX_KEPT: usize = 64;
