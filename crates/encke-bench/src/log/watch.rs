@@ -40,11 +40,17 @@ impl Watch {
             .name("watch".into())
             .spawn(move || {
                 let mut samples = vec![sample(&queue, begun)];
-                while !stopped.load(Ordering::Relaxed) {
-                    std::thread::park_timeout(INTERVAL);
+                loop {
+                    // Known before the look, so that the last look is at what is left in the end, however short the run was.
+                    let over = stopped.load(Ordering::Acquire);
+                    if !over {
+                        std::thread::park_timeout(INTERVAL);
+                    }
                     samples.push(sample(&queue, begun));
+                    if over {
+                        return samples;
+                    }
                 }
-                samples
             })
             .map_err(BenchError::system("start a thread"))?;
         Ok(Self { stop, thread })
@@ -52,7 +58,7 @@ impl Watch {
 
     /// What was seen; the last sample is of now.
     pub(super) fn end(self) -> Result<Vec<Sample>, BenchError> {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
         self.thread.join().map_err(|_| BenchError::Thread("watch"))
     }
@@ -85,6 +91,21 @@ const INTERVAL: Duration = Duration::from_millis(3);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_that_is_over_at_once_is_seen_from_its_beginning_to_its_end() {
+        for _ in 0..100 {
+            let options = encke_mailbox::Options::default();
+            let (sender, mut receiver) = encke_mailbox::mailbox("test", options);
+            sender.send(encke_mailbox::Lane::Data, (), 1).unwrap();
+            let watch = Watch::start(sender).unwrap();
+            receiver.drain(&mut Vec::new());
+            receiver.handled(1);
+            let samples = watch.end().unwrap();
+            assert!(samples.len() >= 2);
+            assert_eq!(samples.last().unwrap().queue_records, 0);
+        }
+    }
 
     #[test]
     fn what_is_left_out_is_never_the_longest_queue_or_the_end() {
