@@ -40,17 +40,13 @@ impl Watch {
             .name("watch".into())
             .spawn(move || {
                 let mut samples = vec![sample(&queue, begun)];
-                loop {
-                    // Known before the look, so that the last look is at what is left in the end, however short the run was.
-                    let over = stopped.load(Ordering::Acquire);
-                    if !over {
-                        std::thread::park_timeout(INTERVAL);
-                    }
+                while !stopped.load(Ordering::Acquire) {
+                    std::thread::park_timeout(INTERVAL);
                     samples.push(sample(&queue, begun));
-                    if over {
-                        return samples;
-                    }
                 }
+                // Of the end, however short the run was.
+                samples.push(sample(&queue, begun));
+                samples
             })
             .map_err(BenchError::system("start a thread"))?;
         Ok(Self { stop, thread })
