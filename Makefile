@@ -51,7 +51,7 @@ fmt: ## the formatting is rustfmt's
 .PHONY: lint
 lint: fetch ## clippy, with every warning an error, and no merge left half done
 	$(call section,clippy)
-	@! grep -rnE '^(<{7}|>{7}) ' --exclude-dir={.git,target,node_modules} .
+	@! git grep -nE '^(<{7}|>{7}) '
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 .PHONY: doc
