@@ -15,6 +15,7 @@ mod tests {
     #[test]
     fn the_settings_are_compiled_in() {
         assert!(opt::background_thread::read().unwrap());
+        assert_eq!(opt::narenas::read().unwrap(), 1);
         assert_eq!(opt::tcache_max::read().unwrap(), 4096);
     }
 }
