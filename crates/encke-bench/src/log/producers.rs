@@ -33,11 +33,11 @@ pub(super) struct Crew {
 #[derive(Debug, Clone)]
 pub(super) struct Maker {
     /// The stream that they are for.
-    pub(super) stream: Arc<Stream>,
+    stream: Arc<Stream>,
     /// The number of the outlet that takes the replies.
-    pub(super) outlet: u16,
+    outlet: u16,
     /// Bytes of a record.
-    pub(super) bytes: usize,
+    bytes: usize,
 }
 
 /// What came back.
@@ -86,11 +86,7 @@ impl Crew {
         (0..self.threads)
             .map(|number| {
                 let thread = Thread {
-                    maker: Maker {
-                        stream: Arc::clone(stream),
-                        outlet: number as u16,
-                        bytes: self.bytes,
-                    },
+                    maker: self.maker(stream, number),
                     sender: sender.clone(),
                     left: self.shares(number),
                     out: Vec::new(),
@@ -111,18 +107,22 @@ impl Crew {
             .collect()
     }
 
-    /// How many records each producer of a thread sends.
-    fn shares(&self, thread: usize) -> Vec<u64> {
-        (0..self.producers)
-            .filter(|producer| producer % self.threads as u64 == thread as u64)
-            .map(|producer| self.share(producer))
-            .collect()
+    /// What makes the records of a thread, whose replies come in at the outlet of the same number.
+    pub(super) fn maker(&self, stream: &Arc<Stream>, thread: usize) -> Maker {
+        Maker {
+            stream: Arc::clone(stream),
+            outlet: thread as u16,
+            bytes: self.bytes,
+        }
     }
 
-    /// How many records a producer sends.
-    pub(super) fn share(&self, producer: u64) -> u64 {
-        let one_more = producer < self.records % self.producers;
-        self.records / self.producers + u64::from(one_more)
+    /// How many records each producer of a thread sends.
+    pub(super) fn shares(&self, thread: usize) -> Vec<u64> {
+        let one_more = |producer| u64::from(producer < self.records % self.producers);
+        (0..self.producers)
+            .filter(|producer| producer % self.threads as u64 == thread as u64)
+            .map(|producer| self.records / self.producers + one_more(producer))
+            .collect()
     }
 }
 

@@ -13,8 +13,7 @@ use encke_stream::{
 };
 use serde::Serialize;
 
-use super::producers::{Crew, Maker, Replies, STRANGER};
-use super::tasks::{Desk, ToDesk};
+use super::producers::{Crew, Replies, STRANGER};
 use super::watch::{self, Sample, Watch};
 use crate::BenchError;
 use crate::lab::{Lab, Scratch};
@@ -161,13 +160,15 @@ impl Run {
         };
         let (sender, receiver) = mailbox("log", Options::new(bounds));
         let replies = Arc::new(Replies::default());
-        let desk = Desk::new(plan.producers, &replies);
-        let (outlets, inboxes) = match mode.has_tasks() {
-            true => (
-                vec![Box::new(ToDesk(Arc::clone(&desk))) as Box<dyn Outlet>],
-                Vec::new(),
-            ),
-            false => crew.outlets(&replies),
+        let (outlets, posts, inboxes) = match mode.has_tasks() {
+            true => {
+                let (outlets, posts) = crew.posts();
+                (outlets, posts, Vec::new())
+            }
+            false => {
+                let (outlets, inboxes) = crew.outlets(&replies);
+                (outlets, Vec::new(), inboxes)
+            }
         };
         let far = match mode {
             Mode::Empty | Mode::EmptyInBatches => Far::replies(receiver, outlets, plan)?,
@@ -177,19 +178,9 @@ impl Run {
             Mode::Async => Far::log(lab, receiver, outlets, plan, AckLevel::Accepted)?,
         };
         let stream = far.stream(&sender)?;
-        let start = Arc::new(Barrier::new(match mode.has_tasks() {
-            true => 2,
-            false => crew.threads + 1,
-        }));
+        let start = Arc::new(Barrier::new(crew.threads + 1));
         let threads = match mode.has_tasks() {
-            true => {
-                let maker = Maker {
-                    stream,
-                    outlet: 0,
-                    bytes: plan.record_bytes,
-                };
-                vec![crew.start_tasks(maker, &sender, desk, &start)?]
-            }
+            true => crew.start_tasks(&stream, &sender, posts, &replies, &start)?,
             false => crew.start(&stream, &sender, inboxes, &replies, &start)?,
         };
         let watch = Watch::start(sender.clone())?;

@@ -1,94 +1,107 @@
 //! Producers that are tasks: each sends a record, and sleeps until the reply to that very record wakes it.
 //!
-//! They stand for the report's processes. A queue with nothing but such producers and replies is the limit that the log
-//! is measured against: every record costs a wake-up, whoever gives the reply.
+//! They stand for the report's processes. Each thread runs its share of them, and replies come as they do in the server:
+//! with each commit one note for each thread, where they are found by the tasks that wait. A queue with nothing but such
+//! producers and replies is the limit that the log is measured against: every record costs a wake-up.
 
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use encke_mailbox::{Lane, ReplyTo, Sender, reply};
-use encke_stream::{Batch, Outlet, Reply, Request};
+use encke_stream::{Batch, Outlet, Reply, Request, Stream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::producers::{Crew, Maker, Replies};
+use super::producers::{Crew, Maker, Replies, STRANGER};
 use crate::BenchError;
 
-/// Where producers wait for their replies.
-pub(super) struct Desk {
-    /// By producer; empty while it makes its next record.
-    places: Vec<Mutex<Option<ReplyTo<()>>>>,
-    replies: Arc<Replies>,
-}
+/// The ends at which the replies to tasks come in, one for each thread.
+pub(super) type Posts = Vec<UnboundedReceiver<Vec<Reply>>>;
 
-/// The desk, as the sequencer knows it.
-pub(super) struct ToDesk(pub(super) Arc<Desk>);
+/// Hands replies to a thread whose producers are tasks. There is no more in it than a reply for each of them.
+struct Post(UnboundedSender<Vec<Reply>>);
 
-impl Desk {
-    pub(super) fn new(producers: u64, replies: &Arc<Replies>) -> Arc<Self> {
-        Arc::new(Self {
-            places: (0..producers).map(|_| Mutex::new(None)).collect(),
-            replies: Arc::clone(replies),
-        })
-    }
-
-    /// Who waits at this place, from now on or until now.
-    fn swap(&self, producer: u64, waits: Option<ReplyTo<()>>) -> Option<ReplyTo<()>> {
-        let place = self.places.get(usize::try_from(producer).ok()?)?;
-        let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut place, waits)
-    }
-}
-
-impl Outlet for ToDesk {
+impl Outlet for Post {
     fn deliver(&self, _batch: Option<Arc<Batch>>, replies: Vec<Reply>) {
-        self.0.replies.count(&replies);
-        for reply in replies {
-            // The making of the stream was nobody's.
-            if let Some(waits) = self.0.swap(reply.token, None) {
-                // A producer that has given up needs no reply.
-                let _ = waits.send(());
-            }
-        }
+        // A thread that is gone waits for nothing.
+        let _ = self.0.send(replies);
     }
 
     fn admit(&self) {}
 }
 
+/// Where the producers of one thread wait for their replies; empty while one makes its next record.
+struct Places(Vec<Mutex<Option<ReplyTo<()>>>>);
+
+impl Places {
+    fn new(producers: usize) -> Arc<Self> {
+        Arc::new(Self((0..producers).map(|_| Mutex::new(None)).collect()))
+    }
+
+    /// Who waits at this place, from now on or until now.
+    fn swap(&self, producer: u64, waits: Option<ReplyTo<()>>) -> Option<ReplyTo<()>> {
+        let place = self.0.get(usize::try_from(producer).ok()?)?;
+        let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut place, waits)
+    }
+}
+
 impl Crew {
-    /// Starts a task for each producer, in as many threads as the crew has; they send when `start` opens.
+    /// Where the sequencer leaves replies to tasks, and where their threads find them.
+    pub(super) fn posts(&self) -> (Vec<Box<dyn Outlet>>, Posts) {
+        let post = |_| {
+            let (sender, receiver) = unbounded_channel();
+            (Box::new(Post(sender)) as Box<dyn Outlet>, receiver)
+        };
+        (0..self.threads).map(post).unzip()
+    }
+
+    /// Starts the threads, with a task for each producer; they send when `start` opens.
     pub(super) fn start_tasks(
         self,
-        maker: Maker,
+        stream: &Arc<Stream>,
         sender: &Sender<Request>,
-        desk: Arc<Desk>,
+        posts: Posts,
+        replies: &Arc<Replies>,
         start: &Arc<Barrier>,
-    ) -> Result<JoinHandle<Result<(), BenchError>>, BenchError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(self.threads)
-            .thread_name("producers")
-            .build()
-            .map_err(BenchError::system("start threads"))?;
-        let (sender, start) = (sender.clone(), Arc::clone(start));
-        std::thread::Builder::new()
-            .name("producers".into())
-            .spawn(move || {
-                start.wait();
-                let tasks: Vec<_> = (0..self.producers)
-                    .map(|producer| {
-                        let (maker, sender, desk) =
-                            (maker.clone(), sender.clone(), Arc::clone(&desk));
-                        let records = self.share(producer);
-                        runtime.spawn(produce(producer, records, maker, sender, desk))
-                    })
-                    .collect();
-                runtime.block_on(async {
-                    for task in tasks {
-                        task.await.map_err(|_| BenchError::Thread("producer"))??;
-                    }
-                    Ok(())
+    ) -> Result<Vec<JoinHandle<Result<(), BenchError>>>, BenchError> {
+        let threads = posts.into_iter().enumerate().map(|(number, post)| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .build()
+                .map_err(BenchError::system("start a runtime"))?;
+            let maker = self.maker(stream, number);
+            let shares = self.shares(number);
+            let (sender, replies, start) = (sender.clone(), Arc::clone(replies), Arc::clone(start));
+            std::thread::Builder::new()
+                .name(format!("producers-{number}"))
+                .spawn(move || {
+                    start.wait();
+                    runtime.block_on(produce_all(maker, shares, sender, (post, replies)))
                 })
-            })
-            .map_err(BenchError::system("start a thread"))
+                .map_err(BenchError::system("start a thread"))
+        });
+        threads.collect()
     }
+}
+
+/// The producers of one thread, from the first record to the last reply.
+async fn produce_all(
+    maker: Maker,
+    shares: Vec<u64>,
+    sender: Sender<Request>,
+    (post, replies): (UnboundedReceiver<Vec<Reply>>, Arc<Replies>),
+) -> Result<(), BenchError> {
+    let places = Places::new(shares.len());
+    let hands_out = tokio::spawn(hand_out(post, Arc::clone(&places), replies));
+    let start = |(producer, records)| {
+        let (maker, sender, places) = (maker.clone(), sender.clone(), Arc::clone(&places));
+        tokio::spawn(produce(producer as u64, records, maker, sender, places))
+    };
+    let tasks: Vec<_> = shares.into_iter().enumerate().map(start).collect();
+    for task in tasks {
+        task.await.map_err(|_| BenchError::Thread("producer"))??;
+    }
+    hands_out.abort();
+    Ok(())
 }
 
 /// Sends so many records, one after the other, each when the reply to the one before has come.
@@ -97,12 +110,12 @@ async fn produce(
     records: u64,
     maker: Maker,
     sender: Sender<Request>,
-    desk: Arc<Desk>,
+    places: Arc<Places>,
 ) -> Result<(), BenchError> {
     for left in (0..records).rev() {
         let (request, bytes) = maker.record(producer, left);
         let (reply_to, answer) = reply();
-        desk.swap(producer, Some(reply_to));
+        places.swap(producer, Some(reply_to));
         // There is a place in the mailbox for each producer.
         sender
             .try_send(Lane::Data, request, bytes)
@@ -110,4 +123,25 @@ async fn produce(
         answer.await.map_err(|_| BenchError::Thread("sequencer"))?;
     }
     Ok(())
+}
+
+/// Gives each reply to the task that waits for it, until the sequencer is gone: then to none that still waits.
+async fn hand_out(
+    mut post: UnboundedReceiver<Vec<Reply>>,
+    places: Arc<Places>,
+    replies: Arc<Replies>,
+) {
+    while let Some(note) = post.recv().await {
+        replies.count(&note);
+        // The making of the stream was nobody's.
+        for reply in note.into_iter().filter(|reply| reply.token != STRANGER) {
+            if let Some(waits) = places.swap(reply.token, None) {
+                // A producer that has given up needs no reply.
+                let _ = waits.send(());
+            }
+        }
+    }
+    for producer in 0..places.0.len() as u64 {
+        places.swap(producer, None);
+    }
 }
