@@ -1,4 +1,5 @@
-//! The log by itself: what a lone record costs beside a bare write and sync, and how fast full batches are.
+//! The log by itself: what a lone record costs beside a bare write and sync, and how fast full batches are beside what
+//! the disk alone allows.
 
 use std::path::Path;
 use std::time::Instant;
@@ -20,8 +21,10 @@ pub(super) struct Alone {
     pub(super) record: Percentiles,
     /// What a record takes in the file, in bytes.
     pub(super) frame_bytes: usize,
-    /// Records in each of the full batches.
+    /// Records in each of the full batches: one of each of the report's producers.
     pub(super) batch_records: u64,
+    /// A bare write and fdatasync of as many bytes as a full batch has.
+    pub(super) bare_batch: Percentiles,
     /// Records per second in such batches, each synced.
     pub(super) batched_per_second: f64,
 }
@@ -61,13 +64,28 @@ impl Alone {
             file.syncs(frame_bytes, TURN, &mut bare)?;
         }
         log.close()?;
+        drop(file);
+        let mut bare_batch = Latencies::new();
+        let batch_bytes = frame_bytes * BATCH_RECORDS as usize;
+        let syncs = batched.div_ceil(BATCH_RECORDS).min(BARE_BATCHES_MAX) as u32;
+        BareFile::new(scratch.path(), batch_bytes as u64 * u64::from(syncs))?.syncs(
+            batch_bytes,
+            syncs,
+            &mut bare_batch,
+        )?;
         Ok(Self {
             bare: bare.percentiles().ok_or(NOTHING)?,
             record: record.percentiles().ok_or(NOTHING)?,
             frame_bytes,
             batch_records: BATCH_RECORDS,
+            bare_batch: bare_batch.percentiles().ok_or(NOTHING)?,
             batched_per_second: batches(&scratch.path().join("batches"), &payload, batched)?,
         })
+    }
+
+    /// Records per second if a full batch took nothing but a bare write and fdatasync of its bytes.
+    pub(super) fn disk_per_second(&self) -> f64 {
+        self.batch_records as f64 * 1e6 / self.bare_batch.mean_us
     }
 }
 
@@ -111,6 +129,9 @@ const KIND: u8 = 1;
 
 /// Records in a full batch.
 const BATCH_RECORDS: u64 = 1_000;
+
+/// Full batches' bytes that are written bare: 90 MB at the most.
+const BARE_BATCHES_MAX: u64 = 500;
 
 /// Lone records between bare syncs: the disk's moods meet both.
 const TURN: u32 = 50;

@@ -225,16 +225,23 @@ impl LogReport {
                 "The log by itself (a record takes {} bytes in the file)",
                 alone.frame_bytes
             ),
-            &["", "p50", "p99"],
+            &["", "p50", "p99", "records a second"],
         );
-        for (name, p) in [
-            ("a bare write and fdatasync", &alone.bare),
-            ("a lone record, synced", &alone.record),
+        let batch = count(alone.batch_records);
+        let bare_batch = format!("a bare write and fdatasync of {batch} records' bytes");
+        let (disk, batched) = (
+            per_second(alone.disk_per_second()),
+            per_second(alone.batched_per_second),
+        );
+        for (name, p, most) in [
+            ("a bare write and fdatasync", &alone.bare, NONE),
+            ("a lone record, synced", &alone.record, NONE),
+            (&bare_batch, &alone.bare_batch, &disk),
         ] {
-            table.row(name, [micros(p.p50_us).as_str(), &micros(p.p99_us)]);
+            table.row(name, [&micros(p.p50_us), &micros(p.p99_us), most]);
         }
-        let name = format!("in batches of {}, each synced", count(alone.batch_records));
-        table.row(&name, [per_second(alone.batched_per_second).as_str(), ""]);
+        let name = format!("in batches of {batch}, each synced");
+        table.row(&name, [NONE, NONE, &batched]);
         table
     }
 
@@ -313,6 +320,7 @@ impl LogReport {
              remains with a log says what a record costs beside nothing, not beside a queue."
                 .to_owned(),
             self.in_batches(),
+            self.ceiling(),
             "Async is level «accepted»: records are acknowledged when their order is decided, written with their batch, and \
              synced within a second. Times are until the queue was empty; below that line stands what it took until \
              everything was durable and the sealed segments were in history."
@@ -332,6 +340,21 @@ impl LogReport {
             "In batches, sync reaches {:.0} % of the empty queue's rate, with {:.2} s of processor time per million.",
             sync.records_per_second / empty.records_per_second * 100.0,
             sync.cpu_seconds_per_million
+        )
+    }
+
+    /// What share of the empty queue's rate the disk alone leaves to any log.
+    fn ceiling(&self) -> String {
+        let alone = &self.alone;
+        let empty = self.median(Mode::Empty).records_per_second;
+        let share = |per_second: f64| format!("{:.0} %", per_second / empty * 100.0);
+        let batch = count(alone.batch_records);
+        format!(
+            "The empty queue waits for no disk. {batch} producers that each wait for their record fill a batch of {batch} at \
+             most: a bare write and fdatasync of its bytes, one after the other and nothing else, make {} of the empty queue's \
+             rate on this disk, and the log by itself, such batches with no producer at all, {}.",
+            share(alone.disk_per_second()),
+            share(alone.batched_per_second)
         )
     }
 }
