@@ -6,11 +6,13 @@
 
 use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use encke_flood::units::{bytes, count, micros, per_second};
 use encke_flood::{Latencies, Percentiles, SprayArgs, spray_until};
+use encke_log::Options;
 use rustix::fs::{Advice, fadvise};
 use serde::Serialize;
 
@@ -41,7 +43,8 @@ struct Round {
     opened_bytes: u64,
     /// Until everything that the crash had left was in history, in seconds.
     settled_s: f64,
-    /// The server's own memory after one more start, before anything was read.
+    /// The server's own memory a while after one more start, before anything was read, with a segment that has just begun:
+    /// what one that is being filled holds costs memory until it is in history.
     at_rest_bytes: u64,
     /// All records of a stream, with nothing of them in any cache; then the same streams again.
     cold: Percentiles,
@@ -83,7 +86,7 @@ impl Round {
         ));
         let server = start()?;
         let spray = SprayArgs {
-            url: format!("http://{}/v1/stream", server.address()),
+            url: url(server.address()),
             producers: PRODUCERS,
             pipeline: PIPELINE,
             streams: u32::try_from(streams).unwrap_or(u32::MAX),
@@ -108,10 +111,12 @@ impl Round {
             lab.sleep(Duration::from_millis(50))?;
         }
         let settled_s = begun.elapsed().as_secs_f64();
+        fill_segment(lab, server.address())?;
         server.stop()?;
         evict(data).map_err(BenchError::file("put out of the page cache", data))?;
         lab.say(&format!("streams, {name}: reading"));
         let server = start()?;
+        lab.sleep(AT_REST)?;
         let at_rest_bytes = server.memory_bytes()?;
         let mut client = Client::connect(server.address())?;
         let (cold, read_cold) = read(lab, &mut client, streams)?;
@@ -129,6 +134,28 @@ impl Round {
             read: read_cold,
         })
     }
+}
+
+fn url(server: SocketAddr) -> String {
+    format!("http://{server}/v1/stream")
+}
+
+/// Has the log begin another segment, so that none of the records that were appended before is in the one being filled.
+fn fill_segment(lab: &Lab<'_>, server: SocketAddr) -> Result<(), BenchError> {
+    let spray = SprayArgs {
+        url: url(server),
+        producers: 1,
+        one: Some(FILLER.into()),
+        content_type: "text/plain".into(),
+        size: FILLER_RECORD_BYTES as usize,
+        messages: Some(Options::default().segment_bytes / FILLER_RECORD_BYTES + 1),
+        ..SprayArgs::default()
+    };
+    spray_until(&spray, lab.stop())?;
+    while scrape(server)?.value("encke_log_segments_waiting") > 0.0 {
+        lab.sleep(Duration::from_millis(50))?;
+    }
+    Ok(())
 }
 
 /// Reads streams from all over, each whole and once; always the same. Also tells how many records they had.
@@ -310,6 +337,14 @@ const FAR_APART: u64 = 2_654_435_761;
 
 /// The streams' names begin so.
 const PREFIX: &str = "many/";
+
+/// What fills up a segment: not one of the streams that are read.
+const FILLER: &str = "filler";
+const FILLER_RECORD_BYTES: u64 = 256 << 10;
+
+/// How long a server is left alone before its memory is said to be at rest. Its allocator gives back what the start has used
+/// within a second.
+const AT_REST: Duration = Duration::from_secs(3);
 
 /// What is wanted.
 const OPENED_S_MAX: f64 = 2.0;

@@ -136,6 +136,9 @@ pub(crate) fn tail<F: DiskFile>(
     position: u64,
     due: Sequence,
 ) -> io::Result<Tail> {
+    if is_zero(segment, position)? {
+        return Ok(Tail::Clean);
+    }
     let mut bytes = vec![0; segment.bytes.saturating_sub(position) as usize];
     let read = segment.file.read_at(&mut bytes, position)?;
     bytes.truncate(read);
@@ -174,5 +177,110 @@ pub(crate) fn tail<F: DiskFile>(
     })
 }
 
+/// Whether there is nothing but zeros from `position` on. It nearly always is so, and then takes little memory.
+fn is_zero<F: DiskFile>(segment: &Segment<F>, mut position: u64) -> io::Result<bool> {
+    let mut window = vec![0; WINDOW_BYTES];
+    loop {
+        let read = segment.file.read_at(&mut window, position)?;
+        // Without a way out in between, so that many bytes are looked at together.
+        if window[..read].iter().fold(0, |all, byte| all | byte) != 0 {
+            return Ok(false);
+        }
+        if read < window.len() {
+            return Ok(true);
+        }
+        position += read as u64;
+    }
+}
+
 /// How much is read of a segment at once when it is walked through whole.
 pub(crate) const WINDOW_BYTES: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::SystemTime;
+
+    /// A file of zeros, but for one byte, and how much of it was asked for at once.
+    #[derive(Debug)]
+    struct Sparse {
+        bytes: u64,
+        one_at: Option<u64>,
+        largest_read: AtomicUsize,
+    }
+
+    impl DiskFile for Sparse {
+        fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.largest_read.fetch_max(bytes.len(), Ordering::Relaxed);
+            let read = (bytes.len() as u64).min(self.bytes.saturating_sub(offset)) as usize;
+            bytes[..read].fill(0);
+            let one = self.one_at.and_then(|at| at.checked_sub(offset));
+            if let Some(one) = one.and_then(|at| bytes[..read].get_mut(at as usize)) {
+                *one = 1;
+            }
+            Ok(read)
+        }
+
+        fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn truncate(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn bytes(&self) -> io::Result<u64> {
+            Ok(self.bytes)
+        }
+
+        fn written_at(&self) -> io::Result<SystemTime> {
+            Ok(SystemTime::UNIX_EPOCH)
+        }
+    }
+
+    fn segment(one_at: Option<u64>) -> Segment<Sparse> {
+        let bytes = 4 * WINDOW_BYTES as u64 + 77;
+        Segment {
+            number: 1,
+            first: 1,
+            seed: 0,
+            bytes,
+            name: String::new(),
+            file: Sparse {
+                bytes,
+                one_at,
+                largest_read: AtomicUsize::new(0),
+            },
+        }
+    }
+
+    #[test]
+    fn a_clean_tail_is_looked_through_a_window_at_a_time() {
+        for position in [segment::HEAD_BYTES, WINDOW_BYTES as u64 + 5] {
+            let segment = segment(None);
+            assert_eq!(tail(&segment, position, 1).unwrap(), Tail::Clean);
+            let largest_read = segment.file.largest_read.load(Ordering::Relaxed);
+            assert!(largest_read <= WINDOW_BYTES, "{largest_read}");
+        }
+    }
+
+    #[test]
+    fn a_single_byte_anywhere_in_the_tail_is_found() {
+        let (from, end) = (WINDOW_BYTES as u64 + 5, segment(None).bytes);
+        let windows = [from, from + WINDOW_BYTES as u64];
+        for at in windows
+            .into_iter()
+            .flat_map(|at| [at - 1, at, at + 1])
+            .chain([end - 1])
+        {
+            let found = tail(&segment(Some(at)), from, 1).unwrap();
+            let torn = Tail::Torn { traced_upto: 1 };
+            assert_eq!(found, if at < from { Tail::Clean } else { torn }, "{at}");
+        }
+    }
+}
