@@ -206,8 +206,8 @@ impl DiskFile for File {
     }
 }
 
-/// Reserves space, so that a write into it can't find the disk full. Where the file system can't reserve, zeros are
-/// written instead.
+/// Reserves space, so that a write into it can't find the disk full (docs/decisions/0020). Where the file system can't
+/// reserve, zeros are written instead.
 fn reserve(file: &File, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
         Ok(()) => Ok(()),
