@@ -108,6 +108,30 @@ fn phases_have_their_figures_and_nothing_is_lost() {
 }
 
 #[test]
+fn neither_the_best_nor_the_worst_of_several_trials_decides() {
+    let middle = trial(Level::Accepted, Some(50.0));
+    let with = |ping_us, delivery_us| {
+        let mut trial = middle.clone();
+        trial.phases[1].ping.p99_us = ping_us;
+        trial.phases[1].delivery.p99_us = delivery_us;
+        trial
+    };
+    let report = FsyncReport {
+        plan: tiny(),
+        trials: vec![with(9.0, 10.0), with(90.0, 70.0), with(50.0, 80.0)],
+        no_slow_disk: None,
+        no_memory_disk: None,
+    };
+    let (disk, level) = (Disk::Own, Level::Accepted);
+    let delivery = report.middle(disk, level, |trial| trial.during().delivery.p99_us);
+    assert_eq!(delivery, Some(70.0));
+    let shown = report.trial(disk, level).unwrap();
+    assert_eq!(shown.during().ping.p99_us, 50.0);
+    assert_eq!(report.shown().len(), 1);
+    assert_eq!(report.middle(Disk::Slow, level, |_| 1.0), None);
+}
+
+#[test]
 fn a_little_more_is_within_but_not_much() {
     assert!(within(String::new(), 119.0, 100.0).met);
     assert!(within(String::new(), 60.0, 20.0).met, "40 µs");
