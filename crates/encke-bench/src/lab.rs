@@ -43,6 +43,11 @@ impl<'a> Lab<'a> {
         ((full as f64 * self.size).round() as u64).max(least)
     }
 
+    /// How often everything is measured where the middle one counts: `full` times, and once in a run that is only a look.
+    pub(crate) fn rounds(&self, full: u32) -> u32 {
+        if self.size < 0.1 { 1 } else { full }
+    }
+
     /// Says what is being done.
     pub(crate) fn say(&self, what: &str) {
         // With nobody to read it, progress is no reason to stop.
@@ -148,6 +153,14 @@ const MEMORY_BYTES_MIN: u64 = 2 << 30;
 
 /// How often who sleeps looks whether the end was asked for.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// The middle one of several by a figure, and the greater of the two middle ones of an even number.
+pub(crate) fn middle_by<T>(all: impl Iterator<Item = T>, figure: impl Fn(&T) -> f64) -> Option<T> {
+    let mut all: Vec<_> = all.collect();
+    all.sort_by(|a, b| figure(a).total_cmp(&figure(b)));
+    let middle = all.len() / 2;
+    all.into_iter().nth(middle)
+}
 
 #[cfg(test)]
 pub(crate) mod tests {

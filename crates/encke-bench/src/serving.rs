@@ -127,7 +127,7 @@ impl Serving {
     /// Floods it; where it is and how fast subscribers are opened need not be said.
     pub(crate) fn flood(&self, lab: &Lab<'_>, args: FloodArgs) -> Result<FloodReport, BenchError> {
         let args = FloodArgs {
-            url: format!("http://{}/v1/stream", self.address),
+            url: streams_url(self.address),
             rate: (f64::from(args.subscribers) / OPENING_SECONDS_MAX).max(OPENED_PER_SECOND),
             server_pid: Some(self.pid),
             ..args
@@ -212,6 +212,11 @@ pub(crate) fn connections_max() -> u64 {
 /// How many files a process may have open here.
 pub(crate) fn files_max() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
+}
+
+/// Where a server's streams live.
+pub(crate) fn streams_url(server: SocketAddr) -> String {
+    format!("http://{server}/v1/stream")
 }
 
 /// The server's figures now.

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::client::Client;
 use crate::lab::Lab;
 use crate::report::figures;
-use crate::serving::{Disk, Level, Serving, scrape};
+use crate::serving::{Disk, Level, Serving, scrape, streams_url};
 use crate::{BenchError, Section, Table, Target};
 
 /// What the experiment has found.
@@ -86,7 +86,7 @@ impl Round {
         ));
         let server = start()?;
         let spray = SprayArgs {
-            url: url(server.address()),
+            url: streams_url(server.address()),
             producers: PRODUCERS,
             pipeline: PIPELINE,
             streams: u32::try_from(streams).unwrap_or(u32::MAX),
@@ -107,9 +107,7 @@ impl Round {
         let server = start()?;
         let opened_s = begun.elapsed().as_secs_f64();
         let opened_bytes = server.memory_bytes()?;
-        while scrape(server.address())?.value("encke_log_segments_waiting") > 0.0 {
-            lab.sleep(Duration::from_millis(50))?;
-        }
+        wait_for_history(lab, server.address())?;
         let settled_s = begun.elapsed().as_secs_f64();
         fill_segment(lab, server.address())?;
         server.stop()?;
@@ -136,14 +134,10 @@ impl Round {
     }
 }
 
-fn url(server: SocketAddr) -> String {
-    format!("http://{server}/v1/stream")
-}
-
 /// Has the log begin another segment, so that none of the records that were appended before is in the one being filled.
 fn fill_segment(lab: &Lab<'_>, server: SocketAddr) -> Result<(), BenchError> {
     let spray = SprayArgs {
-        url: url(server),
+        url: streams_url(server),
         producers: 1,
         one: Some(FILLER.into()),
         content_type: "text/plain".into(),
@@ -152,6 +146,11 @@ fn fill_segment(lab: &Lab<'_>, server: SocketAddr) -> Result<(), BenchError> {
         ..SprayArgs::default()
     };
     spray_until(&spray, lab.stop())?;
+    wait_for_history(lab, server)
+}
+
+/// Waits until every segment that is full is in history.
+fn wait_for_history(lab: &Lab<'_>, server: SocketAddr) -> Result<(), BenchError> {
     while scrape(server)?.value("encke_log_segments_waiting") > 0.0 {
         lab.sleep(Duration::from_millis(50))?;
     }

@@ -136,22 +136,19 @@ pub(crate) fn tail<F: DiskFile>(
     position: u64,
     due: Sequence,
 ) -> io::Result<Tail> {
-    if is_zero(segment, position)? {
+    let Some(last) = last_nonzero(segment, position)? else {
         return Ok(Tail::Clean);
-    }
+    };
     let mut bytes = vec![0; segment.bytes.saturating_sub(position) as usize];
     let read = segment.file.read_at(&mut bytes, position)?;
     bytes.truncate(read);
-    let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else {
-        return Ok(Tail::Clean);
-    };
     let sequences = due..=due.saturating_add((bytes.len() / frame::HEAD_BYTES) as u64 + 1);
     let mut traced_upto = due;
     let mut vouched = None;
     // A frame may well end in zeros, so it may reach past the last byte that is none; it can't begin there.
     let mut at = 0;
-    while at <= last {
-        let Some(frame) = frame::sound_at(&bytes[at..], segment.seed, &sequences) else {
+    while let Some(rest) = bytes.get(at..).filter(|_| position + at as u64 <= last) {
+        let Some(frame) = frame::sound_at(rest, segment.seed, &sequences) else {
             at += 1;
             continue;
         };
@@ -177,19 +174,28 @@ pub(crate) fn tail<F: DiskFile>(
     })
 }
 
-/// Whether there is nothing but zeros from `position` on. It nearly always is so, and then takes little memory.
-fn is_zero<F: DiskFile>(segment: &Segment<F>, mut position: u64) -> io::Result<bool> {
+/// Where the last byte from `position` on lies that is not zero. There nearly always is none, and finding that out takes
+/// little memory.
+fn last_nonzero<F: DiskFile>(segment: &Segment<F>, mut position: u64) -> io::Result<Option<u64>> {
     let mut window = vec![0; WINDOW_BYTES];
+    let mut last = None;
     loop {
-        let read = segment.file.read_at(&mut window, position)?;
-        // Without a way out in between, so that many bytes are looked at together.
-        if window[..read].iter().fold(0, |all, byte| all | byte) != 0 {
-            return Ok(false);
-        }
-        if read < window.len() {
-            return Ok(true);
+        let room = segment
+            .bytes
+            .saturating_sub(position)
+            .min(WINDOW_BYTES as u64);
+        let window = &mut window[..room as usize];
+        let read = segment.file.read_at(window, position)?;
+        let bytes = &window[..read];
+        // All zeros are told without a way out in between, so that many bytes are looked at together.
+        if bytes.iter().fold(0, |all, byte| all | byte) != 0 {
+            let here = bytes.iter().rposition(|byte| *byte != 0);
+            last = here.map(|here| position + here as u64);
         }
         position += read as u64;
+        if read < WINDOW_BYTES {
+            return Ok(last);
+        }
     }
 }
 

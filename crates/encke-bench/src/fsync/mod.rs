@@ -20,7 +20,7 @@ use encke_flood::units::{count, micros, per_second};
 use encke_flood::{Latencies, Percentiles};
 use serde::Serialize;
 
-use crate::lab::{Lab, no_memory_disk};
+use crate::lab::{Lab, middle_by, no_memory_disk};
 use crate::past::{NONE, NOW, REPORTS};
 use crate::report::figures;
 use crate::serving::{Disk, Level, no_slow_disk};
@@ -47,7 +47,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
         phase: Duration::from_secs_f64(PHASE_S * lab.size.min(1.0)).max(PHASE_MIN),
     };
     let (no_slow_disk, no_memory_disk) = (no_slow_disk(), no_memory_disk());
-    let rounds = if lab.size < 0.1 { 1 } else { ROUNDS };
+    let rounds = lab.rounds(ROUNDS);
     let mut trials = Vec::new();
     for round in 1..=rounds {
         let (mut own, mut slow) = (LOAD, LOAD_SLOW);
@@ -114,10 +114,7 @@ impl FsyncReport {
 
     /// Of these trials the one that is shown: the middle one by the p99 of its pings during the load.
     fn trial(&self, disk: Disk, level: Level) -> Option<&Trial> {
-        let mut trials: Vec<_> = self.trials(disk, level).collect();
-        let ping = |trial: &Trial| trial.during().ping.p99_us;
-        trials.sort_by(|a, b| ping(a).total_cmp(&ping(b)));
-        trials.get(trials.len() / 2).copied()
+        middle_by(self.trials(disk, level), |trial| trial.during().ping.p99_us)
     }
 
     /// Those that are shown.
@@ -130,9 +127,7 @@ impl FsyncReport {
 
     /// The middle one of a figure of all trials of one kind.
     fn middle(&self, disk: Disk, level: Level, figure: fn(&Trial) -> f64) -> Option<f64> {
-        let mut figures: Vec<_> = self.trials(disk, level).map(figure).collect();
-        figures.sort_by(f64::total_cmp);
-        figures.get(figures.len() / 2).copied()
+        middle_by(self.trials(disk, level).map(figure), |figure| *figure)
     }
 
     fn section(&self) -> Section {

@@ -11,7 +11,7 @@ use super::probe::{Probes, Reading, Readings};
 use crate::BenchError;
 use crate::lab::Lab;
 use crate::scrape::Scrape;
-use crate::serving::{Disk, Level, Serving, scrape};
+use crate::serving::{Disk, Level, Serving, scrape, streams_url};
 
 /// What a trial is made with.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -222,7 +222,7 @@ const SYNC_EVERY: [&str; 2] = ["--sync-every", "1ms"];
 /// Publishers beside the probes.
 fn spray(server: SocketAddr, load: Load) -> SprayArgs {
     SprayArgs {
-        url: format!("http://{server}/v1/stream"),
+        url: streams_url(server),
         producers: load.publishers,
         streams: load.publishers,
         prefix: "load/".into(),

@@ -15,7 +15,7 @@ use encke_flood::plot::{self, Axis, Curve, Panel, Scale};
 use encke_flood::units::{bytes, count, micros, per_second};
 use serde::Serialize;
 
-use crate::lab::Lab;
+use crate::lab::{Lab, middle_by};
 use crate::machine::free_disk_bytes;
 use crate::past::{NONE, NOW, REPORTS, TODAY};
 use crate::report::figures;
@@ -57,7 +57,7 @@ fn measure(lab: &Lab<'_>) -> Result<LogReport, BenchError> {
         record_bytes: RECORD_BYTES,
         queue_records_max: PRODUCERS.min(records) as usize,
     };
-    let rounds = if lab.size < 0.1 { 1 } else { ROUNDS };
+    let rounds = lab.rounds(ROUNDS);
     let mut runs = Vec::new();
     for round in 1..=rounds {
         for mode in Mode::ALL {
@@ -86,9 +86,8 @@ fn measure(lab: &Lab<'_>) -> Result<LogReport, BenchError> {
 impl LogReport {
     /// The run of that mode whose rate is in the middle.
     fn median(&self, mode: Mode) -> &Run {
-        let mut runs: Vec<_> = self.runs.iter().filter(|run| run.mode == mode).collect();
-        runs.sort_by(|a, b| a.records_per_second.total_cmp(&b.records_per_second));
-        runs[runs.len() / 2]
+        let runs = self.runs.iter().filter(|run| run.mode == mode);
+        middle_by(runs, |run| run.records_per_second).expect("each mode is run in each round")
     }
 
     fn section(&self) -> Section {
