@@ -5,10 +5,10 @@ use crate::disk::Disk;
 use crate::error::OpenError;
 use crate::files::Files;
 use crate::frame::Parsed;
-use crate::history::{History, HistoryError, Marks};
-use crate::options::Options;
-use crate::repair::Plan;
-use crate::retention::class_of;
+use crate::history::{History, HistoryError};
+use crate::look::{HistoryHealth, Look};
+use crate::plan::Plan;
+use crate::retention::{Class, class_of};
 use crate::stored::{self, of_record_key, view};
 use crate::survey::{self, Problem, Surveyed};
 use fjall::Keyspace;
@@ -58,9 +58,9 @@ pub enum Progress<'p> {
     },
 }
 
-/// Verifies every frame, every position and every checksum of a log, that history has what the segments say it has, and
-/// every table of history; `progress` is told from time to time how far it has come. The log must not be open. Nothing is
-/// changed but what history does by itself when it is opened.
+/// Compares a log with its superblock, verifies every frame, every position and every checksum, that history has what the segments say
+/// it has, and every table of history; `progress` hears from time to time how far it has come. The log must not be open. Nothing in its
+/// directory is changed.
 ///
 /// # Errors
 /// The directory can't be read, holds no log, is in use, or holds another format. What is damaged is in the report.
@@ -79,39 +79,38 @@ pub fn check_on<D: Disk>(
     disk: &D,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<CheckReport, OpenError> {
-    let mut report = CheckReport::default();
-    let opened = open_history(disk).and_then(|history| Ok((Marks::of(history.as_ref())?, history)));
-    let (marks, history) = match opened {
-        Ok(opened) => opened,
-        // The segments can be checked all the same.
-        Err(OpenError::History { path, reason, .. }) => {
-            report.problems.push(Problem {
-                file: path,
-                position: 0,
-                sequence: 0,
-                what: reason,
-            });
-            survey_all(disk, None, &mut report, progress)?;
-            return Ok(report);
-        }
-        Err(error) => return Err(error),
+    let look = Look::at(disk)?;
+    let mut report = CheckReport {
+        history_upto: look.marks.history_upto,
+        checkpoint_upto: look.marks.checkpoint_upto,
+        ..CheckReport::default()
     };
-    (report.history_upto, report.checkpoint_upto) = (marks.history_upto, marks.checkpoint_upto);
-    let surveyed = survey_all(disk, history.as_ref(), &mut report, progress)?;
-    let plan = Plan::new(disk, marks, &surveyed);
-    report.problems.extend(plan.missing);
-    if let Some(history) = &history {
-        let read = history.read_all_tables(&mut |entries| {
-            progress(Progress::History { entries });
-        });
-        match read {
-            Ok(counts) => {
-                (report.history_records, report.states, report.floors) = counts;
-            }
-            Err(error) => report
-                .problems
-                .push(problem_of_history(history, 0, error.reason)),
+    let problems = look.problems.iter().map(|(file, what)| Problem {
+        file: file.clone(),
+        position: 0,
+        sequence: 0,
+        what: what.clone(),
+    });
+    report.problems.extend(problems);
+    let sound = look.history().filter(|_| look.problems.is_empty());
+    let surveyed = survey_all(disk, &look, sound, &mut report, progress)?;
+    if look.health < HistoryHealth::Unusable {
+        let plan = Plan::new(disk, &look, &surveyed);
+        report.problems.extend(plan.missing);
+    }
+    let Some(history) = look.history() else {
+        return Ok(report);
+    };
+    let read = history.read_all_tables(&mut |entries| {
+        progress(Progress::History { entries });
+    });
+    match read {
+        Ok(counts) => {
+            (report.history_records, report.states, report.floors) = counts;
         }
+        Err(error) => report
+            .problems
+            .push(problem_of_history(disk, 0, error.reason)),
     }
     Ok(report)
 }
@@ -119,6 +118,7 @@ pub fn check_on<D: Disk>(
 /// Reads all segments, and looks up in history what should be there.
 fn survey_all<D: Disk>(
     disk: &D,
+    look: &Look<D>,
     history: Option<&History>,
     report: &mut CheckReport,
     progress: &mut dyn FnMut(Progress<'_>),
@@ -127,7 +127,8 @@ fn survey_all<D: Disk>(
     let mut value = Vec::new();
     let history_upto = report.history_upto;
     let mut told_bytes = 0;
-    let surveyed = survey::survey(disk, &mut |frame, seen| {
+    let statement = look.opening.statement.as_ref();
+    let surveyed = survey::survey(disk, statement, &mut |frame, seen| {
         report.records += 1;
         let oldest = report
             .sequences
@@ -143,7 +144,8 @@ fn survey_all<D: Disk>(
         }
         let in_history = frame.sequence <= history_upto && missing.is_none();
         if let Some(history) = history.filter(|_| in_history) {
-            missing = lacks(history, frame, &mut value).map(|what| (frame.sequence, what));
+            let lacks = lacks((history, &look.class_floors), frame, &mut value);
+            missing = lacks.map(|what| (frame.sequence, what));
         }
     })?;
     report.segments = surveyed.len();
@@ -154,16 +156,20 @@ fn survey_all<D: Disk>(
             .problems
             .extend(problems.into_iter().flatten().cloned());
     }
-    if let (Some(history), Some((sequence, what))) = (history, missing) {
+    if let Some((sequence, what)) = missing {
         report
             .problems
-            .push(problem_of_history(history, sequence, what));
+            .push(problem_of_history(disk, sequence, what));
     }
     Ok(surveyed)
 }
 
 /// What is wrong with a record in history, in the first of its streams with which something is.
-fn lacks(history: &History, frame: &Parsed<'_>, value: &mut Vec<u8>) -> Option<String> {
+fn lacks(
+    history: (&History, &[(Class, Sequence)]),
+    frame: &Parsed<'_>,
+    value: &mut Vec<u8>,
+) -> Option<String> {
     value.clear();
     stored::record_value(frame, value);
     frame.streams.iter().find_map(|(stream, _)| {
@@ -173,38 +179,33 @@ fn lacks(history: &History, frame: &Parsed<'_>, value: &mut Vec<u8>) -> Option<S
 }
 
 /// Whether history has a record as it was, unless it is below its stream's floor.
-fn holds(history: &History, stream: u64, sequence: Sequence, value: &[u8]) -> Result<(), String> {
+fn holds(
+    (history, class_floors): (&History, &[(Class, Sequence)]),
+    stream: u64,
+    sequence: Sequence,
+    value: &[u8],
+) -> Result<(), String> {
+    let of_class = || {
+        let mut floors = class_floors.iter();
+        let of_class = floors.find(|(class, _)| *class == class_of(stream));
+        of_class.map_or(0, |(_, floor)| *floor)
+    };
     let failed = |e: HistoryError| e.reason;
     match history.record(stream, sequence).map_err(failed)? {
         Some(held) if held == value => Ok(()),
         Some(_) => Err("history has another record than the segment".to_owned()),
         None if sequence <= history.floor(stream).map_err(failed)? => Ok(()),
-        None if sequence <= of_class(history, stream).map_err(failed)? => Ok(()),
+        None if sequence <= of_class() => Ok(()),
         None => Err("history does not have the record".to_owned()),
     }
 }
 
-/// The floor of the class of a stream.
-fn of_class(history: &History, stream: u64) -> Result<Sequence, HistoryError> {
-    let floors = history.class_floors()?;
-    let of_class = floors.iter().find(|(class, _)| *class == class_of(stream));
-    Ok(of_class.map_or(0, |(_, floor)| *floor))
-}
-
-fn problem_of_history(history: &History, sequence: Sequence, what: String) -> Problem {
+fn problem_of_history<D: Disk>(disk: &D, sequence: Sequence, what: String) -> Problem {
     Problem {
-        file: history.path().to_owned(),
+        file: disk.history().unwrap_or_else(|| disk.path("")),
         position: 0,
         sequence,
         what,
-    }
-}
-
-pub(crate) fn open_history<D: Disk>(disk: &D) -> Result<Option<History>, OpenError> {
-    let options = Options::default();
-    match disk.history() {
-        Some(path) if path.exists() => Ok(Some(History::open(path, options.history_cache_bytes)?)),
-        _ => Ok(None),
     }
 }
 
@@ -246,7 +247,7 @@ impl History {
             let floors = count(&open.floors, &|key, value| {
                 key.len() == 8 && matches!(value.len(), 8 | 16)
             })?;
-            count(&open.marks, &|_, value| matches!(value.len(), 8 | 16))?;
+            count(&open.marks, &|_, _| true)?;
             Ok((records, states, floors))
         })
     }

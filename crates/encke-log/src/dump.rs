@@ -1,11 +1,11 @@
 //! Giving out what a log holds that is not open.
 
-use crate::check::open_history;
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
 use crate::files::Files;
 use crate::frame::FrameView;
 use crate::history::HistoryError;
+use crate::look::Look;
 use crate::scan::{self, Scan, Step, Tail, WINDOW_BYTES};
 use crate::segment::{self, Segment};
 use crate::{Sequence, StreamNo};
@@ -61,10 +61,15 @@ pub fn dump_on<D: Disk>(
         each(view)
     };
     if let Some(stream) = filter.stream
-        && let Some(history) = open_history(disk)?
+        && let look = Look::at(disk)?
+        && let Some(history) = look.history()
     {
-        let unreadable = |e: HistoryError| e.on_open(history.path(), "read");
-        let upto = history.marks().map_err(unreadable)?.history_upto;
+        let path = disk.history().unwrap_or_default();
+        let unreadable = |e: HistoryError| e.on_open(&path, "read");
+        if let Some((_, what)) = look.problems.first() {
+            return Err(unreadable(HistoryError::from(what.clone())));
+        }
+        let upto = look.marks.history_upto;
         let mut flow = ControlFlow::Continue(());
         let read = history.read(stream, from - 1, upto, &mut |view| {
             flow = give(view);

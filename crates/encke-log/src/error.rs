@@ -84,6 +84,22 @@ pub enum OpenError {
         /// What it said.
         reason: String,
     },
+    /// A repair is not possible.
+    #[error("{} can't be repaired: {what}; restore the directory from a copy", place.display())]
+    BeyondRepair {
+        /// What is damaged.
+        place: PathBuf,
+        /// What is wrong, and what is missing for a repair.
+        what: String,
+    },
+    /// There is no sound copy of the superblock, which states what the directory must hold.
+    #[error("{} can't be used: {what}{}", file.display(), cure(file.parent().unwrap_or(Path::new("."))))]
+    Superblock {
+        /// A copy that is missing or damaged.
+        file: PathBuf,
+        /// What is wrong with each copy.
+        what: String,
+    },
     /// Segments are missing, so records are.
     #[error("the records {from} to {upto} are missing in {}: no segment holds them{}", directory.display(), cure(directory))]
     Missing {

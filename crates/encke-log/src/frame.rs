@@ -354,6 +354,8 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
+/// The payload of the record without streams that a repair puts in the place of one that is gone. It is never replayed.
+pub(crate) const FILLER: &[u8] = b"encke 1: this record was gone when the log was repaired\n";
 /// The most streams that one frame can name.
 pub(crate) const STREAMS_MAX: usize = u16::MAX as usize;
 /// The fewest bytes a frame can have.

@@ -145,7 +145,7 @@ fn make_file(mode: u8, part: &[u8], number: u64, next: &mut Sequence) -> Vec<u8>
     let mut file = Vec::new();
     let mut rest = part;
     if head_sound {
-        file.extend_from_slice(&segment::head(number, *next, number));
+        file.extend_from_slice(&segment::head(number, *next, number, 0));
     } else {
         let head;
         (head, rest) = part.split_at(part.len().min(HEAD_BYTES as usize));

@@ -6,26 +6,27 @@
 //! - `states`: the state store. Filled by bulk ingestion of whole checkpoints.
 //! - `floors`: stream, big-endian, to its floor, and for a forgotten one the record before which it was. Filled with each
 //!   checkpoint.
-//! - `marks`: how far segments and checkpoints have come, the times of generations, the floors of classes. Small values,
-//!   written with a sync.
+//! - `marks`: the number of the format.
 //!
-//! Nothing goes through the tree's own journal but the marks, so nothing of it can stall the writer. Everything that is
-//! ingested is durable when the ingestion ends, and only then is it marked: after a crash in between it is ingested again,
-//! and means the same.
+//! Nothing goes through the tree's own journal, so nothing of it can stall the writer. Everything that is ingested is durable when the
+//! ingestion ends, and only then is it stated in the superblock: after a crash in between it is ingested again, and means the same.
 //!
-//! Reading and ingesting is here; opening the tree in `tree.rs`, the marks in `marks.rs`.
+//! Reading and ingesting is here; opening the tree is in `tree.rs`; what is stated of it, in `marks.rs`.
 
 use crate::error::OpenError;
+use crate::fingerprints::Fingerprints;
 use crate::frame::FrameView;
-use crate::generations::Generations;
+use crate::generations::{self, Generations};
 pub(crate) use crate::history_error::HistoryError;
 use crate::ingest::ingest_into;
+use crate::inspect;
 pub(crate) use crate::marks::Marks;
+use crate::marks::Times;
 use crate::retention::Retention;
 use crate::stored::{floor_of, record_key, view};
-use crate::tree::{self, Tree};
+use crate::tree::{self, Tree, Workers};
 use crate::{Sequence, StreamNo};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,9 @@ use std::path::{Path, PathBuf};
 pub(crate) struct History {
     path: PathBuf,
     cache_bytes: u64,
+    /// The times of generations, which outlive the tree when it is opened again.
+    times: Mutex<Times>,
+    pub(crate) fingerprints: Mutex<Fingerprints>,
     /// `None` when it was closed, or could not be opened again.
     open: RwLock<Option<Tree>>,
 }
@@ -49,20 +53,68 @@ pub(crate) enum Kind {
 pub(crate) type Put<'p> = &'p mut dyn FnMut(&[u8], Option<&[u8]>) -> fjall::Result<()>;
 
 impl History {
-    /// Opens history, or makes an empty one.
-    pub(crate) fn open(path: PathBuf, cache_bytes: u64) -> Result<History, OpenError> {
-        if !path.exists() {
-            // A tree that was made in part can't be opened, so it gets its name only when it is whole.
-            tree::make(&path, cache_bytes).map_err(|e| e.on_open(&path, "make"))?;
-        }
-        let open = Tree::new(&path, cache_bytes).map_err(|e| e.on_open(&path, "open"))?;
-        let history = History {
-            path: path.clone(),
+    /// Opens a history that was inspected, and of which the superblock states everything.
+    pub(crate) fn open(
+        path: PathBuf,
+        cache_bytes: u64,
+        times: Times,
+    ) -> Result<History, OpenError> {
+        tree::begin_journal_anew(&path)
+            .map_err(|e| HistoryError::from(e).on_open(&path, "begin the journal of"))?;
+        History::open_with(path, cache_bytes, times, Workers::One)
+    }
+
+    /// Opens a history whose version stated nothing and kept its marks in the journal, too.
+    pub(crate) fn open_unstated(path: PathBuf, cache_bytes: u64) -> Result<History, OpenError> {
+        History::open_unstated_with(path, cache_bytes, Times::new())
+    }
+
+    /// The same, with the times of its generations.
+    pub(crate) fn open_unstated_with(
+        path: PathBuf,
+        cache_bytes: u64,
+        times: Times,
+    ) -> Result<History, OpenError> {
+        History::open_with(path, cache_bytes, times, Workers::One)
+    }
+
+    /// Opens a private copy of a history, which is only read.
+    pub(crate) fn open_copy(path: PathBuf, times: Times) -> Result<History, OpenError> {
+        History::open_with(path, COPY_CACHE_BYTES, times, Workers::None)
+    }
+
+    fn open_with(
+        path: PathBuf,
+        cache_bytes: u64,
+        times: Times,
+        workers: Workers,
+    ) -> Result<History, OpenError> {
+        let open = Tree::new(&path, cache_bytes, &times, workers);
+        let open = open.map_err(|e| e.on_open(&path, "open"))?;
+        Ok(History {
+            path,
             cache_bytes,
+            times: Mutex::new(times),
+            fingerprints: Mutex::default(),
             open: RwLock::new(Some(open)),
-        };
-        history.check_format()?;
-        Ok(history)
+        })
+    }
+
+    /// Makes an empty history with an identity. It gets its name only when it is whole.
+    pub(crate) fn make(path: &Path, (log_id, history_id): (u64, u64)) -> Result<(), OpenError> {
+        let failed = |e: HistoryError| e.on_open(path, "make");
+        let prepared = path.with_extension("prepared");
+        if prepared.exists() {
+            std::fs::remove_dir_all(&prepared).map_err(|e| failed(e.into()))?;
+        }
+        std::fs::create_dir(&prepared).map_err(|e| failed(e.into()))?;
+        let history = History::open_unstated(prepared.clone(), COPY_CACHE_BYTES)?;
+        history.set_format().map_err(failed)?;
+        drop(history);
+        inspect::identify_history(&prepared, log_id, history_id)
+            .and_then(|()| std::fs::rename(&prepared, path))
+            .and_then(|()| tree::sync_parent(path))
+            .map_err(|e| failed(e.into()))
     }
 
     /// Closes history for good. Reading it is an error from then on.
@@ -74,8 +126,20 @@ impl History {
     pub(crate) fn reopen(&self) -> Result<(), HistoryError> {
         let mut open = self.open.write();
         *open = None;
-        *open = Some(Tree::new(&self.path, self.cache_bytes)?);
+        tree::begin_journal_anew(&self.path)?;
+        let times = self.times();
+        *open = Some(Tree::new(
+            &self.path,
+            self.cache_bytes,
+            &times,
+            Workers::One,
+        )?);
         Ok(())
+    }
+
+    /// The times of generations.
+    pub(crate) fn times(&self) -> Times {
+        self.times.lock().clone()
     }
 
     /// The keyspaces of records.
@@ -101,7 +165,29 @@ impl History {
                 None => open.begin_generation(class, first)?,
             };
             ingest_into(&keyspace, all)?;
-            open.records.write().note_times(class, times_ms);
+            let mut records = open.records.write();
+            records.note_times(class, times_ms);
+            if let Some(newest) = records.newest(class)
+                && let Some(times_ms) = newest.times_ms
+            {
+                let name = newest.keyspace.name().to_string();
+                self.times.lock().insert(name, times_ms);
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes the keyspaces of records with these names; other names are passed over.
+    pub(crate) fn make_generations<'n>(
+        &self,
+        names: impl Iterator<Item = &'n str>,
+    ) -> Result<(), HistoryError> {
+        self.with(|open| {
+            for (class, first) in names.filter_map(generations::of_name) {
+                if (class, first) != (0, 0) {
+                    open.begin_generation(class, first)?;
+                }
+            }
             Ok(())
         })
     }
@@ -234,6 +320,10 @@ impl History {
         &self.path
     }
 
+    pub(crate) fn cache_bytes(&self) -> u64 {
+        self.cache_bytes
+    }
+
     /// Works with the tree, if it is open.
     pub(crate) fn with<T>(
         &self,
@@ -253,3 +343,6 @@ impl fmt::Debug for History {
             .finish_non_exhaustive()
     }
 }
+
+/// The cache of a history that is read once.
+const COPY_CACHE_BYTES: u64 = 16 << 20;

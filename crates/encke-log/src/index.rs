@@ -348,6 +348,7 @@ mod tests {
     fn index() -> SegmentIndex<()> {
         let segment = Segment {
             number: 1,
+            log_id: 0,
             first: 100,
             seed: 0,
             bytes: 1 << 20,

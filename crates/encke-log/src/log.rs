@@ -8,8 +8,9 @@ use crate::files::Files;
 use crate::floor::Floors;
 use crate::frame::{self, Frame, FrameView};
 use crate::health::{Health, Vitals, WriteTime};
-use crate::history::{History, Marks};
+use crate::history::Marks;
 use crate::index::SegmentIndex;
+use crate::opening::{self, Opening};
 use crate::options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::prepare::{Prepared, Preparer};
 use crate::read::{Reader, Shared};
@@ -18,6 +19,9 @@ use crate::retention::ClassFloors;
 use crate::seal::Sealer;
 use crate::segment::{self, Segment};
 use crate::state::States;
+use crate::statement::{LastSegment, Statement};
+use crate::superblock::Superblock;
+use crate::tail::TailKeeper;
 use parking_lot::RwLock;
 use std::collections::VecDeque;
 use std::path::Path;
@@ -38,6 +42,10 @@ pub struct Log<D: Disk = Files> {
     pub(crate) shared: Arc<Shared<D>>,
     preparer: Preparer<D>,
     pub(crate) sealer: Sealer<D>,
+    tail: TailKeeper<D>,
+    /// Whether the log is idle and the superblock is to state its end.
+    end_wanted: bool,
+    log_id: u64,
     active: Arc<Segment<D::File>>,
     /// Segments that were begun and are not published.
     begun: VecDeque<Arc<Segment<D::File>>>,
@@ -91,27 +99,84 @@ impl<D: Disk> Log<D> {
             let disk = &disk;
             move |e| OpenError::io(&disk.path(""), action, e)
         };
-        let names = disk.names().map_err(directory("list"))?;
-        let preparer = Preparer::start(disk.clone(), options.segment_bytes, &names)
-            .map_err(directory("prepare segments in"))?;
-        let history = match disk.history() {
-            Some(path) if options.history || path.exists() => {
-                Some(History::open(path, options.history_cache_bytes)?)
-            }
-            _ => None,
+        // First everything is looked at; nothing is changed before it is known to be whole.
+        let mut opening = Opening::of(&disk)?;
+        let fingerprints = opening.inspect(&disk)?;
+        let stated = opening.statement.as_ref();
+        let (mut marks, mut opened) = (opening.marks(), None);
+        let log_id = match stated {
+            Some(stated) => stated.log_id,
+            None => opening::salt(&disk)?,
         };
-        let marks = Marks::of(history.as_ref())?;
-        let class_floors = history.as_ref().map_or(Ok(Vec::new()), |history| {
-            let floors = history.class_floors();
-            floors.map_err(|e| e.on_open(history.path(), "read"))
-        })?;
+        if stated.is_none() && opening.history.is_some() {
+            // Of a version that kept its marks in the history.
+            opened = opening.open_history(&disk, log_id, &options)?;
+            marks = Marks::stated(opened.as_ref().map(|opened| &opened.stated));
+        }
+        let found = recover::find(&disk, &opening.names, stated, marks, replay)?;
+        let preparer = Preparer::start(disk.clone(), options.segment_bytes, &opening.names)
+            .map_err(directory("prepare segments in"))?;
+        // A history of before has to be stated together with its marks. A new one is made only when a superblock is there, so that one
+        // without it can't be taken for a new one.
+        let is_made = opened.is_none();
+        if let Some(opened) = &mut opened {
+            opened.identify(log_id)?;
+        }
+        let stated_history = match &opened {
+            Some(opened) => Some(opened.stated.clone()),
+            None => stated.and_then(|stated| stated.history.clone()),
+        };
+        let statement = Statement {
+            log_id,
+            identified_from: stated.map_or(found.next_number(), |stated| stated.identified_from),
+            last: found.last(options.segment_bytes),
+            durable_upto: stated.map_or(0, |stated| stated.durable_upto),
+            history: stated_history,
+        };
+        let superblock = Superblock::write(&disk, opening.superblocks.take(), statement)?;
+        if is_made {
+            opened = opening.open_history(&disk, log_id, &options)?;
+        }
+        if let Some(opened) = &mut opened {
+            opened.history.set_fingerprints(fingerprints);
+            opened.identify(log_id)?;
+        }
+        let (history, stated_history) =
+            opened.map(|opened| (opened.history, opened.stated)).unzip();
+        superblock
+            .change(|statement| statement.history = stated_history)
+            .map_err(directory("write the superblock in"))?;
+        if let Some(history) = &history {
+            let formatted = history.set_format();
+            formatted.map_err(|e| e.on_open(history.path(), "write to"))?;
+        }
         let Recovered {
             active,
             used,
+            active_bytes,
             next,
             vouched_upto,
             index,
-        } = recover::recover(&disk, &preparer, &names, marks, replay)?;
+        } = recover::recover(&disk, &preparer, log_id, found)?;
+        let last = LastSegment {
+            number: active.number,
+            first: active.first,
+            bytes: active_bytes,
+        };
+        superblock
+            .change(|statement| {
+                statement.last = Some(last);
+                statement.reaches(next - 1);
+            })
+            .map_err(directory("write the superblock in"))?;
+        let class_floors = superblock
+            .statement()
+            .history
+            .unwrap_or_default()
+            .class_floors;
+        let superblock = Arc::new(superblock);
+        let tail = TailKeeper::start(superblock.clone())
+            .map_err(directory("state the end of the log in"))?;
         let vitals = Vitals::default();
         let done = index.done.iter().map(|done| done.segment.bytes);
         let waiting = index.segments.iter().map(|segment| segment.segment.bytes);
@@ -131,6 +196,7 @@ impl<D: Disk> Log<D> {
             floors: Floors::default(),
             class_floors: ClassFloors::new(class_floors.into_iter()),
             history,
+            superblock,
         });
         let sealer = Sealer::start(disk.clone(), shared.clone(), &options)
             .map_err(directory("seal segments in"))?;
@@ -145,6 +211,9 @@ impl<D: Disk> Log<D> {
         Ok(Log {
             shared,
             sealer,
+            tail,
+            end_wanted: false,
+            log_id,
             disk,
             options,
             preparer,
@@ -225,8 +294,11 @@ impl<D: Disk> Log<D> {
             let rolling = Instant::now();
             self.sync()?;
             let first = self.batch.parts[part].first;
-            let begun = recover::begin(&self.disk, prepared, self.active.number + 1, first);
+            let number = (self.log_id, self.active.number + 1);
+            let begun = recover::begin(&self.disk, prepared, number, first);
             self.active = begun.map_err(|error| self.poison("beginning a segment", &error))?;
+            self.state_segment()
+                .map_err(|error| self.poison("stating a segment", &error))?;
             time.rolling += rolling.elapsed();
             self.shared.vitals.add_bytes(self.active.bytes);
             self.begun.push_back(self.active.clone());
@@ -236,6 +308,20 @@ impl<D: Disk> Log<D> {
         self.batch
             .clear(self.batch.next, self.used, self.active.bytes);
         Ok(())
+    }
+
+    /// States durably that the active segment is the last one.
+    fn state_segment(&self) -> std::io::Result<()> {
+        let active = &self.active;
+        let last = LastSegment {
+            number: active.number,
+            first: active.first,
+            bytes: active.bytes,
+        };
+        self.shared.superblock.change(|statement| {
+            statement.last = Some(last);
+            statement.reaches(last.first - 1);
+        })
     }
 
     /// Waits for room in history and takes so many files that are ready to become segments.
@@ -317,7 +403,16 @@ impl<D: Disk> Log<D> {
         synced.map_err(|error| self.poison("making a batch durable", &error))?;
         self.dirty = false;
         self.durable_upto = written_upto;
+        self.tail.state_from_time_to_time(written_upto);
+        self.state_end_if_wanted();
         Ok(())
+    }
+
+    /// Has the end of an idle log stated, once everything is synced.
+    fn state_end_if_wanted(&mut self) {
+        if !self.dirty && std::mem::take(&mut self.end_wanted) {
+            self.tail.state(self.durable_upto);
+        }
     }
 
     /// Shows readers everything that was written. A poisoned log publishes nothing.
@@ -350,8 +445,8 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Writes down, when nothing else is being written, that everything is durable. Then damage to the last batch can be
-    /// told from a torn one even if nothing follows. It is worth doing when the log falls idle, and [`Log::close`] does it.
+    /// Writes down, when nothing else is being written, that everything is durable, in the log and in the superblock. Then damage to the
+    /// last batch can be told from a torn one even if nothing follows. It is worth doing when the log falls idle, and [`Log::close`] does it.
     ///
     /// # Errors
     /// As [`Log::write`]. The mark itself is durable after the next sync.
@@ -359,7 +454,9 @@ impl<D: Disk> Log<D> {
         self.check()?;
         let idle = self.batch.is_empty() && self.durable_upto == self.written_upto;
         let room = self.active.bytes - self.used >= frame::WATERMARK_BYTES as u64;
+        self.end_wanted |= idle;
         if !idle || !room || self.vouched_upto == self.durable_upto {
+            self.state_end_if_wanted();
             return Ok(());
         }
         let mark = frame::watermark(self.batch.next, self.durable_upto, self.active.seed);
@@ -401,9 +498,29 @@ impl<D: Disk> Log<D> {
         self.sync()?;
         self.publish();
         let worked = self.sealer.wait_for_all();
+        let upto = self.durable_upto;
+        let stated = self.state_end(upto);
+        stated.map_err(|error| self.poison("stating the end of the log", &error))?;
         worked.map_err(|failed| CommitError::HistoryFailed {
             reason: failed.reason,
         })
+    }
+
+    /// States how far the log reaches, and the lists of tables that compaction has left.
+    fn state_end(&self, upto: Sequence) -> std::io::Result<()> {
+        self.shared
+            .superblock
+            .change(|statement| statement.reaches(upto))?;
+        let Some(history) = &self.shared.history else {
+            return Ok(());
+        };
+        // Compaction ends with this.
+        history.close();
+        if let Err(error) = self.shared.state_closed_history() {
+            // The lists that were stated before are there, or newer ones.
+            tracing::warn!(reason = error.reason, history = %history.path().display(), "the newest lists of tables are not stated");
+        }
+        Ok(())
     }
 
     /// Compacts all of history now, so that what is below floors that are durable takes no space any more. It takes long and

@@ -1,18 +1,23 @@
-//! The marks of history: how far the work in the background has come, durably, and what else has to be known before records
-//! are looked at.
-//!
-//! They are a few small values in a keyspace of their own, each written with a sync.
+//! How far the background work has come, as the superblock states it: which keyspaces history has, up to which record they hold
+//! everything, and what is gone.
 
 use crate::Sequence;
-use crate::error::OpenError;
+use crate::copy::HistoryCopy;
+use crate::disk::Disk;
+use crate::fingerprints::Fingerprints;
 use crate::frame::u64_at;
 use crate::history::{History, HistoryError};
+use crate::ingest::ingest_into;
+use crate::inspect;
+use crate::read::Shared;
 use crate::retention::Class;
+use crate::statement::{StatedHistory, StatedKeyspace};
 use crate::stored::floor_of;
 use crate::tree::Tree;
-use fjall::PersistMode;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
-/// How far the work in the background has come, durably.
+/// How far the background work has come, durably.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marks {
     /// Every record up to this one is in history.
@@ -21,132 +26,223 @@ pub(crate) struct Marks {
     pub(crate) checkpoint_upto: Sequence,
 }
 
+/// Times of the first and the newest record of each generation that has any, by the name of its keyspace.
+pub(crate) type Times = BTreeMap<String, (u64, u64)>;
+
 impl Marks {
-    /// Those of a log, which may be without history.
-    pub(crate) fn of(history: Option<&History>) -> Result<Marks, OpenError> {
-        history.map_or(Ok(Marks::default()), |history| {
-            let marks = history.marks();
-            marks.map_err(|e| e.on_open(history.path(), "read"))
+    /// Those that were stated of a log, which may be without history.
+    pub(crate) fn stated(history: Option<&StatedHistory>) -> Marks {
+        history.map_or_else(Marks::default, |history| Marks {
+            history_upto: history.history_upto,
+            checkpoint_upto: history.checkpoint_upto,
         })
     }
 }
 
-impl History {
-    /// Refuses a history of another format, and makes an older one this one's.
-    pub(crate) fn check_format(&self) -> Result<(), OpenError> {
-        let path = self.path();
-        let format = self.mark(FORMAT).map_err(|e| e.on_open(path, "read"))?;
-        match format {
-            FORMAT_NUMBER => Ok(()),
-            // The same without generations.
-            1 => self
-                .set_marks(&[(FORMAT.to_owned(), FORMAT_NUMBER.to_le_bytes().to_vec())])
-                .map_err(|e| e.on_open(path, "write to")),
-            _ => {
-                let reason =
-                    format!("it has format {format}, this Encke reads format {FORMAT_NUMBER} only");
-                Err(HistoryError::from(reason).on_open(path, "read"))
-            }
-        }
+impl StatedHistory {
+    /// The times of generations.
+    pub(crate) fn times(&self) -> Times {
+        let keyspaces = self.keyspaces.iter();
+        let times = keyspaces.filter_map(|one| Some((one.name.clone(), one.times_ms?)));
+        times.collect()
+    }
+}
+
+impl<D: Disk> Shared<D> {
+    /// States durably what history holds now, with a change.
+    pub(crate) fn state_history(
+        &self,
+        change: impl FnOnce(&mut StatedHistory),
+    ) -> Result<(), HistoryError> {
+        self.state_history_without(&BTreeSet::new(), change)
     }
 
-    /// How far the work in the background has come.
-    pub(crate) fn marks(&self) -> Result<Marks, HistoryError> {
-        Ok(Marks {
-            history_upto: self.mark(HISTORY_UPTO)?,
-            checkpoint_upto: self.mark(CHECKPOINT_UPTO)?,
-        })
+    /// The same, of all keyspaces but some that are about to be removed.
+    fn state_history_without(
+        &self,
+        without: &BTreeSet<u64>,
+        change: impl FnOnce(&mut StatedHistory),
+    ) -> Result<(), HistoryError> {
+        let Some(history) = &self.history else {
+            return Ok(());
+        };
+        let statement = self.superblock.statement();
+        let mut stated = statement.history.unwrap_or_default();
+        let identified = stated.keyspaces.iter().map(|one| one.id).collect();
+        stated.keyspaces = history.stated_keyspaces((statement.log_id, stated.id), &identified)?;
+        stated.keyspaces.retain(|one| !without.contains(&one.id));
+        change(&mut stated);
+        Ok(self
+            .superblock
+            .change(|statement| statement.history = Some(stated))?)
     }
 
-    /// Notes durably that every record up to this one is in history, and the times of generations as they are now.
-    pub(crate) fn set_history_upto(&self, sequence: Sequence) -> Result<(), HistoryError> {
-        let mut marks = vec![(HISTORY_UPTO.to_owned(), sequence.to_le_bytes().to_vec())];
-        self.with(|open| {
-            for generation in open.records.read().all() {
-                if let Some((from, upto)) = generation.times_ms {
-                    let times = [from.to_le_bytes(), upto.to_le_bytes()].concat();
-                    marks.push((times_key(generation.keyspace.name()), times));
-                }
-            }
-            Ok(())
-        })?;
-        self.set_marks(&marks)
-    }
-
-    /// Notes durably that the state store is that after this record.
-    pub(crate) fn set_checkpoint_upto(&self, sequence: Sequence) -> Result<(), HistoryError> {
-        self.set_marks(&[(CHECKPOINT_UPTO.to_owned(), sequence.to_le_bytes().to_vec())])
-    }
-
-    /// The floors of classes, as they are durable.
-    pub(crate) fn class_floors(&self) -> Result<Vec<(Class, Sequence)>, HistoryError> {
-        self.with(|open| {
-            let mut floors = Vec::new();
-            for pair in open.marks.prefix(CLASS_FLOOR) {
-                let (key, value) = pair.into_inner()?;
-                let class = key.get(CLASS_FLOOR.len()).copied();
-                floors.extend(class.map(|class| (class, floor_of(Some(value)))));
-            }
-            Ok(floors)
-        })
+    /// States the lists of tables of a history that is closed, whose keyspaces are the stated ones.
+    pub(crate) fn state_closed_history(&self) -> Result<(), HistoryError> {
+        let (Some(history), Some(mut stated)) =
+            (&self.history, self.superblock.statement().history)
+        else {
+            return Ok(());
+        };
+        history.update_lists(&mut stated.keyspaces)?;
+        Ok(self
+            .superblock
+            .change(|statement| statement.history = Some(stated))?)
     }
 
     /// Notes durably that the records of a class up to `floor` are gone, and removes the generations that have nothing else.
-    /// `history_upto` is up to where history has all records. Says how many generations went.
+    /// `history_upto` is up to where history has all records. Returns how many generations went.
     pub(crate) fn raise_class_floor(
         &self,
         class: Class,
         floor: Sequence,
         history_upto: Sequence,
     ) -> Result<usize, HistoryError> {
-        let key = [CLASS_FLOOR.as_bytes(), &[class]].concat();
-        self.with(|open| {
-            open.marks.insert(key, floor.to_le_bytes())?;
-            open.database.persist(PersistMode::SyncAll)?;
-            // Those who read them still have them.
-            let gone = open.records.write().take_below(class, floor, history_upto);
+        let Some(history) = &self.history else {
+            return Ok(0);
+        };
+        // Readers of these generations keep them until they end.
+        let mut generations = history.generations()?;
+        let gone = generations.take_below(class, floor, history_upto);
+        let ids = gone.iter().map(|one| one.keyspace.id()).collect();
+        // What is removed must not be stated any more, or a crash in between would look like damage.
+        self.state_history_without(&ids, |stated| stated.raise_floor(class, floor))?;
+        history.with(|open| {
+            open.records.write().take_below(class, floor, history_upto);
             for generation in &gone {
-                open.marks.remove(times_key(generation.keyspace.name()))?;
                 open.database.delete_keyspace(generation.keyspace.clone())?;
             }
             Ok(gone.len())
         })
     }
+}
 
-    fn mark(&self, key: &str) -> Result<u64, HistoryError> {
-        self.with(|open| Ok(open.marks.get(key)?)).map(|value| {
-            value
-                .filter(|value| value.len() == 8)
-                .map_or(0, |value| u64_at(&value, 0))
-        })
-    }
-
-    /// Sets all of them durably, or none.
-    fn set_marks(&self, marks: &[(String, Vec<u8>)]) -> Result<(), HistoryError> {
-        self.with(|open| {
-            let mut batch = open.database.batch().durability(Some(PersistMode::SyncAll));
-            for (key, value) in marks {
-                batch.insert(&open.marks, key.as_str(), value.as_slice());
+impl History {
+    /// What there is to state of the keyspaces. A keyspace that is not `identified` gets its identity first.
+    pub(crate) fn stated_keyspaces(
+        &self,
+        (log_id, history_id): (u64, u64),
+        identified: &BTreeSet<u64>,
+    ) -> Result<Vec<StatedKeyspace>, HistoryError> {
+        let times = self.times();
+        let mut keyspaces = vec![(META, String::new())];
+        keyspaces.extend(self.with(|open| Ok(open.keyspace_names()))?);
+        let mut stated = Vec::with_capacity(keyspaces.len());
+        for (id, name) in keyspaces {
+            if !identified.contains(&id) {
+                inspect::identify_keyspace(self.path(), log_id, history_id, id)?;
             }
-            Ok(batch.commit()?)
+            stated.push(StatedKeyspace {
+                id,
+                times_ms: times.get(&name).copied(),
+                name,
+                ..StatedKeyspace::default()
+            });
+        }
+        self.update_lists(&mut stated)?;
+        Ok(stated)
+    }
+
+    /// Sets the versions and checksums of the lists as they are now, and remembers the fingerprints of all tables.
+    fn update_lists(&self, keyspaces: &mut [StatedKeyspace]) -> Result<(), HistoryError> {
+        let mut fingerprints = self.fingerprints.lock();
+        let mut changed = false;
+        for keyspace in &mut *keyspaces {
+            let directory = self.path().join("keyspaces");
+            let directory = directory.join(keyspace.id.to_string());
+            let (current, is_new) = fingerprints.update(keyspace.id, &directory)?;
+            changed |= is_new;
+            (keyspace.version, keyspace.checksum) = (current.version, current.checksum);
+        }
+        if changed {
+            fingerprints.retain(|id| keyspaces.iter().any(|one| one.id == id));
+            if let Err(error) = fingerprints.write(self.path()) {
+                tracing::debug!(%error, "the fingerprints of tables are not written; the next start reads new tables whole");
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over what an inspection has found out.
+    pub(crate) fn set_fingerprints(&self, fingerprints: Fingerprints) {
+        *self.fingerprints.lock() = fingerprints;
+    }
+}
+
+/// The marks of a history whose version kept them in the history itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnstatedMarks {
+    pub(crate) marks: Marks,
+    pub(crate) class_floors: Vec<(Class, Sequence)>,
+    pub(crate) times: Times,
+}
+
+impl UnstatedMarks {
+    /// Those of a history that is not open.
+    pub(crate) fn of_copy(history: &Path) -> Result<UnstatedMarks, HistoryError> {
+        UnstatedMarks::read(&HistoryCopy::of_unstated(history)?.history)
+    }
+
+    pub(crate) fn read(history: &History) -> Result<UnstatedMarks, HistoryError> {
+        history.with(|open| {
+            let format = mark(open, FORMAT)?;
+            if !matches!(format, 1 | 2) {
+                return Err(HistoryError::from(format!(
+                    "it has format {format} and no superblock states what it holds"
+                )));
+            }
+            let mut unstated = UnstatedMarks {
+                marks: Marks {
+                    history_upto: mark(open, "history_upto")?,
+                    checkpoint_upto: mark(open, "checkpoint_upto")?,
+                },
+                ..UnstatedMarks::default()
+            };
+            for pair in open.marks.prefix(CLASS_FLOOR) {
+                let (key, value) = pair.into_inner()?;
+                let class = key.get(CLASS_FLOOR.len()).copied();
+                let floor = class.map(|class| (class, floor_of(Some(value))));
+                unstated.class_floors.extend(floor);
+            }
+            for pair in open.marks.prefix(TIMES) {
+                let (key, value) = pair.into_inner()?;
+                let name = std::str::from_utf8(&key[TIMES.len()..]).ok();
+                if let (Some(name), 16) = (name, value.len()) {
+                    let times = (u64_at(&value, 0), u64_at(&value, 8));
+                    unstated.times.insert(name.to_owned(), times);
+                }
+            }
+            Ok(unstated)
         })
     }
 }
 
-/// Notes in an empty tree, durably, of which format it is.
-pub(crate) fn set_format(tree: &Tree) -> Result<(), HistoryError> {
-    tree.marks.insert(FORMAT, FORMAT_NUMBER.to_le_bytes())?;
-    Ok(tree.database.persist(PersistMode::SyncAll)?)
+impl History {
+    /// Notes in the history itself that it is of the format that a superblock states, so that versions that know no superblock
+    /// refuse it.
+    pub(crate) fn set_format(&self) -> Result<(), HistoryError> {
+        self.with(|open| {
+            if mark(open, FORMAT)? == FORMAT_NUMBER {
+                return Ok(());
+            }
+            // Nothing goes through the engine's journal.
+            ingest_into(&open.marks, |put| {
+                put(FORMAT.as_bytes(), Some(&FORMAT_NUMBER.to_le_bytes()))
+            })
+        })
+    }
 }
 
-/// The key of the times of a generation.
-pub(crate) fn times_key(keyspace: &str) -> String {
-    format!("times/{keyspace}")
+fn mark(open: &Tree, key: &str) -> Result<u64, HistoryError> {
+    let value = open.marks.get(key)?.filter(|value| value.len() == 8);
+    Ok(value.map_or(0, |value| u64_at(&value, 0)))
 }
 
-/// What the keys of the floors of classes begin with; the class follows.
+/// The number of the keyspace in which the engine keeps the names of all others.
+const META: u64 = 0;
+/// What the keys of class floors began with; the class follows.
 const CLASS_FLOOR: &str = "floor/";
-const HISTORY_UPTO: &str = "history_upto";
-const CHECKPOINT_UPTO: &str = "checkpoint_upto";
+/// What the keys of the times of generations began with; the name of the keyspace follows.
+const TIMES: &str = "times/";
 const FORMAT: &str = "format";
-const FORMAT_NUMBER: u64 = 2;
+const FORMAT_NUMBER: u64 = 3;

@@ -50,7 +50,8 @@ struct Slot<F> {
 impl<D: Disk> Preparer<D> {
     /// Removes what an earlier run left prepared, and begins to make the first file.
     pub(crate) fn start(disk: D, segment_bytes: u64, names: &[String]) -> io::Result<Self> {
-        for name in names.iter().filter(|name| name.ends_with(SUFFIX)) {
+        let is_left = |name: &&String| name.ends_with(SUFFIX) || name.ends_with(".new");
+        for name in names.iter().filter(is_left) {
             disk.remove(name)?;
         }
         let shared = Arc::new(Shared {

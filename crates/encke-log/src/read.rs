@@ -12,6 +12,7 @@ use crate::retention::{ClassFloors, class_of};
 use crate::scan::{Scan, Step, WINDOW_BYTES};
 use crate::segment::Segment;
 use crate::state::States;
+use crate::superblock::Superblock;
 use crate::{Sequence, StreamNo};
 use parking_lot::RwLock;
 use std::ops::ControlFlow;
@@ -30,6 +31,7 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) floors: Floors,
     pub(crate) class_floors: ClassFloors,
     pub(crate) history: Option<History>,
+    pub(crate) superblock: Arc<Superblock<D::File>>,
 }
 
 impl<D: Disk> Shared<D> {

@@ -1,4 +1,5 @@
-//! How a log is opened: which segments there are, what is in them, and what a bad frame means.
+//! How a log is opened: which segments there are, what is in them, and what a bad frame means. First everything is read and
+//! compared with the superblock, and nothing is changed; then the tail is made sound.
 //!
 //! Every segment but the last must be sound up to the record before the next one's first; a segment is begun only when
 //! that is durable. The last segment may end in a torn batch. What is behind its last sound frame may go only if no later
@@ -8,12 +9,13 @@
 use crate::Sequence;
 use crate::disk::{Disk, DiskFile, is_shortage};
 use crate::error::OpenError;
-use crate::frame::{Flaw, FrameView};
+use crate::frame::{FILLER, Flaw, FrameView};
 use crate::history::Marks;
 use crate::index::{Done, Index, SegmentIndex};
 use crate::prepare::{Prepared, Preparer};
 use crate::scan::{self, Scan, Step, Tail, WINDOW_BYTES};
 use crate::segment::{self, HEAD_BYTES, NUMBER_END, Segment};
+use crate::statement::{LastSegment, Statement};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -24,6 +26,8 @@ pub(crate) struct Recovered<F> {
     /// The segment that is written to, and how many of its bytes are in use.
     pub(crate) active: Arc<Segment<F>>,
     pub(crate) used: u64,
+    /// How long its file is.
+    pub(crate) active_bytes: u64,
     /// The sequence of the next record; all before it are durable.
     pub(crate) next: Sequence,
     /// Up to this record the frames themselves say that they are durable.
@@ -31,41 +35,66 @@ pub(crate) struct Recovered<F> {
     pub(crate) index: Index<F>,
 }
 
-/// Opens all segments and makes the tail sound. `replay` is given every record after the checkpoint in `marks`.
-pub(crate) fn recover<D: Disk>(
+/// A log's segments as they were found. Nothing is changed yet.
+pub(crate) struct Found<F> {
+    index: Index<F>,
+    /// `None` when there is no segment.
+    last: Option<Last<F>>,
+    /// Segments that are of no use because a later one is missing, and what they hold is in history.
+    useless: Vec<Arc<Segment<F>>>,
+}
+
+impl<F: DiskFile> Found<F> {
+    /// The last segment as it is to be stated before anything is changed: what is cut off must not be stated.
+    pub(crate) fn last(&self, segment_bytes: u64) -> Option<LastSegment> {
+        let last = self.last.as_ref()?;
+        let segment = &last.index.segment;
+        let bytes = match (last.is_replaced(segment_bytes), last.torn) {
+            (true, _) => segment.bytes.min(segment_bytes),
+            (false, true) => last.end,
+            (false, false) => segment.bytes,
+        };
+        Some(LastSegment {
+            number: segment.number,
+            first: segment.first,
+            bytes,
+        })
+    }
+
+    /// The number of the next segment.
+    pub(crate) fn next_number(&self) -> u64 {
+        let last = self.last.as_ref();
+        last.map_or(1, |last| last.index.segment.number + 1)
+    }
+}
+
+/// Opens and reads all segments, compares them with what is stated, and changes nothing. `replay` is given every record after
+/// the checkpoint in `marks`.
+pub(crate) fn find<D: Disk>(
     disk: &D,
-    preparer: &Preparer<D>,
     names: &[String],
+    stated: Option<&Statement>,
     marks: Marks,
     replay: &mut dyn FnMut(FrameView<'_>),
-) -> Result<Recovered<D::File>, OpenError> {
-    // A crash may have come between giving a name and making it durable.
-    disk.sync_names()
-        .map_err(|e| OpenError::io(&disk.path(""), "sync the directory", e))?;
+) -> Result<Found<D::File>, OpenError> {
     let missing = |from, upto| OpenError::Missing {
         directory: disk.path(""),
         from,
         upto,
     };
     let mut replay = |view: FrameView<'_>| {
-        if view.sequence > marks.checkpoint_upto {
+        let is_filler = view.streams.is_empty() && view.payload == FILLER;
+        if view.sequence > marks.checkpoint_upto && !is_filler {
             replay(view);
         }
     };
     let mut segments = open_segments(disk, names)?;
+    if let Some(stated) = stated {
+        are_of_this_log(disk, &segments, stated)?;
+    }
     let settled_upto = marks.history_upto.min(marks.checkpoint_upto);
     let promised_upto = marks.history_upto.max(marks.checkpoint_upto);
-    drop_before_gap(disk, &mut segments, settled_upto)?;
-    let Some(last) = segments.pop() else {
-        return match promised_upto {
-            0 => fresh(disk, preparer),
-            upto => Err(missing(1, upto)),
-        };
-    };
-    let oldest = segments.first().unwrap_or(&last).first;
-    if oldest > settled_upto + 1 {
-        return Err(missing(settled_upto + 1, oldest - 1));
-    }
+    let useless = split_off_useless(&mut segments, settled_upto);
     let mut index = Index {
         published: 0,
         history_upto: marks.history_upto,
@@ -73,6 +102,25 @@ pub(crate) fn recover<D: Disk>(
         done: VecDeque::new(),
         segments: VecDeque::with_capacity(segments.len() + 1),
     };
+    let Some(last) = segments.pop() else {
+        let stated_upto = stated.map_or(0, |stated| stated.durable_upto);
+        let lost = stated.is_some_and(|stated| stated.last.is_some());
+        return match promised_upto.max(stated_upto) {
+            0 if !lost => Ok(Found {
+                index,
+                last: None,
+                useless,
+            }),
+            upto => Err(missing(1, upto.max(1))),
+        };
+    };
+    let oldest = segments.first().unwrap_or(&last).first;
+    if oldest > settled_upto + 1 {
+        return Err(missing(settled_upto + 1, oldest - 1));
+    }
+    if let Some(stated) = stated {
+        is_last_stated(disk, &last, stated)?;
+    }
     // What is not settled is read whole, one after the other; the disk may begin with all of it at once.
     let read = segments.iter().skip(1).chain([&last]);
     for (segment, next) in segments.iter().zip(read) {
@@ -108,37 +156,105 @@ pub(crate) fn recover<D: Disk>(
     }
     let last = read_last(disk, &last, &mut replay)?;
     let next = last.index.end();
+    if let Some(durable_upto) = stated.map(|stated| stated.durable_upto)
+        && next <= durable_upto
+    {
+        let what = format!(
+            "there is no sound frame, and the superblock states that the log was durable up to record {durable_upto}"
+        );
+        return Err(damaged(disk, &last.index.segment, last.end, next, what));
+    }
     if next <= promised_upto {
         return Err(missing(next, promised_upto));
     }
-    make_sound(disk, preparer, index, last)
+    Ok(Found {
+        index,
+        last: Some(last),
+        useless,
+    })
 }
 
-/// Segments that are settled are of use for the global order only. When one of them is missing, those before it are of no
-/// use at all: a crash while old segments were removed may have left them.
-fn drop_before_gap<D: Disk>(
+/// Makes the tail of what was found sound, and begins the first segment of a new log.
+pub(crate) fn recover<D: Disk>(
     disk: &D,
-    segments: &mut Vec<Arc<Segment<D::File>>>,
-    settled_upto: Sequence,
-) -> Result<(), OpenError> {
-    let follows = |pair: &[Arc<Segment<D::File>>]| pair[1].number == pair[0].number + 1;
-    let gap = segments
-        .windows(2)
-        .rposition(|pair| !follows(pair) && pair[1].first - 1 <= settled_upto);
-    for segment in segments.drain(..gap.map_or(0, |gap| gap + 1)) {
+    preparer: &Preparer<D>,
+    log_id: u64,
+    found: Found<D::File>,
+) -> Result<Recovered<D::File>, OpenError> {
+    // A crash may have come between giving a name and making it durable.
+    disk.sync_names()
+        .map_err(|e| OpenError::io(&disk.path(""), "sync the directory", e))?;
+    for segment in found.useless {
         let path = disk.path(&segment.name);
         tracing::warn!(file = %path.display(), "removing a segment that is in history, because the one after it is missing");
         disk.remove(&segment.name)
             .map_err(|e| OpenError::io(&path, "remove", e))?;
     }
+    match found.last {
+        Some(last) => make_sound(disk, preparer, log_id, found.index, last),
+        None => fresh(disk, preparer, log_id, found.index),
+    }
+}
+
+/// Refuses a segment of another log.
+fn are_of_this_log<D: Disk>(
+    disk: &D,
+    segments: &[Arc<Segment<D::File>>],
+    stated: &Statement,
+) -> Result<(), OpenError> {
+    for segment in segments {
+        if !stated.is_of(segment) {
+            let what = "the segment is of another log".to_owned();
+            return Err(damaged(disk, segment, 0, segment.first, what));
+        }
+    }
     Ok(())
+}
+
+/// The last segment must be the stated one, as long as it was, or a later one.
+fn is_last_stated<D: Disk>(
+    disk: &D,
+    last: &Segment<D::File>,
+    stated: &Statement,
+) -> Result<(), OpenError> {
+    let Some(expected) = stated.last else {
+        return Ok(());
+    };
+    if last.number < expected.number {
+        return Err(OpenError::Missing {
+            directory: disk.path(""),
+            from: expected.first,
+            upto: stated.durable_upto.max(expected.first),
+        });
+    }
+    if last.number == expected.number && last.bytes < expected.bytes {
+        let what = format!(
+            "the file has {} bytes and had {}",
+            last.bytes, expected.bytes
+        );
+        return Err(damaged(disk, last, last.bytes, last.first, what));
+    }
+    Ok(())
+}
+
+/// Segments that are settled are of use for the global order only. When one of them is missing, those before it are of no
+/// use at all: a crash while old segments were removed may have left them.
+fn split_off_useless<F>(
+    segments: &mut Vec<Arc<Segment<F>>>,
+    settled_upto: Sequence,
+) -> Vec<Arc<Segment<F>>> {
+    let follows = |pair: &[Arc<Segment<F>>]| pair[1].number == pair[0].number + 1;
+    let gap = segments
+        .windows(2)
+        .rposition(|pair| !follows(pair) && pair[1].first - 1 <= settled_upto);
+    segments.drain(..gap.map_or(0, |gap| gap + 1)).collect()
 }
 
 /// Makes a prepared file a segment. On return its head and its name are durable, and the names before it.
 pub(crate) fn begin<D: Disk>(
     disk: &D,
     prepared: Prepared<D::File>,
-    number: u64,
+    (log_id, number): (u64, u64),
     first: Sequence,
 ) -> io::Result<Arc<Segment<D::File>>> {
     if number >= NUMBER_END {
@@ -149,13 +265,14 @@ pub(crate) fn begin<D: Disk>(
     let name = segment::name(first);
     prepared
         .file
-        .write_at(&segment::head(number, first, prepared.salt), 0)?;
+        .write_at(&segment::head(number, first, prepared.salt, log_id), 0)?;
     prepared.file.sync()?;
     disk.rename(&prepared.name, &name)?;
     disk.sync_names()?;
     Ok(Arc::new(Segment {
         number,
         first,
+        log_id,
         seed: segment::seed(prepared.salt),
         bytes: prepared.bytes,
         name,
@@ -164,19 +281,21 @@ pub(crate) fn begin<D: Disk>(
 }
 
 /// A log without records.
-fn fresh<D: Disk>(disk: &D, preparer: &Preparer<D>) -> Result<Recovered<D::File>, OpenError> {
-    let active = begin_now(disk, preparer, 1, 1)?;
+fn fresh<D: Disk>(
+    disk: &D,
+    preparer: &Preparer<D>,
+    log_id: u64,
+    mut index: Index<D::File>,
+) -> Result<Recovered<D::File>, OpenError> {
+    let active = begin_now(disk, preparer, (log_id, 1), 1)?;
+    let only = SegmentIndex::new(active.clone(), 0);
+    index.segments.push_back(only);
     Ok(Recovered {
+        active_bytes: active.bytes,
         used: HEAD_BYTES,
         next: 1,
         vouched_upto: 0,
-        index: Index {
-            published: 0,
-            history_upto: 0,
-            checkpoint_upto: 0,
-            done: VecDeque::new(),
-            segments: VecDeque::from([SegmentIndex::new(active.clone(), 0)]),
-        },
+        index,
         active,
     })
 }
@@ -185,7 +304,7 @@ fn fresh<D: Disk>(disk: &D, preparer: &Preparer<D>) -> Result<Recovered<D::File>
 fn begin_now<D: Disk>(
     disk: &D,
     preparer: &Preparer<D>,
-    number: u64,
+    (log_id, number): (u64, u64),
     first: Sequence,
 ) -> Result<Arc<Segment<D::File>>, OpenError> {
     let failed = |error| match error {
@@ -197,7 +316,7 @@ fn begin_now<D: Disk>(
         error => OpenError::io(&disk.path(&segment::name(first)), "make", error),
     };
     let prepared = preparer.take(1).map_err(failed)?.remove(0);
-    begin(disk, prepared, number, first).map_err(failed)
+    begin(disk, prepared, (log_id, number), first).map_err(failed)
 }
 
 /// All segments, oldest first.
@@ -327,6 +446,7 @@ fn read_last<D: Disk>(
 fn make_sound<D: Disk>(
     disk: &D,
     preparer: &Preparer<D>,
+    log_id: u64,
     mut index: Index<D::File>,
     last: Last<D::File>,
 ) -> Result<Recovered<D::File>, OpenError> {
@@ -337,19 +457,15 @@ fn make_sound<D: Disk>(
         move |e| OpenError::io(path, action, e)
     };
     index.published = next - 1;
-    // An empty segment must have room for any frame: one that does not fit would begin another with the same first record.
-    let too_small = segment.bytes < preparer.segment_bytes();
-    let (active, used) = if next == segment.first && (last.torn || too_small) {
-        // Nothing in it is sound, so nothing refers to it, and a new one takes its place.
+    let (active, used, active_bytes) = if last.is_replaced(preparer.segment_bytes()) {
         if last.torn {
             tracing::warn!(file = %path.display(), "replacing a segment that holds nothing but a torn batch");
         }
-        disk.remove(&segment.name).map_err(failed("remove"))?;
-        let active = begin_now(disk, preparer, segment.number, next)?;
-        index
-            .segments
-            .push_back(SegmentIndex::new(active.clone(), 0));
-        (active, HEAD_BYTES)
+        let active = begin_now(disk, preparer, (log_id, segment.number), next)?;
+        let only = SegmentIndex::new(active.clone(), 0);
+        index.segments.push_back(only);
+        let bytes = active.bytes;
+        (active, HEAD_BYTES, bytes)
     } else {
         rewrite(&segment, last.unvouched, end).map_err(failed("make durable"))?;
         if last.torn {
@@ -362,16 +478,30 @@ fn make_sound<D: Disk>(
         }
         index.segments.push_back(last.index);
         // Behind a torn tail nothing is written any more: the next record begins a segment.
-        let used = if last.torn { segment.bytes } else { end };
-        (segment, used)
+        let bytes = segment.bytes;
+        match last.torn {
+            true => (segment, bytes, end),
+            false => (segment, end, bytes),
+        }
     };
     Ok(Recovered {
         active,
         used,
+        active_bytes,
         next,
         vouched_upto: last.vouched_upto,
         index,
     })
+}
+
+impl<F> Last<F> {
+    /// Whether nothing refers to this segment and a new one takes its place. An empty segment must have room for any frame: one that
+    /// does not fit would begin another with the same first record.
+    fn is_replaced(&self, segment_bytes: u64) -> bool {
+        let segment = &self.index.segment;
+        let too_small = segment.bytes < segment_bytes;
+        self.index.end() == segment.first && (self.torn || too_small)
+    }
 }
 
 /// Writes again what no frame calls durable, and the frame that calls the rest so, and syncs it. A process that died of a

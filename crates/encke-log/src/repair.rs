@@ -1,16 +1,20 @@
 //! Repairing a log that is not open: what it takes to make it one that opens, and what that costs.
 
 use crate::Sequence;
-use crate::check::open_history;
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
 use crate::files::Files;
-use crate::history::{History, Marks};
-use crate::options::SEGMENT_BYTES_MIN;
-use crate::prepare::Preparer;
-use crate::recover;
-use crate::salvage;
-use crate::survey::{self, Problem, Surveyed, problem};
+use crate::history::{History, HistoryError};
+use crate::look::{HistoryHealth, Look};
+use crate::opening::salt;
+use crate::plan::{Action, Plan};
+use crate::remake::{Sources, remake};
+use crate::retention::Retention;
+use crate::salvage::{self, Salvaged};
+use crate::sort::Sorted;
+use crate::statement::{LastSegment, StatedHistory, Statement};
+use crate::superblock::{Superblock, Superblocks};
+use crate::survey::{self, Surveyed};
 use std::path::{Path, PathBuf};
 
 /// What a repair costs.
@@ -40,16 +44,15 @@ pub struct RepairReport {
     pub done: bool,
 }
 
-/// Makes a damaged log one that opens again, by dropping what is damaged and what follows it. `decide` is told what that
-/// costs before anything is changed, and nothing is unless it says yes; it is not asked when there is nothing to do. The log
-/// must not be open.
+/// Makes a damaged log one that opens again, and keeps everything that can still be read. `decide` hears what is lost before anything is
+/// changed, and nothing is changed unless it returns true; it is not asked when there is nothing to do. The log must not be open.
 ///
 /// Records that are in history are not lost by damage to a segment. A log that is sound, or ends in a torn batch only,
-/// loses nothing. Of a damaged history what can be read is kept, and what can't is taken from
-/// segments as far as they have it; one that can't be opened at all is made anew if the segments have everything.
+/// loses nothing. What can't be read of a damaged history is taken from segments as far as they have it. When the state store is
+/// damaged, everything is made anew if all records can be read.
 ///
 /// # Errors
-/// As [`check`](crate::check), or history is damaged, or something could not be written.
+/// As [`check`](crate::check), or the log can't be repaired, or something could not be written.
 pub fn repair(
     directory: &Path,
     decide: &mut dyn FnMut(&RepairReport) -> bool,
@@ -65,127 +68,458 @@ pub fn repair_on<D: Disk>(
     disk: &D,
     decide: &mut dyn FnMut(&RepairReport) -> bool,
 ) -> Result<RepairReport, OpenError> {
-    if let Some(path) = disk.history() {
-        let finished = salvage::finish_interrupted(&path);
-        finished.map_err(|e| OpenError::io(&path, "finish the repair of", e))?;
-    }
-    let surveyed = survey::survey(disk, &mut |_, _| {})?;
-    let opened = open_history(disk).and_then(|history| Ok((Marks::of(history.as_ref())?, history)));
-    let (marks, mut history) = match opened {
-        Ok(opened) => opened,
-        Err(error @ OpenError::History { .. }) => {
-            return replay_all(disk, &surveyed, error, decide);
+    let path = disk.history();
+    if let Some((made, statement)) = path.as_deref().and_then(salvage::interrupted) {
+        let done = finish_interrupted(disk, &made, statement, decide)?;
+        if !done.done {
+            return Ok(done);
         }
-        Err(error) => return Err(error),
-    };
-    if let Some(damaged) = history.take_if(|history| has_gaps(history)) {
-        return mend(damaged, marks, &surveyed, decide, disk);
     }
-    let plan = Plan::new(disk, marks, &surveyed);
-    let mut report = RepairReport {
-        losses: plan.losses.clone(),
-        set_aside: plan
-            .aside
-            .iter()
-            .map(|name| disk.path(&aside(name)))
-            .collect(),
-        notes: Vec::new(),
-        needed: !plan.aside.is_empty() || plan.cut.is_some() || plan.begin.is_some(),
-        done: false,
-    };
+    let look = Look::at(disk)?;
+    let stated = look.opening.statement.as_ref();
+    let surveyed = survey::survey(disk, stated, &mut |_, _| {})?;
+    let mut repair = Repair::new(disk, &look, &surveyed);
+    repair.plan()?;
+    let mut report = repair.report();
     if report.needed && decide(&report) {
-        plan.carry_out(disk, history.as_ref(), &surveyed)?;
+        repair.carry_out()?;
         report.done = true;
     }
     Ok(report)
 }
 
-fn has_gaps(history: &History) -> bool {
-    salvage::gaps(history).is_ok_and(|gaps| !gaps.is_empty())
-}
-
-/// History can't be opened. When the segments have everything, it is made anew from them; otherwise it can't be repaired.
-fn replay_all<D: Disk>(
+/// Ends a repair whose new history was complete when it was interrupted.
+fn finish_interrupted<D: Disk>(
     disk: &D,
-    surveyed: &[Surveyed<D::File>],
-    error: OpenError,
+    made: &Path,
+    statement: Statement,
     decide: &mut dyn FnMut(&RepairReport) -> bool,
 ) -> Result<RepairReport, OpenError> {
-    let whole = surveyed.first().is_some_and(|found| found.first == 1)
-        && surveyed.iter().all(|found| found.problem.is_none());
-    let (true, Some(path)) = (whole, disk.history()) else {
-        return Err(error);
-    };
-    let aside = aside_path(&path);
     let mut report = RepairReport {
-        losses: Vec::new(),
-        set_aside: vec![aside.clone()],
-        notes: vec![format!(
-            "{error}; the segments have every record, so the next start makes it anew"
-        )],
+        notes: vec!["a repair was interrupted: it is finished first".to_owned()],
         needed: true,
-        done: false,
+        ..RepairReport::default()
     };
+    let path = disk.history().unwrap_or_else(|| made.to_owned());
+    let failed = |e| OpenError::io(&path, "finish the repair of", e);
     if decide(&report) {
-        std::fs::rename(&path, &aside).map_err(|e| OpenError::io(&path, "rename", e))?;
-        disk.sync_names()
-            .map_err(|e| OpenError::io(&disk.path(""), "sync the directory", e))?;
+        if made != path {
+            std::fs::rename(made, &path).map_err(failed)?;
+            disk.sync_names().map_err(failed)?;
+        }
+        Superblock::write(disk, Superblocks::read(disk, None)?, statement)?;
+        salvage::finish(&path).map_err(failed)?;
         report.done = true;
     }
     Ok(report)
 }
 
-/// History has places that can't be read: it is made anew of what can, and of what segments have.
-fn mend<D: Disk>(
-    history: History,
-    marks: Marks,
-    surveyed: &[Surveyed<D::File>],
-    decide: &mut dyn FnMut(&RepairReport) -> bool,
-    disk: &D,
-) -> Result<RepairReport, OpenError> {
-    let gaps = salvage::gaps(&history).map_err(|e| e.on_open(history.path(), "read"))?;
-    let damaged = surveyed
-        .iter()
-        .rposition(|found| found.problem.is_some() && found.first <= marks.history_upto);
-    let kept_from = match damaged {
-        Some(damaged) => surveyed.get(damaged + 1).map(|next| next.first),
-        None => surveyed.first().map(|first| first.first),
-    };
-    let lost_upto = kept_from.map_or(marks.history_upto, |first| first - 1);
-    let aside = aside_path(history.path());
-    let mut report = RepairReport {
-        losses: Vec::new(),
-        set_aside: vec![aside.clone()],
-        notes: Vec::new(),
-        needed: true,
-        done: false,
-    };
-    for gap in &gaps {
-        let what = gap.text();
-        if gap.is_of_records() && lost_upto == 0 {
-            report
-                .notes
-                .push(format!("{what}; it is taken from the segments"));
-        } else {
-            let upto = if gap.is_of_records() {
-                lost_upto
-            } else {
-                marks.checkpoint_upto
-            };
-            report.losses.push(Loss {
-                from: 1,
-                upto,
-                what,
-            });
+/// A repair that is planned and then carried out.
+struct Repair<'r, D: Disk> {
+    disk: &'r D,
+    look: &'r Look<D>,
+    surveyed: &'r [Surveyed<D::File>],
+    losses: Vec<Loss>,
+    notes: Vec<String>,
+    history: HistoryRepair,
+    segments: Plan,
+}
+
+/// What is done to history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum HistoryRepair {
+    Nothing,
+    /// It is made anew of what can be read of it and of segments.
+    Rebuild {
+        aside: PathBuf,
+    },
+    /// It is made anew by the next start, which replays every record from segments.
+    Replay {
+        aside: Option<PathBuf>,
+        upto: Sequence,
+    },
+}
+
+impl<'r, D: Disk> Repair<'r, D> {
+    fn new(disk: &'r D, look: &'r Look<D>, surveyed: &'r [Surveyed<D::File>]) -> Self {
+        Repair {
+            disk,
+            look,
+            surveyed,
+            losses: Vec::new(),
+            notes: Vec::new(),
+            history: HistoryRepair::Nothing,
+            segments: Plan::default(),
         }
     }
-    if decide(&report) {
-        salvage::rebuild::<D>(history, marks.history_upto, surveyed, &aside)?;
-        disk.sync_names()
-            .map_err(|e| OpenError::io(&disk.path(""), "sync the directory", e))?;
-        report.done = true;
+
+    /// Finds out what is to be done and what is lost. Nothing is changed.
+    fn plan(&mut self) -> Result<(), OpenError> {
+        if self.look.health == HistoryHealth::Unusable {
+            return self.plan_replay();
+        }
+        if let Some(history) = self.look.history() {
+            self.plan_rebuild(history)
+                .map_err(|e| e.on_open(&self.history_path(), "read"))?;
+        }
+        self.segments = Plan::new(self.disk, self.look, self.surveyed);
+        self.losses.append(&mut self.segments.losses);
+        let is_remade = matches!(self.segments.action, Action::Remake { .. });
+        if is_remade && self.look.opening.statement.is_none() {
+            // The version of this log kept its marks where a repair does not change them.
+            let aside = aside_path(&self.history_path());
+            self.history = HistoryRepair::Rebuild { aside };
+        }
+        Ok(())
     }
-    Ok(report)
+
+    /// Without a state store, or without a statement, everything is replayed, if it is all there.
+    fn plan_replay(&mut self) -> Result<(), OpenError> {
+        let (place, what) = self.look.problems[0].clone();
+        let beyond_repair = |why: &str| OpenError::BeyondRepair {
+            place: place.clone(),
+            what: format!("{what}; {why}"),
+        };
+        let whole = crate::plan::available(self.surveyed);
+        let reached = whole.last().map_or(0, |(_, last)| *last);
+        let top = reached.max(self.look.durable_upto());
+        let all_in_segments = self.surveyed.iter().all(|found| found.problem.is_none())
+            && crate::plan::contiguous_upto(&whole, 0) == top;
+        let upto = if all_in_segments {
+            self.notes.push(
+                "the segments have every record, so history is made anew from them".to_owned(),
+            );
+            0
+        } else {
+            let history = self.look.history();
+            let history =
+                history.ok_or_else(|| beyond_repair("the segments do not have every record"))?;
+            let history_upto = self.look.marks.history_upto;
+            let absent = salvage::absent(history, self.surveyed, top);
+            let absent = absent.map_err(|e| e.on_open(&self.history_path(), "read"))?;
+            if history_upto == 0 || !absent.is_empty() {
+                return Err(beyond_repair(
+                    "the state of streams can be made anew only from all records, and some are gone",
+                ));
+            }
+            self.notes.push(
+                "history and the segments have every record, so both are made anew from them"
+                    .to_owned(),
+            );
+            top
+        };
+        let aside = (self.look.opening.history.as_ref()).map(|path| aside_path(path));
+        self.history = HistoryRepair::Replay { aside, upto };
+        Ok(())
+    }
+
+    fn plan_rebuild(&mut self, history: &History) -> Result<(), HistoryError> {
+        let gaps = salvage::gaps(history)?;
+        if gaps.is_empty() && self.look.problems.is_empty() {
+            return Ok(());
+        }
+        let (path, marks) = (self.history_path(), self.look.marks);
+        self.history = HistoryRepair::Rebuild {
+            aside: aside_path(&path),
+        };
+        for (place, what) in &self.look.problems {
+            let place = place.display();
+            self.notes
+                .push(format!("the history in {place} is made anew: {what}"));
+        }
+        for gap in &gaps {
+            if gap.is_of_records() {
+                self.notes.push(gap.text());
+            } else {
+                self.losses.push(Loss {
+                    from: 1,
+                    upto: marks.checkpoint_upto,
+                    what: gap.text(),
+                });
+            }
+        }
+        if self.look.lacks_records || gaps.iter().any(salvage::Gap::is_of_records) {
+            for (from, upto) in salvage::absent(history, self.surveyed, marks.history_upto)? {
+                let what =
+                    "neither history nor a segment has them; some may have been deleted before";
+                self.losses.push(Loss {
+                    from,
+                    upto,
+                    what: what.to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn history_path(&self) -> PathBuf {
+        self.disk.history().unwrap_or_default()
+    }
+
+    fn report(&self) -> RepairReport {
+        let mut set_aside: Vec<PathBuf> = match &self.history {
+            HistoryRepair::Nothing => Vec::new(),
+            HistoryRepair::Rebuild { aside } => vec![aside.clone()],
+            HistoryRepair::Replay { aside, .. } => aside.iter().cloned().collect(),
+        };
+        let segments = self.aside().into_iter();
+        set_aside.extend(segments.map(|i| self.disk.path(&aside(&self.surveyed[i].name))));
+        RepairReport {
+            losses: self.losses.clone(),
+            set_aside,
+            notes: self.notes.clone(),
+            needed: self.history != HistoryRepair::Nothing || self.segments.is_needed(),
+            done: false,
+        }
+    }
+
+    /// The segments to set aside, by their places.
+    fn aside(&self) -> Vec<usize> {
+        match self.history {
+            HistoryRepair::Replay { upto, .. } if upto > 0 => (0..self.surveyed.len()).collect(),
+            _ => self.segments.aside.clone(),
+        }
+    }
+
+    fn carry_out(&mut self) -> Result<(), OpenError> {
+        let stated = self.look.opening.statement.clone();
+        let is_stated = stated.is_some() || self.history != HistoryRepair::Nothing;
+        let mut statement = match stated {
+            Some(statement) => statement,
+            None => self.unstated()?,
+        };
+        match self.history.clone() {
+            HistoryRepair::Nothing => {}
+            HistoryRepair::Rebuild { aside } => self.rebuild(&mut statement, &aside)?,
+            HistoryRepair::Replay { aside, upto } => {
+                return self.replay(statement, aside.as_deref(), upto);
+            }
+        }
+        match self.segments.action {
+            Action::Nothing => Ok(()),
+            // A log of a version that stated nothing needs no statement to open again.
+            Action::GoOn { upto, last, cut } => {
+                self.go_on((upto, last, cut), is_stated.then_some(statement))
+            }
+            Action::Remake { base, upto, next } => self.remake(statement, (base, upto, next)),
+        }
+    }
+
+    /// The statement of a log that has none.
+    fn unstated(&self) -> Result<Statement, OpenError> {
+        let of_segments = self.surveyed.iter().rev();
+        let segments = of_segments.filter_map(|found| found.segment.as_ref());
+        let id = segments
+            .clone()
+            .map(|segment| segment.log_id)
+            .find(|id| *id != 0);
+        let log_id = match id {
+            Some(id) => id,
+            None => salt(self.disk)?,
+        };
+        let identified_from = segments.clone().find(|segment| segment.log_id == 0);
+        let marks = self.look.marks;
+        let history = self.look.history().map(|_| StatedHistory {
+            history_upto: marks.history_upto,
+            checkpoint_upto: marks.checkpoint_upto,
+            class_floors: self.look.class_floors.clone(),
+            ..StatedHistory::default()
+        });
+        Ok(Statement {
+            log_id,
+            identified_from: identified_from.map_or(1, |segment| segment.number + 1),
+            last: None,
+            durable_upto: 0,
+            history,
+        })
+    }
+
+    fn rebuild(&self, statement: &mut Statement, aside: &Path) -> Result<(), OpenError> {
+        let (Some(history), Some(stated)) = (self.look.history(), statement.history.clone()) else {
+            return Ok(());
+        };
+        let path = self.history_path();
+        let id = salt(self.disk)?;
+        let salvaged = Salvaged {
+            history,
+            stated: StatedHistory { id, ..stated },
+        };
+        let stated = salvage::rebuild::<D>(&path, statement.log_id, salvaged, self.surveyed)?;
+        statement.history = Some(stated);
+        let failed = |e| OpenError::io(&path, "rename", e);
+        salvage::put_in_place(&path, statement, aside).map_err(failed)?;
+        self.state(statement.clone())?;
+        salvage::finish(&path).map_err(failed)
+    }
+
+    /// Sets history aside, so that the next start makes it anew of the segments.
+    fn replay(
+        &self,
+        mut statement: Statement,
+        aside: Option<&Path>,
+        upto: Sequence,
+    ) -> Result<(), OpenError> {
+        if upto > 0 {
+            let sources = Sources {
+                history: self.look.history(),
+                surveyed: self.surveyed,
+            };
+            let number = (statement.log_id, self.next_number());
+            self.set_aside()?;
+            let last = remake(self.disk, &sources, (1, upto), number, upto + 1)?;
+            statement.last = Some(last);
+            statement.reaches(upto);
+        }
+        statement.history = None;
+        if let Some(aside) = aside {
+            let path = self.history_path();
+            std::fs::rename(&path, aside).map_err(|e| OpenError::io(&path, "rename", e))?;
+            self.sync_names()?;
+        }
+        self.state(statement)
+    }
+
+    fn go_on(
+        &self,
+        (upto, last, cut): (Sequence, Option<usize>, Option<u64>),
+        statement: Option<Statement>,
+    ) -> Result<(), OpenError> {
+        self.set_aside()?;
+        let segment = last.and_then(|last| self.surveyed[last].segment.as_ref());
+        let stated = match segment {
+            Some(segment) => {
+                let bytes = cut.map_or(segment.bytes, |cut| cut.min(segment.bytes));
+                if let Some(mut statement) = statement {
+                    statement.last = Some(LastSegment {
+                        number: segment.number,
+                        first: segment.first,
+                        bytes,
+                    });
+                    statement.durable_upto = upto;
+                    self.state(statement)?;
+                }
+                if bytes < segment.bytes {
+                    let cut = segment.file.truncate(bytes);
+                    let cut = cut.and_then(|()| segment.file.sync());
+                    let path = self.disk.path(&segment.name);
+                    cut.map_err(|e| OpenError::io(&path, "truncate", e))?;
+                }
+                return Ok(());
+            }
+            None => statement,
+        };
+        let log_id = stated.as_ref().map_or(0, |statement| statement.log_id);
+        let no_sources = Sources {
+            history: None,
+            surveyed: &[],
+        };
+        let number = (log_id, self.next_number());
+        let begun = remake(self.disk, &no_sources, (upto + 1, upto), number, upto + 1)?;
+        if let Some(mut statement) = stated {
+            statement.last = Some(begun);
+            statement.durable_upto = upto;
+            self.state(statement)?;
+        }
+        Ok(())
+    }
+
+    fn remake(
+        &self,
+        mut statement: Statement,
+        (base, upto, next): (Sequence, Sequence, Sequence),
+    ) -> Result<(), OpenError> {
+        let marks = self.look.marks;
+        if marks.history_upto < base
+            && let Some(history) = &mut statement.history
+        {
+            self.ingest_upto(statement.log_id, history, base)?;
+            history.history_upto = base;
+            self.state(statement.clone())?;
+        }
+        let number = (statement.log_id, self.next_number());
+        self.set_aside()?;
+        let sources = Sources {
+            history: self.look.history(),
+            surveyed: self.surveyed,
+        };
+        let last = remake(self.disk, &sources, (base + 1, upto), number, next)?;
+        statement.last = Some(last);
+        statement.durable_upto = next - 1;
+        if upto == base
+            && let Some(history) = &mut statement.history
+        {
+            // Everything in between is lost, so the state is the same behind it.
+            (history.history_upto, history.checkpoint_upto) = (next - 1, next - 1);
+        }
+        self.state(statement)
+    }
+
+    /// Brings what the segments have up to a record into history.
+    fn ingest_upto(
+        &self,
+        log_id: u64,
+        stated: &mut StatedHistory,
+        upto: Sequence,
+    ) -> Result<(), OpenError> {
+        let path = self.history_path();
+        let failed = |e: HistoryError| e.on_open(&path, "write to");
+        let cache_bytes = crate::Options::default().history_cache_bytes;
+        let history = History::open(path.clone(), cache_bytes, stated.times())?;
+        for found in self.surveyed {
+            let end = found.end.min(upto + 1);
+            let wanted = end > found.first && end - 1 > stated.history_upto;
+            let Some(segment) = found.segment.as_ref().filter(|_| wanted) else {
+                continue;
+            };
+            let mut sorted = Sorted::of(segment, end).map_err(failed)?;
+            let times_ms = sorted.times_ms();
+            for class in sorted.classes() {
+                let retention = Retention {
+                    class,
+                    ..Retention::default()
+                };
+                let ingested = history.ingest_records(&retention, segment.first, times_ms, |put| {
+                    sorted.put(class, put)
+                });
+                ingested.map_err(failed)?;
+            }
+        }
+        let identified = stated.keyspaces.iter().map(|one| one.id).collect();
+        let keyspaces = history.stated_keyspaces((log_id, stated.id), &identified);
+        stated.keyspaces = keyspaces.map_err(failed)?;
+        history.close();
+        Ok(())
+    }
+
+    /// The number of a new segment behind all others.
+    fn next_number(&self) -> u64 {
+        let segments = self.surveyed.iter();
+        let numbers = segments.filter_map(|found| Some(found.segment.as_ref()?.number + 1));
+        let stated = self.look.opening.statement.as_ref();
+        let stated = stated.and_then(|stated| Some(stated.last?.number + 1));
+        numbers.chain(stated).max().unwrap_or(1)
+    }
+
+    fn set_aside(&self) -> Result<(), OpenError> {
+        // The newest first: if this is interrupted, what is left has no gap that looks sound.
+        for i in self.aside().into_iter().rev() {
+            let name = &self.surveyed[i].name;
+            self.disk
+                .rename(name, &aside(name))
+                .map_err(|e| OpenError::io(&self.disk.path(name), "rename", e))?;
+        }
+        self.sync_names()
+    }
+
+    fn sync_names(&self) -> Result<(), OpenError> {
+        let synced = self.disk.sync_names();
+        synced.map_err(|e| OpenError::io(&self.disk.path(""), "sync the directory", e))
+    }
+
+    fn state(&self, statement: Statement) -> Result<(), OpenError> {
+        let found = Superblocks::read(self.disk, Some(statement.log_id))?;
+        Superblock::write(self.disk, found, statement).map(|_| ())
+    }
 }
 
 /// The name of a history that is set aside: one that nothing has yet.
@@ -193,208 +527,8 @@ fn aside_path(history: &Path) -> PathBuf {
     let name = |n: u32| history.with_extension(format!("dropped-{n}"));
     (1..)
         .map(name)
-        .find(|path| !path.exists())
+        .find(|path| path.symlink_metadata().is_err())
         .unwrap_or_else(|| name(0))
-}
-
-/// How to make the log one that opens.
-#[derive(Debug, Default)]
-pub(crate) struct Plan {
-    losses: Vec<Loss>,
-    /// Records that no file has, if that is a problem.
-    pub(crate) missing: Option<Problem>,
-    /// Segments to set aside.
-    aside: Vec<String>,
-    /// The segment to cut, by its place, and where.
-    cut: Option<(usize, u64)>,
-    /// The record with which a new segment has to begin, and its number.
-    begin: Option<(Sequence, u64)>,
-    /// Up to which record everything counts as settled from then on, if that has to change.
-    settle_upto: Option<Sequence>,
-}
-
-impl Plan {
-    pub(crate) fn new<D: Disk>(disk: &D, marks: Marks, surveyed: &[Surveyed<D::File>]) -> Plan {
-        let settled_upto = marks.history_upto.min(marks.checkpoint_upto);
-        let promised_upto = marks.history_upto.max(marks.checkpoint_upto);
-        let mut plan = Plan::default();
-        let end_of = |i: usize| {
-            surveyed
-                .get(i + 1)
-                .map_or(surveyed[i].end, |next| next.first)
-        };
-        // What is settled matters for the global order only: it may begin after the last damage there.
-        let mut from = 0;
-        for (i, found) in surveyed.iter().enumerate() {
-            let settled = i + 1 < surveyed.len() && end_of(i) - 1 <= settled_upto;
-            if settled && found.problem.is_some() {
-                from = i + 1;
-            }
-        }
-        plan.set_aside(
-            surveyed,
-            0..from,
-            "it can no longer be read in the global order; streams still have it in history",
-        );
-        let Some(first) = surveyed.get(from) else {
-            if promised_upto > 0 {
-                plan.missing = Some(problem(
-                    disk,
-                    "",
-                    0,
-                    settled_upto + 1,
-                    format!(
-                        "no segment has the records from here on; there were some up to {promised_upto} at least"
-                    ),
-                ));
-                plan.restart(promised_upto, settled_upto, 1);
-            }
-            return plan;
-        };
-        let number_end = surveyed
-            .iter()
-            .filter_map(|found| found.segment.as_ref())
-            .map(|segment| segment.number + 1)
-            .max()
-            .unwrap_or(1);
-        if first.first > settled_upto + 1 {
-            let what = format!(
-                "the records from here to {} are in no segment",
-                first.first - 1
-            );
-            plan.missing = Some(problem(disk, "", 0, settled_upto + 1, what));
-        }
-        let damaged = surveyed[from..]
-            .iter()
-            .position(|found| found.problem.is_some())
-            .map(|i| from + i);
-        let sound_end = damaged.map_or_else(|| end_of(surveyed.len() - 1), |i| surveyed[i].end);
-        let whole = plan.missing.is_none();
-        if damaged.is_none() && whole && sound_end > promised_upto {
-            return plan;
-        }
-        if whole && sound_end > promised_upto {
-            // The usual case: everything before the damage stays.
-            if let Some(i) = damaged {
-                plan.set_aside(
-                    surveyed,
-                    i + 1..surveyed.len(),
-                    "it follows what is damaged",
-                );
-                plan.losses.insert(
-                    0,
-                    Loss {
-                        from: sound_end,
-                        upto: surveyed[i].traced_upto.max(sound_end),
-                        what: surveyed[i].text(),
-                    },
-                );
-                if surveyed[i].segment.is_some() {
-                    plan.cut = Some((i, surveyed[i].end_position));
-                } else {
-                    plan.aside.push(surveyed[i].name.clone());
-                    if i == from {
-                        plan.begin = Some((surveyed[i].first, number_end));
-                    }
-                }
-            }
-            return plan;
-        }
-        // The damage reaches back before what history or the state store already rely on. They stay as they are, and the log
-        // goes on behind them.
-        let behind = surveyed
-            .iter()
-            .position(|found| found.first == promised_upto + 1);
-        let behind = behind
-            .filter(|i| *i >= from && surveyed[*i..].iter().all(|found| found.problem.is_none()));
-        plan.set_aside(
-            surveyed,
-            from..behind.unwrap_or(surveyed.len()),
-            "it is damaged, or what is damaged is needed with it",
-        );
-        plan.settle_upto = Some(promised_upto);
-        if behind.is_none() {
-            plan.restart(promised_upto, settled_upto, number_end);
-        }
-        plan
-    }
-
-    fn restart(&mut self, promised_upto: Sequence, settled_upto: Sequence, number: u64) {
-        self.settle_upto = Some(promised_upto);
-        self.begin = Some((promised_upto + 1, number));
-        if promised_upto > settled_upto {
-            self.losses.push(Loss {
-                from: settled_upto + 1,
-                upto: promised_upto,
-                what: "these records are in the state store or in history, but not in both"
-                    .to_owned(),
-            });
-        }
-    }
-
-    fn set_aside<F>(&mut self, surveyed: &[Surveyed<F>], which: std::ops::Range<usize>, why: &str) {
-        for i in which {
-            let found = &surveyed[i];
-            let traced_end = found.end.max(found.traced_upto + 1);
-            let end = surveyed.get(i + 1).map_or(traced_end, |next| next.first);
-            self.aside.push(found.name.clone());
-            if end > found.first {
-                let what = format!("{}: {why}", found.name);
-                self.losses.push(Loss {
-                    from: found.first,
-                    upto: end - 1,
-                    what,
-                });
-            }
-        }
-    }
-
-    fn carry_out<D: Disk>(
-        &self,
-        disk: &D,
-        history: Option<&History>,
-        surveyed: &[Surveyed<D::File>],
-    ) -> Result<(), OpenError> {
-        // The newest first: if this is interrupted, what is left has no gap that looks sound.
-        for name in self.aside.iter().rev() {
-            disk.rename(name, &aside(name))
-                .map_err(|e| OpenError::io(&disk.path(name), "rename", e))?;
-        }
-        disk.sync_names()
-            .map_err(|e| OpenError::io(&disk.path(""), "sync the directory", e))?;
-        if let Some((i, position)) = self.cut
-            && let Some(segment) = &surveyed[i].segment
-        {
-            let cut = segment
-                .file
-                .truncate(position)
-                .and_then(|()| segment.file.sync());
-            cut.map_err(|e| OpenError::io(&disk.path(&segment.name), "truncate", e))?;
-        }
-        if let (Some(upto), Some(history)) = (self.settle_upto, history) {
-            let settled = history
-                .set_history_upto(upto)
-                .and_then(|()| history.set_checkpoint_upto(upto));
-            settled.map_err(|e| e.on_open(history.path(), "write to"))?;
-        }
-        if let Some((first, number)) = self.begin {
-            // The next open replaces an empty segment that is smaller than it wants them.
-            let made = Preparer::start(disk.clone(), SEGMENT_BYTES_MIN, &[]).and_then(|preparer| {
-                let prepared = preparer.take(1)?.remove(0);
-                recover::begin(disk, prepared, number, first)
-            });
-            made.map_err(|e| OpenError::io(&disk.path(""), "begin a segment in", e))?;
-        }
-        Ok(())
-    }
-}
-
-impl<F> Surveyed<F> {
-    fn text(&self) -> String {
-        self.problem
-            .as_ref()
-            .map_or_else(String::new, Problem::to_string)
-    }
 }
 
 /// The name of a segment that is set aside.

@@ -107,7 +107,8 @@ impl<D: Disk> Work<D> {
         if limited().next().is_none() {
             return Ok(());
         }
-        let durable = history.class_floors()?;
+        let stated = self.shared.superblock.statement().history;
+        let durable = stated.map_or_else(Vec::new, |stated| stated.class_floors);
         for retention in limited() {
             let class = retention.class;
             let floor = self.due_floor(history, retention)?;
@@ -126,7 +127,7 @@ impl<D: Disk> Work<D> {
             let second = history.generations()?.of(class).get(1).map(|one| one.first);
             if raised || second.is_some_and(|first| first <= floor + 1) {
                 self.disk.between_steps()?;
-                let generations = history.raise_class_floor(class, floor, history_upto)?;
+                let generations = self.shared.raise_class_floor(class, floor, history_upto)?;
                 tracing::debug!(
                     class,
                     floor,

@@ -6,16 +6,20 @@
 use crate::Sequence;
 use crate::disk::Disk;
 use crate::error::OpenError;
-use crate::generations::{self, Generations};
+use crate::generations;
 use crate::history::{History, HistoryError, Put};
 use crate::ingest::ingest_into;
+use crate::plan::{self, Range};
 use crate::retention::Class;
 use crate::sort::Sorted;
+use crate::statement::{StatedHistory, Statement};
 use crate::stored::of_record_key;
 use crate::survey::Surveyed;
 use crate::tree::sync_parent;
-use fjall::{Keyspace, KeyspaceCreateOptions, PersistMode};
-use std::path::Path;
+use fjall::Keyspace;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// What can't be read of one keyspace: everything behind the one key, and before the other. Empty keys are the ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,37 +66,69 @@ pub(crate) fn gaps(history: &History) -> Result<Vec<Gap>, HistoryError> {
     Ok(gaps)
 }
 
-/// Makes a sound history of what can be read of a damaged one and of what sound segments have, and puts it in its place;
-/// the damaged one stays beside it under the name `aside`.
-pub(crate) fn rebuild<D: Disk>(
-    history: History,
+/// The records up to `history_upto` that neither history nor a segment has. What was deleted and reclaimed before is among them.
+pub(crate) fn absent<F>(
+    history: &History,
+    surveyed: &[Surveyed<F>],
     history_upto: Sequence,
+) -> Result<Vec<Range>, HistoryError> {
+    let mut present = vec![0_u64; (history_upto / 64 + 1) as usize];
+    let mut note = |sequence: Sequence| {
+        if let Some(word) = present.get_mut((sequence / 64) as usize) {
+            *word |= 1 << (sequence % 64);
+        }
+    };
+    for keyspace in history.keyspaces()? {
+        if generations::of_name(keyspace.name()).is_some() {
+            read_through(&keyspace, &mut |key, _| {
+                of_record_key(key).into_iter().for_each(|(_, at)| note(at));
+                Ok(())
+            })?;
+        }
+    }
+    for (first, last) in plan::available(surveyed) {
+        (first..=last.min(history_upto)).for_each(&mut note);
+    }
+    let is_present = |at: Sequence| present[(at / 64) as usize] & 1 << (at % 64) != 0;
+    let mut absent: Vec<Range> = Vec::new();
+    for at in (1..=history_upto).filter(|at| !is_present(*at)) {
+        match absent.last_mut() {
+            Some((_, last)) if *last + 1 == at => *last = at,
+            _ => absent.push((at, at)),
+        }
+    }
+    Ok(absent)
+}
+
+/// Makes a sound history beside the damaged one, of what can be read of that and of what sound segments have, and returns what is to be
+/// stated of it. [`put_in_place`] puts it in its place.
+pub(crate) fn rebuild<D: Disk>(
+    path: &Path,
+    log_id: u64,
+    salvaged: Salvaged<'_>,
     surveyed: &[Surveyed<D::File>],
-    aside: &Path,
-) -> Result<(), OpenError> {
-    let path = history.path().to_owned();
-    let beside = path.with_extension("repaired");
+) -> Result<StatedHistory, OpenError> {
+    let beside = beside(path);
     let failed = |e: HistoryError| e.on_open(&beside, "write to");
     if beside.exists() {
         std::fs::remove_dir_all(&beside).map_err(|e| failed(e.into()))?;
     }
-    let rebuilt = History::open(beside.clone(), CACHE_BYTES)?;
+    let Salvaged { history, stated } = salvaged;
+    History::make(&beside, (log_id, stated.id))?;
+    let rebuilt = History::open(beside.clone(), CACHE_BYTES, stated.times())?;
     let copied = history.keyspaces().and_then(|keyspaces| {
-        for keyspace in keyspaces {
-            copy(&keyspace, &rebuilt)?;
+        let names: Vec<_> = keyspaces.iter().map(|one| one.name().to_string()).collect();
+        rebuilt.make_generations(names.iter().map(String::as_str))?;
+        for keyspace in keyspaces.iter().filter(|one| &**one.name() != "marks") {
+            copy(keyspace, &rebuilt)?;
         }
-        rebuilt.open_generations()
+        Ok(())
     });
     copied.map_err(failed)?;
-    for (i, found) in surveyed.iter().enumerate() {
-        let next = surveyed.get(i + 1).map_or(found.end, |next| next.first);
-        let sound = found.problem.is_none() && next - 1 <= history_upto;
-        if let Some(segment) = found
-            .segment
-            .as_ref()
-            .filter(|_| sound && next > found.first)
-        {
-            let mut sorted = Sorted::of(segment, next).map_err(failed)?;
+    for found in surveyed {
+        let end = found.end.min(stated.history_upto + 1);
+        if let Some(segment) = found.segment.as_ref().filter(|_| end > found.first) {
+            let mut sorted = Sorted::of(segment, end).map_err(failed)?;
             for class in sorted.classes() {
                 rebuilt
                     .ingest_again(class, segment.first, |put| sorted.put(class, put))
@@ -100,24 +136,60 @@ pub(crate) fn rebuild<D: Disk>(
             }
         }
     }
-    rebuilt.persist().map_err(failed)?;
+    let keyspaces = rebuilt.stated_keyspaces((log_id, stated.id), &BTreeSet::new());
+    let keyspaces = keyspaces.map_err(failed)?;
     rebuilt.close();
-    history.close();
-    // The damaged one goes first: if this ends in between, there is none, and opening is refused until it is repaired again.
-    std::fs::rename(&path, aside)
-        .and_then(|()| std::fs::rename(&beside, &path))
-        .and_then(|()| sync_parent(&path))
-        .map_err(|e| OpenError::io(&path, "rename", e))
+    Ok(StatedHistory {
+        keyspaces,
+        ..stated
+    })
 }
 
-/// Ends a rebuild that was interrupted when it was all but done.
-pub(crate) fn finish_interrupted(path: &Path) -> std::io::Result<()> {
-    let beside = path.with_extension("repaired");
-    if path.exists() || !beside.exists() {
-        return Ok(());
+/// What is sound of a history, and what is stated of it, with a new identity.
+pub(crate) struct Salvaged<'h> {
+    pub(crate) history: &'h History,
+    pub(crate) stated: StatedHistory,
+}
+
+/// Puts a history that was made anew in the place of the damaged one, which stays under the name `aside`. Until the superblock states the
+/// new one, opening is refused, and a repair goes on here.
+pub(crate) fn put_in_place(path: &Path, statement: &Statement, aside: &Path) -> io::Result<()> {
+    let beside = beside(path);
+    let pending = beside.join(PENDING);
+    std::fs::write(&pending, statement.encode(0))?;
+    std::fs::File::open(&pending)?.sync_all()?;
+    std::fs::File::open(&beside)?.sync_all()?;
+    if path.symlink_metadata().is_ok() {
+        std::fs::rename(path, aside)?;
     }
     std::fs::rename(&beside, path)?;
     sync_parent(path)
+}
+
+/// The statement of a history that was made anew and not stated yet, if a repair was interrupted there.
+pub(crate) fn interrupted(path: &Path) -> Option<(PathBuf, Statement)> {
+    let places = [path.to_owned(), beside(path)];
+    let made = places.into_iter().find(|place| {
+        let of_path = place == path;
+        // Beside a history that is there, a new one may be in the making.
+        place.join(PENDING).exists() && (of_path || path.symlink_metadata().is_err())
+    })?;
+    let content = std::fs::read(made.join(PENDING)).ok()?;
+    let (_, statement) = Statement::decode(&content).ok()?;
+    Some((made, statement))
+}
+
+/// Removes the mark of an interrupted repair.
+pub(crate) fn finish(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path.join(PENDING)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => std::fs::File::open(path)?.sync_all(),
+    }
+}
+
+/// Where a history is made anew.
+fn beside(path: &Path) -> PathBuf {
+    path.with_extension("repaired")
 }
 
 /// Copies what can be read of a keyspace, a bounded part at a time.
@@ -223,41 +295,21 @@ impl History {
         })
     }
 
-    /// Puts entries, in the order of their keys, into a keyspace by its name; it is made if it is not there.
+    /// Puts entries, in the order of their keys, into a keyspace by its name.
     fn put_all(&self, keyspace: &str, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<(), HistoryError> {
+        if entries.is_empty() {
+            return Ok(());
+        }
         self.with(|open| {
-            let keyspace = match generations::of_name(keyspace) {
-                Some(_) => open.records_keyspace(keyspace)?,
-                None => open
-                    .database
-                    .keyspace(keyspace, KeyspaceCreateOptions::default)?,
+            let keyspace = match (generations::of_name(keyspace), keyspace) {
+                (Some(_), _) => open.records_keyspace(keyspace)?,
+                (None, "states") => open.states.clone(),
+                (None, _) => open.floors.clone(),
             };
-            if keyspace == open.marks {
-                for (key, value) in entries {
-                    open.marks.insert(key.as_slice(), value.as_slice())?;
-                }
-                return Ok(());
-            }
-            if entries.is_empty() {
-                return Ok(());
-            }
             ingest_into(&keyspace, |put| {
                 let mut entries = entries.iter();
                 entries.try_for_each(|(key, value)| put(key, Some(value)))
             })
-        })
-    }
-
-    /// Makes durable what [`History::put_all`] has put.
-    fn persist(&self) -> Result<(), HistoryError> {
-        self.with(|open| Ok(open.database.persist(PersistMode::SyncAll)?))
-    }
-
-    /// Finds the generations that there are.
-    fn open_generations(&self) -> Result<(), HistoryError> {
-        self.with(|open| {
-            *open.records.write() = Generations::default();
-            Ok(open.open_generations()?)
         })
     }
 
@@ -282,3 +334,5 @@ impl History {
 /// How much is copied at once.
 const PART_BYTES: usize = 16 << 20;
 const CACHE_BYTES: u64 = 16 << 20;
+/// The statement of a history that was made anew, in its directory until the superblock has it.
+const PENDING: &str = "repaired";

@@ -253,6 +253,7 @@ mod tests {
         let bytes = 4 * WINDOW_BYTES as u64 + 77;
         Segment {
             number: 1,
+            log_id: 0,
             first: 1,
             seed: 0,
             bytes,

@@ -313,6 +313,7 @@ impl<D: Disk> Work<D> {
             if !any {
                 // Time passes also when nothing else happens.
                 self.retire();
+                self.restate();
             } else if !self.do_job(desk) {
                 let mut moment = self.moment.lock();
                 // Only a stop is heard meanwhile.
@@ -325,6 +326,16 @@ impl<D: Disk> Work<D> {
                     return;
                 }
             }
+        }
+    }
+
+    /// States the lists of tables that compaction has made since the last statement.
+    fn restate(&self) {
+        if let Err(error) = self.shared.state_history(|_| {}) {
+            tracing::warn!(
+                reason = error.reason,
+                "the newest lists of tables are not stated yet"
+            );
         }
     }
 
@@ -412,7 +423,8 @@ impl<D: Disk> Work<D> {
         }
         drop(sorted);
         self.disk.between_steps()?;
-        history.set_history_upto(end - 1)?;
+        self.shared
+            .state_history(|stated| stated.history_upto = end - 1)?;
         self.disk.between_steps()?;
         let mut index = self.shared.index.write();
         let index_of_segment = index
@@ -473,7 +485,8 @@ impl<D: Disk> Work<D> {
             })?;
         }
         self.disk.between_steps()?;
-        history.set_checkpoint_upto(upto)?;
+        self.shared
+            .state_history(|stated| stated.checkpoint_upto = upto)?;
         self.shared.index.write().checkpoint_upto = upto;
         self.shared.states.pop();
         self.shared.floors.settle(floors);

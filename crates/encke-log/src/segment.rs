@@ -11,7 +11,8 @@
 //! | 8 | number of the segment, counted from 1 without gaps |
 //! | 8 | sequence of its first frame, which is also its name |
 //! | 8 | random salt, from which the checksums of its frames begin |
-//! | 20 | zero |
+//! | 8 | identity of the log; zero in logs of before |
+//! | 12 | zero |
 //! | 4 | CRC32C of all before; it is here in every version of the format |
 //!
 //! The head is durable before the file gets its name, and the name before the first frame is written. So a file with the
@@ -29,6 +30,8 @@ pub(crate) struct Segment<F> {
     pub(crate) number: u64,
     /// The sequence of its first frame, whether or not there is one yet.
     pub(crate) first: Sequence,
+    /// The identity of its log; 0 in a segment that has none.
+    pub(crate) log_id: u64,
     /// With what the checksums of its frames begin.
     pub(crate) seed: u32,
     /// How far frames may go: the length of the file.
@@ -89,6 +92,7 @@ impl<F: DiskFile> Segment<F> {
         Ok(Segment {
             number,
             first,
+            log_id: u64_at(&head, 40),
             seed: seed(salt),
             bytes,
             name: name.to_owned(),
@@ -108,7 +112,12 @@ pub(crate) fn records_end(segment_bytes: u64) -> u64 {
 }
 
 /// The head of a segment.
-pub(crate) fn head(number: u64, first: Sequence, salt: u64) -> [u8; HEAD_BYTES as usize] {
+pub(crate) fn head(
+    number: u64,
+    first: Sequence,
+    salt: u64,
+    log_id: u64,
+) -> [u8; HEAD_BYTES as usize] {
     let mut head = [0; HEAD_BYTES as usize];
     head[..8].copy_from_slice(&MAGIC);
     head[8..12].copy_from_slice(&BYTE_ORDER.to_le_bytes());
@@ -116,6 +125,7 @@ pub(crate) fn head(number: u64, first: Sequence, salt: u64) -> [u8; HEAD_BYTES a
     head[16..24].copy_from_slice(&number.to_le_bytes());
     head[24..32].copy_from_slice(&first.to_le_bytes());
     head[32..40].copy_from_slice(&salt.to_le_bytes());
+    head[40..48].copy_from_slice(&log_id.to_le_bytes());
     let checksum = crc32c::crc32c(&head[..60]);
     head[60..].copy_from_slice(&checksum.to_le_bytes());
     head

@@ -7,6 +7,7 @@ use crate::error::OpenError;
 use crate::frame::{Flaw, Parsed, Position};
 use crate::scan::{self, Scan, Step, Tail, WINDOW_BYTES};
 use crate::segment::{self, Segment};
+use crate::statement::Statement;
 use hashbrown::HashMap;
 use std::io;
 use std::path::PathBuf;
@@ -53,6 +54,8 @@ pub(crate) struct Surveyed<F> {
     pub(crate) end_position: u64,
     /// The last record of which there is a trace here: beyond the end when something is wrong.
     pub(crate) traced_upto: Sequence,
+    /// Whether its number follows that of the segment before.
+    pub(crate) follows: bool,
     /// Whether it is the last one and ends in a torn batch, which is no damage.
     pub(crate) torn: bool,
     /// The first record that does not say where the previous one of its stream is. Nothing is lost by that.
@@ -73,6 +76,7 @@ pub(crate) struct Seen<'s> {
 /// their segment.
 pub(crate) fn survey<D: Disk>(
     disk: &D,
+    stated: Option<&Statement>,
     each: &mut dyn FnMut(&Parsed<'_>, Seen<'_>),
 ) -> Result<Vec<Surveyed<D::File>>, OpenError> {
     let firsts = segment::names(disk)?;
@@ -87,7 +91,7 @@ pub(crate) fn survey<D: Disk>(
         seen.total_bytes += bytes.map_err(|e| OpenError::io(&disk.path(name), "measure", e))?;
     }
     let mut surveyed = Vec::with_capacity(firsts.len());
-    let mut number_before = None;
+    let mut number_before: Option<u64> = None;
     for (i, (first, name)) in firsts.iter().enumerate() {
         let next_first = firsts.get(i + 1).map(|(first, _)| *first);
         let mut found = Surveyed {
@@ -97,14 +101,19 @@ pub(crate) fn survey<D: Disk>(
             end: *first,
             end_position: 0,
             traced_upto: next_first.map_or(*first, |next| next - 1),
+            follows: true,
             torn: false,
             broken_chain: None,
             problem: None,
         };
         // The next number, whatever is left of it.
-        let due = number_before.map(|before: u64| before + 1);
+        let due = number_before.map(|before| before + 1);
         number_before = due;
         match Segment::open(disk, name) {
+            Ok(segment) if stated.is_some_and(|stated| !stated.is_of(&segment)) => {
+                let what = "the segment is of another log".to_owned();
+                found.problem = Some(problem(disk, name, 0, *first, what));
+            }
             Ok(segment) => {
                 let from = Seen { name, ..seen };
                 let mut each = |frame: &Parsed<'_>, position: u32| {
@@ -120,18 +129,34 @@ pub(crate) fn survey<D: Disk>(
                     &mut each,
                 )
                 .map_err(|e| OpenError::io(&disk.path(name), "read", e))?;
-                let expected = due.unwrap_or(segment.number);
                 number_before = Some(segment.number);
-                if segment.number == expected {
-                    found.segment = Some(segment);
-                } else {
+                found.follows = due.is_none_or(|due| due == segment.number);
+                let before: Option<&Surveyed<D::File>> = surveyed.last();
+                let adjoins = before.is_some_and(|before| before.end == *first);
+                if let (false, true, Some(due)) = (found.follows, adjoins, due) {
+                    // No segment is missing, so this one is not in its place.
                     let what = format!(
-                        "it is the segment numbered {}, where {expected} is due",
+                        "it is the segment numbered {}, where {due} is due",
                         segment.number
                     );
                     found.problem = Some(problem(disk, name, 0, *first, what));
                     (found.end, found.end_position) = (*first, 0);
+                    surveyed.push(found);
+                    continue;
                 }
+                if let Some(stated) = stated.and_then(|stated| stated.last)
+                    && found.problem.is_none()
+                    && stated.number == segment.number
+                    && segment.bytes < stated.bytes
+                {
+                    let what = format!(
+                        "the file has {} bytes and had {}",
+                        segment.bytes, stated.bytes
+                    );
+                    let (position, end) = (found.end_position, found.end);
+                    found.problem = Some(problem(disk, name, position, end, what));
+                }
+                found.segment = Some(segment);
             }
             Err(OpenError::Damaged { mut what, .. }) => {
                 if next_first.is_none() {
@@ -145,7 +170,7 @@ pub(crate) fn survey<D: Disk>(
             }
             Err(error) => return Err(error),
         }
-        if found.problem.is_some() {
+        if found.problem.is_some() || !found.follows {
             // What the next segment calls previous may be in what could not be read.
             chain = Chain::default();
         }

@@ -2,11 +2,9 @@
 
 use crate::Sequence;
 use crate::background;
-use crate::frame::u64_at;
 use crate::generations::{self, Generation, Generations};
 use crate::history::{HistoryError, Kind};
-use crate::manifest;
-use crate::marks;
+use crate::marks::Times;
 use crate::reclaim::{DurableFloors, Reclaim};
 use crate::retention::Class;
 use fjall::config::{BlockSizePolicy, FilterPolicy, PartitioningPolicy, PinningPolicy};
@@ -26,16 +24,29 @@ pub(crate) struct Tree {
     reclaim: Arc<DurableFloors>,
 }
 
+/// How many threads of the tree compact it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Workers {
+    /// With more than one, an idle worker spins for as long as another one compacts.
+    One,
+    /// Nothing is compacted.
+    None,
+}
+
 impl Tree {
-    /// Opens the tree, or makes an empty one.
-    pub(crate) fn new(path: &Path, cache_bytes: u64) -> Result<Tree, HistoryError> {
+    /// Opens the tree, or makes an empty one. What the tree deletes or makes anew must have been looked at before.
+    pub(crate) fn new(
+        path: &Path,
+        cache_bytes: u64,
+        times: &Times,
+        workers: Workers,
+    ) -> Result<Tree, HistoryError> {
         // The tree reads its journal with assertions, and a flipped bit is enough to fail one. Nothing is left of what the
         // closure has made then, so nothing can be seen half done.
-        manifest::verify(path)?;
         // And its thread for compaction, which nobody waits for, begins in the background as the one that begins it.
         let open = || {
             background::step_back();
-            Tree::unguarded(path, cache_bytes)
+            Tree::unguarded(path, cache_bytes, times, workers)
         };
         let opened = std::thread::scope(|scope| scope.spawn(open).join());
         opened.unwrap_or_else(|panic| {
@@ -48,14 +59,18 @@ impl Tree {
         })
     }
 
-    fn unguarded(path: &Path, cache_bytes: u64) -> Result<Tree, HistoryError> {
+    fn unguarded(
+        path: &Path,
+        cache_bytes: u64,
+        times: &Times,
+        workers: Workers,
+    ) -> Result<Tree, HistoryError> {
         let reclaim = Arc::new(DurableFloors::default());
         let floors = reclaim.clone();
         let database = Database::builder(path)
             .cache_size(cache_bytes)
             .max_cached_files(Some(FILES_MAX))
-            // With more than one, an idle worker spins for as long as another one compacts.
-            .worker_threads(1)
+            .worker_threads_unchecked(usize::from(workers == Workers::One))
             .with_compaction_filter_factories(Arc::new(move |keyspace| {
                 let of_records = generations::of_name(keyspace).is_some();
                 of_records.then(|| Arc::new(Reclaim::new(floors.clone())) as Arc<_>)
@@ -71,16 +86,16 @@ impl Tree {
             reclaim,
             database,
         };
-        open.open_generations()?;
+        open.open_generations(times)?;
         Ok(open)
     }
 
     /// Opens the generations that there are.
-    pub(crate) fn open_generations(&self) -> fjall::Result<()> {
-        self.begin_generation(0, 0)?;
+    pub(crate) fn open_generations(&self, times: &Times) -> fjall::Result<()> {
+        self.add_generation((0, 0), times)?;
         for name in self.database.list_keyspace_names() {
             if let Some((class, first)) = generations::of_name(&name).filter(|of| *of != (0, 0)) {
-                self.begin_generation(class, first)?;
+                self.add_generation((class, first), times)?;
             }
         }
         Ok(())
@@ -97,27 +112,40 @@ impl Tree {
         self.database.keyspace(name, options)
     }
 
-    /// Opens the keyspace of a generation, or makes it.
+    /// Makes the keyspace of a generation.
     pub(crate) fn begin_generation(
         &self,
         class: Class,
         first: Sequence,
     ) -> fjall::Result<Keyspace> {
+        self.add_generation((class, first), &Times::new())
+    }
+
+    fn add_generation(
+        &self,
+        (class, first): (Class, Sequence),
+        times: &Times,
+    ) -> fjall::Result<Keyspace> {
         let name = generations::name(class, first);
         let keyspace = self.records_keyspace(&name)?;
-        let times = self.marks.get(marks::times_key(&name))?;
-        let times_ms = times
-            .filter(|times| times.len() == 16)
-            .map(|times| (u64_at(&times, 0), u64_at(&times, 8)));
         self.records.write().add(
             class,
             Generation {
                 first,
                 keyspace: keyspace.clone(),
-                times_ms,
+                times_ms: times.get(&name).copied(),
             },
         );
         Ok(keyspace)
+    }
+
+    /// The numbers and names of all keyspaces.
+    pub(crate) fn keyspace_names(&self) -> Vec<(u64, String)> {
+        let records = self.records.read();
+        let records = records.all().map(|one| &one.keyspace);
+        let all = records.chain([&self.states, &self.floors, &self.marks]);
+        all.map(|keyspace| (keyspace.id(), keyspace.name().to_string()))
+            .collect()
     }
 
     pub(crate) fn keyspace(&self, kind: Kind) -> &Keyspace {
@@ -134,17 +162,21 @@ impl Drop for Tree {
     }
 }
 
-/// Makes an empty history beside its path and then moves it there.
-pub(crate) fn make(path: &Path, cache_bytes: u64) -> Result<(), HistoryError> {
-    let prepared = path.with_extension("prepared");
-    if prepared.exists() {
-        std::fs::remove_dir_all(&prepared)?;
+/// Begins the tree's journal anew, and makes its lock if that is missing. A journal never holds anything of a log that has a
+/// superblock, so it does not matter what became of it; but without any, the tree would take all records for later ones.
+pub(crate) fn begin_journal_anew(path: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(path)? {
+        let file = entry?.path();
+        if file.extension().is_some_and(|extension| extension == "jnl") {
+            std::fs::remove_file(file)?;
+        }
     }
-    let open = Tree::new(&prepared, cache_bytes)?;
-    marks::set_format(&open)?;
-    drop(open);
-    std::fs::rename(&prepared, path)?;
-    Ok(sync_parent(path)?)
+    std::fs::File::create(path.join("0.jnl"))?.sync_all()?;
+    let lock = path.join("lock");
+    if !lock.try_exists()? {
+        std::fs::File::create(lock)?;
+    }
+    std::fs::File::open(path)?.sync_all()
 }
 
 /// Makes the names in a path's directory durable.

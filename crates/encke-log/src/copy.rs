@@ -1,0 +1,150 @@
+//! A private copy of a history, to look at it without changing a byte.
+//!
+//! The storage engine writes when it opens. So it opens a directory for temporary files in which the lists are copies and the tables are
+//! links, and no thread compacts there. What the inspection has found unsound is left out.
+
+use crate::history::{History, HistoryError};
+use crate::inspect::{ENGINE_VERSION, Inspection};
+use crate::lists::{CURRENT, Current, List, TableEntry};
+use crate::marks::Times;
+use crate::statement::StatedHistory;
+use crate::tree;
+use std::collections::HashMap;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A private copy of a history. It goes when this is dropped.
+pub(crate) struct HistoryCopy {
+    pub(crate) history: History,
+    _directory: TempDir,
+}
+
+impl HistoryCopy {
+    /// Copies what is sound of a history that was inspected. Of a table that is suspect, the engine reads what it can.
+    pub(crate) fn of_stated(
+        stated: &StatedHistory,
+        inspection: &Inspection,
+    ) -> Result<HistoryCopy, HistoryError> {
+        let mut suspect = inspection.keyspaces.iter().map(|one| &one.suspect);
+        match HistoryCopy::with(stated, inspection, true) {
+            Err(_) if suspect.any(|tables| !tables.is_empty()) => {
+                HistoryCopy::with(stated, inspection, false)
+            }
+            copied => copied,
+        }
+    }
+
+    fn with(
+        stated: &StatedHistory,
+        inspection: &Inspection,
+        suspect: bool,
+    ) -> Result<HistoryCopy, HistoryError> {
+        let directory = tempfile::tempdir()?;
+        let path = directory.path().join("history");
+        let ids = make_keyspaces(&path, stated)?;
+        for inspected in &inspection.keyspaces {
+            // Names are made anew with the keyspaces, so the keyspace with the names of all is not copied.
+            let (Some(id), Some(list)) = (ids.get(&inspected.stated.name), &inspected.list) else {
+                continue;
+            };
+            let is_left_out = |table: &TableEntry| {
+                inspected.unsound.contains(table) || !suspect && inspected.suspect.contains(table)
+            };
+            let reduced;
+            let list = if list.tables.iter().any(is_left_out) {
+                reduced = list.without(|table| !is_left_out(table))?;
+                &reduced
+            } else {
+                list
+            };
+            let copy = keyspace(&path, *id);
+            copy_list(&copy, list)?;
+            for table in &list.tables {
+                link(&table.path(&inspected.directory), &table.path(&copy))?;
+            }
+        }
+        tree::begin_journal_anew(&path)?;
+        HistoryCopy::open(directory, path, stated.times())
+    }
+
+    /// Copies a history of a version that stated nothing.
+    pub(crate) fn of_unstated(history: &Path) -> Result<HistoryCopy, HistoryError> {
+        let directory = tempfile::tempdir()?;
+        let path = directory.path().join("history");
+        std::fs::create_dir(&path)?;
+        std::fs::write(path.join("version"), ENGINE_VERSION)?;
+        std::fs::write(path.join("lock"), b"")?;
+        copy_files(history, &path, |name| name.ends_with(".jnl"))?;
+        for entry in std::fs::read_dir(history.join("keyspaces"))? {
+            let entry = entry?;
+            let (original, copy) = (entry.path(), path.join("keyspaces").join(entry.file_name()));
+            std::fs::create_dir_all(copy.join("tables"))?;
+            copy_files(&original, &copy, |name| {
+                name == CURRENT || name.starts_with('v')
+            })?;
+            if let Ok(list) = List::newest(&original) {
+                for table in &list.tables {
+                    link(&table.path(&original), &table.path(&copy))?;
+                }
+            }
+        }
+        HistoryCopy::open(directory, path, Times::new())
+    }
+
+    fn open(directory: TempDir, path: PathBuf, times: Times) -> Result<HistoryCopy, HistoryError> {
+        let history = History::open_copy(path, times);
+        let history = history.map_err(|error| HistoryError::from(error.to_string()))?;
+        Ok(HistoryCopy {
+            history,
+            _directory: directory,
+        })
+    }
+}
+
+/// Makes an empty history with all stated keyspaces, and tells their numbers in it by their names.
+fn make_keyspaces(
+    path: &Path,
+    stated: &StatedHistory,
+) -> Result<HashMap<String, u64>, HistoryError> {
+    let history = History::open_copy(path.to_owned(), Times::new());
+    let history = history.map_err(|error| HistoryError::from(error.to_string()))?;
+    let names = stated.keyspaces.iter().map(|one| &*one.name);
+    history.make_generations(names)?;
+    history.with(|open| {
+        Ok(open
+            .keyspace_names()
+            .into_iter()
+            .map(|(id, name)| (name, id))
+            .collect())
+    })
+}
+
+/// Puts a list in the place of the list of a keyspace.
+fn copy_list(keyspace: &Path, list: &List) -> Result<(), HistoryError> {
+    let empty = Current::read(keyspace)?;
+    std::fs::remove_file(empty.list_path(keyspace))?;
+    std::fs::write(list.current.list_path(keyspace), &list.content)?;
+    std::fs::write(keyspace.join(CURRENT), list.current.encode())?;
+    Ok(())
+}
+
+fn copy_files(from: &Path, to: &Path, wanted: impl Fn(&str) -> bool) -> Result<(), HistoryError> {
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let is_wanted = entry.file_name().to_str().is_some_and(&wanted);
+        if is_wanted && entry.file_type()?.is_file() {
+            std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
+fn link(original: &Path, copy: &Path) -> Result<(), HistoryError> {
+    let original = std::path::absolute(original)?;
+    Ok(symlink(original, copy)?)
+}
+
+fn keyspace(history: &Path, id: u64) -> PathBuf {
+    history.join("keyspaces").join(id.to_string())
+}

@@ -1,0 +1,212 @@
+//! The superblock: the durable [`Statement`] of what a log's directory must hold.
+//!
+//! It lies in two files, `superblock-0` and `superblock-1`, with the same content. Both are overwritten in place and synced, one
+//! after the other, and the only sound copy is never written first: whenever the power goes, one copy is sound. The
+//! newest sound copy counts.
+//!
+//! Nothing is stated before it is durable, so the directory may hold more than the statement says after a crash: a later segment, later
+//! records, a later version of a list. It never holds less. A start that finds less refuses.
+
+use crate::disk::{Disk, DiskFile};
+use crate::error::OpenError;
+use crate::statement::Statement;
+use parking_lot::Mutex;
+use std::io;
+
+/// What the files of a superblock hold.
+#[derive(Debug)]
+pub(crate) struct Superblocks<F> {
+    copies: [Copy<F>; 2],
+}
+
+/// What was found in the place of one copy.
+#[derive(Debug)]
+enum Copy<F> {
+    Missing,
+    /// The file is there and can't be used; the reason.
+    Unsound(F, String),
+    Sound(F, u64, Statement),
+}
+
+impl<F: DiskFile> Superblocks<F> {
+    /// Reads both copies and changes nothing. A copy of another log than `log_id`, which the newest segment tells, is unsound.
+    pub(crate) fn read<D: Disk<File = F>>(
+        disk: &D,
+        log_id: Option<u64>,
+    ) -> Result<Superblocks<F>, OpenError> {
+        let read = |name| {
+            let file = match disk.open(name) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Copy::Missing),
+                Err(error) => return Err(OpenError::io(&disk.path(name), "open", error)),
+            };
+            let content = content(&file).map_err(|e| OpenError::io(&disk.path(name), "read", e))?;
+            Ok(match Statement::decode(&content) {
+                Ok((_, statement)) if log_id.is_some_and(|id| id != statement.log_id) => {
+                    Copy::Unsound(file, "it is the superblock of another log".to_owned())
+                }
+                Ok((generation, statement)) => Copy::Sound(file, generation, statement),
+                Err(reason) => Copy::Unsound(file, reason.to_owned()),
+            })
+        };
+        Ok(Superblocks {
+            copies: [read(NAMES[0])?, read(NAMES[1])?],
+        })
+    }
+
+    /// Takes the copies out, to overwrite them.
+    pub(crate) fn take(&mut self) -> Superblocks<F> {
+        let copies = std::mem::replace(&mut self.copies, [Copy::Missing, Copy::Missing]);
+        Superblocks { copies }
+    }
+
+    /// The newest sound statement.
+    pub(crate) fn statement(&self) -> Option<&Statement> {
+        self.newest().map(|(_, statement)| statement)
+    }
+
+    fn newest(&self) -> Option<(u64, &Statement)> {
+        let sound = self.copies.iter().filter_map(|copy| match copy {
+            Copy::Sound(_, generation, statement) => Some((*generation, statement)),
+            _ => None,
+        });
+        sound.max_by_key(|(generation, _)| *generation)
+    }
+
+    /// Whether no copy exists at all.
+    pub(crate) fn are_missing(&self) -> bool {
+        self.copies.iter().all(|copy| matches!(copy, Copy::Missing))
+    }
+
+    /// What is wrong, for each copy with which something is: its file name and the reason. One sound copy is enough to start.
+    pub(crate) fn problems(&self) -> Vec<(&'static str, String)> {
+        let mut problems = Vec::new();
+        for (copy, name) in self.copies.iter().zip(NAMES) {
+            match copy {
+                Copy::Missing => problems.push((name, "it is missing".to_owned())),
+                Copy::Unsound(_, reason) => problems.push((name, reason.clone())),
+                Copy::Sound(..) => {}
+            }
+        }
+        problems
+    }
+}
+
+/// The superblock of an open log.
+#[derive(Debug)]
+pub(crate) struct Superblock<F> {
+    stated: Mutex<Stated<F>>,
+}
+
+#[derive(Debug)]
+struct Stated<F> {
+    statement: Statement,
+    generation: u64,
+    files: [F; 2],
+    /// Whether each copy holds the statement of this or the previous generation whole.
+    sound: [bool; 2],
+}
+
+impl<F: DiskFile> Superblock<F> {
+    /// States `statement` durably, in place of what was found; a copy that is missing is made.
+    pub(crate) fn write<D: Disk<File = F>>(
+        disk: &D,
+        found: Superblocks<F>,
+        statement: Statement,
+    ) -> Result<Superblock<F>, OpenError> {
+        let generation = found.newest().map_or(0, |(generation, _)| generation) + 1;
+        let [first, second] = found.copies;
+        // An unsound copy goes first, so that the only sound one is overwritten last.
+        let first_is_sound = matches!(first, Copy::Sound(..));
+        let ready = |at: usize, copy| ready(disk, NAMES[at], copy, generation, &statement);
+        let files = if first_is_sound {
+            let second = ready(1, second)?;
+            [ready(0, first)?, second]
+        } else {
+            [ready(0, first)?, ready(1, second)?]
+        };
+        Ok(Superblock {
+            stated: Mutex::new(Stated {
+                statement,
+                generation,
+                files,
+                sound: [true; 2],
+            }),
+        })
+    }
+
+    /// Changes the statement and makes the change durable. When this fails, the statement before or the new one is durable, and
+    /// the next change tries again.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Statement)) -> io::Result<()> {
+        let mut stated = self.stated.lock();
+        let mut statement = stated.statement.clone();
+        change(&mut statement);
+        if statement == stated.statement && stated.sound == [true; 2] {
+            return Ok(());
+        }
+        let content = statement.encode(stated.generation + 1);
+        stated.generation += 1;
+        stated.statement = statement;
+        let first = usize::from(stated.sound[0] && !stated.sound[1]);
+        for copy in [first, 1 - first] {
+            stated.sound[copy] = false;
+            overwrite(&stated.files[copy], &content)?;
+            stated.sound[copy] = true;
+        }
+        Ok(())
+    }
+
+    /// The statement as it was stated last.
+    pub(crate) fn statement(&self) -> Statement {
+        self.stated.lock().statement.clone()
+    }
+}
+
+/// Makes a copy hold a statement.
+fn ready<D: Disk>(
+    disk: &D,
+    name: &str,
+    copy: Copy<D::File>,
+    generation: u64,
+    statement: &Statement,
+) -> Result<D::File, OpenError> {
+    let content = statement.encode(generation);
+    let made = match copy {
+        Copy::Sound(file, ..) | Copy::Unsound(file, _) => overwrite(&file, &content).map(|()| file),
+        Copy::Missing => make(disk, name, &content),
+    };
+    made.map_err(|e| OpenError::io(&disk.path(name), "write", e))
+}
+
+/// Makes the file of a copy. It has its name only when it is whole.
+fn make<D: Disk>(disk: &D, name: &str, content: &[u8]) -> io::Result<D::File> {
+    let new = format!("{name}.new");
+    let file = disk.create(&new, FILE_BYTES.max(content.len() as u64))?;
+    overwrite(&file, content)?;
+    disk.rename(&new, name)?;
+    disk.sync_names()?;
+    Ok(file)
+}
+
+fn overwrite<F: DiskFile>(file: &F, content: &[u8]) -> io::Result<()> {
+    file.write_at(content, 0)?;
+    file.sync()
+}
+
+fn content<F: DiskFile>(file: &F) -> io::Result<Vec<u8>> {
+    let bytes = file.bytes()?;
+    if bytes > FILE_BYTES_MAX {
+        return Ok(Vec::new());
+    }
+    let mut content = vec![0; bytes as usize];
+    let read = file.read_at(&mut content, 0)?;
+    content.truncate(read);
+    Ok(content)
+}
+
+/// The names of the two copies.
+pub(crate) const NAMES: [&str; 2] = ["superblock-0", "superblock-1"];
+/// The size of a new file: a usual statement fits, and so overwriting it changes no length.
+const FILE_BYTES: u64 = 16 << 10;
+/// A larger file is no superblock. A hundred thousand keyspaces fit.
+const FILE_BYTES_MAX: u64 = 16 << 20;
