@@ -3,6 +3,7 @@
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
 use crate::segment;
+use crate::superblock;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -33,23 +34,19 @@ impl Files {
     /// [`OpenError::Locked`] when another log has it, [`OpenError::Io`] when it can't be made, opened or locked.
     pub fn lock(path: &Path) -> Result<Files, OpenError> {
         std::fs::create_dir_all(path).map_err(|e| OpenError::io(path, "make the directory", e))?;
-        let lock_path = path.join(LOCK);
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&lock_path)
-            .map_err(|e| OpenError::io(&lock_path, "open the lock", e))?;
-        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Self::with_lock(path, Some(lock)),
-            Err(Errno::WOULDBLOCK) => Err(OpenError::Locked {
-                directory: path.to_owned(),
-            }),
-            Err(e) => Err(OpenError::io(&lock_path, "lock", e.into())),
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true);
+        let files = Self::locked(path, Some(options))?;
+        // The directory itself may be new, and then its own name must be durable before anything in it can be.
+        if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+            File::open(parent)
+                .and_then(|p| p.sync_all())
+                .map_err(|e| OpenError::io(parent, "sync the directory", e))?;
         }
+        Ok(files)
     }
 
-    /// [`Files::lock`] for a directory that must be there and hold a log already: nothing is made but the lock.
+    /// [`Files::lock`] for a directory that must be there and hold a log already. Nothing is made, not even the file `lock`.
     ///
     /// # Errors
     /// [`OpenError::NoLog`] when there is none, and as [`Files::lock`].
@@ -59,10 +56,16 @@ impl Files {
                 directory: path.to_owned(),
             });
         }
-        Files::lock(path)
+        let lock = path.join(LOCK);
+        let options = lock.symlink_metadata().is_ok().then(|| {
+            let mut options = OpenOptions::new();
+            options.read(true);
+            options
+        });
+        Self::locked(path, options)
     }
 
-    /// Whether a directory holds a log, sound or not: segments, history, or at least the lock of one.
+    /// Whether a directory holds a log, sound or not: segments, history, a superblock, or at least the lock of one.
     ///
     /// # Errors
     /// The directory can't be read.
@@ -70,22 +73,49 @@ impl Files {
         for entry in std::fs::read_dir(path)? {
             let name = entry?.file_name();
             let is_segment = |name: &str| segment::first_of(name).is_some();
-            if name == LOCK || name == HISTORY || name.to_str().is_some_and(is_segment) {
+            let is_ours = |name: &str| {
+                is_segment(name)
+                    || name == LOCK
+                    || name == HISTORY
+                    || superblock::NAMES.contains(&name)
+            };
+            if name.to_str().is_some_and(is_ours) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn with_lock(path: &Path, lock: Option<File>) -> Result<Files, OpenError> {
+    /// Locks the directory, and the file in it that locks it for every version.
+    fn locked(path: &Path, file: Option<OpenOptions>) -> Result<Files, OpenError> {
+        let take = |what: &File, path: &Path| match rustix::fs::flock(
+            what,
+            FlockOperation::NonBlockingLockExclusive,
+        ) {
+            Ok(()) => Ok(()),
+            Err(Errno::WOULDBLOCK) => Err(OpenError::Locked {
+                directory: path.to_owned(),
+            }),
+            Err(e) => Err(OpenError::io(path, "lock", e.into())),
+        };
         let directory =
             File::open(path).map_err(|e| OpenError::io(path, "open the directory", e))?;
-        // The directory itself may be new, and then its own name must be durable before anything in it can be.
-        if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-            File::open(parent)
-                .and_then(|p| p.sync_all())
-                .map_err(|e| OpenError::io(parent, "sync the directory", e))?;
-        }
+        take(&directory, path)?;
+        let lock_path = path.join(LOCK);
+        let lock = match file {
+            Some(options) => {
+                let lock = options.open(&lock_path);
+                let lock = lock.map_err(|e| OpenError::io(&lock_path, "open the lock", e))?;
+                let is_file = lock.metadata().is_ok_and(|lock| lock.is_file());
+                if !is_file {
+                    let error = io::Error::other("it is no file");
+                    return Err(OpenError::io(&lock_path, "open the lock", error));
+                }
+                take(&lock, path)?;
+                Some(lock)
+            }
+            None => None,
+        };
         Ok(Files {
             shared: Arc::new(Shared {
                 path: path.to_owned(),

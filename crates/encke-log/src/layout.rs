@@ -49,6 +49,12 @@ pub enum LayoutError {
         /// The file.
         path: PathBuf,
     },
+    /// The file that tells how many logs there are is missing, and there are several.
+    #[error("{} is missing, and the directory holds several logs", path.display())]
+    Uncounted {
+        /// The file.
+        path: PathBuf,
+    },
     /// The operating system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -81,7 +87,7 @@ pub fn arrange(directory: &Path, logs: usize) -> Result<Vec<PathBuf>, LayoutErro
     match read(directory)? {
         Some((there, _)) if there != logs => Err(other(there)),
         Some((_, id)) => check(directory, logs, &id),
-        None if logs == 1 => Ok(vec![directory.to_owned()]),
+        None if logs == 1 => single(directory),
         None => {
             std::fs::create_dir_all(directory).map_err(failed(directory, "make the directory"))?;
             if Files::holds_log(directory).map_err(failed(directory, "read the directory"))? {
@@ -99,8 +105,24 @@ pub fn arrange(directory: &Path, logs: usize) -> Result<Vec<PathBuf>, LayoutErro
 pub fn logs_in(directory: &Path) -> Result<Vec<PathBuf>, LayoutError> {
     match read(directory)? {
         Some((logs, id)) => check(directory, logs, &id),
-        None => Ok(vec![directory.to_owned()]),
+        None => single(directory),
     }
+}
+
+/// The directory as that of one log. It must not be that of several.
+fn single(directory: &Path) -> Result<Vec<PathBuf>, LayoutError> {
+    let one_of_several = directory.join("log-0").join(LOG);
+    let holds_several = one_of_several
+        .try_exists()
+        .map_err(failed(&one_of_several, "look for"))?;
+    let used = directory.join("log-0");
+    let failed = failed(&used, "read the directory");
+    if holds_several && Files::holds_log(&used).map_err(failed)? {
+        return Err(LayoutError::Uncounted {
+            path: directory.join(LOGS),
+        });
+    }
+    Ok(vec![directory.to_owned()])
 }
 
 /// How many logs there are and what they know each other by, if there are several.

@@ -427,11 +427,16 @@ fn repair(args: &RepairArgs) -> Result<ExitCode, Failed> {
 fn plan_text(log: &Path, plan: &RepairReport, accept_loss: bool) -> String {
     let (would, name) = (if accept_loss { "" } else { "would be " }, log.display());
     let mut text = format!("{name}\n");
-    for loss in &plan.losses {
-        text += &format!(
-            "  records {} to {} {would}dropped: {}\n",
-            loss.from, loss.upto, loss.what
-        );
+    for losses in plan.losses.chunk_by(|a, b| a.what == b.what) {
+        let ranges: Vec<String> = losses
+            .iter()
+            .map(|loss| match loss.from == loss.upto {
+                true => loss.from.to_string(),
+                false => format!("{} to {}", loss.from, loss.upto),
+            })
+            .collect();
+        let what = &losses[0].what;
+        text += &format!("  records {} {would}dropped: {what}\n", ranges.join(", "));
     }
     for note in &plan.notes {
         text += &format!("  {note}\n");
