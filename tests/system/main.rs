@@ -17,6 +17,7 @@
 //! - [`slow_clients`]: what they may hold up, how they are told, and that nobody takes a part for the whole.
 //! - [`at_rest`]: streams that nobody uses leave memory, and are there again when they are named.
 //! - [`durability`]: what was acknowledged survives crashes, and damage is never passed over.
+//! - [`damaged_directory`]: a directory that is damaged from outside is served whole or not at all.
 //! - [`sync_every`]: what a power cut may take of what was acknowledged early.
 //! - [`disk`]: disks that fail and disks that are full.
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
@@ -34,6 +35,7 @@ mod binary;
 mod catch_up;
 mod conversation;
 mod crowds;
+mod damaged_directory;
 mod delivery;
 mod disk;
 mod durability;
