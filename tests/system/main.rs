@@ -20,6 +20,8 @@
 //! - [`damaged_directory`]: a directory that is damaged from outside is served whole or not at all.
 //! - [`sync_every`]: what a power cut may take of what was acknowledged early.
 //! - [`disk`]: disks that fail and disks that are full.
+//! - [`failing_reads`]: a server that can't read its files is not ready, and is again when it can.
+//! - [`full_stderr`]: a full disk under standard error changes nothing else.
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
 //! - [`sealing`]: how many sealed segments may wait for history.
 //! - [`retention`]: what is past its time or size goes, and readers are told.
@@ -39,6 +41,8 @@ mod damaged_directory;
 mod delivery;
 mod disk;
 mod durability;
+mod failing_reads;
+mod full_stderr;
 mod hostile;
 mod jams;
 mod latecomers;
