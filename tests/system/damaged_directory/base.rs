@@ -315,7 +315,7 @@ fn flags(logs: usize) -> Vec<String> {
         "--body-max",
         "256KiB",
         "--order-size",
-        "1MiB",
+        "2MiB",
         "--shards",
         "1",
         "--readers",

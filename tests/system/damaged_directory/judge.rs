@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -14,10 +14,12 @@ use crate::rig::{Encke, Ended, JSON, command, path, serve};
 
 /// Damages a copy and tries everything on it; what went wrong.
 pub(super) fn judge(base: &Base, case: &Case) -> Vec<String> {
+    let copy = case.damaged_copy(base);
     let mut trial = Trial {
         base,
         case,
-        copy: case.damaged_copy(base),
+        before: Snapshot::of(copy.path()),
+        copy,
         failures: Vec::new(),
     };
     // A step that panics has failed, and the next ones tell more.
@@ -31,6 +33,8 @@ struct Trial<'a> {
     base: &'a Base,
     case: &'a Case,
     copy: TempDir,
+    /// The copy as it was before anything looked at it; another copy is the same.
+    before: Snapshot,
     failures: Vec<String>,
 }
 
@@ -59,14 +63,13 @@ impl Trial<'_> {
     /// Runs a command that must leave everything as it is.
     fn inspect(&mut self, arguments: &[&str]) -> Ended {
         let what = format!("log {}", arguments.join(" "));
-        let before = Snapshot::of(self.copy.path());
         let ended = self.log(arguments);
         if !matches!(ended.code, Some(0 | 1 | 3)) || ended.stderr.contains("panicked") {
             self.fail(&format!("{what} ends abnormally"), &[&ended]);
         } else if ended.code != Some(0) && !self.is_named_in(&ended) {
             self.fail(&format!("{what} does not name the place"), &[&ended]);
         }
-        let changes = before.changes(&Snapshot::of(self.copy.path()));
+        let changes = self.changes();
         if !changes.is_empty() {
             self.fail(
                 &format!("{what} changes the directory: {changes:?}"),
@@ -79,7 +82,6 @@ impl Trial<'_> {
 
     /// Serves the directory: whole, or not at all. How it was refused.
     fn serve(&mut self) -> Option<Ended> {
-        let before = Snapshot::of(self.copy.path());
         let refused = match self.start() {
             Ok(server) => {
                 let tried = catch_unwind(AssertUnwindSafe(|| {
@@ -101,7 +103,7 @@ impl Trial<'_> {
         } else if !self.is_named_in(&refused) {
             self.fail("serve does not name the place", &[&refused]);
         }
-        if self.changed_since(&before, "serve was refused", &refused) {
+        if self.is_changed_by("serve was refused", &refused) {
             self.copy = self.case.damaged_copy(self.base);
         }
         Some(refused)
@@ -109,7 +111,6 @@ impl Trial<'_> {
 
     /// Repairs a directory that is refused: what is lost then is exactly what it says.
     fn repair(&mut self) {
-        let before = Snapshot::of(self.copy.path());
         let repaired = self.log(&["repair", "--accept-loss", "--json"]);
         match repaired.code {
             Some(0) => {}
@@ -118,7 +119,7 @@ impl Trial<'_> {
                 if advises != [true, true] && !self.is_named_in(&repaired) {
                     self.fail("repair is refused without a reason", &[&repaired]);
                 }
-                self.changed_since(&before, "repair was refused", &repaired);
+                self.is_changed_by("repair was refused", &repaired);
                 return;
             }
             _ => return self.fail("repair ends abnormally", &[&repaired]),
@@ -153,14 +154,21 @@ impl Trial<'_> {
     }
 
     /// Whether anything but the lock of a log is not as it was, which is a failure.
-    fn changed_since(&mut self, before: &Snapshot, what: &str, ended: &Ended) -> bool {
-        let mut changes = before.changes(&Snapshot::of(self.copy.path()));
-        let is_lock = |path: &Path| path.ends_with("lock") && !path.starts_with("history");
+    fn is_changed_by(&mut self, what: &str, ended: &Ended) -> bool {
+        let mut changes = self.changes();
+        let is_lock = |path: &Path| {
+            let of_history = path.parent().is_some_and(|at| at.ends_with("history"));
+            path.ends_with("lock") && !of_history
+        };
         changes.retain(|(path, how)| !(is_lock(path) && *how == "appeared"));
         if !changes.is_empty() {
             self.fail(&format!("{what} and changed {changes:?}"), &[ended]);
         }
         !changes.is_empty()
+    }
+
+    fn changes(&self) -> Vec<(PathBuf, &'static str)> {
+        self.before.changes(&Snapshot::of(self.copy.path()))
     }
 
     /// Whether the outputs name what is damaged. The temporary directory's own name does not count.
