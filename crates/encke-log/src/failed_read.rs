@@ -55,8 +55,10 @@ impl<D: Disk> Reader<D> {
     fn has_failed(&self, error: &ReadError) -> bool {
         match error {
             ReadError::Io { .. } | ReadError::Damaged { .. } => true,
-            // The log is closed, or `history_failed` says why history is.
-            ReadError::History { .. } => self.has_open_history(),
+            // When the log is closed, its history is.
+            ReadError::History { .. } => {
+                self.has_open_history() || self.shared().vitals.history_failed().is_some()
+            }
             ReadError::BelowFloor { .. }
             | ReadError::NeverWritten { .. }
             | ReadError::NoLongerKept { .. } => false,

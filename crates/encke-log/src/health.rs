@@ -14,6 +14,8 @@ pub struct Health {
     pub poisoned: Option<Arc<str>>,
     /// Why history does not take sealed segments at the moment. It is tried again by itself.
     pub history_failed: Option<Arc<str>>,
+    /// Whether that is for want of room, and may work when there is some again.
+    pub history_lacks_room: bool,
     /// Why something that is stored can't be read at the moment. The read that failed is repeated by itself.
     pub reads_failing: Option<Arc<str>>,
     /// Sealed segments that are not in history yet.
@@ -186,9 +188,13 @@ impl Vitals {
     }
 
     pub(crate) fn health(&self, segments_waiting: usize, history_bytes: u64) -> Health {
+        let history_failed = self.history_failed();
         Health {
             poisoned: self.poisoned(),
-            history_failed: self.history_failed().map(|failure| failure.reason),
+            history_lacks_room: history_failed
+                .as_ref()
+                .is_some_and(|failed| failed.shortage),
+            history_failed: history_failed.map(|failed| failed.reason),
             reads_failing: self.failed_read.lock().clone(),
             segments_waiting,
             last_sync: Duration::from_nanos(self.last_sync_ns.load(Ordering::Relaxed)),

@@ -106,7 +106,9 @@ fn restore(config: &Config, options: &encke_log::Options) -> Result<Logs, Failed
 fn unready(logs: &[Reader]) -> Option<String> {
     let reason = |(log, reader): (usize, &Reader)| {
         let health = reader.health();
-        let failed = health.poisoned.or(health.history_failed);
+        // A full disk refuses what it has no room for, and takes and gives everything else.
+        let history_failed = health.history_failed.filter(|_| !health.history_lacks_room);
+        let failed = health.poisoned.or(history_failed);
         let reason = failed.or(health.reads_failing)?;
         Some(match logs.len() {
             1 => reason.to_string(),
