@@ -67,10 +67,12 @@ unit: fetch tools ## the Rust tests, those of the whole binary included
 # Other seeds each time; what fails says its seed, and ENCKE_CRASH_SEED=<seed> ENCKE_CRASH_ROUNDS=1 repeats it.
 CRASH_ROUNDS := 2000
 .PHONY: crash
-crash: fetch ## thousands of crashes and faults of the log's disk, the streams and the pools; CRASH_ROUNDS=<n> says how many
+crash: fetch ## thousands of crashes and faults of the log's disk, of damaged directories, the streams and the pools; CRASH_ROUNDS=<n> says how many
 	$(call section,$(CRASH_ROUNDS) rounds of each crash test)
 	ENCKE_CRASH_ROUNDS=$(CRASH_ROUNDS) ENCKE_CRASH_SEED=$${ENCKE_CRASH_SEED:-$$(date +%s)000000} \
 		cargo test --locked --release --no-fail-fast -p encke-log --test crash --test crash_history --test kill
+	ENCKE_CRASH_ROUNDS=$(CRASH_ROUNDS) ENCKE_CRASH_SEED=$${ENCKE_CRASH_SEED:-$$(date +%s)000000} \
+		cargo test --locked --release -p encke --test system damaged_directory
 	PROPTEST_CASES=$(CRASH_ROUNDS) cargo test --locked --release --no-fail-fast \
 		-p encke-stream --test model -p encke-jobs --test crashes
 

@@ -17,8 +17,11 @@
 //! - [`slow_clients`]: what they may hold up, how they are told, and that nobody takes a part for the whole.
 //! - [`at_rest`]: streams that nobody uses leave memory, and are there again when they are named.
 //! - [`durability`]: what was acknowledged survives crashes, and damage is never passed over.
+//! - [`damaged_directory`]: a directory that is damaged from outside is served whole or not at all.
 //! - [`sync_every`]: what a power cut may take of what was acknowledged early.
 //! - [`disk`]: disks that fail and disks that are full.
+//! - [`failing_reads`]: a server that can't read its files is not ready, and is again when it can.
+//! - [`full_stderr`]: a full disk under standard error changes nothing else.
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
 //! - [`sealing`]: how many sealed segments may wait for history.
 //! - [`retention`]: what is past its time or size goes, and readers are told.
@@ -34,9 +37,12 @@ mod binary;
 mod catch_up;
 mod conversation;
 mod crowds;
+mod damaged_directory;
 mod delivery;
 mod disk;
 mod durability;
+mod failing_reads;
+mod full_stderr;
 mod hostile;
 mod jams;
 mod latecomers;

@@ -1,7 +1,7 @@
 //! What an operator wants to know of a log.
 
 use crate::Sequence;
-use crate::error::CommitError;
+use crate::error::{CommitError, ReadError};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +14,10 @@ pub struct Health {
     pub poisoned: Option<Arc<str>>,
     /// Why history does not take sealed segments at the moment. It is tried again by itself.
     pub history_failed: Option<Arc<str>>,
+    /// Whether that is for want of room, and may work when there is some again.
+    pub history_lacks_room: bool,
+    /// Why something that is stored can't be read at the moment. The read that failed is repeated by itself.
+    pub reads_failing: Option<Arc<str>>,
     /// Sealed segments that are not in history yet.
     pub segments_waiting: usize,
     /// How long the last sync took; zero before the first.
@@ -56,6 +60,7 @@ pub(crate) struct WriteTime {
 pub(crate) struct Vitals {
     poisoned: Mutex<Option<Arc<str>>>,
     history_failed: Mutex<Option<HistoryFailure>>,
+    failed_read: Mutex<Option<Arc<str>>>,
     last_sync_ns: AtomicU64,
     syncs: AtomicU64,
     syncing_ns: AtomicU64,
@@ -163,10 +168,34 @@ impl Vitals {
         self.history_failed.lock().clone()
     }
 
+    /// Notes why a read failed, if none has before; whether that is so.
+    pub(crate) fn note_failed_read(&self, error: &ReadError) -> bool {
+        let mut failed = self.failed_read.lock();
+        if failed.is_some() {
+            return false;
+        }
+        let reason = format!("reads fail: {error}");
+        tracing::error!(reason, "the read is repeated until it works");
+        *failed = Some(reason.into());
+        true
+    }
+
+    /// Notes that the read that failed works again.
+    pub(crate) fn clear_failed_read(&self) {
+        if let Some(reason) = self.failed_read.lock().take() {
+            tracing::warn!(%reason, "the read works again");
+        }
+    }
+
     pub(crate) fn health(&self, segments_waiting: usize, history_bytes: u64) -> Health {
+        let history_failed = self.history_failed();
         Health {
             poisoned: self.poisoned(),
-            history_failed: self.history_failed().map(|failure| failure.reason),
+            history_lacks_room: history_failed
+                .as_ref()
+                .is_some_and(|failed| failed.shortage),
+            history_failed: history_failed.map(|failed| failed.reason),
+            reads_failing: self.failed_read.lock().clone(),
             segments_waiting,
             last_sync: Duration::from_nanos(self.last_sync_ns.load(Ordering::Relaxed)),
             syncs: self.syncs.load(Ordering::Relaxed),

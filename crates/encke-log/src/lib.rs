@@ -47,7 +47,7 @@
 //! - The format on disk: `frame.rs`, `segment.rs`, `history.rs`, `stored.rs`.
 //! - The path of a record: `batch.rs`, `log.rs`, then in the background `seal.rs`, `sort.rs` and
 //!   `generations.rs`; how it goes again: `retire.rs`, `reclaim.rs`.
-//! - The path of a read: `index.rs`, `read.rs`.
+//! - The path of a read: `index.rs`, `read.rs`; what follows when one fails: `failed_read.rs`.
 //! - The rule by which a log is opened: `recover.rs`; what an operator can do when it is refused: `check.rs`,
 //!   `repair.rs`, `dump.rs`.
 //! - The seam that lets the same code run on real files and on the simulated disk of the tests (feature `simulation`):
@@ -60,6 +60,7 @@ mod copy;
 mod disk;
 mod dump;
 mod error;
+mod failed_read;
 mod files;
 mod fingerprints;
 mod floor;

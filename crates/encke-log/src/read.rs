@@ -2,6 +2,7 @@
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::ReadError;
+use crate::failed_read::Wanted;
 use crate::files::Files;
 use crate::floor::{Floors, MetFloors};
 use crate::frame::{self, FrameView, HEAD_BYTES, STREAM_BYTES};
@@ -91,6 +92,10 @@ impl<D: Disk> Reader<D> {
         &self.shared
     }
 
+    pub(crate) fn shared_arc(&self) -> &Arc<Shared<D>> {
+        &self.shared
+    }
+
     /// The last record that can be read; 0 when there is none.
     pub fn published(&self) -> Sequence {
         self.shared.index.read().published
@@ -115,6 +120,23 @@ impl<D: Disk> Reader<D> {
     /// # Errors
     /// Something could not be read or is damaged. What was given before is right, and what follows is not absent.
     pub fn read(
+        &self,
+        stream: StreamNo,
+        after: Sequence,
+        upto: Sequence,
+        bytes_max: usize,
+        each: &mut dyn FnMut(FrameView<'_>),
+    ) -> Result<ReadEnd, ReadError> {
+        let read = self.read_stream(stream, after, upto, bytes_max, each);
+        self.watch(read, || Wanted::Stream {
+            stream,
+            after,
+            upto,
+            bytes_max,
+        })
+    }
+
+    pub(crate) fn read_stream(
         &self,
         stream: StreamNo,
         after: Sequence,
@@ -184,6 +206,21 @@ impl<D: Disk> Reader<D> {
     /// # Errors
     /// As [`Reader::read`], and [`ReadError::NoLongerKept`] when records after `after` are gone from the global order.
     pub fn read_all(
+        &self,
+        after: Sequence,
+        upto: Sequence,
+        bytes_max: usize,
+        each: &mut dyn FnMut(FrameView<'_>),
+    ) -> Result<ReadEnd, ReadError> {
+        let read = self.read_order(after, upto, bytes_max, each);
+        self.watch(read, || Wanted::Order {
+            after,
+            upto,
+            bytes_max,
+        })
+    }
+
+    pub(crate) fn read_order(
         &self,
         after: Sequence,
         upto: Sequence,

@@ -7,6 +7,7 @@
 
 use crate::disk::Disk;
 use crate::error::ReadError;
+use crate::failed_read::Wanted;
 use crate::floor::FORGOTTEN;
 use crate::read::Reader;
 use crate::{Sequence, StreamNo};
@@ -83,6 +84,10 @@ impl<D: Disk> Reader<D> {
     /// # Errors
     /// The floors could not be read, or are damaged.
     pub fn floor(&self, stream: StreamNo) -> Result<Sequence, ReadError> {
+        self.watch(self.read_floor(stream), || Wanted::Floor(stream))
+    }
+
+    pub(crate) fn read_floor(&self, stream: StreamNo) -> Result<Sequence, ReadError> {
         let shared = self.shared();
         shared.floor(stream).map_err(|e| shared.unreadable(e))
     }

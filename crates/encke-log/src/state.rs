@@ -4,6 +4,7 @@
 
 use crate::disk::Disk;
 use crate::error::{CommitError, ReadError};
+use crate::failed_read::Wanted;
 use crate::history::{History, HistoryError};
 use crate::log::Log;
 use crate::read::Reader;
@@ -215,6 +216,15 @@ impl<D: Disk> Reader<D> {
         prefix: &[u8],
         each: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<(), ReadError> {
+        let read = self.read_states(prefix, each);
+        self.watch(read, || Wanted::States(prefix.to_vec()))
+    }
+
+    pub(crate) fn read_states(
+        &self,
+        prefix: &[u8],
+        each: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), ReadError> {
         let shared = self.shared();
         let given = shared.states.each(prefix, shared.history.as_ref(), each);
         given.map_err(|e| shared.unreadable(e))
@@ -225,6 +235,10 @@ impl<D: Disk> Reader<D> {
     /// # Errors
     /// The store could not be read, or is damaged.
     pub fn state(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        self.watch(self.read_state(key), || Wanted::State(key.to_vec()))
+    }
+
+    pub(crate) fn read_state(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
         let shared = self.shared();
         let value = shared.states.get(key, shared.history.as_ref());
         value.map_err(|e| shared.unreadable(e))

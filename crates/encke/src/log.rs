@@ -15,7 +15,7 @@ use encke_stream::{Change, KIND_CHANGE, log_of};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{Code, Failed};
+use crate::{Code, Failed, say};
 
 /// What `encke log` can do.
 #[derive(Debug, Args)]
@@ -275,10 +275,10 @@ impl Teller {
             }
         };
         if self.terminal {
-            eprint!("\r\x1b[K{text}");
+            say(format_args!("\r\x1b[K{text}"));
             self.due = now + Duration::from_millis(200);
         } else {
-            eprintln!("{text}");
+            say(format_args!("{text}\n"));
             self.due = now + Duration::from_secs(10);
         }
         self.told = true;
@@ -286,7 +286,7 @@ impl Teller {
 
     fn end(&self) {
         if self.told && self.terminal {
-            eprint!("\r\x1b[K");
+            say(format_args!("\r\x1b[K"));
         }
     }
 }
@@ -340,11 +340,11 @@ fn dump(args: &DumpArgs) -> Result<ExitCode, Failed> {
         }
         let report = dumped.map_err(failed)?;
         if args.stream.is_none() && report.oldest > args.from.max(1) {
-            eprintln!(
-                "{}: the global order is kept from record {} on; what came before is printed by --stream",
+            say(format_args!(
+                "{}: the global order is kept from record {} on; what came before is printed by --stream\n",
                 log.display(),
                 report.oldest
-            );
+            ));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -13,6 +13,7 @@ mod load;
 mod log;
 mod serve;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -67,10 +68,16 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("encke: {:#}", error.error);
+            say(format_args!("encke: {:#}\n", error.error));
             error.code.into()
         }
     }
+}
+
+/// Writes to standard error. That it can't be written to, as when its disk is full, changes nothing of what the program
+/// does and how it exits; `eprintln!` would panic.
+pub(crate) fn say(text: std::fmt::Arguments<'_>) {
+    let _ = std::io::stderr().write_fmt(text);
 }
 
 /// An error and the exit code that tells a script what kind it is.

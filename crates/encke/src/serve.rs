@@ -102,14 +102,21 @@ fn restore(config: &Config, options: &encke_log::Options) -> Result<Logs, Failed
         .map_err(|error| Code::Data.with(error))
 }
 
-/// Why the server takes not all that it is there for: of several logs one may have failed.
+/// Why the server does not do all that it is there for: of several logs one may have failed.
 fn unready(logs: &[Reader]) -> Option<String> {
-    let failed = logs.iter().enumerate();
-    let mut failed = failed.filter_map(|(log, reader)| Some((log, reader.health().poisoned?)));
-    failed.next().map(|(log, reason)| match logs.len() {
-        1 => reason.to_string(),
-        _ => format!("log {log}: {reason}"),
-    })
+    let reason = |(log, reader): (usize, &Reader)| {
+        let health = reader.health();
+        // A full disk refuses what it has no room for, and takes and gives everything else.
+        let history_failed = health.history_failed.filter(|_| !health.history_lacks_room);
+        let failed = health.poisoned.or(history_failed);
+        let reason = failed.or(health.reads_failing)?;
+        Some(match logs.len() {
+            1 => reason.to_string(),
+            _ => format!("log {log}: {reason}"),
+        })
+    };
+    let reasons: Vec<String> = logs.iter().enumerate().filter_map(reason).collect();
+    (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
 /// Looks for pools before the log lets go of anything, because jobs that wait would be among it.
@@ -158,6 +165,8 @@ fn start_log(config: &Config) -> anyhow::Result<()> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
+        // It would say on standard error that standard error can't be written to, and panic.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     match config.log_format {
         LogFormat::Human => builder.init(),

@@ -108,7 +108,14 @@ impl Encke {
             .expect("the server starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
         let mut line = String::new();
-        stdout.read_line(&mut line).expect("it prints text");
+        if says_something(stdout.get_ref()) {
+            stdout.read_line(&mut line).expect("it prints text");
+        } else {
+            child.kill().expect("it is ours");
+            wait(&mut child);
+            let log = std::fs::read_to_string(&stderr).unwrap_or_default();
+            panic!("the server neither started nor ended:\n{log}");
+        }
         let Some(address) = line.trim_end().strip_prefix("listening on http://") else {
             let status = wait(&mut child);
             return Err(Ended {
@@ -311,6 +318,14 @@ fn without_settings(command: &mut Command) {
             command.env_remove(name);
         }
     }
+}
+
+/// Waits until there is output, or its end; whether that came in time.
+fn says_something(output: &ChildStdout) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let patience = Timespec::try_from(PATIENCE).expect("it is short");
+    let mut wanted = [PollFd::new(output, PollFlags::IN)];
+    poll(&mut wanted, Some(&patience)).expect("a pipe can be waited for") > 0
 }
 
 /// Waits for a process to end, and ends it when it takes too long.

@@ -1,0 +1,172 @@
+//! Reads that fail: the first one is noted, and repeated until it works.
+//!
+//! While one is noted, [`Health::reads_failing`](crate::Health::reads_failing) says why. A read of something else that works
+//! proves nothing about it, so only the same read clears it. A thread repeats it; it begins with the failure and ends with it.
+
+use crate::disk::Disk;
+use crate::error::ReadError;
+use crate::read::{Reader, Shared};
+use crate::{Sequence, StreamNo};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// What a reader was asked for.
+#[derive(Clone, Debug)]
+pub(crate) enum Wanted {
+    Stream {
+        stream: StreamNo,
+        after: Sequence,
+        upto: Sequence,
+        bytes_max: usize,
+    },
+    Order {
+        after: Sequence,
+        upto: Sequence,
+        bytes_max: usize,
+    },
+    State(Vec<u8>),
+    States(Vec<u8>),
+    Floor(StreamNo),
+}
+
+impl<D: Disk> Reader<D> {
+    /// Notes a read that failed, and begins to repeat it if none is repeated yet.
+    pub(crate) fn watch<T>(
+        &self,
+        result: Result<T, ReadError>,
+        wanted: impl FnOnce() -> Wanted,
+    ) -> Result<T, ReadError> {
+        if let Err(error) = &result
+            && D::BACKGROUND
+            && self.has_failed(error)
+            && self.shared().vitals.note_failed_read(error)
+        {
+            let (wanted, shared) = (wanted(), Arc::downgrade(self.shared_arc()));
+            let thread = std::thread::Builder::new().name("encke-reread".to_owned());
+            if let Err(error) = thread.spawn(move || repeat(&shared, &wanted)) {
+                tracing::error!(%error, "a read that failed can't be repeated");
+                self.shared().vitals.clear_failed_read();
+            }
+        }
+        result
+    }
+
+    /// Whether an error means that something which is stored could not be read.
+    fn has_failed(&self, error: &ReadError) -> bool {
+        match error {
+            ReadError::Io { .. } | ReadError::Damaged { .. } => true,
+            // When the log is closed, its history is.
+            ReadError::History { .. } => {
+                self.has_open_history() || self.shared().vitals.history_failed().is_some()
+            }
+            ReadError::BelowFloor { .. }
+            | ReadError::NeverWritten { .. }
+            | ReadError::NoLongerKept { .. } => false,
+        }
+    }
+
+    fn has_open_history(&self) -> bool {
+        let history = self.shared().history.as_ref();
+        history.is_some_and(|history| history.with(|_| Ok(())).is_ok())
+    }
+
+    /// Whether a read works by now.
+    fn works(&self, wanted: &Wanted) -> bool {
+        let read = match *wanted {
+            Wanted::Stream {
+                stream,
+                after,
+                upto,
+                bytes_max,
+            } => self
+                .read_stream(stream, after, upto, bytes_max, &mut |_| {})
+                .map(|_| ()),
+            Wanted::Order {
+                after,
+                upto,
+                bytes_max,
+            } => self
+                .read_order(after, upto, bytes_max, &mut |_| {})
+                .map(|_| ()),
+            Wanted::State(ref key) => self.read_state(key).map(|_| ()),
+            Wanted::States(ref prefix) => self.read_states(prefix, &mut |_, _| {}),
+            Wanted::Floor(stream) => self.read_floor(stream).map(|_| ()),
+        };
+        // What is gone by now need not be read any more.
+        !matches!(
+            read,
+            Err(ReadError::Io { .. } | ReadError::Damaged { .. } | ReadError::History { .. })
+        )
+    }
+}
+
+/// Repeats a read until it works or the log is gone.
+fn repeat<D: Disk>(shared: &Weak<Shared<D>>, wanted: &Wanted) {
+    loop {
+        std::thread::sleep(REPEAT_EVERY);
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        let reader = Reader::new(shared);
+        if reader.works(wanted) {
+            reader.shared().vitals.clear_failed_read();
+            return;
+        }
+    }
+}
+
+/// How long to wait before a read that failed is repeated.
+const REPEAT_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use crate::{Frame, Log, Options};
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::FileExt;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_read_that_fails_is_noted_until_it_works() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut log = Log::open(directory.path(), Options::default(), &mut |_| {}).unwrap();
+        for stream in [1, 2] {
+            log.append(&Frame {
+                kind: 1,
+                time_ms: 1,
+                streams: &[stream],
+                payload: &[&[b'x'; 10_000]],
+            })
+            .unwrap();
+        }
+        log.write().unwrap();
+        log.sync().unwrap();
+        log.publish();
+        let names = std::fs::read_dir(directory.path()).unwrap();
+        let mut paths = names.map(|entry| entry.unwrap().path());
+        let segment = paths.find(|path| path.extension().is_some_and(|of| of == "segment"));
+        let file = OpenOptions::new()
+            .write(true)
+            .read(true)
+            .open(segment.unwrap());
+        let file = file.unwrap();
+        let reader = log.reader();
+        let read = |stream| reader.read(stream, 0, u64::MAX, 100, &mut |_| {});
+        let failing = || reader.health().reads_failing;
+        assert!(read(1).is_ok() && read(2).is_ok());
+        assert_eq!(failing(), None);
+
+        file.write_all_at(b"y", 5_000).unwrap();
+        assert!(read(1).is_err());
+        assert!(failing().unwrap().contains("is damaged"));
+        // Another stream's records say nothing of it.
+        assert!(read(2).is_ok());
+        assert!(failing().is_some());
+        file.write_all_at(b"x", 5_000).unwrap();
+        let begun = Instant::now();
+        while failing().is_some() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it is repeated");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(read(1).is_ok());
+    }
+}

@@ -1,0 +1,93 @@
+//! A data directory that was damaged, restored in part or copied wrongly is served whole or not at all.
+//!
+//! Each case takes a copy of a sound directory, damages one file or directory of it, and tries everything that an operator
+//! would: `log check`, a dry `log repair`, `serve`, and `log repair --accept-loss` if it is refused (`judge.rs`). Cases are
+//! drawn at random. A failing one says its seed, and `ENCKE_CRASH_SEED=<seed> ENCKE_CRASH_ROUNDS=1` repeats it;
+//! `ENCKE_CRASH_ROUNDS` says how many cases there are for each of the tables.
+
+mod base;
+mod damage;
+mod instances;
+mod judge;
+mod snapshot;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::{Base, Ending};
+use damage::{Case, Random};
+use judge::judge;
+
+#[test]
+fn one_log_after_a_clean_stop() {
+    table(1, Ending::Clean);
+}
+
+#[test]
+fn one_log_after_a_kill() {
+    table(1, Ending::Killed);
+}
+
+#[test]
+fn three_logs_after_a_clean_stop() {
+    table(3, Ending::Clean);
+}
+
+#[test]
+fn three_logs_after_a_kill() {
+    table(3, Ending::Killed);
+}
+
+/// Judges random cases of one base directory.
+fn table(logs: usize, ending: Ending) {
+    let base = Base::make(logs, ending);
+    let first = number("ENCKE_CRASH_SEED").unwrap_or(1);
+    let end = first + number("ENCKE_CRASH_ROUNDS").unwrap_or(CASES);
+    let next = AtomicU64::new(first);
+    let sound = Case::sound();
+    let of_sound = judge(&base, &sound);
+    let of_sound = of_sound.iter().map(|what| told(&base, 0, &sound, what));
+    let failures = Mutex::new(of_sound.collect::<Vec<_>>());
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end {
+                        return;
+                    }
+                    let case = Case::random(&base, &mut Random::new(seed));
+                    let of_case = judge(&base, &case);
+                    let mut failures = failures.lock().expect("no thread panics with it");
+                    failures.extend(of_case.iter().map(|what| told(&base, seed, &case, what)));
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().expect("no thread panics with it");
+    assert!(
+        failures.is_empty(),
+        "{} failures in {} cases:\n{}",
+        failures.len(),
+        end - first,
+        failures.join("\n")
+    );
+}
+
+fn told(base: &Base, seed: u64, case: &Case, what: &str) -> String {
+    let (path, damage) = (case.path.display(), &case.damage);
+    format!(
+        "FAILED seed {seed}, {}, {path} {damage:?}: {what}",
+        base.name
+    )
+}
+
+fn number(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().expect("a number"))
+}
+
+/// Cases of each table, unless `ENCKE_CRASH_ROUNDS` says how many.
+const CASES: u64 = 60;
+/// Cases that are tried at once.
+const THREADS: usize = 2;
