@@ -1,5 +1,6 @@
 //! What can go wrong, with what the reader needs to act.
 
+use crate::segment;
 use crate::{Sequence, StreamNo};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -101,7 +102,8 @@ pub enum OpenError {
         what: String,
     },
     /// Segments are missing, so records are.
-    #[error("the records {from} to {upto} are missing in {}: no segment holds them{}", directory.display(), cure(directory))]
+    #[error("the records {from} to {upto} are missing in {}: no segment holds them, such as {}{}",
+        directory.display(), segment::name(*from), cure(directory))]
     Missing {
         /// The directory of the log.
         directory: PathBuf,

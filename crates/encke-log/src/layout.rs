@@ -32,8 +32,8 @@ pub enum LayoutError {
     },
     /// The directory of a log is that of another one, or of none.
     #[error(
-        "{} is not log {log} of {}: is its disk mounted, and in its place?",
-        path.display(), directory.display()
+        "{} does not say that this is log {log} of {}: is its disk mounted, and in its place?",
+        path.join(LOG).display(), directory.display()
     )]
     Misplaced {
         /// The directory of all.
@@ -146,7 +146,7 @@ fn check(directory: &Path, logs: usize, id: &str) -> Result<Vec<PathBuf>, Layout
         let says = match std::fs::read_to_string(path.join(LOG)) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(failed(path, "read the log's index in")(error)),
+            Err(error) => return Err(failed(&path.join(LOG), "read the log's index in")(error)),
         };
         if says != label(log, logs, id) {
             return Err(misplaced(directory, path, log));

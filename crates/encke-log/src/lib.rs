@@ -118,6 +118,7 @@ pub use health::{Health, STALL};
 pub use late::{LateSync, LateSynced};
 pub use layout::{LayoutError, arrange, logs_in};
 pub use log::Log;
+pub use opening::preflight;
 pub use options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use read::{ReadEnd, Reader};
 pub use repair::{Loss, RepairReport, repair, repair_on};

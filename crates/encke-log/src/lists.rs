@@ -74,7 +74,17 @@ impl Current {
     /// Reads the list with this version and this checksum.
     pub(crate) fn list(self, keyspace: &Path) -> Result<List, HistoryError> {
         let path = self.list_path(keyspace);
-        let content = read(&path)?;
+        let content = match std::fs::read(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let (current, version) =
+                    (keyspace.join(CURRENT).display().to_string(), self.version);
+                return Err(HistoryError::from(format!(
+                    "{current} names the list v{version}, and {} is missing",
+                    path.display()
+                )));
+            }
+            content => content.map_err(|e| named(&path, &e))?,
+        };
         List::parse(self, content).map_err(|what| damaged(&path, what))
     }
 }

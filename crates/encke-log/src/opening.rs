@@ -2,15 +2,17 @@
 
 use crate::disk::Disk;
 use crate::error::OpenError;
+use crate::files::Files;
 use crate::fingerprints::Fingerprints;
 use crate::history::{History, HistoryError};
 use crate::inspect::{self, Inspection};
 use crate::marks::{Marks, UnstatedMarks};
 use crate::options::Options;
+use crate::recover;
 use crate::segment::{self, Segment};
 use crate::statement::{StatedHistory, Statement};
 use crate::superblock::Superblocks;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A directory and what is stated of it.
 pub(crate) struct Opening<D: Disk> {
@@ -157,6 +159,30 @@ impl<D: Disk> Opening<D> {
         };
         let history = History::open(path, cache_bytes, stated.times())?;
         Ok(Some(OpenedHistory { history, stated }))
+    }
+}
+
+/// Finds out whether a log would be refused, and changes nothing. Of several logs all are looked at before the first is opened, so that a
+/// refusal leaves all of them as they are. A directory without a log is fine.
+///
+/// # Errors
+/// As [`Log::open`](crate::Log::open).
+pub fn preflight(directory: &Path) -> Result<(), OpenError> {
+    if !directory.try_exists().unwrap_or(true) {
+        return Ok(());
+    }
+    let disk = match Files::lock_existing(directory) {
+        Err(OpenError::NoLog { .. }) => return Ok(()),
+        locked => locked?,
+    };
+    let opening = Opening::of(&disk)?;
+    opening.inspect(&disk)?;
+    match &opening.statement {
+        Some(stated) => {
+            let names = &opening.names;
+            recover::find(&disk, names, Some(stated), opening.marks(), &mut |_| {}).map(|_| ())
+        }
+        None => Ok(()),
     }
 }
 

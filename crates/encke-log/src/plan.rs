@@ -7,6 +7,7 @@ use crate::Sequence;
 use crate::disk::Disk;
 use crate::look::Look;
 use crate::repair::Loss;
+use crate::segment;
 use crate::survey::{Problem, Surveyed, problem};
 
 /// What a repair of the segments does.
@@ -82,11 +83,18 @@ impl Plan {
         }
         if damaged.is_none() {
             let sequence = contiguous + 1;
+            // The last segment is stated; another one is known by what should be in it.
+            let last_is_missing = stated_last.filter(|stated| {
+                let mut segments = surveyed.iter().filter_map(|found| found.segment.as_ref());
+                segments.all(|segment| segment.number < stated.number)
+            });
+            let first = last_is_missing.map_or(sequence, |stated| stated.first);
+            let name = segment::name(first);
             let what = match plan.losses.first() {
                 Some(loss) => format!("no segment has the records {} to {}", loss.from, loss.upto),
-                None => "a segment is missing; its records are in history".to_owned(),
+                None => "the segment is missing, and no record with it".to_owned(),
             };
-            plan.missing = Some(problem(disk, "", 0, sequence, what));
+            plan.missing = Some(problem(disk, &name, 0, sequence, what));
         }
         plan
     }

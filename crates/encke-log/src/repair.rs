@@ -164,6 +164,12 @@ impl<'r, D: Disk> Repair<'r, D> {
         }
         self.segments = Plan::new(self.disk, self.look, self.surveyed);
         self.losses.append(&mut self.segments.losses);
+        let damaged = self
+            .surveyed
+            .iter()
+            .filter_map(|found| found.problem.as_ref());
+        let places = damaged.chain(&self.segments.missing);
+        self.notes.extend(places.map(ToString::to_string));
         let is_remade = matches!(self.segments.action, Action::Remake { .. });
         if is_remade && self.look.opening.statement.is_none() {
             // The version of this log kept its marks where a repair does not change them.

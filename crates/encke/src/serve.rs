@@ -95,6 +95,9 @@ fn restore(config: &Config, options: &encke_log::Options) -> Result<Logs, Failed
     encke_log::arrange(&config.data, config.logs)
         .map_err(anyhow::Error::from)
         .and_then(|dirs| {
+            if dirs.len() > 1 {
+                dirs.iter().try_for_each(|dir| encke_log::preflight(dir))?;
+            }
             let logs = encke_stream::restore_all(&dirs, options, config.limits, now_ms)?;
             Ok(logs)
         })
