@@ -229,6 +229,8 @@ pub enum ReadError {
         path: PathBuf,
         /// What it said.
         reason: String,
+        /// Whether the disk could not be read; otherwise what it gave is damaged.
+        io: bool,
     },
     /// A stream is asked for from before what is still kept of it. The log itself does not say this: it gives what is there, and
     /// tells by [`ReadEnd::floor`](crate::ReadEnd::floor) what is not; it is for those who must not pass over a gap.

@@ -51,15 +51,18 @@ impl<D: Disk> Reader<D> {
         result
     }
 
-    /// Whether an error means that something which is stored could not be read.
+    /// Whether an error means that the disk could not be read.
     fn has_failed(&self, error: &ReadError) -> bool {
         match error {
-            ReadError::Io { .. } | ReadError::Damaged { .. } => true,
+            ReadError::Io { .. } => true,
             // When the log is closed, its history is.
-            ReadError::History { .. } => {
+            ReadError::History { io: true, .. } => {
                 self.has_open_history() || self.shared().vitals.history_failed().is_some()
             }
-            ReadError::BelowFloor { .. }
+            // One damaged record is no reason to serve nothing.
+            ReadError::History { io: false, .. }
+            | ReadError::Damaged { .. }
+            | ReadError::BelowFloor { .. }
             | ReadError::NeverWritten { .. }
             | ReadError::NoLongerKept { .. } => false,
         }
@@ -95,7 +98,7 @@ impl<D: Disk> Reader<D> {
         // What is gone by now need not be read any more.
         !matches!(
             read,
-            Err(ReadError::Io { .. } | ReadError::Damaged { .. } | ReadError::History { .. })
+            Err(ReadError::Io { .. } | ReadError::History { io: true, .. })
         )
     }
 }

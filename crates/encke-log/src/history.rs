@@ -331,7 +331,10 @@ impl History {
     ) -> Result<T, HistoryError> {
         match self.open.read().as_ref() {
             Some(open) => work(open),
-            None => Err(HistoryError::from("it is closed".to_owned())),
+            None => Err(HistoryError {
+                io: true,
+                ..HistoryError::from("it is closed".to_owned())
+            }),
         }
     }
 }

@@ -13,6 +13,8 @@ pub(crate) struct HistoryError {
     /// Whether the tree only says that something failed before, in work of its own, and not what: whoever opens it again and
     /// tries again finds out.
     pub(crate) earlier: bool,
+    /// Whether the disk could not be read or written, or history is closed for that; otherwise something is damaged.
+    pub(crate) io: bool,
 }
 
 impl HistoryError {
@@ -28,13 +30,14 @@ impl HistoryError {
 
 impl From<fjall::Error> for HistoryError {
     fn from(error: fjall::Error) -> Self {
-        let shortage = match &error {
-            fjall::Error::Io(e) | fjall::Error::Storage(fjall::LsmError::Io(e)) => is_shortage(e),
-            _ => false,
+        let io = match &error {
+            fjall::Error::Io(e) | fjall::Error::Storage(fjall::LsmError::Io(e)) => Some(e),
+            _ => None,
         };
         HistoryError {
             reason: error.to_string(),
-            shortage,
+            shortage: io.is_some_and(is_shortage),
+            io: io.is_some(),
             earlier: matches!(error, fjall::Error::Poisoned),
         }
     }
@@ -46,6 +49,7 @@ impl From<std::io::Error> for HistoryError {
             shortage: is_shortage(&error),
             reason: error.to_string(),
             earlier: false,
+            io: true,
         }
     }
 }
@@ -56,6 +60,7 @@ impl From<String> for HistoryError {
             reason,
             shortage: false,
             earlier: false,
+            io: false,
         }
     }
 }

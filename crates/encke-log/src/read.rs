@@ -58,6 +58,7 @@ impl<D: Disk> Shared<D> {
                 .map_or(&*self.directory, History::path)
                 .to_owned(),
             reason: error.reason,
+            io: error.io,
         }
     }
 }
