@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_jobs::{Board, Door as Foreman, Inbox, Machine, ReplayError, Threads, Tools};
-use encke_stream::{Desk, Intake, Known, Logs, Stream};
+use encke_stream::{InlineCommit, Intake, Known, Logs, Stream};
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use crate::archive::Archive;
@@ -66,10 +66,10 @@ impl Pools {
     pub(crate) fn start(
         self,
         intake: Intake,
-        desks: Arc<[Arc<Desk>]>,
+        inline_commits: Arc<[Arc<InlineCommit>]>,
         doors: &[Arc<Door>],
     ) -> std::io::Result<(Arc<Board>, Threads)> {
-        let archive = self.archive.with_desks(desks);
+        let archive = self.archive.with_inline_commits(inline_commits);
         let loaders = archive.loaders.clone();
         let number = doors.len() as u16;
         let doors = doors.to_vec();

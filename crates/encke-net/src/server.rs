@@ -10,7 +10,7 @@ use encke_face::Faces;
 use encke_jobs::Word;
 use encke_log::CommitError;
 use encke_mailbox::{Bounds, Options, mailbox};
-use encke_stream::{AckLevel, Desk, Intake, Logs, Outlet, Sequencer, Views};
+use encke_stream::{AckLevel, InlineCommit, Intake, Logs, Outlet, Sequencer, Views};
 
 use crate::addresses::Addresses;
 use crate::archive::Archive;
@@ -35,7 +35,7 @@ pub struct Server {
     sequencers: Vec<JoinHandle<Result<(), CommitError>>>,
     doors: Vec<Arc<Door>>,
     /// One for each log, or none.
-    desks: Arc<[Arc<Desk>]>,
+    inline_commits: Arc<[Arc<InlineCommit>]>,
     metrics: Metrics,
 }
 
@@ -96,7 +96,7 @@ impl Server {
         let foreman = pools.foreman.clone();
         let Logs { logs, views } = logs;
         let mut ways = Vec::with_capacity(logs.len());
-        let mut desks = Vec::new();
+        let mut inline_commits = Vec::new();
         let mut sequencers = Vec::with_capacity(logs.len());
         for (number, (machine, log)) in logs.into_iter().enumerate() {
             let name = numbered("sequencer", number, views.logs());
@@ -117,28 +117,28 @@ impl Server {
             .keeping(settings.keep, Box::new(move |no| expired.end(no)))
             .syncing_every(settings.sync_every);
             let thread = std::thread::Builder::new().name(name);
-            let (desk, sequencer) = match level {
+            let (inline, sequencer) = match level {
                 AckLevel::Accepted => {
-                    let desk = Arc::new(Desk::new(sequencer));
-                    let shared = Arc::clone(&desk);
-                    (Some(desk), thread.spawn(move || shared.run(now_ms))?)
+                    let inline = Arc::new(InlineCommit::new(sequencer));
+                    let shared = Arc::clone(&inline);
+                    (Some(inline), thread.spawn(move || shared.run(now_ms))?)
                 }
                 AckLevel::Written | AckLevel::Synced => {
                     (None, thread.spawn(move || sequencer.run(now_ms))?)
                 }
             };
-            desks.extend(desk.clone());
+            inline_commits.extend(inline.clone());
             sequencers.push(sequencer);
-            ways.push((sender, desk));
+            ways.push((sender, inline));
         }
-        let desks: Arc<[Arc<Desk>]> = desks.into();
+        let inline_commits: Arc<[Arc<InlineCommit>]> = inline_commits.into();
         let intake = Intake::new(Arc::clone(&views), ways);
         let watched_logs = archive.readers().to_vec();
         let reader_threads = jobs.start(&Means {
-            archive: archive.with_desks(Arc::clone(&desks)),
+            archive: archive.with_inline_commits(Arc::clone(&inline_commits)),
             took: metrics.look_up_seconds.clone(),
         })?;
-        let (board, pools) = pools.start(intake.clone(), Arc::clone(&desks), &doors)?;
+        let (board, pools) = pools.start(intake.clone(), Arc::clone(&inline_commits), &doors)?;
         let connections = Arc::new(AtomicUsize::new(0));
         let addresses = Arc::new(Addresses::new(&settings));
         let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max));
@@ -198,7 +198,7 @@ impl Server {
             pools,
             sequencers,
             doors,
-            desks,
+            inline_commits,
             metrics: metrics.clone(),
         })
     }
@@ -229,8 +229,8 @@ impl Server {
             return Err(StopError::Panicked("foreman"));
         }
         // That were the last senders of the sequencer's mailbox and of the readers'.
-        for desk in self.desks.iter() {
-            desk.call();
+        for inline in self.inline_commits.iter() {
+            inline.wake();
         }
         // All logs are closed, whatever becomes of one.
         let ends: Vec<_> = self.sequencers.into_iter().map(JoinHandle::join).collect();

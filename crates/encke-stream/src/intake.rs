@@ -5,7 +5,7 @@ use std::sync::Arc;
 use encke_log::{Disk, Files};
 use encke_mailbox::{Gauge, Lane, Sender};
 
-use crate::{Desk, Request, Views};
+use crate::{InlineCommit, Request, Views};
 
 /// The ways in to the sequencers of all logs.
 pub struct Intake<D: Disk = Files> {
@@ -14,7 +14,7 @@ pub struct Intake<D: Disk = Files> {
     logs: Arc<[Way<D>]>,
 }
 
-type Way<D> = (Sender<Request>, Option<Arc<Desk<D>>>);
+type Way<D> = (Sender<Request>, Option<Arc<InlineCommit<D>>>);
 
 impl<D: Disk> Clone for Intake<D> {
     fn clone(&self) -> Self {
@@ -53,20 +53,15 @@ impl<D: Disk> Intake<D> {
         }
     }
 
-    /// The desk of a log, if threads share its sequencer.
-    pub fn desk(&self, log: usize) -> Option<&Arc<Desk<D>>> {
-        self.logs.get(log)?.1.as_ref()
-    }
-
     /// How many commands wait for each log, and how old the oldest is.
     pub fn gauges(&self) -> impl Iterator<Item = Gauge> + '_ {
         self.logs.iter().map(|(sender, _)| sender.gauge())
     }
 }
 
-fn submit<D: Disk>((sender, desk): &Way<D>, commands: &mut Vec<(Request, usize)>, now_ms: u64) {
+fn submit<D: Disk>((sender, inline): &Way<D>, commands: &mut Vec<(Request, usize)>, now_ms: u64) {
     sender.try_send_many(Lane::Data, commands);
-    if let Some(desk) = desk {
-        desk.decide(now_ms);
+    if let Some(inline) = inline {
+        inline.decide(now_ms);
     }
 }

@@ -41,7 +41,7 @@ pub struct Sequencer<D: Disk = Files> {
     pub(crate) expire_after: Instant,
     /// What the next checkpoint will hold, while it is being gathered.
     pub(crate) entries: Vec<StateEntry>,
-    /// Threads that must not wait decide too, so nothing that waits is done on the way ([`crate::Desk`]).
+    /// Threads that must not wait decide too, so nothing that waits is done on the way ([`crate::InlineCommit`]).
     pub(crate) shared: bool,
     /// What outlets had no room for, oldest first. Nothing more is decided before it is handed over.
     pub(crate) stuck: VecDeque<(usize, Handover)>,

@@ -147,7 +147,7 @@ impl Rig {
 
     pub fn apply(&mut self, mut command: Command, now_ms: u64) -> Outcome {
         let _held = self.pin(&mut command);
-        let mut journal = Desk {
+        let mut journal = InlineCommit {
             log: LogJournal {
                 log: &mut self.log,
                 now_ms,
@@ -158,7 +158,7 @@ impl Rig {
     }
 
     pub fn expire(&mut self, now_ms: u64) {
-        let mut journal = Desk {
+        let mut journal = InlineCommit {
             log: LogJournal {
                 log: &mut self.log,
                 now_ms,
@@ -237,12 +237,12 @@ impl Rig {
     }
 }
 
-struct Desk<'a> {
+struct InlineCommit<'a> {
     log: LogJournal<'a, SimulatedDisk>,
     seen: &'a mut BTreeMap<u64, Option<Arc<Stream>>>,
 }
 
-impl Journal for Desk<'_> {
+impl Journal for InlineCommit<'_> {
     fn next_sequence(&self) -> Sequence {
         self.log.next_sequence()
     }

@@ -7,7 +7,7 @@
 //! there looks once more before leaving. There is still one order, one mailbox, and one batch at a time.
 //!
 //! What waits is not done there: what belongs to streams of stricter levels is decided and left to the desk's thread, and files are written, outlets waited for and streams expired by the desk's own thread
-//! ([`Desk::run`]), a few milliseconds later. It syncs without sitting there, for a disk may take long and nobody who is
+//! ([`InlineCommit::run`]), a few milliseconds later. It syncs without sitting there, for a disk may take long and nobody who is
 //! here waits for it.
 
 use std::sync::OnceLock;
@@ -23,15 +23,15 @@ use crate::sequencer::{SETTLE_WHEN_IDLE, Sequencer};
 use crate::{AckLevel, Piece};
 
 /// A sequencer that threads share. Only for level `accepted`.
-pub struct Desk<D: Disk = Files> {
+pub struct InlineCommit<D: Disk = Files> {
     /// Nothing once the log is closed.
-    seat: Mutex<Option<Seat<D>>>,
+    shared: Mutex<Option<Shared<D>>>,
     /// Somebody brought commands since the mailbox was last looked into.
     wanted: AtomicBool,
     thread: OnceLock<Thread>,
 }
 
-struct Seat<D: Disk> {
+struct Shared<D: Disk> {
     sequencer: Sequencer<D>,
     requests: Vec<Request>,
     /// The desk's own thread sleeps and means to for long.
@@ -40,18 +40,18 @@ struct Seat<D: Disk> {
     busy_at: Instant,
 }
 
-impl<D: Disk> Desk<D> {
+impl<D: Disk> InlineCommit<D> {
     /// A desk for a sequencer of level `accepted`.
     pub fn new(mut sequencer: Sequencer<D>) -> Self {
         sequencer.share();
-        let seat = Seat {
+        let shared = Shared {
             sequencer,
             requests: Vec::new(),
             resting: false,
             busy_at: Instant::now(),
         };
-        Desk {
-            seat: Mutex::new(Some(seat)),
+        InlineCommit {
+            shared: Mutex::new(Some(shared)),
             wanted: AtomicBool::new(false),
             thread: OnceLock::new(),
         }
@@ -62,19 +62,19 @@ impl<D: Disk> Desk<D> {
     pub fn decide(&self, now_ms: u64) {
         self.wanted.store(true, Ordering::SeqCst);
         for _ in 0..TURNS_MAX {
-            // Either the seat is seen to be free here, or whoever leaves it sees that it is wanted.
+            // Either the shared is seen to be free here, or whoever leaves it sees that it is wanted.
             fence(Ordering::SeqCst);
-            let Some(mut seat) = self.seat.try_lock() else {
+            let Some(mut shared) = self.shared.try_lock() else {
                 return;
             };
-            let Some(taken) = &mut *seat else {
+            let Some(taken) = &mut *shared else {
                 return;
             };
             self.wanted.store(false, Ordering::SeqCst);
             let call = !taken.decide(now_ms);
-            drop(seat);
+            drop(shared);
             if call {
-                self.call();
+                self.wake();
                 return;
             }
             if !self.is_wanted() {
@@ -82,11 +82,11 @@ impl<D: Disk> Desk<D> {
             }
         }
         // Others bring more than this thread should do for them.
-        self.call();
+        self.wake();
     }
 
     /// Has the desk's thread look after everything now: what is not written yet, or that no command will come any more.
-    pub fn call(&self) {
+    pub fn wake(&self) {
         if let Some(thread) = self.thread.get() {
             thread.unpark();
         }
@@ -94,9 +94,9 @@ impl<D: Disk> Desk<D> {
 
     /// A piece was read. One that is empty though there is more lacks what is accepted and not written yet: then the desk's
     /// thread writes it now.
-    pub fn has_read(&self, piece: &Piece) {
+    pub fn note_read(&self, piece: &Piece) {
         if piece.lacks() {
-            self.call();
+            self.wake();
         }
     }
 
@@ -107,7 +107,7 @@ impl<D: Disk> Desk<D> {
     }
 
     /// Does what waits, until all senders of the mailbox are gone and everything in it is done; whoever drops the last one
-    /// must [`Desk::call`]. Then it closes the log. `clock` tells milliseconds since 1970.
+    /// must [`InlineCommit::wake`]. Then it closes the log. `clock` tells milliseconds since 1970.
     ///
     /// # Errors
     /// The log could not be closed: something that was acknowledged may not be on the disk.
@@ -115,30 +115,30 @@ impl<D: Disk> Desk<D> {
         // Set once, because one thread runs it.
         let _ = self.thread.set(thread::current());
         loop {
-            let mut seat = self.seat.lock();
-            let Some(taken) = &mut *seat else {
+            let mut shared = self.shared.lock();
+            let Some(taken) = &mut *shared else {
                 return Ok(());
             };
             self.wanted.store(false, Ordering::SeqCst);
             if taken.work(&clock) {
-                let last = seat.take();
-                drop(seat);
-                return last.map_or(Ok(()), |seat| seat.sequencer.close());
+                let last = shared.take();
+                drop(shared);
+                return last.map_or(Ok(()), |shared| shared.sequencer.close());
             }
             if let Some(late) = taken.sync_due() {
                 // The disk may take its time: others decide meanwhile, and nobody else writes.
-                drop(seat);
+                drop(shared);
                 if self.is_wanted() {
                     self.decide(clock());
                 }
                 let synced = late.run();
-                if let Some(taken) = &mut *self.seat.lock() {
+                if let Some(taken) = &mut *self.shared.lock() {
                     taken.sequencer.synced(synced);
                 }
                 continue;
             }
             let patience = taken.rest(clock());
-            drop(seat);
+            drop(shared);
             if self.is_wanted() {
                 continue;
             }
@@ -151,7 +151,7 @@ impl<D: Disk> Desk<D> {
 }
 
 impl<D: Disk> Sequencer<D> {
-    /// From now on [`crate::Desk`] runs it.
+    /// From now on [`crate::InlineCommit`] runs it.
     fn share(&mut self) {
         debug_assert_eq!(
             self.level,
@@ -260,7 +260,7 @@ impl<D: Disk> Sequencer<D> {
     }
 }
 
-impl<D: Disk> Seat<D> {
+impl<D: Disk> Shared<D> {
     /// Decides what is in the mailbox if that means no waiting. False: the desk's thread is needed.
     fn decide(&mut self, now_ms: u64) -> bool {
         if !self.sequencer.is_free() || self.sequencer.unwritten() >= UNWRITTEN_BYTES_MAX {

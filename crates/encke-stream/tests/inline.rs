@@ -10,8 +10,8 @@ use encke_log::simulated::{Faults, SimulatedDisk};
 use encke_log::{CommitError, Options, ReadError, Reader, Sequence};
 use encke_mailbox::{Lane, Sender, mailbox};
 use encke_stream::{
-    AckLevel, Append, Batch, Caller, Command, Create, Data, Desk, Fetch, Handover, Limits, Offset,
-    Outcome, Outlet, Piece, Reply, Request, Sequencer, Target, View, restore_on,
+    AckLevel, Append, Batch, Caller, Command, Create, Data, Fetch, Handover, InlineCommit, Limits,
+    Offset, Outcome, Outlet, Piece, Reply, Request, Sequencer, Target, View, restore_on,
 };
 
 /// What a shard was handed, in its order.
@@ -79,7 +79,7 @@ impl Outlet for Shard {
 }
 
 struct Rig {
-    desk: Arc<Desk<SimulatedDisk>>,
+    inline: Arc<InlineCommit<SimulatedDisk>>,
     view: Arc<View>,
     reader: Reader<SimulatedDisk>,
     shards: Vec<Shard>,
@@ -106,11 +106,11 @@ impl Rig {
         let reader = log.reader();
         let sequencer = Sequencer::new(machine, log, receiver, outlets, AckLevel::Accepted, watch)
             .syncing_every(period);
-        let desk = Arc::new(Desk::new(sequencer));
-        let shared = Arc::clone(&desk);
+        let inline = Arc::new(InlineCommit::new(sequencer));
+        let shared = Arc::clone(&inline);
         let thread = std::thread::spawn(move || shared.run(|| 0));
         Rig {
-            desk,
+            inline,
             view,
             reader,
             shards,
@@ -121,7 +121,7 @@ impl Rig {
 
     fn bring(&self, shard: u16, token: u64, command: Command) {
         self.put(shard, token, command);
-        self.desk.decide(0);
+        self.inline.decide(0);
     }
 
     /// Leaves a command in the mailbox and tells nobody.
@@ -165,7 +165,7 @@ impl Rig {
 
     fn stop(self) {
         drop(self.sender);
-        self.desk.call();
+        self.inline.wake();
         self.thread.join().unwrap().unwrap();
     }
 }
@@ -389,7 +389,7 @@ fn a_batch_of_all_levels_is_told_and_seen_as_each_asks_and_in_the_order_of_the_l
         if waits {
             shard.behind.store(false, Ordering::SeqCst);
         } else {
-            rig.desk.decide(0);
+            rig.inline.decide(0);
         }
         let news = || shard.inbox.lock().unwrap().told[before..].to_vec();
         let tokens = |news: &[Told]| -> Vec<u64> {
@@ -490,6 +490,6 @@ fn a_sync_that_fails_while_others_decide_poisons_the_log() {
         "{error}"
     );
     drop(rig.sender);
-    rig.desk.call();
+    rig.inline.wake();
     assert!(rig.thread.join().unwrap().is_err());
 }
