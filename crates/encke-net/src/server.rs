@@ -114,7 +114,7 @@ impl Server {
                     counters.committed(committed);
                 }),
             )
-            .keeping(settings.keep, Box::new(move |no| expired.end(no)))
+            .evicting(settings.eviction, Box::new(move |no| expired.end(no)))
             .syncing_every(settings.sync_every);
             let thread = std::thread::Builder::new().name(name);
             let (inline, sequencer) = match level {

@@ -254,7 +254,7 @@ pub enum Refusal {
     /// What is known of the name was let go of before the command was judged. Look it up and ask
     /// again.
     #[error("the stream's state is not in memory; nothing was stored, try again")]
-    LetGo,
+    Evicted,
     /// Another log gives or has the name just now.
     #[error("the name is being given to another stream; nothing was stored, try again")]
     NameBusy,

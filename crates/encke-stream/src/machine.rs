@@ -228,7 +228,7 @@ impl Machine {
                 Some(Known::Free(_)) => None,
                 // It is at home in another log, and nothing of other logs' homes was ever here.
                 None if self.place.is_stray(name) && !self.view.has_strays() => None,
-                None => return Err(Refusal::LetGo),
+                None => return Err(Refusal::Evicted),
             },
         };
         match stream {

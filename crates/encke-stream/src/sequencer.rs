@@ -10,7 +10,7 @@ use encke_mailbox::Receiver;
 use crate::batch::{Batch, Handover, Outlet, Reply, Request};
 use crate::commit::{Group, Late};
 use crate::watchers::watcher;
-use crate::{AckLevel, Keep, Machine, Outcome, Refusal, Stream};
+use crate::{AckLevel, Eviction, Machine, Outcome, Refusal, Stream};
 
 /// Drains the mailbox, decides, commits, and hands out: one batch after the other.
 ///
@@ -49,7 +49,7 @@ pub struct Sequencer<D: Disk = Files> {
     pub(crate) unkept: usize,
     pub(crate) gathering: bool,
     pub(crate) checked_at: Instant,
-    pub(crate) keep: Keep,
+    pub(crate) eviction: Eviction,
     pub(crate) swept_at: Instant,
     /// Parts that were gone through one after the other without anything to let go of.
     pub(crate) fruitless: usize,
@@ -106,7 +106,7 @@ impl<D: Disk> Sequencer<D> {
             unkept: 0,
             gathering: false,
             checked_at: now,
-            keep: Keep::ALL,
+            eviction: Eviction::NEVER,
             swept_at: now,
             fruitless: 0,
             load: Box::new(|_| {}),

@@ -193,7 +193,7 @@ impl Views {
             match view.look(name) {
                 Some(Known::Free(_)) => {}
                 Some(Known::Stream(_)) => return Err(Refusal::NameBusy),
-                None => return Err(Refusal::LetGo),
+                None => return Err(Refusal::Evicted),
             }
         }
         Ok(())

@@ -17,7 +17,7 @@ enum Step {
     Delete(usize),
     Commit(usize, bool),
     Abandon(usize),
-    LetGo(usize),
+    Evicted(usize),
     Crash([bool; LOGS]),
 }
 
@@ -29,7 +29,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => name.prop_map(Step::Delete),
         5 => (0..LOGS, any::<bool>()).prop_map(|(log, sync)| Step::Commit(log, sync)),
         1 => (0..LOGS).prop_map(Step::Abandon),
-        1 => (0..LOGS).prop_map(Step::LetGo),
+        1 => (0..LOGS).prop_map(Step::Evicted),
         1 => any::<[bool; LOGS]>().prop_map(Step::Crash),
     ]
 }
@@ -56,7 +56,7 @@ proptest! {
                     rig.check();
                 }
                 Step::Abandon(log) => rig.abandon(log),
-                Step::LetGo(log) => {
+                Step::Evicted(log) => {
                     rig.let_go(log);
                     rig.check();
                 }

@@ -219,7 +219,7 @@ impl Rig {
                 let fits = match refusal {
                     Refusal::NameBusy => elsewhere(name) || source.is_some_and(elsewhere),
                     // The name ended in the batch, so that nobody has asked other stores for it.
-                    Refusal::LetGo => self.is_unknown([Some(name), source]),
+                    Refusal::Evicted => self.is_unknown([Some(name), source]),
                     Refusal::NotFound => !now.contains_key(name),
                     // What another log has not committed yet nobody knows of.
                     Refusal::SourceNotFound => source.is_some_and(|source| {

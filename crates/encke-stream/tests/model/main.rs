@@ -77,7 +77,7 @@ impl Pair {
                 self = self.step(Step::Commit);
                 self.rig.checkpoint(count_max);
             }
-            Step::LetGo => {
+            Step::Evicted => {
                 if self.rig.let_go() > 0 {
                     self.met.insert("streams let go of".into());
                 }
@@ -391,7 +391,7 @@ fn run(steps: Vec<Step>, bytes_max: usize) -> Pair {
     for (turn, step) in steps.into_iter().enumerate() {
         let settles = matches!(
             step,
-            Step::Commit | Step::Abandon | Step::Restart | Step::LetGo
+            Step::Commit | Step::Abandon | Step::Restart | Step::Evicted
         );
         pair = pair.step(step);
         if settles || turn % 32 == 0 {

@@ -147,7 +147,7 @@ impl Rig {
 
     pub fn apply(&mut self, mut command: Command, now_ms: u64) -> Outcome {
         let _held = self.pin(&mut command);
-        let mut journal = InlineCommit {
+        let mut journal = Recorder {
             log: LogJournal {
                 log: &mut self.log,
                 now_ms,
@@ -158,7 +158,7 @@ impl Rig {
     }
 
     pub fn expire(&mut self, now_ms: u64) {
-        let mut journal = InlineCommit {
+        let mut journal = Recorder {
             log: LogJournal {
                 log: &mut self.log,
                 now_ms,
@@ -237,12 +237,12 @@ impl Rig {
     }
 }
 
-struct InlineCommit<'a> {
+struct Recorder<'a> {
     log: LogJournal<'a, SimulatedDisk>,
     seen: &'a mut BTreeMap<u64, Option<Arc<Stream>>>,
 }
 
-impl Journal for InlineCommit<'_> {
+impl Journal for Recorder<'_> {
     fn next_sequence(&self) -> Sequence {
         self.log.next_sequence()
     }

@@ -45,7 +45,7 @@ pub enum Step {
     /// What changed goes to the store, so many streams at a time.
     Store(usize),
     /// Streams that nobody uses leave memory, if the store has them.
-    LetGo,
+    Evicted,
 }
 
 /// Lifetimes that end soon, or not.
@@ -172,7 +172,7 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => Just(Step::Abandon),
         2 => Just(Step::Restart),
         6 => (1..5_usize).prop_map(Step::Store),
-        6 => Just(Step::LetGo),
+        6 => Just(Step::Evicted),
     ];
     vec(step, 1..140)
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use encke_log::{CommitError, Disk, Log, ReadError, Reader};
 use encke_mailbox::{Lane, Options, mailbox};
 use encke_stream::{
-    AckLevel, Append, Batch, Caller, Command, Committed, Create, Data, ForkOf, Keep, Known,
+    AckLevel, Append, Batch, Caller, Command, Committed, Create, Data, Eviction, ForkOf, Known,
     Lifetime, Limits, Loader, Machine, Offset, Outcome, Outlet, Piece, Reply, Request, Retention,
     Sequencer, Stream, Target, View,
 };
@@ -78,15 +78,15 @@ impl<D: Disk> Bench<D> {
         now_ms: u64,
         probe: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
-        Bench::keeping(opened, level, now_ms, Keep::ALL, probe)
+        Bench::evicting(opened, level, now_ms, Eviction::NEVER, probe)
     }
 
     /// The same, with streams let go of.
-    pub fn keeping(
+    pub fn evicting(
         (machine, view, log): (Machine, Arc<View>, Log<D>),
         level: AckLevel,
         now_ms: u64,
-        keep: Keep,
+        eviction: Eviction,
         probe: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
         let (mailbox_sender, receiver) = mailbox("sequencer", Options::default());
@@ -116,7 +116,7 @@ impl<D: Disk> Bench<D> {
         let load = Box::new(move |no| {
             expired.load_number(no).unwrap();
         });
-        let sequencer = sequencer.keeping(keep, load);
+        let sequencer = sequencer.evicting(eviction, load);
         let now_ms = Arc::new(AtomicU64::new(now_ms));
         let clock = Arc::clone(&now_ms);
         let thread = std::thread::spawn(move || sequencer.run(|| clock.load(Ordering::SeqCst)));
@@ -304,7 +304,7 @@ pub fn append(name: &str, bytes: &[u8]) -> Command {
     })
 }
 
-pub fn create_keeping(name: &str, retention: Retention) -> Command {
+pub fn create_retaining(name: &str, retention: Retention) -> Command {
     let Command::Create(create) = create(name, "text/plain") else {
         unreachable!("that is what it makes");
     };

@@ -17,7 +17,7 @@ use bench::{Bench, append, create, create_for, delete, fork};
 use encke_log::simulated::{Faults, SimulatedDisk};
 use encke_log::{Files, Log, Options};
 use encke_stream::{
-    AckLevel, Command, Keep, Known, Life, Lifetime, Limits, Machine, Offset, Outcome, Refusal,
+    AckLevel, Command, Eviction, Known, Life, Lifetime, Limits, Machine, Offset, Outcome, Refusal,
     View, restore, restore_on,
 };
 
@@ -409,13 +409,13 @@ fn all<D: encke_log::Disk>(bench: &Bench<D>) -> BTreeMap<String, String> {
 }
 
 /// Next to nothing stays in memory.
-const FORGETFUL: Keep = Keep {
+const EVICTING: Eviction = Eviction {
     idle: Duration::from_millis(1),
     hot_max: 4,
 };
 
-fn start_files(dir: &Path, keep: Keep) -> Bench<Files> {
-    Bench::keeping(open_files(dir), AckLevel::Synced, NOW_MS, keep, || 0)
+fn start_files(dir: &Path, eviction: Eviction) -> Bench<Files> {
+    Bench::evicting(open_files(dir), AckLevel::Synced, NOW_MS, eviction, || 0)
 }
 
 #[test]
@@ -423,8 +423,12 @@ fn on_real_files_streams_outlive_segments_checkpoints_and_restarts() {
     let dir = tempfile::tempdir().unwrap();
     let mut expected = BTreeMap::new();
     for life in 0..4_u64 {
-        let keep = if life % 2 == 0 { Keep::ALL } else { FORGETFUL };
-        let mut bench = start_files(dir.path(), keep);
+        let eviction = if life % 2 == 0 {
+            Eviction::NEVER
+        } else {
+            EVICTING
+        };
+        let mut bench = start_files(dir.path(), eviction);
         assert_eq!(all(&bench), expected, "in life {life}");
         for round in 0..12_u64 {
             let name = |number: u64| format!("s{}", (life * 31 + number) % 40);
@@ -449,7 +453,7 @@ fn on_real_files_streams_outlive_segments_checkpoints_and_restarts() {
     let records = log.next_sequence() - 1;
     assert!(replayed < records / 2, "{replayed} of {records} replayed");
     drop(log);
-    let bench = start_files(dir.path(), Keep::ALL);
+    let bench = start_files(dir.path(), Eviction::NEVER);
     assert!(
         bench.view.len() < expected.len() / 2,
         "the rest is loaded when it is named"
@@ -461,7 +465,7 @@ fn on_real_files_streams_outlive_segments_checkpoints_and_restarts() {
 #[test]
 fn idle_streams_are_let_go_of_and_end_on_time_all_the_same() {
     let dir = tempfile::tempdir().unwrap();
-    let mut bench = start_files(dir.path(), FORGETFUL);
+    let mut bench = start_files(dir.path(), EVICTING);
     let mut commands: Vec<_> = (0..20)
         .map(|number| create(&format!("s{number}"), TEXT))
         .collect();
@@ -508,7 +512,7 @@ fn idle_streams_are_let_go_of_and_end_on_time_all_the_same() {
 #[test]
 fn the_log_forgets_a_deleted_stream_when_no_fork_reads_it() {
     let dir = tempfile::tempdir().unwrap();
-    let mut bench = start_files(dir.path(), FORGETFUL);
+    let mut bench = start_files(dir.path(), EVICTING);
     let commands = vec![
         create("gone", TEXT),
         append("gone", b"x"),
@@ -540,14 +544,14 @@ fn the_log_forgets_a_deleted_stream_when_no_fork_reads_it() {
     bench.stop().unwrap();
 
     // So it is after a start, even if the end came after the last checkpoint.
-    let mut bench = start_files(dir.path(), Keep::ALL);
+    let mut bench = start_files(dir.path(), Eviction::NEVER);
     assert_eq!((read(&bench, 1), read(&bench, 3)), (0, 0));
     bench.round(vec![create("late", TEXT), append("late", b"x")]);
     let no = bench.stream("late").no;
     bench.round(vec![delete("late")]);
     assert_eq!(read(&bench, no), 3, "there was no checkpoint");
     bench.stop().unwrap();
-    let bench = start_files(dir.path(), FORGETFUL);
+    let bench = start_files(dir.path(), EVICTING);
     wait_until(&bench, || read(&bench, no) == 0);
     bench.stop().unwrap();
 }

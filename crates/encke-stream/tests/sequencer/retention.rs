@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Files, Options};
-use encke_stream::{AckLevel, Fetch, Keep, Limits, Offset, Outcome, Piece, Retention, restore};
+use encke_stream::{AckLevel, Eviction, Fetch, Limits, Offset, Outcome, Piece, Retention, restore};
 
-use crate::bench::{Bench, append, create, create_keeping, fork, truncate};
+use crate::bench::{Bench, append, create, create_retaining, fork, truncate};
 use crate::{LEVELS, NOW_MS, TEXT, is_done, start};
 
 fn keeping(records: u64) -> Retention {
@@ -29,7 +29,7 @@ fn what_is_gone_is_gone_after_a_crash_and_what_is_kept_is_kept() {
     for level in LEVELS {
         let disk = SimulatedDisk::new(11);
         let mut bench = start(&disk, level);
-        let made = vec![create("a", TEXT), create_keeping("b", keeping(4))];
+        let made = vec![create("a", TEXT), create_retaining("b", keeping(4))];
         assert!(bench.round(made).iter().all(is_done));
         let mut tails = Vec::new();
         for number in 0..10_u8 {
@@ -72,7 +72,7 @@ fn what_is_gone_is_gone_after_a_crash_and_what_is_kept_is_kept() {
 fn a_batch_that_fails_lets_go_of_nothing() {
     let disk = SimulatedDisk::new(12);
     let mut bench = start(&disk, AckLevel::Synced);
-    bench.round(vec![create_keeping("a", keeping(2)), create("b", TEXT)]);
+    bench.round(vec![create_retaining("a", keeping(2)), create("b", TEXT)]);
     bench.round(vec![
         append("a", b"1"),
         append("a", b"2"),
@@ -103,13 +103,13 @@ fn records_of_streams_at_rest_grow_old() {
         segment_bytes: 1 << 16,
         ..Options::default()
     };
-    let keep = Keep {
+    let eviction = Eviction {
         idle: Duration::from_millis(20),
         hot_max: 2,
     };
     let open = |now_ms| {
         let opened = restore(dir.path(), options(), Limits::default(), now_ms).unwrap();
-        Bench::<Files>::keeping(opened, AckLevel::Synced, now_ms, keep, || 0)
+        Bench::<Files>::evicting(opened, AckLevel::Synced, now_ms, eviction, || 0)
     };
     let patiently = |bench: &Bench<Files>, what: &str, is_so: &dyn Fn() -> bool| {
         let begun = Instant::now();
@@ -124,7 +124,7 @@ fn records_of_streams_at_rest_grow_old() {
     bench.round(
         names
             .iter()
-            .map(|name| create_keeping(name, aging(100)))
+            .map(|name| create_retaining(name, aging(100)))
             .collect(),
     );
     bench.round(names.iter().map(|name| append(name, b"old")).collect());

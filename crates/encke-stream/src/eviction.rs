@@ -8,7 +8,7 @@ use crate::{Machine, Sequencer};
 
 /// Which streams stay in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
+pub struct Eviction {
     /// A stream that nobody used for so long, or up to twice as long, is let go of.
     pub idle: Duration,
     /// With more streams and free names in memory than this, those used last stay, and the others go
@@ -16,18 +16,18 @@ pub struct Keep {
     pub hot_max: usize,
 }
 
-impl Default for Keep {
+impl Default for Eviction {
     fn default() -> Self {
-        Keep {
+        Eviction {
             idle: Duration::from_secs(60),
             hot_max: 200_000,
         }
     }
 }
 
-impl Keep {
+impl Eviction {
     /// Nothing is ever let go of.
-    pub const ALL: Keep = Keep {
+    pub const NEVER: Eviction = Eviction {
         idle: Duration::MAX,
         hot_max: usize::MAX,
     };
@@ -54,20 +54,20 @@ impl<D: Disk> Sequencer<D> {
     /// not in memory and must end: it has a reader thread load it
     /// ([`Loader::load_number`](crate::Loader::load_number)), and must not wait.
     #[must_use]
-    pub fn keeping(mut self, keep: Keep, load: Box<dyn FnMut(StreamNo) + Send>) -> Self {
-        self.keep = keep;
+    pub fn evicting(mut self, eviction: Eviction, load: Box<dyn FnMut(StreamNo) + Send>) -> Self {
+        self.eviction = eviction;
         self.load = load;
         self
     }
 
     /// When it must be gone through the streams in memory again, if ever.
     pub(crate) fn sweep_patience(&self) -> Option<Duration> {
-        (self.keep != Keep::ALL).then(|| {
+        (self.eviction != Eviction::NEVER).then(|| {
             let every = match (self.is_crowded(), self.machine.in_memory()) {
                 (true, _) => CROWDED_SWEEP_EVERY,
                 // Readers may put something in at any time.
-                (false, 0) => self.keep.idle.min(EMPTY_SWEEP_EVERY),
-                (false, _) => self.keep.sweep_every(),
+                (false, 0) => self.eviction.idle.min(EMPTY_SWEEP_EVERY),
+                (false, _) => self.eviction.sweep_every(),
             };
             every.saturating_sub(self.swept_at.elapsed())
         })
@@ -75,8 +75,8 @@ impl<D: Disk> Sequencer<D> {
 
     /// When there must be a checkpoint, if ever.
     pub(crate) fn checkpoint_patience(&self) -> Option<Duration> {
-        (self.machine.changed() > 0 && self.keep != Keep::ALL).then(|| {
-            let every = self.keep.checkpoint_every();
+        (self.machine.changed() > 0 && self.eviction != Eviction::NEVER).then(|| {
+            let every = self.eviction.checkpoint_every();
             every.saturating_sub(self.checked_at.elapsed())
         })
     }
@@ -121,19 +121,20 @@ impl<D: Disk> Sequencer<D> {
     fn wants_checkpoint(&self) -> bool {
         let changed = self.machine.changed();
         // One that the disk has not taken yet costs memory, and so would the next.
-        let lets_go = self.keep != Keep::ALL && changed > 0 && self.log.checkpoints_waiting() == 0;
+        let lets_go =
+            self.eviction != Eviction::NEVER && changed > 0 && self.log.checkpoints_waiting() == 0;
         self.log.wants_checkpoint()
             || lets_go
-                && (changed >= self.keep.changed_max()
-                    || self.checked_at.elapsed() >= self.keep.checkpoint_every())
+                && (changed >= self.eviction.changed_max()
+                    || self.checked_at.elapsed() >= self.eviction.checkpoint_every())
     }
 
     /// Lets go of streams that are not in use: of one part at a time, of more when there are too many.
     pub(crate) fn sweep(&mut self) {
-        if self.keep == Keep::ALL {
+        if self.eviction == Eviction::NEVER {
             return;
         }
-        if self.swept_at.elapsed() >= self.keep.sweep_every() {
+        if self.swept_at.elapsed() >= self.eviction.sweep_every() {
             self.swept_at = Instant::now();
             self.sweep_part();
         }
@@ -149,7 +150,7 @@ impl<D: Disk> Sequencer<D> {
     /// Whether more is in memory than should be, and some of it may go: when every part was gone
     /// through twice in vain, what is left is in use.
     fn is_crowded(&self) -> bool {
-        self.machine.in_memory() > self.keep.hot_max && self.fruitless < 2 * Machine::sweeps()
+        self.machine.in_memory() > self.eviction.hot_max && self.fruitless < 2 * Machine::sweeps()
     }
 
     fn sweep_part(&mut self) {
