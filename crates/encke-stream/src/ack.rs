@@ -43,17 +43,17 @@ impl fmt::Display for AckLevel {
 }
 
 impl FromStr for AckLevel {
-    type Err = NoLevel;
+    type Err = BadLevel;
 
-    fn from_str(name: &str) -> Result<Self, NoLevel> {
+    fn from_str(name: &str) -> Result<Self, BadLevel> {
         Self::ALL
             .into_iter()
             .find(|level| level.name() == name)
-            .ok_or(NoLevel)
+            .ok_or(BadLevel)
     }
 }
 
 /// A text that names no level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the levels of acknowledgement are synced, written and accepted")]
-pub struct NoLevel;
+pub struct BadLevel;

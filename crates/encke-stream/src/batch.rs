@@ -37,7 +37,7 @@ pub struct Record {
 
 /// A command, and who waits for what becomes of it.
 #[derive(Debug)]
-pub struct Request {
+pub struct Submission {
     /// What is asked for.
     pub command: Command,
     /// Who asks.
@@ -53,7 +53,7 @@ pub struct Caller {
     pub token: u64,
 }
 
-/// The answer to a [`Request`].
+/// The answer to a [`Submission`].
 #[derive(Debug)]
 pub struct Reply {
     /// What the shard knows the caller by.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{AckLevel, Known, Lifetime, Offset, Retention, Stream};
+use crate::{AckLevel, Lifetime, Lookup, Offset, Retention, Stream};
 
 /// A change that somebody asks for.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub struct Create {
     pub retention: Option<Retention>,
     /// What was found of its name and its source's, so that it is still in memory when the command is
     /// judged.
-    pub known: Vec<Known>,
+    pub known: Vec<Lookup>,
 }
 
 /// The stream that a fork continues.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use encke_log::Disk;
 
-use crate::batch::{Batch, Caller, Record, Reply, Request};
+use crate::batch::{Batch, Caller, Record, Reply, Submission};
 use crate::sequencer::{RETRY, Sequencer, refused};
 use crate::{AckLevel, Command, Outcome, Refusal, Stream, Target};
 
@@ -56,7 +56,7 @@ pub(crate) struct Group {
 
 impl<D: Disk> Sequencer<D> {
     /// Whether all commands are for streams of one level.
-    pub(crate) fn is_of_one_level(&self, requests: &[Request]) -> bool {
+    pub(crate) fn is_of_one_level(&self, requests: &[Submission]) -> bool {
         let mut levels = requests
             .iter()
             .map(|request| self.level_of(&request.command));
@@ -65,10 +65,14 @@ impl<D: Disk> Sequencer<D> {
     }
 
     /// The commands in groups, those of the lowest level first; all that wait in one if this thread must not.
-    pub(crate) fn by_level(&self, requests: &mut Vec<Request>, waits: bool) -> [Vec<Request>; 3] {
+    pub(crate) fn by_level(
+        &self,
+        requests: &mut Vec<Submission>,
+        waits: bool,
+    ) -> [Vec<Submission>; 3] {
         // All that a batch has for one name stays together, in its order.
         let mut of_names: HashMap<Box<str>, AckLevel> = HashMap::new();
-        for Request { command, .. } in requests.iter() {
+        for Submission { command, .. } in requests.iter() {
             let level = of_names
                 .entry(name_of(command).into())
                 .or_insert(AckLevel::Accepted);

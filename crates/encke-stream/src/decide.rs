@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use encke_log::{Disk, Sequence};
 
-use crate::batch::{Record, Request};
+use crate::batch::{Record, Submission};
 use crate::commit::Told;
 use crate::journal::{Journal, LogJournal};
 use crate::record::Change;
@@ -13,13 +13,13 @@ use crate::sequencer::{Committed, RETRY, Sequencer, refused};
 use crate::{Offset, Refusal, Stream};
 
 impl<D: Disk> Sequencer<D> {
-    pub(crate) fn batch(&mut self, requests: &mut Vec<Request>, now_ms: u64) {
+    pub(crate) fn batch(&mut self, requests: &mut Vec<Submission>, now_ms: u64) {
         self.pay();
         self.judge(requests, now_ms, true);
     }
 
     /// Decides a batch of commands, and what has expired, unless this thread must not wait.
-    pub(crate) fn judge(&mut self, requests: &mut Vec<Request>, now_ms: u64, waits: bool) {
+    pub(crate) fn judge(&mut self, requests: &mut Vec<Submission>, now_ms: u64, waits: bool) {
         let mut committed = Committed {
             commands: requests.len(),
             records: 0,
@@ -48,7 +48,7 @@ impl<D: Disk> Sequencer<D> {
     /// Decides commands whose streams have one level.
     fn judge_group(
         &mut self,
-        requests: &mut Vec<Request>,
+        requests: &mut Vec<Submission>,
         (now_ms, expires, waits): (u64, bool, bool),
         committed: &mut Committed,
     ) {
@@ -77,7 +77,7 @@ impl<D: Disk> Sequencer<D> {
     /// Judges the commands and commits what they changed.
     fn decide(
         &mut self,
-        requests: &mut Vec<Request>,
+        requests: &mut Vec<Submission>,
         (now_ms, expires, waits): (u64, bool, bool),
         committed: &mut Committed,
     ) {
@@ -105,7 +105,7 @@ impl<D: Disk> Sequencer<D> {
             }
         }
         let mut told = Vec::with_capacity(requests.len());
-        for Request { command, from } in requests.drain(..) {
+        for Submission { command, from } in requests.drain(..) {
             let ack = command.ack();
             let outcome = self.machine.apply(command, now_ms, &mut draft);
             told.push(Told { from, ack, outcome });

@@ -164,7 +164,7 @@ impl<D: Disk> Sequencer<D> {
 /// What changed is in the store after so long at most, however long streams stay in memory.
 const CHECKPOINT_EVERY_MAX: Duration = Duration::from_secs(10);
 
-/// Changed streams are a checkpoint when there are so many, however many stay in memory.
+/// Unstored streams are a checkpoint when there are so many, however many stay in memory.
 const CHANGED_MAX: usize = 50_000;
 
 /// Even when streams are let go of at once, the streams are not gone through all the time.

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use encke_log::{CommitError, Disk, Files, LateSync, LateSynced};
 use parking_lot::Mutex;
 
-use crate::batch::{Handover, Request};
+use crate::batch::{Handover, Submission};
 use crate::sequencer::{SETTLE_WHEN_IDLE, Sequencer};
 use crate::{AckLevel, Piece};
 
@@ -33,7 +33,7 @@ pub struct InlineCommit<D: Disk = Files> {
 
 struct Shared<D: Disk> {
     sequencer: Sequencer<D>,
-    requests: Vec<Request>,
+    requests: Vec<Submission>,
     /// The desk's own thread sleeps and means to for long.
     resting: bool,
     /// When something was decided last.
@@ -175,7 +175,7 @@ impl<D: Disk> Sequencer<D> {
     }
 
     /// Decides what is in the mailbox and does nothing else; how many commands that were.
-    fn decide_waiting(&mut self, requests: &mut Vec<Request>, now_ms: u64) -> usize {
+    fn decide_waiting(&mut self, requests: &mut Vec<Submission>, now_ms: u64) -> usize {
         let taken = self.mailbox.drain(requests);
         if taken > 0 {
             self.judge(requests, now_ms, false);
@@ -185,7 +185,7 @@ impl<D: Disk> Sequencer<D> {
     }
 
     /// Decides what is in the mailbox and does everything that has waited, but for syncs; how many commands that were.
-    fn work(&mut self, requests: &mut Vec<Request>, now_ms: u64) -> usize {
+    fn work(&mut self, requests: &mut Vec<Submission>, now_ms: u64) -> usize {
         self.hand_over();
         let taken = self.mailbox.drain(requests);
         self.batch(requests, now_ms);

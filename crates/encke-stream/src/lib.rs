@@ -5,7 +5,7 @@
 //! server, in the simulator and under the fuzzer.
 //!
 //! Around it: [`Sequencer`] is the one place where the order of records is decided. It drains a
-//! mailbox of [`Request`]s, lets the machine judge them, commits what they changed to the log as
+//! mailbox of [`Submission`]s, lets the machine judge them, commits what they changed to the log as
 //! one batch, and hands the [`Batch`] to every shard. [`View`] is what shards look up meanwhile.
 //!
 //! The one invariant: **nobody sees a change before it is as durable as its stream's level asks.**
@@ -31,19 +31,18 @@
 mod ack;
 mod append;
 mod batch;
-mod changed;
+mod checkpoint;
 mod command;
 mod commit;
 mod create;
 mod decide;
-mod end;
+mod delete;
 mod eviction;
 mod inline;
-mod intake;
 mod journal;
-mod known;
 mod load;
 mod logs;
+mod lookup;
 mod machine;
 mod number;
 mod offset;
@@ -52,6 +51,7 @@ mod record;
 mod restore;
 mod retention;
 mod sequencer;
+mod sequencers;
 mod stored;
 mod stream;
 mod truncate;
@@ -60,25 +60,25 @@ mod views;
 mod watchers;
 mod writers;
 
-pub use ack::{AckLevel, NoLevel};
-pub use batch::{Batch, Caller, Handover, Outlet, Record, Reply, Request};
+pub use ack::{AckLevel, BadLevel};
+pub use batch::{Batch, Caller, Handover, Outlet, Record, Reply, Submission};
 pub use command::{Append, Command, Create, Data, ForkOf, Outcome, ProducerId, Refusal, Target};
 pub use create::DEFAULT_TYPE;
 pub use eviction::Eviction;
 pub use inline::InlineCommit;
-pub use intake::Intake;
 pub use journal::{Journal, LogJournal};
-pub use known::{FreeName, Known};
 pub use load::{LoadError, Loader, Store};
 pub use logs::{Logs, restore_all, restore_all_on};
+pub use lookup::{FreeName, Lookup};
 pub use machine::{Limits, Machine};
 pub use number::{LOGS_MAX, born, log_of};
 pub use offset::{BadOffset, Offset};
 pub use piece::{Fetch, Item, Piece};
 pub use record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime, Producer};
 pub use restore::{RestoreError, restore, restore_on};
-pub use retention::{NoRetention, Retention};
+pub use retention::{BadRetention, Retention};
 pub use sequencer::{Committed, Sequencer};
+pub use sequencers::Sequencers;
 pub use stream::{Facts, Life, Media, MediaKind, Source, Span, Stream};
 pub use view::{Counts, View};
 pub use views::{Loaders, Totals, Views, home};

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use encke_log::{Disk, Log, ReadError, Reader, StreamNo};
 
-use crate::known::Known;
+use crate::lookup::Lookup;
 use crate::record::BadRecord;
 use crate::stored::{self, StoredStream};
 use crate::stream::{Facts, Life, Source, Stream};
@@ -76,7 +76,7 @@ pub enum LoadError {
     },
     /// Again and again something was let go of while it was read. The caller may try again.
     #[error("too many streams come and go")]
-    Restless,
+    Contended,
 }
 
 impl Machine {
@@ -110,11 +110,11 @@ impl<S: Store> Loader<S> {
     ///
     /// # Errors
     /// See [`LoadError`]; never for a name that is free.
-    pub fn load(&self, name: &str) -> Result<Known, LoadError> {
+    pub fn load(&self, name: &str) -> Result<Lookup, LoadError> {
         let loaded = self.patiently(|evictions| self.try_name(name, evictions));
         let counts = self.view.counts();
         let count = match &loaded {
-            Ok(Known::Free(_)) => &counts.absences,
+            Ok(Lookup::Free(_)) => &counts.absences,
             _ => &counts.loads,
         };
         count.fetch_add(1, Ordering::Relaxed);
@@ -152,21 +152,21 @@ impl<S: Store> Loader<S> {
                 return Ok(done);
             }
         }
-        Err(LoadError::Restless)
+        Err(LoadError::Contended)
     }
 
-    fn try_name(&self, name: &str, evictions: u64) -> Result<Try<Known>, LoadError> {
+    fn try_name(&self, name: &str, evictions: u64) -> Result<Try<Lookup>, LoadError> {
         if let Some(known) = self.view.look(name) {
             return Ok(Try::Done(known));
         }
         let Some(value) = self.store.state(&stored::name_key(name))? else {
-            let admitted = self.view.admit(Known::free(name), evictions);
+            let admitted = self.view.admit(Lookup::free(name), evictions);
             return Ok(admitted.map_or(Try::Again, Try::Done));
         };
         let no = stored::named(&value)?;
         match self.try_number(no, evictions)? {
             Try::Done(Some(stream)) if *stream.name == *name => {
-                Ok(Try::Done(Known::Stream(stream)))
+                Ok(Try::Done(Lookup::Stream(stream)))
             }
             // The name has changed hands since; then it is in memory now.
             _ => Ok(Try::Again),
@@ -209,8 +209,8 @@ impl<S: Store> Loader<S> {
         for (no, value) in missing.into_iter().rev() {
             let stored = StoredStream::decode(&value)?;
             let stream = Arc::new(self.stream(no, &stored, source.take()));
-            match self.view.admit(Known::Stream(stream), evictions) {
-                Some(Known::Stream(stream)) if stream.no == no => source = Some(stream),
+            match self.view.admit(Lookup::Stream(stream), evictions) {
+                Some(Lookup::Stream(stream)) if stream.no == no => source = Some(stream),
                 // It ended meanwhile, or may have changed.
                 _ => return Ok(Try::Again),
             }

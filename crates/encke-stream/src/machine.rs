@@ -8,10 +8,10 @@ use std::sync::Arc;
 use encke_log::{Sequence, StreamNo};
 
 use crate::AckLevel;
-use crate::changed::Changed;
+use crate::checkpoint::Unstored;
 use crate::command::{Command, Outcome, Refusal, Target};
 use crate::journal::Journal;
-use crate::known::Known;
+use crate::lookup::Lookup;
 use crate::number::{Place, log_of};
 use crate::retention::PartsUndo;
 use crate::stream::{Facts, Life, Stream};
@@ -39,7 +39,7 @@ pub struct Machine {
     pub(crate) deadlines: BTreeSet<(u64, StreamNo)>,
     /// Streams that the batch made and that end by themselves.
     pub(crate) timed: HashMap<StreamNo, Arc<Stream>>,
-    pub(crate) changed: Changed,
+    pub(crate) changed: Unstored,
     /// Streams whose records up to a sequence nobody reads any more, since that was last asked for.
     pub(crate) floors: Vec<(StreamNo, Sequence)>,
     /// Which of how many logs it is.
@@ -83,7 +83,7 @@ impl Machine {
             undo: Vec::new(),
             deadlines: BTreeSet::new(),
             timed: HashMap::new(),
-            changed: Changed::default(),
+            changed: Unstored::default(),
             floors: Vec::new(),
             place: Place::default(),
             siblings: None,
@@ -224,8 +224,8 @@ impl Machine {
         let stream = match self.names.get(name) {
             Some(given) => given.clone(),
             None => match self.view.look(name) {
-                Some(Known::Stream(stream)) => Some(stream),
-                Some(Known::Free(_)) => None,
+                Some(Lookup::Stream(stream)) => Some(stream),
+                Some(Lookup::Free(_)) => None,
                 // It is at home in another log, and nothing of other logs' homes was ever here.
                 None if self.place.is_stray(name) && !self.view.has_strays() => None,
                 None => return Err(Refusal::Evicted),

@@ -96,7 +96,7 @@ impl Piece {
                 floor: fetch.floor,
             });
         }
-        // Known before anything is read: what is published meanwhile is not missed, but left.
+        // Lookup before anything is read: what is published meanwhile is not missed, but left.
         let published = log.published();
         for span in &fetch.spans {
             // A position inside a record asks for the beginning of that record too.

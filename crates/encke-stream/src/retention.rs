@@ -63,28 +63,28 @@ impl fmt::Display for Retention {
     "a retention is none, or one or more of age=SECONDS, bytes=BYTES and records=COUNT with commas between, each \
      once and a whole number from 1 to {LIMIT_MAX}"
 )]
-pub struct NoRetention;
+pub struct BadRetention;
 
 impl FromStr for Retention {
-    type Err = NoRetention;
+    type Err = BadRetention;
 
-    fn from_str(text: &str) -> Result<Self, NoRetention> {
+    fn from_str(text: &str) -> Result<Self, BadRetention> {
         let mut retention = Retention::default();
         if text.trim() == "none" {
             return Ok(retention);
         }
         for member in text.split(',') {
-            let (name, number) = member.trim().split_once('=').ok_or(NoRetention)?;
+            let (name, number) = member.trim().split_once('=').ok_or(BadRetention)?;
             let limit = match name {
                 "age" => &mut retention.age_s,
                 "bytes" => &mut retention.bytes,
                 "records" => &mut retention.records,
-                _ => return Err(NoRetention),
+                _ => return Err(BadRetention),
             };
             let digits = number.bytes().all(|byte| byte.is_ascii_digit());
-            let number = number.parse().map_err(|_| NoRetention)?;
+            let number = number.parse().map_err(|_| BadRetention)?;
             if !digits || !(1..=LIMIT_MAX).contains(&number) || limit.is_some() {
-                return Err(NoRetention);
+                return Err(BadRetention);
             }
             *limit = Some(number);
         }
@@ -382,7 +382,7 @@ mod tests {
             "none, age=1",
             "records=1000000000000000",
         ] {
-            assert_eq!(text.parse::<Retention>(), Err(NoRetention), "{text}");
+            assert_eq!(text.parse::<Retention>(), Err(BadRetention), "{text}");
         }
         let spaced: Retention = " records=3 ,bytes=2".parse().unwrap();
         assert_eq!(spaced.to_string(), "bytes=2, records=3");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use encke_log::{CommitError, Disk, Files, Log, StateEntry, StreamNo};
 use encke_mailbox::Receiver;
 
-use crate::batch::{Batch, Handover, Outlet, Reply, Request};
+use crate::batch::{Batch, Handover, Outlet, Reply, Submission};
 use crate::commit::{Group, Late};
 use crate::watchers::watcher;
 use crate::{AckLevel, Eviction, Machine, Outcome, Refusal, Stream};
@@ -19,7 +19,7 @@ use crate::{AckLevel, Eviction, Machine, Outcome, Refusal, Stream};
 pub struct Sequencer<D: Disk = Files> {
     pub(crate) machine: Machine,
     pub(crate) log: Log<D>,
-    pub(crate) mailbox: Receiver<Request>,
+    pub(crate) mailbox: Receiver<Submission>,
     pub(crate) outlets: Vec<Box<dyn Outlet>>,
     pub(crate) level: AckLevel,
     pub(crate) watch: Box<dyn FnMut(&Committed) + Send>,
@@ -77,7 +77,7 @@ impl<D: Disk> Sequencer<D> {
     pub fn new(
         mut machine: Machine,
         log: Log<D>,
-        mailbox: Receiver<Request>,
+        mailbox: Receiver<Submission>,
         outlets: Vec<Box<dyn Outlet>>,
         level: AckLevel,
         watch: Box<dyn FnMut(&Committed) + Send>,

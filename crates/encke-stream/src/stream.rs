@@ -269,7 +269,7 @@ pub struct Span {
 pub(crate) struct State {
     pub(crate) committed: Facts,
     pub(crate) next: Facts,
-    /// Changed since the last checkpoint took it.
+    /// Unstored since the last checkpoint took it.
     pub(crate) dirty: bool,
     /// The store has it, as it was when it was touched last then.
     pub(crate) stored_ms: Option<u64>,

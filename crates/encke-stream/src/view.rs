@@ -15,7 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use encke_log::{Sequence, StreamNo};
 
 use crate::Stream;
-use crate::known::Known;
+use crate::lookup::Lookup;
 use crate::stream::Media;
 use crate::watchers::Watchers;
 
@@ -30,7 +30,7 @@ use crate::watchers::Watchers;
 /// log last took a checkpoint is never let go of, nor is one that somebody holds.
 #[derive(Debug)]
 pub struct View {
-    parts: Vec<RwLock<HashTable<Known>>>,
+    parts: Vec<RwLock<HashTable<Lookup>>>,
     hasher: RandomState,
     /// Streams here; names here that are free.
     streams: AtomicUsize,
@@ -102,7 +102,7 @@ impl Default for View {
 
 impl View {
     /// What is known of a name; nothing if the store must be asked ([`Loader`](crate::Loader)).
-    pub fn look(&self, name: &str) -> Option<Known> {
+    pub fn look(&self, name: &str) -> Option<Lookup> {
         let hash = self.hasher.hash_one(name);
         let part = self.part(hash).read();
         if let Some(known) = part.find(hash, |known| known.name() == name) {
@@ -132,7 +132,7 @@ impl View {
     pub(crate) fn find_number(&self, no: StreamNo) -> Option<Arc<Stream>> {
         self.parts.iter().find_map(|part| {
             let part = part.read();
-            let mut streams = part.iter().filter_map(Known::stream);
+            let mut streams = part.iter().filter_map(Lookup::stream);
             streams.find(|stream| stream.no == no).cloned()
         })
     }
@@ -203,7 +203,7 @@ impl View {
         for part in &self.parts {
             part.read()
                 .iter()
-                .filter_map(Known::stream)
+                .filter_map(Lookup::stream)
                 .for_each(&mut *each);
         }
     }
@@ -247,10 +247,10 @@ impl View {
         let hash = self.hasher.hash_one(&*stream.name);
         let mut part = self.part(hash).write();
         let taken = self.take(&mut part, hash, &stream.name);
-        part.insert_unique(hash, Known::Stream(stream), |other| self.hash(other));
+        part.insert_unique(hash, Lookup::Stream(stream), |other| self.hash(other));
         self.streams.fetch_add(1, Ordering::Relaxed);
         match taken {
-            Some(Known::Stream(ended)) => {
+            Some(Lookup::Stream(ended)) => {
                 self.forget_timed(&ended);
                 false
             }
@@ -262,11 +262,11 @@ impl View {
     pub(crate) fn remove(&self, name: &str) {
         let hash = self.hasher.hash_one(name);
         let mut part = self.part(hash).write();
-        if let Some(Known::Stream(ended)) = self.take(&mut part, hash, name) {
+        if let Some(Lookup::Stream(ended)) = self.take(&mut part, hash, name) {
             self.total.fetch_sub(1, Ordering::Relaxed);
             self.forget_timed(&ended);
         }
-        part.insert_unique(hash, Known::freed(name), |other| self.hash(other));
+        part.insert_unique(hash, Lookup::freed(name), |other| self.hash(other));
         self.free.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -275,7 +275,7 @@ impl View {
         let hash = self.hasher.hash_one(name);
         let part = self.part(hash).read();
         match part.find(hash, |known| known.name() == name) {
-            Some(Known::Free(free)) => {
+            Some(Lookup::Free(free)) => {
                 free.dirty.store(false, Ordering::Relaxed);
                 true
             }
@@ -290,7 +290,7 @@ impl View {
 
     /// Puts in what the store said of a name, unless something is known already, which is newer.
     /// Nothing if it may be out of date: something was let go of since `evictions` was read.
-    pub(crate) fn admit(&self, loaded: Known, evictions: u64) -> Option<Known> {
+    pub(crate) fn admit(&self, loaded: Lookup, evictions: u64) -> Option<Lookup> {
         let hash = self.hash(&loaded);
         let mut part = self.part(hash).write();
         match part.entry(
@@ -305,11 +305,11 @@ impl View {
             Entry::Vacant(_) if self.evictions() != evictions => None,
             Entry::Vacant(vacant) => {
                 match &loaded {
-                    Known::Stream(stream) => {
+                    Lookup::Stream(stream) => {
                         self.note_timed(stream);
                         self.streams.fetch_add(1, Ordering::Relaxed);
                     }
-                    Known::Free(_) => {
+                    Lookup::Free(_) => {
                         self.free.fetch_add(1, Ordering::Relaxed);
                     }
                 }
@@ -342,14 +342,14 @@ impl View {
                 return true;
             }
             let goes = match known {
-                Known::Stream(stream) => {
+                Lookup::Stream(stream) => {
                     streams_may_go && Arc::strong_count(stream) == 1 && {
                         // What those did who held it last is seen.
                         fence(Ordering::Acquire);
                         may_go(stream)
                     }
                 }
-                Known::Free(free) => {
+                Lookup::Free(free) => {
                     Arc::strong_count(free) == 1
                         && !free.dirty.load(Ordering::Relaxed)
                         && (streams_may_go || !free.freed)
@@ -363,7 +363,7 @@ impl View {
                 counted = true;
                 self.evictions.fetch_add(1, Ordering::SeqCst);
             }
-            if let Known::Stream(stream) = known {
+            if let Lookup::Stream(stream) = known {
                 self.complete.store(false, Ordering::SeqCst);
                 self.forget_timed(stream);
             }
@@ -398,26 +398,26 @@ impl View {
     }
 
     /// Notes that a name is free, if still nothing is known of it.
-    fn note_free(&self, hash: u64, name: &str) -> Option<Known> {
+    fn note_free(&self, hash: u64, name: &str) -> Option<Lookup> {
         let mut part = self.part(hash).write();
         match part.entry(hash, |known| known.name() == name, |other| self.hash(other)) {
             Entry::Occupied(known) => Some(known.get().clone()),
             Entry::Vacant(_) if !self.is_complete() => None,
             Entry::Vacant(vacant) => {
                 self.free.fetch_add(1, Ordering::Relaxed);
-                let free = Known::free(name);
+                let free = Lookup::free(name);
                 vacant.insert(free.clone());
                 Some(free)
             }
         }
     }
 
-    fn take(&self, part: &mut HashTable<Known>, hash: u64, name: &str) -> Option<Known> {
+    fn take(&self, part: &mut HashTable<Lookup>, hash: u64, name: &str) -> Option<Lookup> {
         let entry = part.find_entry(hash, |known| known.name() == name).ok()?;
         let (known, _) = entry.remove();
         match &known {
-            Known::Stream(_) => self.streams.fetch_sub(1, Ordering::Relaxed),
-            Known::Free(_) => self.free.fetch_sub(1, Ordering::Relaxed),
+            Lookup::Stream(_) => self.streams.fetch_sub(1, Ordering::Relaxed),
+            Lookup::Free(_) => self.free.fetch_sub(1, Ordering::Relaxed),
         };
         Some(known)
     }
@@ -439,11 +439,11 @@ impl View {
         &self.timed[no as usize % PARTS]
     }
 
-    fn hash(&self, known: &Known) -> u64 {
+    fn hash(&self, known: &Lookup) -> u64 {
         self.hasher.hash_one(known.name())
     }
 
-    fn part(&self, hash: u64) -> &RwLock<HashTable<Known>> {
+    fn part(&self, hash: u64) -> &RwLock<HashTable<Lookup>> {
         // The table itself uses the low and the topmost bits.
         &self.parts[(hash >> 40) as usize % PARTS]
     }

@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 
 use crate::Stream;
 use crate::command::{Append, Command, Refusal, Target};
-use crate::known::Known;
 use crate::load::{LoadError, Loader, Store};
+use crate::lookup::Lookup;
 use crate::number::log_of;
 use crate::view::View;
 
@@ -80,7 +80,7 @@ impl Views {
     }
 
     /// What is known of a name; nothing if the stores must be asked ([`Loaders`]).
-    pub fn look(&self, name: &str) -> Option<Known> {
+    pub fn look(&self, name: &str) -> Option<Lookup> {
         let home = home(name, self.logs());
         let known = self.views[home].look(name)?;
         if known.stream().is_some() {
@@ -191,8 +191,8 @@ impl Views {
                 continue;
             }
             match view.look(name) {
-                Some(Known::Free(_)) => {}
-                Some(Known::Stream(_)) => return Err(Refusal::NameBusy),
+                Some(Lookup::Free(_)) => {}
+                Some(Lookup::Stream(_)) => return Err(Refusal::NameBusy),
                 None => return Err(Refusal::Evicted),
             }
         }
@@ -248,7 +248,7 @@ impl<S: Store> Loaders<S> {
     ///
     /// # Errors
     /// See [`LoadError`]; never for a name that is free.
-    pub fn load(&self, name: &str) -> Result<Known, LoadError> {
+    pub fn load(&self, name: &str) -> Result<Lookup, LoadError> {
         let home = home(name, self.loaders.len());
         let known = self.loaders[home].load(name)?;
         if known.stream().is_some() {

@@ -11,7 +11,7 @@ use encke_log::{CommitError, Options, ReadError, Reader, Sequence};
 use encke_mailbox::{Lane, Sender, mailbox};
 use encke_stream::{
     AckLevel, Append, Batch, Caller, Command, Create, Data, Fetch, Handover, InlineCommit, Limits,
-    Offset, Outcome, Outlet, Piece, Reply, Request, Sequencer, Target, View, restore_on,
+    Offset, Outcome, Outlet, Piece, Reply, Sequencer, Submission, Target, View, restore_on,
 };
 
 /// What a shard was handed, in its order.
@@ -83,7 +83,7 @@ struct Rig {
     view: Arc<View>,
     reader: Reader<SimulatedDisk>,
     shards: Vec<Shard>,
-    sender: Sender<Request>,
+    sender: Sender<Submission>,
     thread: JoinHandle<Result<(), CommitError>>,
 }
 
@@ -128,7 +128,7 @@ impl Rig {
     fn put(&self, shard: u16, token: u64, command: Command) {
         let bytes = command.weight_bytes();
         let from = Caller { shard, token };
-        let request = Request { command, from };
+        let request = Submission { command, from };
         assert!(self.sender.try_send(Lane::Data, request, bytes).is_ok());
     }
 

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options, Reader};
 use encke_stream::{
-    AckLevel, Append, Command, Create, Data, Fetch, ForkOf, Known, Lifetime, Limits, Loaders,
-    LogJournal, Logs, Machine, Offset, Outcome, Piece, Refusal, Stream, Target, Views,
-    restore_all_on,
+    AckLevel, Append, Command, Create, Data, Fetch, ForkOf, Lifetime, Limits, Loaders, LogJournal,
+    Logs, Lookup, Machine, Offset, Outcome, Piece, Refusal, Stream, Target, Views, restore_all_on,
 };
 
 pub(crate) const LOGS: usize = 3;
@@ -141,14 +140,14 @@ impl Rig {
         assert_eq!(self.views.totals().streams, all.len() as u64);
     }
 
-    fn look(&self, name: &str) -> Known {
+    fn look(&self, name: &str) -> Lookup {
         let known = self.views.look(name);
         known.unwrap_or_else(|| self.loaders.load(name).unwrap())
     }
 
     /// As a shard does it: what the command names is loaded, then it goes to one of the logs.
     pub(crate) fn apply(&mut self, mut command: Command) -> Outcome {
-        let held: Vec<Known> = names(&command).map(|name| self.look(name)).collect();
+        let held: Vec<Lookup> = names(&command).map(|name| self.look(name)).collect();
         let index = self.views.log_for(&command);
         if let Command::Create(create) = &mut command {
             create.known = held.clone();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options, ReadError, Reader, Sequence};
 use encke_stream::{
-    Change, Command, Fetch, Journal, Known, Limits, Loader, LogJournal, Machine, Offset, Outcome,
+    Change, Command, Fetch, Journal, Limits, Loader, LogJournal, Lookup, Machine, Offset, Outcome,
     Piece, Refusal, Stream, Target, View, restore_on,
 };
 
@@ -119,7 +119,7 @@ impl Rig {
     }
 
     /// As a shard does it: what a command names is loaded before it is judged.
-    fn pin(&self, command: &mut Command) -> Option<Known> {
+    fn pin(&self, command: &mut Command) -> Option<Lookup> {
         let load = |name: &str| self.loader.load(name).unwrap();
         match command {
             Command::Create(create) => {

@@ -10,13 +10,13 @@ use std::time::Duration;
 use encke_log::{CommitError, Disk, Log, ReadError, Reader};
 use encke_mailbox::{Lane, Options, mailbox};
 use encke_stream::{
-    AckLevel, Append, Batch, Caller, Command, Committed, Create, Data, Eviction, ForkOf, Known,
-    Lifetime, Limits, Loader, Machine, Offset, Outcome, Outlet, Piece, Reply, Request, Retention,
-    Sequencer, Stream, Target, View,
+    AckLevel, Append, Batch, Caller, Command, Committed, Create, Data, Eviction, ForkOf, Lifetime,
+    Limits, Loader, Lookup, Machine, Offset, Outcome, Outlet, Piece, Reply, Retention, Sequencer,
+    Stream, Submission, Target, View,
 };
 
 pub struct Bench<D: Disk> {
-    mailbox: Option<encke_mailbox::Sender<Request>>,
+    mailbox: Option<encke_mailbox::Sender<Submission>>,
     permits: Option<Sender<()>>,
     events: Receiver<Event>,
     figures: Receiver<Committed>,
@@ -142,7 +142,7 @@ impl<D: Disk> Bench<D> {
     /// The same, with what the shards were handed.
     pub fn deliveries(&mut self, commands: Vec<Command>) -> (Vec<Outcome>, Vec<Delivery>) {
         // As shards do it: what is named is in memory until it is judged.
-        let _held: Vec<Known> = commands
+        let _held: Vec<Lookup> = commands
             .iter()
             .flat_map(|command| self.hold(command))
             .collect();
@@ -158,7 +158,7 @@ impl<D: Disk> Bench<D> {
         self.collect(count)
     }
 
-    fn hold(&self, command: &Command) -> Vec<Known> {
+    fn hold(&self, command: &Command) -> Vec<Lookup> {
         let named = |target: &Target| match target {
             Target::Named(name) => vec![self.loader.load(name).unwrap()],
             Target::Known(_) => Vec::new(),
@@ -180,7 +180,7 @@ impl<D: Disk> Bench<D> {
             let shard = (token % 2) as u16;
             let from = Caller { shard, token };
             let mailbox = self.mailbox.as_ref().unwrap();
-            let request = Request { command, from };
+            let request = Submission { command, from };
             mailbox.send(Lane::Data, request, bytes).unwrap();
         }
     }

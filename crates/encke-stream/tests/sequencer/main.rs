@@ -17,7 +17,7 @@ use bench::{Bench, append, create, create_for, delete, fork};
 use encke_log::simulated::{Faults, SimulatedDisk};
 use encke_log::{Files, Log, Options};
 use encke_stream::{
-    AckLevel, Command, Eviction, Known, Life, Lifetime, Limits, Machine, Offset, Outcome, Refusal,
+    AckLevel, Command, Eviction, Life, Lifetime, Limits, Lookup, Machine, Offset, Outcome, Refusal,
     View, restore, restore_on,
 };
 
@@ -399,7 +399,7 @@ fn all<D: encke_log::Disk>(bench: &Bench<D>) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let forks = (0..4).flat_map(|life| (0..12).map(move |round| format!("f{life}.{round}")));
     for name in (0..40).map(|number| format!("s{number}")).chain(forks) {
-        if let Known::Stream(stream) = bench.loader.load(&name).unwrap() {
+        if let Lookup::Stream(stream) = bench.loader.load(&name).unwrap() {
             let said = (stream.no, stream.facts(), bench.read(&name));
             all.insert(name, format!("{said:?}"));
         }

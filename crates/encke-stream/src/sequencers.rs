@@ -5,31 +5,31 @@ use std::sync::Arc;
 use encke_log::{Disk, Files};
 use encke_mailbox::{Gauge, Lane, Sender};
 
-use crate::{InlineCommit, Request, Views};
+use crate::{InlineCommit, Submission, Views};
 
 /// The ways in to the sequencers of all logs.
-pub struct Intake<D: Disk = Files> {
+pub struct Sequencers<D: Disk = Files> {
     views: Arc<Views>,
     /// By the logs' indices: a sequencer's mailbox, and its desk if threads share it.
     logs: Arc<[Way<D>]>,
 }
 
-type Way<D> = (Sender<Request>, Option<Arc<InlineCommit<D>>>);
+type Way<D> = (Sender<Submission>, Option<Arc<InlineCommit<D>>>);
 
-impl<D: Disk> Clone for Intake<D> {
+impl<D: Disk> Clone for Sequencers<D> {
     fn clone(&self) -> Self {
-        Intake {
+        Sequencers {
             views: Arc::clone(&self.views),
             logs: Arc::clone(&self.logs),
         }
     }
 }
 
-impl<D: Disk> Intake<D> {
+impl<D: Disk> Sequencers<D> {
     /// The ways in, by the logs' indices: as many as there are views.
     pub fn new(views: Arc<Views>, logs: Vec<Way<D>>) -> Self {
         debug_assert_eq!(views.logs(), logs.len(), "a sequencer for each log");
-        Intake {
+        Sequencers {
             views,
             logs: logs.into(),
         }
@@ -37,7 +37,7 @@ impl<D: Disk> Intake<D> {
 
     /// Hands commands with their weights to the sequencers, in order for each log, and has decided at once what waits for
     /// nothing. What there is no room for stays. `now_ms` is the time in milliseconds since 1970.
-    pub fn submit(&self, commands: &mut Vec<(Request, usize)>, now_ms: u64) {
+    pub fn submit(&self, commands: &mut Vec<(Submission, usize)>, now_ms: u64) {
         if let [way] = &*self.logs {
             return submit(way, commands, now_ms);
         }
@@ -59,7 +59,11 @@ impl<D: Disk> Intake<D> {
     }
 }
 
-fn submit<D: Disk>((sender, inline): &Way<D>, commands: &mut Vec<(Request, usize)>, now_ms: u64) {
+fn submit<D: Disk>(
+    (sender, inline): &Way<D>,
+    commands: &mut Vec<(Submission, usize)>,
+    now_ms: u64,
+) {
     sender.try_send_many(Lane::Data, commands);
     if let Some(inline) = inline {
         inline.decide(now_ms);

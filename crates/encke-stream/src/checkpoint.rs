@@ -11,7 +11,7 @@ use crate::view::PARTS;
 
 /// What changed since the store last took it.
 #[derive(Debug, Default)]
-pub(crate) struct Changed {
+pub(crate) struct Unstored {
     /// Each once: those that [`State::dirty`](crate::stream::State) marks.
     streams: Vec<Arc<Stream>>,
     /// Streams that the store has and that ended before the start, and whether they were waited for.
@@ -22,7 +22,7 @@ pub(crate) struct Changed {
     taken: bool,
 }
 
-impl Changed {
+impl Unstored {
     /// A stream that is marked.
     pub(crate) fn push(&mut self, stream: Arc<Stream>) {
         self.streams.push(stream);

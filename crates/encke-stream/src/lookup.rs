@@ -7,7 +7,7 @@ use crate::Stream;
 
 /// What is known of a name. As long as somebody holds it, it stays in memory.
 #[derive(Clone, Debug)]
-pub enum Known {
+pub enum Lookup {
     /// A stream has it, expired or kept for its forks though it may be.
     Stream(Arc<Stream>),
     /// It is free.
@@ -15,7 +15,7 @@ pub enum Known {
 }
 
 // What a name costs in the table of its part of the view.
-const _: () = assert!(size_of::<Known>() <= 16);
+const _: () = assert!(size_of::<Lookup>() <= 16);
 
 /// A name that no stream has.
 #[derive(Debug)]
@@ -28,19 +28,19 @@ pub struct FreeName {
     pub(crate) freed: bool,
 }
 
-impl Known {
+impl Lookup {
     /// A name that the store has not.
-    pub(crate) fn free(name: &str) -> Known {
-        Known::unused(name, false)
+    pub(crate) fn free(name: &str) -> Lookup {
+        Lookup::unused(name, false)
     }
 
     /// A name that the store may still have, because its stream has just ended.
-    pub(crate) fn freed(name: &str) -> Known {
-        Known::unused(name, true)
+    pub(crate) fn freed(name: &str) -> Lookup {
+        Lookup::unused(name, true)
     }
 
-    fn unused(name: &str, freed: bool) -> Known {
-        Known::Free(Arc::new(FreeName {
+    fn unused(name: &str, freed: bool) -> Lookup {
+        Lookup::Free(Arc::new(FreeName {
             name: name.into(),
             used: AtomicBool::new(true),
             dirty: AtomicBool::new(freed),
@@ -51,22 +51,22 @@ impl Known {
     /// The stream that has the name.
     pub fn stream(&self) -> Option<&Arc<Stream>> {
         match self {
-            Known::Stream(stream) => Some(stream),
-            Known::Free(_) => None,
+            Lookup::Stream(stream) => Some(stream),
+            Lookup::Free(_) => None,
         }
     }
 
     pub(crate) fn name(&self) -> &str {
         match self {
-            Known::Stream(stream) => &stream.name,
-            Known::Free(free) => &free.name,
+            Lookup::Stream(stream) => &stream.name,
+            Lookup::Free(free) => &free.name,
         }
     }
 
     fn used(&self) -> &AtomicBool {
         match self {
-            Known::Stream(stream) => &stream.used,
-            Known::Free(free) => &free.used,
+            Lookup::Stream(stream) => &stream.used,
+            Lookup::Free(free) => &free.used,
         }
     }
 
