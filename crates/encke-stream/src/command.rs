@@ -113,6 +113,19 @@ pub enum Target {
 }
 
 impl Command {
+    /// The name of the command's stream.
+    pub(crate) fn name(&self) -> &str {
+        let target = match self {
+            Command::Create(create) => return &create.name,
+            Command::Append(append) => &append.target,
+            Command::Truncate { target, .. } | Command::Delete { target, .. } => target,
+        };
+        match target {
+            Target::Known(stream) => &stream.name,
+            Target::Named(name) => name,
+        }
+    }
+
     /// How safe it is to be when it is acknowledged, if it says so.
     pub fn ack(&self) -> Option<AckLevel> {
         match self {

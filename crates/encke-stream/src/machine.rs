@@ -181,6 +181,11 @@ impl Machine {
         self.siblings = Some(siblings).filter(|siblings| siblings.logs() > 1);
     }
 
+    /// Whether there are other logs.
+    pub(crate) fn has_siblings(&self) -> bool {
+        self.siblings.is_some()
+    }
+
     /// Lets other logs give the names that are given here by now, or not after all.
     fn unclaim(&mut self) {
         if let Some(siblings) = &self.siblings {

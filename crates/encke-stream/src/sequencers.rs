@@ -66,6 +66,6 @@ fn submit<D: Disk>(
 ) {
     sender.try_send_many(Lane::Data, commands);
     if let Some(inline) = inline {
-        inline.decide(now_ms);
+        inline.commit(now_ms);
     }
 }

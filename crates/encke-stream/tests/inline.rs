@@ -121,7 +121,7 @@ impl Rig {
 
     fn bring(&self, shard: u16, token: u64, command: Command) {
         self.put(shard, token, command);
-        self.inline.decide(0);
+        self.inline.commit(0);
     }
 
     /// Leaves a command in the mailbox and tells nobody.
@@ -389,7 +389,7 @@ fn a_batch_of_all_levels_is_told_and_seen_as_each_asks_and_in_the_order_of_the_l
         if waits {
             shard.behind.store(false, Ordering::SeqCst);
         } else {
-            rig.inline.decide(0);
+            rig.inline.commit(0);
         }
         let news = || shard.inbox.lock().unwrap().told[before..].to_vec();
         let tokens = |news: &[Told]| -> Vec<u64> {
