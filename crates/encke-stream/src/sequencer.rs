@@ -171,3 +171,53 @@ impl<D: Disk> Sequencer<D> {
         self.order.is_closed()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use encke_log::Options;
+    use encke_log::simulated::SimulatedDisk;
+    use encke_mailbox::{Lane, mailbox};
+
+    use super::*;
+    use crate::{Caller, Command, Create, Data, Limits, restore_on};
+
+    fn create(name: &str) -> Submission {
+        let command = Command::Create(Create {
+            name: name.into(),
+            content_type: None,
+            lifetime: None,
+            closed: false,
+            fork: None,
+            data: Data::default(),
+            ack: None,
+            retention: None,
+            known: Vec::new(),
+        });
+        let from = Caller { shard: 0, token: 0 };
+        Submission { command, from }
+    }
+
+    #[test]
+    fn after_a_synced_batch_the_next_one_waits_for_the_clients_that_got_replies() {
+        for level in AckLevel::ALL {
+            let disk = SimulatedDisk::new(1);
+            let options = Options::default();
+            let (machine, _, log) = restore_on(disk, options, Limits::default(), 0).unwrap();
+            let (sender, receiver) = mailbox("test", encke_mailbox::Options::default());
+            let watch = Box::new(|_: &_| {});
+            let mut sequencer = Sequencer::new(machine, log, receiver, Vec::new(), level, watch);
+            for name in ["a", "b", "c"] {
+                assert!(sender.try_send(Lane::Data, create(name), 1).is_ok());
+            }
+            let batch = sequencer.order.drain(0);
+            // Two commands arrive while the batch is committed.
+            for name in ["d", "e"] {
+                assert!(sender.try_send(Lane::Data, create(name), 1).is_ok());
+            }
+            sequencer.batch(batch, CommitThread::Sequencer);
+            let expected = (level == AckLevel::Synced).then_some(5);
+            assert_eq!(sequencer.order.expected(), expected, "{level}");
+            sequencer.close().unwrap();
+        }
+    }
+}

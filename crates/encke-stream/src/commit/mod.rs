@@ -218,6 +218,9 @@ impl<D: Disk> Commit<D> {
                 return None;
             }
         };
+        if let Some(took) = sync {
+            order.synced(took);
+        }
         self.publish(durable, order);
         Some(sync)
     }

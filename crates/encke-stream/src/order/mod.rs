@@ -4,6 +4,7 @@
 //! batches make the same decisions. Today the order is the order of one mailbox ([`local`]); a replicated log can take its
 //! place, because nothing after this stage reads a clock or a mailbox to decide.
 
+mod gather;
 mod local;
 
 pub(crate) use local::LocalOrder;
