@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use encke_log::Sequence;
 
 use crate::Offset;
-use crate::command::{Append, Data, Outcome, Refusal};
+use crate::command::{Append, Data};
 use crate::journal::Journal;
 use crate::machine::{Machine, Undo};
+use crate::outcome::{Outcome, Refusal};
 use crate::record::{Change, Producer};
 use crate::stream::{Facts, Stream};
 use crate::writers::{ProducerState, Writers};
@@ -137,7 +138,7 @@ fn judge(stream: &Stream, append: &Append) -> Result<Verdict, Refusal> {
     let facts = state.next;
     let empty = append.data.bytes.is_empty();
     if let (Some(producer), Some(writers)) = (&append.producer, &state.writers)
-        && let Some(known) = writers.repeated(producer, facts)?
+        && let Some(known) = writers.repeated(producer, facts.closed.then_some(facts.tail))?
     {
         return Ok(Verdict::Repeated(facts, Some(known)));
     }

@@ -9,26 +9,6 @@ use crate::stored::{self, FORMAT, Meta};
 use crate::stream::{Life, Stream};
 use crate::view::PARTS;
 
-/// What changed since the store last took it.
-#[derive(Debug, Default)]
-pub(crate) struct Unstored {
-    /// Each once: those that [`State::dirty`](crate::stream::State) marks.
-    streams: Vec<Arc<Stream>>,
-    /// Streams that the store has and that ended before the start, and whether they were waited for.
-    ended: Vec<(StreamNo, bool, Box<str>)>,
-    /// Streams among what was taken whose records nobody can read any more.
-    over: Vec<StreamNo>,
-    /// Some of it was taken, and the store does not have it yet.
-    taken: bool,
-}
-
-impl Unstored {
-    /// A stream that is marked.
-    pub(crate) fn push(&mut self, stream: Arc<Stream>) {
-        self.streams.push(stream);
-    }
-}
-
 impl Machine {
     /// How many streams changed since the store last took them.
     pub fn changed(&self) -> usize {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use encke_log::StreamNo;
 
-use crate::command::{Create, ForkOf, Outcome, Refusal};
+use crate::command::{Create, ForkOf};
 use crate::journal::Journal;
 use crate::machine::{Found, Machine};
 use crate::number::{BORN_MAX, born, number};
+use crate::outcome::{Outcome, Refusal};
 use crate::record::{Change, Fork, Lifetime};
 use crate::stream::{Facts, Life, Source, Stream};
 use crate::{Offset, Retention};

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use encke_log::StreamNo;
 
 use crate::Lifetime;
-use crate::command::{Outcome, Refusal, Target};
+use crate::command::Target;
 use crate::journal::Journal;
 use crate::machine::Machine;
+use crate::outcome::{Outcome, Refusal};
 use crate::record::Change;
 use crate::stored::Ends;
 use crate::stream::{Life, Stream};

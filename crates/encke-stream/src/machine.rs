@@ -8,13 +8,14 @@ use std::sync::Arc;
 use encke_log::{Sequence, StreamNo};
 
 use crate::AckLevel;
-use crate::checkpoint::Unstored;
-use crate::command::{Command, Outcome, Refusal, Target};
+use crate::command::{Command, Target};
 use crate::journal::Journal;
 use crate::lookup::Lookup;
 use crate::number::{Place, log_of};
+use crate::outcome::{Outcome, Refusal};
 use crate::retention::PartsUndo;
 use crate::stream::{Facts, Life, Stream};
+use crate::unstored::Unstored;
 use crate::view::View;
 use crate::views::Views;
 use crate::writers::Replaced;

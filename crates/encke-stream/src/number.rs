@@ -4,8 +4,6 @@
 
 use encke_log::{Class, Sequence, StreamNo, stream_no};
 
-use crate::views::home;
-
 /// More logs than this are never allowed, because so many have a place in the numbers of streams.
 pub const LOGS_MAX: usize = 1 << LOG_BITS;
 
@@ -23,6 +21,19 @@ pub fn log_of(stream: StreamNo) -> usize {
 /// The sequence of the record that created a stream, in its log.
 pub fn born(stream: StreamNo) -> Sequence {
     stream & BORN_MAX
+}
+
+/// The log in which a stream with that name is made that is no fork: by the FNV-1a hash of the name's bytes, in 64 bits,
+/// modulo the number of logs. The pools' streams, whose order is the pools', are all in the first one: names that begin
+/// with a control character, and those under `pool/`.
+pub fn home(name: &str, logs: usize) -> usize {
+    if logs == 1 || name.starts_with("pool/") || name.starts_with(char::is_control) {
+        return 0;
+    }
+    let hash = name.bytes().fold(FNV_OFFSET, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME)
+    });
+    (hash % logs as u64) as usize
 }
 
 /// Which of how many logs one is.
@@ -52,6 +63,10 @@ const LOG_BITS: u32 = 6;
 
 const BORN_BITS: u32 = 50;
 
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+
+const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
+
 #[cfg(test)]
 mod tests {
     use encke_log::class_of;
@@ -71,5 +86,32 @@ mod tests {
     fn in_the_first_log_a_number_is_a_sequence() {
         assert_eq!(number(0, 0, 7), 7);
         assert_eq!(number(0, LOGS_MAX - 1, BORN_MAX), (1 << 56) - 1);
+    }
+
+    /// A name's home must never change: data directories rely on it.
+    #[test]
+    fn homes_are_what_they_have_always_been() {
+        // FNV-1a of "" and "a", as its authors publish them.
+        for (name, hash) in [
+            ("", 0xcbf2_9ce4_8422_2325_u64),
+            ("a", 0xaf63_dc4c_8601_ec8c),
+        ] {
+            for logs in 1..=64 {
+                assert_eq!(home(name, logs), (hash % logs as u64) as usize);
+            }
+        }
+        assert_eq!((home("pool/a/results", 64), home("\u{1}pools", 64)), (0, 0));
+    }
+
+    #[test]
+    fn homes_are_spread_evenly() {
+        let mut counts = [0; 3];
+        for number in 0..3_000 {
+            counts[home(&format!("users/{number:x}"), 3)] += 1;
+        }
+        assert!(
+            counts.iter().all(|count| (900..1_100).contains(count)),
+            "{counts:?}"
+        );
     }
 }

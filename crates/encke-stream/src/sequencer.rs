@@ -8,7 +8,8 @@ use encke_mailbox::Receiver;
 use crate::batch::{Outlet, Submission};
 use crate::commit::{Commit, CommitThread, Committed};
 use crate::eviction::{Eviction, Evictor};
-use crate::order::{LocalOrder, Ordered};
+use crate::order::Ordered;
+use crate::order::local::LocalOrder;
 use crate::{AckLevel, Machine};
 
 /// Decides the order of records: drains the mailbox, decides, commits and publishes one batch after the other.

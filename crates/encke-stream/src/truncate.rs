@@ -8,9 +8,10 @@ use std::sync::Arc;
 use encke_log::{Sequence, StreamNo};
 
 use crate::Offset;
-use crate::command::{Outcome, Refusal, Target};
+use crate::command::Target;
 use crate::journal::Journal;
 use crate::machine::{Machine, Undo};
+use crate::outcome::{Outcome, Refusal};
 use crate::record::Change;
 use crate::retention::Part;
 use crate::stream::{Life, Stream};

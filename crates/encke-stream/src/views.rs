@@ -18,10 +18,10 @@ use encke_log::{Sequence, StreamNo};
 use parking_lot::Mutex;
 
 use crate::Stream;
-use crate::command::{Append, Command, Refusal, Target};
-use crate::load::{LoadError, Loader, Store};
+use crate::command::{Append, Command, Target};
 use crate::lookup::Lookup;
-use crate::number::log_of;
+use crate::number::{home, log_of};
+use crate::outcome::Refusal;
 use crate::view::View;
 
 /// The views of all logs. Where there is one log, all is found there.
@@ -31,19 +31,6 @@ pub struct Views {
     views: Vec<Arc<View>>,
     /// Names that are being given to streams, and in which log.
     claims: Mutex<HashMap<Box<str>, usize>>,
-}
-
-/// The log in which a stream with that name is made that is no fork: by the FNV-1a hash of the name's bytes, in 64 bits,
-/// modulo the number of logs. The pools' streams, whose order is the pools', are all in the first one: names that begin
-/// with a control character, and those under `pool/`.
-pub fn home(name: &str, logs: usize) -> usize {
-    if logs == 1 || name.starts_with("pool/") || name.starts_with(char::is_control) {
-        return 0;
-    }
-    let hash = name.bytes().fold(FNV_OFFSET, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME)
-    });
-    (hash % logs as u64) as usize
 }
 
 impl Views {
@@ -228,88 +215,4 @@ pub struct Totals {
     pub evictions: u64,
     /// Producers that streams had no room for any more.
     pub producers_forgotten: u64,
-}
-
-/// Brings streams of all logs from their stores into the views.
-#[derive(Clone, Debug)]
-pub struct Loaders<S> {
-    views: Arc<Views>,
-    loaders: Vec<Loader<S>>,
-}
-
-impl<S: Store> Loaders<S> {
-    /// The loaders of all logs, by their indices: as many as there are views.
-    pub fn new(views: Arc<Views>, loaders: Vec<Loader<S>>) -> Self {
-        debug_assert_eq!(views.logs(), loaders.len(), "a loader for each log");
-        Loaders { views, loaders }
-    }
-
-    /// What is known of a name, from memory or from a store. As long as the answer is held it stays in memory.
-    ///
-    /// # Errors
-    /// See [`LoadError`]; never for a name that is free.
-    pub fn load(&self, name: &str) -> Result<Lookup, LoadError> {
-        let home = home(name, self.loaders.len());
-        let known = self.loaders[home].load(name)?;
-        if known.stream().is_some() {
-            return Ok(known);
-        }
-        for (log, loader) in self.loaders.iter().enumerate() {
-            if log == home || !self.views.log(log).has_strays() {
-                continue;
-            }
-            let stray = loader.load(name)?;
-            if stray.stream().is_some() {
-                return Ok(stray);
-            }
-        }
-        Ok(known)
-    }
-
-    /// The stream with that number, unless it has ended, from memory or from its log's store.
-    ///
-    /// # Errors
-    /// See [`LoadError`].
-    pub fn load_number(&self, no: StreamNo) -> Result<Option<Arc<Stream>>, LoadError> {
-        match self.loaders.get(log_of(no)) {
-            Some(loader) => loader.load_number(no),
-            None => Ok(None),
-        }
-    }
-}
-
-const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-
-const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A name's home must never change: data directories rely on it.
-    #[test]
-    fn homes_are_what_they_have_always_been() {
-        // FNV-1a of "" and "a", as its authors publish them.
-        for (name, hash) in [
-            ("", 0xcbf2_9ce4_8422_2325_u64),
-            ("a", 0xaf63_dc4c_8601_ec8c),
-        ] {
-            for logs in 1..=64 {
-                assert_eq!(home(name, logs), (hash % logs as u64) as usize);
-            }
-        }
-        assert_eq!((home("pool/a/results", 64), home("\u{1}pools", 64)), (0, 0));
-    }
-
-    #[test]
-    fn homes_are_spread_evenly() {
-        let mut counts = [0; 3];
-        for number in 0..3_000 {
-            counts[home(&format!("users/{number:x}"), 3)] += 1;
-        }
-        assert!(
-            counts.iter().all(|count| (900..1_100).contains(count)),
-            "{counts:?}"
-        );
-    }
 }

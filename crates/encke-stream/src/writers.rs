@@ -9,8 +9,19 @@ use std::collections::HashMap;
 use encke_log::Sequence;
 use serde::{Deserialize, Serialize};
 
-use crate::stream::Facts;
-use crate::{ProducerId, Refusal};
+use crate::Offset;
+use crate::outcome::Refusal;
+
+/// An idempotent producer and the number of its request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProducerId {
+    /// Its name.
+    pub id: Box<str>,
+    /// Its session.
+    pub epoch: u64,
+    /// The request's number in the session.
+    pub seq: u64,
+}
 
 /// What is remembered of those who write to a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +58,7 @@ impl Writers {
     pub(crate) fn repeated(
         &self,
         producer: &ProducerId,
-        facts: Facts,
+        closed_at: Option<Offset>,
     ) -> Result<Option<ProducerState>, Refusal> {
         let Some(known) = self.producers.get(&producer.id) else {
             return Ok(None);
@@ -61,8 +72,10 @@ impl Writers {
             return Ok(None);
         }
         // On a closed stream only the request that closed it counts as done.
-        if facts.closed && !self.closed_by(producer) {
-            return Err(Refusal::Closed { tail: facts.tail });
+        if let Some(tail) = closed_at
+            && !self.closed_by(producer)
+        {
+            return Err(Refusal::Closed { tail });
         }
         Ok(Some(*known))
     }

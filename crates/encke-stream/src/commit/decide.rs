@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use encke_log::{Disk, Log, Sequence, StreamNo};
 
-use super::RETRY;
 use super::replies::{LateReply, Replies};
 use crate::batch::{Batch, Caller, Record, Reply, Submission};
 use crate::journal::{Journal, LogJournal};
@@ -245,3 +244,6 @@ const EXPIRY_WAIT_MS_MAX: u64 = 60_000;
 
 /// The time that loading an expired stream from the store may take.
 const LOADED_AFTER: Duration = Duration::from_millis(50);
+
+/// What a full disk refused is tried again after this long.
+pub(crate) const RETRY: Duration = Duration::from_millis(250);

@@ -26,9 +26,10 @@ use encke_log::{CommitError, Disk, LateSync, LateSynced, Log, StreamNo};
 
 use crate::batch::Outlet;
 use crate::eviction::Evictor;
-use crate::order::{LocalOrder, Ordered};
+use crate::order::Ordered;
+use crate::order::local::LocalOrder;
 use crate::{AckLevel, Machine, Refusal};
-use decide::{Decided, Expiry};
+use decide::{Decided, Expiry, RETRY};
 use publish::Outlets;
 use replies::LateReplies;
 pub(crate) use sync::SETTLE_WHEN_IDLE;
@@ -523,9 +524,6 @@ impl<D: Disk> Commit<D> {
         self.log.close()
     }
 }
-
-/// What a full disk refused is tried again after this long.
-const RETRY: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
 mod tests {

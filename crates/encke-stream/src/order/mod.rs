@@ -5,9 +5,7 @@
 //! place, because nothing after this stage reads a clock or a mailbox to decide.
 
 mod gather;
-mod local;
-
-pub(crate) use local::LocalOrder;
+pub(crate) mod local;
 
 use crate::batch::Submission;
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use encke_log::{Sequence, StreamNo};
 
-use super::RestoreError;
 use crate::load::LoadError;
 use crate::record::{Fork, Lifetime};
 use crate::retention::{Parts, Replayed};
@@ -105,7 +104,7 @@ impl Found {
         limits: Limits,
         now_ms: u64,
         find: impl FnOnce(StreamNo) -> Result<Option<Arc<Stream>>, LoadError>,
-    ) -> Result<Option<Arc<Stream>>, RestoreError> {
+    ) -> Result<Option<Arc<Stream>>, LoadError> {
         let (Some(origin), Some(tail)) = (self.origin, self.tail) else {
             return Ok(None);
         };
