@@ -6,15 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use encke_log::{
-    Disk, FrameView, Log, OpenError, Options, ReadError, Sequence, StreamNo, class_of,
-};
+use encke_log::{Disk, FrameView, Log, Options, Sequence, StreamNo, class_of};
 
+mod error;
 mod found;
 
+pub use error::RestoreError;
 use found::{Found, Origin, Special};
 
-use crate::load::{LoadError, Loader, Store};
+use crate::load::{Loader, Store};
 use crate::number::{Place, born, log_of};
 use crate::record::{BadRecord, Change, KIND_CHANGE};
 use crate::retention::Part;
@@ -80,57 +80,6 @@ pub(crate) fn restore_on_at<D: Disk>(
     let mut restore = Restore::new(place);
     let log = Log::open_on(disk, options, &mut |frame| restore.record(&frame))?;
     restore.finish(log, limits, now_ms)
-}
-
-/// The log could not be opened, or holds what this version can't read.
-#[derive(Debug, thiserror::Error)]
-pub enum RestoreError {
-    /// A record that this version does not write.
-    #[error("record {sequence} of the log: {source}")]
-    Record {
-        /// Which one.
-        sequence: Sequence,
-        /// What is wrong with it.
-        source: BadRecord,
-    },
-    /// An entry of the checkpoint that this version does not write.
-    #[error("the checkpoint's entry with the key {key:02x?}: {source}")]
-    Entry {
-        /// Its key.
-        key: Vec<u8>,
-        /// What is wrong with it.
-        source: BadRecord,
-    },
-    /// The checkpoint could not be read.
-    #[error("the checkpoint of the streams can't be read: {0}")]
-    Checkpoint(#[from] ReadError),
-    /// The checkpoint is of another version.
-    #[error(
-        "the checkpoint of the streams has format {found}, this version of encke reads format \
-         {FORMAT} only"
-    )]
-    Format {
-        /// Its version.
-        found: u32,
-    },
-    /// A log's directory stands in another one's place.
-    #[error(
-        "record {sequence} is of a stream of log {found}, and this is log {log}: a log's directory is not in its place"
-    )]
-    OtherLog {
-        /// The record.
-        sequence: Sequence,
-        /// The index of the log that is opened.
-        log: usize,
-        /// The one that the record's stream is in.
-        found: usize,
-    },
-    /// A source that is not in sight could not be loaded.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// The log could not be opened.
-    #[error(transparent)]
-    Open(#[from] OpenError),
 }
 
 /// Gathers what changed since the checkpoint, and with it what the checkpoint knows of the streams
