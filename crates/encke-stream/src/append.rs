@@ -36,7 +36,7 @@ impl Machine {
         }
     }
 
-    /// An append that may be made.
+    /// Makes an append that has passed all checks.
     fn add(
         &mut self,
         stream: &Arc<Stream>,
@@ -92,7 +92,7 @@ impl Machine {
         })
     }
 
-    /// What of a producer must be known to judge its next request.
+    /// Updates what the stream knows of a producer, to judge its next request by.
     fn remember(
         &mut self,
         stream: &Arc<Stream>,
@@ -116,7 +116,7 @@ impl Machine {
 }
 
 impl Facts {
-    /// What an append makes of the stream, when it is made and when it is replayed.
+    /// Applies an append to the stream's facts, live and in a replay.
     pub(crate) fn append(&mut self, sequence: Sequence, units: u32, closes: bool) {
         if units > 0 {
             self.tail = Offset::behind(sequence);
@@ -126,13 +126,12 @@ impl Facts {
 }
 
 enum Verdict {
-    /// It was done already, and nothing changed since, or what did is told too.
+    /// The append is a repetition. Holds the current facts and the producer's state.
     Repeated(Facts, Option<ProducerState>),
     New,
 }
 
-/// Whether an append may be made. Of several conflicts the stream's being closed is told first
-/// (section 5.2).
+/// Whether an append may be made. Of several conflicts, a closed stream is reported first (section 5.2).
 fn judge(stream: &Stream, append: &Append) -> Result<Verdict, Refusal> {
     let state = stream.state();
     let facts = state.next;

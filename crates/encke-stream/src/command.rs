@@ -1,56 +1,55 @@
-//! What can be asked of the streams, and what is answered.
+//! Commands: the changes that clients request.
 
 use std::sync::Arc;
 
 use crate::writers::ProducerId;
 use crate::{AckLevel, Lifetime, Lookup, Offset, Retention, Stream};
 
-/// A change that somebody asks for.
+/// A change that a client requests.
 #[derive(Debug)]
 pub enum Command {
-    /// Make a stream, or make sure that it is there with just these settings.
+    /// Creates a stream, or confirms that it exists with these settings.
     Create(Create),
-    /// Add data, close, or both.
+    /// Appends data, closes the stream, or both.
     Append(Append),
-    /// Let go of a stream's records before a position. Repeating it changes nothing.
+    /// Removes the records of a stream before a position. A repetition changes nothing.
     Truncate {
-        /// Which stream.
+        /// The stream.
         target: Target,
-        /// The first position that is kept; everything when left out.
+        /// The first position that stays; the tail if None.
         before: Option<Offset>,
-        /// How safe it is when it is acknowledged; the stream's level when left out.
+        /// The durability level of the acknowledgement; the stream's level if None.
         ack: Option<AckLevel>,
     },
-    /// Delete a stream.
+    /// Deletes a stream.
     Delete {
-        /// Which one.
+        /// The stream.
         target: Target,
-        /// How safe it is when it is acknowledged; the stream's level when left out.
+        /// The durability level of the acknowledgement; the stream's level if None.
         ack: Option<AckLevel>,
     },
 }
 
-/// A stream to be made.
+/// The creation of a stream.
 #[derive(Debug)]
 pub struct Create {
     /// Its name.
     pub name: Box<str>,
-    /// Its type; a fork has its source's when this is left out.
+    /// Its content type; if None, the source's for a fork and the default otherwise.
     pub content_type: Option<Box<str>>,
-    /// When it ends by itself; a fork has its source's when this is left out.
+    /// When it ends by itself; if None, as the source for a fork and never otherwise.
     pub lifetime: Option<Lifetime>,
-    /// Whether it is complete with its first data.
+    /// Whether the stream is complete with its first data.
     pub closed: bool,
-    /// The stream it continues.
+    /// The stream that it continues.
     pub fork: Option<ForkOf>,
     /// Its first data.
     pub data: Data,
-    /// How safe its records are when their appends are acknowledged and when readers see them; a fork has its source's
-    /// when this is left out, any other stream the server's.
+    /// Its durability level; if None, the source's for a fork and the server's otherwise.
     pub ack: Option<AckLevel>,
-    /// What is kept of it; a fork keeps what its source does when this is left out, any other stream everything.
+    /// How much of it is retained; if None, as the source for a fork and everything otherwise.
     pub retention: Option<Retention>,
-    /// What was found of its name and its source's, so that it is still in memory when the command is
+    /// The results of looking up its name and its source's name. They keep the streams in memory until the command is
     /// judged.
     pub known: Vec<Lookup>,
 }
@@ -60,24 +59,24 @@ pub struct Create {
 pub struct ForkOf {
     /// Its source's name.
     pub source: Box<str>,
-    /// Where it leaves the source; at the source's tail when left out.
+    /// The position at which it leaves the source; the source's tail if None.
     pub at: Option<Offset>,
 }
 
-/// Data to be added to a stream.
+/// An append to a stream.
 #[derive(Debug)]
 pub struct Append {
-    /// To which stream.
+    /// The stream.
     pub target: Target,
-    /// The type the data was sent as; must be the stream's unless there is no data.
+    /// The content type of the data. It must be the stream's unless there is no data.
     pub content_type: Option<Box<str>>,
     /// The idempotent producer.
     pub producer: Option<ProducerId>,
-    /// The writer's own sequence (`Stream-Seq`), which must grow bytewise.
+    /// The writer's own sequence (`Stream-Seq`), which must increase bytewise.
     pub writer_seq: Option<Box<str>>,
-    /// Whether the stream is closed with this.
+    /// Whether the append closes the stream.
     pub closes: bool,
-    /// How safe it is when it is acknowledged; the stream's level when left out.
+    /// The durability level of the acknowledgement; the stream's level if None.
     pub ack: Option<AckLevel>,
     /// The data.
     pub data: Data,
@@ -92,13 +91,13 @@ pub struct Data {
     pub units: u32,
 }
 
-/// Which stream a command is for.
+/// The stream that a command is for.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// One that a look-up found, and what the command holds was checked against. When it has ended
-    /// meanwhile, the command fails, even if another stream has its name.
+    /// A stream that a look-up found; the command was checked against it. If it has ended meanwhile, the command fails,
+    /// even if another stream has its name.
     Known(Arc<Stream>),
-    /// The one that has that name when the command is judged.
+    /// The stream that has this name when the command is judged.
     Named(Box<str>),
 }
 
@@ -116,7 +115,7 @@ impl Command {
         }
     }
 
-    /// How safe it is to be when it is acknowledged, if it says so.
+    /// The durability level that the command names for its acknowledgement.
     pub fn ack(&self) -> Option<AckLevel> {
         match self {
             Command::Create(create) => create.ack,
@@ -125,7 +124,7 @@ impl Command {
         }
     }
 
-    /// What the command weighs in a queue that is bounded by bytes.
+    /// The weight of the command in a queue that is bounded by bytes.
     pub fn weight_bytes(&self) -> usize {
         let payload = match self {
             Command::Create(create) => create.data.bytes.len() + create.name.len(),

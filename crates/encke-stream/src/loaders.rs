@@ -1,4 +1,4 @@
-//! Brings streams of all logs from their stores into the views.
+//! Loads streams of all logs from their stores into the views.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::lookup::Lookup;
 use crate::number::{home, log_of};
 use crate::views::Views;
 
-/// Brings streams of all logs from their stores into the views.
+/// Loads streams of all logs from their stores into the views.
 #[derive(Clone, Debug)]
 pub struct Loaders<S> {
     views: Arc<Views>,
@@ -18,13 +18,13 @@ pub struct Loaders<S> {
 }
 
 impl<S: Store> Loaders<S> {
-    /// The loaders of all logs, by their indices: as many as there are views.
+    /// The loaders of all logs, by the logs' indices. There is one for each view.
     pub fn new(views: Arc<Views>, loaders: Vec<Loader<S>>) -> Self {
         debug_assert_eq!(views.logs(), loaders.len(), "a loader for each log");
         Loaders { views, loaders }
     }
 
-    /// What is known of a name, from memory or from a store. As long as the answer is held it stays in memory.
+    /// Looks a name up, in memory or in a store. The result stays in memory as long as it is held.
     ///
     /// # Errors
     /// See [`LoadError`]; never for a name that is free.
@@ -46,7 +46,7 @@ impl<S: Store> Loaders<S> {
         Ok(known)
     }
 
-    /// The stream with that number, unless it has ended, from memory or from its log's store.
+    /// The stream with this number, unless it has ended, from memory or from the store of its log.
     ///
     /// # Errors
     /// See [`LoadError`].

@@ -1,20 +1,20 @@
-//! What is known of a name: which stream has it, or that it is free.
+//! The result of looking up a name: the stream that has it, or that it is free.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::Stream;
 
-/// What is known of a name. As long as somebody holds it, it stays in memory.
+/// The result of looking up a name. It stays in memory as long as it is held.
 #[derive(Clone, Debug)]
 pub enum Lookup {
-    /// A stream has it, expired or kept for its forks though it may be.
+    /// A stream has the name. It may be expired, or exist for its forks only.
     Stream(Arc<Stream>),
-    /// It is free.
+    /// The name is free.
     Free(Arc<FreeName>),
 }
 
-// What a name costs in the table of its part of the view.
+// The size of a name in the table of its part of the view.
 const _: () = assert!(size_of::<Lookup>() <= 16);
 
 /// A name that no stream has.
@@ -22,19 +22,19 @@ const _: () = assert!(size_of::<Lookup>() <= 16);
 pub struct FreeName {
     name: Box<str>,
     used: AtomicBool,
-    /// The store may still say that it is taken.
+    /// The store may still have a stream of this name.
     pub(crate) dirty: AtomicBool,
-    /// A stream had it since the start.
+    /// A stream has had the name since the start.
     pub(crate) freed: bool,
 }
 
 impl Lookup {
-    /// A name that the store has not.
+    /// A name that the store does not have.
     pub(crate) fn free(name: &str) -> Lookup {
         Lookup::unused(name, false)
     }
 
-    /// A name that the store may still have, because its stream has just ended.
+    /// A name whose stream has just ended, so that the store may still have it.
     pub(crate) fn freed(name: &str) -> Lookup {
         Lookup::unused(name, true)
     }
@@ -71,13 +71,13 @@ impl Lookup {
     }
 
     pub(crate) fn mark_used(&self) {
-        // Read first: most are marked already, and then nothing has to be written.
+        // Most names are marked already, and a read is cheaper than a write.
         if !self.used().load(Ordering::Relaxed) {
             self.used().store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether it was used since this was last asked.
+    /// Whether the name was used since the last call.
     pub(crate) fn was_used(&self) -> bool {
         self.used().swap(false, Ordering::Relaxed)
     }

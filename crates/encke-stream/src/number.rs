@@ -1,10 +1,10 @@
-//! What a stream's number says: its retention class, its log, and the record that created it.
+//! Stream numbers: each holds the retention class, the log, and the record that created the stream.
 //!
-//! Where there is one log its index is 0, so a number is the class and a sequence and nothing else.
+//! The index of a single log is 0, so the number is then the class and a sequence.
 
 use encke_log::{Class, Sequence, StreamNo, stream_no};
 
-/// More logs than this are never allowed, because so many have a place in the numbers of streams.
+/// The most logs: their index must fit a stream number.
 pub const LOGS_MAX: usize = 1 << LOG_BITS;
 
 /// The number of the stream that a record creates, in the log with that index.
@@ -13,7 +13,7 @@ pub(crate) fn number(class: Class, log: usize, born: Sequence) -> StreamNo {
     stream_no(class, (log as u64) << BORN_BITS | born)
 }
 
-/// The index of the log that a stream lives in.
+/// The index of the log that holds a stream.
 pub fn log_of(stream: StreamNo) -> usize {
     (stream >> BORN_BITS) as usize % LOGS_MAX
 }
@@ -23,9 +23,9 @@ pub fn born(stream: StreamNo) -> Sequence {
     stream & BORN_MAX
 }
 
-/// The log in which a stream with that name is made that is no fork: by the FNV-1a hash of the name's bytes, in 64 bits,
-/// modulo the number of logs. The pools' streams, whose order is the pools', are all in the first one: names that begin
-/// with a control character, and those under `pool/`.
+/// The home of a name: the log in which a stream of that name is created, unless it is a fork. It is the 64-bit FNV-1a
+/// hash of the name's bytes, modulo the number of logs. The streams of pools share one order, so they are all in the
+/// first log: names that begin with a control character, and those under `pool/`.
 pub fn home(name: &str, logs: usize) -> usize {
     if logs == 1 || name.starts_with("pool/") || name.starts_with(char::is_control) {
         return 0;
@@ -36,7 +36,7 @@ pub fn home(name: &str, logs: usize) -> usize {
     (hash % logs as u64) as usize
 }
 
-/// Which of how many logs one is.
+/// The index of a log, and the number of logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) log: usize,
@@ -50,13 +50,13 @@ impl Default for Place {
 }
 
 impl Place {
-    /// Whether a stream of that name would be at home in another log.
+    /// Whether the home of a name is another log.
     pub(crate) fn is_stray(self, name: &str) -> bool {
         home(name, self.logs) != self.log
     }
 }
 
-/// The last record of a log that can create a stream: at a million records a second it comes after 35 years.
+/// The last record of a log that can create a stream. A million records per second reach it after 35 years.
 pub(crate) const BORN_MAX: Sequence = (1 << BORN_BITS) - 1;
 
 const LOG_BITS: u32 = 6;
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(number(0, LOGS_MAX - 1, BORN_MAX), (1 << 56) - 1);
     }
 
-    /// A name's home must never change: data directories rely on it.
+    /// The home of a name must never change: data directories depend on it.
     #[test]
     fn homes_are_what_they_have_always_been() {
         // FNV-1a of "" and "a", as its authors publish them.

@@ -4,40 +4,40 @@ use std::sync::Arc;
 
 use crate::{AckLevel, Offset, Retention};
 
-/// What became of a command.
+/// The outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The stream is there.
+    /// The stream exists.
     Created {
-        /// The position behind its data.
+        /// The position after its data.
         tail: Offset,
         /// Its type.
         content_type: Box<str>,
         /// Whether it is closed.
         closed: bool,
-        /// How safe its records are when readers see them.
+        /// Its durability level.
         ack: AckLevel,
-        /// What is kept of it.
+        /// How much of it is retained.
         retention: Retention,
-        /// It was there before, with the same settings.
+        /// The stream existed before, with the same settings.
         existed: bool,
     },
     /// The data is in the stream.
     Appended {
-        /// The position behind its data.
+        /// The position after its data.
         tail: Offset,
         /// Whether the stream is closed.
         closed: bool,
         /// The producer's epoch and its highest accepted number.
         producer: Option<(u64, u64)>,
-        /// It was there before: the request is a repetition.
+        /// The request is a repetition; the data was in the stream before.
         duplicate: bool,
     },
-    /// The stream's records before a position are gone.
+    /// The stream's records before a position are removed.
     Truncated {
         /// The position.
         floor: Offset,
-        /// The position behind its data.
+        /// The position after its data.
         tail: Offset,
     },
     /// The stream is deleted.
@@ -47,7 +47,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether the command changed its stream: it was not refused, and it is no repetition.
+    /// Whether the command changed its stream: it was not refused, and it is not a repetition.
     pub fn changes(&self) -> bool {
         match self {
             Outcome::Created { existed, .. } => !existed,
@@ -64,20 +64,20 @@ pub enum Refusal {
     /// There is no such stream.
     #[error("there is no such stream")]
     NotFound,
-    /// The stream was deleted and is kept for its forks only.
+    /// The stream was deleted and exists for its forks only.
     #[error("the stream was deleted; only its forks can be read")]
     Gone,
-    /// The stream's name is taken by one that is kept for its forks.
+    /// A deleted stream that exists for its forks has the name.
     #[error("the name belongs to a deleted stream that forks still read")]
     NameKept,
-    /// A stream of that name has other settings.
-    #[error("the stream exists with another {what}: it has {has}, the request says {asked}")]
+    /// A stream of this name has other settings.
+    #[error("the stream exists with another {what}: it has {has}, the request has {asked}")]
     Differs {
-        /// Which setting.
+        /// The setting.
         what: &'static str,
-        /// As it is.
+        /// The stream's value.
         has: String,
-        /// As it was asked for.
+        /// The requested value.
         asked: String,
     },
     /// The stream is closed.
@@ -86,7 +86,7 @@ pub enum Refusal {
         /// Its final position.
         tail: Offset,
     },
-    /// Data of another type than the stream's.
+    /// The content type of the data differs from the stream's.
     #[error("the stream's type is {has:?}, the data was sent as {asked:?}")]
     TypeDiffers {
         /// The stream's.
@@ -94,40 +94,39 @@ pub enum Refusal {
         /// The data's.
         asked: Box<str>,
     },
-    /// `Stream-Seq` did not grow.
-    #[error("Stream-Seq must grow: the last one was {last:?}, this one is {asked:?}")]
+    /// `Stream-Seq` did not increase.
+    #[error("Stream-Seq must increase: the last one was {last:?}, this one is {asked:?}")]
     WriterSeq {
         /// The last accepted one.
         last: Box<str>,
         /// The one refused.
         asked: Box<str>,
     },
-    /// The producer's epoch is over.
-    #[error("the producer's epoch is over: epoch {current} is in force")]
+    /// The producer's epoch is stale.
+    #[error("the producer's epoch is stale; the current epoch is {current}")]
     StaleEpoch {
-        /// The epoch in force.
+        /// The current epoch.
         current: u64,
     },
-    /// A new epoch does not start at 0.
+    /// A new epoch does not start with sequence 0.
     #[error("a new epoch starts with sequence 0, not {received}")]
     EpochStart {
-        /// What it started with.
+        /// The sequence that it started with.
         received: u64,
     },
     /// Requests of the producer are missing.
     #[error("the producer's next sequence is {expected}, not {received}")]
     SeqGap {
-        /// The number that comes next.
+        /// The next sequence.
         expected: u64,
-        /// The number that came.
+        /// The received sequence.
         received: u64,
     },
-    /// What is known of the name was let go of before the command was judged. Look it up and ask
-    /// again.
+    /// The state of the name was evicted before the command was judged. The caller must look it up and try again.
     #[error("the stream's state is not in memory; nothing was stored, try again")]
     Evicted,
-    /// Another log gives or has the name just now.
-    #[error("the name is being given to another stream; nothing was stored, try again")]
+    /// Another log has the name or is about to give it.
+    #[error("another stream is being created with this name; nothing was stored, try again")]
     NameBusy,
     /// The source of a fork does not exist.
     #[error("the stream to fork does not exist")]
@@ -135,59 +134,59 @@ pub enum Refusal {
     /// The source of a fork was deleted.
     #[error("the stream to fork was deleted")]
     SourceGone,
-    /// A fork behind its source's end.
+    /// The fork's offset is after the end of its source.
     #[error("the fork's offset {asked} is beyond the source's end at {tail}")]
     BeyondTail {
         /// Where the source ends.
         tail: Offset,
-        /// Where the fork should begin.
+        /// The requested offset.
         asked: Offset,
     },
-    /// A truncation behind the stream's end.
+    /// The truncation's offset is after the end of the stream.
     #[error("the offset {asked} is beyond the stream's end at {tail}")]
     TruncateBeyondTail {
         /// Where the stream ends.
         tail: Offset,
-        /// Before which position everything should go.
+        /// The requested offset.
         asked: Offset,
     },
-    /// A fork from before its source's beginning: the offset is of an earlier stream of that name.
-    #[error("the fork's offset {asked} is of an earlier stream with its source's name")]
+    /// The fork's offset belongs to an earlier stream with the name of its source.
+    #[error("the fork's offset {asked} belongs to an earlier stream with the name of its source")]
     BeforeStart {
-        /// Where the fork should begin.
+        /// The requested offset.
         asked: Offset,
     },
-    /// A fork from a position below its source's floor: what the fork should begin with is gone.
+    /// The fork's offset is below the floor of its source: some of the fork's data is removed.
     #[error(
-        "of what is before the fork's offset {asked} some is no longer kept; the source has everything behind {floor}"
+        "some records before the fork's offset {asked} are removed; the source has everything after {floor}"
     )]
     NoLongerKept {
-        /// Where the fork should begin.
+        /// The requested offset.
         asked: Offset,
-        /// Behind which position the source has everything.
+        /// The source has everything after this position.
         floor: Offset,
     },
-    /// A fork of a fork of a fork… has too many sources.
-    #[error("a fork has at most {depth_max} sources, one behind the other")]
+    /// The chain of sources is too long.
+    #[error("a chain of forks has at most {depth_max} sources")]
     TooDeep {
-        /// How many it may have.
+        /// The most sources in a chain.
         depth_max: u32,
     },
-    /// One record must fit in the log.
+    /// The record is too large for the log.
     #[error("the data is too large for one record of the log: {bytes} bytes, at most {bytes_max}")]
     TooLarge {
         /// The record's size.
         bytes: u64,
-        /// The most that one may have.
+        /// The largest size of a record.
         bytes_max: u64,
     },
-    /// The disk is full; nothing was changed.
+    /// The disk is full. Nothing was changed.
     #[error("the disk is full; nothing was stored")]
     NoSpace,
-    /// The log takes nothing for now; nothing was changed, and it goes on by itself.
-    #[error("the log takes nothing for now, so nothing was stored: {0}")]
+    /// The log takes nothing at the moment. Nothing was changed, and the log recovers by itself.
+    #[error("the log takes no records at the moment; nothing was stored: {0}")]
     Stalled(Arc<str>),
-    /// The log failed and takes nothing more.
-    #[error("the log has failed and takes nothing more: {0}")]
+    /// The log has failed and takes nothing more.
+    #[error("the log has failed and takes no more records: {0}")]
     LogFailed(Arc<str>),
 }

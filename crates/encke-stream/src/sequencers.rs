@@ -1,4 +1,4 @@
-//! Where commands go: to the sequencer of the log that must judge them.
+//! The sequencers of all logs: a command goes to the one whose log has its stream.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use encke_mailbox::{Gauge, Lane, Sender};
 
 use crate::{InlineCommit, Submission, Views};
 
-/// The ways in to the sequencers of all logs.
+/// The sequencers of all logs.
 pub struct Sequencers<D: Disk = Files> {
     views: Arc<Views>,
-    /// By the logs' indices: a sequencer's mailbox, and its desk if threads share it.
+    /// By the logs' indices: a sequencer's mailbox, and its inline commit if shards commit themselves.
     logs: Arc<[Way<D>]>,
 }
 
@@ -26,7 +26,7 @@ impl<D: Disk> Clone for Sequencers<D> {
 }
 
 impl<D: Disk> Sequencers<D> {
-    /// The ways in, by the logs' indices: as many as there are views.
+    /// The sequencers, by the logs' indices. There is one for each view.
     pub fn new(views: Arc<Views>, logs: Vec<Way<D>>) -> Self {
         debug_assert_eq!(views.logs(), logs.len(), "a sequencer for each log");
         Sequencers {
@@ -35,8 +35,8 @@ impl<D: Disk> Sequencers<D> {
         }
     }
 
-    /// Hands commands with their weights to the sequencers, in order for each log, and has decided at once what waits for
-    /// nothing. What there is no room for stays. `now_ms` is the time in milliseconds since 1970.
+    /// Submits commands with their weights to the sequencers, in order for each log, and commits at once what needs no
+    /// wait. Commands without room in a mailbox stay in `commands`. `now_ms` is the time in milliseconds since 1970.
     pub fn submit(&self, commands: &mut Vec<(Submission, usize)>, now_ms: u64) {
         if let [way] = &*self.logs {
             return submit(way, commands, now_ms);
@@ -53,7 +53,7 @@ impl<D: Disk> Sequencers<D> {
         }
     }
 
-    /// How many commands wait for each log, and how old the oldest is.
+    /// The gauge of each sequencer's mailbox, by the logs' indices.
     pub fn gauges(&self) -> impl Iterator<Item = Gauge> + '_ {
         self.logs.iter().map(|(sender, _)| sender.gauge())
     }

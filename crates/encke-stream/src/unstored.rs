@@ -6,21 +6,22 @@ use encke_log::StreamNo;
 
 use crate::Stream;
 
-/// What changed since the store last took it.
+/// The changes since the store last took them.
 #[derive(Debug, Default)]
 pub(crate) struct Unstored {
-    /// Each once: those that [`State::dirty`](crate::stream::State) marks.
+    /// Changed streams, each once: those that [`State::dirty`](crate::stream::State) marks.
     pub(crate) streams: Vec<Arc<Stream>>,
-    /// Streams that the store has and that ended before the start, and whether they were waited for.
+    /// Streams that are in the store and ended before the start: their number, whether they had a deadline, and their
+    /// name.
     pub(crate) ended: Vec<(StreamNo, bool, Box<str>)>,
-    /// Streams among what was taken whose records nobody can read any more.
+    /// Ended streams among those that were taken. No reader can read their records any more.
     pub(crate) over: Vec<StreamNo>,
-    /// Some of it was taken, and the store does not have it yet.
+    /// Some changes were taken, and the store does not have them yet.
     pub(crate) taken: bool,
 }
 
 impl Unstored {
-    /// A stream that is marked.
+    /// Adds a stream that is marked.
     pub(crate) fn push(&mut self, stream: Arc<Stream>) {
         self.streams.push(stream);
     }

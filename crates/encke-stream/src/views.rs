@@ -1,13 +1,13 @@
-//! The streams of all logs by name: where a name's stream is, and where a new one would be made.
+//! The streams of all logs by name.
 //!
-//! Each log has a [`View`] and a [`Machine`](crate::Machine) of its own, which know nothing of the others but
-//! this: a name belongs to one stream at most, wherever it lives. A stream is made in its name's home
-//! ([`home`]), a fork in its source's log. So a name may have a stream away from home, and whoever looks for one
-//! asks at home first and then wherever there ever was such a stray.
+//! Each log has its own [`View`] and [`Machine`](crate::Machine). They share one rule: a name belongs to at most one
+//! stream, in whichever log. A stream is created in the home of its name ([`home`]), a fork in the log of its source.
+//! So a stream can be a stray: its log is not the home of its name. A look-up asks the home first, then every log that
+//! ever had strays.
 //!
-//! A machine that makes a stream claims the name before it looks whether another log has it, and gives the claim back
-//! when the stream is in its view. A stream's end is on the disk before its name is free, where there are several
-//! logs. So no two logs have one name, after a crash neither.
+//! A machine that creates a stream claims the name before it checks the other logs, and releases the claim once the
+//! stream is in its view. With several logs, the end of a stream is synced before its name is free. So no two logs have
+//! the same name, not even after a crash.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,12 +24,12 @@ use crate::number::{home, log_of};
 use crate::outcome::Refusal;
 use crate::view::View;
 
-/// The views of all logs. Where there is one log, all is found there.
+/// The views of all logs.
 #[derive(Debug)]
 pub struct Views {
     /// By the logs' indices; at least one.
     views: Vec<Arc<View>>,
-    /// Names that are being given to streams, and in which log.
+    /// Names that are about to be given, and the log that gives them.
     claims: Mutex<HashMap<Box<str>, usize>>,
 }
 
@@ -37,7 +37,7 @@ impl Views {
     /// The views of all logs, by their indices.
     ///
     /// # Panics
-    /// There is none.
+    /// `views` is empty.
     pub(crate) fn new(views: Vec<Arc<View>>) -> Arc<Views> {
         assert!(!views.is_empty(), "there is at least one log");
         Arc::new(Views {
@@ -46,27 +46,27 @@ impl Views {
         })
     }
 
-    /// The view of the only log.
+    /// A single view.
     pub fn one(view: Arc<View>) -> Arc<Views> {
         Views::new(vec![view])
     }
 
-    /// How many logs there are.
+    /// The number of logs.
     pub fn logs(&self) -> usize {
         self.views.len()
     }
 
-    /// The view of the log in which a stream is.
+    /// The view of the log that has a stream.
     pub fn of(&self, stream: StreamNo) -> &Arc<View> {
         self.log(log_of(stream))
     }
 
-    /// The view of a log; of the first one if there is none with that index.
+    /// The view of a log; the first one if there is none with that index.
     pub fn log(&self, log: usize) -> &Arc<View> {
         self.views.get(log).unwrap_or(&self.views[0])
     }
 
-    /// What is known of a name; nothing if the stores must be asked ([`Loaders`]).
+    /// Looks a name up. None if the stores must be read ([`Loaders`](crate::Loaders)).
     pub fn look(&self, name: &str) -> Option<Lookup> {
         let home = home(name, self.logs());
         let known = self.views[home].look(name)?;
@@ -82,14 +82,15 @@ impl Views {
         Some(known)
     }
 
-    /// The stream of that name if it is in memory, expired or kept for its forks though it may be.
+    /// The stream of that name if it is in memory. It may be expired, or exist for its forks only.
     pub fn find(&self, name: &str) -> Option<Arc<Stream>> {
         let home = home(name, self.logs());
         let found = self.views[home].find(name);
         found.or_else(|| self.strayed(home).find_map(|view| view.find(name)))
     }
 
-    /// The log whose machine must judge a command: that of its stream, or in which it is to be made.
+    /// The log whose machine must judge a command: the log of its stream, or the log in which the stream is to be
+    /// created.
     pub fn log_for(&self, command: &Command) -> usize {
         if self.logs() == 1 {
             return 0;
@@ -122,7 +123,7 @@ impl Views {
         self.views.iter().map(|view| view.committed()).collect()
     }
 
-    /// How many streams there are, and what of them is in memory, in all logs together.
+    /// The numbers of streams in all logs together.
     pub fn totals(&self) -> Totals {
         self.views.iter().fold(Totals::default(), |totals, view| {
             let counts = view.counts();
@@ -140,7 +141,7 @@ impl Views {
         })
     }
 
-    /// How many changes each log has acknowledged, by the level that they had reached then
+    /// The acknowledged changes of each log, by the durability level that they had reached
     /// ([`AckLevel`](crate::AckLevel) as an index).
     pub fn acknowledged(&self) -> impl Iterator<Item = [u64; 3]> + '_ {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -148,8 +149,7 @@ impl Views {
         self.views.iter().map(of_view)
     }
 
-    /// Makes sure that no other log has the name, or gets it, until [`Views::unclaim`].
-    /// True if the log has claimed it just now.
+    /// Claims a name: no other log has it or gets it until [`Views::unclaim`]. True if the claim is new.
     pub(crate) fn claim(&self, name: &str, log: usize) -> Result<bool, Refusal> {
         match self.claims.lock().entry(name.into()) {
             Entry::Occupied(claim) if *claim.get() == log => return Ok(false),
@@ -158,7 +158,7 @@ impl Views {
                 claim.insert(log);
             }
         }
-        // After the claim, because who had one before has put the stream into its view before giving it back.
+        // After the claim, because an earlier claimant has added its stream to its view before it released the claim.
         let taken = self.look_elsewhere(name, log);
         if taken.is_err() {
             self.unclaim(name);
@@ -170,7 +170,7 @@ impl Views {
         self.claims.lock().remove(name);
     }
 
-    /// Refuses if another log has a stream of that name, or may have.
+    /// Refuses if another log has a stream of that name, or may have one.
     pub(crate) fn look_elsewhere(&self, name: &str, log: usize) -> Result<(), Refusal> {
         let home = home(name, self.logs());
         for (other, view) in self.views.iter().enumerate() {
@@ -190,7 +190,7 @@ impl Views {
         Some(log_of(self.find(name)?.no))
     }
 
-    /// The views that may have streams that are not at home there, but this one.
+    /// The views that may have strays, except for one.
     fn strayed(&self, but: usize) -> impl Iterator<Item = &Arc<View>> {
         let views = self.views.iter().enumerate();
         let others = views.filter(move |(log, view)| *log != but && view.has_strays());
@@ -198,7 +198,7 @@ impl Views {
     }
 }
 
-/// How many streams there are in all logs, and how they come and go.
+/// The numbers of streams in all logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Names that are taken, in memory or in the stores.
@@ -207,12 +207,12 @@ pub struct Totals {
     pub in_memory: usize,
     /// Names that are known to be free.
     pub free_names: usize,
-    /// Names that were looked up in the stores and found.
+    /// Look-ups in the stores that found a stream.
     pub loads: u64,
-    /// Names that were looked up in the stores and are free.
+    /// Look-ups in the stores that found the name free.
     pub absences: u64,
-    /// Streams that were let go of.
+    /// Streams that were evicted.
     pub evictions: u64,
-    /// Producers that streams had no room for any more.
+    /// Producers that streams forgot because they had too many.
     pub producers_forgotten: u64,
 }

@@ -1,7 +1,7 @@
-//! The commit path, in reading order: [`decide`], [`write`], [`sync`], [`publish`].
+//! The commit path, in reading order: `decide.rs`, `write.rs`, `sync.rs`, `publish.rs`.
 //!
-//! A batch changes its type on the way: [`Ordered`] → [`Decided`] → [`Written`](write::Written) →
-//! [`Durable`](sync::Durable) → visible. A stage takes what the stage before it returns.
+//! A batch changes its type on the way: [`Ordered`] → [`Decided`] → [`Written`](self::write::Written) →
+//! [`Durable`] → visible. A stage takes what the stage before it returns.
 //!
 //! A batch goes through the stages in groups, one for each durability level of its streams, the weakest level first
 //! ([`levels`]). So a group is committed or taken back as a whole, records become visible in the order of the log whatever

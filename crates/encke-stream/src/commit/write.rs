@@ -46,7 +46,7 @@ impl PendingWrite {
     /// Keeps a group that can no longer be taken back.
     pub(super) fn hold(&mut self, mut group: Decided) {
         group.revocable = false;
-        // The mailbox hears of these commands with the rest of their batch.
+        // The mailbox counts these commands as handled with the rest of their batch.
         group.commands = 0;
         self.group = Some(group);
     }

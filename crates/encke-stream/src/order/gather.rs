@@ -111,7 +111,7 @@ impl Pause {
     }
 }
 
-/// Nothing gathers where a sync takes less: the replies of the next sync are sooner there than a pause is over.
+/// Nothing gathers where a sync takes less than this: the next sync is over sooner than a pause.
 const SYNC_MIN: Duration = Duration::from_millis(2);
 
 /// A pause begins within this part of a sync after the replies, or not at all. Later commands do not answer them.
@@ -129,10 +129,10 @@ const STEPS: u32 = 16;
 /// The shortest sleep; a shorter one costs more than it gains.
 const STEP_MIN: Duration = Duration::from_micros(50);
 
-/// So many pauses in a row without an arrival, and the next ones are left out.
+/// After this many pauses in a row without an arrival, the next ones are left out.
 const VAIN_MAX: u32 = 4;
 
-/// How many pauses are left out then. After them one is tried again.
+/// How many pauses are left out. After them one is tried again.
 const SKIPS: u32 = 32;
 
 #[cfg(test)]

@@ -6,15 +6,15 @@ use crate::load::LoadError;
 use crate::record::BadRecord;
 use crate::stored::FORMAT;
 
-/// The log could not be opened, or holds what this version can't read.
+/// The log cannot be opened, or holds something that this version cannot read.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// A record that this version does not write.
     #[error("record {sequence} of the log: {source}")]
     Record {
-        /// Which one.
+        /// The record.
         sequence: Sequence,
-        /// What is wrong with it.
+        /// The cause.
         source: BadRecord,
     },
     /// An entry of the checkpoint that this version does not write.
@@ -22,13 +22,13 @@ pub enum RestoreError {
     Entry {
         /// Its key.
         key: Vec<u8>,
-        /// What is wrong with it.
+        /// The cause.
         source: BadRecord,
     },
-    /// The checkpoint could not be read.
-    #[error("the checkpoint of the streams can't be read: {0}")]
+    /// The checkpoint cannot be read.
+    #[error("cannot read the checkpoint of the streams: {0}")]
     Checkpoint(#[from] ReadError),
-    /// The checkpoint is of another version.
+    /// The checkpoint has another version.
     #[error(
         "the checkpoint of the streams has format {found}, this version of encke reads format \
          {FORMAT} only"
@@ -37,22 +37,22 @@ pub enum RestoreError {
         /// Its version.
         found: u32,
     },
-    /// A log's directory stands in another one's place.
+    /// The directory belongs to another log.
     #[error(
-        "record {sequence} is of a stream of log {found}, and this is log {log}: a log's directory is not in its place"
+        "record {sequence} belongs to log {found}, but this is log {log}: the directories of the logs are in the wrong order"
     )]
     OtherLog {
         /// The record.
         sequence: Sequence,
-        /// The index of the log that is opened.
+        /// The index of the log that is being opened.
         log: usize,
-        /// The one that the record's stream is in.
+        /// The index of the log that the record belongs to.
         found: usize,
     },
-    /// A source that is not in sight could not be loaded.
+    /// The source of a fork cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The log could not be opened.
+    /// The log cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
 }
