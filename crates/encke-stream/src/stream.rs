@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn letting_go_of_a_fork_leaves_a_source_that_others_hold() {
+    fn dropping_a_fork_leaves_a_source_that_is_in_use() {
         let last = chain(3);
         let source = Arc::clone(&last.source.as_ref().unwrap().stream);
         drop(last);

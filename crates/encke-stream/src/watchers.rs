@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_is_told_until_it_stops_watching() {
+    fn a_shard_is_a_watcher_until_it_stops_watching() {
         let watchers = Watchers::default();
         let watched = stream(7);
         assert_eq!(watchers.of(&watched), 0);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_nobody_watches_any_more_leaves_nothing() {
+    fn a_stream_without_watchers_leaves_nothing() {
         let watchers = Watchers::default();
         let watched = stream(7);
         watchers.add(&watched, 1);

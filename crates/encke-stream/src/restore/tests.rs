@@ -282,7 +282,7 @@ proptest! {
 }
 
 #[test]
-fn a_payload_that_is_none_is_told_with_its_record() {
+fn an_invalid_payload_is_reported_with_its_record() {
     let mut restore = Restore::default();
     assert_eq!(restore.apply(1, 1, 0, &[]), Err(BadRecord));
     restore.entry(b"s", b"");

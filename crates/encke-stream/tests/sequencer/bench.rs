@@ -1,4 +1,4 @@
-//! A running sequencer whose batches are made by hand, over a log on any disk.
+//! A running sequencer over a log on any disk. The test controls the batches.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ enum Event {
     Over,
 }
 
-/// What a shard was handed, and what the probe saw at that moment.
+/// What a shard has received, and what the probe returned at that moment.
 pub struct Delivery {
     pub shard: usize,
     pub batch: Option<Arc<Batch>>,
@@ -46,7 +46,7 @@ struct Shard {
     number: usize,
     events: Mutex<Sender<Event>>,
     probe: Arc<dyn Fn() -> u64 + Send + Sync>,
-    /// A batch is begun only with a permit, when there is somebody who gives them.
+    /// With permits, each batch begins only when the test gives one.
     permits: Option<Mutex<Receiver<()>>>,
 }
 
@@ -58,7 +58,7 @@ impl Outlet for Shard {
             replies,
             probed: (self.probe)(),
         };
-        // A test that is over listens no more.
+        // The test may be over.
         let _ = self.events.lock().unwrap().send(Event::Delivery(delivery));
     }
 
@@ -71,7 +71,7 @@ impl Outlet for Shard {
 }
 
 impl<D: Disk> Bench<D> {
-    /// Two shards; `probe` is called whenever one is handed something.
+    /// Two shards. `probe` is called for each delivery.
     pub fn start(
         opened: (Machine, Arc<View>, Log<D>),
         level: AckLevel,
@@ -81,7 +81,7 @@ impl<D: Disk> Bench<D> {
         Bench::evicting(opened, level, now_ms, Eviction::NEVER, probe)
     }
 
-    /// The same, with streams let go of.
+    /// The same, with eviction.
     pub fn evicting(
         (machine, view, log): (Machine, Arc<View>, Log<D>),
         level: AckLevel,
@@ -134,20 +134,20 @@ impl<D: Disk> Bench<D> {
         }
     }
 
-    /// Commits the commands as one batch and returns what became of them.
+    /// Commits the commands as one batch and returns their outcomes.
     pub fn round(&mut self, commands: Vec<Command>) -> Vec<Outcome> {
         self.deliveries(commands).0
     }
 
-    /// The same, with what the shards were handed.
+    /// The same, with the deliveries to the shards.
     pub fn deliveries(&mut self, commands: Vec<Command>) -> (Vec<Outcome>, Vec<Delivery>) {
-        // As shards do it: what is named is in memory until it is judged.
+        // Like a shard: a named stream stays in memory until the command is judged.
         let _held: Vec<Lookup> = commands
             .iter()
             .flat_map(|command| self.hold(command))
             .collect();
         if !self.gated {
-            // The first batch needs no permit, so it may begin before all of it is there.
+            // The first batch needs no permit, so it may begin before all commands are in the mailbox.
             self.gated = true;
             self.send(vec![delete("nobody")]);
             self.collect(1);
@@ -185,7 +185,7 @@ impl<D: Disk> Bench<D> {
         }
     }
 
-    /// Waits for the end of the batch that answers all.
+    /// Waits for the end of the batch that answers all commands.
     fn collect(&mut self, count: usize) -> (Vec<Outcome>, Vec<Delivery>) {
         let mut outcomes = HashMap::new();
         let mut deliveries = Vec::new();
@@ -198,7 +198,7 @@ impl<D: Disk> Bench<D> {
                     deliveries.push(delivery);
                 }
                 Event::Over if outcomes.len() == count => break,
-                // The end of a batch that somebody gave a permit for and did not wait for.
+                // The end of a batch that a permit began and that no test waits for.
                 Event::Over => self.permit(),
             }
         }
@@ -206,7 +206,7 @@ impl<D: Disk> Bench<D> {
         (outcomes.collect(), deliveries)
     }
 
-    /// Lets the sequencer go on to the next batch, whatever is in it then.
+    /// Lets the sequencer begin the next batch, whatever it has.
     pub fn permit(&self) {
         if let Some(permits) = &self.permits {
             let _ = permits.send(());
@@ -223,7 +223,7 @@ impl<D: Disk> Bench<D> {
         Arc::clone(known.stream().unwrap())
     }
 
-    /// The data of a stream as a reader gets it now, and whether that is all.
+    /// The data of a stream as a reader gets it now, and whether that is everything.
     pub fn read(&self, name: &str) -> (Vec<u8>, bool) {
         let stream = self.stream(name);
         let fetch = encke_stream::Fetch::new(&stream, Offset::START, stream.facts().tail, 1 << 20);
@@ -236,7 +236,7 @@ impl<D: Disk> Bench<D> {
         (data, !piece.more)
     }
 
-    /// Lets everything that waits be done, and the log be closed.
+    /// Lets the sequencer finish, and closes the log.
     pub fn stop(mut self) -> Result<(), CommitError> {
         self.mailbox = None;
         self.permits = None;
@@ -329,5 +329,5 @@ pub fn delete(name: &str) -> Command {
     }
 }
 
-/// Longer than any batch takes, even on a machine that has other things to do.
+/// Longer than any batch takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! What streams keep, over crashes, checkpoints and streams that leave memory.
+//! Retention, over crashes, checkpoints and evictions.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ fn what_is_gone_is_gone_after_a_crash_and_what_is_kept_is_kept() {
         disk.cut_power();
         let mut bench = start(&disk, level);
         look(&bench, "after a crash");
-        // What was counted is still counted.
+        // Records that were counted before the crash still count.
         bench.round(vec![append("b", b"a"), append("b", b"b")]);
         assert_eq!(bench.read("b").0, b"89ab");
         bench.stop().unwrap();
@@ -69,7 +69,7 @@ fn what_is_gone_is_gone_after_a_crash_and_what_is_kept_is_kept() {
 }
 
 #[test]
-fn a_batch_that_fails_lets_go_of_nothing() {
+fn a_batch_that_fails_removes_nothing() {
     let disk = SimulatedDisk::new(12);
     let mut bench = start(&disk, AckLevel::Synced);
     bench.round(vec![create_retaining("a", keeping(2)), create("b", TEXT)]);
@@ -89,13 +89,13 @@ fn a_batch_that_fails_lets_go_of_nothing() {
     assert_eq!(bench.read("a").0, b"12");
     assert_eq!(bench.read("b").0, b"1");
     disk.set_capacity(u64::MAX);
-    // Nor is it counted twice afterwards.
+    // Nothing is counted twice afterwards.
     bench.round(vec![append("a", b"3")]);
     assert_eq!(bench.read("a").0, b"23");
     bench.stop().unwrap();
 }
 
-/// Idle streams leave memory; when their records grow too old they are let go of all the same, before and after a restart.
+/// Idle streams leave memory. Their records are still removed when they are too old, before and after a restart.
 #[test]
 fn records_of_streams_at_rest_grow_old() {
     let dir = tempfile::tempdir().unwrap();
