@@ -65,6 +65,9 @@ pub struct Committed {
     pub failed: bool,
 }
 
+/// The log did not take a group, so the group is undone and its commands are refused.
+struct TakenBack;
+
 /// The thread that runs the stages. It determines what a batch may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommitThread {
@@ -148,28 +151,28 @@ impl<D: Disk> Commit<D> {
             }
         };
         let (records, bytes) = (decided.records(), decided.log_bytes);
-        if let Some(sync) = self.store(decided, order, thread) {
+        if let Ok(sync) = self.store(decided, order, thread) {
             committed.records += records;
             committed.bytes += bytes;
             committed.sync = committed.sync.or(sync);
         }
     }
 
-    /// Makes a group as durable as its level asks and publishes it, or leaves it as a pending write. Returns None if the
-    /// group was taken back; otherwise how long a sync took, if there was one.
+    /// Makes a group as durable as its level asks and publishes it, or leaves it as a pending write. Returns how long a
+    /// sync took, if there was one.
     fn store(
         &mut self,
         mut decided: Decided,
         order: &mut LocalOrder,
         thread: CommitThread,
-    ) -> Option<Option<Duration>> {
+    ) -> Result<Option<Duration>, TakenBack> {
         if !decided.needs_file() {
             let has_records = decided.records() > 0;
             self.publish(Durable::without_file(decided), order);
             if has_records && thread == CommitThread::Sequencer {
                 self.write_acknowledged();
             }
-            return Some(None);
+            return Ok(None);
         }
         if !decided.accepted.is_empty() {
             decided.revocable = false;
@@ -177,7 +180,7 @@ impl<D: Disk> Commit<D> {
         }
         if thread == CommitThread::Shard {
             self.pending.hold(decided);
-            return Some(None);
+            return Ok(None);
         }
         self.write_and_sync(decided, order)
     }
@@ -187,7 +190,7 @@ impl<D: Disk> Commit<D> {
         &mut self,
         decided: Decided,
         order: &mut LocalOrder,
-    ) -> Option<Option<Duration>> {
+    ) -> Result<Option<Duration>, TakenBack> {
         let mut written = match write::write(decided, &mut self.log) {
             Ok(written) => written,
             Err((decided, error)) => {
@@ -196,11 +199,11 @@ impl<D: Disk> Commit<D> {
                 if decided.revocable || self.failed.is_some() {
                     order.answering(decided.take_commands());
                     self.take_back(decided, &refusal);
-                    return None;
+                    return Err(TakenBack);
                 }
                 self.pending.refusal = Some(refusal);
                 self.pending.hold(decided);
-                return Some(None);
+                return Ok(None);
             }
         };
         self.pending.refusal = None;
@@ -217,14 +220,14 @@ impl<D: Disk> Commit<D> {
                 let refusal = self.refusal_for(&error);
                 order.answering(decided.take_commands());
                 self.take_back(decided, &refusal);
-                return None;
+                return Err(TakenBack);
             }
         };
         if let Some(took) = sync {
             order.synced(took);
         }
         self.publish(durable, order);
-        Some(sync)
+        Ok(sync)
     }
 
     fn publish(&mut self, mut durable: Durable, order: &mut LocalOrder) {
@@ -317,7 +320,8 @@ impl<D: Disk> Commit<D> {
         }
         match self.pending.group.take() {
             Some(group) => {
-                self.write_and_sync(group, order);
+                // It cannot be taken back unless the log fails, and then its commands are refused.
+                let _ = self.write_and_sync(group, order);
             }
             None if self.pending.refusal.is_some() => self.write_acknowledged(),
             None => return,

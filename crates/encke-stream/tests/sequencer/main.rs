@@ -4,6 +4,7 @@
 #![allow(unreachable_pub)] // What the modules of a test show, they show to the test.
 
 mod bench;
+mod gather;
 mod levels;
 mod retention;
 
