@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use encke_mailbox::{Bounds, Gauge, Lane, Options, Receiver, Sender, Watch, Why, mailbox};
 use encke_stream::{
-    Append, Batch, Caller, Command, Fetch, Handover, Known, Life, Offset, Outlet, Piece, Reply,
-    Request, Stream, Target,
+    Append, Batch, Caller, Command, Fetch, Handover, Life, Lookup, Offset, Outlet, Piece, Reply,
+    Stream, Submission, Target,
 };
 
 use crate::ask::{Ask, Client, End, How, JobId, Payload, Post, Told};
@@ -53,10 +53,10 @@ pub struct Inbox {
 }
 
 /// Says what is known of a stream's name, or why it can't.
-pub type Look = Box<dyn Fn(&str) -> Result<Known, String> + Send>;
+pub type Look = Box<dyn Fn(&str) -> Result<Lookup, String> + Send>;
 
 /// Takes commands with their weights, but those that there is no room for.
-pub type Submit = Box<dyn Fn(&mut Vec<(Request, usize)>, u64) + Send>;
+pub type Submit = Box<dyn Fn(&mut Vec<(Submission, usize)>, u64) + Send>;
 
 /// Reads a part of a stream, or says why it can't.
 pub type ReadPiece = Box<dyn Fn(&Fetch) -> Result<Piece, String> + Send>;
@@ -342,7 +342,7 @@ impl Foreman {
     }
 
     /// The command with what it is judged by: the streams that it is about must be in memory then.
-    fn request(&mut self, op: u64, mut command: Command) -> Result<(Request, usize), String> {
+    fn request(&mut self, op: u64, mut command: Command) -> Result<(Submission, usize), String> {
         match &mut command {
             Command::Create(create) => create.known.push((self.find)(&create.name)?),
             Command::Append(Append { target, .. }) => self.know(target, false)?,
@@ -354,7 +354,7 @@ impl Foreman {
             shard: self.number,
             token: op,
         };
-        Ok((Request { command, from }, bytes))
+        Ok((Submission { command, from }, bytes))
     }
 
     /// Finds the stream that has a target's name, if one has it by now.
@@ -377,7 +377,7 @@ impl Foreman {
             return Ok(Some(Arc::clone(stream)));
         }
         match (self.find)(name)? {
-            Known::Stream(stream) => {
+            Lookup::Stream(stream) => {
                 if self.held.len() >= HELD_MAX {
                     // Those of pools that are gone among them; the others are found again.
                     self.held.clear();
@@ -385,7 +385,7 @@ impl Foreman {
                 self.held.insert(name.into(), Arc::clone(&stream));
                 Ok(Some(stream))
             }
-            Known::Free(_) => {
+            Lookup::Free(_) => {
                 self.held.remove(name);
                 Ok(None)
             }

@@ -72,7 +72,7 @@ impl Machine {
             }
             // The record behind them was not written either; events are told as well as can be.
             JobError::Overloaded => {}
-            JobError::Log(Refusal::NoSpace | Refusal::Stalled(_) | Refusal::LetGo)
+            JobError::Log(Refusal::NoSpace | Refusal::Stalled(_) | Refusal::Evicted)
                 if what != "events" =>
             {
                 let shop = self

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_log::{ReadError, Reader, Sequence};
-use encke_stream::{Desk, Fetch, Loaders, Logs, Piece};
+use encke_stream::{Fetch, InlineCommit, Loaders, Logs, Piece};
 
 /// Reads records from the logs, and streams from their stores. For threads that may wait for files.
 #[derive(Clone)]
@@ -12,7 +12,7 @@ pub(crate) struct Archive {
     readers: Arc<[Reader]>,
     pub(crate) loaders: Loaders<Reader>,
     /// By the logs' indices, where threads share their sequencers.
-    desks: Arc<[Arc<Desk>]>,
+    inline_commits: Arc<[Arc<InlineCommit>]>,
 }
 
 impl Archive {
@@ -24,21 +24,24 @@ impl Archive {
         Archive {
             readers: logs.logs.iter().map(|(_, log)| log.reader()).collect(),
             loaders: Loaders::new(Arc::clone(&logs.views), loaders.collect()),
-            desks: Arc::new([]),
+            inline_commits: Arc::new([]),
         }
     }
 
-    /// From now on desks are told when something is asked for that they have accepted and not written.
-    pub(crate) fn with_desks(self, desks: Arc<[Arc<Desk>]>) -> Archive {
-        Archive { desks, ..self }
+    /// Wakes the inline commit of a log when a read needs records that are accepted and not written yet.
+    pub(crate) fn with_inline_commits(self, inline_commits: Arc<[Arc<InlineCommit>]>) -> Archive {
+        Archive {
+            inline_commits,
+            ..self
+        }
     }
 
     /// Reads a part of a stream.
     pub(crate) fn read(&self, fetch: &Fetch) -> Result<Piece, ReadError> {
         let log = fetch.log();
         let piece = Piece::read(self.reader(log), fetch)?;
-        if let Some(desk) = self.desks.get(log) {
-            desk.has_read(&piece);
+        if let Some(inline) = self.inline_commits.get(log) {
+            inline.note_read(&piece);
         }
         Ok(piece)
     }

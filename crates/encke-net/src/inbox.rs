@@ -8,7 +8,7 @@ use std::time::Duration;
 use encke_jobs::{Client, Told};
 use encke_log::ReadError;
 use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, Why, mailbox_with_waker};
-use encke_stream::{Batch, Handover, Known, LoadError, Outlet, Piece, Reply, Stream};
+use encke_stream::{Batch, Handover, LoadError, Lookup, Outlet, Piece, Reply, Stream};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Settings;
@@ -30,7 +30,7 @@ pub(crate) enum Note {
     /// What is known of a name that a connection's request is about.
     Looked {
         token: Token,
-        known: Result<Known, LoadError>,
+        known: Result<Lookup, LoadError>,
     },
     /// The stream that a subscriber is subscribed to; nothing if it has ended.
     Loaded {

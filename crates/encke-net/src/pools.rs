@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_jobs::{Board, Door as Foreman, Inbox, Machine, ReplayError, Threads, Tools};
-use encke_stream::{Desk, Intake, Known, Logs, Stream};
+use encke_stream::{InlineCommit, Logs, Lookup, Sequencers, Stream};
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use crate::archive::Archive;
@@ -24,8 +24,8 @@ pub fn pools(logs: &Logs) -> Result<Vec<String>, ReplayError> {
 
 fn finder(archive: &Archive) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, String> + '_ {
     move |name| match archive.loaders.load(name) {
-        Ok(Known::Stream(stream)) => Ok(Some(stream)),
-        Ok(Known::Free(_)) => Ok(None),
+        Ok(Lookup::Stream(stream)) => Ok(Some(stream)),
+        Ok(Lookup::Free(_)) => Ok(None),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -65,18 +65,18 @@ impl Pools {
     /// Starts the foreman, which talks to the shards through these doors.
     pub(crate) fn start(
         self,
-        intake: Intake,
-        desks: Arc<[Arc<Desk>]>,
+        sequencers: Sequencers,
+        inline_commits: Arc<[Arc<InlineCommit>]>,
         doors: &[Arc<Door>],
     ) -> std::io::Result<(Arc<Board>, Threads)> {
-        let archive = self.archive.with_desks(desks);
+        let archive = self.archive.with_inline_commits(inline_commits);
         let loaders = archive.loaders.clone();
         let number = doors.len() as u16;
         let doors = doors.to_vec();
         let threads = self.inbox.start(Tools {
             machine: self.machine,
             load: Box::new(move |name| loaders.load(name).map_err(|error| error.to_string())),
-            submit: Box::new(move |commands, now_ms| intake.submit(commands, now_ms)),
+            submit: Box::new(move |commands, now_ms| sequencers.submit(commands, now_ms)),
             number,
             read: Box::new(move |fetch| archive.read(fetch).map_err(|error| error.to_string())),
             tell: Box::new(move |client, told| {

@@ -10,7 +10,7 @@ use encke_face::Faces;
 use encke_jobs::Word;
 use encke_log::CommitError;
 use encke_mailbox::{Bounds, Options, mailbox};
-use encke_stream::{AckLevel, Desk, Intake, Logs, Outlet, Sequencer, Views};
+use encke_stream::{AckLevel, InlineCommit, Logs, Outlet, Sequencer, Sequencers, Views};
 
 use crate::addresses::Addresses;
 use crate::archive::Archive;
@@ -32,10 +32,10 @@ pub struct Server {
     foreman: encke_jobs::Door,
     pools: encke_jobs::Threads,
     /// One for each log.
-    sequencers: Vec<JoinHandle<Result<(), CommitError>>>,
+    sequencer_threads: Vec<JoinHandle<Result<(), CommitError>>>,
     doors: Vec<Arc<Door>>,
     /// One for each log, or none.
-    desks: Arc<[Arc<Desk>]>,
+    inline_commits: Arc<[Arc<InlineCommit>]>,
     metrics: Metrics,
 }
 
@@ -96,8 +96,8 @@ impl Server {
         let foreman = pools.foreman.clone();
         let Logs { logs, views } = logs;
         let mut ways = Vec::with_capacity(logs.len());
-        let mut desks = Vec::new();
-        let mut sequencers = Vec::with_capacity(logs.len());
+        let mut inline_commits = Vec::new();
+        let mut sequencer_threads = Vec::with_capacity(logs.len());
         for (number, (machine, log)) in logs.into_iter().enumerate() {
             let name = numbered("sequencer", number, views.logs());
             let (sender, receiver) = mailbox("sequencer", options);
@@ -114,31 +114,32 @@ impl Server {
                     counters.committed(committed);
                 }),
             )
-            .keeping(settings.keep, Box::new(move |no| expired.end(no)))
+            .evicting(settings.eviction, Box::new(move |no| expired.end(no)))
             .syncing_every(settings.sync_every);
             let thread = std::thread::Builder::new().name(name);
-            let (desk, sequencer) = match level {
+            let (inline, sequencer) = match level {
                 AckLevel::Accepted => {
-                    let desk = Arc::new(Desk::new(sequencer));
-                    let shared = Arc::clone(&desk);
-                    (Some(desk), thread.spawn(move || shared.run(now_ms))?)
+                    let inline = Arc::new(InlineCommit::new(sequencer));
+                    let shared = Arc::clone(&inline);
+                    (Some(inline), thread.spawn(move || shared.run(now_ms))?)
                 }
                 AckLevel::Written | AckLevel::Synced => {
                     (None, thread.spawn(move || sequencer.run(now_ms))?)
                 }
             };
-            desks.extend(desk.clone());
-            sequencers.push(sequencer);
-            ways.push((sender, desk));
+            inline_commits.extend(inline.clone());
+            sequencer_threads.push(sequencer);
+            ways.push((sender, inline));
         }
-        let desks: Arc<[Arc<Desk>]> = desks.into();
-        let intake = Intake::new(Arc::clone(&views), ways);
+        let inline_commits: Arc<[Arc<InlineCommit>]> = inline_commits.into();
+        let sequencers = Sequencers::new(Arc::clone(&views), ways);
         let watched_logs = archive.readers().to_vec();
         let reader_threads = jobs.start(&Means {
-            archive: archive.with_desks(Arc::clone(&desks)),
+            archive: archive.with_inline_commits(Arc::clone(&inline_commits)),
             took: metrics.look_up_seconds.clone(),
         })?;
-        let (board, pools) = pools.start(intake.clone(), Arc::clone(&desks), &doors)?;
+        let (board, pools) =
+            pools.start(sequencers.clone(), Arc::clone(&inline_commits), &doors)?;
         let connections = Arc::new(AtomicUsize::new(0));
         let addresses = Arc::new(Addresses::new(&settings));
         let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max));
@@ -152,7 +153,7 @@ impl Server {
                 listener,
                 inbox,
                 door: Arc::clone(&doors[number]),
-                intake: intake.clone(),
+                sequencers: sequencers.clone(),
                 foreman: foreman.clone(),
                 readers: readers.clone(),
                 metrics: metrics.clone(),
@@ -168,7 +169,7 @@ impl Server {
                     .spawn(move || shard.run())?,
             );
         }
-        watch(metrics, &views, intake, &doors);
+        watch(metrics, &views, sequencers, &doors);
         let gauged = foreman.clone();
         let background_count = background.len();
         let loads = pools.loads();
@@ -196,9 +197,9 @@ impl Server {
             readers: reader_threads,
             foreman,
             pools,
-            sequencers,
+            sequencer_threads,
             doors,
-            desks,
+            inline_commits,
             metrics: metrics.clone(),
         })
     }
@@ -229,11 +230,15 @@ impl Server {
             return Err(StopError::Panicked("foreman"));
         }
         // That were the last senders of the sequencer's mailbox and of the readers'.
-        for desk in self.desks.iter() {
-            desk.call();
+        for inline in self.inline_commits.iter() {
+            inline.wake();
         }
         // All logs are closed, whatever becomes of one.
-        let ends: Vec<_> = self.sequencers.into_iter().map(JoinHandle::join).collect();
+        let ends: Vec<_> = self
+            .sequencer_threads
+            .into_iter()
+            .map(JoinHandle::join)
+            .collect();
         for end in ends {
             end.map_err(|_| StopError::Panicked("sequencer"))??;
         }
@@ -308,13 +313,13 @@ fn numbered(name: &str, log: usize, logs: usize) -> String {
 }
 
 /// Lets the gauges be read when somebody asks for the metrics.
-fn watch(metrics: &Metrics, views: &Arc<Views>, intake: Intake, doors: &[Arc<Door>]) {
+fn watch(metrics: &Metrics, views: &Arc<Views>, sequencers: Sequencers, doors: &[Arc<Door>]) {
     let views = Arc::clone(views);
     let doors = doors.to_vec();
     metrics.on_render(move |metrics| {
         metrics.streams(views.totals());
         metrics.log.show_acknowledged(&views);
-        for (number, gauge) in intake.gauges().enumerate() {
+        for (number, gauge) in sequencers.gauges().enumerate() {
             metrics.mailbox(&numbered("sequencer", number, views.logs()), &gauge);
         }
         for (number, door) in doors.iter().enumerate() {

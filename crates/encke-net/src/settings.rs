@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use encke_stream::Keep;
+use encke_stream::Eviction;
 
 use crate::{ForwardedBy, Networks};
 
@@ -88,7 +88,7 @@ pub struct Settings {
     /// How long a stream's subscribers wait for the next round of sends at most, behind one that took longer than a turn.
     pub rest_max: Duration,
     /// Which streams stay in memory.
-    pub keep: Keep,
+    pub eviction: Eviction,
     /// The kernel's send buffer for each connection, in bytes.
     pub send_buffer_bytes: usize,
     /// Bytes that the kernel takes for a connection beyond what it has sent of it.
@@ -140,7 +140,7 @@ impl Default for Settings {
             admission_wait: Duration::from_secs(1),
             sends_per_turn: 256,
             rest_max: Duration::from_millis(20),
-            keep: Keep::default(),
+            eviction: Eviction::default(),
             send_buffer_bytes: 128 << 10,
             unsent_bytes_max: 16 << 10,
             errands_time: Duration::from_micros(200),

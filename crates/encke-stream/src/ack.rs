@@ -1,23 +1,23 @@
-//! How safe a record is when its append is acknowledged and when subscribers see it.
+//! Durability levels: when an append is acknowledged, and when subscribers see it.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How safe a record is when its append is acknowledged and when subscribers see it.
+/// How durable a record is when its append is acknowledged and when subscribers see it.
 ///
-/// Each level holds what the ones before it promise. A stream has one, for its readers and for appends that ask for
-/// none; a request may ask for another one for its own acknowledgement.
+/// Each level includes the guarantees of the levels before it. A stream has one level, for its readers and for appends
+/// that name none. A request may name another level for its own acknowledgement.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub enum AckLevel {
-    /// Ordered, but in this process's memory only: a crash of the process may take it.
+    /// Ordered, in the memory of this process only: a crash of the process may lose it.
     Accepted,
-    /// Written to the file: a crash of the process takes nothing, one of the system or a power cut may.
+    /// Written to the file: a crash of the process loses nothing, a crash of the system or a power cut may.
     Written,
-    /// On the disk, by fdatasync: nothing short of the disk's loss takes it.
+    /// On the disk, by fdatasync: only the loss of the disk loses it.
     #[default]
     Synced,
 }
@@ -26,7 +26,7 @@ impl AckLevel {
     /// All levels, the weakest first.
     pub const ALL: [AckLevel; 3] = [AckLevel::Accepted, AckLevel::Written, AckLevel::Synced];
 
-    /// The level's name in requests, answers and settings.
+    /// The level's name in requests, responses and settings.
     pub fn name(self) -> &'static str {
         match self {
             AckLevel::Accepted => "accepted",
@@ -43,17 +43,17 @@ impl fmt::Display for AckLevel {
 }
 
 impl FromStr for AckLevel {
-    type Err = NoLevel;
+    type Err = BadLevel;
 
-    fn from_str(name: &str) -> Result<Self, NoLevel> {
+    fn from_str(name: &str) -> Result<Self, BadLevel> {
         Self::ALL
             .into_iter()
             .find(|level| level.name() == name)
-            .ok_or(NoLevel)
+            .ok_or(BadLevel)
     }
 }
 
 /// A text that names no level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the levels of acknowledgement are synced, written and accepted")]
-pub struct NoLevel;
+#[error("the durability levels are synced, written and accepted")]
+pub struct BadLevel;

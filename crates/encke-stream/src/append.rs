@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use encke_log::Sequence;
 
 use crate::Offset;
-use crate::command::{Append, Data, Outcome, Refusal};
+use crate::command::{Append, Data};
 use crate::journal::Journal;
 use crate::machine::{Machine, Undo};
+use crate::outcome::{Outcome, Refusal};
 use crate::record::{Change, Producer};
 use crate::stream::{Facts, Stream};
 use crate::writers::{ProducerState, Writers};
@@ -35,7 +36,7 @@ impl Machine {
         }
     }
 
-    /// An append that may be made.
+    /// Makes an append that has passed all checks.
     fn add(
         &mut self,
         stream: &Arc<Stream>,
@@ -91,7 +92,7 @@ impl Machine {
         })
     }
 
-    /// What of a producer must be known to judge its next request.
+    /// Updates what the stream knows of a producer, to judge its next request by.
     fn remember(
         &mut self,
         stream: &Arc<Stream>,
@@ -115,7 +116,7 @@ impl Machine {
 }
 
 impl Facts {
-    /// What an append makes of the stream, when it is made and when it is replayed.
+    /// Applies an append to the stream's facts, live and in a replay.
     pub(crate) fn append(&mut self, sequence: Sequence, units: u32, closes: bool) {
         if units > 0 {
             self.tail = Offset::behind(sequence);
@@ -125,19 +126,18 @@ impl Facts {
 }
 
 enum Verdict {
-    /// It was done already, and nothing changed since, or what did is told too.
+    /// The append is a repetition. Holds the current facts and the producer's state.
     Repeated(Facts, Option<ProducerState>),
     New,
 }
 
-/// Whether an append may be made. Of several conflicts the stream's being closed is told first
-/// (section 5.2).
+/// Whether an append may be made. Of several conflicts, a closed stream is reported first (section 5.2).
 fn judge(stream: &Stream, append: &Append) -> Result<Verdict, Refusal> {
     let state = stream.state();
     let facts = state.next;
     let empty = append.data.bytes.is_empty();
     if let (Some(producer), Some(writers)) = (&append.producer, &state.writers)
-        && let Some(known) = writers.repeated(producer, facts)?
+        && let Some(known) = writers.repeated(producer, facts.closed.then_some(facts.tail))?
     {
         return Ok(Verdict::Repeated(facts, Some(known)));
     }

@@ -1,4 +1,4 @@
-//! What a commit hands to the shards: the records, once for all, and each shard's replies.
+//! What a commit sends to the shards: the records, shared by all shards, and the replies of each shard.
 
 use std::sync::Arc;
 
@@ -11,82 +11,82 @@ use crate::{Command, Offset, Outcome};
 pub struct Batch {
     /// In the order of their sequences.
     pub records: Vec<Record>,
-    /// What their data weighs.
+    /// Bytes of their data.
     pub bytes: usize,
 }
 
 /// One committed record.
 #[derive(Debug)]
 pub struct Record {
-    /// Its place in the order of all streams.
+    /// Its position in the order of all streams.
     pub sequence: Sequence,
-    /// The stream it belongs to. Only its number, because records are kept for a while by those who
-    /// deliver them, and a stream that nobody uses should not stay in memory for that.
+    /// The stream of the record. Only the number, because shards keep records for a while, and that must not keep an
+    /// idle stream in memory.
     pub stream: StreamNo,
     /// The data as readers see it; empty when the record only closes or deletes.
     pub data: Vec<u8>,
-    /// The position behind the stream's data with this record, which may have none.
+    /// The position after the stream's data with this record. The record itself may have no data.
     pub tail: Offset,
     /// How many units the data holds.
     pub units: u32,
     /// No more data follows.
     pub closes: bool,
-    /// The stream is deleted: whoever reads it must be told.
+    /// The stream is deleted. Its readers must be closed.
     pub deletes: bool,
 }
 
-/// A command, and who waits for what becomes of it.
+/// A command, and the caller that waits for its outcome.
 #[derive(Debug)]
-pub struct Request {
-    /// What is asked for.
+pub struct Submission {
+    /// The command.
     pub command: Command,
-    /// Who asks.
+    /// The caller.
     pub from: Caller,
 }
 
-/// Somebody who waits for an outcome: a number that means something to a shard only.
+/// The caller of a command. The token means something to its shard only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The shard, counted from 0.
     pub shard: u16,
-    /// What the shard knows the caller by.
+    /// The shard's name for the caller.
     pub token: u64,
 }
 
-/// The answer to a [`Request`].
+/// The reply to a [`Submission`].
 #[derive(Debug)]
 pub struct Reply {
-    /// What the shard knows the caller by.
+    /// The shard's name for the caller.
     pub token: u64,
-    /// What became of the command.
+    /// The outcome of the command.
     pub outcome: Outcome,
 }
 
 /// A shard as the sequencer sees it.
 pub trait Outlet: Send {
-    /// Hands over a commit: its records and the shard's own replies. May wait when the shard is
-    /// far behind, but must not fail: a shard that is gone takes nothing and loses nothing.
+    /// Delivers a commit: its records and the shard's own replies. May wait when the shard is far behind. Must not
+    /// fail: for a shard that has stopped, it does nothing.
     fn deliver(&self, batch: Option<Arc<Batch>>, replies: Vec<Reply>);
 
     /// Waits until the shard is near enough to the newest record to take more.
     fn admit(&self);
 
-    /// As [`Outlet::deliver`] for callers that must not wait.
+    /// Like [`Outlet::deliver`], for callers that must not wait.
     ///
     /// # Errors
-    /// There is no room now: what was to be handed over comes back. An outlet that never waits has room.
+    /// There is no room now; the arguments come back. An outlet that never waits always has room.
     fn offer(&self, batch: Option<Arc<Batch>>, replies: Vec<Reply>) -> Result<(), Handover> {
         self.deliver(batch, replies);
         Ok(())
     }
 
-    /// Whether [`Outlet::admit`] would not wait.
+    /// Whether [`Outlet::admit`] returns without a wait.
     fn admits(&self) -> bool {
         true
     }
 }
 
-/// What a commit hands to one shard.
+/// What a commit sends to one shard.
 #[derive(Debug)]
 pub struct Handover {
     /// The records, if some of them have subscribers there.

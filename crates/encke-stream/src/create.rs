@@ -1,13 +1,14 @@
-//! Create and fork: a new stream, or the word that it is there already (sections 4.2 and 5.1).
+//! Create and fork (sections 4.2 and 5.1).
 
 use std::sync::Arc;
 
 use encke_log::StreamNo;
 
-use crate::command::{Create, ForkOf, Outcome, Refusal};
+use crate::command::{Create, ForkOf};
 use crate::journal::Journal;
 use crate::machine::{Found, Machine};
 use crate::number::{BORN_MAX, born, number};
+use crate::outcome::{Outcome, Refusal};
 use crate::record::{Change, Fork, Lifetime};
 use crate::stream::{Facts, Life, Source, Stream};
 use crate::{Offset, Retention};
@@ -26,7 +27,7 @@ impl Machine {
         }
     }
 
-    /// Makes the stream if no other log has one of that name, or is about to.
+    /// Creates the stream unless another log has one of that name or is about to.
     fn claim_and_make(
         &mut self,
         create: Create,
@@ -85,7 +86,7 @@ impl Machine {
             (None, None) => Retention::default(),
         };
         let no = self.next_no(journal)?;
-        // What its source has let go of it never had. Nothing is missing before the source's very beginning.
+        // A fork does not have what its source has removed. Nothing is missing before the source's beginning.
         let floor = source.as_ref().map_or(0, |source| {
             let floor = source.stream.state().next.floor;
             floor.min(source.at.sequence)
@@ -129,7 +130,7 @@ impl Machine {
         if let Some(source) = forked {
             self.change(&source, |facts| facts.forks += 1);
         }
-        // All is there from the beginning, but the batch must know of it.
+        // The facts are complete already, but the batch must know of the stream.
         self.change(&stream, |_| {});
         stream.count_first(bytes, now_ms);
         if stream.is_timed() {
@@ -151,7 +152,7 @@ impl Machine {
     fn next_no(&self, journal: &dyn Journal) -> Result<StreamNo, Refusal> {
         let born = journal.next_sequence();
         if born > BORN_MAX {
-            let reason = "it has had more records than streams can be numbered by";
+            let reason = "it has more records than stream numbers have room for";
             return Err(Refusal::LogFailed(reason.into()));
         }
         Ok(number(0, self.place.log, born))
@@ -168,7 +169,7 @@ impl Machine {
             Found::Live(stream) => stream,
             Found::Kept => return Err(Refusal::SourceGone),
             Found::Nothing => {
-                // It may have been made anew in another log since the command was sent here.
+                // The source may have been created again in another log after the command was sent.
                 if let Some(siblings) = &self.siblings {
                     siblings.look_elsewhere(&fork.source, self.place.log)?;
                 }
@@ -197,7 +198,7 @@ impl Machine {
     }
 }
 
-/// A creation that finds its stream: the same settings, or a conflict.
+/// Confirms a creation that finds its stream, or reports a conflict.
 fn confirm(stream: &Stream, create: &Create, now_ms: u64) -> Result<Outcome, Refusal> {
     let facts = stream.state().next;
     let differs = |what, has: String, asked: String| Err(Refusal::Differs { what, has, asked });
@@ -206,7 +207,7 @@ fn confirm(stream: &Stream, create: &Create, now_ms: u64) -> Result<Outcome, Ref
         Some(asked) if !stream.media.matches(asked) => {
             return differs("content type", quoted(&stream.media.name), quoted(asked));
         }
-        // A fork that names no type takes its source's; any other stream has the default.
+        // A fork that names no type has its source's; any other stream has the default.
         None if create.fork.is_none() && !stream.media.matches(DEFAULT_TYPE) => {
             let default = quoted(DEFAULT_TYPE);
             return differs("content type", quoted(&stream.media.name), default);
@@ -231,7 +232,7 @@ fn confirm(stream: &Stream, create: &Create, now_ms: u64) -> Result<Outcome, Ref
             );
         }
     }
-    // What a fork leaves out is its source's.
+    // A fork has its source's settings where the request names none.
     let asked = match (create.lifetime, &stream.source) {
         (Some(lifetime), _) => lifetime,
         (None, Some(source)) => source.stream.lifetime,
@@ -240,12 +241,12 @@ fn confirm(stream: &Stream, create: &Create, now_ms: u64) -> Result<Outcome, Ref
     if asked != stream.lifetime {
         return differs("lifetime", words(stream.lifetime), words(asked));
     }
-    // Whoever names no level takes the one that there is: a server may have another default than it had then.
+    // A request that names no level accepts the stream's: the default of the server may have changed.
     if let Some(asked) = create.ack
         && asked != stream.ack
     {
         return differs(
-            "level of acknowledgement (Encke-Ack)",
+            "durability level (Encke-Ack)",
             stream.ack.to_string(),
             asked.to_string(),
         );
@@ -286,7 +287,7 @@ fn words(lifetime: Lifetime) -> String {
 }
 
 impl Facts {
-    /// The tail of a stream when it is created: an empty fork ends where it leaves its source.
+    /// The tail of a new stream. An empty fork ends where it leaves its source.
     pub(crate) fn first_tail(no: StreamNo, fork: Option<Fork>, units: u32) -> Offset {
         match fork {
             Some(fork) if units == 0 => fork.at,
@@ -295,5 +296,5 @@ impl Facts {
     }
 }
 
-/// What a stream holds when its creator does not say (RFC 9110, section 8.3).
+/// The content type of a stream whose creator names none (RFC 9110, section 8.3).
 pub const DEFAULT_TYPE: &str = "application/octet-stream";

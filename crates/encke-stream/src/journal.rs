@@ -1,4 +1,4 @@
-//! Where the machine writes down what it decides.
+//! The journal: where the machine records its decisions.
 
 use std::sync::Arc;
 
@@ -7,13 +7,12 @@ use encke_log::{AppendError, Disk, Frame, Log, Sequence};
 use crate::record::{Change, KIND_CHANGE};
 use crate::{Refusal, Stream};
 
-/// Where changes are written down, in the order in which they are decided.
+/// Takes changes, in the order in which they are decided.
 pub trait Journal {
-    /// The sequence that the next record gets.
+    /// The sequence of the next record.
     fn next_sequence(&self) -> Sequence;
 
-    /// Adds a record, or refuses and is as before. `stream` may still be as it was before the
-    /// change.
+    /// Appends a record, or refuses and stays as it was. `stream` may still have the state before the change.
     fn record(
         &mut self,
         stream: &Arc<Stream>,
@@ -32,7 +31,7 @@ pub struct LogJournal<'a, D: Disk> {
 }
 
 impl<D: Disk> LogJournal<'_, D> {
-    /// As [`Journal::record`], for those who go on using the data.
+    /// Like [`Journal::record`], for callers that use the data afterwards.
     pub(crate) fn append(
         &mut self,
         stream: &Stream,

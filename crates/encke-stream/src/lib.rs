@@ -1,87 +1,94 @@
-//! What a stream is: create, append, close, delete, fork, expiry, producers.
+//! Streams: create, append, close, delete, fork, expiry, producers.
 //!
 //! [`Machine`] holds the rules. It is deterministic: [`Command`]s and the time go in, records and
 //! [`Outcome`]s come out. It has no clock, no I/O and no threads, so that the same code runs in the
 //! server, in the simulator and under the fuzzer.
 //!
-//! Around it: [`Sequencer`] is the one place where the order of records is decided. It drains a
-//! mailbox of [`Request`]s, lets the machine judge them, commits what they changed to the log as
-//! one batch, and hands the [`Batch`] to every shard. [`View`] is what shards look up meanwhile.
+//! [`Sequencer`] decides the order of records. It takes [`Submission`]s from a mailbox in batches, has the machine
+//! judge them, commits the changes to the log, and sends the [`Batch`] to every shard. [`View`] is where shards look
+//! streams up.
 //!
-//! The one invariant: **nobody sees a change before it is as durable as its stream's level asks.**
-//! A stream's committed facts, the view, the batches and the replies all move only after the
-//! commit; when it fails, [`Machine::abandon`] leaves no trace of the batch. At level
-//! [`AckLevel::Accepted`] the order alone is what is asked for, so there they move before the write. Records become
-//! visible in the order of the log, whatever the levels of their streams.
+//! The invariant: **no reader sees a change before it is as durable as its stream's level asks.** A stream's committed
+//! facts, the view, the batches and the replies change only after the commit. When the commit fails,
+//! [`Machine::abandon`] leaves no trace of the batch. Level [`AckLevel::Accepted`] asks for the order only, so there
+//! they change before the write. Records become visible in the order of the log, whatever the levels of their streams.
 //!
-//! Only streams that are in use are in memory. The log's state store has the others as they were when
-//! they were last changed or read; a [`Loader`], which belongs to a thread that may wait for files,
-//! brings one back into the view when somebody asks for it by name, and [`Machine::sweep`] lets go of
-//! those that nobody uses. What the store does not have yet is never let go of.
+//! Only streams in use are in memory. The state store of the log has the others. A [`Loader`], on a thread that may
+//! wait for files, brings a stream back into the view when a request names it. [`Machine::sweep`] evicts idle streams.
+//! A stream that has changed is never evicted before the store has the change.
 //!
-//! There may be several logs, so that several disks can be used: each has a machine, a view and a sequencer of its own,
-//! and a stream lives in one of them, which its number says. [`Views`] knows which log has a name, and keeps two from
-//! having the same ([`restore_all`]).
+//! There can be several logs, to use several disks. Each has a machine, a view and a sequencer of its own. A stream
+//! lives in one log, which its number names. [`Views`] finds the log of a name, and gives no name twice
+//! ([`restore_all`]).
 //!
-//! Start reading at [`Machine::apply`], then [`Sequencer::run`], `decide.rs` and `commit.rs`. The rules are in `create.rs`,
-//! `append.rs`, `writers.rs`, `truncate.rs` and `end.rs`; what a record is in `record.rs`; how the streams come back
-//! after a start in `restore.rs`; how they come and go in between in `view.rs`, `changed.rs` and
-//! `load.rs`; what is different where there are several logs in `views.rs`.
+//! Where to start reading: `command.rs`, then the path of a command: `order/local.rs` (the order), `commit/decide.rs`,
+//! `commit/write.rs`, `commit/sync.rs`, `commit/publish.rs`, and `sequencer.rs`, the loop over them. [`Machine::apply`]
+//! has the rules, in `create.rs`, `append.rs`, `writers.rs`, `truncate.rs` and `delete.rs`. `record.rs` is the format
+//! of a record. `restore.rs` restores streams at a start; `view.rs`, `checkpoint.rs`, `eviction.rs` and `load.rs` move
+//! them out of memory and back. `views.rs` joins several logs.
 
 mod ack;
 mod append;
 mod batch;
-mod changed;
+mod checkpoint;
 mod command;
 mod commit;
 mod create;
-mod decide;
-mod desk;
-mod end;
-mod intake;
+mod delete;
+mod eviction;
+mod inline;
 mod journal;
-mod keep;
-mod known;
 mod load;
+mod loaders;
 mod logs;
+mod lookup;
 mod machine;
 mod number;
 mod offset;
+mod order;
+mod outcome;
 mod piece;
 mod record;
 mod restore;
 mod retention;
 mod sequencer;
+mod sequencers;
 mod stored;
 mod stream;
 mod truncate;
+mod unstored;
 mod view;
 mod views;
 mod watchers;
 mod writers;
 
-pub use ack::{AckLevel, NoLevel};
-pub use batch::{Batch, Caller, Handover, Outlet, Record, Reply, Request};
-pub use command::{Append, Command, Create, Data, ForkOf, Outcome, ProducerId, Refusal, Target};
+pub use ack::{AckLevel, BadLevel};
+pub use batch::{Batch, Caller, Handover, Outlet, Record, Reply, Submission};
+pub use command::{Append, Command, Create, Data, ForkOf, Target};
+pub use commit::Committed;
 pub use create::DEFAULT_TYPE;
-pub use desk::Desk;
-pub use intake::Intake;
+pub use eviction::Eviction;
+pub use inline::InlineCommit;
 pub use journal::{Journal, LogJournal};
-pub use keep::Keep;
-pub use known::{FreeName, Known};
 pub use load::{LoadError, Loader, Store};
+pub use loaders::Loaders;
 pub use logs::{Logs, restore_all, restore_all_on};
+pub use lookup::{FreeName, Lookup};
 pub use machine::{Limits, Machine};
-pub use number::{LOGS_MAX, born, log_of};
+pub use number::{LOGS_MAX, born, home, log_of};
 pub use offset::{BadOffset, Offset};
 pub use piece::{Fetch, Item, Piece};
 pub use record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime, Producer};
 pub use restore::{RestoreError, restore, restore_on};
-pub use retention::{NoRetention, Retention};
-pub use sequencer::{Committed, Sequencer};
+pub use retention::{BadRetention, Retention};
+pub use sequencer::Sequencer;
+
+pub use outcome::{Outcome, Refusal};
+pub use sequencers::Sequencers;
 pub use stream::{Facts, Life, Media, MediaKind, Source, Span, Stream};
 pub use view::{Counts, View};
-pub use views::{Loaders, Totals, Views, home};
+pub use views::{Totals, Views};
+pub use writers::ProducerId;
 
-// Positions are made of it, so whoever knows streams must be able to name it.
+// Part of positions, so users of streams need it too.
 pub use encke_log::Sequence;

@@ -1,29 +1,29 @@
-//! How a stream that is not in memory comes back: a reader thread asks the store.
+//! Loads streams that are not in memory: a reader thread asks the state store.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use encke_log::{Disk, Log, ReadError, Reader, StreamNo};
 
-use crate::known::Known;
+use crate::lookup::Lookup;
 use crate::record::BadRecord;
 use crate::stored::{self, StoredStream};
 use crate::stream::{Facts, Life, Source, Stream};
 use crate::view::View;
 use crate::{Lifetime, Limits, Machine};
 
-/// Where the states of streams are kept that are not in memory.
+/// A store of the states of streams that are not in memory.
 pub trait Store {
-    /// What is kept under a key.
+    /// The value of a key.
     ///
     /// # Errors
-    /// It could not be read, or is damaged: never an absence.
+    /// The store cannot be read or is damaged. A missing key is not an error.
     fn state(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError>;
 
-    /// Gives `each` all that is kept under keys with that prefix, in their order.
+    /// Calls `each` for all keys with this prefix, in their order.
     ///
     /// # Errors
-    /// As [`Store::state`].
+    /// Like [`Store::state`].
     fn states(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), ReadError>;
 }
 
@@ -47,8 +47,7 @@ impl<D: Disk> Store for Log<D> {
     }
 }
 
-/// Brings streams from the store into the view. It reads files, so it belongs to threads that may
-/// wait for them.
+/// Loads streams from the store into the view. It reads files, so it belongs to threads that may wait for them.
 #[derive(Clone, Debug)]
 pub struct Loader<S> {
     view: Arc<View>,
@@ -61,22 +60,22 @@ pub struct Loader<S> {
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The store could not be read.
-    #[error("the state of a stream can't be read: {0}")]
+    #[error("cannot read the state of a stream: {0}")]
     Read(#[from] ReadError),
-    /// The store says what this version does not write.
+    /// The store holds something that this version does not write.
     #[error("the state of a stream is damaged: {0}")]
     Damaged(#[from] BadRecord),
-    /// A stream's source is not in the store.
+    /// The source of a stream is not in the store.
     #[error("the source {source_no} of the stream {no} is lost")]
     SourceLost {
         /// The stream.
         no: StreamNo,
-        /// What it is a fork of.
+        /// Its source.
         source_no: StreamNo,
     },
-    /// Again and again something was let go of while it was read. The caller may try again.
-    #[error("too many streams come and go")]
-    Restless,
+    /// Streams were evicted in every attempt. The caller may try again.
+    #[error("too many streams are evicted and loaded; try again")]
+    Contended,
 }
 
 impl Machine {
@@ -86,16 +85,15 @@ impl Machine {
     }
 }
 
-/// What one try came to.
+/// The result of one attempt.
 enum Try<T> {
     Done(T),
-    /// Something was let go of meanwhile.
+    /// A stream was evicted meanwhile.
     Again,
 }
 
 impl<S: Store> Loader<S> {
-    /// A loader into `view`. Lifetimes that slide count `started_ms` (in milliseconds since 1970)
-    /// as a read.
+    /// A loader into `view`. Sliding lifetimes count `started_ms` (in milliseconds since 1970) as a read.
     pub fn new(view: Arc<View>, store: S, limits: Limits, started_ms: u64) -> Self {
         Loader {
             view,
@@ -105,23 +103,22 @@ impl<S: Store> Loader<S> {
         }
     }
 
-    /// What is known of a name, from memory or from the store. As long as the answer is held it
-    /// stays in memory.
+    /// Looks a name up, in memory or in the store. The result stays in memory as long as it is held.
     ///
     /// # Errors
     /// See [`LoadError`]; never for a name that is free.
-    pub fn load(&self, name: &str) -> Result<Known, LoadError> {
+    pub fn load(&self, name: &str) -> Result<Lookup, LoadError> {
         let loaded = self.patiently(|evictions| self.try_name(name, evictions));
         let counts = self.view.counts();
         let count = match &loaded {
-            Ok(Known::Free(_)) => &counts.absences,
+            Ok(Lookup::Free(_)) => &counts.absences,
             _ => &counts.loads,
         };
         count.fetch_add(1, Ordering::Relaxed);
         loaded
     }
 
-    /// The stream with that number, unless it has ended, from memory or from the store.
+    /// The stream with this number, unless it has ended, from memory or from the store.
     ///
     /// # Errors
     /// See [`LoadError`].
@@ -131,8 +128,8 @@ impl<S: Store> Loader<S> {
             if !matches!(tried, Try::Done(None)) {
                 return Ok(tried);
             }
-            // One that the store does not have yet is in memory, where streams are found by name only; so
-            // this takes a while, but who asks for a number mostly knows that the store has it.
+            // A stream that the store does not have yet is in memory, where streams are found by name. The search is
+            // slow, but most callers know that the store has the stream.
             let found = self.view.find_number(no);
             Ok(match found {
                 None if self.view.evictions() != evictions => Try::Again,
@@ -146,29 +143,29 @@ impl<S: Store> Loader<S> {
         attempt: impl Fn(u64) -> Result<Try<T>, LoadError>,
     ) -> Result<T, LoadError> {
         for _ in 0..TRIES {
-            // Read before the store is: what is let go of after this makes the try void.
+            // Read before the store: an eviction after this makes the attempt void.
             let evictions = self.view.evictions();
             if let Try::Done(done) = attempt(evictions)? {
                 return Ok(done);
             }
         }
-        Err(LoadError::Restless)
+        Err(LoadError::Contended)
     }
 
-    fn try_name(&self, name: &str, evictions: u64) -> Result<Try<Known>, LoadError> {
+    fn try_name(&self, name: &str, evictions: u64) -> Result<Try<Lookup>, LoadError> {
         if let Some(known) = self.view.look(name) {
             return Ok(Try::Done(known));
         }
         let Some(value) = self.store.state(&stored::name_key(name))? else {
-            let admitted = self.view.admit(Known::free(name), evictions);
+            let admitted = self.view.admit(Lookup::free(name), evictions);
             return Ok(admitted.map_or(Try::Again, Try::Done));
         };
         let no = stored::named(&value)?;
         match self.try_number(no, evictions)? {
             Try::Done(Some(stream)) if *stream.name == *name => {
-                Ok(Try::Done(Known::Stream(stream)))
+                Ok(Try::Done(Lookup::Stream(stream)))
             }
-            // The name has changed hands since; then it is in memory now.
+            // The name belongs to another stream now, which is in memory.
             _ => Ok(Try::Again),
         }
     }
@@ -178,14 +175,14 @@ impl<S: Store> Loader<S> {
         no: StreamNo,
         evictions: u64,
     ) -> Result<Try<Option<Arc<Stream>>>, LoadError> {
-        // From the fork back to a source that is in memory, or is no fork.
+        // From the fork back to a source that is in memory or is not a fork.
         let mut missing = Vec::new();
         let mut next = Some(no);
         let mut source = None;
         while let Some(no) = next {
             let Some(value) = self.store.state(&stored::key(no))? else {
                 if let Some((fork, _)) = missing.last() {
-                    // It may have ended meanwhile, and then its fork has, too.
+                    // The stream may have ended meanwhile, and its fork with it.
                     if self.store.state(&stored::key(*fork))?.is_none() {
                         return Ok(Try::Again);
                     }
@@ -209,9 +206,9 @@ impl<S: Store> Loader<S> {
         for (no, value) in missing.into_iter().rev() {
             let stored = StoredStream::decode(&value)?;
             let stream = Arc::new(self.stream(no, &stored, source.take()));
-            match self.view.admit(Known::Stream(stream), evictions) {
-                Some(Known::Stream(stream)) if stream.no == no => source = Some(stream),
-                // It ended meanwhile, or may have changed.
+            match self.view.admit(Lookup::Stream(stream), evictions) {
+                Some(Lookup::Stream(stream)) if stream.no == no => source = Some(stream),
+                // The stream has ended meanwhile, or may have changed.
                 _ => return Ok(Try::Again),
             }
         }
@@ -260,7 +257,7 @@ impl<S: Store> Loader<S> {
         if stream.keeps_part() {
             state.parts = Some(Box::new(stored.parts.clone()));
         }
-        // The list of deadlines has it under this moment, or it was not one of a live stream.
+        // The list of deadlines has it at this time, unless it was not live.
         state.watched_ms = stream.due_ms(&state);
         if let Some(mut writers) = stored.writers() {
             writers.trim(self.limits.producers_max);
@@ -271,5 +268,5 @@ impl<S: Store> Loader<S> {
     }
 }
 
-/// How often a look-up is tried again when something was let go of meanwhile.
+/// How often a look-up is tried again when streams are evicted meanwhile.
 const TRIES: usize = 100;

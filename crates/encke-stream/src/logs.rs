@@ -1,4 +1,4 @@
-//! Several logs as one: each restored by itself, then joined by the names of their streams.
+//! Several logs as one: each is restored by itself, then they are joined by the names of their streams.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::number::{LOGS_MAX, Place};
 use crate::restore::{RestoreError, restore_at, restore_on_at};
 use crate::{Limits, Machine, View, Views};
 
-/// The streams of all logs, and what decides about them.
+/// The streams of all logs, and the machines that decide about them.
 pub struct Logs<D: Disk = Files> {
     /// A machine and its log, by the logs' indices.
     pub logs: Vec<(Machine, Log<D>)>,
@@ -19,11 +19,11 @@ pub struct Logs<D: Disk = Files> {
 
 type Restored<D> = (Machine, Arc<View>, Log<D>);
 
-/// [`restore`](crate::restore) for the logs in all these directories, of which there is at least one and at most
-/// [`LOGS_MAX`], at the same time. The order of the directories is that of the logs' indices, and must always be the same.
+/// Restores the logs in these directories at the same time, like [`restore`](crate::restore()). There is at least one and
+/// at most [`LOGS_MAX`]. The order of the directories is that of the logs' indices and must never change.
 ///
 /// # Errors
-/// See [`RestoreError`]; that of the first log that can't be restored.
+/// See [`RestoreError`]. The error is that of the first log that cannot be restored.
 pub fn restore_all(
     dirs: &[PathBuf],
     options: &Options,
@@ -59,7 +59,7 @@ pub fn restore_all(
     Ok(Logs::new(restored?))
 }
 
-/// [`restore_all`] from logs on any disks, for simulations.
+/// Like [`restore_all`], on any disks, for simulations.
 ///
 /// # Errors
 /// See [`RestoreError`].
@@ -78,7 +78,7 @@ pub fn restore_all_on<D: Disk>(
 }
 
 impl<D: Disk> Logs<D> {
-    /// The only log.
+    /// A single log.
     pub fn one((machine, view, log): Restored<D>) -> Self {
         Logs {
             logs: vec![(machine, log)],
@@ -89,7 +89,7 @@ impl<D: Disk> Logs<D> {
     fn new(restored: Vec<Restored<D>>) -> Self {
         debug_assert!(
             restored.len() <= LOGS_MAX,
-            "numbers have no room for so many"
+            "stream numbers have no room for more logs"
         );
         let mut logs = Vec::with_capacity(restored.len());
         let mut views = Vec::with_capacity(restored.len());

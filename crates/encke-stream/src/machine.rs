@@ -1,6 +1,6 @@
-//! The streams, and how changes to them are decided, shown and taken back.
+//! The machine: how changes to streams are decided, published and undone.
 //!
-//! The rules themselves are beside: `create.rs`, `append.rs`, `truncate.rs`, `end.rs` and `writers.rs`.
+//! The rules are in `create.rs`, `append.rs`, `truncate.rs`, `delete.rs` and `writers.rs`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -8,59 +8,60 @@ use std::sync::Arc;
 use encke_log::{Sequence, StreamNo};
 
 use crate::AckLevel;
-use crate::changed::Changed;
-use crate::command::{Command, Outcome, Refusal, Target};
+use crate::command::{Command, Target};
 use crate::journal::Journal;
-use crate::known::Known;
+use crate::lookup::Lookup;
 use crate::number::{Place, log_of};
+use crate::outcome::{Outcome, Refusal};
 use crate::retention::PartsUndo;
 use crate::stream::{Facts, Life, Stream};
+use crate::unstored::Unstored;
 use crate::view::View;
 use crate::views::Views;
 use crate::writers::Replaced;
 
 /// The streams and the rules by which they change: commands and the time in, records out.
 ///
-/// A command is judged against what all commands before it made of the streams, committed or not.
-/// What it changes goes to a [`Journal`] first. [`Machine::publish`] lets readers see the changes
-/// since the last call; [`Machine::abandon`] takes them back.
+/// A command is judged by the state of the streams after all commands before it, committed or not. Its changes go to a
+/// [`Journal`] first. [`Machine::publish`] shows readers the changes since its last call; [`Machine::abandon`] undoes
+/// them.
 #[derive(Debug)]
 pub struct Machine {
     pub(crate) view: Arc<View>,
     pub(crate) limits: Limits,
     /// The level of streams whose creators name none.
     pub(crate) level: AckLevel,
-    /// Names that the batch gave (`Some`) or took (`None`).
+    /// Names that the batch has given (`Some`) or freed (`None`).
     pub(crate) names: HashMap<Box<str>, Option<Arc<Stream>>>,
-    /// What the batch changed, in order, as it was before.
+    /// The state before each change of the batch, in order.
     pub(crate) undo: Vec<Undo>,
-    /// When the streams end that end by themselves, in memory or not, each once: at the moment that
-    /// [`State::watched_ms`](crate::stream::State) says.
+    /// The streams that end by themselves, in memory or not, by the time of their end. Each is in the list once, at the
+    /// time that [`State::watched_ms`](crate::stream::State) holds.
     pub(crate) deadlines: BTreeSet<(u64, StreamNo)>,
-    /// Streams that the batch made and that end by themselves.
+    /// Streams that the batch has created and that end by themselves.
     pub(crate) timed: HashMap<StreamNo, Arc<Stream>>,
-    pub(crate) changed: Changed,
-    /// Streams whose records up to a sequence nobody reads any more, since that was last asked for.
+    pub(crate) changed: Unstored,
+    /// Streams with removed records, up to a sequence, since the last [`Machine::take_floors`].
     pub(crate) floors: Vec<(StreamNo, Sequence)>,
-    /// Which of how many logs it is.
+    /// The index of the log, and the number of logs.
     pub(crate) place: Place,
     /// The streams of all logs, where there are several.
     pub(crate) siblings: Option<Arc<Views>>,
-    /// Names that the batch gave and that no other log may give.
+    /// Names that the batch has given and that no other log may give.
     pub(crate) claimed: Vec<Box<str>>,
-    /// The part of the view that is gone through next.
+    /// The part of the view that the next sweep visits.
     pub(crate) hand: usize,
-    /// When the streams were brought back, in milliseconds since 1970: counts as a read.
+    /// When the streams were restored, in milliseconds since 1970. Counts as a read.
     pub(crate) started_ms: u64,
 }
 
-/// Bounds of what is remembered for a stream.
+/// Bounds on the state of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Producers that a stream remembers, at least 1; over it, the one idle longest is forgotten.
+    /// Producers that a stream remembers, at least 1. Above it, the stream forgets the one that was idle for longest.
     pub producers_max: usize,
-    /// How many sources may lie behind a fork: a fork of a stream that is none has one. A read at
-    /// the beginning of a fork visits all of them.
+    /// The longest chain of sources: the fork of a stream that is not a fork has one. A read at the beginning of a fork
+    /// visits all of them.
     pub fork_depth_max: u32,
 }
 
@@ -83,7 +84,7 @@ impl Machine {
             undo: Vec::new(),
             deadlines: BTreeSet::new(),
             timed: HashMap::new(),
-            changed: Changed::default(),
+            changed: Unstored::default(),
             floors: Vec::new(),
             place: Place::default(),
             siblings: None,
@@ -109,7 +110,7 @@ impl Machine {
         outcome.unwrap_or_else(Outcome::Refused)
     }
 
-    /// Lets readers see what changed since the last call: all records up to `committed`.
+    /// Shows readers the changes since the last call: all records up to `committed`.
     pub fn publish(&mut self, committed: Sequence) {
         for undo in self.undo.drain(..) {
             if let Undo::Facts(stream, _) = undo {
@@ -118,7 +119,7 @@ impl Machine {
                 state.committed = facts;
                 let dirty = std::mem::replace(&mut state.dirty, true);
                 drop(state);
-                // What forks share with it stays as long as they do.
+                // Records that forks share stay as long as the forks.
                 let gone = facts.floor != before.floor || before.forks > 0;
                 if gone && facts.floor > 0 && facts.forks == 0 {
                     self.floors.push((stream.no, facts.floor));
@@ -145,7 +146,7 @@ impl Machine {
         self.view.set_committed(committed);
     }
 
-    /// Takes back what changed since the last [`Machine::publish`].
+    /// Undoes the changes since the last [`Machine::publish`].
     pub fn abandon(&mut self) {
         let undone: Vec<Undo> = self.undo.drain(..).collect();
         for undo in undone.into_iter().rev() {
@@ -153,7 +154,7 @@ impl Machine {
                 Undo::Facts(stream, before) => {
                     let after = std::mem::replace(&mut stream.state().next, before);
                     if before.life == Life::Live && after.life != Life::Live {
-                        // Its deadline was taken for met.
+                        // Its deadline was removed as met.
                         self.watch(&stream);
                     }
                 }
@@ -176,12 +177,17 @@ impl Machine {
         self.unclaim();
     }
 
-    /// Has the machine look at the other logs' streams before it gives a name.
+    /// Has the machine check the other logs' streams before it gives a name.
     pub(crate) fn join(&mut self, siblings: Arc<Views>) {
         self.siblings = Some(siblings).filter(|siblings| siblings.logs() > 1);
     }
 
-    /// Lets other logs give the names that are given here by now, or not after all.
+    /// Whether there are other logs.
+    pub(crate) fn has_siblings(&self) -> bool {
+        self.siblings.is_some()
+    }
+
+    /// Allows other logs to give the names that the batch has claimed.
     fn unclaim(&mut self) {
         if let Some(siblings) = &self.siblings {
             for name in self.claimed.drain(..) {
@@ -190,7 +196,7 @@ impl Machine {
         }
     }
 
-    /// The stream that a command is for, if clients may use it.
+    /// The stream of a command, if clients may use it.
     pub(crate) fn live(
         &mut self,
         target: &Target,
@@ -198,9 +204,8 @@ impl Machine {
         journal: &mut dyn Journal,
     ) -> Result<Arc<Stream>, Refusal> {
         let found = match target {
-            // If it has ended, the command came too late for it. A stream that has its name now
-            // is another one: whoever sent the command did not know it.
-            // Whoever sends commands sends them to their streams' logs.
+            // If the stream has ended, the command fails, even if another stream has the name now: the client did not
+            // know that stream. Commands are sent to the log of their stream.
             Target::Known(stream) if log_of(stream.no) != self.place.log => {
                 return Err(Refusal::NameBusy);
             }
@@ -214,7 +219,7 @@ impl Machine {
         }
     }
 
-    /// The stream that has the name now. One whose lifetime is over ends here.
+    /// The stream that has the name now. A stream whose lifetime is over ends here.
     pub(crate) fn find(
         &mut self,
         name: &str,
@@ -224,11 +229,11 @@ impl Machine {
         let stream = match self.names.get(name) {
             Some(given) => given.clone(),
             None => match self.view.look(name) {
-                Some(Known::Stream(stream)) => Some(stream),
-                Some(Known::Free(_)) => None,
-                // It is at home in another log, and nothing of other logs' homes was ever here.
+                Some(Lookup::Stream(stream)) => Some(stream),
+                Some(Lookup::Free(_)) => None,
+                // The name's home is another log, and this log never had streams from other homes.
                 None if self.place.is_stray(name) && !self.view.has_strays() => None,
-                None => return Err(Refusal::LetGo),
+                None => return Err(Refusal::Evicted),
             },
         };
         match stream {
@@ -254,14 +259,14 @@ impl Machine {
         })
     }
 
-    /// Changes what a stream will be when the batch is published.
+    /// Changes what the stream becomes when the batch is published.
     pub(crate) fn change(
         &mut self,
         stream: &Arc<Stream>,
         change: impl FnOnce(&mut Facts),
     ) -> Facts {
         let mut state = stream.state();
-        // What it was before the first of several changes in a row is all that is needed of it.
+        // Only the state before the first of several changes in a row is needed.
         let again =
             matches!(self.undo.last(), Some(Undo::Facts(last, _)) if Arc::ptr_eq(last, stream));
         if !again {
@@ -272,7 +277,7 @@ impl Machine {
     }
 }
 
-/// For how many changes there is room left when they are published, so that a large batch does not keep its memory.
+/// How many changes fit the memory that is kept after a batch.
 const CHANGES_KEPT: usize = 256;
 
 /// What has a name.
@@ -282,7 +287,7 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// A value as it was before the batch changed it.
+/// A value before the batch has changed it.
 #[derive(Debug)]
 pub(crate) enum Undo {
     Facts(Arc<Stream>, Facts),

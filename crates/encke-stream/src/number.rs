@@ -1,12 +1,10 @@
-//! What a stream's number says: its retention class, its log, and the record that created it.
+//! Stream numbers: each holds the retention class, the log, and the record that created the stream.
 //!
-//! Where there is one log its index is 0, so a number is the class and a sequence and nothing else.
+//! The index of a single log is 0, so the number is then the class and a sequence.
 
 use encke_log::{Class, Sequence, StreamNo, stream_no};
 
-use crate::views::home;
-
-/// More logs than this are never allowed, because so many have a place in the numbers of streams.
+/// The most logs: their index must fit a stream number.
 pub const LOGS_MAX: usize = 1 << LOG_BITS;
 
 /// The number of the stream that a record creates, in the log with that index.
@@ -15,7 +13,7 @@ pub(crate) fn number(class: Class, log: usize, born: Sequence) -> StreamNo {
     stream_no(class, (log as u64) << BORN_BITS | born)
 }
 
-/// The index of the log that a stream lives in.
+/// The index of the log that holds a stream.
 pub fn log_of(stream: StreamNo) -> usize {
     (stream >> BORN_BITS) as usize % LOGS_MAX
 }
@@ -25,7 +23,20 @@ pub fn born(stream: StreamNo) -> Sequence {
     stream & BORN_MAX
 }
 
-/// Which of how many logs one is.
+/// The home of a name: the log in which a stream of that name is created, unless it is a fork. It is the 64-bit FNV-1a
+/// hash of the name's bytes, modulo the number of logs. The streams of pools share one order, so they are all in the
+/// first log: names that begin with a control character, and those under `pool/`.
+pub fn home(name: &str, logs: usize) -> usize {
+    if logs == 1 || name.starts_with("pool/") || name.starts_with(char::is_control) {
+        return 0;
+    }
+    let hash = name.bytes().fold(FNV_OFFSET, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME)
+    });
+    (hash % logs as u64) as usize
+}
+
+/// The index of a log, and the number of logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) log: usize,
@@ -39,18 +50,22 @@ impl Default for Place {
 }
 
 impl Place {
-    /// Whether a stream of that name would be at home in another log.
+    /// Whether the home of a name is another log.
     pub(crate) fn is_stray(self, name: &str) -> bool {
         home(name, self.logs) != self.log
     }
 }
 
-/// The last record of a log that can create a stream: at a million records a second it comes after 35 years.
+/// The last record of a log that can create a stream. A million records per second reach it after 35 years.
 pub(crate) const BORN_MAX: Sequence = (1 << BORN_BITS) - 1;
 
 const LOG_BITS: u32 = 6;
 
 const BORN_BITS: u32 = 50;
+
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+
+const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
 #[cfg(test)]
 mod tests {
@@ -71,5 +86,32 @@ mod tests {
     fn in_the_first_log_a_number_is_a_sequence() {
         assert_eq!(number(0, 0, 7), 7);
         assert_eq!(number(0, LOGS_MAX - 1, BORN_MAX), (1 << 56) - 1);
+    }
+
+    /// The home of a name must never change: data directories depend on it.
+    #[test]
+    fn homes_are_what_they_have_always_been() {
+        // FNV-1a of "" and "a", as its authors publish them.
+        for (name, hash) in [
+            ("", 0xcbf2_9ce4_8422_2325_u64),
+            ("a", 0xaf63_dc4c_8601_ec8c),
+        ] {
+            for logs in 1..=64 {
+                assert_eq!(home(name, logs), (hash % logs as u64) as usize);
+            }
+        }
+        assert_eq!((home("pool/a/results", 64), home("\u{1}pools", 64)), (0, 0));
+    }
+
+    #[test]
+    fn homes_are_spread_evenly() {
+        let mut counts = [0; 3];
+        for number in 0..3_000 {
+            counts[home(&format!("users/{number:x}"), 3)] += 1;
+        }
+        assert!(
+            counts.iter().all(|count| (900..1_100).contains(count)),
+            "{counts:?}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Positions in a stream, and the token that clients know them by.
+//! Positions in a stream, and their tokens.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,20 +6,20 @@ use std::str::FromStr;
 use encke_log::Sequence;
 use serde::{Deserialize, Serialize};
 
-/// A position in one stream: behind the record with `sequence`, and `units` into the record with
-/// `sequence + 1` if that is one of the stream's.
+/// A position in one stream: after the record with `sequence`, and `units` into the record with `sequence + 1` if that
+/// belongs to the stream.
 ///
-/// Units are bytes, or messages where the stream's type is JSON. Only a fork that starts inside a
-/// record gives out an offset with units. Because sequences are those of the log of all streams, a fork
-/// and its source share one space of offsets, and a name that is used again never repeats one.
+/// Units are bytes, or messages in a JSON stream. Only a fork that starts inside a record has an offset with units.
+/// Sequences belong to the log of all streams, so a fork and its source share one space of offsets, and a new stream of
+/// an old name never repeats an offset.
 ///
-/// The token has a fixed width, so that comparing tokens as strings orders them as positions
-/// (Durable Streams, section 8).
+/// The token has a fixed width, so that tokens sort as strings in the order of their positions (Durable Streams,
+/// section 8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Offset {
-    /// The last record that lies wholly before this position; 0 before the first.
+    /// The last record that is completely before this position; 0 before the first.
     pub sequence: Sequence,
-    /// How much of the record with the next sequence lies before this position too.
+    /// How much of the next record is before this position too.
     pub units: u32,
 }
 
@@ -30,7 +30,7 @@ impl Offset {
         units: 0,
     };
 
-    /// The position behind the record with `sequence`.
+    /// The position after the record with `sequence`.
     pub fn behind(sequence: Sequence) -> Self {
         Offset { sequence, units: 0 }
     }
@@ -42,9 +42,9 @@ impl fmt::Display for Offset {
     }
 }
 
-/// What a client sent is not a token that this server gives out.
+/// The text is not a token that this server returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an offset is two numbers of 16 hexadecimal digits with an underscore between")]
+#[error("an offset is two numbers of 16 hexadecimal digits, joined by an underscore")]
 pub struct BadOffset;
 
 impl FromStr for Offset {

@@ -7,23 +7,23 @@ use crate::record::Change;
 use crate::stream::Span;
 use crate::{Offset, Stream};
 
-/// What to read: some spans of the log, and how much at a time.
+/// A read: spans of the log, and how much to return at a time.
 #[derive(Clone, Debug)]
 pub struct Fetch {
     /// The parts of the log that hold the data, in order.
     pub spans: Vec<Span>,
     /// Where the data begins.
     pub from: Offset,
-    /// Where it ends: a position that was the stream's tail, or a fork's beginning.
+    /// Where the data ends: a position that was the stream's tail, or the beginning of a fork.
     pub upto: Offset,
-    /// Up to this record the stream's are gone for its readers.
+    /// The stream's readers must not see its records up to this one.
     pub floor: Sequence,
-    /// About how much data a piece holds. One that would be empty holds one record, however large.
+    /// About how much data a piece holds. A piece has at least one record, however large.
     pub bytes_max: usize,
 }
 
 impl Fetch {
-    /// The index of the log that has what is to be read.
+    /// The index of the log that holds the data.
     pub fn log(&self) -> usize {
         self.spans.first().map_or(0, |span| log_of(span.stream))
     }
@@ -40,12 +40,12 @@ impl Fetch {
     }
 }
 
-/// A part of a stream as it was read: records one behind the other.
+/// The part of a stream that was read: consecutive records.
 #[derive(Debug, Default)]
 pub struct Piece {
     bytes: Vec<u8>,
     records: Vec<PieceRecord>,
-    /// The position behind the last record, or where the reading was to end if it came so far.
+    /// The position after the last record, or the end of the read if that was reached.
     pub end: Offset,
     /// Whether data was left for another piece.
     pub more: bool,
@@ -64,22 +64,21 @@ struct PieceRecord {
 pub struct Item<'a> {
     /// The record's data, whole.
     pub data: &'a [u8],
-    /// Units at its beginning that the reader has already.
+    /// Units at its beginning that the reader already has.
     pub skip: u32,
-    /// Units, counted from its beginning, behind which the rest is not the reader's.
+    /// Units, counted from its beginning, after which the rest does not belong to the reader's stream.
     pub take: u32,
-    /// The position behind it.
+    /// The position after it.
     pub end: Offset,
 }
 
 impl Piece {
-    /// Reads from the log. What was acknowledged before it was written and can't be read yet is left
-    /// for another piece.
+    /// Reads from the log. Records that are acknowledged and not written yet are left for another piece.
     ///
     /// # Errors
-    /// Something could not be read, or is damaged: never an absence. What follows the position that was asked for may also
-    /// be no longer kept; whoever asks for all from the beginning gets what is left. What was acknowledged before it was
-    /// written and never will be, because the log has failed, is an error too.
+    /// A record cannot be read or is damaged; a missing record is never reported as absent. The records after the
+    /// requested position may be removed; a read from the beginning returns what is left instead. Records that were
+    /// acknowledged before a write and will never be written, because the log has failed, are an error too.
     pub fn read<D: Disk>(log: &Reader<D>, fetch: &Fetch) -> Result<Piece, ReadError> {
         let mut piece = Piece {
             end: fetch.upto,
@@ -89,17 +88,17 @@ impl Piece {
             && fetch.from != Offset::START
             && fetch.from.sequence < fetch.floor
         {
-            // A fork may still read what is gone for the stream's own readers.
+            // A fork may still read records that the stream's own readers must not see.
             return Err(ReadError::BelowFloor {
                 stream: span.stream,
                 after: fetch.from.sequence,
                 floor: fetch.floor,
             });
         }
-        // Known before anything is read: what is published meanwhile is not missed, but left.
+        // Before the read: what is published meanwhile is left for the next piece.
         let published = log.published();
         for span in &fetch.spans {
-            // A position inside a record asks for the beginning of that record too.
+            // A position inside a record needs the beginning of that record too.
             let last = span.upto.sequence + u64::from(span.upto.units > 0);
             let room = fetch.bytes_max.saturating_sub(piece.bytes.len());
             if let Some(taken) = piece.records.last()
@@ -168,13 +167,13 @@ impl Piece {
         self.bytes.len()
     }
 
-    /// Whether it holds nothing though there is more: what follows is acknowledged and not written yet.
+    /// Whether the piece is empty although there is more: the next records are acknowledged and not written yet.
     pub fn lacks(&self) -> bool {
         self.more && self.records.is_empty()
     }
 
     fn take(&mut self, span: &Span, sequence: u64, payload: &[u8]) {
-        // The log has checked the frame; what can't be read here was refused when it was opened.
+        // The log has checked the frame, and opening the log has refused payloads that cannot be decoded.
         let Ok((change, data)) = Change::decode(payload) else {
             return;
         };
@@ -189,7 +188,7 @@ impl Piece {
         };
         let cut = span.upto.units > 0 && sequence == span.upto.sequence + 1;
         let (take, end) = if cut {
-            // Even if that is all of it: nothing ends behind what was asked for.
+            // Even if that is the whole record: no position is after the end of the read.
             (units.min(span.upto.units), span.upto)
         } else {
             (units, Offset::behind(sequence))

@@ -1,33 +1,32 @@
-//! What one append stored: the payload of a frame in the log.
+//! Records: the payload of a frame in the log.
 //!
-//! A record is a header that says what changed, followed by the data as readers will see it. The
-//! header carries the producer's state too, so that data and producer state can't be separated by
-//! a crash.
+//! A record is a header with the change, followed by the data as readers see it. The header has the producer's state
+//! too, so that no crash separates it from the data.
 
 use encke_log::{Sequence, StreamNo};
 use serde::{Deserialize, Serialize};
 
 use crate::{AckLevel, Offset, Retention};
 
-/// What a record changed in its stream.
+/// The change that a record makes to its stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change<'a> {
-    /// The stream came to be.
+    /// The stream was created.
     Create {
-        /// Its name, as clients address it.
+        /// Its name.
         #[serde(borrow)]
         name: &'a str,
-        /// Its type, as the creator wrote it.
+        /// Its content type, as the creator wrote it.
         content_type: &'a str,
         /// When it ends by itself.
         lifetime: Lifetime,
-        /// How safe its records are when their appends are acknowledged and when readers see them.
+        /// Its durability level.
         ack: AckLevel,
-        /// What is kept of it.
+        /// How much of it is retained.
         retention: Retention,
-        /// Where its history before this record comes from.
+        /// The stream that it continues.
         fork: Option<Fork>,
-        /// Up to this record nothing is kept of what it shares with its source.
+        /// The records that it shares with its source are removed up to this one.
         floor: Sequence,
         /// No append may follow.
         closed: bool,
@@ -36,29 +35,29 @@ pub enum Change<'a> {
     },
     /// Data was added, or the stream was closed, or both.
     Append {
-        /// The idempotent producer that did it.
+        /// The idempotent producer.
         #[serde(borrow)]
         producer: Option<Producer<'a>>,
         /// The writer's own sequence (`Stream-Seq`).
         writer_seq: Option<&'a str>,
         /// No append may follow.
         closes: bool,
-        /// The stream does not keep all, so that its records are counted.
+        /// The stream has a limited retention, so its records are counted.
         counted: bool,
         /// How many units the data holds.
         units: u32,
     },
     /// The stream was deleted, or its lifetime ended.
     Delete,
-    /// The records up to `floor` are gone: because somebody asked for it, or by the stream's retention.
+    /// The records up to `floor` are removed: by a request, or by the stream's retention.
     Truncate {
-        /// The last one of them; it may be another stream's.
+        /// The last removed record. It may belong to another stream.
         floor: Sequence,
     },
 }
 
 impl<'a> Change<'a> {
-    /// Writes the header; the data follows it in the frame.
+    /// Encodes the header. The data follows it in the frame.
     pub fn encode(&self) -> Vec<u8> {
         postcard::to_allocvec(self).expect("growing a vector is the only thing that writes here")
     }
@@ -90,9 +89,9 @@ impl<'a> Change<'a> {
 /// The kind of a frame that holds a [`Change`].
 pub const KIND_CHANGE: u8 = 1;
 
-/// A frame whose check sum holds, but whose payload this version can't read.
+/// A frame with a valid checksum whose payload this version cannot read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a record of the log is not one that this version of encke writes")]
+#[error("this version of encke cannot read a record of the log")]
 pub struct BadRecord;
 
 /// When a stream ends by itself.
@@ -101,12 +100,12 @@ pub enum Lifetime {
     /// Never.
     #[default]
     Unbounded,
-    /// So many seconds after the last read or write.
+    /// This long after the last read or write.
     Sliding {
         /// The window in seconds.
         ttl_s: u64,
     },
-    /// At a moment, whatever happens.
+    /// At a fixed time.
     Until {
         /// Milliseconds since 1970.
         at_ms: u64,
@@ -114,7 +113,7 @@ pub enum Lifetime {
 }
 
 impl Lifetime {
-    /// When a stream ends that was last touched then, both in milliseconds since 1970.
+    /// When a stream ends that was last touched at `touched_ms`, both in milliseconds since 1970.
     pub fn ends_ms(self, touched_ms: u64) -> Option<u64> {
         match self {
             Lifetime::Unbounded => None,
@@ -135,12 +134,12 @@ pub struct Fork {
     pub at: Offset,
 }
 
-/// An idempotent producer's word on one request (Durable Streams, section 5.2.1).
+/// The producer's state in one request (Durable Streams, section 5.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Producer<'a> {
     /// Its name, stable over restarts.
     pub id: &'a str,
-    /// Its session: grows when it restarts.
+    /// Its session. It increases when the producer restarts.
     pub epoch: u64,
     /// The number of the request in its session.
     pub seq: u64,

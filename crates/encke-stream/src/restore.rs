@@ -1,20 +1,19 @@
-//! How the streams are brought back when a log is opened: from the last checkpoint and what the log
-//! holds after it.
+//! Restores the streams when a log is opened: from the last checkpoint and the records after it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use encke_log::{
-    Disk, FrameView, Log, OpenError, Options, ReadError, Sequence, StreamNo, class_of,
-};
+use encke_log::{Disk, FrameView, Log, Options, Sequence, StreamNo, class_of};
 
+mod error;
 mod found;
 
+pub use error::RestoreError;
 use found::{Found, Origin, Special};
 
-use crate::load::{LoadError, Loader, Store};
+use crate::load::{Loader, Store};
 use crate::number::{Place, born, log_of};
 use crate::record::{BadRecord, Change, KIND_CHANGE};
 use crate::retention::Part;
@@ -25,9 +24,9 @@ use crate::stream::{Facts, Media, Stream};
 use crate::writers::ProducerState;
 use crate::{Limits, Machine, Offset, View};
 
-/// Opens the log in `dir` and brings back those of its streams that changed since the last checkpoint;
-/// the others are loaded when they are asked for. `now_ms` is the time in milliseconds since
-/// 1970; sliding lifetimes start anew with it, because nobody could read while nobody served.
+/// Opens the log in `dir` and restores the streams that have changed since the last checkpoint. The others are loaded
+/// when they are needed. `now_ms` is the time in milliseconds since 1970. Sliding lifetimes begin again with it,
+/// because no client could read while the server was stopped.
 ///
 /// # Errors
 /// See [`RestoreError`].
@@ -40,7 +39,7 @@ pub fn restore(
     restore_at(dir, Place::default(), options, limits, now_ms)
 }
 
-/// [`restore`] of one of several logs.
+/// [`restore`] for one of several logs.
 pub(crate) fn restore_at(
     dir: &Path,
     place: Place,
@@ -82,74 +81,20 @@ pub(crate) fn restore_on_at<D: Disk>(
     restore.finish(log, limits, now_ms)
 }
 
-/// The log could not be opened, or holds what this version can't read.
-#[derive(Debug, thiserror::Error)]
-pub enum RestoreError {
-    /// A record that this version does not write.
-    #[error("record {sequence} of the log: {source}")]
-    Record {
-        /// Which one.
-        sequence: Sequence,
-        /// What is wrong with it.
-        source: BadRecord,
-    },
-    /// An entry of the checkpoint that this version does not write.
-    #[error("the checkpoint's entry with the key {key:02x?}: {source}")]
-    Entry {
-        /// Its key.
-        key: Vec<u8>,
-        /// What is wrong with it.
-        source: BadRecord,
-    },
-    /// The checkpoint could not be read.
-    #[error("the checkpoint of the streams can't be read: {0}")]
-    Checkpoint(#[from] ReadError),
-    /// The checkpoint is of another version.
-    #[error(
-        "the checkpoint of the streams has format {found}, this version of encke reads format \
-         {FORMAT} only"
-    )]
-    Format {
-        /// Its version.
-        found: u32,
-    },
-    /// A log's directory stands in another one's place.
-    #[error(
-        "record {sequence} is of a stream of log {found}, and this is log {log}: a log's directory is not in its place"
-    )]
-    OtherLog {
-        /// The record.
-        sequence: Sequence,
-        /// The index of the log that is opened.
-        log: usize,
-        /// The one that the record's stream is in.
-        found: usize,
-    },
-    /// A source that is not in sight could not be loaded.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// The log could not be opened.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-}
-
-/// Gathers what changed since the checkpoint, and with it what the checkpoint knows of the streams
-/// that did.
+/// Collects the changes since the checkpoint, and the checkpoint's state of the streams that have changed.
 ///
-/// The records of the log may begin anywhere before the checkpoint's end, and go on to the log's
-/// end: what they say is newer than what the checkpoint says, or the same. So for each thing that
-/// can be known the log is believed first, and the checkpoint where the log is silent. Only what is
-/// counted needs to know which records the checkpoint has: [`Meta::upto`] says.
+/// The records of the log begin at or before the end of the checkpoint and reach the end of the log. They are as new as
+/// the checkpoint or newer. So the log decides, and the checkpoint fills in what the log does not have. Only counts
+/// depend on which records the checkpoint includes: [`Meta::upto`].
 #[derive(Debug, Default)]
 struct Restore {
     place: Place,
-    /// There are streams here whose names are at home in other logs.
+    /// There are streams here whose names have other homes.
     strays: bool,
     /// By the records that created them, so that sources come before their forks.
     streams: BTreeMap<Sequence, Found>,
     media: HashMap<Box<str>, Arc<Media>>,
-    /// Streams that ended before the checkpoint's end, if only just, so that the log may not have forgotten
-    /// them.
+    /// Streams that ended before the end of the checkpoint. The log may not have forgotten them yet.
     over: Vec<StreamNo>,
     failed: Option<RestoreError>,
 }
@@ -162,7 +107,7 @@ impl Restore {
         }
     }
 
-    /// Takes a record of the log. What it can't read is told in the end.
+    /// Applies a record of the log. The first error is reported at the end.
     fn record(&mut self, frame: &FrameView<'_>) {
         let sequence = frame.sequence;
         let (log, found) = (self.place.log, log_of(frame.stream));
@@ -277,7 +222,7 @@ impl Restore {
         Ok(())
     }
 
-    /// Takes what the checkpoint says of a stream, after the records.
+    /// Applies the checkpoint's entry of a stream, after the records.
     fn entry(&mut self, key: &[u8], value: &[u8]) {
         if let Err(source) = self.fill(key, value) {
             let key = key.to_vec();
@@ -317,7 +262,7 @@ impl Restore {
         Ok(())
     }
 
-    /// Reads what the checkpoint knows of the streams that changed, and makes streams of them.
+    /// Reads the checkpoint's entries of the streams that have changed, and restores these streams.
     fn finish<D: Disk>(
         self,
         mut log: Log<D>,
@@ -371,7 +316,8 @@ impl Restore {
         let mut total = meta.total;
         let loader = Loader::new(Arc::clone(&view), store.clone(), limits, now_ms);
         let mut sources: HashMap<StreamNo, Arc<Stream>> = HashMap::new();
-        // Sources come before their forks, who had a name before who has it now, and what was found of each goes at once.
+        // The order is that of creation: sources come before their forks, and earlier owners of a name before later
+        // ones. Each entry is freed after its use.
         for (_, found) in self.streams {
             let (no, forks) = (found.no, found.forks);
             let Some(origin) = &found.origin else {
@@ -383,7 +329,7 @@ impl Restore {
                     total -= 1;
                     view.remove(&name);
                 }
-                // Even one that the store never had: its records must go.
+                // Even a stream that the store never had: its records must be removed.
                 machine.mark_ended(no, origin.is_timed(), name);
                 continue;
             }
@@ -392,7 +338,7 @@ impl Restore {
                 None => loader.load_number(no),
             };
             if let Some(stream) = found.into_stream(limits, now_ms, find)? {
-                // Nobody has asked for it.
+                // No client has looked it up.
                 stream.used.store(false, Ordering::Relaxed);
                 total += u64::from(born(no) > meta.upto);
                 view.restore(Arc::clone(&stream));
@@ -408,8 +354,8 @@ impl Restore {
         Ok((machine, view))
     }
 
-    /// Adds what the checkpoint knows of the streams that have records after it, and drops those that
-    /// ended before its end.
+    /// Adds the checkpoint's state of the streams that have records after it, and drops the streams that ended before
+    /// its end.
     fn fill_in<S: Store>(&mut self, store: &S, meta: Meta) -> Result<(), RestoreError> {
         let older: Vec<StreamNo> = self
             .streams
@@ -419,7 +365,7 @@ impl Restore {
         if older.len() > LOOKED_UP_MAX {
             store.states(KEY_STREAM, &mut |key, value| {
                 let known = stored::number(KEY_STREAM, key);
-                // What is no key of a stream is told as such.
+                // A key that is not a stream's is reported as such.
                 if known.is_err() || known.is_ok_and(|no| self.streams.contains_key(&born(no))) {
                     self.entry(key, value);
                 }
@@ -457,7 +403,7 @@ impl Restore {
             let Some(fork) = found.origin.as_ref().and_then(Origin::fork) else {
                 continue;
             };
-            // The checkpoint has counted those that were there at its end.
+            // The checkpoint has counted the forks that existed at its end.
             let made = born(no) > meta.upto;
             if made == over {
                 continue;
@@ -465,7 +411,7 @@ impl Restore {
             if !self.streams.contains_key(&born(fork.source)) {
                 self.look_up(store, fork.source)?;
             }
-            // Without its source the fork is lost, which is told when it is made.
+            // Without its source the fork is lost. That is reported when the fork is restored.
             if let Some(source) = self.streams.get_mut(&born(fork.source)) {
                 source.forks = match over {
                     true => source.forks.saturating_sub(1),
@@ -479,14 +425,14 @@ impl Restore {
         }
     }
 
-    /// What is found of a stream so far.
+    /// The state of a stream that was found so far.
     fn found(&mut self, no: StreamNo) -> &mut Found {
         let found = self.streams.entry(born(no)).or_default();
         found.no = no;
         found
     }
 
-    /// The type of that name; all of them are shared while they are being gathered.
+    /// The content type of that name. Streams share it.
     fn media(&mut self, name: &str) -> Arc<Media> {
         if let Some(media) = self.media.get(name) {
             return Arc::clone(media);
@@ -497,7 +443,7 @@ impl Restore {
     }
 }
 
-/// What the store says of itself; a store that nothing was put in says nothing.
+/// The version of the store. An empty store has none.
 fn meta<S: Store>(store: &S) -> Result<Meta, RestoreError> {
     let meta = match store.state(KEY_META)? {
         Some(value) => Meta::decode(&value).map_err(|source| RestoreError::Entry {
@@ -520,7 +466,7 @@ fn meta<S: Store>(store: &S) -> Result<Meta, RestoreError> {
     Ok(meta)
 }
 
-/// Streams that are looked up one by one in the checkpoint; for more it is read through.
+/// Streams that are looked up one by one in the checkpoint. For more streams, all entries are read.
 const LOOKED_UP_MAX: usize = 20_000;
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
-//! How much of a stream is kept, and how much of it there is.
+//! Retention: how much of a stream stays, and how much of it there is.
 //!
-//! What is counted is counted in parts: so many consecutive records that they are about an eighth of what is to be kept.
-//! A stream that keeps all costs nothing here; one that doesn't costs a few dozen bytes for each part while it is in
-//! memory, however many records it has. What is past its limits goes a part at a time, so that not every append has to
-//! raise the floor.
+//! Records are counted in parts: each part has about an eighth of the records or bytes that stay. A stream without
+//! limits costs nothing here. A stream with limits costs a few dozen bytes for each part while it is in memory, however
+//! many records it has. A whole part is removed at a time, so that only few appends raise the floor.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,22 +11,22 @@ use std::str::FromStr;
 use encke_log::Sequence;
 use serde::{Deserialize, Serialize};
 
-/// What is kept of a stream. Each limit that is named holds by itself; with none everything is kept.
+/// How much of a stream is retained. Each limit applies by itself; without a limit everything stays.
 ///
-/// No limit takes more than it says: at least so many records and bytes of data stay, and each for at least so long. About
-/// an eighth more may stay.
+/// A limit removes no more than it names: at least that many records and bytes stay, and each record for at least that
+/// long. About an eighth more may stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retention {
-    /// Seconds for which a record is kept, at least 1.
+    /// Seconds for which a record stays, at least 1.
     pub age_s: Option<u64>,
-    /// Bytes of data that are kept, at least 1.
+    /// Bytes of data that stay, at least 1.
     pub bytes: Option<u64>,
-    /// Records (appends with data) that are kept, at least 1.
+    /// Records (appends with data) that stay, at least 1.
     pub records: Option<u64>,
 }
 
 impl Retention {
-    /// Whether anything is ever let go of.
+    /// Whether records are ever removed.
     pub fn is_limited(&self) -> bool {
         *self != Retention::default()
     }
@@ -37,7 +36,7 @@ impl Retention {
     }
 }
 
-/// As requests and answers have it: `age=604800, bytes=67108864, records=1000`, or `none`.
+/// The form in requests and responses: `age=604800, bytes=67108864, records=1000`, or `none`.
 impl fmt::Display for Retention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = [
@@ -57,34 +56,34 @@ impl fmt::Display for Retention {
     }
 }
 
-/// A text that is no retention.
+/// The text is not a retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a retention is none, or one or more of age=SECONDS, bytes=BYTES and records=COUNT with commas between, each \
-     once and a whole number from 1 to {LIMIT_MAX}"
+    "a retention is none, or a comma-separated list of age=SECONDS, bytes=BYTES and records=COUNT, each at most \
+     once and with a whole number from 1 to {LIMIT_MAX}"
 )]
-pub struct NoRetention;
+pub struct BadRetention;
 
 impl FromStr for Retention {
-    type Err = NoRetention;
+    type Err = BadRetention;
 
-    fn from_str(text: &str) -> Result<Self, NoRetention> {
+    fn from_str(text: &str) -> Result<Self, BadRetention> {
         let mut retention = Retention::default();
         if text.trim() == "none" {
             return Ok(retention);
         }
         for member in text.split(',') {
-            let (name, number) = member.trim().split_once('=').ok_or(NoRetention)?;
+            let (name, number) = member.trim().split_once('=').ok_or(BadRetention)?;
             let limit = match name {
                 "age" => &mut retention.age_s,
                 "bytes" => &mut retention.bytes,
                 "records" => &mut retention.records,
-                _ => return Err(NoRetention),
+                _ => return Err(BadRetention),
             };
             let digits = number.bytes().all(|byte| byte.is_ascii_digit());
-            let number = number.parse().map_err(|_| NoRetention)?;
+            let number = number.parse().map_err(|_| BadRetention)?;
             if !digits || !(1..=LIMIT_MAX).contains(&number) || limit.is_some() {
-                return Err(NoRetention);
+                return Err(BadRetention);
             }
             *limit = Some(number);
         }
@@ -95,7 +94,7 @@ impl FromStr for Retention {
 /// The largest whole number that structured fields have (RFC 9651, section 3.3.1).
 const LIMIT_MAX: u64 = 999_999_999_999_999;
 
-/// What there is of a stream that does not keep all, oldest first.
+/// The records of a stream with a limited retention, oldest part first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Parts(VecDeque<Part>);
 
@@ -108,7 +107,7 @@ pub(crate) struct Part {
     /// When the first and the last of them were stored, in milliseconds since 1970.
     pub(crate) oldest_ms: u64,
     pub(crate) newest_ms: u64,
-    /// How many they are and what their data weighs, or less: what was lost count of is kept a little longer.
+    /// How many there are, and the bytes of their data, or less: records that are not counted stay a little longer.
     pub(crate) records: u64,
     pub(crate) bytes: u64,
 }
@@ -126,7 +125,7 @@ impl Part {
         }
     }
 
-    /// What a fork has of its source, as old as the fork.
+    /// The records that a fork shares with its source. They are as old as the fork.
     pub(crate) fn inherited(upto: Sequence, now_ms: u64) -> Part {
         Part {
             records: 0,
@@ -141,7 +140,7 @@ impl Part {
         self.bytes += next.bytes;
     }
 
-    /// Without the records up to a sequence; nothing is known of how many of them were among these.
+    /// The part without the records up to a sequence. How many of them were in the part is unknown.
     fn behind(self, sequence: Sequence) -> Part {
         if self.first > sequence {
             return self;
@@ -155,19 +154,19 @@ impl Part {
     }
 }
 
-/// What a change of the parts takes back.
+/// Undoes a change of the parts.
 #[derive(Debug)]
 pub(crate) enum PartsUndo {
-    /// A part was begun.
+    /// A part was added.
     Begun,
-    /// The last one was so before.
+    /// The last part before a record joined it.
     Joined(Part),
-    /// These went, and of the one behind them something may have gone.
+    /// The removed parts, and the part after them before it was cut.
     Cut(Vec<Part>, Option<Part>),
 }
 
 impl Parts {
-    /// A record, or some, behind all others.
+    /// Adds a record, or several, after all others.
     pub(crate) fn add(&mut self, next: Part, retention: &Retention) -> PartsUndo {
         let eighth = |limit: Option<u64>| limit.map_or(u64::MAX, |limit| (limit / 8).max(1));
         if let Some(last) = self.0.back_mut()
@@ -183,7 +182,7 @@ impl Parts {
         PartsUndo::Begun
     }
 
-    /// Up to which record all is past its limits.
+    /// The last record of those that are past a limit.
     pub(crate) fn due(&self, retention: &Retention, now_ms: u64) -> Option<Sequence> {
         let mut records: u64 = self.0.iter().map(|part| part.records).sum();
         let mut bytes: u64 = self.0.iter().map(|part| part.bytes).sum();
@@ -203,13 +202,13 @@ impl Parts {
         due
     }
 
-    /// When something is next too old, in milliseconds since 1970.
+    /// When a record is next too old, in milliseconds since 1970.
     pub(crate) fn due_ms(&self, retention: &Retention) -> Option<u64> {
         let age_ms = retention.age_ms()?;
         self.0.front().map(|part| part.ends_ms(age_ms))
     }
 
-    /// The records up to there are gone.
+    /// Removes the records up to `floor`.
     pub(crate) fn cut(&mut self, floor: Sequence) -> PartsUndo {
         let gone = self.0.iter().take_while(|part| part.upto <= floor).count();
         let gone = self.0.drain(..gone).collect();
@@ -220,7 +219,7 @@ impl Parts {
         PartsUndo::Cut(gone, before)
     }
 
-    /// Whether there is one part, so that it may be new when there is to be waited for.
+    /// Whether there is exactly one part, which may be the first one, so that the stream needs a deadline.
     pub(crate) fn is_one(&self) -> bool {
         self.0.len() == 1
     }
@@ -253,14 +252,14 @@ impl Part {
     }
 }
 
-/// What a replay finds of a stream's records, before it is known what the checkpoint has of them and what is kept.
+/// The records of a stream that a replay finds, before the checkpoint's records and the retention are known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replayed(Vec<Part>);
 
 impl Replayed {
     pub(crate) fn add(&mut self, record: Part) {
         if self.0.len() == REPLAYED_MAX {
-            // Coarser, but no more.
+            // Join pairs: coarser parts, but not more of them.
             let pairs = self.0.chunks(2).map(|pair| {
                 let mut both = pair[0];
                 if let Some(second) = pair.get(1) {
@@ -273,7 +272,7 @@ impl Replayed {
         self.0.push(record);
     }
 
-    /// Adds what is behind what the checkpoint has.
+    /// Adds the records after those in the checkpoint.
     pub(crate) fn add_to(self, parts: &mut Parts, retention: &Retention) {
         let known = parts.0.back().map_or(0, |last| last.upto);
         for part in self.0 {
@@ -284,7 +283,7 @@ impl Replayed {
     }
 }
 
-/// Parts in which a replay gathers what it finds of one stream.
+/// The most parts in which a replay collects the records of one stream.
 const REPLAYED_MAX: usize = 16;
 
 #[cfg(test)]
@@ -315,8 +314,7 @@ mod tests {
             let _ = text.parse::<Retention>();
         }
 
-        /// At least what is to be kept stays, not much more than an eighth beyond it does, and what is taken back was
-        /// never done.
+        /// At least what the limits name stays, and about an eighth more at most. An undone change leaves no trace.
         #[test]
         fn what_is_kept_is_what_was_asked_for(
             retention in limits(),
@@ -345,7 +343,7 @@ mod tests {
                 let bytes_kept: u64 = kept.iter().map(|one| one.bytes).sum();
                 let too_old = |one: &Part| retention.age_ms().is_some_and(|age| one.newest_ms + age <= now_ms);
                 for (number, one) in gone.iter().enumerate() {
-                    // Those behind it were there when it went, or are now.
+                    // The later records were there when it was removed, or are there now.
                     let later = &all[number + 1..];
                     let bytes_later: u64 = later.iter().map(|one| one.bytes).sum();
                     prop_assert!(
@@ -382,7 +380,7 @@ mod tests {
             "none, age=1",
             "records=1000000000000000",
         ] {
-            assert_eq!(text.parse::<Retention>(), Err(NoRetention), "{text}");
+            assert_eq!(text.parse::<Retention>(), Err(BadRetention), "{text}");
         }
         let spaced: Retention = " records=3 ,bytes=2".parse().unwrap();
         assert_eq!(spaced.to_string(), "bytes=2, records=3");
@@ -407,7 +405,7 @@ mod tests {
         replayed.add_to(&mut parts, &retention);
         assert_eq!(parts.0.iter().map(|part| part.records).sum::<u64>(), 14);
         assert_eq!(parts.due(&retention, 0), Some(6));
-        // More than is gathered one by one: never too many.
+        // More records than a replay collects one by one: the count is never too high.
         let mut replayed = Replayed::default();
         for sequence in 1..=100 {
             replayed.add(record(sequence));

@@ -1,75 +1,27 @@
-//! The one place where the order of records is decided.
+//! The sequencer: a loop over the stages of the commit path, and what is periodic.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use encke_log::{CommitError, Disk, Files, Log, StateEntry, StreamNo};
+use encke_log::{CommitError, Disk, Files, LateSync, LateSynced, Log, StreamNo};
 use encke_mailbox::Receiver;
 
-use crate::batch::{Batch, Handover, Outlet, Reply, Request};
-use crate::commit::{Group, Late};
-use crate::watchers::watcher;
-use crate::{AckLevel, Keep, Machine, Outcome, Refusal, Stream};
+use crate::batch::{Outlet, Submission};
+use crate::commit::{Commit, CommitThread, Committed};
+use crate::eviction::{Eviction, Evictor};
+use crate::order::Ordered;
+use crate::order::local::LocalOrder;
+use crate::{AckLevel, Machine};
 
-/// Drains the mailbox, decides, commits, and hands out: one batch after the other.
+/// Decides the order of records: drains the mailbox, decides, commits and publishes one batch after the other.
 ///
-/// While a batch is being written and synced, the next one gathers in the mailbox; there is no
-/// timer and no knob. The caller brings the thread and the clock.
+/// While a batch is written and synced, the next one collects in the mailbox. After a slow sync the sequencer also waits a
+/// moment for clients that answer its replies. The caller brings the thread and the clock.
 pub struct Sequencer<D: Disk = Files> {
-    pub(crate) machine: Machine,
-    pub(crate) log: Log<D>,
-    pub(crate) mailbox: Receiver<Request>,
-    pub(crate) outlets: Vec<Box<dyn Outlet>>,
-    pub(crate) level: AckLevel,
-    pub(crate) watch: Box<dyn FnMut(&Committed) + Send>,
-    /// Why the log takes nothing more, once it has failed.
-    pub(crate) failed: Option<Arc<str>>,
-    /// The log holds a batch that was acknowledged and could not be written yet, and why.
-    pub(crate) owed: Option<Refusal>,
-    /// What was decided and can be neither committed now nor taken back.
-    pub(crate) pending: Option<Group>,
-    /// Who asked for more than their streams do, and waits for it.
-    pub(crate) late: Vec<Late>,
-    /// Those of them who wait for the sync that is running ([`Self::sync_due`]).
-    pub(crate) syncing: Vec<Late>,
-    pub(crate) sync_every: Duration,
-    /// Something was committed since the log last said that all it holds is durable.
-    pub(crate) unsettled: bool,
-    pub(crate) synced_at: Instant,
-    /// No stream expires before then, because the log refused the last time.
-    pub(crate) expire_after: Instant,
-    /// What the next checkpoint will hold, while it is being gathered.
-    pub(crate) entries: Vec<StateEntry>,
-    /// Threads that must not wait decide too, so nothing that waits is done on the way ([`crate::Desk`]).
-    pub(crate) shared: bool,
-    /// What outlets had no room for, oldest first. Nothing more is decided before it is handed over.
-    pub(crate) stuck: VecDeque<(usize, Handover)>,
-    /// Records that were decided since a checkpoint was last thought of.
-    pub(crate) unkept: usize,
-    pub(crate) gathering: bool,
-    pub(crate) checked_at: Instant,
-    pub(crate) keep: Keep,
-    pub(crate) swept_at: Instant,
-    /// Parts that were gone through one after the other without anything to let go of.
-    pub(crate) fruitless: usize,
-    /// Has a reader thread bring a stream into memory whose lifetime is over.
-    pub(crate) load: Box<dyn FnMut(StreamNo) + Send>,
-}
-
-/// Figures of one batch, for metrics.
-#[derive(Clone, Copy, Debug)]
-pub struct Committed {
-    /// Commands that were judged.
-    pub commands: usize,
-    /// Records that were stored.
-    pub records: usize,
-    /// Bytes that they take in the log.
-    pub bytes: usize,
-    /// How long fdatasync took; nothing where the level needs none or nothing was written.
-    pub sync: Option<Duration>,
-    /// Whether the log failed with this batch, or before.
-    pub failed: bool,
+    order: LocalOrder,
+    commit: Commit<D>,
+    evictor: Evictor,
+    /// Receives the figures of each batch.
+    watch: Box<dyn FnMut(&Committed) + Send>,
 }
 
 impl<D: Disk> Sequencer<D> {
@@ -77,251 +29,196 @@ impl<D: Disk> Sequencer<D> {
     pub fn new(
         mut machine: Machine,
         log: Log<D>,
-        mailbox: Receiver<Request>,
+        mailbox: Receiver<Submission>,
         outlets: Vec<Box<dyn Outlet>>,
         level: AckLevel,
         watch: Box<dyn FnMut(&Committed) + Send>,
     ) -> Self {
         machine.level = level;
-        let now = Instant::now();
         Sequencer {
-            machine,
-            log,
-            mailbox,
-            outlets,
-            level,
+            order: LocalOrder::new(mailbox),
+            commit: Commit::new(machine, log, outlets),
+            evictor: Evictor::new(Eviction::NEVER),
             watch,
-            failed: None,
-            owed: None,
-            pending: None,
-            late: Vec::new(),
-            syncing: Vec::new(),
-            sync_every: SYNC_EVERY,
-            unsettled: false,
-            synced_at: now,
-            expire_after: now,
-            entries: Vec::new(),
-            shared: false,
-            stuck: VecDeque::new(),
-            unkept: 0,
-            gathering: false,
-            checked_at: now,
-            keep: Keep::ALL,
-            swept_at: now,
-            fruitless: 0,
-            load: Box::new(|_| {}),
         }
     }
 
-    /// What was acknowledged before it was synced is synced at least so often; every second, unless this is said. It
-    /// bounds what a power cut takes of it.
+    /// Sets how often records that were acknowledged before a sync are synced, at least; once per second by default. This
+    /// bounds what a power cut takes of them.
+    #[must_use]
     pub fn syncing_every(mut self, every: Duration) -> Self {
-        self.sync_every = every;
+        self.commit.sync_every(every);
         self
     }
 
-    /// Works until all senders of the mailbox are gone and everything in it is done, then closes
-    /// the log. `clock` tells milliseconds since 1970.
+    /// Evicts streams that are not in use. `load` gets the number of a stream that is not in memory and must end: it has
+    /// a reader thread load the stream ([`Loader::load_number`](crate::Loader::load_number)), and must not wait.
+    #[must_use]
+    pub fn evicting(mut self, eviction: Eviction, load: Box<dyn FnMut(StreamNo) + Send>) -> Self {
+        self.evictor = Evictor::new(eviction);
+        self.commit.load_with(load);
+        self
+    }
+
+    /// Runs until all senders of the mailbox are gone and every command is done, then closes the log. `clock` returns
+    /// milliseconds since 1970.
     ///
     /// # Errors
-    /// The log could not be closed: something that was acknowledged below level `synced` may not be
-    /// on the disk.
+    /// The log cannot be closed: records that were acknowledged below level `synced` may be missing on the disk.
     pub fn run(mut self, clock: impl Fn() -> u64) -> Result<(), CommitError> {
-        let mut requests = Vec::new();
         loop {
-            let open = match self.patience(clock()) {
-                None => self.mailbox.recv_batch(&mut requests).is_ok(),
-                Some(patience) => self
-                    .mailbox
-                    .recv_batch_timeout(&mut requests, patience)
-                    .is_ok(),
-            };
-            if !open {
+            let patience = self.patience(clock());
+            let Ok(batch) = self.order.next(patience, &clock) else {
                 break;
+            };
+            if batch.commands.is_empty() {
+                self.commit.settle();
+            } else {
+                self.commit.sync_if_due();
             }
-            let taken = requests.len();
-            if taken == 0 {
-                self.settle();
-            } else if self.synced_at.elapsed() > self.sync_every {
-                self.sync_late();
-            }
-            self.batch(&mut requests, clock());
-            self.checkpoint();
-            self.sweep();
-            self.mailbox.handled(taken);
-            for outlet in &self.outlets {
-                outlet.admit();
-            }
+            self.batch(batch, CommitThread::Sequencer);
+            self.upkeep();
         }
-        self.log.close()
+        self.close()
     }
 
-    /// How long the mailbox may be waited for; forever if nothing else is to do.
+    /// How long the mailbox may be waited for; forever if nothing else is to be done.
     pub(crate) fn patience(&self, now_ms: u64) -> Option<Duration> {
-        let sweep = self.sweep_patience();
-        // A failed log takes nothing more, no expiry either.
-        if self.failed.is_some() {
-            return sweep;
-        }
-        if self.gathering {
-            return Some(Duration::ZERO);
-        }
-        let expiry = self.machine.next_deadline_ms().map(|deadline_ms| {
-            let wait_ms = deadline_ms.saturating_sub(now_ms);
-            let wait = Duration::from_millis(wait_ms.clamp(1, EXPIRY_WAIT_MS_MAX));
-            wait.max(self.expire_after.saturating_duration_since(Instant::now()))
-        });
-        let sync = self.unsettled.then(|| self.settle_within());
-        let retry = self.owed.as_ref().map(|_| RETRY);
-        let check = self.checkpoint_patience();
-        [expiry, sync, retry, check, sweep]
-            .into_iter()
-            .flatten()
-            .min()
+        self.commit.patience(now_ms, &self.evictor)
     }
 
-    /// How long to wait for commands before what was acknowledged is synced because none come.
-    fn settle_within(&self) -> Duration {
-        if self.log.is_synced() {
-            return SETTLE_WHEN_IDLE;
+    /// Takes a batch through all stages, after the pending write.
+    fn batch(&mut self, mut batch: Ordered, thread: CommitThread) -> usize {
+        let commands = batch.commands.len();
+        if thread != CommitThread::Shard {
+            self.commit.flush_pending(&mut self.order, thread);
         }
-        // A shorter interval holds also when nothing follows.
-        SETTLE_WHEN_IDLE.min(self.sync_every)
+        let committed = self.commit.batch(&mut batch, &mut self.order, thread);
+        self.evictor.stored(committed.records);
+        (self.watch)(&committed);
+        self.order.done(batch, commands);
+        commands
     }
 
-    /// When nothing is to be done: syncs what was acknowledged before it was synced, and writes down
-    /// that everything is durable, so that damage to it can't be taken for a torn tail.
-    fn settle(&mut self) {
-        let soon = self.settle_within() < SETTLE_WHEN_IDLE;
-        self.sync_late();
-        if soon {
-            // More may come before it is worth writing down.
-            return;
-        }
-        if !std::mem::take(&mut self.unsettled) || self.failed.is_some() {
-            return;
-        }
-        if let Err(error) = self.log.mark_durable().and_then(|()| self.log.sync()) {
-            self.fail(&error);
-        }
+    /// What is periodic, and the wait for shards that are behind.
+    fn upkeep(&mut self) {
+        self.commit.checkpoint(&mut self.evictor);
+        self.commit.evict(&mut self.evictor);
+        self.commit.admit();
     }
 
-    /// Syncs what was acknowledged before it was synced.
-    pub(crate) fn sync_late(&mut self) {
-        self.synced_at = Instant::now();
-        if self.failed.is_some() {
-            return;
-        }
-        if let Err(error) = self.log.sync() {
-            self.fail(&error);
-        }
-    }
-
-    /// Gives each shard its replies, and the records if some of them have subscribers there.
-    pub(crate) fn hand_out(
-        &mut self,
-        batch: Option<(Arc<Batch>, &[Arc<Stream>])>,
-        replies: Vec<Vec<Reply>>,
-    ) {
-        let (batch, streams) = batch.unzip();
-        let streams = streams.unwrap_or_default().iter();
-        let view = &self.machine.view;
-        let watchers = streams.fold(0, |watchers, stream| watchers | view.watchers(stream));
-        for (shard, (outlet, replies)) in self.outlets.iter().zip(replies).enumerate() {
-            let watches = watchers & watcher(shard as u16) != 0;
-            let batch = batch.as_ref().filter(|_| watches);
-            if batch.is_none() && replies.is_empty() {
-                continue;
-            }
-            let batch = batch.cloned();
-            if !self.shared {
-                outlet.deliver(batch, replies);
-            } else if self.stuck.iter().any(|(other, _)| *other == shard) {
-                // Nothing overtakes what it had no room for.
-                self.stuck.push_back((shard, Handover { batch, replies }));
-            } else if let Err(handover) = outlet.offer(batch, replies) {
-                self.stuck.push_back((shard, handover));
-            }
-        }
-    }
-
-    /// What clients are told when the log does not take a batch.
-    pub(crate) fn refusal(&mut self, error: &CommitError) -> Refusal {
-        match error {
-            CommitError::NoSpace { .. } => {
-                tracing::error!(%error, "the disk is full");
-                Refusal::NoSpace
-            }
-            CommitError::HistoryFailed { reason } => {
-                tracing::error!(%error, "writes are refused until history goes on");
-                Refusal::Stalled(Arc::clone(reason))
-            }
-            _ => Refusal::LogFailed(self.fail(error)),
-        }
-    }
-
-    pub(crate) fn fail(&mut self, error: &CommitError) -> Arc<str> {
-        tracing::error!(%error, "the log has failed; reads go on, writes are refused");
-        let reason: Arc<str> = error.to_string().into();
-        self.failed = Some(Arc::clone(&reason));
-        self.give_up(&Refusal::LogFailed(Arc::clone(&reason)));
-        reason
-    }
-
-    /// Room for replies to each shard.
-    pub(crate) fn no_replies(&self) -> Vec<Vec<Reply>> {
-        self.outlets.iter().map(|_| Vec::new()).collect()
+    /// Closes the log.
+    pub(crate) fn close(self) -> Result<(), CommitError> {
+        self.commit.close()
     }
 }
 
-pub(crate) fn refused(refusal: &Refusal) -> Outcome {
-    Outcome::Refused(refusal.clone())
+/// What an inline commit uses. Several threads share the sequencer then, one at a time.
+impl<D: Disk> Sequencer<D> {
+    /// From now on nothing that [`Sequencer::commit_on_shard`] does waits for an outlet.
+    pub(crate) fn share(&mut self) {
+        self.commit.share();
+    }
+
+    /// Whether a shard's thread can commit without a wait.
+    pub(crate) fn is_free(&self) -> bool {
+        self.commit.is_free()
+    }
+
+    /// Whether the background thread must write or sync because a late reply waits for that.
+    pub(crate) fn has_late_replies(&self) -> bool {
+        self.commit.has_late_replies()
+    }
+
+    /// Bytes that were decided and are not written yet.
+    pub(crate) fn unwritten_bytes(&self) -> usize {
+        self.commit.unwritten_bytes()
+    }
+
+    /// Decides what is in the mailbox on the thread of a shard. Touches no file and waits for nothing. Returns the
+    /// number of commands.
+    pub(crate) fn commit_on_shard(&mut self, now_ms: u64) -> usize {
+        let batch = self.order.drain(now_ms);
+        if batch.commands.is_empty() {
+            self.order.done(batch, 0);
+            return 0;
+        }
+        self.batch(batch, CommitThread::Shard)
+    }
+
+    /// Decides what is in the mailbox and does everything that waits, except for syncs. Returns the number of commands.
+    pub(crate) fn commit_in_background(&mut self, now_ms: u64) -> usize {
+        self.commit.flush_backlog();
+        let batch = self.order.drain(now_ms);
+        let commands = self.batch(batch, CommitThread::Background);
+        self.commit.flush_backlog();
+        self.commit.write_accepted();
+        self.upkeep();
+        commands
+    }
+
+    /// Begins a sync if one is due ([`Commit::begin_sync`]).
+    pub(crate) fn begin_sync(&mut self, idle: bool) -> Option<LateSync<D>> {
+        self.commit.begin_sync(idle)
+    }
+
+    /// Notes the result of that sync.
+    pub(crate) fn end_sync(&mut self, synced: LateSynced) {
+        self.commit.end_sync(synced);
+    }
+
+    /// Whether no command arrives any more, beside those in the mailbox.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.order.is_closed()
+    }
 }
-
-/// When nothing came for so long, everything is synced and the log says so.
-pub(crate) const SETTLE_WHEN_IDLE: Duration = Duration::from_millis(20);
-
-/// Below level `synced`, what was acknowledged is synced at least this often, unless another time is said.
-const SYNC_EVERY: Duration = Duration::from_secs(1);
-
-/// What a full disk refused is tried again after so long.
-pub(crate) const RETRY: Duration = Duration::from_millis(250);
-
-/// Expiry is looked at this often at least, because reads may have moved deadlines.
-const EXPIRY_WAIT_MS_MAX: u64 = 60_000;
 
 #[cfg(test)]
 mod tests {
     use encke_log::Options;
     use encke_log::simulated::SimulatedDisk;
-    use encke_mailbox::mailbox;
+    use encke_mailbox::{Lane, mailbox};
 
     use super::*;
-    use crate::{Limits, restore_on};
+    use crate::{Caller, Command, Create, Data, Limits, restore_on};
+
+    fn create(name: &str) -> Submission {
+        let command = Command::Create(Create {
+            name: name.into(),
+            content_type: None,
+            lifetime: None,
+            closed: false,
+            fork: None,
+            data: Data::default(),
+            ack: None,
+            retention: None,
+            known: Vec::new(),
+        });
+        let from = Caller { shard: 0, token: 0 };
+        Submission { command, from }
+    }
 
     #[test]
-    fn only_a_poisoned_log_is_given_up() {
-        let disk = SimulatedDisk::new(1);
-        let (machine, _, log) = restore_on(disk, Options::default(), Limits::default(), 0).unwrap();
-        let (_sender, receiver) = mailbox("test", encke_mailbox::Options::default());
-        let level = AckLevel::default();
-        let mut sequencer =
-            Sequencer::new(machine, log, receiver, Vec::new(), level, Box::new(|_| {}));
-        let reason: Arc<str> = "for a reason".into();
-        let no_space = CommitError::NoSpace {
-            bytes: 1,
-            reason: Arc::clone(&reason),
-        };
-        let waits = CommitError::HistoryFailed {
-            reason: Arc::clone(&reason),
-        };
-        assert_eq!(sequencer.refusal(&no_space), Refusal::NoSpace);
-        let stalled = Refusal::Stalled(Arc::clone(&reason));
-        assert_eq!(sequencer.refusal(&waits), stalled);
-        assert_eq!(sequencer.barred(), None);
-        let poisoned = CommitError::Poisoned { reason };
-        let refusal = sequencer.refusal(&poisoned);
-        assert!(matches!(&refusal, Refusal::LogFailed(why) if why.contains("for a reason")));
-        assert_eq!(sequencer.barred(), Some(refusal));
+    fn after_a_synced_batch_the_next_one_waits_for_the_clients_that_got_replies() {
+        for level in AckLevel::ALL {
+            let disk = SimulatedDisk::new(1);
+            let options = Options::default();
+            let (machine, _, log) = restore_on(disk, options, Limits::default(), 0).unwrap();
+            let (sender, receiver) = mailbox("test", encke_mailbox::Options::default());
+            let watch = Box::new(|_: &_| {});
+            let mut sequencer = Sequencer::new(machine, log, receiver, Vec::new(), level, watch);
+            for name in ["a", "b", "c"] {
+                assert!(sender.try_send(Lane::Data, create(name), 1).is_ok());
+            }
+            let batch = sequencer.order.drain(0);
+            // Two commands arrive while the batch is committed.
+            for name in ["d", "e"] {
+                assert!(sender.try_send(Lane::Data, create(name), 1).is_ok());
+            }
+            sequencer.batch(batch, CommitThread::Sequencer);
+            let expected = (level == AckLevel::Synced).then_some(5);
+            assert_eq!(sequencer.order.expected(), expected, "{level}");
+            sequencer.close().unwrap();
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! A stream as a checkpoint keeps it in the log's state store.
+//! Streams in the state store of the log.
 
 use encke_log::{Sequence, StateEntry, StreamNo};
 use serde::{Deserialize, Serialize};
@@ -9,8 +9,7 @@ use crate::stream::{Life, Stream};
 use crate::writers::{ProducerState, Writers};
 use crate::{AckLevel, Offset, Retention};
 
-/// What the store is to say of a stream, as it is committed; `free` if no other stream has the name
-/// of an ended one.
+/// The store's entries for the committed state of a stream. `free`: no other stream has the name of an ended stream.
 pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>) {
     let mut state = stream.state();
     let facts = state.committed;
@@ -64,7 +63,7 @@ pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>
     }
 }
 
-/// What makes the store forget a stream, but not its name.
+/// Makes the store forget a stream, but not its name.
 pub(crate) fn forget(no: StreamNo, timed: bool, entries: &mut Vec<StateEntry>) {
     entries.push((key(no), None));
     if timed {
@@ -72,12 +71,12 @@ pub(crate) fn forget(no: StreamNo, timed: bool, entries: &mut Vec<StateEntry>) {
     }
 }
 
-/// What the whole store says.
+/// The version and extent of the whole store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Meta {
-    /// The version of everything that is kept here.
+    /// The version of all entries.
     pub(crate) format: u32,
-    /// The store is as it was after this record.
+    /// The store has the state after this record.
     pub(crate) upto: Sequence,
     /// How many names are taken.
     pub(crate) total: u64,
@@ -93,19 +92,20 @@ impl Meta {
     }
 }
 
-/// Says that there are, or were, streams here whose names are at home in other logs.
+/// Marks that there are, or were, streams here whose names have other homes.
 pub(crate) fn strays_entry() -> StateEntry {
     (KEY_STRAYS.to_vec(), Some(Vec::new()))
 }
 
-/// When something happens to a stream by itself, in an index of its own: so that a start need not read all streams.
+/// When a stream ends by itself or removes records. It has an index of its own, so that a start does not read all
+/// streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ends {
     /// When it ends, in milliseconds since 1970.
     pub(crate) ends_ms: Option<u64>,
     /// The window of a sliding lifetime, in seconds.
     pub(crate) ttl_s: Option<u64>,
-    /// When its oldest records are past their age, in milliseconds since 1970.
+    /// When its oldest records are too old, in milliseconds since 1970.
     pub(crate) trims_ms: Option<u64>,
 }
 
@@ -127,7 +127,7 @@ impl Ends {
     }
 }
 
-/// The number of the stream that has a name, as the value of its key says.
+/// The number of the stream in the value of a name's key.
 pub(crate) fn named(value: &[u8]) -> Result<StreamNo, BadRecord> {
     value
         .try_into()
@@ -146,8 +146,8 @@ fn whole<'a, T: Deserialize<'a>>(value: &'a [u8]) -> Result<T, BadRecord> {
     }
 }
 
-/// The version of what is kept in the store. The first had no [`Meta`], no names and no forks,
-/// the second no levels of acknowledgement, the third no retention.
+/// The version of the entries. The first version has no [`Meta`], no names and no forks, the second no durability
+/// levels, the third no retention.
 pub(crate) const FORMAT: u32 = 4;
 
 /// The key of [`Meta`].
@@ -156,13 +156,13 @@ pub(crate) const KEY_META: &[u8] = b"m";
 /// The key of [`strays_entry`].
 pub(crate) const KEY_STRAYS: &[u8] = b"a";
 
-/// The prefix of all keys that hold the number of a stream by its name, which follows.
+/// The prefix of the keys of names. The name follows; the value is the number of its stream.
 const KEY_NAME: &[u8] = b"n";
 
-/// The prefix of all keys that say when a stream [`Ends`]; its number follows, big-endian.
+/// The prefix of the keys of [`Ends`]. The stream's number follows, big-endian.
 pub(crate) const KEY_ENDS: &[u8] = b"e";
 
-/// The key that says which stream has a name.
+/// The key of a name.
 pub(crate) fn name_key(name: &str) -> Vec<u8> {
     [KEY_NAME, name.as_bytes()].concat()
 }
@@ -171,15 +171,15 @@ fn ends_key(no: StreamNo) -> Vec<u8> {
     [KEY_ENDS, &no.to_be_bytes()].concat()
 }
 
-/// The prefix of all keys that hold streams; the stream's number follows, big-endian.
+/// The prefix of the keys of streams. The stream's number follows, big-endian.
 pub(crate) const KEY_STREAM: &[u8] = b"s";
 
-/// The key of a stream's entry.
+/// The key of a stream.
 pub(crate) fn key(no: StreamNo) -> Vec<u8> {
     [KEY_STREAM, &no.to_be_bytes()].concat()
 }
 
-/// The number of the stream that a key with that prefix is for.
+/// The stream's number in a key with this prefix.
 pub(crate) fn number(prefix: &[u8], key: &[u8]) -> Result<StreamNo, BadRecord> {
     key.strip_prefix(prefix)
         .and_then(|no| no.try_into().ok())
@@ -195,7 +195,7 @@ pub(crate) struct StoredStream<'a> {
     pub(crate) lifetime: Lifetime,
     pub(crate) ack: AckLevel,
     pub(crate) retention: Retention,
-    /// When it was last read or written; a start counts as a read.
+    /// When it was last read or written. A start counts as a read.
     pub(crate) touched_ms: u64,
     pub(crate) fork: Option<Fork>,
     pub(crate) tail: Offset,
@@ -203,7 +203,7 @@ pub(crate) struct StoredStream<'a> {
     pub(crate) floor: Sequence,
     pub(crate) parts: Parts,
     pub(crate) closed: bool,
-    /// It is kept for its forks only.
+    /// It exists for its forks only.
     pub(crate) deleted: bool,
     #[serde(borrow)]
     pub(crate) producers: Vec<(&'a str, ProducerState)>,
@@ -287,7 +287,7 @@ mod tests {
             };
             let value = postcard::to_allocvec(&stored).unwrap();
             prop_assert_eq!(StoredStream::decode(&value), Ok(stored));
-            // Neither more nor less is an entry.
+            // An entry with more or fewer bytes is invalid.
             prop_assert!(StoredStream::decode(&value[..value.len() - 1]).is_err());
             prop_assert!(StoredStream::decode(&[&value[..], &[0]].concat()).is_err());
         }

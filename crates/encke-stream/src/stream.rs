@@ -1,4 +1,4 @@
-//! A stream as the server holds it in memory: what shards may read, and what the machine decides by.
+//! Streams in memory: what shards may read, and what the machine decides by.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,38 +11,38 @@ use crate::retention::Parts;
 use crate::writers::Writers;
 use crate::{AckLevel, Lifetime, Offset, Retention};
 
-/// One stream. Shards hold it by reference and read its committed [`Facts`]; only the
-/// [`Machine`](crate::Machine) changes it.
+/// A stream. Shards hold a reference and read its committed [`Facts`]; only the [`Machine`](crate::Machine) changes it.
 ///
-/// Invariant: `committed` is never ahead of what the log has made as durable as its level asks; `next` is what the batch being built would make of it.
+/// Invariant: the durability of `committed` is never below the stream's level. `next` is the state after the batch that
+/// is being built.
 #[derive(Debug)]
 pub struct Stream {
-    /// Its number, which is that of the record that created it and says which log that is in ([`born`],
-    /// [`log_of`](crate::log_of)), so it is never reused.
+    /// Its number. It holds the log and the record that created the stream ([`born`], [`log_of`](crate::log_of)), so it
+    /// is never reused.
     pub no: StreamNo,
     /// Its name.
     pub name: Box<str>,
-    /// Its type.
+    /// Its content type.
     pub media: Arc<Media>,
     /// When it ends by itself.
     pub lifetime: Lifetime,
-    /// How safe its records are when readers see them, and when their appends are acknowledged that ask for no other level.
+    /// Its durability level: when readers see a record, and when an append that names no level is acknowledged.
     pub ack: AckLevel,
-    /// What is kept of it, unless it is everything.
+    /// How much of it is retained. None: everything.
     retention: Option<Box<Retention>>,
-    /// Where the data before its own comes from.
+    /// The stream that holds the data before its own.
     pub source: Option<Box<Source>>,
-    /// How many sources lie behind it; 0 for a stream that is no fork.
+    /// The length of its chain of sources; 0 for a stream that is not a fork.
     pub(crate) depth: u32,
     touched_ms: AtomicU64,
-    /// Somebody looked it up since the view was last gone through.
+    /// It was looked up since the last sweep.
     pub(crate) used: AtomicBool,
     /// Shards may have subscribers; the view knows which.
     pub(crate) watched: AtomicBool,
     state: Mutex<State>,
 }
 
-/// The stream a fork was made of, and where it leaves it.
+/// The stream that a fork continues, and where.
 #[derive(Debug)]
 pub struct Source {
     /// The stream that holds the data before `at`.
@@ -51,27 +51,27 @@ pub struct Source {
     pub at: Offset,
 }
 
-/// What may change about a stream.
+/// What can change about a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// The position behind the last data.
+    /// The position after the last data.
     pub tail: Offset,
     /// How many forks share its data.
     pub forks: u32,
-    /// Its records up to this one are gone for its readers.
+    /// Readers must not see its records up to this one.
     pub floor: Sequence,
-    /// No append will follow.
+    /// No append follows.
     pub closed: bool,
-    /// Whether clients still reach it.
+    /// Whether clients can use it.
     pub life: Life,
 }
 
-/// How far a stream is on its way out.
+/// Whether a stream exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// Clients read and write it.
+    /// Clients can read and write it.
     Live,
-    /// Deleted or expired, but forks read its data: clients are told that it is gone.
+    /// Deleted or expired, but forks read its data. Clients get the response that it is gone.
     Kept,
     /// Deleted or expired: its name is free.
     Ended,
@@ -102,7 +102,7 @@ impl Stream {
             depth,
             touched_ms: AtomicU64::new(touched_ms),
             used: AtomicBool::new(true),
-            // It may have been watched before it was let go of.
+            // It may have been watched before it was evicted.
             watched: AtomicBool::new(true),
             state: Mutex::new(State {
                 committed: facts,
@@ -116,33 +116,33 @@ impl Stream {
         }
     }
 
-    /// What is committed.
+    /// The committed state.
     pub fn facts(&self) -> Facts {
         self.state.lock().committed
     }
 
-    /// Whether it was deleted or expired and no fork reads it: its records may be gone already, so
-    /// what was read of them means nothing.
+    /// Whether it was deleted or expired and no fork reads it. Its records may be removed already, so the result of a
+    /// read is void.
     pub fn has_ended(&self) -> bool {
         self.facts().life == Life::Ended
     }
 
-    /// What is kept of it.
+    /// How much of it is retained.
     pub fn retention(&self) -> Retention {
         self.retention.as_deref().copied().unwrap_or_default()
     }
 
-    /// Whether it does not keep everything.
+    /// Whether it has a limited retention.
     pub(crate) fn keeps_part(&self) -> bool {
         self.retention.is_some()
     }
 
-    /// Whether something happens to it by itself: it ends, or its records grow too old.
+    /// Whether it has a deadline: the end of its lifetime, or the age of its records.
     pub(crate) fn is_timed(&self) -> bool {
         self.lifetime != Lifetime::Unbounded || self.retention().age_s.is_some()
     }
 
-    /// When that is, unless somebody touches it, in milliseconds since 1970.
+    /// Its deadline unless it is touched, in milliseconds since 1970.
     pub(crate) fn due_ms(&self, state: &State) -> Option<u64> {
         if state.next.life != Life::Live {
             return None;
@@ -152,26 +152,24 @@ impl Stream {
         self.ends_ms().into_iter().chain(trims_ms).min()
     }
 
-    /// A read or a write: a sliding lifetime starts anew.
+    /// Notes a read or a write: a sliding lifetime begins again.
     pub fn touch(&self, now_ms: u64) {
         if matches!(self.lifetime, Lifetime::Sliding { .. }) {
             self.touched_ms.fetch_max(now_ms, Ordering::Relaxed);
         }
     }
 
-    /// When a read or a write last touched it, in milliseconds since 1970, as far as its lifetime
-    /// needs to know.
+    /// When it was last read or written, in milliseconds since 1970. Only kept for sliding lifetimes.
     pub(crate) fn touched_ms(&self) -> u64 {
         self.touched_ms.load(Ordering::Relaxed)
     }
 
-    /// Whether the store has it, or will very soon, so that it can be loaded by its number in little
-    /// time.
+    /// Whether the store has it or is about to get it, so that it can be loaded by its number quickly.
     pub fn is_stored(&self) -> bool {
         self.state.lock().stored_ms.is_some()
     }
 
-    /// When it ends unless somebody touches it, in milliseconds since 1970.
+    /// When its lifetime ends unless it is touched, in milliseconds since 1970.
     pub fn ends_ms(&self) -> Option<u64> {
         self.lifetime.ends_ms(self.touched_ms())
     }
@@ -181,8 +179,8 @@ impl Stream {
         self.ends_ms().is_some_and(|ends_ms| ends_ms <= now_ms)
     }
 
-    /// The parts of the log that hold what a reader sees between `from` and `upto`, in order. From the beginning means from
-    /// what is left.
+    /// The spans of the log that hold the data between `from` and `upto`, in order. From the beginning means from the
+    /// floor.
     pub fn spans(&self, from: Offset, mut upto: Offset) -> Vec<Span> {
         let from = match from {
             Offset::START => Offset::behind(self.facts().floor),
@@ -192,7 +190,7 @@ impl Stream {
         let mut stream = self;
         loop {
             let own = match &stream.source {
-                // The fork's own records come after the one that it may have cut.
+                // The fork's own records follow the record at which it left its source, even inside that record.
                 Some(source) if from <= source.at => Offset::behind(source.at.sequence),
                 _ => from,
             };
@@ -216,8 +214,7 @@ impl Stream {
         spans
     }
 
-    /// The first sequence that data of this stream can have. An offset that says where earlier data
-    /// ends was never this stream's.
+    /// The first sequence that data of this stream can have. An offset before it never belonged to this stream.
     pub fn first(&self) -> Sequence {
         let mut stream = self;
         while let Some(source) = &stream.source {
@@ -226,13 +223,13 @@ impl Stream {
         born(stream.no)
     }
 
-    /// Whether `offset` can be one of this stream's: not one of an earlier stream of its name.
-    /// That it is not beyond the stream's tail is for the caller to see.
+    /// Whether `offset` can belong to this stream and not to an earlier stream of its name. The caller checks that it
+    /// is not after the tail.
     pub fn reaches_back_to(&self, offset: Offset) -> bool {
         offset == Offset::START || offset.sequence.saturating_add(1) >= self.first()
     }
 
-    /// Whether `offset` is one of this stream's and nothing of it is before that.
+    /// Whether `offset` is at the beginning of the stream.
     pub(crate) fn begins_at(&self, offset: Offset) -> bool {
         offset == Offset::START || offset == Offset::behind(self.first() - 1)
     }
@@ -244,7 +241,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // A chain of forks is let go of one by one, so that its length costs no stack.
+        // A chain of forks is dropped one by one, so that its length needs no stack.
         let mut source = self.source.take();
         while let Some(last) = source.and_then(|source| Arc::into_inner(source.stream)) {
             let mut last = last;
@@ -253,14 +250,14 @@ impl Drop for Stream {
     }
 }
 
-/// A stretch of one stream's records in the log.
+/// A span of one stream's records in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The stream whose records these are.
+    /// The stream of the records.
     pub stream: StreamNo,
-    /// Data before this position is not asked for.
+    /// Data before this position is left out.
     pub from: Offset,
-    /// Data from this position on is not asked for.
+    /// Data from this position on is left out.
     pub upto: Offset,
 }
 
@@ -271,12 +268,12 @@ pub(crate) struct State {
     pub(crate) next: Facts,
     /// Changed since the last checkpoint took it.
     pub(crate) dirty: bool,
-    /// The store has it, as it was when it was touched last then.
+    /// The store has it, with this time of its last read or write.
     pub(crate) stored_ms: Option<u64>,
-    /// The moment under which its end is in the list of deadlines.
+    /// Its time in the list of deadlines.
     pub(crate) watched_ms: Option<u64>,
     pub(crate) writers: Option<Box<Writers>>,
-    /// What there is of it, if it does not keep all.
+    /// Its records, if it has a limited retention.
     pub(crate) parts: Option<Box<Parts>>,
 }
 
@@ -290,16 +287,16 @@ impl State {
     }
 }
 
-/// A stream's type, shared by all streams that have it.
+/// A content type. Streams share it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Media {
     /// As the creator wrote it.
     pub name: Box<str>,
-    /// What readers may expect of the data.
+    /// The kind of data.
     pub kind: MediaKind,
 }
 
-/// What a type means for the data.
+/// The kind of data of a content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MediaKind {
     /// Messages, each a JSON value (`application/json`).
@@ -330,7 +327,7 @@ impl Media {
         }
     }
 
-    /// Whether `other` names the same type. Case and parameters don't count.
+    /// Whether `other` names the same type. Case and parameters are ignored.
     pub fn matches(&self, other: &str) -> bool {
         essence(&self.name).eq_ignore_ascii_case(essence(other))
     }
@@ -344,7 +341,7 @@ fn essence(name: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// A chain of forks, `depth` of them behind the stream that is none.
+    /// A chain of `depth` forks.
     fn chain(depth: u64) -> Arc<Stream> {
         let media = Arc::new(Media::new("text/plain"));
         let mut source = None;
@@ -389,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn letting_go_of_a_fork_leaves_a_source_that_others_hold() {
+    fn dropping_a_fork_leaves_a_source_that_is_in_use() {
         let last = chain(3);
         let source = Arc::clone(&last.source.as_ref().unwrap().stream);
         drop(last);

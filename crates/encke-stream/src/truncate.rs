@@ -1,22 +1,23 @@
-//! Truncation: the records of a stream up to a floor are gone, because somebody asked for it or by its retention.
+//! Truncation: the records of a stream up to a floor are removed, by a request or by the stream's retention.
 //!
-//! A floor is raised by a record, so that a crash and a replay see it where it happened. The stream's readers see it with
-//! the commit. The log lets go of the records then, too, unless forks share them: then it does when the last of them ends.
+//! A record raises the floor, so that a replay raises it at the same place. Readers see the floor with the commit. Then
+//! the log removes the records, unless forks share them: in that case it does so when the last fork ends.
 
 use std::sync::Arc;
 
 use encke_log::{Sequence, StreamNo};
 
 use crate::Offset;
-use crate::command::{Outcome, Refusal, Target};
+use crate::command::Target;
 use crate::journal::Journal;
 use crate::machine::{Machine, Undo};
+use crate::outcome::{Outcome, Refusal};
 use crate::record::Change;
 use crate::retention::Part;
 use crate::stream::{Life, Stream};
 
 impl Machine {
-    /// Lets go of everything before a position, or of everything.
+    /// Removes everything before a position, or everything.
     pub(crate) fn truncate(
         &mut self,
         target: &Target,
@@ -33,7 +34,7 @@ impl Machine {
                 asked,
             });
         }
-        // What is before its first record was never its own, and what is gone is gone.
+        // Nothing before its first record belongs to the stream, and the floor never moves back.
         if asked.sequence > facts.floor && asked.sequence >= stream.first() {
             self.raise(&stream, asked.sequence, journal)?;
         }
@@ -45,8 +46,8 @@ impl Machine {
         })
     }
 
-    /// Counts a record that was just decided, and lets go of what it is too much for. A floor that can't be raised now is
-    /// with the next record.
+    /// Counts a record that was just decided, and removes records past the stream's limits. If the floor cannot be
+    /// raised now, the next record raises it.
     pub(crate) fn count(
         &mut self,
         stream: &Arc<Stream>,
@@ -71,7 +72,7 @@ impl Machine {
         }
     }
 
-    /// Lets go of what is past the stream's retention.
+    /// Removes the records that are past the stream's retention.
     pub(crate) fn trim(
         &mut self,
         stream: &Arc<Stream>,
@@ -104,12 +105,12 @@ impl Machine {
         Ok(())
     }
 
-    /// The streams whose records up to a sequence the log can let go of, since the last call.
+    /// The streams whose records up to a sequence the log can remove, since the last call.
     pub fn take_floors(&mut self) -> Vec<(StreamNo, Sequence)> {
         std::mem::take(&mut self.floors)
     }
 
-    /// What a stream that was brought back has let go of, the log may have forgotten.
+    /// Has the log remove the records below the floor of a restored stream.
     pub(crate) fn mark_floor(&mut self, stream: &Stream) {
         let facts = stream.facts();
         if facts.floor > 0 && facts.forks == 0 {
@@ -119,7 +120,7 @@ impl Machine {
 }
 
 impl Stream {
-    /// Counts what a stream has when it is made.
+    /// Counts the records that a stream has at its creation.
     pub(crate) fn count_first(&self, bytes: usize, now_ms: u64) {
         if !self.keeps_part() {
             return;

@@ -1,5 +1,4 @@
-//! The streams in memory by name: what shards look up without waiting for the sequencer, and
-//! without touching a file.
+//! The view: the streams in memory by name. Shards look streams up here without a wait for the sequencer or for a file.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -15,38 +14,37 @@ use parking_lot::{Mutex, RwLock};
 use encke_log::{Sequence, StreamNo};
 
 use crate::Stream;
-use crate::known::Known;
+use crate::lookup::Lookup;
 use crate::stream::Media;
 use crate::watchers::Watchers;
 
-/// What is known of names, without looking into the store: the streams in memory, and names that
-/// are known to be free.
+/// The state of names without a look into the store: the streams in memory, and names that are known to be free.
 ///
-/// Many threads look up; one, the sequencer's, changes it once per committed batch and lets go of
-/// what nobody uses; reader threads put in what the store says ([`Loader`](crate::Loader)). The
-/// table is split, so that one part that grows holds up look-ups in that part only.
+/// Many threads look names up. The sequencer's thread changes the view once per committed batch and evicts idle
+/// streams; reader threads add what the store has ([`Loader`](crate::Loader)). The table is split into parts, so that a
+/// part that grows delays look-ups in that part only.
 ///
-/// Invariant: what is not here is in the store as it is. A stream or a name that changed since the
-/// log last took a checkpoint is never let go of, nor is one that somebody holds.
+/// Invariant: a stream that is not here is in the store in its current state. A stream or name that changed since the
+/// last checkpoint is never evicted, nor is one that is in use.
 #[derive(Debug)]
 pub struct View {
-    parts: Vec<RwLock<HashTable<Known>>>,
+    parts: Vec<RwLock<HashTable<Lookup>>>,
     hasher: RandomState,
-    /// Streams here; names here that are free.
+    /// Streams and free names in memory.
     streams: AtomicUsize,
     free: AtomicUsize,
-    /// Names that are taken, here or in the store.
+    /// Names that are taken, in memory or in the store.
     total: AtomicU64,
     committed: AtomicU64,
-    /// Nothing is in the store that is not here.
+    /// The store has no stream that is not in memory.
     complete: AtomicBool,
-    /// Streams are here, or were, whose names are at home in other logs.
+    /// There are, or were, streams here whose names have other homes.
     strays: AtomicBool,
-    /// Counts the times that something was let go of; a load that saw another count is void.
+    /// The number of sweeps that evicted something. A load during which it changes is void.
     evictions: AtomicU64,
-    /// Types that streams share.
+    /// Content types that streams share.
     media: RwLock<HashMap<Box<str>, Arc<Media>>>,
-    /// The streams here that end by themselves, in parts as all are.
+    /// The streams in memory that end by themselves.
     timed: Vec<Mutex<Timed>>,
     watchers: Watchers,
     counts: Counts,
@@ -55,7 +53,7 @@ pub struct View {
 
 type Timed = HashMap<StreamNo, Weak<Stream>, FixedState>;
 
-/// Behind which record those of a stream are kept.
+/// Returns the record up to which the class of a stream has nothing.
 struct KeptBehind(Box<dyn Fn(StreamNo) -> Sequence + Send + Sync>);
 
 impl std::fmt::Debug for KeptBehind {
@@ -67,15 +65,15 @@ impl std::fmt::Debug for KeptBehind {
 /// What happened to the streams of a log, for metrics.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Names that were looked up in the store and found.
+    /// Look-ups in the store that found a stream.
     pub loads: AtomicU64,
-    /// Names that were looked up in the store and are free.
+    /// Look-ups in the store that found the name free.
     pub absences: AtomicU64,
-    /// Streams that were let go of.
+    /// Streams that were evicted.
     pub evictions: AtomicU64,
-    /// Producers that were forgotten because a stream had more than [`Limits::producers_max`](crate::Limits::producers_max).
+    /// Producers that a stream forgot because it had more than [`Limits::producers_max`](crate::Limits::producers_max).
     pub producers_forgotten: AtomicU64,
-    /// Changes that were acknowledged, by the level that they had reached then ([`AckLevel`](crate::AckLevel) as an index).
+    /// Acknowledged changes, by the durability level that they had reached ([`AckLevel`](crate::AckLevel) as an index).
     pub acknowledged: [AtomicU64; 3],
 }
 
@@ -101,15 +99,15 @@ impl Default for View {
 }
 
 impl View {
-    /// What is known of a name; nothing if the store must be asked ([`Loader`](crate::Loader)).
-    pub fn look(&self, name: &str) -> Option<Known> {
+    /// Looks a name up. None if the store must be read ([`Loader`](crate::Loader)).
+    pub fn look(&self, name: &str) -> Option<Lookup> {
         let hash = self.hasher.hash_one(name);
         let part = self.part(hash).read();
         if let Some(known) = part.find(hash, |known| known.name() == name) {
             known.mark_used();
             return Some(known.clone());
         }
-        // Asked while the part is locked: nothing was let go of unseen.
+        // Before the lock is released, so that no eviction is missed.
         let complete = self.is_complete();
         drop(part);
         if complete {
@@ -119,7 +117,7 @@ impl View {
         }
     }
 
-    /// The stream of that name if it is in memory, expired or kept for its forks though it may be.
+    /// The stream of that name if it is in memory. It may be expired, or exist for its forks only.
     pub fn find(&self, name: &str) -> Option<Arc<Stream>> {
         let hash = self.hasher.hash_one(name);
         let part = self.part(hash).read();
@@ -128,11 +126,11 @@ impl View {
         known.stream().cloned()
     }
 
-    /// The stream with that number if it is in memory. Looks at all of them.
+    /// The stream with that number if it is in memory. Visits all streams.
     pub(crate) fn find_number(&self, no: StreamNo) -> Option<Arc<Stream>> {
         self.parts.iter().find_map(|part| {
             let part = part.read();
-            let mut streams = part.iter().filter_map(Known::stream);
+            let mut streams = part.iter().filter_map(Lookup::stream);
             streams.find(|stream| stream.no == no).cloned()
         })
     }
@@ -146,34 +144,34 @@ impl View {
         self.committed.store(sequence, Ordering::SeqCst);
     }
 
-    /// Up to this record nothing is left of what a stream had; 0 when nothing is gone.
+    /// Readers must not see the records of the stream up to this one; 0 when nothing is removed.
     pub fn kept_behind(&self, stream: &Stream) -> Sequence {
         let of_class = self.kept.get().map_or(0, |kept| (kept.0)(stream.no));
         stream.facts().floor.max(of_class)
     }
 
-    /// Says where to ask up to where streams are gone. Only the first one to say so counts.
+    /// Sets the function that returns the floor of a stream's class. Only the first call has an effect.
     pub(crate) fn set_kept(&self, behind: impl Fn(StreamNo) -> Sequence + Send + Sync + 'static) {
         let _ = self.kept.set(KeptBehind(Box::new(behind)));
     }
 
-    /// A shard has subscribers of a stream from now on, whether it stays in memory or not: the shard
-    /// is handed every commit with records of it but those up to [`View::committed`], read after this.
+    /// Notes that a shard has subscribers of a stream, whether it stays in memory or not. The shard gets every commit
+    /// with records of the stream, except for those up to [`View::committed`], read after this call.
     pub fn watch(&self, stream: &Stream, shard: u16) {
         self.watchers.add(stream, shard);
     }
 
-    /// A shard has no subscribers of a stream any more.
+    /// Notes that a shard has no subscribers of a stream any more.
     pub fn unwatch(&self, no: StreamNo, shard: u16) {
         self.watchers.remove(no, shard);
     }
 
-    /// The shards that have subscribers of a stream, a bit each; the last stands for all further ones.
+    /// The shards that have subscribers of a stream, one bit each. The last bit is for all further shards.
     pub(crate) fn watchers(&self, stream: &Stream) -> u64 {
         self.watchers.of(stream)
     }
 
-    /// How many streams are in memory.
+    /// The number of streams in memory.
     pub fn len(&self) -> usize {
         self.streams.load(Ordering::Relaxed)
     }
@@ -183,12 +181,12 @@ impl View {
         self.len() == 0
     }
 
-    /// How many names are known to be free.
+    /// The number of names that are known to be free.
     pub fn free_len(&self) -> usize {
         self.free.load(Ordering::Relaxed)
     }
 
-    /// How many names are taken, in memory or in the store.
+    /// The number of taken names, in memory or in the store.
     pub fn total(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
@@ -203,40 +201,40 @@ impl View {
         for part in &self.parts {
             part.read()
                 .iter()
-                .filter_map(Known::stream)
+                .filter_map(Lookup::stream)
                 .for_each(&mut *each);
         }
     }
 
-    /// Says how many names are taken, and that not all of them are here if `complete` is not so.
+    /// Sets the number of taken names. `complete`: all of them are in memory.
     pub(crate) fn set_total(&self, total: u64, complete: bool) {
         self.total.store(total, Ordering::Relaxed);
         self.complete.store(complete, Ordering::SeqCst);
     }
 
-    /// Whether there ever were streams here whose names are at home in other logs.
+    /// Whether there are, or were, streams here whose names have other homes.
     pub(crate) fn has_strays(&self) -> bool {
         self.strays.load(Ordering::SeqCst)
     }
 
-    /// Such a stream comes.
+    /// Notes that such a stream is created.
     pub(crate) fn note_strays(&self) {
         self.strays.store(true, Ordering::SeqCst);
     }
 
-    /// Nothing is in the store that is not here: then nobody has to look there.
+    /// Whether the store has no stream that is not in memory, so that it need not be read.
     pub(crate) fn is_complete(&self) -> bool {
         self.complete.load(Ordering::SeqCst)
     }
 
-    /// Puts in a stream whose record is committed.
+    /// Adds a stream whose record is committed.
     pub(crate) fn insert(&self, stream: Arc<Stream>) {
         if self.place(stream) {
             self.total.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Puts in a stream that is counted already, or will be.
+    /// Adds a stream that is counted already or counted later.
     pub(crate) fn restore(&self, stream: Arc<Stream>) {
         self.place(stream);
     }
@@ -247,10 +245,10 @@ impl View {
         let hash = self.hasher.hash_one(&*stream.name);
         let mut part = self.part(hash).write();
         let taken = self.take(&mut part, hash, &stream.name);
-        part.insert_unique(hash, Known::Stream(stream), |other| self.hash(other));
+        part.insert_unique(hash, Lookup::Stream(stream), |other| self.hash(other));
         self.streams.fetch_add(1, Ordering::Relaxed);
         match taken {
-            Some(Known::Stream(ended)) => {
+            Some(Lookup::Stream(ended)) => {
                 self.forget_timed(&ended);
                 false
             }
@@ -258,24 +256,24 @@ impl View {
         }
     }
 
-    /// The stream of that name has ended. The store may still have it, so this is remembered.
+    /// Frees the name of an ended stream. The name stays in memory, because the store may still have the stream.
     pub(crate) fn remove(&self, name: &str) {
         let hash = self.hasher.hash_one(name);
         let mut part = self.part(hash).write();
-        if let Some(Known::Stream(ended)) = self.take(&mut part, hash, name) {
+        if let Some(Lookup::Stream(ended)) = self.take(&mut part, hash, name) {
             self.total.fetch_sub(1, Ordering::Relaxed);
             self.forget_timed(&ended);
         }
-        part.insert_unique(hash, Known::freed(name), |other| self.hash(other));
+        part.insert_unique(hash, Lookup::freed(name), |other| self.hash(other));
         self.free.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether a name is free, as far as is known here, and if so, that the store will know.
+    /// Whether a name is known to be free. If so, the store is about to know it.
     pub(crate) fn is_free_and_stored(&self, name: &str) -> bool {
         let hash = self.hasher.hash_one(name);
         let part = self.part(hash).read();
         match part.find(hash, |known| known.name() == name) {
-            Some(Known::Free(free)) => {
+            Some(Lookup::Free(free)) => {
                 free.dirty.store(false, Ordering::Relaxed);
                 true
             }
@@ -283,14 +281,14 @@ impl View {
         }
     }
 
-    /// What must be the same when what was loaded meanwhile is put in.
+    /// The count of evictions for [`View::admit`].
     pub(crate) fn evictions(&self) -> u64 {
         self.evictions.load(Ordering::SeqCst)
     }
 
-    /// Puts in what the store said of a name, unless something is known already, which is newer.
-    /// Nothing if it may be out of date: something was let go of since `evictions` was read.
-    pub(crate) fn admit(&self, loaded: Known, evictions: u64) -> Option<Known> {
+    /// Adds what the store has of a name, unless the name is in memory, where its state is newer. None if the loaded
+    /// state may be stale: something was evicted since `evictions` was read.
+    pub(crate) fn admit(&self, loaded: Lookup, evictions: u64) -> Option<Lookup> {
         let hash = self.hash(&loaded);
         let mut part = self.part(hash).write();
         match part.entry(
@@ -305,11 +303,11 @@ impl View {
             Entry::Vacant(_) if self.evictions() != evictions => None,
             Entry::Vacant(vacant) => {
                 match &loaded {
-                    Known::Stream(stream) => {
+                    Lookup::Stream(stream) => {
                         self.note_timed(stream);
                         self.streams.fetch_add(1, Ordering::Relaxed);
                     }
-                    Known::Free(_) => {
+                    Lookup::Free(_) => {
                         self.free.fetch_add(1, Ordering::Relaxed);
                     }
                 }
@@ -324,9 +322,9 @@ impl View {
         self.timed_part(no).lock().get(&no)?.upgrade()
     }
 
-    /// Lets go of what one part holds and nobody holds, what was used since the last time only if
-    /// `all`. Free names go whatever `may_go` says, unless the store does not know of them. Returns how
-    /// many streams and free names went.
+    /// Evicts what is not in use from one part; what was used since the last sweep only with `all`. Free names are
+    /// evicted whatever `may_go` returns, unless the store does not know them. Returns the number of evicted streams
+    /// and free names.
     pub(crate) fn sweep(
         &self,
         part: usize,
@@ -342,14 +340,14 @@ impl View {
                 return true;
             }
             let goes = match known {
-                Known::Stream(stream) => {
+                Lookup::Stream(stream) => {
                     streams_may_go && Arc::strong_count(stream) == 1 && {
-                        // What those did who held it last is seen.
+                        // Changes by the last holder are visible after this.
                         fence(Ordering::Acquire);
                         may_go(stream)
                     }
                 }
-                Known::Free(free) => {
+                Lookup::Free(free) => {
                     Arc::strong_count(free) == 1
                         && !free.dirty.load(Ordering::Relaxed)
                         && (streams_may_go || !free.freed)
@@ -359,11 +357,11 @@ impl View {
                 return true;
             }
             if !counted {
-                // Before anything is gone: who looked before this must look again.
+                // Before the first eviction, so that a load that read the store earlier is void.
                 counted = true;
                 self.evictions.fetch_add(1, Ordering::SeqCst);
             }
-            if let Known::Stream(stream) = known {
+            if let Lookup::Stream(stream) = known {
                 self.complete.store(false, Ordering::SeqCst);
                 self.forget_timed(stream);
             }
@@ -384,7 +382,7 @@ impl View {
         gone.len()
     }
 
-    /// The type of that name, shared where possible.
+    /// The content type of that name, shared where possible.
     pub(crate) fn media(&self, name: &str) -> Arc<Media> {
         if let Some(media) = self.media.read().get(name) {
             return Arc::clone(media);
@@ -397,27 +395,27 @@ impl View {
         media
     }
 
-    /// Notes that a name is free, if still nothing is known of it.
-    fn note_free(&self, hash: u64, name: &str) -> Option<Known> {
+    /// Notes that a name is free, unless its state is known by now.
+    fn note_free(&self, hash: u64, name: &str) -> Option<Lookup> {
         let mut part = self.part(hash).write();
         match part.entry(hash, |known| known.name() == name, |other| self.hash(other)) {
             Entry::Occupied(known) => Some(known.get().clone()),
             Entry::Vacant(_) if !self.is_complete() => None,
             Entry::Vacant(vacant) => {
                 self.free.fetch_add(1, Ordering::Relaxed);
-                let free = Known::free(name);
+                let free = Lookup::free(name);
                 vacant.insert(free.clone());
                 Some(free)
             }
         }
     }
 
-    fn take(&self, part: &mut HashTable<Known>, hash: u64, name: &str) -> Option<Known> {
+    fn take(&self, part: &mut HashTable<Lookup>, hash: u64, name: &str) -> Option<Lookup> {
         let entry = part.find_entry(hash, |known| known.name() == name).ok()?;
         let (known, _) = entry.remove();
         match &known {
-            Known::Stream(_) => self.streams.fetch_sub(1, Ordering::Relaxed),
-            Known::Free(_) => self.free.fetch_sub(1, Ordering::Relaxed),
+            Lookup::Stream(_) => self.streams.fetch_sub(1, Ordering::Relaxed),
+            Lookup::Free(_) => self.free.fetch_sub(1, Ordering::Relaxed),
         };
         Some(known)
     }
@@ -439,18 +437,18 @@ impl View {
         &self.timed[no as usize % PARTS]
     }
 
-    fn hash(&self, known: &Known) -> u64 {
+    fn hash(&self, known: &Lookup) -> u64 {
         self.hasher.hash_one(known.name())
     }
 
-    fn part(&self, hash: u64) -> &RwLock<HashTable<Known>> {
-        // The table itself uses the low and the topmost bits.
+    fn part(&self, hash: u64) -> &RwLock<HashTable<Lookup>> {
+        // The table uses the low bits and the topmost bits.
         &self.parts[(hash >> 40) as usize % PARTS]
     }
 }
 
-/// In how many parts the view is, and in how many steps it is gone through.
+/// The number of parts of the view, and of the steps in which sweeps visit it.
 pub(crate) const PARTS: usize = 256;
 
-/// Types that streams share; more are legal, but each stream then holds its own.
+/// The most types that streams share. With more types, each stream has its own.
 const MEDIA_SHARED_MAX: usize = 1000;

@@ -1,13 +1,13 @@
-//! The streams of all logs by name: where a name's stream is, and where a new one would be made.
+//! The streams of all logs by name.
 //!
-//! Each log has a [`View`] and a [`Machine`](crate::Machine) of its own, which know nothing of the others but
-//! this: a name belongs to one stream at most, wherever it lives. A stream is made in its name's home
-//! ([`home`]), a fork in its source's log. So a name may have a stream away from home, and whoever looks for one
-//! asks at home first and then wherever there ever was such a stray.
+//! Each log has its own [`View`] and [`Machine`](crate::Machine). They share one rule: a name belongs to at most one
+//! stream, in whichever log. A stream is created in the home of its name ([`home`]), a fork in the log of its source.
+//! So a stream can be a stray: its log is not the home of its name. A look-up asks the home first, then every log that
+//! ever had strays.
 //!
-//! A machine that makes a stream claims the name before it looks whether another log has it, and gives the claim back
-//! when the stream is in its view. A stream's end is on the disk before its name is free, where there are several
-//! logs. So no two logs have one name, after a crash neither.
+//! A machine that creates a stream claims the name before it checks the other logs, and releases the claim once the
+//! stream is in its view. With several logs, the end of a stream is synced before its name is free. So no two logs have
+//! the same name, not even after a crash.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,39 +18,26 @@ use encke_log::{Sequence, StreamNo};
 use parking_lot::Mutex;
 
 use crate::Stream;
-use crate::command::{Append, Command, Refusal, Target};
-use crate::known::Known;
-use crate::load::{LoadError, Loader, Store};
-use crate::number::log_of;
+use crate::command::{Append, Command, Target};
+use crate::lookup::Lookup;
+use crate::number::{home, log_of};
+use crate::outcome::Refusal;
 use crate::view::View;
 
-/// The views of all logs. Where there is one log, all is found there.
+/// The views of all logs.
 #[derive(Debug)]
 pub struct Views {
     /// By the logs' indices; at least one.
     views: Vec<Arc<View>>,
-    /// Names that are being given to streams, and in which log.
+    /// Names that are about to be given, and the log that gives them.
     claims: Mutex<HashMap<Box<str>, usize>>,
-}
-
-/// The log in which a stream with that name is made that is no fork: by the FNV-1a hash of the name's bytes, in 64 bits,
-/// modulo the number of logs. The pools' streams, whose order is the pools', are all in the first one: names that begin
-/// with a control character, and those under `pool/`.
-pub fn home(name: &str, logs: usize) -> usize {
-    if logs == 1 || name.starts_with("pool/") || name.starts_with(char::is_control) {
-        return 0;
-    }
-    let hash = name.bytes().fold(FNV_OFFSET, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME)
-    });
-    (hash % logs as u64) as usize
 }
 
 impl Views {
     /// The views of all logs, by their indices.
     ///
     /// # Panics
-    /// There is none.
+    /// `views` is empty.
     pub(crate) fn new(views: Vec<Arc<View>>) -> Arc<Views> {
         assert!(!views.is_empty(), "there is at least one log");
         Arc::new(Views {
@@ -59,28 +46,28 @@ impl Views {
         })
     }
 
-    /// The view of the only log.
+    /// A single view.
     pub fn one(view: Arc<View>) -> Arc<Views> {
         Views::new(vec![view])
     }
 
-    /// How many logs there are.
+    /// The number of logs.
     pub fn logs(&self) -> usize {
         self.views.len()
     }
 
-    /// The view of the log in which a stream is.
+    /// The view of the log that has a stream.
     pub fn of(&self, stream: StreamNo) -> &Arc<View> {
         self.log(log_of(stream))
     }
 
-    /// The view of a log; of the first one if there is none with that index.
+    /// The view of a log; the first one if there is none with that index.
     pub fn log(&self, log: usize) -> &Arc<View> {
         self.views.get(log).unwrap_or(&self.views[0])
     }
 
-    /// What is known of a name; nothing if the stores must be asked ([`Loaders`]).
-    pub fn look(&self, name: &str) -> Option<Known> {
+    /// Looks a name up. None if the stores must be read ([`Loaders`](crate::Loaders)).
+    pub fn look(&self, name: &str) -> Option<Lookup> {
         let home = home(name, self.logs());
         let known = self.views[home].look(name)?;
         if known.stream().is_some() {
@@ -95,14 +82,15 @@ impl Views {
         Some(known)
     }
 
-    /// The stream of that name if it is in memory, expired or kept for its forks though it may be.
+    /// The stream of that name if it is in memory. It may be expired, or exist for its forks only.
     pub fn find(&self, name: &str) -> Option<Arc<Stream>> {
         let home = home(name, self.logs());
         let found = self.views[home].find(name);
         found.or_else(|| self.strayed(home).find_map(|view| view.find(name)))
     }
 
-    /// The log whose machine must judge a command: that of its stream, or in which it is to be made.
+    /// The log whose machine must judge a command: the log of its stream, or the log in which the stream is to be
+    /// created.
     pub fn log_for(&self, command: &Command) -> usize {
         if self.logs() == 1 {
             return 0;
@@ -135,7 +123,7 @@ impl Views {
         self.views.iter().map(|view| view.committed()).collect()
     }
 
-    /// How many streams there are, and what of them is in memory, in all logs together.
+    /// The numbers of streams in all logs together.
     pub fn totals(&self) -> Totals {
         self.views.iter().fold(Totals::default(), |totals, view| {
             let counts = view.counts();
@@ -153,7 +141,7 @@ impl Views {
         })
     }
 
-    /// How many changes each log has acknowledged, by the level that they had reached then
+    /// The acknowledged changes of each log, by the durability level that they had reached
     /// ([`AckLevel`](crate::AckLevel) as an index).
     pub fn acknowledged(&self) -> impl Iterator<Item = [u64; 3]> + '_ {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -161,8 +149,7 @@ impl Views {
         self.views.iter().map(of_view)
     }
 
-    /// Makes sure that no other log has the name, or gets it, until [`Views::unclaim`].
-    /// True if the log has claimed it just now.
+    /// Claims a name: no other log has it or gets it until [`Views::unclaim`]. True if the claim is new.
     pub(crate) fn claim(&self, name: &str, log: usize) -> Result<bool, Refusal> {
         match self.claims.lock().entry(name.into()) {
             Entry::Occupied(claim) if *claim.get() == log => return Ok(false),
@@ -171,7 +158,7 @@ impl Views {
                 claim.insert(log);
             }
         }
-        // After the claim, because who had one before has put the stream into its view before giving it back.
+        // After the claim, because an earlier claimant has added its stream to its view before it released the claim.
         let taken = self.look_elsewhere(name, log);
         if taken.is_err() {
             self.unclaim(name);
@@ -183,7 +170,7 @@ impl Views {
         self.claims.lock().remove(name);
     }
 
-    /// Refuses if another log has a stream of that name, or may have.
+    /// Refuses if another log has a stream of that name, or may have one.
     pub(crate) fn look_elsewhere(&self, name: &str, log: usize) -> Result<(), Refusal> {
         let home = home(name, self.logs());
         for (other, view) in self.views.iter().enumerate() {
@@ -191,9 +178,9 @@ impl Views {
                 continue;
             }
             match view.look(name) {
-                Some(Known::Free(_)) => {}
-                Some(Known::Stream(_)) => return Err(Refusal::NameBusy),
-                None => return Err(Refusal::LetGo),
+                Some(Lookup::Free(_)) => {}
+                Some(Lookup::Stream(_)) => return Err(Refusal::NameBusy),
+                None => return Err(Refusal::Evicted),
             }
         }
         Ok(())
@@ -203,7 +190,7 @@ impl Views {
         Some(log_of(self.find(name)?.no))
     }
 
-    /// The views that may have streams that are not at home there, but this one.
+    /// The views that may have strays, except for one.
     fn strayed(&self, but: usize) -> impl Iterator<Item = &Arc<View>> {
         let views = self.views.iter().enumerate();
         let others = views.filter(move |(log, view)| *log != but && view.has_strays());
@@ -211,7 +198,7 @@ impl Views {
     }
 }
 
-/// How many streams there are in all logs, and how they come and go.
+/// The numbers of streams in all logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Names that are taken, in memory or in the stores.
@@ -220,96 +207,12 @@ pub struct Totals {
     pub in_memory: usize,
     /// Names that are known to be free.
     pub free_names: usize,
-    /// Names that were looked up in the stores and found.
+    /// Look-ups in the stores that found a stream.
     pub loads: u64,
-    /// Names that were looked up in the stores and are free.
+    /// Look-ups in the stores that found the name free.
     pub absences: u64,
-    /// Streams that were let go of.
+    /// Streams that were evicted.
     pub evictions: u64,
-    /// Producers that streams had no room for any more.
+    /// Producers that streams forgot because they had too many.
     pub producers_forgotten: u64,
-}
-
-/// Brings streams of all logs from their stores into the views.
-#[derive(Clone, Debug)]
-pub struct Loaders<S> {
-    views: Arc<Views>,
-    loaders: Vec<Loader<S>>,
-}
-
-impl<S: Store> Loaders<S> {
-    /// The loaders of all logs, by their indices: as many as there are views.
-    pub fn new(views: Arc<Views>, loaders: Vec<Loader<S>>) -> Self {
-        debug_assert_eq!(views.logs(), loaders.len(), "a loader for each log");
-        Loaders { views, loaders }
-    }
-
-    /// What is known of a name, from memory or from a store. As long as the answer is held it stays in memory.
-    ///
-    /// # Errors
-    /// See [`LoadError`]; never for a name that is free.
-    pub fn load(&self, name: &str) -> Result<Known, LoadError> {
-        let home = home(name, self.loaders.len());
-        let known = self.loaders[home].load(name)?;
-        if known.stream().is_some() {
-            return Ok(known);
-        }
-        for (log, loader) in self.loaders.iter().enumerate() {
-            if log == home || !self.views.log(log).has_strays() {
-                continue;
-            }
-            let stray = loader.load(name)?;
-            if stray.stream().is_some() {
-                return Ok(stray);
-            }
-        }
-        Ok(known)
-    }
-
-    /// The stream with that number, unless it has ended, from memory or from its log's store.
-    ///
-    /// # Errors
-    /// See [`LoadError`].
-    pub fn load_number(&self, no: StreamNo) -> Result<Option<Arc<Stream>>, LoadError> {
-        match self.loaders.get(log_of(no)) {
-            Some(loader) => loader.load_number(no),
-            None => Ok(None),
-        }
-    }
-}
-
-const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-
-const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A name's home must never change: data directories rely on it.
-    #[test]
-    fn homes_are_what_they_have_always_been() {
-        // FNV-1a of "" and "a", as its authors publish them.
-        for (name, hash) in [
-            ("", 0xcbf2_9ce4_8422_2325_u64),
-            ("a", 0xaf63_dc4c_8601_ec8c),
-        ] {
-            for logs in 1..=64 {
-                assert_eq!(home(name, logs), (hash % logs as u64) as usize);
-            }
-        }
-        assert_eq!((home("pool/a/results", 64), home("\u{1}pools", 64)), (0, 0));
-    }
-
-    #[test]
-    fn homes_are_spread_evenly() {
-        let mut counts = [0; 3];
-        for number in 0..3_000 {
-            counts[home(&format!("users/{number:x}"), 3)] += 1;
-        }
-        assert!(
-            counts.iter().all(|count| (900..1_100).contains(count)),
-            "{counts:?}"
-        );
-    }
 }

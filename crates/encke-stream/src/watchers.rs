@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::Stream;
 
-/// A bit for each shard that has subscribers, by stream. Streams without any are not in it.
+/// One bit for each shard that has subscribers, by stream. Streams without subscribers are not in the table.
 #[derive(Debug)]
 pub(crate) struct Watchers {
     parts: Vec<Mutex<HashMap<StreamNo, u64, foldhash::fast::FixedState>>>,
@@ -23,17 +23,17 @@ impl Default for Watchers {
 }
 
 impl Watchers {
-    /// A shard has subscribers of a stream from now on.
+    /// Notes that a shard has subscribers of a stream.
     pub(crate) fn add(&self, stream: &Stream, shard: u16) {
         let mut part = self.part(stream.no).lock();
         *part.entry(stream.no).or_default() |= watcher(shard);
         stream.watched.store(true, Ordering::SeqCst);
     }
 
-    /// A shard has no subscribers of a stream any more.
+    /// Notes that a shard has no subscribers of a stream any more.
     pub(crate) fn remove(&self, no: StreamNo, shard: u16) {
         let mut part = self.part(no).lock();
-        // The last bit stands for all further shards, so it stays once it is set.
+        // The last bit is for all further shards, so it is never cleared.
         if usize::from(shard) < WATCHERS_MAX - 1
             && let Some(watchers) = part.get_mut(&no)
         {
@@ -44,7 +44,7 @@ impl Watchers {
         }
     }
 
-    /// The shards that have subscribers of a stream, a bit each; the last stands for all further shards.
+    /// The shards that have subscribers of a stream, one bit each. The last bit is for all further shards.
     pub(crate) fn of(&self, stream: &Stream) -> u64 {
         if !stream.watched.load(Ordering::SeqCst) {
             return 0;
@@ -52,7 +52,7 @@ impl Watchers {
         let part = self.part(stream.no).lock();
         let watchers = part.get(&stream.no).copied().unwrap_or_default();
         if watchers == 0 {
-            // Nobody can come to watch it before the lock is free.
+            // No shard can add itself before the lock is released.
             stream.watched.store(false, Ordering::SeqCst);
         }
         watchers
@@ -63,18 +63,19 @@ impl Watchers {
     }
 }
 
-/// A shard's bit among a stream's watchers.
+/// The bit of a shard.
 pub(crate) fn watcher(shard: u16) -> u64 {
     1 << usize::from(shard).min(WATCHERS_MAX - 1)
 }
 
-/// Bits for watchers.
+/// The number of bits.
 const WATCHERS_MAX: usize = u64::BITS as usize;
 
-/// A part that grows moves all that it holds at once: with 10,000,000 streams in 64 parts that took 6 ms.
+/// The number of parts. A part that grows moves its content at once: with 10,000,000 streams in 64 parts that takes 6
+/// ms.
 const PARTS: usize = 256;
 
-// What a stream with subscribers costs here beside the table's own byte, and room to grow.
+// The cost of a stream with subscribers, beside one byte of the table and its spare room.
 const _: () = assert!(size_of::<(StreamNo, u64)>() <= 16);
 
 #[cfg(test)]
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_is_told_until_it_stops_watching() {
+    fn a_shard_is_a_watcher_until_it_stops_watching() {
         let watchers = Watchers::default();
         let watched = stream(7);
         assert_eq!(watchers.of(&watched), 0);
@@ -117,7 +118,7 @@ mod tests {
         watchers.add(&watched, 64);
         assert_eq!(watchers.of(&watched), watcher(3) | watcher(63));
         watchers.remove(7, 3);
-        // The last bit is not one shard's alone.
+        // Other shards share the last bit.
         watchers.remove(7, 64);
         assert_eq!(watchers.of(&watched), watcher(63));
         assert_eq!(watcher(64), watcher(u16::MAX));
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_nobody_watches_any_more_leaves_nothing() {
+    fn a_stream_without_watchers_leaves_nothing() {
         let watchers = Watchers::default();
         let watched = stream(7);
         watchers.add(&watched, 1);

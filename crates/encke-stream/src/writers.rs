@@ -1,39 +1,50 @@
-//! Those who write to a stream, and the order in which their requests must come.
+//! The producers of a stream, and the order in which their requests must arrive.
 //!
-//! Two kinds of order are kept, and a request may ask for both. An idempotent producer numbers its
-//! requests, so that a repeated one is known and a missing one is noticed (Durable Streams, section
-//! 5.2.1). `Stream-Seq` is the application's own order, one for all writers of a stream (section 5.2).
+//! There are two kinds of order, and a request may use both. An idempotent producer numbers its requests, so that
+//! repeated and missing requests are noticed (Durable Streams, section 5.2.1). `Stream-Seq` is the order of the
+//! application, one for all writers of a stream (section 5.2).
 
 use std::collections::HashMap;
 
 use encke_log::Sequence;
 use serde::{Deserialize, Serialize};
 
-use crate::stream::Facts;
-use crate::{ProducerId, Refusal};
+use crate::Offset;
+use crate::outcome::Refusal;
 
-/// What is remembered of those who write to a stream.
+/// An idempotent producer and the number of its request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProducerId {
+    /// Its name.
+    pub id: Box<str>,
+    /// Its session.
+    pub epoch: u64,
+    /// The request's number in the session.
+    pub seq: u64,
+}
+
+/// What a stream remembers of its writers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Writers {
     pub(crate) producers: HashMap<Box<str>, ProducerState>,
     /// The last `Stream-Seq`.
     pub(crate) seq: Option<Box<str>>,
-    /// Who closed the stream, so that a repeated close is known as one.
+    /// The producer that closed the stream, so that a repeated close is recognized.
     pub(crate) closer: Option<(Box<str>, ProducerState)>,
 }
 
-/// How far a producer came.
+/// The progress of a producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProducerState {
     /// Its session.
     pub(crate) epoch: u64,
     /// The number of its last accepted request in the session.
     pub(crate) seq: u64,
-    /// The record that this request made; tells who was idle longest.
+    /// The record of that request. Shows which producer was idle for longest.
     pub(crate) last: Sequence,
 }
 
-/// What an accepted request replaced in [`Writers`], so that it can be put back.
+/// What an accepted request has replaced in [`Writers`], for undo.
 #[derive(Debug)]
 pub(crate) enum Replaced {
     Seq(Option<Box<str>>),
@@ -42,12 +53,12 @@ pub(crate) enum Replaced {
 }
 
 impl Writers {
-    /// The state that answers a producer's request which was done already; nothing if the request
-    /// is a new one.
+    /// The state of the producer if its request is a repetition; None if the request is new. `closed_at` is the tail of
+    /// a closed stream.
     pub(crate) fn repeated(
         &self,
         producer: &ProducerId,
-        facts: Facts,
+        closed_at: Option<Offset>,
     ) -> Result<Option<ProducerState>, Refusal> {
         let Some(known) = self.producers.get(&producer.id) else {
             return Ok(None);
@@ -60,14 +71,16 @@ impl Writers {
         if producer.epoch > known.epoch || producer.seq > known.seq {
             return Ok(None);
         }
-        // On a closed stream only the request that closed it counts as done.
-        if facts.closed && !self.closed_by(producer) {
-            return Err(Refusal::Closed { tail: facts.tail });
+        // On a closed stream, only the request that closed it is a repetition.
+        if let Some(tail) = closed_at
+            && !self.closed_by(producer)
+        {
+            return Err(Refusal::Closed { tail });
         }
         Ok(Some(*known))
     }
 
-    /// Whether a producer's new request is the one that comes next.
+    /// Whether a producer's new request is the next one.
     pub(crate) fn check_order(&self, producer: &ProducerId) -> Result<(), Refusal> {
         let received = producer.seq;
         match self.producers.get(&producer.id) {
@@ -98,24 +111,23 @@ impl Writers {
         }
     }
 
-    /// Takes down a `Stream-Seq` that was accepted.
+    /// Stores an accepted `Stream-Seq`.
     pub(crate) fn set_seq(&mut self, seq: Box<str>) -> Replaced {
         Replaced::Seq(self.seq.replace(seq))
     }
 
-    /// Takes down who closed the stream.
+    /// Stores the producer that closed the stream.
     pub(crate) fn set_closer(&mut self, id: Box<str>, state: ProducerState) -> Replaced {
         Replaced::Closer(self.closer.replace((id, state)))
     }
 
-    /// Takes down a producer's accepted request.
+    /// Stores a producer's accepted request.
     pub(crate) fn set_producer(&mut self, id: Box<str>, state: ProducerState) -> Replaced {
         let before = self.producers.insert(id.clone(), state);
         Replaced::Producer(id, before)
     }
 
-    /// Forgets the producer that was idle longest, if one must go so that at most `producers_max`
-    /// are remembered.
+    /// Forgets the producer that was idle for longest if there are more than `producers_max`.
     pub(crate) fn forget_idle(&mut self, producers_max: usize) -> Option<Replaced> {
         if self.producers.len() <= producers_max.max(1) {
             return None;
@@ -136,13 +148,13 @@ impl Writers {
             return;
         }
         let mut last: Vec<Sequence> = self.producers.values().map(|state| state.last).collect();
-        // Each record has one producer, so no two are alike.
+        // Each record has one producer, so no two are equal.
         let (_, oldest_kept, _) = last.select_nth_unstable(self.producers.len() - producers_max);
         let oldest_kept = *oldest_kept;
         self.producers.retain(|_, state| state.last >= oldest_kept);
     }
 
-    /// Adds what older writers are known for and these are not.
+    /// Adds what `older` has and these writers do not have.
     pub(crate) fn fill(&mut self, older: Writers) {
         for (id, state) in older.producers {
             self.producers.entry(id).or_insert(state);
@@ -151,7 +163,7 @@ impl Writers {
         self.closer = self.closer.take().or(older.closer);
     }
 
-    /// Puts back what a request replaced; the last one first.
+    /// Restores what a request has replaced, the last replacement first.
     pub(crate) fn put_back(&mut self, replaced: Replaced) {
         match replaced {
             Replaced::Seq(before) => self.seq = before,

@@ -1,4 +1,4 @@
-//! What is written to the log reads back as it was, and what never was written is refused.
+//! Encoded records decode to the same change, and other bytes are refused.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
@@ -77,14 +77,14 @@ proptest! {
 
     #[test]
     fn no_payload_makes_decoding_panic(payload in vec(any::<u8>(), 0..200)) {
-        // What decodes is one of ours: written again it says the same.
+        // What decodes is a valid record: encoding it again gives the same bytes.
         if let Ok((change, data)) = Change::decode(&payload) {
             let again = [change.encode(), data.to_vec()].concat();
             prop_assert_eq!(Change::decode(&again), Ok((change, data)));
         }
     }
 
-    /// As above, but near to what is written, where the traps are.
+    /// Mutated records, which are near the valid ones.
     #[test]
     fn no_damage_makes_decoding_panic(
         name in "\\PC{0,10}",

@@ -262,8 +262,8 @@ fn check(config: &Config, files: u64) -> String {
         net.admission_delay,
         net.admission_wait,
         net.rest_max,
-        net.keep.hot_max,
-        net.keep.idle,
+        net.eviction.hot_max,
+        net.eviction.idle,
         ByteSize(config.log_options.segment_bytes),
         kept(&config.log_options),
         match net.pools.forgets {

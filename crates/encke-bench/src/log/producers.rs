@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, mailbox};
 use encke_stream::{
-    Append, Batch, Caller, Command, Data, Outcome, Outlet, Reply, Request, Stream, Target,
+    Append, Batch, Caller, Command, Data, Outcome, Outlet, Reply, Stream, Submission, Target,
 };
 
 use crate::BenchError;
@@ -77,7 +77,7 @@ impl Crew {
     pub(super) fn start(
         self,
         stream: &Arc<Stream>,
-        sender: &Sender<Request>,
+        sender: &Sender<Submission>,
         inboxes: Inboxes,
         replies: &Arc<Replies>,
         start: &Arc<Barrier>,
@@ -129,7 +129,7 @@ impl Crew {
 impl Maker {
     /// A record of a producer that has so many left to send, and what it weighs; all that can be done before the order is
     /// known is done here.
-    pub(super) fn record(&self, producer: u64, left: u64) -> (Request, usize) {
+    pub(super) fn record(&self, producer: u64, left: u64) -> (Submission, usize) {
         let mut bytes = vec![b'.'; self.bytes];
         for (to, from) in bytes.iter_mut().zip(left.to_le_bytes()) {
             *to = from;
@@ -149,7 +149,7 @@ impl Maker {
             shard: self.outlet,
             token: producer,
         };
-        (Request { command, from }, weight)
+        (Submission { command, from }, weight)
     }
 }
 
@@ -220,11 +220,11 @@ impl Outlet for Count {
 /// The producers of one thread.
 struct Thread {
     maker: Maker,
-    sender: Sender<Request>,
+    sender: Sender<Submission>,
     /// How many records each producer has still to send.
     left: Vec<u64>,
     /// What is to be put into the mailbox next.
-    out: Vec<(Request, usize)>,
+    out: Vec<(Submission, usize)>,
 }
 
 impl Thread {

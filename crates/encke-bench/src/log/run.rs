@@ -9,7 +9,7 @@ use encke_log::{CommitError, Sequence};
 use encke_mailbox::{Bounds, Lane, Options, Receiver, ReplyTo, Sender, mailbox, reply};
 use encke_stream::{
     AckLevel, Caller, Change, Command, Committed, Create, Data, Journal, Limits, Machine, Offset,
-    Outcome, Outlet, Refusal, Reply, Request, Sequencer, Stream, View, restore,
+    Outcome, Outlet, Refusal, Reply, Sequencer, Stream, Submission, View, restore,
 };
 use serde::Serialize;
 
@@ -237,7 +237,7 @@ impl Far {
     /// The real sequencer over a new log.
     fn log(
         lab: &Lab<'_>,
-        mailbox: Receiver<Request>,
+        mailbox: Receiver<Submission>,
         outlets: Vec<Box<dyn Outlet>>,
         plan: Plan,
         level: AckLevel,
@@ -277,7 +277,7 @@ impl Far {
 
     /// Nothing but replies.
     fn replies(
-        mut mailbox: Receiver<Request>,
+        mut mailbox: Receiver<Submission>,
         outlets: Vec<Box<dyn Outlet>>,
         plan: Plan,
     ) -> Result<Self, BenchError> {
@@ -323,7 +323,7 @@ impl Far {
     }
 
     /// The stream that all records go to.
-    fn stream(&self, sender: &Sender<Request>) -> Result<Arc<Stream>, BenchError> {
+    fn stream(&self, sender: &Sender<Submission>) -> Result<Arc<Stream>, BenchError> {
         let Some(view) = &self.view else {
             return stream_without_log();
         };
@@ -368,7 +368,7 @@ fn told(tell: &mut Option<ReplyTo<()>>) {
 
 /// Has the sequencer make a stream, and waits until it is there.
 pub(super) fn make_stream(
-    sender: &Sender<Request>,
+    sender: &Sender<Submission>,
     view: &View,
 ) -> Result<Arc<Stream>, BenchError> {
     let command = creation();
@@ -377,7 +377,7 @@ pub(super) fn make_stream(
         shard: 0,
         token: STRANGER,
     };
-    let request = Request { command, from };
+    let request = Submission { command, from };
     sender
         .send(Lane::Data, request, bytes)
         .map_err(|_| BenchError::Thread("sequencer"))?;

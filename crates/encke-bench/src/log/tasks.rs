@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use encke_mailbox::{Lane, ReplyTo, Sender, reply};
-use encke_stream::{Batch, Outlet, Reply, Request, Stream};
+use encke_stream::{Batch, Outlet, Reply, Stream, Submission};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::producers::{Crew, Maker, Replies, STRANGER};
@@ -59,7 +59,7 @@ impl Crew {
     pub(super) fn start_tasks(
         self,
         stream: &Arc<Stream>,
-        sender: &Sender<Request>,
+        sender: &Sender<Submission>,
         posts: Posts,
         replies: &Arc<Replies>,
         start: &Arc<Barrier>,
@@ -87,7 +87,7 @@ impl Crew {
 async fn produce_all(
     maker: Maker,
     shares: Vec<u64>,
-    sender: Sender<Request>,
+    sender: Sender<Submission>,
     (post, replies): (UnboundedReceiver<Vec<Reply>>, Arc<Replies>),
 ) -> Result<(), BenchError> {
     let places = Places::new(shares.len());
@@ -109,7 +109,7 @@ async fn produce(
     producer: u64,
     records: u64,
     maker: Maker,
-    sender: Sender<Request>,
+    sender: Sender<Submission>,
     places: Arc<Places>,
 ) -> Result<(), BenchError> {
     for left in (0..records).rev() {

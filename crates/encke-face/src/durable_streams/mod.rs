@@ -197,7 +197,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
         Refusal::TooLarge { .. } => (413, "too_large"),
         Refusal::NoSpace => (507, "disk_full"),
         Refusal::Stalled(_) => (503, "log_stalled"),
-        Refusal::LetGo => (503, "let_go"),
+        Refusal::Evicted => (503, "let_go"),
         Refusal::NameBusy => (503, "name_busy"),
         Refusal::LogFailed(_) => (503, "log_failed"),
     };
@@ -210,7 +210,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
         Refusal::SeqGap { expected, received } => response
             .field("Producer-Expected-Seq", expected)
             .field("Producer-Received-Seq", received),
-        Refusal::Stalled(_) | Refusal::LetGo | Refusal::NameBusy => {
+        Refusal::Stalled(_) | Refusal::Evicted | Refusal::NameBusy => {
             response.field("Retry-After", RETRY_AFTER_S)
         }
         _ => response,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_stream::{
-    Command, DEFAULT_TYPE, Data, Fetch, ForkOf, Known, Media, MediaKind, Offset, Outcome, Refusal,
+    Command, DEFAULT_TYPE, Data, Fetch, ForkOf, Lookup, Media, MediaKind, Offset, Outcome, Refusal,
     Stream, Target,
 };
 
@@ -115,7 +115,7 @@ impl DurableStreams {
         &self,
         request: &mut Request<'_>,
         name: &str,
-        known: Known,
+        known: Lookup,
     ) -> Result<Answer, Response> {
         let headers = request.headers;
         let content_type = fields::content_type(headers)?;

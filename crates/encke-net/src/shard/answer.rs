@@ -2,7 +2,7 @@
 
 use encke_face::{Answer, Failure, Poll, Response, Run, Subscribe, Then};
 use encke_log::ReadError;
-use encke_stream::{Caller, Command, Fetch, Item, Piece, Reply, Request};
+use encke_stream::{Caller, Command, Fetch, Item, Piece, Reply, Submission};
 
 use super::Shard;
 use super::busy::shared_style;
@@ -158,7 +158,7 @@ impl Shard {
             shard: self.parts.number,
             token: self.slots.token(index),
         };
-        self.outbox.push((Request { command, from }, bytes));
+        self.outbox.push((Submission { command, from }, bytes));
     }
 
     fn fetch_answer(&mut self, index: u32, fetch: Fetch, then: Then) {

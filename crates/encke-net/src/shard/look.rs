@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use encke_face::{Answer, Failure, Headers, Request, Via};
-use encke_stream::{Known, LoadError, Stream};
+use encke_stream::{LoadError, Lookup, Stream};
 
 use super::Shard;
 use crate::http::head::Head;
@@ -21,7 +21,7 @@ pub(crate) struct Parked {
     tls: bool,
     host: Option<Box<str>>,
     /// What was found so far stays in memory until the request is answered.
-    held: Vec<Known>,
+    held: Vec<Lookup>,
 }
 
 impl Parked {
@@ -61,7 +61,7 @@ impl Shard {
     }
 
     /// A name was looked up: its request is answered, and the connection's next one.
-    pub(super) fn looked(&mut self, token: Token, known: Result<Known, LoadError>) {
+    pub(super) fn looked(&mut self, token: Token, known: Result<Lookup, LoadError>) {
         // Otherwise the client is gone.
         let Some(index) = self.slots.find(token) else {
             return;
@@ -74,7 +74,7 @@ impl Shard {
             Ok(known) => self.ask_again(index, *parked, known),
             Err(error) => {
                 let failure = match error {
-                    LoadError::Restless => Failure::Overloaded,
+                    LoadError::Contended => Failure::Overloaded,
                     _ => Failure::Unreadable,
                 };
                 let response = self.parts.faces.failed(failure);
@@ -118,12 +118,12 @@ impl Shard {
                 let end = self.position(index);
                 self.end_behind(index, end, false);
             }
-            Err(LoadError::Restless) => self.lag(index),
+            Err(LoadError::Contended) => self.lag(index),
             Err(_) => self.close(index, "unreadable"),
         }
     }
 
-    fn ask_again(&mut self, index: u32, mut parked: Parked, known: Known) {
+    fn ask_again(&mut self, index: u32, mut parked: Parked, known: Lookup) {
         parked.held.push(known);
         let fields: Vec<(&str, &[u8])> = parked
             .fields

@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use encke_face::Faces;
-use encke_stream::{Intake, Request, Views};
+use encke_stream::{Sequencers, Submission, Views};
 use rustix::event::epoll;
 
 use crate::Settings;
@@ -64,7 +64,7 @@ pub(crate) struct Parts {
     pub(crate) inbox: Inbox,
     pub(crate) door: Arc<Door>,
     /// Where commands go, and are decided at once where they don't wait for the disk.
-    pub(crate) intake: Intake,
+    pub(crate) sequencers: Sequencers,
     pub(crate) foreman: encke_jobs::Door,
     pub(crate) readers: Readers,
     pub(crate) metrics: Metrics,
@@ -94,7 +94,7 @@ pub(crate) struct Shard {
     /// Sends to subscribers that are left to this turn.
     sends_left: usize,
     /// Commands for the sequencer, gathered over a turn.
-    outbox: Vec<(Request, usize)>,
+    outbox: Vec<(Submission, usize)>,
     /// Words for the foreman, gathered over a turn, and how many questions there were.
     words: Vec<(encke_jobs::Word, usize)>,
     question: u32,
@@ -289,7 +289,9 @@ impl Shard {
             return;
         }
         let mut outbox = std::mem::take(&mut self.outbox);
-        self.parts.intake.submit(&mut outbox, self.clock.now_ms());
+        self.parts
+            .sequencers
+            .submit(&mut outbox, self.clock.now_ms());
         for (request, _) in outbox.drain(..) {
             self.overloaded(request.from.token);
         }

@@ -1,10 +1,9 @@
-//! What was found of one stream, in the checkpoint and in the log, and the stream that comes of it.
+//! The state of one stream that a restore finds in the checkpoint and in the log.
 
 use std::sync::Arc;
 
 use encke_log::{Sequence, StreamNo};
 
-use super::RestoreError;
 use crate::load::LoadError;
 use crate::record::{Fork, Lifetime};
 use crate::retention::{Parts, Replayed};
@@ -12,13 +11,13 @@ use crate::stream::{Facts, Life, Media, Source, Stream};
 use crate::writers::Writers;
 use crate::{AckLevel, Limits, Offset, Retention};
 
-/// What was found of one stream. After a crash it may be of hundreds of thousands, so what few have is boxed.
+/// The state of one stream. After a crash there may be hundreds of thousands, so what few streams have is boxed.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) no: StreamNo,
-    /// How it was created; unknown if its first record is older than what was replayed.
+    /// How it was created. None if its first record is older than the replay.
     pub(super) origin: Option<Origin>,
-    /// The position behind its last data, if any was found.
+    /// The position after its last data, if any was found.
     pub(super) tail: Option<Offset>,
     pub(super) closed: bool,
     pub(super) deleted: bool,
@@ -34,7 +33,7 @@ pub(super) struct Found {
 
 const _: () = assert!(size_of::<Found>() <= 128);
 
-/// What there is of a stream that does not keep all: as the checkpoint has it, and what was replayed.
+/// The records of a stream with a limited retention: those in the checkpoint, and those in the replay.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     pub(super) parts: Parts,
@@ -49,7 +48,7 @@ pub(super) struct Origin {
     pub(super) special: Option<Box<Special>>,
 }
 
-/// What most streams don't have.
+/// Settings that most streams do not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Special {
     lifetime: Lifetime,
@@ -58,7 +57,7 @@ pub(super) struct Special {
 }
 
 impl Special {
-    /// Nothing if there is nothing special.
+    /// None if all settings are the default.
     pub(super) fn boxed(
         lifetime: Lifetime,
         retention: Retention,
@@ -82,7 +81,7 @@ impl Origin {
         self.special().fork
     }
 
-    /// As [`Stream::is_timed`].
+    /// Like [`Stream::is_timed`].
     pub(super) fn is_timed(&self) -> bool {
         let special = self.special();
         special.lifetime != Lifetime::Unbounded || special.retention.age_s.is_some()
@@ -90,7 +89,7 @@ impl Origin {
 }
 
 impl Found {
-    /// Whether it has ended and nobody needs it.
+    /// Whether the stream has ended and no fork needs it.
     pub(super) fn is_over(&self) -> bool {
         self.deleted && self.forks == 0
     }
@@ -99,13 +98,13 @@ impl Found {
         self.kept.get_or_insert_default()
     }
 
-    /// The stream, with its source as `find` has it.
+    /// The restored stream. `find` returns its source.
     pub(super) fn into_stream(
         self,
         limits: Limits,
         now_ms: u64,
         find: impl FnOnce(StreamNo) -> Result<Option<Arc<Stream>>, LoadError>,
-    ) -> Result<Option<Arc<Stream>>, RestoreError> {
+    ) -> Result<Option<Arc<Stream>>, LoadError> {
         let (Some(origin), Some(tail)) = (self.origin, self.tail) else {
             return Ok(None);
         };
@@ -125,8 +124,8 @@ impl Found {
                     at: fork.at,
                 })),
                 None => {
-                    // A source outlives its forks, unless a repair that accepts loss took it.
-                    tracing::error!(stream = %name, "a fork is lost, because its source is");
+                    // A source outlives its forks, unless a repair with `--accept-loss` has removed it.
+                    tracing::error!(stream = %name, "a fork is lost, because its source is lost");
                     return Ok(None);
                 }
             },

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use encke_log::ReadError;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -27,7 +28,7 @@ struct Living {
     /// The state store, and up to which record it goes.
     store: MemoryStore,
     store_upto: usize,
-    /// Streams are let go of now and then.
+    /// Streams are evicted now and then.
     forgetful: bool,
     gathered: Vec<encke_log::StateEntry>,
     made: u64,
@@ -281,7 +282,7 @@ proptest! {
 }
 
 #[test]
-fn a_payload_that_is_none_is_told_with_its_record() {
+fn an_invalid_payload_is_reported_with_its_record() {
     let mut restore = Restore::default();
     assert_eq!(restore.apply(1, 1, 0, &[]), Err(BadRecord));
     restore.entry(b"s", b"");

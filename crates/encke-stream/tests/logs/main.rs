@@ -1,5 +1,5 @@
-//! Several logs: whatever is created, forked, deleted and crashed, a name has one stream, in one log, and a log is as its own
-//! disk has it.
+//! Several logs: after any creations, forks, deletions and crashes, a name has one stream in one log, and each log has
+//! what its disk has.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should say so")]
 
@@ -17,7 +17,7 @@ enum Step {
     Delete(usize),
     Commit(usize, bool),
     Abandon(usize),
-    LetGo(usize),
+    Evicted(usize),
     Crash([bool; LOGS]),
 }
 
@@ -29,7 +29,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => name.prop_map(Step::Delete),
         5 => (0..LOGS, any::<bool>()).prop_map(|(log, sync)| Step::Commit(log, sync)),
         1 => (0..LOGS).prop_map(Step::Abandon),
-        1 => (0..LOGS).prop_map(Step::LetGo),
+        1 => (0..LOGS).prop_map(Step::Evicted),
         1 => any::<[bool; LOGS]>().prop_map(Step::Crash),
     ]
 }
@@ -56,8 +56,8 @@ proptest! {
                     rig.check();
                 }
                 Step::Abandon(log) => rig.abandon(log),
-                Step::LetGo(log) => {
-                    rig.let_go(log);
+                Step::Evicted(log) => {
+                    rig.evict(log);
                     rig.check();
                 }
                 Step::Crash(cut) => rig = rig.crash(cut),
@@ -66,7 +66,7 @@ proptest! {
     }
 }
 
-/// A name that is at home in that log.
+/// A name whose home is that log.
 fn name_in(log: usize) -> String {
     let mut names = (0..).map(|number| format!("n{number}"));
     names.find(|name| home(name, LOGS) == log).unwrap()
@@ -83,8 +83,8 @@ fn a_fork_lives_in_its_sources_log_and_is_found_there() {
     rig.commit(1, true);
     rig.apply(append(&fork, b"two"));
     rig.commit(1, true);
-    // Away from home, let go of, and found again, and so after a restart.
-    rig.let_go(1);
+    // A stray, evicted and found again, also after a restart.
+    rig.evict(1);
     rig.check();
     let rig = rig.crash([true; LOGS]);
     let found = rig.views.find(&fork).unwrap();
@@ -105,12 +105,12 @@ fn two_logs_never_give_one_name_at_once() {
     let (source, name) = (name_in(1), name_in(2));
     rig.apply(create(&source, None));
     rig.commit(1, true);
-    // The fork is decided and not committed: nobody sees it yet, and nobody else gets its name.
+    // The fork is decided and not committed: no reader sees it yet, and no other stream gets its name.
     let forked = rig.apply(create(&name, Some(&source)));
     assert!(matches!(forked, Outcome::Created { existed: false, .. }));
     let refused = rig.apply(create(&name, None));
     assert_eq!(refused, Outcome::Refused(Refusal::NameBusy));
-    // What was taken back leaves the name to others.
+    // After an undo, other logs can give the name.
     rig.abandon(1);
     let created = rig.apply(create(&name, None));
     assert!(
@@ -127,7 +127,7 @@ fn two_logs_never_give_one_name_at_once() {
 fn what_is_refused_claims_no_name() {
     let mut rig = Rig::new();
     let name = name_in(2);
-    // There is no such source, so the fork is not made; it was judged where its name is at home.
+    // The source does not exist, so the fork is not created. Its name's home has judged it.
     let refused = rig.apply(create(&name, Some("none")));
     assert_eq!(refused, Outcome::Refused(Refusal::SourceNotFound));
     let source = name_in(0);

@@ -1,4 +1,4 @@
-//! Machines over several logs on simulated disks, driven by hand, and beside them what each log must hold.
+//! Machines over several logs on simulated disks, driven by hand, and the expected content of each log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,35 +6,34 @@ use std::sync::Arc;
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options, Reader};
 use encke_stream::{
-    AckLevel, Append, Command, Create, Data, Fetch, ForkOf, Known, Lifetime, Limits, Loaders,
-    LogJournal, Logs, Machine, Offset, Outcome, Piece, Refusal, Stream, Target, Views,
-    restore_all_on,
+    AckLevel, Append, Command, Create, Data, Fetch, ForkOf, Lifetime, Limits, Loaders, LogJournal,
+    Logs, Lookup, Machine, Offset, Outcome, Piece, Refusal, Stream, Target, Views, restore_all_on,
 };
 
 pub(crate) const LOGS: usize = 3;
 
 const NOW_MS: u64 = 1_000;
 
-/// A stream as it must be.
+/// The expected state of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Expected {
     pub(crate) content: Vec<u8>,
-    /// What it is a fork of.
+    /// The source of a fork.
     source: Option<String>,
     forks: u32,
-    /// Deleted, and kept for its forks.
+    /// Deleted, and existing for its forks.
     kept: bool,
 }
 
 pub(crate) type State = BTreeMap<String, Expected>;
 
-/// A log, what is decided about it, and all that it may be after a crash.
+/// A log, its machine, and all states that it may have after a crash.
 pub(crate) struct One {
     pub(crate) machine: Machine,
     pub(crate) log: Log<SimulatedDisk>,
-    /// As it was when the last sync ended, and after each record since.
+    /// The state at the last sync, and after each record since.
     states: Vec<State>,
-    /// How many of them are visible, and how many are written.
+    /// How many of them are visible; all are written.
     committed: usize,
     /// The batch deletes something.
     deletes: bool,
@@ -70,7 +69,7 @@ impl Rig {
         let states = logs.into_iter().zip(cut).map(|(one, cut)| {
             let mut states = one.states;
             states.truncate(one.committed);
-            // What was written survives a process.
+            // Written records survive the process.
             states.split_off(if cut { 0 } else { one.committed - 1 })
         });
         let states = states.collect();
@@ -118,7 +117,7 @@ impl Rig {
         rig
     }
 
-    /// Every name is in one log, and found there.
+    /// Each name is in one log, and is found there.
     pub(crate) fn check(&self) {
         let mut all = BTreeMap::new();
         for (index, one) in self.logs.iter().enumerate() {
@@ -141,14 +140,14 @@ impl Rig {
         assert_eq!(self.views.totals().streams, all.len() as u64);
     }
 
-    fn look(&self, name: &str) -> Known {
+    fn look(&self, name: &str) -> Lookup {
         let known = self.views.look(name);
         known.unwrap_or_else(|| self.loaders.load(name).unwrap())
     }
 
-    /// As a shard does it: what the command names is loaded, then it goes to one of the logs.
+    /// Like a shard: the stream is loaded, then the command goes to one of the logs.
     pub(crate) fn apply(&mut self, mut command: Command) -> Outcome {
-        let held: Vec<Known> = names(&command).map(|name| self.look(name)).collect();
+        let held: Vec<Lookup> = names(&command).map(|name| self.look(name)).collect();
         let index = self.views.log_for(&command);
         if let Command::Create(create) = &mut command {
             create.known = held.clone();
@@ -165,10 +164,10 @@ impl Rig {
         outcome
     }
 
-    /// What became of a command must be what the states say, and makes the next one.
+    /// Checks an outcome against the states, and adds the next state.
     fn judge(&mut self, index: usize, asked: &Asked, outcome: &Outcome) {
         let name = asked.name.as_str();
-        // Even if the batch has deleted it: it may be taken back.
+        // Even if the batch has deleted it: that may be undone.
         let has = |name: &str, one: &One| {
             let mut since = one.states[one.committed - 1..].iter();
             since.any(|state| state.contains_key(name))
@@ -218,10 +217,10 @@ impl Rig {
                 };
                 let fits = match refusal {
                     Refusal::NameBusy => elsewhere(name) || source.is_some_and(elsewhere),
-                    // The name ended in the batch, so that nobody has asked other stores for it.
-                    Refusal::LetGo => self.is_unknown([Some(name), source]),
+                    // The name ended in the batch, so no look-up has asked the other stores for it.
+                    Refusal::Evicted => self.is_unknown([Some(name), source]),
                     Refusal::NotFound => !now.contains_key(name),
-                    // What another log has not committed yet nobody knows of.
+                    // What another log has not committed yet is unknown.
                     Refusal::SourceNotFound => source.is_some_and(|source| {
                         let logs = self.logs.iter().enumerate();
                         let mut others = logs.filter(|(log, _)| *log != index);
@@ -241,13 +240,13 @@ impl Rig {
         self.logs[index].states.push(next);
     }
 
-    /// Whether one of the names can only be found in a log's store.
+    /// Whether one of the names can only be found in the store of a log.
     fn is_unknown(&self, names: [Option<&str>; 2]) -> bool {
         let mut names = names.into_iter().flatten();
         names.any(|name| (0..LOGS).any(|log| self.views.log(log).look(name).is_none()))
     }
 
-    /// Writes a log's batch and lets readers see it; syncs it if asked, or if it must be.
+    /// Writes and publishes a log's batch. Syncs it if asked, or if it must be synced.
     pub(crate) fn commit(&mut self, index: usize, sync: bool) {
         let one = &mut self.logs[index];
         one.log.write().unwrap();
@@ -269,8 +268,8 @@ impl Rig {
         one.deletes = false;
     }
 
-    /// Has a log's store take what changed, and lets go of all that nobody holds.
-    pub(crate) fn let_go(&mut self, index: usize) {
+    /// Checkpoints a log and evicts all streams that are not in use.
+    pub(crate) fn evict(&mut self, index: usize) {
         self.commit(index, true);
         let one = &mut self.logs[index];
         let mut entries = Vec::new();
@@ -334,7 +333,7 @@ pub(crate) fn remove(name: &str) -> Command {
     }
 }
 
-/// What must be known of a command when it is gone.
+/// What the test needs of a command after it is applied.
 #[derive(Debug)]
 struct Asked {
     name: String,
@@ -395,7 +394,7 @@ fn delete(state: &mut State, name: &str) {
     }
 }
 
-/// What a log holds: names, and what can be read of them.
+/// The names in a log, and their readable content.
 fn contents(
     views: &Views,
     index: usize,

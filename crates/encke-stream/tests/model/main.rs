@@ -1,5 +1,5 @@
-//! Random commands against the naive model: outcomes, facts, data and look-ups are the same, whatever
-//! was committed, abandoned, expired or restored in between.
+//! Random commands against a naive model: outcomes, facts, data and look-ups are equal, whatever was committed,
+//! abandoned, expired or restored in between.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 #![allow(unreachable_pub)] // What the modules of a test show, they show to the test.
@@ -22,21 +22,21 @@ use proptest::test_runner::TestRunner;
 use rig::Rig;
 use steps::{At, Ends, NAMES, Size, Step, TYPES, To, Turn, steps};
 
-/// The real thing and the model, side by side.
+/// The machine and the model.
 struct Pair {
     rig: Rig,
-    /// As it will be, and as it was when the last batch was committed.
+    /// The model as it will be, and as it was at the last commit.
     next: Naive,
     committed: Naive,
-    /// Every tail that was told, of whatever stream.
+    /// Every tail that was returned, of any stream.
     tails: Vec<Offset>,
-    /// So that no two units are alike.
+    /// So that no two units are equal.
     made: u32,
-    /// What came up, by name.
+    /// What the test has covered, by name.
     met: BTreeSet<String>,
 }
 
-/// Data that fits has fewer bytes, data that doesn't more.
+/// Data that fits is smaller, data that does not is larger.
 const FRAME_MAX: usize = 3000;
 
 impl Pair {
@@ -77,8 +77,8 @@ impl Pair {
                 self = self.step(Step::Commit);
                 self.rig.checkpoint(count_max);
             }
-            Step::LetGo => {
-                if self.rig.let_go() > 0 {
+            Step::Evicted => {
+                if self.rig.evict() > 0 {
                     self.met.insert("streams let go of".into());
                 }
             }
@@ -116,7 +116,7 @@ impl Pair {
     fn abandon(&mut self) {
         self.rig.abandon();
         let abandoned = std::mem::replace(&mut self.next, self.committed.clone());
-        // Reads and writes that were not committed touch a stream all the same.
+        // Reads and writes touch a stream even if they are not committed.
         for (no, stream) in &mut self.next.streams {
             stream.touched_ms = abandoned.streams[no].touched_ms;
         }
@@ -136,7 +136,7 @@ impl Pair {
                 let content_type = content_type.map(|which| TYPES[which]);
                 let source = fork.as_ref().map(|(source, _)| NAMES[*source]);
                 let json = match (source, content_type) {
-                    // As faces do it: what the source is tells what the data is.
+                    // Like a protocol: the content type of the source determines that of the data.
                     (Some(source), _) => self.is_json(source),
                     (None, asked) => asked.is_some_and(is_json),
                 };
@@ -286,7 +286,7 @@ impl Pair {
         }
     }
 
-    /// What readers can see is what is committed, no more and no less.
+    /// Readers see what is committed, no more and no less.
     fn check(&mut self, bytes_max: usize) {
         let naive = &self.committed;
         assert_eq!(self.rig.view.total(), naive.names.len() as u64);
@@ -296,19 +296,19 @@ impl Pair {
         }
         for no in &self.rig.seen() {
             let Some(stream) = &self.rig.stream(*no) else {
-                // It was let go of before it ended.
+                // It was evicted before it ended.
                 assert_eq!(naive.facts(*no).life, Life::Ended);
                 continue;
             };
             let Some(expected) = naive.streams.get(no) else {
-                // Not committed: nobody can find it.
+                // Not committed: it cannot be found.
                 let found = self.rig.look(&stream.name);
                 assert!(found.is_none_or(|found| found.no != *no));
                 continue;
             };
             let facts = stream.facts();
             assert_eq!(facts, naive.facts(*no), "{}", stream.name);
-            // What is not committed touches a stream all the same.
+            // A change that is not committed touches a stream too.
             assert_eq!(stream.expired(naive.now_ms), self.next.is_expired(*no));
             assert_eq!(&*stream.name, expected.name);
             assert_eq!(&*stream.media.name, expected.content_type);
@@ -336,7 +336,7 @@ impl Pair {
                         .collect();
                     if from <= facts.tail {
                         let read = self.rig.read(stream, from, bytes_max);
-                        // Nobody passes over a gap without being told.
+                        // No reader passes a gap unnoticed.
                         let gone = from != Offset::START
                             && from < facts.tail
                             && from.sequence < facts.floor;
@@ -354,7 +354,7 @@ fn pick<'a, T>(which: &Index, among: &'a [T]) -> Option<&'a T> {
     (!among.is_empty()).then(|| which.get(among))
 }
 
-/// An outcome without what only helps humans.
+/// An outcome without its texts.
 fn gist(outcome: &Outcome) -> Outcome {
     match outcome {
         Outcome::Refused(Refusal::Differs { what, .. }) => Outcome::Refused(Refusal::Differs {
@@ -391,7 +391,7 @@ fn run(steps: Vec<Step>, bytes_max: usize) -> Pair {
     for (turn, step) in steps.into_iter().enumerate() {
         let settles = matches!(
             step,
-            Step::Commit | Step::Abandon | Step::Restart | Step::LetGo
+            Step::Commit | Step::Abandon | Step::Restart | Step::Evicted
         );
         pair = pair.step(step);
         if settles || turn % 32 == 0 {
@@ -403,7 +403,7 @@ fn run(steps: Vec<Step>, bytes_max: usize) -> Pair {
     pair
 }
 
-/// A property that is never put to the test holds always.
+/// A property that is never tested always holds.
 #[test]
 fn the_random_steps_meet_everything_that_can_happen() {
     let mut runner = TestRunner::deterministic();
@@ -448,7 +448,7 @@ fn the_random_steps_meet_everything_that_can_happen() {
     }
 }
 
-/// Fewer cases than usual, unless somebody asks for a number.
+/// Fewer cases than the default, unless the environment sets a number.
 fn config() -> ProptestConfig {
     match std::env::var_os("PROPTEST_CASES") {
         Some(_) => ProptestConfig::default(),

@@ -1,5 +1,5 @@
-//! The protocol in its most naive form, to hold the real thing against: a stream is a list of units,
-//! a fork is a copy, and every rule is written down as the protocol's text says it.
+//! A naive model of the protocol: a stream is a list of units, a fork is a copy, and each rule is written as in the
+//! protocol's text.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use encke_stream::{
     Refusal, Retention, Target,
 };
 
-/// All streams there ever were, by number, and who has which name.
+/// All streams, by number, and the owners of names.
 #[derive(Clone, Debug)]
 pub struct Naive {
     pub streams: BTreeMap<u64, Stream>,
@@ -16,7 +16,7 @@ pub struct Naive {
     /// The sequence of the next record.
     pub next: u64,
     pub now_ms: u64,
-    /// How often a producer had to be forgotten.
+    /// How often a producer was forgotten.
     pub forgotten: u32,
     limits: Limits,
 }
@@ -29,16 +29,16 @@ pub struct Stream {
     pub touched_ms: u64,
     pub source: Option<(u64, Offset)>,
     pub depth: u32,
-    /// Everything a reader sees from the beginning, a fork's inheritance included.
+    /// Everything a reader sees from the beginning, including a fork's inherited units.
     pub units: Vec<Unit>,
     pub tail: Offset,
-    /// Up to this record nothing is left.
+    /// The records up to this one are removed.
     pub floor: u64,
     pub closed: bool,
     pub life: Life,
     /// Forks that have not ended.
     pub forks: u32,
-    /// Those who wrote last come last.
+    /// The last writer is last.
     producers: Vec<ProducerId>,
     writer_seq: Option<String>,
     closer: Option<ProducerId>,
@@ -47,14 +47,14 @@ pub struct Stream {
 /// A byte, or a JSON message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// The record that it came with, and its place there.
+    /// The record that it came with, and its position there.
     pub record: u64,
     pub index: u32,
     pub bytes: Vec<u8>,
 }
 
 impl Unit {
-    /// Whether a reader who is at `offset` has it already.
+    /// Whether a reader at `offset` has it already.
     pub fn is_before(&self, offset: Offset) -> bool {
         self.record <= offset.sequence
             || (self.record == offset.sequence + 1 && self.index < offset.units)
@@ -106,7 +106,7 @@ impl Naive {
         }
     }
 
-    /// What the machine should answer. `frame_max` is about how many bytes a record may have.
+    /// The expected outcome. `frame_max` is about how many bytes a record may have.
     pub fn apply(&mut self, command: &Command, frame_max: usize) -> Outcome {
         let outcome = match command {
             Command::Create(create) => self.create(create, frame_max),
@@ -128,14 +128,14 @@ impl Naive {
         }
     }
 
-    /// How far a producer came, if that is remembered.
+    /// The progress of a producer, if it is remembered.
     pub fn producer(&self, no: u64, id: &str) -> Option<(u64, u64)> {
         let mut producers = self.streams.get(&no)?.producers.iter();
         let known = producers.find(|known| *known.id == *id)?;
         Some((known.epoch, known.seq))
     }
 
-    /// Ends all streams whose time has come.
+    /// Ends all streams whose lifetime is over.
     pub fn expire(&mut self) {
         let due: Vec<u64> = self.streams.keys().copied().collect();
         for no in due {
@@ -488,11 +488,11 @@ impl Naive {
         let stream = self.streams.get_mut(&no).unwrap();
         stream.closed = true;
         stream.life = Life::Kept;
-        self.let_go(no);
+        self.release(no);
     }
 
-    /// A deleted stream that no fork needs any more is gone, and needs its source no more.
-    fn let_go(&mut self, no: u64) {
+    /// A deleted stream without forks is gone and releases its source.
+    fn release(&mut self, no: u64) {
         let stream = self.streams.get_mut(&no).unwrap();
         if stream.life != Life::Kept || stream.forks > 0 {
             return;
@@ -501,7 +501,7 @@ impl Naive {
         self.names.remove(&stream.name);
         if let Some((source, _)) = stream.source {
             self.streams.get_mut(&source).unwrap().forks -= 1;
-            self.let_go(source);
+            self.release(source);
         }
     }
 

@@ -1,4 +1,4 @@
-//! A machine over a log on a simulated disk, driven by hand: what the sequencer does, step by step.
+//! A machine over a log on a simulated disk: the steps of the sequencer, driven by hand.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options, ReadError, Reader, Sequence};
 use encke_stream::{
-    Change, Command, Fetch, Journal, Known, Limits, Loader, LogJournal, Machine, Offset, Outcome,
+    Change, Command, Fetch, Journal, Limits, Loader, LogJournal, Lookup, Machine, Offset, Outcome,
     Piece, Refusal, Stream, Target, View, restore_on,
 };
 
@@ -20,8 +20,7 @@ pub struct Rig {
     disk: SimulatedDisk,
     limits: Limits,
     loader: Loader<Reader<SimulatedDisk>>,
-    /// All streams that records were written for since the log was opened, and those found then;
-    /// nothing where the stream was let go of.
+    /// All streams with records since the log was opened, and those found then; None for an evicted stream.
     seen: RefCell<BTreeMap<u64, Option<Arc<Stream>>>>,
 }
 
@@ -33,7 +32,7 @@ impl Rig {
         Self::open(SimulatedDisk::new(7), limits, now_ms)
     }
 
-    /// The same disk, opened again: what was not committed is gone.
+    /// The same disk, opened again: everything that was not committed is gone.
     pub fn reopen(self, now_ms: u64) -> Self {
         let Rig { disk, limits, .. } = self;
         drop((self.machine, self.view, self.log, self.seen, self.loader));
@@ -63,7 +62,7 @@ impl Rig {
         }
     }
 
-    /// What is known of a name, from memory or from the store.
+    /// Looks a name up, in memory or in the store.
     pub fn look(&self, name: &str) -> Option<Arc<Stream>> {
         let known = self.view.look(name);
         let known = known.unwrap_or_else(|| self.loader.load(name).unwrap());
@@ -75,7 +74,7 @@ impl Rig {
         self.seen.borrow().keys().copied().collect()
     }
 
-    /// A stream that was seen, loaded if it was let go of; nothing if it ended since.
+    /// A stream that was seen, loaded if it was evicted; None if it has ended since.
     pub fn stream(&self, no: u64) -> Option<Arc<Stream>> {
         let mut seen = self.seen.borrow_mut();
         let stream = seen.get_mut(&no).unwrap();
@@ -85,7 +84,7 @@ impl Rig {
         stream.clone()
     }
 
-    /// Gives what changed to the store, or some of it.
+    /// Gives changes to the store, or some of them.
     pub fn checkpoint(&mut self, count_max: usize) {
         let mut entries = Vec::new();
         let committed = self.log.next_sequence() - 1;
@@ -93,17 +92,17 @@ impl Rig {
             .machine
             .take_changed(committed, count_max, &mut entries)
         {
-            // What was taken can't go yet.
+            // What was taken cannot be evicted yet.
             self.machine.sweep(true);
         }
         self.log.checkpoint(entries);
         self.machine.stored();
     }
 
-    /// Lets go of every stream that can be let go of. Returns how many streams that were.
-    pub fn let_go(&mut self) -> usize {
+    /// Evicts every stream that can be evicted. Returns the number.
+    pub fn evict(&mut self) -> usize {
         for stream in self.seen.borrow_mut().values_mut() {
-            // One that has ended, or is not committed, is nowhere else.
+            // A stream that has ended or is not committed is only in memory.
             if let Some(known) = stream
                 && let Some(found) = self.view.find(&known.name)
                 && Arc::ptr_eq(known, &found)
@@ -118,8 +117,8 @@ impl Rig {
         before - self.view.len()
     }
 
-    /// As a shard does it: what a command names is loaded before it is judged.
-    fn pin(&self, command: &mut Command) -> Option<Known> {
+    /// Like a shard: the named stream is loaded before the command is judged.
+    fn pin(&self, command: &mut Command) -> Option<Lookup> {
         let load = |name: &str| self.loader.load(name).unwrap();
         match command {
             Command::Create(create) => {
@@ -147,7 +146,7 @@ impl Rig {
 
     pub fn apply(&mut self, mut command: Command, now_ms: u64) -> Outcome {
         let _held = self.pin(&mut command);
-        let mut journal = Desk {
+        let mut journal = Recorder {
             log: LogJournal {
                 log: &mut self.log,
                 now_ms,
@@ -158,7 +157,7 @@ impl Rig {
     }
 
     pub fn expire(&mut self, now_ms: u64) {
-        let mut journal = Desk {
+        let mut journal = Recorder {
             log: LogJournal {
                 log: &mut self.log,
                 now_ms,
@@ -200,9 +199,8 @@ impl Rig {
         self.seen.get_mut().retain(|no, _| *no < next);
     }
 
-    /// What a reader gets between `from` and the stream's tail, in pieces of about `bytes_max`.
-    /// Wherever a reader may be left, the rest must follow from there.
-    /// Nothing if what follows is no longer kept.
+    /// What a reader gets between `from` and the stream's tail, in pieces of about `bytes_max`. Wherever a piece ends,
+    /// the rest must follow from there. None if records after `from` are removed.
     pub fn read(&self, stream: &Stream, from: Offset, bytes_max: usize) -> Option<Vec<Unit>> {
         let reader = self.log.reader();
         let tail = stream.facts().tail;
@@ -221,7 +219,7 @@ impl Rig {
                 assert!(reached < item.end, "{reached} is not before {}", item.end);
                 assert!(item.end <= piece.end.max(tail));
                 reached = item.end;
-                // Of which record this is, its end tells.
+                // The position after the record identifies it.
                 let record = item.end.sequence + u64::from(item.end.units > 0);
                 let all = units(json, item.data, record);
                 let (skip, take) = (item.skip as usize, item.take as usize);
@@ -237,12 +235,12 @@ impl Rig {
     }
 }
 
-struct Desk<'a> {
+struct Recorder<'a> {
     log: LogJournal<'a, SimulatedDisk>,
     seen: &'a mut BTreeMap<u64, Option<Arc<Stream>>>,
 }
 
-impl Journal for Desk<'_> {
+impl Journal for Recorder<'_> {
     fn next_sequence(&self) -> Sequence {
         self.log.next_sequence()
     }

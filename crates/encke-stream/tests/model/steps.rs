@@ -1,4 +1,4 @@
-//! Random steps: commands that often make sense, and everything that can come between them.
+//! Random steps: commands that are often valid, and everything that can happen between them.
 
 use proptest::collection::vec;
 use proptest::option::{of, weighted};
@@ -42,13 +42,13 @@ pub enum Step {
     Commit,
     Abandon,
     Restart,
-    /// What changed goes to the store, so many streams at a time.
+    /// Up to this many changes go to the store.
     Store(usize),
-    /// Streams that nobody uses leave memory, if the store has them.
-    LetGo,
+    /// Idle streams leave memory, if the store has them.
+    Evicted,
 }
 
-/// Lifetimes that end soon, or not.
+/// Lifetimes that end soon, or never.
 #[derive(Clone, Copy, Debug)]
 pub enum Ends {
     Unbounded,
@@ -56,7 +56,7 @@ pub enum Ends {
     Until(u64),
 }
 
-/// A stream by its name, or as a look-up found it once.
+/// A stream by its name, or as an earlier look-up found it.
 #[derive(Clone, Debug)]
 pub enum To {
     Name(usize),
@@ -72,11 +72,11 @@ pub enum Turn {
     Anything(u64, u64),
 }
 
-/// An offset that somebody may ask for.
+/// An offset that a client may send.
 #[derive(Clone, Debug)]
 pub enum At {
     Start,
-    /// One that was a tail once, or lies that many units into what follows.
+    /// An earlier tail, or that many units into what follows.
     Seen(Index, u32),
     Anything(u64, u32),
 }
@@ -172,7 +172,7 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => Just(Step::Abandon),
         2 => Just(Step::Restart),
         6 => (1..5_usize).prop_map(Step::Store),
-        6 => Just(Step::LetGo),
+        6 => Just(Step::Evicted),
     ];
     vec(step, 1..140)
 }

@@ -1,4 +1,4 @@
-//! A running sequencer whose batches are made by hand, over a log on any disk.
+//! A running sequencer over a log on any disk. The test controls the batches.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +10,13 @@ use std::time::Duration;
 use encke_log::{CommitError, Disk, Log, ReadError, Reader};
 use encke_mailbox::{Lane, Options, mailbox};
 use encke_stream::{
-    AckLevel, Append, Batch, Caller, Command, Committed, Create, Data, ForkOf, Keep, Known,
-    Lifetime, Limits, Loader, Machine, Offset, Outcome, Outlet, Piece, Reply, Request, Retention,
-    Sequencer, Stream, Target, View,
+    AckLevel, Append, Batch, Caller, Command, Committed, Create, Data, Eviction, ForkOf, Lifetime,
+    Limits, Loader, Lookup, Machine, Offset, Outcome, Outlet, Piece, Reply, Retention, Sequencer,
+    Stream, Submission, Target, View,
 };
 
 pub struct Bench<D: Disk> {
-    mailbox: Option<encke_mailbox::Sender<Request>>,
+    mailbox: Option<encke_mailbox::Sender<Submission>>,
     permits: Option<Sender<()>>,
     events: Receiver<Event>,
     figures: Receiver<Committed>,
@@ -34,7 +34,7 @@ enum Event {
     Over,
 }
 
-/// What a shard was handed, and what the probe saw at that moment.
+/// What a shard has received, and what the probe returned at that moment.
 pub struct Delivery {
     pub shard: usize,
     pub batch: Option<Arc<Batch>>,
@@ -46,7 +46,7 @@ struct Shard {
     number: usize,
     events: Mutex<Sender<Event>>,
     probe: Arc<dyn Fn() -> u64 + Send + Sync>,
-    /// A batch is begun only with a permit, when there is somebody who gives them.
+    /// With permits, each batch begins only when the test gives one.
     permits: Option<Mutex<Receiver<()>>>,
 }
 
@@ -58,7 +58,7 @@ impl Outlet for Shard {
             replies,
             probed: (self.probe)(),
         };
-        // A test that is over listens no more.
+        // The test may be over.
         let _ = self.events.lock().unwrap().send(Event::Delivery(delivery));
     }
 
@@ -71,22 +71,22 @@ impl Outlet for Shard {
 }
 
 impl<D: Disk> Bench<D> {
-    /// Two shards; `probe` is called whenever one is handed something.
+    /// Two shards. `probe` is called for each delivery.
     pub fn start(
         opened: (Machine, Arc<View>, Log<D>),
         level: AckLevel,
         now_ms: u64,
         probe: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
-        Bench::keeping(opened, level, now_ms, Keep::ALL, probe)
+        Bench::evicting(opened, level, now_ms, Eviction::NEVER, probe)
     }
 
-    /// The same, with streams let go of.
-    pub fn keeping(
+    /// The same, with eviction.
+    pub fn evicting(
         (machine, view, log): (Machine, Arc<View>, Log<D>),
         level: AckLevel,
         now_ms: u64,
-        keep: Keep,
+        eviction: Eviction,
         probe: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
         let (mailbox_sender, receiver) = mailbox("sequencer", Options::default());
@@ -116,7 +116,7 @@ impl<D: Disk> Bench<D> {
         let load = Box::new(move |no| {
             expired.load_number(no).unwrap();
         });
-        let sequencer = sequencer.keeping(keep, load);
+        let sequencer = sequencer.evicting(eviction, load);
         let now_ms = Arc::new(AtomicU64::new(now_ms));
         let clock = Arc::clone(&now_ms);
         let thread = std::thread::spawn(move || sequencer.run(|| clock.load(Ordering::SeqCst)));
@@ -134,20 +134,20 @@ impl<D: Disk> Bench<D> {
         }
     }
 
-    /// Commits the commands as one batch and returns what became of them.
+    /// Commits the commands as one batch and returns their outcomes.
     pub fn round(&mut self, commands: Vec<Command>) -> Vec<Outcome> {
         self.deliveries(commands).0
     }
 
-    /// The same, with what the shards were handed.
+    /// The same, with the deliveries to the shards.
     pub fn deliveries(&mut self, commands: Vec<Command>) -> (Vec<Outcome>, Vec<Delivery>) {
-        // As shards do it: what is named is in memory until it is judged.
-        let _held: Vec<Known> = commands
+        // Like a shard: a named stream stays in memory until the command is judged.
+        let _held: Vec<Lookup> = commands
             .iter()
             .flat_map(|command| self.hold(command))
             .collect();
         if !self.gated {
-            // The first batch needs no permit, so it may begin before all of it is there.
+            // The first batch needs no permit, so it may begin before all commands are in the mailbox.
             self.gated = true;
             self.send(vec![delete("nobody")]);
             self.collect(1);
@@ -158,7 +158,7 @@ impl<D: Disk> Bench<D> {
         self.collect(count)
     }
 
-    fn hold(&self, command: &Command) -> Vec<Known> {
+    fn hold(&self, command: &Command) -> Vec<Lookup> {
         let named = |target: &Target| match target {
             Target::Named(name) => vec![self.loader.load(name).unwrap()],
             Target::Known(_) => Vec::new(),
@@ -180,12 +180,12 @@ impl<D: Disk> Bench<D> {
             let shard = (token % 2) as u16;
             let from = Caller { shard, token };
             let mailbox = self.mailbox.as_ref().unwrap();
-            let request = Request { command, from };
+            let request = Submission { command, from };
             mailbox.send(Lane::Data, request, bytes).unwrap();
         }
     }
 
-    /// Waits for the end of the batch that answers all.
+    /// Waits for the end of the batch that answers all commands.
     fn collect(&mut self, count: usize) -> (Vec<Outcome>, Vec<Delivery>) {
         let mut outcomes = HashMap::new();
         let mut deliveries = Vec::new();
@@ -198,7 +198,7 @@ impl<D: Disk> Bench<D> {
                     deliveries.push(delivery);
                 }
                 Event::Over if outcomes.len() == count => break,
-                // The end of a batch that somebody gave a permit for and did not wait for.
+                // The end of a batch that a permit began and that no test waits for.
                 Event::Over => self.permit(),
             }
         }
@@ -206,7 +206,7 @@ impl<D: Disk> Bench<D> {
         (outcomes.collect(), deliveries)
     }
 
-    /// Lets the sequencer go on to the next batch, whatever is in it then.
+    /// Lets the sequencer begin the next batch, whatever it has.
     pub fn permit(&self) {
         if let Some(permits) = &self.permits {
             let _ = permits.send(());
@@ -223,7 +223,7 @@ impl<D: Disk> Bench<D> {
         Arc::clone(known.stream().unwrap())
     }
 
-    /// The data of a stream as a reader gets it now, and whether that is all.
+    /// The data of a stream as a reader gets it now, and whether that is everything.
     pub fn read(&self, name: &str) -> (Vec<u8>, bool) {
         let stream = self.stream(name);
         let fetch = encke_stream::Fetch::new(&stream, Offset::START, stream.facts().tail, 1 << 20);
@@ -236,7 +236,7 @@ impl<D: Disk> Bench<D> {
         (data, !piece.more)
     }
 
-    /// Lets everything that waits be done, and the log be closed.
+    /// Lets the sequencer finish, and closes the log.
     pub fn stop(mut self) -> Result<(), CommitError> {
         self.mailbox = None;
         self.permits = None;
@@ -304,7 +304,7 @@ pub fn append(name: &str, bytes: &[u8]) -> Command {
     })
 }
 
-pub fn create_keeping(name: &str, retention: Retention) -> Command {
+pub fn create_retaining(name: &str, retention: Retention) -> Command {
     let Command::Create(create) = create(name, "text/plain") else {
         unreachable!("that is what it makes");
     };
@@ -329,5 +329,5 @@ pub fn delete(name: &str) -> Command {
     }
 }
 
-/// Longer than any batch takes, even on a machine that has other things to do.
+/// Longer than any batch takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,4 +1,5 @@
-//! Levels of streams and of requests: who hears when, who sees when, and what is left when the disk fails.
+//! Levels of streams and of requests: when replies are sent, when records become visible, and what is left when the
+//! disk fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +28,8 @@ fn append_at(name: &str, bytes: &[u8], level: AckLevel) -> Command {
     Command::Append(Append { ack, ..made })
 }
 
-/// A stream of each level, named by its first letter, all watched by shard 0. The probe tells how many operations the
-/// disk has seen and which record is visible.
+/// A stream of each level, all watched by shard 0. The probe returns the number of disk operations and the visible
+/// record.
 fn start_mixed(disk: &SimulatedDisk, level: AckLevel) -> Bench<SimulatedDisk> {
     let opened = open(disk);
     let (probed, view) = (disk.clone(), Arc::clone(&opened.1));
@@ -42,7 +43,7 @@ fn start_mixed(disk: &SimulatedDisk, level: AckLevel) -> Bench<SimulatedDisk> {
     bench
 }
 
-/// Operations, the record that was visible, sequences of records, tokens of replies.
+/// Operations, visible record, sequences of records, tokens of replies.
 fn seen(delivery: &Delivery) -> (u64, u64, Vec<u64>, Vec<u64>) {
     let records = delivery.batch.iter().flat_map(|batch| &batch.records);
     (
@@ -60,7 +61,7 @@ fn acknowledged(bench: &Bench<SimulatedDisk>) -> [u64; 3] {
 }
 
 #[test]
-fn one_batch_is_told_level_by_level_in_the_order_of_the_log_with_one_sync() {
+fn one_batch_is_acknowledged_level_by_level_in_the_order_of_the_log_with_one_sync() {
     for server in [Written, Synced] {
         let disk = SimulatedDisk::new(21);
         let mut bench = start_mixed(&disk, server);
@@ -84,7 +85,7 @@ fn one_batch_is_told_level_by_level_in_the_order_of_the_log_with_one_sync() {
         };
         let begun = accepted.0;
         assert_eq!(*accepted, (begun, 5, vec![4, 5], vec![2]));
-        // The accepted ones were written on the way.
+        // The accepted records were written on the way.
         assert_eq!(*written, (begun + 2, 6, vec![6], vec![]));
         assert_eq!(*synced, (begun + 4, 8, vec![7, 8], vec![0, 4]));
         let figures = bench.figures();
@@ -92,7 +93,7 @@ fn one_batch_is_told_level_by_level_in_the_order_of_the_log_with_one_sync() {
         assert_eq!((batch.records, batch.failed), (5, false));
         assert!(batch.sync.is_some() && batch.bytes > 0);
 
-        // Without a synced one there is no sync.
+        // Without a synced record there is no sync.
         let (_, deliveries) =
             bench.deliveries(vec![append("written", b"w"), append("accepted", b"a")]);
         let told = deliveries.iter().map(|delivery| delivery.probed / 1_000);
@@ -100,7 +101,7 @@ fn one_batch_is_told_level_by_level_in_the_order_of_the_log_with_one_sync() {
         let figures = bench.figures();
         let batch = figures.iter().find(|batch| batch.commands == 2).unwrap();
         assert_eq!((batch.records, batch.sync), (2, None));
-        // With the creations.
+        // The creations included.
         assert_eq!(acknowledged(&bench), [4, 3, 3]);
         bench.stop().unwrap();
         disk.cut_power();
@@ -111,7 +112,7 @@ fn one_batch_is_told_level_by_level_in_the_order_of_the_log_with_one_sync() {
 }
 
 #[test]
-fn a_request_that_asks_for_less_is_told_before_its_record_is_seen() {
+fn a_request_that_asks_for_less_is_acknowledged_before_its_record_is_visible() {
     let disk = SimulatedDisk::new(22);
     let mut bench = start_mixed(&disk, Synced);
     let (outcomes, deliveries) = bench.deliveries(vec![
@@ -131,7 +132,7 @@ fn a_request_that_asks_for_less_is_told_before_its_record_is_seen() {
     assert_eq!(*accepted, (begun, 3, vec![], vec![0]));
     assert_eq!(*written, (begun + 1, 3, vec![], vec![2]));
     assert_eq!(*synced, (begun + 2, 7, vec![4, 5, 6, 7], vec![4]));
-    // Each at what it was worth when it was told, and a refusal at nothing.
+    // Each at the level that it had reached when it was acknowledged; a refusal at none.
     assert_eq!(acknowledged(&bench), [2, 2, 3]);
     bench.stop().unwrap();
 }
@@ -190,11 +191,11 @@ fn a_stream_keeps_its_level_and_a_second_creation_must_match_it() {
         said.contains("Encke-Ack") && said.contains("synced"),
         "{said}"
     );
-    // A name that is given anew within a batch has the new level, and is never told sooner than both ask.
+    // A name that is given again within a batch has the new level. Its replies are sent when both levels are reached.
     let outcomes = bench.round(vec![delete("written"), create_at("written", Synced)]);
     assert_eq!(made(&outcomes[1]), (Synced, false), "{outcomes:?}");
     bench.stop().unwrap();
-    // It is not the server's level now that counts.
+    // The level of the server has no effect now.
     let bench = start(&disk, Accepted);
     for (name, level) in [("plain", Written), ("synced", Synced), ("fork", Accepted)] {
         assert_eq!(bench.stream(name).ack, level, "{name}");
@@ -203,8 +204,8 @@ fn a_stream_keeps_its_level_and_a_second_creation_must_match_it() {
     bench.stop().unwrap();
 }
 
-/// Appends to each stream in each round, at a level of its own or the stream's; fails at the disk's `failing`-th
-/// operation. Returns for each stream how much of its data was acknowledged at each level, and what was seen of it.
+/// Appends to each stream in each round, at the stream's level or another one, until the disk fails at its `failing`-th
+/// operation. Returns for each stream how much of its data was acknowledged at each level, and what was visible.
 fn fail_at(disk: &SimulatedDisk, server: AckLevel, failing: u64) -> Option<Vec<Promise>> {
     let mut bench = start_mixed(disk, server);
     disk.set_faults(Faults {
@@ -295,7 +296,7 @@ fn a_disk_that_fails_takes_from_each_level_only_what_it_does_not_promise() {
 }
 
 #[test]
-fn what_was_told_early_is_stored_when_a_full_disk_has_room_and_those_who_wait_hear_then() {
+fn what_was_acknowledged_early_is_stored_when_a_full_disk_has_room_and_late_replies_follow() {
     let disk = SimulatedDisk::new(25);
     let mut bench = start_mixed(&disk, Synced);
     disk.set_capacity(disk.used_bytes());
@@ -319,7 +320,7 @@ fn what_was_told_early_is_stored_when_a_full_disk_has_room_and_those_who_wait_he
     assert_eq!(bench.read("synced"), (expected.clone(), true));
     assert_eq!(bench.stream("synced").facts().tail, Offset::behind(6));
 
-    // When nobody was told, all of it is refused, and the other levels are not concerned.
+    // When no reply was sent, all commands of the level are refused. The other levels are not affected.
     disk.set_capacity(disk.used_bytes());
     let outcomes = bench.round(vec![
         append("synced", &large),

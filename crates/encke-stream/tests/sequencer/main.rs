@@ -1,9 +1,10 @@
-//! The sequencer over real logs: what is told when, and what is left when the disk fails or is full.
+//! The sequencer over real logs: when replies are sent, and what is left when the disk fails or is full.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 #![allow(unreachable_pub)] // What the modules of a test show, they show to the test.
 
 mod bench;
+mod gather;
 mod levels;
 mod retention;
 
@@ -17,7 +18,7 @@ use bench::{Bench, append, create, create_for, delete, fork};
 use encke_log::simulated::{Faults, SimulatedDisk};
 use encke_log::{Files, Log, Options};
 use encke_stream::{
-    AckLevel, Command, Keep, Known, Life, Lifetime, Limits, Machine, Offset, Outcome, Refusal,
+    AckLevel, Command, Eviction, Life, Lifetime, Limits, Lookup, Machine, Offset, Outcome, Refusal,
     View, restore, restore_on,
 };
 
@@ -47,7 +48,7 @@ fn is_done(outcome: &Outcome) -> bool {
 }
 
 #[test]
-fn a_batch_is_one_write_and_one_sync_and_is_told_after_what_its_level_asks() {
+fn a_batch_is_one_write_and_one_sync_and_is_acknowledged_after_what_its_level_asks() {
     for level in LEVELS {
         let disk = SimulatedDisk::new(1);
         let mut bench = start(&disk, level);
@@ -59,7 +60,7 @@ fn a_batch_is_one_write_and_one_sync_and_is_told_after_what_its_level_asks() {
             let commands = (0..10).map(|_| append("a", b"x")).collect();
             let (outcomes, deliveries) = bench.deliveries(commands);
             assert!(outcomes.iter().all(is_done), "{outcomes:?}");
-            // Nobody watches, so what is handed out is replies, each shard its own at once.
+            // There are no subscribers, so each shard gets its replies at once and no records.
             assert_eq!(deliveries.len(), 2);
             for delivery in &deliveries {
                 assert!(delivery.batch.is_none());
@@ -79,7 +80,7 @@ fn a_batch_is_one_write_and_one_sync_and_is_told_after_what_its_level_asks() {
             AckLevel::Written => 1,
             AckLevel::Synced => 2,
         };
-        // Below level synced a sync may come between two batches now and then.
+        // Below level synced, a sync may come between two batches.
         assert_eq!(operations.iter().min(), Some(&expected), "{level:?}");
         bench.stop().unwrap();
     }
@@ -135,7 +136,7 @@ fn shards_are_handed_the_records_of_what_they_watch() {
         ]
     );
     assert_eq!((batch.bytes, bench.view.committed()), (6, 5));
-    // What was handed out can be seen and read.
+    // Delivered records are visible and readable.
     assert_eq!(bench.stream("a").facts().tail, Offset::behind(3));
     assert!(bench.stream("a").facts().closed);
     assert_eq!(bench.read("b"), (b"two".to_vec(), true));
@@ -153,8 +154,8 @@ fn shards_are_handed_the_records_of_what_they_watch() {
     bench.stop().unwrap();
 }
 
-/// Runs batches until the disk fails at its `failing`-th write or sync. Returns what was
-/// acknowledged, as streams with their data, and what was asked for.
+/// Runs batches until the disk fails at its `failing`-th write or sync. Returns the acknowledged data and the requested
+/// data of each stream.
 fn fail_at(disk: &SimulatedDisk, level: AckLevel, failing: u64) -> Option<(Held, Held)> {
     let mut bench = start(disk, level);
     disk.set_faults(Faults {
@@ -189,8 +190,8 @@ fn fail_at(disk: &SimulatedDisk, level: AckLevel, failing: u64) -> Option<(Held,
             assert_eq!(bench.view.len(), seen, "a failed batch gave a name");
             failed = true;
         }
-        // Reads go on, and show just what was acknowledged: below level written even what was
-        // lost then is known to be missing.
+        // Reads continue, and return exactly the acknowledged data. Below level written, readers know that the lost
+        // data is missing.
         for (name, data) in &acknowledged {
             let (read, all) = bench.read(name);
             if level == AckLevel::Accepted {
@@ -201,7 +202,7 @@ fn fail_at(disk: &SimulatedDisk, level: AckLevel, failing: u64) -> Option<(Held,
             }
         }
     }
-    // Below level synced a failure may come after the last batch was told.
+    // Below level synced, a failure may come after the replies of the last batch.
     let poisoned = bench.figures().last().unwrap().failed;
     assert!(poisoned || !failed);
     let stopped = bench.stop();
@@ -279,7 +280,7 @@ fn a_full_disk_refuses_whole_batches_and_nothing_of_them_is_seen() {
         assert_eq!((facts.tail, facts.forks), (Offset::behind(2), 0));
         assert_eq!(bench.read("a"), (b"kept".to_vec(), true));
 
-        // What fits is taken, and all of it once there is room.
+        // Small records still fit, and everything does once there is room.
         assert!(is_done(&bench.round(vec![append("a", b"+")])[0]));
         disk.set_capacity(u64::MAX);
         let outcomes = bench.round(batch());
@@ -311,7 +312,7 @@ fn what_was_acknowledged_before_it_was_written_is_written_when_there_is_room() {
     let outcomes = bench.round(vec![append("a", &large), append("a", &large)]);
     assert!(outcomes.iter().all(is_done), "{outcomes:?}");
     assert_eq!(bench.stream("a").facts().tail, Offset::behind(5));
-    // What is not in the log yet is left for another piece, not left out.
+    // Records that are not in the log yet are left for another piece, not left out.
     assert_eq!(bench.read("a"), (b"kept+".to_vec(), false));
     let outcomes = bench.round(vec![append("a", b"-"), create("b", TEXT)]);
     let refused = Outcome::Refused(Refusal::NoSpace);
@@ -320,7 +321,7 @@ fn what_was_acknowledged_before_it_was_written_is_written_when_there_is_room() {
         "{outcomes:?}"
     );
 
-    // Nobody has to ask for it.
+    // No request is needed for it.
     disk.set_capacity(u64::MAX);
     wait_until(&bench, || bench.read("a").1);
     let outcomes = bench.round(vec![append("a", b"-"), create("b", TEXT)]);
@@ -332,7 +333,7 @@ fn what_was_acknowledged_before_it_was_written_is_written_when_there_is_room() {
     bench.stop().unwrap();
 }
 
-/// Gives permits until something is so.
+/// Gives permits until a condition holds.
 fn wait_until<D: encke_log::Disk>(bench: &Bench<D>, so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !so() {
@@ -363,7 +364,7 @@ fn streams_expire_by_themselves_even_after_the_disk_was_full() {
         create("room", TEXT),
     ]);
     let [short, read, until] = ["short", "read", "until"].map(|name| bench.stream(name));
-    // Fill the segment, so that not even the word that a stream has ended fits.
+    // Fill the segment, so that not even the end of a stream fits.
     disk.set_capacity(disk.used_bytes());
     for bytes in [1000, 100, 10, 1] {
         while is_done(&bench.round(vec![append("room", &vec![b'x'; bytes])])[0]) {}
@@ -399,7 +400,7 @@ fn all<D: encke_log::Disk>(bench: &Bench<D>) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let forks = (0..4).flat_map(|life| (0..12).map(move |round| format!("f{life}.{round}")));
     for name in (0..40).map(|number| format!("s{number}")).chain(forks) {
-        if let Known::Stream(stream) = bench.loader.load(&name).unwrap() {
+        if let Lookup::Stream(stream) = bench.loader.load(&name).unwrap() {
             let said = (stream.no, stream.facts(), bench.read(&name));
             all.insert(name, format!("{said:?}"));
         }
@@ -408,14 +409,14 @@ fn all<D: encke_log::Disk>(bench: &Bench<D>) -> BTreeMap<String, String> {
     all
 }
 
-/// Next to nothing stays in memory.
-const FORGETFUL: Keep = Keep {
+/// Almost no stream stays in memory.
+const EVICTING: Eviction = Eviction {
     idle: Duration::from_millis(1),
     hot_max: 4,
 };
 
-fn start_files(dir: &Path, keep: Keep) -> Bench<Files> {
-    Bench::keeping(open_files(dir), AckLevel::Synced, NOW_MS, keep, || 0)
+fn start_files(dir: &Path, eviction: Eviction) -> Bench<Files> {
+    Bench::evicting(open_files(dir), AckLevel::Synced, NOW_MS, eviction, || 0)
 }
 
 #[test]
@@ -423,8 +424,12 @@ fn on_real_files_streams_outlive_segments_checkpoints_and_restarts() {
     let dir = tempfile::tempdir().unwrap();
     let mut expected = BTreeMap::new();
     for life in 0..4_u64 {
-        let keep = if life % 2 == 0 { Keep::ALL } else { FORGETFUL };
-        let mut bench = start_files(dir.path(), keep);
+        let eviction = if life % 2 == 0 {
+            Eviction::NEVER
+        } else {
+            EVICTING
+        };
+        let mut bench = start_files(dir.path(), eviction);
         assert_eq!(all(&bench), expected, "in life {life}");
         for round in 0..12_u64 {
             let name = |number: u64| format!("s{}", (life * 31 + number) % 40);
@@ -443,13 +448,13 @@ fn on_real_files_streams_outlive_segments_checkpoints_and_restarts() {
         assert!(expected.len() > 20);
         bench.stop().unwrap();
     }
-    // It is the checkpoint that brings most of it back.
+    // The checkpoint restores most of it.
     let mut replayed = 0;
     let log = Log::open(dir.path(), Options::default(), &mut |_| replayed += 1).unwrap();
     let records = log.next_sequence() - 1;
     assert!(replayed < records / 2, "{replayed} of {records} replayed");
     drop(log);
-    let bench = start_files(dir.path(), Keep::ALL);
+    let bench = start_files(dir.path(), Eviction::NEVER);
     assert!(
         bench.view.len() < expected.len() / 2,
         "the rest is loaded when it is named"
@@ -459,9 +464,9 @@ fn on_real_files_streams_outlive_segments_checkpoints_and_restarts() {
 }
 
 #[test]
-fn idle_streams_are_let_go_of_and_end_on_time_all_the_same() {
+fn idle_streams_are_evicted_and_still_end_on_time() {
     let dir = tempfile::tempdir().unwrap();
-    let mut bench = start_files(dir.path(), FORGETFUL);
+    let mut bench = start_files(dir.path(), EVICTING);
     let mut commands: Vec<_> = (0..20)
         .map(|number| create(&format!("s{number}"), TEXT))
         .collect();
@@ -474,7 +479,7 @@ fn idle_streams_are_let_go_of_and_end_on_time_all_the_same() {
     wait_until(&bench, || gone(&bench));
     assert_eq!(bench.view.total(), 23);
 
-    // One that is held stays, and a read that moves an end is not forgotten.
+    // A stream in use stays, and a read that moves its end is not lost.
     let held = bench.stream("s3");
     bench.stream("read").touch(NOW_MS + 4_000);
     wait_until(&bench, || bench.view.len() == 1);
@@ -492,7 +497,7 @@ fn idle_streams_are_let_go_of_and_end_on_time_all_the_same() {
     wait_until(&bench, || bench.view.total() == 20);
     wait_until(&bench, || gone(&bench));
 
-    // All of them are there when they are named, and they can be written to.
+    // All of them are found by name and can be written to.
     let commands = (0..20).map(|number| append(&format!("s{number}"), b"more"));
     assert!(bench.round(commands.collect()).iter().all(is_done));
     assert_eq!(bench.read("s7"), (b"more".to_vec(), true));
@@ -508,7 +513,7 @@ fn idle_streams_are_let_go_of_and_end_on_time_all_the_same() {
 #[test]
 fn the_log_forgets_a_deleted_stream_when_no_fork_reads_it() {
     let dir = tempfile::tempdir().unwrap();
-    let mut bench = start_files(dir.path(), FORGETFUL);
+    let mut bench = start_files(dir.path(), EVICTING);
     let commands = vec![
         create("gone", TEXT),
         append("gone", b"x"),
@@ -524,7 +529,7 @@ fn the_log_forgets_a_deleted_stream_when_no_fork_reads_it() {
         records
     };
     assert_eq!((read(&bench, 1), read(&bench, 3)), (2, 2));
-    // As a reader holds it that began before.
+    // A reader that began earlier holds it.
     let gone = bench.stream("gone");
     assert!(
         bench
@@ -539,15 +544,15 @@ fn the_log_forgets_a_deleted_stream_when_no_fork_reads_it() {
     wait_until(&bench, || read(&bench, 3) == 0 && read(&bench, 5) == 0);
     bench.stop().unwrap();
 
-    // So it is after a start, even if the end came after the last checkpoint.
-    let mut bench = start_files(dir.path(), Keep::ALL);
+    // The same after a start, even if the stream ended after the last checkpoint.
+    let mut bench = start_files(dir.path(), Eviction::NEVER);
     assert_eq!((read(&bench, 1), read(&bench, 3)), (0, 0));
     bench.round(vec![create("late", TEXT), append("late", b"x")]);
     let no = bench.stream("late").no;
     bench.round(vec![delete("late")]);
     assert_eq!(read(&bench, no), 3, "there was no checkpoint");
     bench.stop().unwrap();
-    let bench = start_files(dir.path(), FORGETFUL);
+    let bench = start_files(dir.path(), EVICTING);
     wait_until(&bench, || read(&bench, no) == 0);
     bench.stop().unwrap();
 }

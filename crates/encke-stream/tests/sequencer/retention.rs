@@ -1,13 +1,13 @@
-//! What streams keep, over crashes, checkpoints and streams that leave memory.
+//! Retention, over crashes, checkpoints and evictions.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Files, Options};
-use encke_stream::{AckLevel, Fetch, Keep, Limits, Offset, Outcome, Piece, Retention, restore};
+use encke_stream::{AckLevel, Eviction, Fetch, Limits, Offset, Outcome, Piece, Retention, restore};
 
-use crate::bench::{Bench, append, create, create_keeping, fork, truncate};
+use crate::bench::{Bench, append, create, create_retaining, fork, truncate};
 use crate::{LEVELS, NOW_MS, TEXT, is_done, start};
 
 fn keeping(records: u64) -> Retention {
@@ -29,7 +29,7 @@ fn what_is_gone_is_gone_after_a_crash_and_what_is_kept_is_kept() {
     for level in LEVELS {
         let disk = SimulatedDisk::new(11);
         let mut bench = start(&disk, level);
-        let made = vec![create("a", TEXT), create_keeping("b", keeping(4))];
+        let made = vec![create("a", TEXT), create_retaining("b", keeping(4))];
         assert!(bench.round(made).iter().all(is_done));
         let mut tails = Vec::new();
         for number in 0..10_u8 {
@@ -61,7 +61,7 @@ fn what_is_gone_is_gone_after_a_crash_and_what_is_kept_is_kept() {
         disk.cut_power();
         let mut bench = start(&disk, level);
         look(&bench, "after a crash");
-        // What was counted is still counted.
+        // Records that were counted before the crash still count.
         bench.round(vec![append("b", b"a"), append("b", b"b")]);
         assert_eq!(bench.read("b").0, b"89ab");
         bench.stop().unwrap();
@@ -69,10 +69,10 @@ fn what_is_gone_is_gone_after_a_crash_and_what_is_kept_is_kept() {
 }
 
 #[test]
-fn a_batch_that_fails_lets_go_of_nothing() {
+fn a_batch_that_fails_removes_nothing() {
     let disk = SimulatedDisk::new(12);
     let mut bench = start(&disk, AckLevel::Synced);
-    bench.round(vec![create_keeping("a", keeping(2)), create("b", TEXT)]);
+    bench.round(vec![create_retaining("a", keeping(2)), create("b", TEXT)]);
     bench.round(vec![
         append("a", b"1"),
         append("a", b"2"),
@@ -89,13 +89,13 @@ fn a_batch_that_fails_lets_go_of_nothing() {
     assert_eq!(bench.read("a").0, b"12");
     assert_eq!(bench.read("b").0, b"1");
     disk.set_capacity(u64::MAX);
-    // Nor is it counted twice afterwards.
+    // Nothing is counted twice afterwards.
     bench.round(vec![append("a", b"3")]);
     assert_eq!(bench.read("a").0, b"23");
     bench.stop().unwrap();
 }
 
-/// Idle streams leave memory; when their records grow too old they are let go of all the same, before and after a restart.
+/// Idle streams leave memory. Their records are still removed when they are too old, before and after a restart.
 #[test]
 fn records_of_streams_at_rest_grow_old() {
     let dir = tempfile::tempdir().unwrap();
@@ -103,13 +103,13 @@ fn records_of_streams_at_rest_grow_old() {
         segment_bytes: 1 << 16,
         ..Options::default()
     };
-    let keep = Keep {
+    let eviction = Eviction {
         idle: Duration::from_millis(20),
         hot_max: 2,
     };
     let open = |now_ms| {
         let opened = restore(dir.path(), options(), Limits::default(), now_ms).unwrap();
-        Bench::<Files>::keeping(opened, AckLevel::Synced, now_ms, keep, || 0)
+        Bench::<Files>::evicting(opened, AckLevel::Synced, now_ms, eviction, || 0)
     };
     let patiently = |bench: &Bench<Files>, what: &str, is_so: &dyn Fn() -> bool| {
         let begun = Instant::now();
@@ -124,7 +124,7 @@ fn records_of_streams_at_rest_grow_old() {
     bench.round(
         names
             .iter()
-            .map(|name| create_keeping(name, aging(100)))
+            .map(|name| create_retaining(name, aging(100)))
             .collect(),
     );
     bench.round(names.iter().map(|name| append(name, b"old")).collect());

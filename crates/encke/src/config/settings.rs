@@ -302,12 +302,12 @@ settings! {
     /// A stream that nobody used for so long, or up to twice as long, leaves memory; it is loaded
     /// again when somebody names it [default: 1m]
     #[arg(long, env = "ENCKE_STREAMS_IDLE", value_name = "DURATION")]
-    streams_idle: SignedDuration => config.net.keep.idle = told.duration()?,
+    streams_idle: SignedDuration => config.net.eviction.idle = told.duration()?,
 
     /// Streams in memory, and names known to be free; over it those used longest ago leave sooner
     /// [default: 200000]
     #[arg(long, env = "ENCKE_STREAMS_HOT_MAX", value_name = "N")]
-    streams_hot_max: usize => config.net.keep.hot_max = told.count()?,
+    streams_hot_max: usize => config.net.eviction.hot_max = told.count()?,
 
     /// What to log: error, warn, info, debug, trace, or a filter like info,encke_net=debug [default: info]
     #[arg(long, env = "ENCKE_LOG", value_name = "FILTER")]

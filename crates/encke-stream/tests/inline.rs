@@ -1,4 +1,4 @@
-//! A desk that several threads bring their commands to: one order, every reply once, nothing lost, nobody waits.
+//! Inline commit by several threads: one order, each reply once, no lost command, no wait on a shard's thread.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,21 +10,21 @@ use encke_log::simulated::{Faults, SimulatedDisk};
 use encke_log::{CommitError, Options, ReadError, Reader, Sequence};
 use encke_mailbox::{Lane, Sender, mailbox};
 use encke_stream::{
-    AckLevel, Append, Batch, Caller, Command, Create, Data, Desk, Fetch, Handover, Limits, Offset,
-    Outcome, Outlet, Piece, Reply, Request, Sequencer, Target, View, restore_on,
+    AckLevel, Append, Batch, Caller, Command, Create, Data, Fetch, Handover, InlineCommit, Limits,
+    Offset, Outcome, Outlet, Piece, Reply, Sequencer, Submission, Target, View, restore_on,
 };
 
-/// What a shard was handed, in its order.
+/// What a shard has received, in its order.
 #[derive(Default)]
 struct Inbox {
     sequences: Vec<Sequence>,
     replies: Vec<(u64, bool)>,
-    /// All of it in the order in which it came.
-    told: Vec<Told>,
+    /// Records and replies in the order of arrival.
+    events: Vec<Event>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum Event {
     Sequence(Sequence),
     Reply(u64),
 }
@@ -32,11 +32,11 @@ enum Told {
 #[derive(Clone, Default)]
 struct Shard {
     inbox: Arc<Mutex<Inbox>>,
-    /// It has no room for those who must not wait.
+    /// It has no room for threads that must not wait.
     full: Arc<AtomicBool>,
     /// It is behind.
     behind: Arc<AtomicBool>,
-    /// Somebody waits until it is not.
+    /// A thread waits until it is not.
     admitting: Arc<AtomicBool>,
 }
 
@@ -46,10 +46,10 @@ impl Outlet for Shard {
         let records = batch.iter().flat_map(|batch| &batch.records);
         let sequences: Vec<_> = records.map(|record| record.sequence).collect();
         inbox
-            .told
-            .extend(sequences.iter().copied().map(Told::Sequence));
-        let tokens = replies.iter().map(|reply| Told::Reply(reply.token));
-        inbox.told.extend(tokens);
+            .events
+            .extend(sequences.iter().copied().map(Event::Sequence));
+        let tokens = replies.iter().map(|reply| Event::Reply(reply.token));
+        inbox.events.extend(tokens);
         inbox.sequences.extend(sequences);
         let replies = replies.into_iter();
         inbox.replies.extend(replies.map(|reply| {
@@ -79,11 +79,11 @@ impl Outlet for Shard {
 }
 
 struct Rig {
-    desk: Arc<Desk<SimulatedDisk>>,
+    inline: Arc<InlineCommit<SimulatedDisk>>,
     view: Arc<View>,
     reader: Reader<SimulatedDisk>,
     shards: Vec<Shard>,
-    sender: Sender<Request>,
+    sender: Sender<Submission>,
     thread: JoinHandle<Result<(), CommitError>>,
 }
 
@@ -92,7 +92,7 @@ impl Rig {
         Self::syncing_every(Duration::from_secs(1), disk)
     }
 
-    /// What is accepted may wait so long until it is synced.
+    /// Accepted records may wait this long for a sync.
     fn syncing_every(period: Duration, disk: &SimulatedDisk) -> Rig {
         let (machine, view, log) =
             restore_on(disk.clone(), Options::default(), Limits::default(), 0).unwrap();
@@ -106,11 +106,11 @@ impl Rig {
         let reader = log.reader();
         let sequencer = Sequencer::new(machine, log, receiver, outlets, AckLevel::Accepted, watch)
             .syncing_every(period);
-        let desk = Arc::new(Desk::new(sequencer));
-        let shared = Arc::clone(&desk);
+        let inline = Arc::new(InlineCommit::new(sequencer));
+        let shared = Arc::clone(&inline);
         let thread = std::thread::spawn(move || shared.run(|| 0));
         Rig {
-            desk,
+            inline,
             view,
             reader,
             shards,
@@ -121,14 +121,14 @@ impl Rig {
 
     fn bring(&self, shard: u16, token: u64, command: Command) {
         self.put(shard, token, command);
-        self.desk.decide(0);
+        self.inline.commit(0);
     }
 
-    /// Leaves a command in the mailbox and tells nobody.
+    /// Puts a command into the mailbox and wakes no thread.
     fn put(&self, shard: u16, token: u64, command: Command) {
         let bytes = command.weight_bytes();
         let from = Caller { shard, token };
-        let request = Request { command, from };
+        let request = Submission { command, from };
         assert!(self.sender.try_send(Lane::Data, request, bytes).is_ok());
     }
 
@@ -165,7 +165,7 @@ impl Rig {
 
     fn stop(self) {
         drop(self.sender);
-        self.desk.call();
+        self.inline.wake();
         self.thread.join().unwrap().unwrap();
     }
 }
@@ -208,11 +208,11 @@ fn many_bring_commands_at_once_and_each_is_decided_once() {
     let answered = || {
         let shards = rig.shards.iter();
         let replies = shards.map(|shard| shard.inbox.lock().unwrap().replies.len() as u64);
-        // And the creation.
+        // One more for the creation.
         replies.sum::<u64>() == THREADS * EACH + 1
     };
     rig.eventually("all are answered", answered);
-    // A shard that has no reply in the last batch may get it after the others have theirs.
+    // A shard without a reply in the last batch may get it after the other shards.
     let handed = |shard: &Shard| shard.inbox.lock().unwrap().sequences.len() as u64;
     rig.eventually("all are handed over", || {
         rig.shards
@@ -246,7 +246,7 @@ fn a_shard_without_room_gets_everything_later_and_in_order() {
     let rig = Rig::start(&SimulatedDisk::new(8));
     rig.create("s");
     for round in 0..50_u64 {
-        // Now and then there is no room for those who must not wait; the desk's thread may.
+        // In some rounds there is no room for threads that must not wait; the background thread may wait.
         rig.shards[1].full.store(round % 3 == 0, Ordering::SeqCst);
         rig.bring(0, round, append(&rig.view, "s", "x"));
     }
@@ -262,11 +262,11 @@ fn a_shard_without_room_gets_everything_later_and_in_order() {
 }
 
 #[test]
-fn nobody_decides_past_a_shard_that_is_behind() {
+fn no_thread_decides_past_a_shard_that_is_behind() {
     let rig = Rig::start(&SimulatedDisk::new(9));
     rig.create("s");
     rig.shards[1].behind.store(true, Ordering::SeqCst);
-    // The desk's thread may have one batch in hand while it waits; this thread never waits for it.
+    // The background thread may hold one batch while it waits; this thread never waits for it.
     for token in 0..100 {
         rig.bring(0, token, append(&rig.view, "s", "x"));
     }
@@ -291,7 +291,7 @@ fn while_the_disk_syncs_commands_are_decided() {
     let answered = || rig.shards[0].inbox.lock().unwrap().replies.len();
     rig.eventually("the stream is answered", || answered() == 1);
     disk.hold_syncs(true);
-    // It is synced as soon as nothing more comes, and then the sync hangs.
+    // When no command follows, the background thread syncs, and that sync hangs.
     rig.bring(0, 0, append(&rig.view, "s", "x"));
     rig.eventually("a sync waits", || disk.held_syncs() == 1);
     for token in 1..100 {
@@ -311,11 +311,11 @@ fn while_the_disk_syncs_commands_are_decided() {
 }
 
 #[test]
-fn a_command_that_finds_the_desk_taken_does_not_wait_for_the_sync_that_follows() {
+fn a_command_that_finds_the_lock_taken_does_not_wait_for_the_sync_that_follows() {
     let disk = SimulatedDisk::new(13);
     let rig = Rig::syncing_every(Duration::ZERO, &disk);
     rig.create("s");
-    // The desk's thread waits for a shard and then for the disk.
+    // The background thread waits for a shard and then for the disk.
     let slow = &rig.shards[1];
     slow.behind.store(true, Ordering::SeqCst);
     rig.bring(0, 0, append(&rig.view, "s", "x"));
@@ -341,7 +341,7 @@ fn append_at(view: &View, name: &str, data: &str, level: AckLevel) -> Command {
     Command::Append(Append { ack, ..made })
 }
 
-/// Seven commands for streams of all levels, some of which ask for another one. The tokens are their places.
+/// Seven commands for streams of all levels, some of which name another level. The tokens are their positions.
 fn mixed(view: &View) -> Vec<Command> {
     use AckLevel::{Accepted, Synced, Written};
     vec![
@@ -356,8 +356,8 @@ fn mixed(view: &View) -> Vec<Command> {
 }
 
 #[test]
-fn a_batch_of_all_levels_is_told_and_seen_as_each_asks_and_in_the_order_of_the_log() {
-    // Decided by the desk's own thread, which may wait for files, or by one that may not.
+fn a_batch_of_all_levels_is_acknowledged_and_visible_as_each_asks_in_the_order_of_the_log() {
+    // Committed by the background thread, which may wait for files, or by a thread that may not.
     for waits in [true, false] {
         let disk = SimulatedDisk::new(12);
         let rig = Rig::start(&disk);
@@ -369,7 +369,7 @@ fn a_batch_of_all_levels_is_told_and_seen_as_each_asks_and_in_the_order_of_the_l
         rig.eventually("all are made", || replies() == 3);
         let tail = |name: &str| rig.view.find(name).unwrap().facts().tail;
         let (begin, empty) = (tail("accepted"), tail("synced"));
-        // Something keeps the desk's thread busy, so that what comes meanwhile is one batch.
+        // The background thread is busy, so that the commands that arrive meanwhile are one batch.
         if waits {
             shard.behind.store(true, Ordering::SeqCst);
             rig.bring(0, 99, append(&rig.view, "accepted", "-"));
@@ -382,54 +382,54 @@ fn a_batch_of_all_levels_is_told_and_seen_as_each_asks_and_in_the_order_of_the_l
             rig.bring(0, 99, append(&rig.view, "accepted", "-"));
             rig.eventually("it waits for the disk", || disk.held_syncs() == 1);
         }
-        let before = shard.inbox.lock().unwrap().told.len();
+        let before = shard.inbox.lock().unwrap().events.len();
         for (token, command) in (0..).zip(mixed(&rig.view)) {
             rig.put(0, token, command);
         }
         if waits {
             shard.behind.store(false, Ordering::SeqCst);
         } else {
-            rig.desk.decide(0);
+            rig.inline.commit(0);
         }
-        let news = || shard.inbox.lock().unwrap().told[before..].to_vec();
-        let tokens = |news: &[Told]| -> Vec<u64> {
-            let token = |told: &Told| match told {
-                Told::Reply(token) => Some(*token),
-                Told::Sequence(_) => None,
+        let news = || shard.inbox.lock().unwrap().events[before..].to_vec();
+        let tokens = |news: &[Event]| -> Vec<u64> {
+            let token = |event: &Event| match event {
+                Event::Reply(token) => Some(*token),
+                Event::Sequence(_) => None,
             };
             news.iter().filter_map(token).collect()
         };
-        // While no sync gets anywhere, who asks for no more than is done is told, in this order.
+        // While no sync ends, the replies that need no sync are sent, in this order.
         let early: &[u64] = if waits { &[3, 6, 5, 2, 4] } else { &[3, 6, 4] };
-        rig.eventually("the early ones are told", || {
+        rig.eventually("the early replies are sent", || {
             tokens(&news()).len() == early.len()
         });
         rig.eventually("a sync waits", || disk.held_syncs() == 1);
         std::thread::sleep(Duration::from_millis(30));
         assert_eq!(tokens(&news()), early, "waits: {waits}");
-        // What is accepted is seen; what is to be synced is not, not even what was told early.
+        // Accepted records are visible. Records that wait for a sync are not, even if they were acknowledged early.
         assert!(tail("accepted") > begin);
         assert_eq!(tail("synced"), empty);
         let seen = news().len() - early.len();
         assert_eq!(seen, if waits { 5 } else { 4 });
         disk.hold_syncs(false);
-        rig.eventually("all are told", || tokens(&news()).len() == 7);
+        rig.eventually("all replies are sent", || tokens(&news()).len() == 7);
         let news = news();
         let mut all = tokens(&news);
         all.sort_unstable();
         assert_eq!(all, (0..7).collect::<Vec<_>>(), "each once");
         let sequences: Vec<Sequence> = news
             .iter()
-            .filter_map(|told| match told {
-                Told::Sequence(sequence) => Some(*sequence),
-                Told::Reply(_) => None,
+            .filter_map(|event| match event {
+                Event::Sequence(sequence) => Some(*sequence),
+                Event::Reply(_) => None,
             })
             .collect();
         assert_eq!(sequences, (5..12).collect::<Vec<_>>(), "the log's order");
-        // The synced ones are the last that are seen, and who waits for that hears then.
-        let place = |what: Told| news.iter().position(|told| *told == what).unwrap();
-        assert!(place(Told::Reply(0)) > place(Told::Sequence(11)));
-        assert!(place(Told::Reply(2)) > place(Told::Sequence(9)));
+        // The synced records become visible last, and then the replies that wait for the sync are sent.
+        let place = |what: Event| news.iter().position(|event| *event == what).unwrap();
+        assert!(place(Event::Reply(0)) > place(Event::Sequence(11)));
+        assert!(place(Event::Reply(2)) > place(Event::Sequence(9)));
         rig.stop();
         disk.cut_power();
         let (_, view, log) = restore_on(disk, Options::default(), Limits::default(), 0).unwrap();
@@ -462,7 +462,7 @@ fn a_sync_that_fails_while_others_decide_poisons_the_log() {
         let fetch = Fetch::new(&stream, from, stream.facts().tail, 1 << 20);
         Piece::read(&rig.reader, &fetch)
     };
-    // Who reads meanwhile gets what is written, and then waits for the rest.
+    // A reader gets what is written meanwhile, and then waits for the rest.
     let written = rig.reader.published();
     assert!(written < 5, "{written} are written");
     let before = read(Offset::START).unwrap();
@@ -479,7 +479,7 @@ fn a_sync_that_fails_while_others_decide_poisons_the_log() {
         inbox.replies.iter().any(|(_, done)| !done)
     };
     rig.eventually("commands are refused", refused);
-    // Nobody waits for what will not come, and nobody takes the beginning for all.
+    // No reader waits for records that will never be written, and none takes the beginning for everything.
     if before.bytes() > 0 {
         let piece = read(Offset::START).unwrap();
         assert_eq!((piece.bytes(), piece.more), (before.bytes(), true));
@@ -490,6 +490,6 @@ fn a_sync_that_fails_while_others_decide_poisons_the_log() {
         "{error}"
     );
     drop(rig.sender);
-    rig.desk.call();
+    rig.inline.wake();
     assert!(rig.thread.join().unwrap().is_err());
 }

@@ -1,24 +1,24 @@
-//! Delete and expire: a stream ends, and with it the sources that were kept for it alone
-//! (sections 4.2 and 5.4).
+//! Delete and expire: a stream ends, and with it the sources that existed for it alone (sections 4.2 and 5.4).
 
 use std::sync::Arc;
 
 use encke_log::StreamNo;
 
 use crate::Lifetime;
-use crate::command::{Outcome, Refusal, Target};
+use crate::command::Target;
 use crate::journal::Journal;
 use crate::machine::Machine;
+use crate::outcome::{Outcome, Refusal};
 use crate::record::Change;
 use crate::stored::Ends;
 use crate::stream::{Life, Stream};
 
 impl Machine {
-    /// Ends the streams whose lifetime is over, and lets go of records that are too old. `load` is called for some of those that are not in
-    /// memory: they end when they are, with a later call.
+    /// Ends the streams whose lifetime is over, and removes records that are too old. Streams that are not in memory
+    /// end in a later call: `load` is called for some of them.
     ///
     /// # Errors
-    /// The journal refused; the streams that are left keep their deadlines.
+    /// The journal refused. The remaining streams keep their deadlines.
     pub fn expire(
         &mut self,
         now_ms: u64,
@@ -65,7 +65,7 @@ impl Machine {
         Ok(Outcome::Deleted)
     }
 
-    /// Ends a stream, and the sources that were kept for it alone.
+    /// Ends a stream, and the sources that existed for it alone.
     pub(crate) fn end(
         &mut self,
         stream: &Arc<Stream>,
@@ -80,7 +80,7 @@ impl Machine {
                 Life::Kept
             };
         });
-        // It is no longer waited for.
+        // It has no deadline any more.
         self.watch(stream);
         if facts.life == Life::Ended {
             self.release(stream);
@@ -88,8 +88,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Remembers when a stream's lifetime may be over or a record too old, and that it is not before: reads and writes
-    /// may have moved its end.
+    /// Sets the deadline of a stream to its current end, or to the moment at which a record is too old. Reads and
+    /// writes move the end.
     pub(crate) fn watch(&mut self, stream: &Arc<Stream>) {
         let mut state = stream.state();
         let ends_ms = stream.due_ms(&state);
@@ -102,7 +102,7 @@ impl Machine {
             .extend(ends_ms.map(|at_ms| (at_ms, stream.no)));
     }
 
-    /// Remembers when a stream that the store has may end, or let go of something.
+    /// Sets the deadline of a stream that is in the store only.
     pub(crate) fn watch_stored(&mut self, no: StreamNo, ends: Ends) {
         // A start counts as a read.
         let sliding = ends.ttl_s.map(|ttl_s| Lifetime::Sliding { ttl_s });
@@ -112,7 +112,7 @@ impl Machine {
         self.deadlines.extend(due_ms.map(|at_ms| (at_ms, no)));
     }
 
-    /// Frees an ended stream's name and lets go of its source.
+    /// Frees the name of an ended stream and releases its source.
     fn release(&mut self, ended: &Arc<Stream>) {
         let mut ended = Arc::clone(ended);
         loop {
@@ -133,5 +133,5 @@ impl Machine {
     }
 }
 
-/// Streams that one call of [`Machine::expire`] has loaded at most.
+/// The most streams that one call of [`Machine::expire`] has loaded.
 const LOADS_MAX: usize = 256;

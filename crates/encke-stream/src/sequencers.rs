@@ -1,43 +1,43 @@
-//! Where commands go: to the sequencer of the log that must judge them.
+//! The sequencers of all logs: a command goes to the one whose log has its stream.
 
 use std::sync::Arc;
 
 use encke_log::{Disk, Files};
 use encke_mailbox::{Gauge, Lane, Sender};
 
-use crate::{Desk, Request, Views};
+use crate::{InlineCommit, Submission, Views};
 
-/// The ways in to the sequencers of all logs.
-pub struct Intake<D: Disk = Files> {
+/// The sequencers of all logs.
+pub struct Sequencers<D: Disk = Files> {
     views: Arc<Views>,
-    /// By the logs' indices: a sequencer's mailbox, and its desk if threads share it.
+    /// By the logs' indices: a sequencer's mailbox, and its inline commit if shards commit themselves.
     logs: Arc<[Way<D>]>,
 }
 
-type Way<D> = (Sender<Request>, Option<Arc<Desk<D>>>);
+type Way<D> = (Sender<Submission>, Option<Arc<InlineCommit<D>>>);
 
-impl<D: Disk> Clone for Intake<D> {
+impl<D: Disk> Clone for Sequencers<D> {
     fn clone(&self) -> Self {
-        Intake {
+        Sequencers {
             views: Arc::clone(&self.views),
             logs: Arc::clone(&self.logs),
         }
     }
 }
 
-impl<D: Disk> Intake<D> {
-    /// The ways in, by the logs' indices: as many as there are views.
+impl<D: Disk> Sequencers<D> {
+    /// The sequencers, by the logs' indices. There is one for each view.
     pub fn new(views: Arc<Views>, logs: Vec<Way<D>>) -> Self {
         debug_assert_eq!(views.logs(), logs.len(), "a sequencer for each log");
-        Intake {
+        Sequencers {
             views,
             logs: logs.into(),
         }
     }
 
-    /// Hands commands with their weights to the sequencers, in order for each log, and has decided at once what waits for
-    /// nothing. What there is no room for stays. `now_ms` is the time in milliseconds since 1970.
-    pub fn submit(&self, commands: &mut Vec<(Request, usize)>, now_ms: u64) {
+    /// Submits commands with their weights to the sequencers, in order for each log, and commits at once what needs no
+    /// wait. Commands without room in a mailbox stay in `commands`. `now_ms` is the time in milliseconds since 1970.
+    pub fn submit(&self, commands: &mut Vec<(Submission, usize)>, now_ms: u64) {
         if let [way] = &*self.logs {
             return submit(way, commands, now_ms);
         }
@@ -53,20 +53,19 @@ impl<D: Disk> Intake<D> {
         }
     }
 
-    /// The desk of a log, if threads share its sequencer.
-    pub fn desk(&self, log: usize) -> Option<&Arc<Desk<D>>> {
-        self.logs.get(log)?.1.as_ref()
-    }
-
-    /// How many commands wait for each log, and how old the oldest is.
+    /// The gauge of each sequencer's mailbox, by the logs' indices.
     pub fn gauges(&self) -> impl Iterator<Item = Gauge> + '_ {
         self.logs.iter().map(|(sender, _)| sender.gauge())
     }
 }
 
-fn submit<D: Disk>((sender, desk): &Way<D>, commands: &mut Vec<(Request, usize)>, now_ms: u64) {
+fn submit<D: Disk>(
+    (sender, inline): &Way<D>,
+    commands: &mut Vec<(Submission, usize)>,
+    now_ms: u64,
+) {
     sender.try_send_many(Lane::Data, commands);
-    if let Some(desk) = desk {
-        desk.decide(now_ms);
+    if let Some(inline) = inline {
+        inline.commit(now_ms);
     }
 }

@@ -1,4 +1,4 @@
-//! What the log's store does not know yet, and what may be let go of because the store knows it.
+//! Checkpoints and eviction: the state store gets what has changed, and streams that it has may leave memory.
 
 use std::sync::Arc;
 
@@ -9,38 +9,18 @@ use crate::stored::{self, FORMAT, Meta};
 use crate::stream::{Life, Stream};
 use crate::view::PARTS;
 
-/// What changed since the store last took it.
-#[derive(Debug, Default)]
-pub(crate) struct Changed {
-    /// Each once: those that [`State::dirty`](crate::stream::State) marks.
-    streams: Vec<Arc<Stream>>,
-    /// Streams that the store has and that ended before the start, and whether they were waited for.
-    ended: Vec<(StreamNo, bool, Box<str>)>,
-    /// Streams among what was taken whose records nobody can read any more.
-    over: Vec<StreamNo>,
-    /// Some of it was taken, and the store does not have it yet.
-    taken: bool,
-}
-
-impl Changed {
-    /// A stream that is marked.
-    pub(crate) fn push(&mut self, stream: Arc<Stream>) {
-        self.streams.push(stream);
-    }
-}
-
 impl Machine {
-    /// How many streams changed since the store last took them.
+    /// How many streams have changed since the store last took them.
     pub fn changed(&self) -> usize {
         self.changed.streams.len() + self.changed.ended.len()
     }
 
-    /// Takes up to `count_max` streams that changed since they were last taken, as entries for the
-    /// log's state store. True when none is left: then all entries together are the state after
-    /// `committed`. They must all be in the store before [`Machine::stored`] says so.
+    /// Takes up to `count_max` changed streams, as entries for the state store of the log. True when none is left: then
+    /// all entries together are the state after `committed`. Call [`Machine::stored`] once all of them are in the
+    /// store.
     ///
-    /// Everything must be published, for an entry holds what the writers' last requests made of the
-    /// stream.
+    /// Everything must be published, because an entry holds the state of the stream's producers after their last
+    /// requests.
     pub fn take_changed(
         &mut self,
         committed: Sequence,
@@ -81,21 +61,20 @@ impl Machine {
         done
     }
 
-    /// The ended streams among what was taken since the last call: the log can forget their records,
-    /// because no fork reads them, with the checkpoint that has what was taken.
+    /// The ended streams among those that were taken since the last call. No fork reads them, so the log can forget
+    /// their records with the checkpoint that has the entries.
     pub fn take_over(&mut self) -> Vec<StreamNo> {
         std::mem::take(&mut self.changed.over)
     }
 
-    /// The store has everything that was taken.
+    /// Notes that the store has everything that was taken.
     pub fn stored(&mut self) {
         self.changed.taken = false;
     }
 
-    /// Goes through a part of the streams in memory, one in as many as [`Machine::sweeps`] says, and
-    /// lets go of those that nobody used since the last time, nobody holds, and the store has as they
-    /// are; with `all`, even of those that were used. Returns how many streams and free names it let go
-    /// of.
+    /// Sweeps one of [`Machine::sweeps`] parts of the view. Evicts the streams that are not in use, that were not used
+    /// since the last sweep, and that the store has in their current state; with `all`, even those that were used.
+    /// Returns the number of evicted streams and free names.
     pub fn sweep(&mut self, all: bool) -> usize {
         let mut touched = Vec::new();
         let mut moved = Vec::new();
@@ -106,7 +85,7 @@ impl Machine {
                 return false;
             }
             if state.stored_ms != Some(touched_ms) {
-                // The store must know first how long it lives.
+                // The store needs the new end of its lifetime first.
                 touched.push(Arc::clone(stream));
                 return false;
             }
@@ -117,7 +96,7 @@ impl Machine {
             }
             true
         };
-        // What was taken and is not stored yet is nowhere but in memory.
+        // What was taken and is not stored yet exists only in memory.
         let streams_may_go = !self.changed.taken && self.undo.is_empty();
         let gone = self.view.sweep(self.hand, all, may_go, streams_may_go);
         self.hand = (self.hand + 1) % PARTS;
@@ -138,12 +117,12 @@ impl Machine {
         self.view.len() + self.view.free_len()
     }
 
-    /// After so many sweeps all streams in memory were gone through once.
+    /// The number of sweeps that visit all streams in memory once.
     pub fn sweeps() -> usize {
         PARTS
     }
 
-    /// Has the store take a stream that it does not have as it is.
+    /// Marks a stream as changed, so that the next checkpoint has it.
     pub(crate) fn mark_changed(&mut self, stream: Arc<Stream>) {
         let dirty = std::mem::replace(&mut stream.state().dirty, true);
         if !dirty {
@@ -151,12 +130,12 @@ impl Machine {
         }
     }
 
-    /// Has the log forget streams that the store has forgotten.
+    /// Marks streams that the store has forgotten, so that the log forgets their records.
     pub(crate) fn mark_over(&mut self, streams: Vec<StreamNo>) {
         self.changed.over.extend(streams);
     }
 
-    /// Has the store forget a stream, and its name if it is free.
+    /// Marks an ended stream, so that the store forgets it, and its name if that is free.
     pub(crate) fn mark_ended(&mut self, no: StreamNo, timed: bool, name: Box<str>) {
         self.changed.ended.push((no, timed, name));
     }

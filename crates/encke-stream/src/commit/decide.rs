@@ -1,0 +1,249 @@
+//! Ordered → decided: the machine judges each command, and the log's batch in memory gets what changed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use encke_log::{Disk, Log, Sequence, StreamNo};
+
+use super::replies::{LateReply, Replies};
+use crate::batch::{Batch, Caller, Record, Reply, Submission};
+use crate::journal::{Journal, LogJournal};
+use crate::order::Ordered;
+use crate::record::Change;
+use crate::{AckLevel, Machine, Offset, Outcome, Refusal, Stream};
+
+/// A group of commands that the machine has judged. It is committed or taken back as a whole.
+#[derive(Debug)]
+pub(crate) struct Decided {
+    /// The strictest level among the streams of the records; the weakest level when there are no records. Where there are
+    /// several logs, a group with a deletion is synced whatever the levels.
+    pub(super) level: AckLevel,
+    pub(super) batch: Option<Arc<Batch>>,
+    /// The streams of the records, each at least once.
+    pub(super) streams: Vec<Arc<Stream>>,
+    /// Sent when the records become visible.
+    pub(super) replies: Replies,
+    /// Sent before that, because the request asks for less: when the order is decided, and when the records are written.
+    pub(super) accepted: Replies,
+    pub(super) written: Replies,
+    /// Sent after that, because the request asks for more.
+    pub(super) late: Vec<LateReply>,
+    /// Commands that the mailbox still counts as in hand.
+    pub(super) commands: usize,
+    /// Whether the group can still be taken back: the log's batch in memory holds nothing else, and no reply was sent.
+    pub(super) revocable: bool,
+    /// Bytes that the group added to the log's batch in memory.
+    pub(super) log_bytes: usize,
+}
+
+/// Judges the commands, in their order. With `expiry`, streams whose lifetime is over end first.
+pub(crate) fn decide<D: Disk>(
+    ordered: &mut Ordered,
+    machine: &mut Machine,
+    log: &mut Log<D>,
+    expiry: Option<&mut Expiry>,
+) -> Decided {
+    let now_ms = ordered.now_ms;
+    let before = log.batch_bytes();
+    let mut draft = Draft {
+        journal: LogJournal { log, now_ms },
+        records: Vec::with_capacity(ordered.commands.len()),
+        streams: Vec::new(),
+        bytes: 0,
+    };
+    if let Some(expiry) = expiry {
+        expiry.run(now_ms, machine, &mut draft);
+    }
+    let mut judged = Vec::with_capacity(ordered.commands.len());
+    for Submission { command, from } in ordered.commands.drain(..) {
+        let ack = command.ack();
+        let outcome = machine.apply(command, now_ms, &mut draft);
+        judged.push(Judged { from, ack, outcome });
+    }
+    let Draft {
+        records,
+        streams,
+        bytes,
+        ..
+    } = draft;
+    let mut level = streams.iter().map(|stream| stream.ack).max();
+    if machine.has_siblings() && records.iter().any(|record| record.deletes) {
+        // Another log can take the name as soon as readers see that it is free.
+        level = Some(AckLevel::Synced);
+    }
+    let mut decided = Decided::new(level.unwrap_or(AckLevel::Accepted), judged);
+    decided.batch = (!records.is_empty()).then(|| Arc::new(Batch { records, bytes }));
+    decided.streams = streams;
+    decided.revocable = before == 0;
+    decided.log_bytes = log.batch_bytes() - before;
+    decided
+}
+
+/// Refuses all commands.
+pub(crate) fn refuse(ordered: &mut Ordered, refusal: &Refusal) -> Decided {
+    let commands = ordered.commands.drain(..);
+    let judged = commands.map(|submission| Judged {
+        from: submission.from,
+        ack: None,
+        outcome: Outcome::Refused(refusal.clone()),
+    });
+    Decided::new(AckLevel::Accepted, judged.collect())
+}
+
+/// The outcome of a command, and the level that its request asks for.
+struct Judged {
+    from: Caller,
+    /// None: the level of the group.
+    ack: Option<AckLevel>,
+    outcome: Outcome,
+}
+
+impl Decided {
+    /// A group without records.
+    fn new(level: AckLevel, judged: Vec<Judged>) -> Decided {
+        let mut decided = Decided {
+            level,
+            batch: None,
+            streams: Vec::new(),
+            replies: Replies::default(),
+            accepted: Replies::default(),
+            written: Replies::default(),
+            late: Vec::new(),
+            commands: judged.len(),
+            revocable: true,
+            log_bytes: 0,
+        };
+        for Judged { from, ack, outcome } in judged {
+            let ack = match (ack, &outcome) {
+                // A refusal depends on the commands before it, so it is sent with their replies.
+                (None, _) | (_, Outcome::Refused(_)) => level,
+                (Some(ack), _) => ack,
+            };
+            let Caller { shard, token } = from;
+            let reply = Reply { token, outcome };
+            match ack {
+                _ if ack > level => decided.late.push(LateReply { ack, shard, reply }),
+                _ if ack == level => decided.replies.push(shard, reply),
+                AckLevel::Accepted => decided.accepted.push(shard, reply),
+                AckLevel::Written | AckLevel::Synced => decided.written.push(shard, reply),
+            }
+        }
+        decided
+    }
+
+    /// The commands that the mailbox still counts as in hand, once.
+    pub(super) fn take_commands(&mut self) -> usize {
+        std::mem::take(&mut self.commands)
+    }
+
+    /// Whether the group must be written before readers may see it: it has records of a stricter level than `accepted`.
+    pub(super) fn needs_file(&self) -> bool {
+        self.batch.is_some() && self.level > AckLevel::Accepted
+    }
+
+    pub(super) fn records(&self) -> usize {
+        self.batch.as_ref().map_or(0, |batch| batch.records.len())
+    }
+}
+
+/// The batch that is being built.
+struct Draft<'a, D: Disk> {
+    journal: LogJournal<'a, D>,
+    records: Vec<Record>,
+    /// The streams of the records, in their order; one for several records in a row.
+    streams: Vec<Arc<Stream>>,
+    bytes: usize,
+}
+
+impl<D: Disk> Journal for Draft<'_, D> {
+    fn next_sequence(&self) -> Sequence {
+        self.journal.next_sequence()
+    }
+
+    fn record(
+        &mut self,
+        stream: &Arc<Stream>,
+        change: &Change<'_>,
+        data: Vec<u8>,
+    ) -> Result<Sequence, Refusal> {
+        let sequence = self.journal.append(stream, change, &data)?;
+        self.bytes += data.len();
+        let again = matches!(self.streams.last(), Some(last) if Arc::ptr_eq(last, stream));
+        if !again {
+            self.streams.push(Arc::clone(stream));
+        }
+        self.records.push(Record {
+            sequence,
+            stream: stream.no,
+            data,
+            tail: match change.units() {
+                0 => stream.state().next.tail,
+                _ => Offset::behind(sequence),
+            },
+            units: change.units(),
+            closes: change.closes(),
+            deletes: matches!(change, Change::Delete),
+        });
+        Ok(sequence)
+    }
+}
+
+/// Ends streams whose lifetime is over, and removes records that are too old.
+pub(crate) struct Expiry {
+    /// Nothing expires before this moment.
+    not_before: Instant,
+    /// Has a reader thread load a stream that is not in memory.
+    load: Box<dyn FnMut(StreamNo) + Send>,
+}
+
+impl Expiry {
+    pub(crate) fn new() -> Self {
+        Expiry {
+            not_before: Instant::now(),
+            load: Box::new(|_| {}),
+        }
+    }
+
+    /// Calls `load` from now on for streams that must end and are not in memory.
+    pub(crate) fn load_with(&mut self, load: Box<dyn FnMut(StreamNo) + Send>) {
+        self.load = load;
+    }
+
+    /// Tries again later what the log has refused.
+    pub(crate) fn postpone(&mut self) {
+        self.not_before = Instant::now() + RETRY;
+    }
+
+    /// How long until something expires; None when nothing does.
+    pub(crate) fn patience(&self, machine: &Machine, now_ms: u64) -> Option<Duration> {
+        let wait_ms = machine.next_deadline_ms()?.saturating_sub(now_ms);
+        let wait = Duration::from_millis(wait_ms.clamp(1, EXPIRY_WAIT_MS_MAX));
+        Some(wait.max(self.not_before.saturating_duration_since(Instant::now())))
+    }
+
+    fn run(&mut self, now_ms: u64, machine: &mut Machine, journal: &mut dyn Journal) {
+        if Instant::now() < self.not_before {
+            return;
+        }
+        let mut loads = 0;
+        let mut load = |no| {
+            loads += 1;
+            (self.load)(no);
+        };
+        if let Err(error) = machine.expire(now_ms, journal, &mut load) {
+            tracing::error!(%error, "cannot end streams whose lifetime is over; trying again");
+            self.postpone();
+        } else if loads > 0 {
+            self.not_before = Instant::now() + LOADED_AFTER;
+        }
+    }
+}
+
+/// Deadlines are checked at least this often, because reads can move them.
+const EXPIRY_WAIT_MS_MAX: u64 = 60_000;
+
+/// The time that loading an expired stream from the store may take.
+const LOADED_AFTER: Duration = Duration::from_millis(50);
+
+/// What a full disk refused is tried again after this long.
+pub(crate) const RETRY: Duration = Duration::from_millis(250);

@@ -1,0 +1,479 @@
+//! The commit path, in reading order: `decide.rs`, `write.rs`, `sync.rs`, `publish.rs`.
+//!
+//! A batch changes its type on the way: [`Ordered`] → [`Decided`] → [`Written`](self::write::Written) →
+//! [`Durable`] → visible. A stage takes what the stage before it returns.
+//!
+//! A batch goes through the stages in groups, one for each durability level of its streams, the weakest level first
+//! ([`levels`]). So a group is committed or taken back as a whole, records become visible in the order of the log whatever
+//! their levels, and no command waits for a stricter level than its stream asks for.
+//!
+//! A request may ask for another level than its stream has. That moves its reply, never the moment at which readers see the
+//! record. A request that asks for less gets its reply before the record is visible, so the group can no longer be taken
+//! back: if the disk is full, it becomes a [`PendingWrite`]. A request that asks for more gets its reply later than readers
+//! get the record ([`LateReplies`]).
+
+mod decide;
+mod levels;
+mod publish;
+mod replies;
+mod settle;
+mod sync;
+mod write;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use encke_log::{CommitError, Disk, Log, StreamNo};
+
+use crate::batch::Outlet;
+use crate::eviction::Evictor;
+use crate::order::Ordered;
+use crate::order::local::LocalOrder;
+use crate::{AckLevel, Machine, Refusal};
+use decide::{Decided, Expiry, RETRY};
+use publish::Outlets;
+use replies::LateReplies;
+pub(crate) use sync::SETTLE_WHEN_IDLE;
+use sync::{Durable, SyncSchedule};
+use write::PendingWrite;
+
+/// Commits ordered batches: owns the streams' machine, the log, and what waits for either of them.
+pub(crate) struct Commit<D: Disk> {
+    machine: Machine,
+    log: Log<D>,
+    expiry: Expiry,
+    pending: PendingWrite,
+    late: LateReplies,
+    syncs: SyncSchedule,
+    outlets: Outlets,
+    /// Why the log takes nothing more, once it has failed.
+    failed: Option<Arc<str>>,
+}
+
+/// Figures of one batch, for metrics.
+#[derive(Clone, Copy, Debug)]
+pub struct Committed {
+    /// Commands that were judged.
+    pub commands: usize,
+    /// Records that were stored.
+    pub records: usize,
+    /// Bytes that they take in the log.
+    pub bytes: usize,
+    /// How long fdatasync took. None if the level needs no sync or nothing was written.
+    pub sync: Option<Duration>,
+    /// Whether the log failed with this batch, or before.
+    pub failed: bool,
+}
+
+/// The log did not take a group, so the group is undone and its commands are refused.
+struct TakenBack;
+
+/// The thread that runs the stages. It determines what a batch may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CommitThread {
+    /// The thread of a sequencer. It writes and syncs a batch before it takes the next one.
+    Sequencer,
+    /// The background thread of an inline commit. It writes and syncs groups of stricter levels; accepted records are
+    /// written later in its turn, and syncs for late replies run without the lock.
+    Background,
+    /// The thread of a shard. It touches no file and waits for nothing.
+    Shard,
+}
+
+impl<D: Disk> Commit<D> {
+    pub(crate) fn new(machine: Machine, log: Log<D>, outlets: Vec<Box<dyn Outlet>>) -> Self {
+        Commit {
+            machine,
+            log,
+            expiry: Expiry::new(),
+            pending: PendingWrite::default(),
+            late: LateReplies::default(),
+            syncs: SyncSchedule::new(),
+            outlets: Outlets::new(outlets),
+            failed: None,
+        }
+    }
+
+    /// Sets how often records that were acknowledged before a sync are synced, at least.
+    pub(crate) fn sync_every(&mut self, every: Duration) {
+        self.syncs.every = every;
+    }
+
+    /// Sets what has a reader thread load a stream that must end and is not in memory.
+    pub(crate) fn load_with(&mut self, load: Box<dyn FnMut(StreamNo) + Send>) {
+        self.expiry.load_with(load);
+    }
+
+    /// Takes a batch through all stages. Its commands are gone afterwards.
+    pub(crate) fn batch(
+        &mut self,
+        batch: &mut Ordered,
+        order: &mut LocalOrder,
+        thread: CommitThread,
+    ) -> Committed {
+        let mut committed = Committed {
+            commands: batch.commands.len(),
+            records: 0,
+            bytes: 0,
+            sync: None,
+            failed: false,
+        };
+        let waits = thread != CommitThread::Shard;
+        if levels::is_of_one_level(batch, &self.machine) {
+            self.group(batch, order, (thread, waits), &mut committed);
+        } else {
+            let mut expires = waits;
+            for mut group in levels::by_level(batch, &self.machine, !waits) {
+                self.group(&mut group, order, (thread, expires), &mut committed);
+                expires = false;
+            }
+        }
+        if thread == CommitThread::Sequencer {
+            self.sync_for_late_replies();
+        }
+        committed.failed = self.failed.is_some();
+        committed
+    }
+
+    /// Takes a group through all stages, as far as the thread may.
+    fn group(
+        &mut self,
+        group: &mut Ordered,
+        order: &mut LocalOrder,
+        (thread, expires): (CommitThread, bool),
+        committed: &mut Committed,
+    ) {
+        let decided = match self.refusal() {
+            Some(refusal) => decide::refuse(group, &refusal),
+            None => {
+                let expiry = expires.then_some(&mut self.expiry);
+                decide::decide(group, &mut self.machine, &mut self.log, expiry)
+            }
+        };
+        let (records, bytes) = (decided.records(), decided.log_bytes);
+        if let Ok(sync) = self.store(decided, order, thread) {
+            committed.records += records;
+            committed.bytes += bytes;
+            committed.sync = committed.sync.or(sync);
+        }
+    }
+
+    /// Makes a group as durable as its level asks and publishes it, or leaves it as a pending write. Returns how long a
+    /// sync took, if there was one.
+    fn store(
+        &mut self,
+        mut decided: Decided,
+        order: &mut LocalOrder,
+        thread: CommitThread,
+    ) -> Result<Option<Duration>, TakenBack> {
+        if !decided.needs_file() {
+            let has_records = decided.records() > 0;
+            self.publish(Durable::without_file(decided), order);
+            if has_records && thread == CommitThread::Sequencer {
+                self.write_acknowledged();
+            }
+            return Ok(None);
+        }
+        if !decided.accepted.is_empty() {
+            decided.revocable = false;
+            self.acknowledge_early(AckLevel::Accepted, &mut decided, order);
+        }
+        if thread == CommitThread::Shard {
+            self.pending.hold(decided);
+            return Ok(None);
+        }
+        self.write_and_sync(decided, order)
+    }
+
+    /// Takes a decided group through the other stages.
+    fn write_and_sync(
+        &mut self,
+        decided: Decided,
+        order: &mut LocalOrder,
+    ) -> Result<Option<Duration>, TakenBack> {
+        let mut written = match write::write(decided, &mut self.log) {
+            Ok(written) => written,
+            Err((decided, error)) => {
+                let mut decided = *decided;
+                let refusal = self.refusal_for(&error);
+                if decided.revocable || self.failed.is_some() {
+                    order.answering(decided.take_commands());
+                    self.take_back(decided, &refusal);
+                    return Err(TakenBack);
+                }
+                self.pending.refusal = Some(refusal);
+                self.pending.hold(decided);
+                return Ok(None);
+            }
+        };
+        self.pending.refusal = None;
+        self.syncs.unsettled = true;
+        self.send_late_replies(AckLevel::Written);
+        if !written.group().written.is_empty() {
+            self.acknowledge_early(AckLevel::Written, written.group(), order);
+        }
+        let (durable, sync) = match sync::sync(written, &mut self.log) {
+            Ok(durable) => durable,
+            Err((decided, error)) => {
+                let mut decided = *decided;
+                decided.revocable = true;
+                let refusal = self.refusal_for(&error);
+                order.answering(decided.take_commands());
+                self.take_back(decided, &refusal);
+                return Err(TakenBack);
+            }
+        };
+        if let Some(took) = sync {
+            order.synced(took);
+        }
+        self.publish(durable, order);
+        Ok(sync)
+    }
+
+    fn publish(&mut self, mut durable: Durable, order: &mut LocalOrder) {
+        order.answering(durable.take_commands());
+        let Commit {
+            machine,
+            log,
+            outlets,
+            ..
+        } = self;
+        let late = publish::publish(durable, machine, log, outlets);
+        self.late.add(late);
+    }
+
+    /// Sends the replies of a group that ask for less than its records.
+    fn acknowledge_early(&mut self, level: AckLevel, group: &mut Decided, order: &mut LocalOrder) {
+        order.answering(group.take_commands());
+        let replies = match level {
+            AckLevel::Accepted => &mut group.accepted,
+            AckLevel::Written | AckLevel::Synced => &mut group.written,
+        };
+        let replies = std::mem::take(replies);
+        publish::acknowledge(level, replies, &self.machine.view, &mut self.outlets);
+    }
+
+    /// Undoes a group that the log did not take, and refuses its commands.
+    fn take_back(&mut self, group: Decided, refusal: &Refusal) {
+        self.machine.abandon();
+        if group.revocable {
+            self.log.abandon();
+        }
+        self.expiry.postpone();
+        let Decided {
+            mut written,
+            mut replies,
+            late,
+            ..
+        } = group;
+        for late in late {
+            replies.push(late.shard, late.reply);
+        }
+        // Refusals too: they depend on commands that are undone now.
+        for replies in [&mut written, &mut replies] {
+            replies.refuse(refusal);
+            self.outlets.refuse(std::mem::take(replies));
+        }
+    }
+
+    /// Why no command can be decided now. None: commands can be decided.
+    fn refusal(&self) -> Option<Refusal> {
+        match &self.failed {
+            Some(reason) => Some(Refusal::LogFailed(Arc::clone(reason))),
+            None => self.pending.refusal.clone(),
+        }
+    }
+
+    /// The refusal for commands that the log did not take. Any error but a full disk or a stalled history fails the log.
+    fn refusal_for(&mut self, error: &CommitError) -> Refusal {
+        match error {
+            CommitError::NoSpace { .. } => {
+                tracing::error!(%error, "the disk is full");
+                Refusal::NoSpace
+            }
+            CommitError::HistoryFailed { reason } => {
+                tracing::error!(%error, "writes are refused until history continues");
+                Refusal::Stalled(Arc::clone(reason))
+            }
+            _ => Refusal::LogFailed(self.fail(error)),
+        }
+    }
+
+    /// Gives up the log, and refuses everything that waits for it.
+    fn fail(&mut self, error: &CommitError) -> Arc<str> {
+        tracing::error!(%error, "the log has failed; reads continue, writes are refused");
+        let reason: Arc<str> = error.to_string().into();
+        self.failed = Some(Arc::clone(&reason));
+        let refusal = Refusal::LogFailed(Arc::clone(&reason));
+        let late = self.late.refuse(&refusal);
+        publish::acknowledge_late(late, &self.machine.view, &mut self.outlets);
+        if let Some(group) = self.pending.group.take() {
+            self.take_back(group, &refusal);
+        }
+        reason
+    }
+
+    /// Writes the pending write, if there is one.
+    pub(crate) fn flush_pending(&mut self, order: &mut LocalOrder, thread: CommitThread) {
+        if self.failed.is_some() {
+            return;
+        }
+        match self.pending.group.take() {
+            Some(group) => {
+                // It cannot be taken back unless the log fails, and then its commands are refused.
+                let _ = self.write_and_sync(group, order);
+            }
+            None if self.pending.refusal.is_some() => self.write_acknowledged(),
+            None => return,
+        }
+        if thread == CommitThread::Sequencer {
+            self.sync_for_late_replies();
+        }
+    }
+
+    /// Writes records that are acknowledged already. If that fails, they stay in memory and nothing else is decided: their
+    /// sequences are known, so they cannot be taken back.
+    fn write_acknowledged(&mut self) {
+        match self.log.write() {
+            Ok(()) => {
+                self.log.publish();
+                self.syncs.unsettled = true;
+                self.pending.refusal = None;
+                self.send_late_replies(AckLevel::Written);
+            }
+            Err(error) => self.pending.refusal = Some(self.refusal_for(&error)),
+        }
+    }
+
+    /// Writes the accepted records that are in memory only.
+    pub(crate) fn write_accepted(&mut self) {
+        if self.unwritten_bytes() > 0 && self.refusal().is_none() {
+            self.write_acknowledged();
+        }
+        self.send_late_replies_if_written();
+    }
+
+    /// Whether everything that was decided is written.
+    fn is_written(&self) -> bool {
+        self.pending.is_none() && self.unwritten_bytes() == 0
+    }
+
+    /// Bytes that were decided and are not written yet.
+    pub(crate) fn unwritten_bytes(&self) -> usize {
+        self.log.batch_bytes()
+    }
+
+    /// Sends the late replies that wait for this level.
+    fn send_late_replies(&mut self, reached: AckLevel) {
+        let late = self.late.reached(reached);
+        publish::acknowledge_late(late, &self.machine.view, &mut self.outlets);
+    }
+
+    fn send_late_replies_if_written(&mut self) {
+        if self.failed.is_none() && self.is_written() {
+            self.send_late_replies(AckLevel::Written);
+        }
+    }
+
+    /// Continues the checkpoint that is being collected, or begins one that is due, and hands it to the log when it is
+    /// complete.
+    pub(crate) fn checkpoint(&mut self, evictor: &mut Evictor) {
+        if self.failed.is_some() || self.pending.refusal.is_some() {
+            return;
+        }
+        // A poisoned log would not take it.
+        if evictor.collect(&mut self.machine, &self.log) && self.sync_written() {
+            evictor.checkpoint(&mut self.machine, &mut self.log);
+        }
+    }
+
+    /// Evicts streams that are not in use.
+    pub(crate) fn evict(&mut self, evictor: &mut Evictor) {
+        evictor.sweep(&mut self.machine);
+    }
+
+    /// How long the sequencer may wait for commands; forever if None.
+    pub(crate) fn patience(&self, now_ms: u64, evictor: &Evictor) -> Option<Duration> {
+        let sweep = evictor.sweep_patience(&self.machine);
+        // A failed log takes nothing more, no expiry either.
+        if self.failed.is_some() {
+            return sweep;
+        }
+        let checkpoint = evictor.checkpoint_patience(&self.machine);
+        let expiry = self.expiry.patience(&self.machine, now_ms);
+        let unsettled = self.syncs.unsettled;
+        let sync = unsettled.then(|| self.syncs.settle_within(self.log.is_synced()));
+        let retry = self.pending.refusal.as_ref().map(|_| RETRY);
+        [expiry, sync, retry, checkpoint, sweep]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// From now on sending to an outlet never waits: what it has no room for becomes the backlog.
+    pub(crate) fn share(&mut self) {
+        debug_assert_eq!(
+            self.machine.level,
+            AckLevel::Accepted,
+            "at stricter levels each command waits for a file"
+        );
+        self.outlets.never_wait();
+    }
+
+    /// Delivers the backlog of the outlets, and waits for them.
+    pub(crate) fn flush_backlog(&mut self) {
+        self.outlets.flush();
+    }
+
+    /// Waits until every outlet is near enough to the newest record.
+    pub(crate) fn admit(&self) {
+        self.outlets.admit();
+    }
+
+    /// Whether a late reply waits for a write or a sync.
+    pub(crate) fn has_late_replies(&self) -> bool {
+        self.late.are_waiting()
+    }
+
+    /// Whether a shard's thread can decide commands without a wait.
+    pub(crate) fn is_free(&self) -> bool {
+        self.refusal().is_none() && self.pending.is_none() && self.outlets.are_free()
+    }
+
+    /// Closes the log.
+    pub(crate) fn close(self) -> Result<(), CommitError> {
+        self.log.close()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use encke_log::Options;
+    use encke_log::simulated::SimulatedDisk;
+
+    use super::*;
+    use crate::{Limits, restore_on};
+
+    #[test]
+    fn only_a_poisoned_log_is_given_up() {
+        let disk = SimulatedDisk::new(1);
+        let (machine, _, log) = restore_on(disk, Options::default(), Limits::default(), 0).unwrap();
+        let mut commit = Commit::new(machine, log, Vec::new());
+        let reason: Arc<str> = "for a reason".into();
+        let no_space = CommitError::NoSpace {
+            bytes: 1,
+            reason: Arc::clone(&reason),
+        };
+        let waits = CommitError::HistoryFailed {
+            reason: Arc::clone(&reason),
+        };
+        assert_eq!(commit.refusal_for(&no_space), Refusal::NoSpace);
+        let stalled = Refusal::Stalled(Arc::clone(&reason));
+        assert_eq!(commit.refusal_for(&waits), stalled);
+        assert_eq!(commit.refusal(), None);
+        let poisoned = CommitError::Poisoned { reason };
+        let refusal = commit.refusal_for(&poisoned);
+        assert!(matches!(&refusal, Refusal::LogFailed(why) if why.contains("for a reason")));
+        assert_eq!(commit.refusal(), Some(refusal));
+    }
+}

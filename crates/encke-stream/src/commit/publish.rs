@@ -1,0 +1,157 @@
+//! Durable → visible: readers see the records, shards get them, and callers get their replies.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use encke_log::{Disk, Log};
+
+use super::decide::Decided;
+use super::replies::{LateReply, Replies};
+use super::sync::Durable;
+use crate::batch::{Batch, Handover, Outlet};
+use crate::view::View;
+use crate::watchers::watcher;
+use crate::{AckLevel, Machine, Stream};
+
+/// Makes the group visible and sends its replies. Returns the replies that wait for more than that.
+pub(crate) fn publish<D: Disk>(
+    durable: Durable,
+    machine: &mut Machine,
+    log: &mut Log<D>,
+    outlets: &mut Outlets,
+) -> Vec<LateReply> {
+    let Decided {
+        level,
+        batch,
+        streams,
+        replies,
+        late,
+        ..
+    } = durable.into_group();
+    let Some(batch) = batch else {
+        outlets.send(None, replies);
+        return late;
+    };
+    if level > AckLevel::Accepted {
+        log.publish();
+    }
+    machine.publish(log.next_sequence() - 1);
+    for (stream, floor) in machine.take_floors() {
+        log.set_floor(stream, floor);
+    }
+    let view = &machine.view;
+    count_acknowledged(view, level, &replies);
+    outlets.send(Some((batch, watchers(&streams, view))), replies);
+    late
+}
+
+/// Sends replies whose records become visible at another time.
+pub(crate) fn acknowledge(level: AckLevel, replies: Replies, view: &View, outlets: &mut Outlets) {
+    count_acknowledged(view, level, &replies);
+    outlets.send(None, replies);
+}
+
+/// Sends late replies.
+pub(crate) fn acknowledge_late(late: Vec<LateReply>, view: &View, outlets: &mut Outlets) {
+    if late.is_empty() {
+        return;
+    }
+    let mut replies = Replies::default();
+    for LateReply { ack, shard, reply } in late {
+        if reply.outcome.changes() {
+            count(view, ack, 1);
+        }
+        replies.push(shard, reply);
+    }
+    outlets.send(None, replies);
+}
+
+fn count_acknowledged(view: &View, level: AckLevel, replies: &Replies) {
+    let changes = replies.changes();
+    if changes > 0 {
+        count(view, level, changes);
+    }
+}
+
+fn count(view: &View, level: AckLevel, changes: u64) {
+    let counter = &view.counts().acknowledged[level as usize];
+    counter.fetch_add(changes, Ordering::Relaxed);
+}
+
+/// The shards that have subscribers of these streams, one bit for each.
+fn watchers(streams: &[Arc<Stream>], view: &View) -> u64 {
+    let streams = streams.iter();
+    streams.fold(0, |all, stream| all | view.watchers(stream))
+}
+
+/// The shards, and the dispatcher of the pools behind them.
+pub(crate) struct Outlets {
+    outlets: Vec<Box<dyn Outlet>>,
+    /// Whether the thread that sends may wait for an outlet. If not, what an outlet has no room for is kept.
+    may_wait: bool,
+    /// What outlets had no room for, oldest first. Nothing else is decided before it is delivered.
+    backlog: VecDeque<(usize, Handover)>,
+}
+
+impl Outlets {
+    pub(crate) fn new(outlets: Vec<Box<dyn Outlet>>) -> Self {
+        Outlets {
+            outlets,
+            may_wait: true,
+            backlog: VecDeque::new(),
+        }
+    }
+
+    /// From now on [`Outlets::send`] never waits.
+    pub(crate) fn never_wait(&mut self) {
+        self.may_wait = false;
+    }
+
+    /// Sends each outlet its replies, and the batch to those whose bit is set.
+    fn send(&mut self, batch: Option<(Arc<Batch>, u64)>, mut replies: Replies) {
+        for (index, outlet) in self.outlets.iter().enumerate() {
+            let bit = watcher(index as u16);
+            let batch = batch.as_ref().filter(|(_, watchers)| watchers & bit != 0);
+            let batch = batch.map(|(batch, _)| Arc::clone(batch));
+            let replies = replies.take(index);
+            if batch.is_none() && replies.is_empty() {
+                continue;
+            }
+            if self.may_wait {
+                outlet.deliver(batch, replies);
+            } else if self.backlog.iter().any(|(other, _)| *other == index) {
+                // Nothing overtakes the backlog of an outlet.
+                self.backlog.push_back((index, Handover { batch, replies }));
+            } else if let Err(handover) = outlet.offer(batch, replies) {
+                self.backlog.push_back((index, handover));
+            }
+        }
+    }
+
+    /// Sends replies that acknowledge nothing.
+    pub(crate) fn refuse(&mut self, refusals: Replies) {
+        self.send(None, refusals);
+    }
+
+    /// Delivers the backlog and waits until the outlets have taken it.
+    pub(crate) fn flush(&mut self) {
+        for (index, Handover { batch, replies }) in self.backlog.drain(..) {
+            if let Some(outlet) = self.outlets.get(index) {
+                outlet.deliver(batch, replies);
+            }
+        }
+    }
+
+    /// Whether the outlets take more without a wait.
+    pub(crate) fn are_free(&self) -> bool {
+        self.backlog.is_empty() && self.outlets.iter().all(|outlet| outlet.admits())
+    }
+
+    /// Waits until every outlet is near enough to the newest record.
+    pub(crate) fn admit(&self) {
+        for outlet in &self.outlets {
+            outlet.admit();
+        }
+    }
+}

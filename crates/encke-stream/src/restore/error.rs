@@ -1,0 +1,58 @@
+//! Why the streams of a log cannot be restored.
+
+use encke_log::{OpenError, ReadError, Sequence};
+
+use crate::load::LoadError;
+use crate::record::BadRecord;
+use crate::stored::FORMAT;
+
+/// The log cannot be opened, or holds something that this version cannot read.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// A record that this version does not write.
+    #[error("record {sequence} of the log: {source}")]
+    Record {
+        /// The record.
+        sequence: Sequence,
+        /// The cause.
+        source: BadRecord,
+    },
+    /// An entry of the checkpoint that this version does not write.
+    #[error("the checkpoint's entry with the key {key:02x?}: {source}")]
+    Entry {
+        /// Its key.
+        key: Vec<u8>,
+        /// The cause.
+        source: BadRecord,
+    },
+    /// The checkpoint cannot be read.
+    #[error("cannot read the checkpoint of the streams: {0}")]
+    Checkpoint(#[from] ReadError),
+    /// The checkpoint has another version.
+    #[error(
+        "the checkpoint of the streams has format {found}, this version of encke reads format \
+         {FORMAT} only"
+    )]
+    Format {
+        /// Its version.
+        found: u32,
+    },
+    /// The directory belongs to another log.
+    #[error(
+        "record {sequence} belongs to log {found}, but this is log {log}: the directories of the logs are in the wrong order"
+    )]
+    OtherLog {
+        /// The record.
+        sequence: Sequence,
+        /// The index of the log that is being opened.
+        log: usize,
+        /// The index of the log that the record belongs to.
+        found: usize,
+    },
+    /// The source of a fork cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The log cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+}
