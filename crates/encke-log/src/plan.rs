@@ -88,8 +88,12 @@ impl Plan {
                 let mut segments = surveyed.iter().filter_map(|found| found.segment.as_ref());
                 segments.all(|segment| segment.number < stated.number)
             });
-            let first = last_is_missing.map_or(sequence, |stated| stated.first);
-            let name = segment::name(first);
+            let within = surveyed.last().filter(|last| last.end == sequence);
+            let name = match (last_is_missing, within) {
+                (Some(stated), _) => segment::name(stated.first),
+                (None, Some(last)) => last.name.clone(),
+                (None, None) => segment::name(sequence),
+            };
             let what = match plan.losses.first() {
                 Some(loss) => format!("no segment has the records {} to {}", loss.from, loss.upto),
                 None => "the segment is missing, and no record with it".to_owned(),

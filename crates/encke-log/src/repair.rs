@@ -192,9 +192,9 @@ impl<'r, D: Disk> Repair<'r, D> {
         let all_in_segments = self.surveyed.iter().all(|found| found.problem.is_none())
             && crate::plan::contiguous_upto(&whole, 0) == top;
         let upto = if all_in_segments {
-            self.notes.push(
-                "the segments have every record, so history is made anew from them".to_owned(),
-            );
+            self.notes.push(format!(
+                "{what}; the segments have every record, so history is made anew from them"
+            ));
             0
         } else {
             let history = self.look.history();
@@ -208,10 +208,9 @@ impl<'r, D: Disk> Repair<'r, D> {
                     "the state of streams can be made anew only from all records, and some are gone",
                 ));
             }
-            self.notes.push(
-                "history and the segments have every record, so both are made anew from them"
-                    .to_owned(),
-            );
+            self.notes.push(format!(
+                "{what}; history and the segments have every record, so both are made anew from them"
+            ));
             top
         };
         let aside = (self.look.opening.history.as_ref()).map(|path| aside_path(path));

@@ -56,6 +56,8 @@ pub(crate) struct Surveyed<F> {
     pub(crate) traced_upto: Sequence,
     /// Whether its number follows that of the segment before.
     pub(crate) follows: bool,
+    /// Whether it just ends before the next one begins, as it does when the one in between is missing.
+    pub(crate) ends_early: bool,
     /// Whether it is the last one and ends in a torn batch, which is no damage.
     pub(crate) torn: bool,
     /// The first record that does not say where the previous one of its stream is. Nothing is lost by that.
@@ -102,6 +104,7 @@ pub(crate) fn survey<D: Disk>(
             end_position: 0,
             traced_upto: next_first.map_or(*first, |next| next - 1),
             follows: true,
+            ends_early: false,
             torn: false,
             broken_chain: None,
             problem: None,
@@ -170,6 +173,12 @@ pub(crate) fn survey<D: Disk>(
             }
             Err(error) => return Err(error),
         }
+        if !found.follows
+            && let Some(before) = surveyed.last_mut().filter(|before| before.ends_early)
+        {
+            // It is whole; the one in between is missing.
+            before.problem = None;
+        }
         if found.problem.is_some() || !found.follows {
             // What the next segment calls previous may be in what could not be read.
             chain = Chain::default();
@@ -207,6 +216,7 @@ fn walk<D: Disk>(
     }
     (found.end, found.end_position) = (scan.due(), scan.position());
     found.traced_upto = scan.due() - 1;
+    found.ends_early = matches!(flaw, Some(Flaw::Nothing)) && next_first.is_some();
     let Some(flaw) = flaw.map(Flaw::text) else {
         return Ok(());
     };
