@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use encke_flood::wire::http::{Framing, parse_head};
+use crate::load::wire::http::{Framing, parse_head};
 
 use crate::BenchError;
 
@@ -90,9 +90,9 @@ impl Client {
         let mut block = [0; 16 << 10];
         let read = self.stream.read(&mut block);
         match read.map_err(BenchError::system("read the server's answer"))? {
-            0 => Err(BenchError::Server {
-                what: "closed a connection that it should have kept".into(),
-            }),
+            0 => Err(BenchError::Server(
+                "closed a connection that it should have kept".into(),
+            )),
             count => {
                 self.bytes.extend_from_slice(&block[..count]);
                 Ok(())

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
 
-use encke_flood::{Latencies, Percentiles, units};
+use crate::load::{Latencies, Percentiles, units};
 use rustix::fs::{FallocateFlags, fallocate, fdatasync, statfs, statvfs};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -139,7 +139,7 @@ pub(crate) fn bare_syncs(
     BareFile::new(folder, bytes as u64 * u64::from(count))?.syncs(bytes, count, &mut latencies)?;
     latencies
         .percentiles()
-        .ok_or(BenchError::Option("at least one sync is needed"))
+        .ok_or_else(|| BenchError::Option("at least one sync is needed".into()))
 }
 
 /// A preallocated file that is written to and synced with nothing in between. Removed when dropped.

@@ -31,7 +31,7 @@ pub(super) fn in_short(report: &Report, folder: &str) -> String {
     let targets = || report.experiments.iter().flat_map(|e| &e.targets);
     let met = targets().filter(|target| target.met).count();
     text.push_str(&format!(
-        "\n{met} of {} targets met ([page]({folder}index.html), [JSON]({folder}report.json)).\n",
+        "\n{met} of {} targets met ([page]({folder}index.html)).\n",
         targets().count()
     ));
     for target in targets().filter(|target| !target.met) {

@@ -8,8 +8,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::lab::Lab;
-use crate::{BenchArgs, BenchError, Machine, Name, past};
+use crate::experiment::lab::Lab;
+use crate::experiment::past;
+use crate::{BenchError, Machine};
 
 /// What a run has found.
 #[derive(Debug, Clone, Serialize)]
@@ -131,41 +132,28 @@ impl Report {
         html::page(self)
     }
 
-    /// Writes what the command line asked for.
-    pub(crate) fn write_files(&self, args: &BenchArgs) -> Result<(), BenchError> {
-        if let Some(path) = &args.plot {
-            let plot = match &self.experiments[..] {
-                [only] => only.plot.as_ref(),
-                _ => None,
-            };
-            let plot = plot.ok_or(BenchError::Option(
-                "--plot is for one experiment; --out writes the plots of all",
-            ))?;
-            write(path, plot)?;
-        }
-        let default = (args.name == Name::All).then(|| Path::new(OUT_DEFAULT));
-        let Some(folder) = args.out.as_deref().or(default) else {
-            return Ok(());
-        };
+    /// Writes the page `NAME.html` and the plots into `folder`.
+    ///
+    /// # Errors
+    /// A file can't be written.
+    pub fn write_page(&self, folder: &Path, name: &str) -> Result<(), BenchError> {
         std::fs::create_dir_all(folder).map_err(BenchError::file("make", folder))?;
-        let (page, json) = match args.name {
-            Name::All => ("index.html".to_owned(), "report.json".to_owned()),
-            one => (
-                format!("{}.html", one.word()),
-                format!("{}.json", one.word()),
-            ),
-        };
-        write(&folder.join(page), &self.page())?;
-        write(&folder.join(json), &self.json())?;
-        if args.name == Name::All {
-            write(&folder.join("README.md"), &markdown::page(self))?;
-        }
+        write(&folder.join(format!("{name}.html")), &self.page())?;
         for experiment in &self.experiments {
             if let Some(plot) = &experiment.plot {
                 write(&folder.join(format!("{}.svg", experiment.name)), plot)?;
             }
         }
-        match &args.insert {
+        Ok(())
+    }
+
+    /// Writes `README.md` into `folder`, and the summary into the file `insert` at its marked place.
+    ///
+    /// # Errors
+    /// A file can't be written, or `insert` has no marked place.
+    pub fn write_markdown(&self, folder: &Path, insert: Option<&Path>) -> Result<(), BenchError> {
+        write(&folder.join("README.md"), &markdown::page(self))?;
+        match insert {
             Some(file) => markdown::insert(self, file, folder),
             None => Ok(()),
         }
@@ -242,13 +230,10 @@ fn write(path: &Path, text: &str) -> Result<(), BenchError> {
     std::fs::write(path, text).map_err(BenchError::file("write", path))
 }
 
-/// Where the report of all experiments goes.
-const OUT_DEFAULT: &str = "encke-bench";
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::lab::tests::lab;
+    use crate::experiment::lab::tests::lab;
 
     /// A report with one experiment that holds every kind of thing.
     pub(crate) fn sample() -> Report {
@@ -301,19 +286,8 @@ pub(crate) mod tests {
     fn files_are_written_where_they_were_asked_for() {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("a/b");
-        let mut args = BenchArgs {
-            seconds: None,
-            hours: None,
-            name: Name::Log,
-            size: 1.0,
-            out: Some(out.clone()),
-            plot: Some(folder.path().join("plot.svg")),
-            insert: None,
-            data: ".".into(),
-            json: false,
-        };
-        let mut report = sample();
-        report.write_files(&args).unwrap();
+        let report = sample();
+        report.write_page(&out, "log").unwrap();
         let names = |folder: &Path| {
             let mut names: Vec<_> = std::fs::read_dir(folder)
                 .unwrap()
@@ -322,20 +296,8 @@ pub(crate) mod tests {
             names.sort();
             names
         };
-        assert_eq!(names(&out), ["log.html", "log.json", "log.svg"]);
-        let plot = std::fs::read_to_string(folder.path().join("plot.svg")).unwrap();
-        assert!(plot.starts_with("<svg"));
-        args.name = Name::All;
-        args.plot = None;
-        report.write_files(&args).unwrap();
-        for name in ["index.html", "report.json", "README.md"] {
-            assert!(out.join(name).exists(), "{name}");
-        }
-        report.experiments[0].plot = None;
-        args.plot = Some(folder.path().join("none.svg"));
-        assert!(matches!(
-            report.write_files(&args),
-            Err(BenchError::Option(_))
-        ));
+        assert_eq!(names(&out), ["log.html", "log.svg"]);
+        report.write_markdown(&out, None).unwrap();
+        assert_eq!(names(&out), ["README.md", "log.html", "log.svg"]);
     }
 }

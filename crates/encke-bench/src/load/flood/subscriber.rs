@@ -1,0 +1,423 @@
+//! One subscriber: what it has asked for, what it has read so far, and where it would go on.
+//!
+//! No sockets here: bytes in, messages and offsets out. A subscriber holds no buffer but for the
+//! part of a head or an event whose end has not arrived.
+
+use super::tally::Tally;
+use crate::load::sequence::Seen;
+use crate::load::wire::http::{Framing, Head, WireError, parse_head};
+use crate::load::wire::payload::{Format, Lines, decode_base64, scan_json};
+use crate::load::wire::sse::{Data, EVENT_BYTES_MAX, Event, Splitter};
+use crate::load::wire::target::{Requests, cursor_query};
+use memchr::memmem::Finder;
+use rustix::fd::OwnedFd;
+use serde::Deserialize;
+use std::borrow::Cow;
+
+/// A client that follows one stream.
+#[derive(Debug)]
+pub(crate) struct Subscriber {
+    /// The connection, while there is one.
+    pub(crate) socket: Option<OwnedFd>,
+    /// The stream's index in the run.
+    pub(crate) stream: u32,
+    /// What is being read.
+    pub(crate) stage: Stage,
+    /// What is special about this one.
+    pub(crate) traits: Traits,
+    /// How often in a row it could not come back.
+    pub(crate) tries: u8,
+    /// Since when it has been in its stage, in nanoseconds of the monotonic clock.
+    pub(crate) since_ns: u64,
+    /// When it last came back; messages from before were missed while it was away.
+    pub(crate) returned_ns: u64,
+    /// What it has seen.
+    pub(crate) seen: Seen,
+    /// Where it would go on: the last offset that the server gave. Empty before the first.
+    offset: String,
+    /// The cursor to echo; long polls only.
+    cursor: String,
+    /// Half a line of a stream that is not JSON.
+    line: Option<Box<Lines>>,
+}
+
+/// What a subscriber is reading.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// Nothing: it has no connection, and may get one.
+    Away,
+    /// The connection is being made.
+    Connecting,
+    /// The head of a response, of which so much has arrived.
+    Head(Vec<u8>),
+    /// Server-sent events.
+    Events(Framing, Splitter),
+    /// The body of a long poll (or of the read before the first), with so much of it here.
+    Body(Framing, Vec<u8>),
+    /// Nothing any more: the stream is closed, or the subscriber has been given up.
+    Over,
+}
+
+/// What is special about a subscriber.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Traits {
+    /// It has been told an offset: nothing from there on may be missed.
+    pub(crate) ready: bool,
+    /// It was there before the run's producers began.
+    pub(crate) from_start: bool,
+    /// It is connected and listening.
+    pub(crate) active: bool,
+    /// It has been active before.
+    pub(crate) known: bool,
+    /// It stops reading for a while.
+    pub(crate) slow: bool,
+    /// It is to hang up as soon as it has read an event's offset.
+    pub(crate) hang_up: bool,
+    /// Bytes may wait in its socket that it has not looked at while pausing.
+    pub(crate) unread: bool,
+    /// Its events are in base64.
+    base64: bool,
+    /// It has read messages whose following offset it has not read.
+    unsettled: bool,
+    /// The long poll that is being read is the connection's last.
+    last_on_connection: bool,
+    /// The long poll that is being read is the stream's last.
+    last_on_stream: bool,
+}
+
+/// How subscribers ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Server-sent events.
+    Sse,
+    /// Long polls, one after another on the same connection.
+    LongPoll,
+}
+
+/// What is to be done after some bytes were read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing: more will come.
+    Wait,
+    /// The answer is complete: ask for the next on the same connection.
+    AskAgain,
+    /// The answer is complete, and the connection with it: come back on a new one.
+    ComeBack,
+    /// The stream is closed: there is nothing more to come.
+    Closed,
+}
+
+/// Why a subscriber can't go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The answer's status is an error.
+    Status(u16),
+    /// The answer is not what the protocol says.
+    Wire(WireError),
+    /// The body ended where it should not have.
+    Ended,
+}
+
+impl From<WireError> for Refusal {
+    fn from(error: WireError) -> Self {
+        Self::Wire(error)
+    }
+}
+
+impl Subscriber {
+    /// A subscriber to `stream` that has not asked yet.
+    pub(crate) fn new(stream: u32, slow: bool) -> Self {
+        Self {
+            socket: None,
+            stream,
+            stage: Stage::Away,
+            traits: Traits {
+                slow,
+                ..Traits::default()
+            },
+            tries: 0,
+            since_ns: 0,
+            returned_ns: 0,
+            seen: Seen::default(),
+            offset: String::new(),
+            cursor: String::new(),
+            line: None,
+        }
+    }
+
+    /// Appends the request that this subscriber makes next.
+    pub(crate) fn ask(&self, mode: Mode, requests: &Requests, out: &mut Vec<u8>) {
+        let first = self.offset.is_empty();
+        let offset = if first { "now" } else { &self.offset };
+        match mode {
+            Mode::Sse => requests.read(self.stream, offset, "&live=sse", out),
+            // A long poll from `now` would not say when it has begun; a plain read tells the offset.
+            Mode::LongPoll if first => requests.read(self.stream, offset, "", out),
+            Mode::LongPoll => {
+                let mut query = "&live=long-poll".to_owned();
+                if !self.cursor.is_empty() {
+                    query.push_str(&cursor_query(&self.cursor));
+                }
+                requests.read(self.stream, offset, &query, out);
+            }
+        }
+    }
+
+    /// Whether nothing is half-read, so that hanging up now can't make the server repeat itself.
+    pub(crate) fn is_settled(&self) -> bool {
+        match &self.stage {
+            Stage::Events(_, splitter) => splitter.is_empty() && !self.traits.unsettled,
+            Stage::Head(held) => held.is_empty() && self.traits.ready,
+            _ => false,
+        }
+    }
+
+    /// The connection is gone; what was half-read is forgotten.
+    pub(crate) fn disconnected(&mut self, index: u32, tally: &mut Tally) {
+        self.socket = None;
+        self.stage = Stage::Away;
+        self.traits.hang_up = false;
+        self.traits.unread = false;
+        if self.traits.unsettled {
+            self.traits.unsettled = false;
+            self.line = None;
+            tally.ledger.may_repeat(&self.seen, index);
+        }
+    }
+
+    /// The server has closed the connection: what that means for what was being read.
+    pub(crate) fn ended(&mut self, index: u32, tally: &mut Tally) -> Result<Step, Refusal> {
+        match &mut self.stage {
+            Stage::Events(..) => Ok(Step::ComeBack),
+            Stage::Head(held) if held.is_empty() && self.traits.ready => Ok(Step::ComeBack),
+            Stage::Body(framing @ Framing::UntilClose, _) => {
+                *framing = Framing::Done;
+                self.finish_body(index, tally);
+                Ok(Step::ComeBack)
+            }
+            _ => Err(Refusal::Ended),
+        }
+    }
+
+    /// Takes the next bytes of the connection.
+    pub(crate) fn receive(
+        &mut self,
+        index: u32,
+        bytes: &[u8],
+        tally: &mut Tally,
+    ) -> Result<Step, Refusal> {
+        let joined;
+        let mut bytes = bytes;
+        if let Stage::Head(held) = &mut self.stage {
+            if !held.is_empty() {
+                held.extend_from_slice(bytes);
+                joined = std::mem::take(held);
+                bytes = &joined;
+            }
+            let Some((head, taken)) = parse_head(bytes)? else {
+                self.stage = Stage::Head(bytes.to_vec());
+                return Ok(Step::Wait);
+            };
+            bytes = &bytes[taken..];
+            self.stage = self.begin(&head, tally)?;
+        }
+        match &mut self.stage {
+            Stage::Events(..) => self.receive_events(index, bytes, tally),
+            Stage::Body(framing, body) => {
+                while let Some(piece) = framing.next_piece(&mut bytes)? {
+                    body.extend_from_slice(piece);
+                    if body.len() > EVENT_BYTES_MAX {
+                        return Err(WireError::EventTooLong.into());
+                    }
+                }
+                if !framing.is_done() {
+                    return Ok(Step::Wait);
+                }
+                Ok(self.finish_body(index, tally))
+            }
+            _ => Ok(Step::Wait),
+        }
+    }
+
+    /// What a response's head says is to be read.
+    fn begin(&mut self, head: &Head<'_>, tally: &mut Tally) -> Result<Stage, Refusal> {
+        if head.status != 200 && head.status != 204 {
+            return Err(Refusal::Status(head.status));
+        }
+        if tally.mode == Mode::Sse {
+            self.returned_ns = tally.now_ns;
+            self.traits.base64 = head.base64;
+            return Ok(Stage::Events(head.framing, Splitter::default()));
+        }
+        if let Some(offset) = head.next_offset {
+            self.told(offset, tally);
+        }
+        if let Some(cursor) = head.cursor {
+            keep(&mut self.cursor, cursor);
+        }
+        self.traits.last_on_connection = !head.keep_alive;
+        self.traits.last_on_stream = head.closed;
+        Ok(Stage::Body(head.framing, Vec::new()))
+    }
+
+    fn finish_body(&mut self, index: u32, tally: &mut Tally) -> Step {
+        if let Stage::Body(_, body) = std::mem::replace(&mut self.stage, Stage::Head(Vec::new())) {
+            tally.bytes += body.len() as u64;
+            self.messages(index, &body, tally);
+        }
+        match (self.traits.last_on_stream, self.traits.last_on_connection) {
+            (true, _) => Step::Closed,
+            (false, true) => Step::ComeBack,
+            (false, false) => Step::AskAgain,
+        }
+    }
+
+    fn receive_events(
+        &mut self,
+        index: u32,
+        mut bytes: &[u8],
+        tally: &mut Tally,
+    ) -> Result<Step, Refusal> {
+        // Taken out for the time being, because events change the rest of the subscriber.
+        let Stage::Events(mut framing, mut splitter) =
+            std::mem::replace(&mut self.stage, Stage::Over)
+        else {
+            return Ok(Step::Wait);
+        };
+        let mut closed = false;
+        while let Some(piece) = framing.next_piece(&mut bytes)? {
+            tally.bytes += piece.len() as u64;
+            splitter.feed(piece, |event| {
+                closed |= self.event(index, event, tally)?;
+                Ok(())
+            })?;
+        }
+        let step = match (closed, framing.is_done()) {
+            (true, _) => Step::Closed,
+            (false, true) => Step::ComeBack,
+            (false, false) => Step::Wait,
+        };
+        self.stage = Stage::Events(framing, splitter);
+        Ok(step)
+    }
+
+    /// Takes one event. Returns whether it says that the stream is closed.
+    fn event(
+        &mut self,
+        index: u32,
+        event: Event<'_>,
+        tally: &mut Tally,
+    ) -> Result<bool, WireError> {
+        match (event.kind, event.data) {
+            (b"data", data) => {
+                self.traits.unsettled = true;
+                self.data(index, data, tally).map(|()| false)
+            }
+            (b"control", Data::Line(line)) => {
+                let Some((offset, closed)) = read_control(line, &tally.closed_finder) else {
+                    tally.ledger.faults_mut().strangers += 1;
+                    return Ok(false);
+                };
+                self.told(&offset, tally);
+                self.traits.unsettled = false;
+                Ok(closed)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn data(&mut self, index: u32, data: Data<'_>, tally: &mut Tally) -> Result<(), WireError> {
+        if let (Data::Line(line), false) = (data, self.traits.base64) {
+            self.messages(index, line, tally);
+            return Ok(());
+        }
+        // Taken out for the time being, because the tally is needed for the messages as well.
+        let mut joined = std::mem::take(&mut tally.joined);
+        let mut decoded = std::mem::take(&mut tally.decoded);
+        joined.clear();
+        match data {
+            Data::None => {}
+            Data::Line(line) => joined.extend_from_slice(line),
+            Data::Lines(block) => {
+                for (number, line) in block.data().enumerate() {
+                    if number > 0 && !self.traits.base64 {
+                        joined.push(b'\n');
+                    }
+                    joined.extend_from_slice(line);
+                }
+            }
+        }
+        let mut result = Ok(());
+        if self.traits.base64 {
+            result = decode_base64(&joined, &mut decoded);
+            self.messages(index, &decoded, tally);
+        } else {
+            self.messages(index, &joined, tally);
+        }
+        (tally.joined, tally.decoded) = (joined, decoded);
+        result
+    }
+
+    /// The server has said where this subscriber stands.
+    fn told(&mut self, offset: &str, tally: &mut Tally) {
+        keep(&mut self.offset, offset);
+        if !self.traits.ready {
+            self.traits.ready = true;
+            self.traits.from_start = !tally.publishing;
+            tally.ready += 1;
+        }
+    }
+
+    /// Takes the content of one event or body.
+    fn messages(&mut self, index: u32, content: &[u8], tally: &mut Tally) {
+        let Self {
+            seen,
+            traits,
+            returned_ns,
+            line,
+            ..
+        } = self;
+        let format = tally.format;
+        let mut take = |message| tally.message(index, seen, *traits, *returned_ns, &message);
+        let strangers = match format {
+            Format::Json => scan_json(content, &mut take),
+            Format::Line => line.get_or_insert_default().feed(content, &mut take),
+        };
+        tally.ledger.faults_mut().strangers += strangers;
+    }
+}
+
+fn keep(place: &mut String, value: &str) {
+    place.clear();
+    place.push_str(value);
+}
+
+/// The offset in a control event, and whether it says that the stream is closed.
+fn read_control<'a>(line: &'a [u8], closed: &Finder<'_>) -> Option<(Cow<'a, str>, bool)> {
+    // Every event is followed by one of these, so the usual form is not worth a JSON parser.
+    if let Some(rest) = line.strip_prefix(br#"{"streamNextOffset":""#)
+        && let Some(end) = memchr::memchr2(b'"', b'\\', rest)
+        && rest[end] == b'"'
+        && closed.find(&rest[end..]).is_none()
+    {
+        return Some((
+            Cow::Borrowed(std::str::from_utf8(&rest[..end]).ok()?),
+            false,
+        ));
+    }
+    let control: Control<'_> = serde_json::from_slice(line).ok()?;
+    Some((control.offset, control.closed))
+}
+
+/// What matters of a control event.
+#[derive(Deserialize)]
+struct Control<'a> {
+    #[serde(rename = "streamNextOffset", borrow)]
+    offset: Cow<'a, str>,
+    #[serde(rename = "streamClosed", default)]
+    closed: bool,
+}
+
+#[cfg(test)]
+#[path = "subscriber_tests.rs"]
+mod tests;

@@ -1,0 +1,279 @@
+//! Tests of the subscriber: the protocol's answers, cut at every possible place.
+
+use super::*;
+use crate::load::latency::Latencies;
+use crate::load::wire::payload::{Message, producer_number};
+
+const RUN: u32 = 5;
+
+fn message(sequence: u64) -> Message {
+    Message {
+        producer: producer_number(RUN, 0),
+        sequence,
+        sent_ns: 1_000,
+    }
+}
+
+fn body(format: Format, sequences: &[u64]) -> String {
+    let mut parts = Vec::new();
+    for &sequence in sequences {
+        let mut part = Vec::new();
+        format.write(&message(sequence), 60, &mut part);
+        parts.push(String::from_utf8(part).unwrap());
+    }
+    match format {
+        Format::Json => format!("[{}]", parts.join(",")),
+        Format::Line => parts.concat(),
+    }
+}
+
+fn tally(mode: Mode, format: Format) -> Tally {
+    let mut tally = Tally::new(mode, format, RUN);
+    tally.now_ns = 2_000;
+    tally
+}
+
+fn listening(mode: Mode) -> (Subscriber, Tally) {
+    let mut subscriber = Subscriber::new(0, false);
+    subscriber.stage = Stage::Head(Vec::new());
+    (subscriber, tally(mode, Format::Json))
+}
+
+fn chunk(text: &str) -> String {
+    format!("{:x}\r\n{text}\r\n", text.len())
+}
+
+fn control(offset: &str, more: &str) -> String {
+    format!("event: control\ndata: {{\"streamNextOffset\":\"{offset}\"{more}}}\n\n")
+}
+
+const CHUNKED: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
+    Transfer-Encoding: chunked\r\n\r\n";
+
+#[test]
+fn chunked_events_in_any_pieces() {
+    let wire = [
+        CHUNKED,
+        &chunk(&control("a", ",\"upToDate\":true")),
+        &chunk(&format!(
+            "event: data\ndata:{}\n\n{}",
+            body(Format::Json, &[0, 1]),
+            control("b", "")
+        )),
+        &chunk(&format!(
+            "event: data\ndata: [\ndata: {}\ndata: ]\n\n",
+            body(Format::Json, &[2, 3]).trim_matches(['[', ']'])
+        )),
+        &chunk(&control("c", ",\"streamClosed\":true")),
+    ]
+    .concat();
+    for step in [1, 2, 3, 7, 64, wire.len()] {
+        let (mut subscriber, mut tally) = listening(Mode::Sse);
+        let mut last = Step::Wait;
+        for piece in wire.as_bytes().chunks(step) {
+            last = subscriber.receive(0, piece, &mut tally).unwrap();
+            if last != Step::Wait {
+                break;
+            }
+        }
+        assert_eq!(last, Step::Closed, "in pieces of {step}");
+        assert_eq!(
+            (tally.events, tally.ready, &*subscriber.offset),
+            (4, 1, "c")
+        );
+        assert!(
+            tally
+                .close(Default::default(), &Latencies::new())
+                .faults
+                .is_clean()
+        );
+    }
+}
+
+#[test]
+fn bodies_that_end_with_the_connection_are_resumed_from_the_last_offset() {
+    let (mut subscriber, mut tally) = listening(Mode::Sse);
+    let wire = format!(
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{}",
+        control("7_8", "")
+    );
+    subscriber.receive(0, wire.as_bytes(), &mut tally).unwrap();
+    assert!(subscriber.is_settled());
+    let event = format!("event: data\ndata: {}\n\n", body(Format::Json, &[0]));
+    subscriber.receive(0, event.as_bytes(), &mut tally).unwrap();
+    assert!(!subscriber.is_settled());
+    assert_eq!(subscriber.ended(0, &mut tally), Ok(Step::ComeBack));
+    subscriber.disconnected(0, &mut tally);
+
+    let target = crate::load::wire::target::Target::parse("http://127.0.0.1:1/s").unwrap();
+    let streams = crate::load::wire::target::Streams::one("x");
+    let mut out = Vec::new();
+    subscriber.ask(
+        Mode::Sse,
+        &Requests::new(&target, &streams, "application/json").unwrap(),
+        &mut out,
+    );
+    assert!(out.starts_with(b"GET /s/x?offset=7_8&live=sse HTTP/1.1\r\n"));
+
+    // The offset after the event never came, so the event comes again, and is no duplicate.
+    subscriber.stage = Stage::Head(Vec::new());
+    let again = format!(
+        "HTTP/1.1 200 OK\r\n\r\n{event}{}{event}",
+        control("7_9", "")
+    );
+    subscriber.receive(0, again.as_bytes(), &mut tally).unwrap();
+    let faults = tally.close(Default::default(), &Latencies::new()).faults;
+    assert_eq!((faults.repeats, faults.duplicates.count), (1, 1));
+}
+
+#[test]
+fn text_and_base64_streams() {
+    let text = body(Format::Line, &[0, 1, 2]);
+    let (first, second) = text.split_at(71);
+    let mut data = String::new();
+    for part in [first, second] {
+        data.push_str("event: data\n");
+        part.split('\n')
+            .for_each(|line| data.push_str(&format!("data: {line}\n")));
+        data.push('\n');
+    }
+    let encoded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &text);
+    let (left, right) = encoded.split_at(30);
+    for (head, events) in [
+        ("", data),
+        (
+            "stream-sse-data-encoding: base64\r\n",
+            format!("event: data\ndata: {left}\ndata: {right}\n\n"),
+        ),
+    ] {
+        let (mut subscriber, _) = listening(Mode::Sse);
+        let mut tally = tally(Mode::Sse, Format::Line);
+        let wire = format!("HTTP/1.1 200 OK\r\n{head}\r\n{events}{}", control("z", ""));
+        subscriber.receive(0, wire.as_bytes(), &mut tally).unwrap();
+        assert_eq!(tally.events, 3);
+        let faults = tally.close(Default::default(), &Latencies::new()).faults;
+        assert!(faults.is_clean() && faults.strangers == 0, "{faults:?}");
+    }
+}
+
+#[test]
+fn long_polls_follow_each_other_on_a_connection() {
+    let (mut subscriber, mut tally) = listening(Mode::LongPoll);
+    let target = crate::load::wire::target::Target::parse("http://127.0.0.1:1/s").unwrap();
+    let streams = crate::load::wire::target::Streams::one("x");
+    let requests = Requests::new(&target, &streams, "application/json").unwrap();
+    let line = |subscriber: &Subscriber| {
+        let mut out = Vec::new();
+        subscriber.ask(Mode::LongPoll, &requests, &mut out);
+        String::from_utf8(out)
+            .unwrap()
+            .lines()
+            .next()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(line(&subscriber), "GET /s/x?offset=now HTTP/1.1");
+    let data = body(Format::Json, &[0, 1]);
+    let answers = [
+        (
+            "HTTP/1.1 200 OK\r\nStream-Next-Offset: 1\r\nContent-Length: 2\r\n\r\n[]".to_owned(),
+            Step::AskAgain,
+            "GET /s/x?offset=1&live=long-poll HTTP/1.1",
+        ),
+        (
+            "HTTP/1.1 204 No Content\r\nStream-Next-Offset: 1\r\nStream-Cursor: 9\r\n\r\n"
+                .to_owned(),
+            Step::AskAgain,
+            "GET /s/x?offset=1&live=long-poll&cursor=9 HTTP/1.1",
+        ),
+        (
+            format!(
+                "HTTP/1.1 200 OK\r\nStream-Next-Offset: 2\r\nContent-Length: {}\r\n\r\n{data}",
+                data.len()
+            ),
+            Step::AskAgain,
+            "GET /s/x?offset=2&live=long-poll&cursor=9 HTTP/1.1",
+        ),
+        (
+            "HTTP/1.1 204 No Content\r\nStream-Next-Offset: 3\r\nConnection: close\r\n\r\n"
+                .to_owned(),
+            Step::ComeBack,
+            "GET /s/x?offset=3&live=long-poll&cursor=9 HTTP/1.1",
+        ),
+        (
+            "HTTP/1.1 204 No Content\r\nStream-Next-Offset: 3\r\nStream-Closed: true\r\n\r\n"
+                .to_owned(),
+            Step::Closed,
+            "GET /s/x?offset=3&live=long-poll&cursor=9 HTTP/1.1",
+        ),
+    ];
+    for (answer, step, next) in answers {
+        let (early, late) = answer.split_at(answer.len() - 1);
+        assert_eq!(
+            subscriber.receive(0, early.as_bytes(), &mut tally),
+            Ok(Step::Wait)
+        );
+        assert_eq!(
+            subscriber.receive(0, late.as_bytes(), &mut tally),
+            Ok(step),
+            "{answer}"
+        );
+        assert_eq!(line(&subscriber), next);
+    }
+    assert_eq!((tally.events, tally.ready), (2, 1));
+}
+
+#[test]
+fn refusals_are_told_with_their_reason() {
+    let (mut subscriber, mut tally) = listening(Mode::Sse);
+    let wire = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(
+        subscriber.receive(0, wire, &mut tally),
+        Err(Refusal::Status(404))
+    );
+    let (mut subscriber, mut tally) = listening(Mode::Sse);
+    assert_eq!(subscriber.ended(0, &mut tally), Err(Refusal::Ended));
+    let broken = format!("{CHUNKED}xyz");
+    assert_eq!(
+        subscriber.receive(0, broken.as_bytes(), &mut tally),
+        Err(Refusal::Wire(WireError::BadChunk))
+    );
+}
+
+#[test]
+fn control_events_in_any_json() {
+    type Case = (&'static [u8], Option<(&'static str, bool)>);
+    let cases: [Case; 5] = [
+        (
+            br#"{"streamNextOffset":"1_2","streamCursor":"5","upToDate":true}"#,
+            Some(("1_2", false)),
+        ),
+        (
+            br#"{"streamNextOffset":"1","streamClosed":true}"#,
+            Some(("1", true)),
+        ),
+        (
+            br#"{ "streamClosed" : false, "streamNextOffset": "1" }"#,
+            Some(("1", false)),
+        ),
+        (br#"{"streamNextOffset":"a\u0062"}"#, Some(("ab", false))),
+        (br#"{"upToDate":true}"#, None),
+    ];
+    for (line, expected) in cases {
+        let found = read_control(line, &Finder::new("streamClosed"));
+        let found = found
+            .as_ref()
+            .map(|(offset, closed)| (offset.as_ref(), *closed));
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn a_subscriber_stays_small() {
+    // 19,000 of them share a machine with the server that they measure.
+    assert!(
+        size_of::<Subscriber>() <= 256,
+        "{}",
+        size_of::<Subscriber>()
+    );
+}

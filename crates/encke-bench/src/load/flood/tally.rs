@@ -1,0 +1,122 @@
+//! What a worker counts: messages, bytes, latencies by kind, and faults of order.
+
+use super::pipe::{Counters, Final};
+use super::subscriber::{Mode, Traits};
+use crate::load::latency::Latencies;
+use crate::load::sequence::{Arrival, Ledger, Seen};
+use crate::load::wire::payload::{Format, Message, run_of};
+use memchr::memmem::Finder;
+
+/// A worker's books, and what subscribers need to know of the run.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    /// How subscribers ask.
+    pub(crate) mode: Mode,
+    /// How messages are written.
+    pub(crate) format: Format,
+    /// The run whose producers are expected to be seen from their first message on.
+    pub(crate) run: u32,
+    /// Whether this run's producers have begun.
+    pub(crate) publishing: bool,
+    /// Messages sent from the first time to the second found slow subscribers pausing.
+    pub(crate) pause_ns: std::ops::Range<u64>,
+    /// When the bytes at hand were read.
+    pub(crate) now_ns: u64,
+    /// Subscribers that have been told an offset.
+    pub(crate) ready: u64,
+    /// Bytes of bodies.
+    pub(crate) bytes: u64,
+    /// Messages that arrived, those that came again included.
+    pub(crate) events: u64,
+    /// When the last message arrived.
+    pub(crate) last_event_ns: u64,
+    /// Gaps, duplicates, reorderings.
+    pub(crate) ledger: Ledger,
+    /// Room for an event's joined lines, and for its decoded bytes.
+    pub(crate) joined: Vec<u8>,
+    pub(crate) decoded: Vec<u8>,
+    /// Finds the word that only a stream's last control event has.
+    pub(crate) closed_finder: Finder<'static>,
+    live: Latencies,
+    paused: Latencies,
+    slow: Latencies,
+    returned: Latencies,
+}
+
+impl Tally {
+    /// Empty books.
+    pub(crate) fn new(mode: Mode, format: Format, run: u32) -> Self {
+        Self {
+            mode,
+            format,
+            run,
+            publishing: false,
+            pause_ns: 0..0,
+            now_ns: 0,
+            ready: 0,
+            bytes: 0,
+            events: 0,
+            last_event_ns: 0,
+            ledger: Ledger::default(),
+            joined: Vec::new(),
+            decoded: Vec::new(),
+            closed_finder: Finder::new(b"streamClosed"),
+            live: Latencies::new(),
+            paused: Latencies::new(),
+            slow: Latencies::new(),
+            returned: Latencies::new(),
+        }
+    }
+
+    /// Enters one message.
+    pub(crate) fn message(
+        &mut self,
+        subscriber: u32,
+        seen: &mut Seen,
+        traits: Traits,
+        returned_ns: u64,
+        message: &Message,
+    ) {
+        let Message {
+            producer,
+            sequence,
+            sent_ns,
+        } = *message;
+        self.events += 1;
+        self.last_event_ns = self.now_ns;
+        let from_start = traits.from_start && run_of(producer) == u64::from(self.run);
+        let arrival = Arrival {
+            subscriber,
+            producer,
+            sequence,
+            from_start,
+        };
+        if !self.ledger.arrived(seen, &arrival) {
+            return;
+        }
+        let latency_ns = self.now_ns.saturating_sub(sent_ns);
+        if traits.slow {
+            self.slow.record(latency_ns);
+        } else if sent_ns < returned_ns {
+            self.returned.record(latency_ns);
+        } else {
+            self.live.record(latency_ns);
+            if self.pause_ns.contains(&sent_ns) {
+                self.paused.record(latency_ns);
+            }
+        }
+    }
+
+    /// Closes the books.
+    pub(crate) fn close(self, counters: Counters, notices: &Latencies) -> Final {
+        Final {
+            counters,
+            live: self.live.to_pairs(),
+            paused: self.paused.to_pairs(),
+            slow: self.slow.to_pairs(),
+            returned: self.returned.to_pairs(),
+            notices: notices.to_pairs(),
+            faults: self.ledger.close(),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The report of a spray, and what it shares with a flood's publishing.
+
+use super::units::{bytes, count, line, micros, per_second, percentiles};
+use crate::load::latency::Percentiles;
+use crate::load::produce::Account;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What a spray has found out.
+#[derive(Debug, Clone, Serialize)]
+pub struct SprayReport {
+    /// The server.
+    pub url: String,
+    /// Producers, each with a connection.
+    pub producers: u32,
+    /// Streams appended to.
+    pub streams: u32,
+    /// Their content type.
+    pub content_type: String,
+    /// Bytes per message.
+    pub size: usize,
+    /// Appends in flight per connection.
+    pub pipeline: u32,
+    /// Whether producer headers were sent.
+    pub idempotent: bool,
+    /// How it went to create the streams, in seconds; `None` when they were there.
+    pub create_seconds: Option<f64>,
+    /// From the first append to the last answer, in seconds.
+    pub seconds: f64,
+    /// Messages handed to the system.
+    pub sent: u64,
+    /// Messages acknowledged.
+    pub acknowledged: u64,
+    /// Of these, those that the server says it already had when they were sent again.
+    pub already_there: u64,
+    /// Messages acknowledged per second.
+    pub acknowledged_per_second: f64,
+    /// From the writing of an append to its acknowledgement.
+    pub acknowledgement: Option<Percentiles>,
+    /// From when the rate wanted a message to when it was written; only with a rate.
+    pub lateness: Option<Percentiles>,
+    /// What was not acknowledged, and why.
+    pub refused: Refused,
+    /// The server's processor time per acknowledged message, in microseconds, if its process is
+    /// known.
+    pub server_cpu_per_message_us: Option<f64>,
+}
+
+/// Appends that were not acknowledged.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Refused {
+    /// Answers other than success, by status.
+    pub by_status: BTreeMap<u16, u64>,
+    /// Appends whose connection was lost before the answer.
+    pub unanswered: u64,
+    /// Appends that were sent again.
+    pub resent: u64,
+    /// Connections that broke.
+    pub connections_lost: u64,
+    /// Producers that could not connect again.
+    pub producers_given_up: u64,
+    /// Why the last connection broke or did not come about.
+    pub last_error: Option<String>,
+}
+
+impl Refused {
+    pub(crate) fn new(account: &Account, outcome: &crate::load::requests::Outcome) -> Self {
+        Self {
+            by_status: account.refused.clone(),
+            unanswered: account.unanswered,
+            resent: account.resent,
+            connections_lost: outcome.lost,
+            producers_given_up: outcome.given_up,
+            last_error: outcome.last_error.clone(),
+        }
+    }
+
+    pub(crate) fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (status, number) in &self.by_status {
+            line(
+                f,
+                "  refused",
+                &format!("{} × status {status}", count(*number)),
+            )?;
+        }
+        if self.unanswered + self.resent + self.connections_lost + self.producers_given_up > 0 {
+            let mut text = format!(
+                "{} unanswered, {} sent again, {} connections lost, {} producers given up",
+                count(self.unanswered),
+                count(self.resent),
+                count(self.connections_lost),
+                count(self.producers_given_up)
+            );
+            if let Some(error) = &self.last_error {
+                text += &format!(" (last: {error})");
+            }
+            line(f, "  lost", &text)?;
+        }
+        Ok(())
+    }
+}
+
+impl SprayReport {
+    /// Whether anything was acknowledged and nothing was refused or lost for good.
+    pub fn is_success(&self) -> bool {
+        let Refused {
+            by_status,
+            unanswered,
+            producers_given_up,
+            ..
+        } = &self.refused;
+        // What was refused or lost has been sent again, and acknowledged, only when idempotent.
+        let lost = if self.idempotent {
+            0
+        } else {
+            by_status.values().sum::<u64>() + unanswered
+        };
+        self.acknowledged > 0 && *producers_given_up == 0 && lost == 0
+    }
+
+    /// What the process should exit with: 0 for success, 1 otherwise.
+    pub fn exit_code(&self) -> u8 {
+        u8::from(!self.is_success())
+    }
+}
+
+impl fmt::Display for SprayReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let created = self.create_seconds.map_or(String::new(), |seconds| {
+            format!("; streams created in {seconds:.2} s")
+        });
+        line(
+            f,
+            "spray",
+            &format!(
+                "{} producers, {} in flight each{}, {} streams of {} at {}{created}",
+                count(self.producers.into()),
+                self.pipeline,
+                if self.idempotent { ", idempotent" } else { "" },
+                count(self.streams.into()),
+                self.content_type,
+                self.url
+            ),
+        )?;
+        let already = match self.already_there {
+            0 => String::new(),
+            number => format!(", {} of them already there when sent again", count(number)),
+        };
+        line(
+            f,
+            "acknowledged",
+            &format!(
+                "{} of {} messages of {} in {:.2} s: {}{already}",
+                count(self.acknowledged),
+                count(self.sent),
+                bytes(self.size as u64),
+                self.seconds,
+                per_second(self.acknowledged_per_second)
+            ),
+        )?;
+        for (name, values) in [
+            ("latency", &self.acknowledgement),
+            ("  sent late", &self.lateness),
+        ] {
+            if let Some(values) = values {
+                line(f, name, &percentiles(values))?;
+            }
+        }
+        self.refused.write(f)?;
+        if let Some(us) = self.server_cpu_per_message_us {
+            line(f, "server cpu", &format!("{} per message", micros(us)))?;
+        }
+        Ok(())
+    }
+}
