@@ -70,14 +70,6 @@ pub enum BenchError {
         /// The line, from 1.
         line: u64,
     },
-    /// A worker process did not start or ended early.
-    #[error("worker {worker} ended early: {reason}")]
-    Worker {
-        /// The worker, from 0.
-        worker: usize,
-        /// The reason, if known.
-        reason: String,
-    },
     /// Streams could not be created.
     #[error("{failed} of {asked} streams could not be created; the first answer was {first}")]
     Create {

@@ -43,7 +43,6 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    load::become_worker_if_asked();
     match run(Cli::parse().command) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {

@@ -75,25 +75,22 @@ fn one_stream_for_all_is_delivered_to_each() {
 }
 
 #[test]
-fn all_content_types_and_both_modes() {
+fn all_content_types() {
     for content_type in ["application/json", "text/plain", "application/octet-stream"] {
-        for long_poll in [false, true] {
-            let server = Server::start(Behaviour {
-                chunked: true,
-                ..Behaviour::default()
-            });
-            let content_type = content_type.to_owned();
-            let report = run(&FloodArgs {
-                content_type,
-                long_poll,
-                ..args(&server)
-            });
-            assert_clean(&report, &server);
-            assert_eq!(
-                report.latency.live.unwrap().count,
-                report.deliveries.messages
-            );
-        }
+        let server = Server::start(Behaviour {
+            chunked: true,
+            ..Behaviour::default()
+        });
+        let content_type = content_type.to_owned();
+        let report = run(&FloodArgs {
+            content_type,
+            ..args(&server)
+        });
+        assert_clean(&report, &server);
+        assert_eq!(
+            report.latency.live.unwrap().count,
+            report.deliveries.messages
+        );
     }
 }
 
@@ -131,36 +128,33 @@ fn what_a_cut_before_the_offset_repeats_is_told_apart() {
 
 #[test]
 fn clients_that_come_and_go_miss_nothing() {
-    for long_poll in [false, true] {
-        let server = Server::start(Behaviour {
-            chunked: true,
-            ..Behaviour::default()
-        });
-        let away = Duration::from_millis(50);
-        let report = run(&FloodArgs {
-            churn: 50.0,
-            away,
-            long_poll,
-            ..args(&server)
-        });
-        assert_clean(&report, &server);
-        let (hung_up, returned) = (report.connections.hung_up, report.connections.returned);
-        assert!(hung_up > 10 && returned == hung_up, "{report}");
-        let hang_ups = &report.endurance.hang_ups;
-        assert_eq!(
-            (hang_ups.made, hang_ups.noticed, hang_ups.unnoticed),
-            (hung_up, hung_up, 0),
-            "{report}"
-        );
-        assert_eq!(hang_ups.after.unwrap().count, hung_up);
-        let missed = report.latency.missed_while_away.unwrap();
-        // Whoever is away for 50 ms has missed messages for some part of that.
-        assert!((5_000.0..500_000.0).contains(&missed.max_us), "{report}");
-        assert!(
-            report.latency.live.unwrap().count > missed.count,
-            "{report}"
-        );
-    }
+    let server = Server::start(Behaviour {
+        chunked: true,
+        ..Behaviour::default()
+    });
+    let away = Duration::from_millis(50);
+    let report = run(&FloodArgs {
+        churn: 50.0,
+        away,
+        ..args(&server)
+    });
+    assert_clean(&report, &server);
+    let (hung_up, returned) = (report.connections.hung_up, report.connections.returned);
+    assert!(hung_up > 10 && returned == hung_up, "{report}");
+    let hang_ups = &report.endurance.hang_ups;
+    assert_eq!(
+        (hang_ups.made, hang_ups.noticed, hang_ups.unnoticed),
+        (hung_up, hung_up, 0),
+        "{report}"
+    );
+    assert_eq!(hang_ups.after.unwrap().count, hung_up);
+    let missed = report.latency.missed_while_away.unwrap();
+    // Whoever is away for 50 ms has missed messages for some part of that.
+    assert!((5_000.0..500_000.0).contains(&missed.max_us), "{report}");
+    assert!(
+        report.latency.live.unwrap().count > missed.count,
+        "{report}"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The program: worker processes, signals, what is printed where, exit codes.
+//! The program: signals, what is printed where, exit codes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -31,7 +31,7 @@ fn json(output: &Output) -> Value {
 }
 
 #[test]
-fn subscribers_in_several_processes_and_everything_else_at_once() {
+fn everything_at_once() {
     let server = Server::start(Behaviour {
         chunked: true,
         ..Behaviour::default()
@@ -39,7 +39,7 @@ fn subscribers_in_several_processes_and_everything_else_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let (record, plot) = (dir.path().join("run.csv"), dir.path().join("run.svg"));
     let words = format!(
-        "flood -n 20 --workers 3 --publish 200 --publishers 3 --duration 700ms --churn 20 --json \
+        "flood -n 20 --publish 200 --publishers 3 --duration 700ms --churn 20 --json \
          --progress 100ms --floor 300ms --server-pid {} --record {} --plot {}",
         std::process::id(),
         record.display(),
@@ -48,10 +48,6 @@ fn subscribers_in_several_processes_and_everything_else_at_once() {
     let output = load(&words, &server).output().unwrap();
     let report = json(&output);
     assert!(output.status.success(), "{report:#}");
-    assert_eq!(
-        (&report["workers"], &report["processes"]),
-        (&3.into(), &true.into())
-    );
     assert_eq!(report["opening"]["opened"], 20);
     let messages = report["deliveries"]["messages"].as_u64().unwrap();
     assert!(
@@ -94,7 +90,7 @@ fn a_signal_ends_a_run_with_its_report() {
         ..Behaviour::default()
     });
     for words in [
-        "flood -n 6 --workers 2 --publish 100 --publishers 2 --json",
+        "flood -n 6 --publish 100 --publishers 2 --json",
         "flood -n 6 --json",
         "spray -m 5 --rate 100 --json",
     ] {

@@ -40,18 +40,6 @@ pub struct FloodArgs {
     #[arg(long, value_name = "TYPE", default_value = DEFAULT_TYPE)]
     pub content_type: String,
 
-    /// Subscribe by long polls instead of server-sent events
-    #[arg(long)]
-    pub long_poll: bool,
-
-    /// Worker processes to hold the subscribers [default: as many as the descriptor limit asks for]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub workers: Option<u32>,
-
-    /// Source addresses (127.0.0.1, 127.0.0.2, …) per worker [default: as many as the ports ask for]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=254))]
-    pub sources: Option<u32>,
-
     /// What the system may keep of what a subscriber has not read yet (SO_RCVBUF) [default: the system's, and it grows]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
     pub receive_buffer: Option<u32>,
@@ -235,11 +223,6 @@ pub struct SprayArgs {
     #[arg(long, value_name = "DEPTH", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub pipeline: u32,
 
-    /// Send producer id, epoch and sequence with each append, and send again what was not
-    /// acknowledged
-    #[arg(long)]
-    pub idempotent: bool,
-
     /// Append each acknowledged message to this file, for `verify`
     #[arg(long, value_name = "FILE")]
     pub ack_log: Option<PathBuf>,
@@ -305,8 +288,6 @@ pub enum To {
     Random,
     /// One stream after the other
     RoundRobin,
-    /// Always the first stream
-    One,
 }
 
 const DEFAULT_URL: &str = "http://127.0.0.1:4437/v1/stream";

@@ -39,7 +39,7 @@ pub(crate) fn create(
     };
     let plan = Plan {
         server: target.address,
-        sources: Sources::new(target.address, lines as u32, None),
+        sources: Sources::new(target.address, lines as u32),
         lines,
         depth: DEPTH,
         rate: None,

@@ -101,11 +101,11 @@ impl Orders {
             tell(&mut line, &write(&|out| requests.create(0, out)))?;
             let record = vec![b'x'; RECORD_BYTES];
             for _ in 0..RECORDS {
-                let append = write(&|out| requests.append(0, None, &record, out));
+                let append = write(&|out| requests.append(0, &record, out));
                 tell(&mut line, &append)?;
             }
             let large = vec![b'x'; LARGE_BODY_BYTES];
-            let mut body = write(&|out| requests.append(0, None, &large, out));
+            let mut body = write(&|out| requests.append(0, &large, out));
             body.truncate(body.len() - LARGE_BODY_BYTES);
             Ok(Self {
                 server: target.address,
@@ -175,7 +175,7 @@ fn rage(orders: &Orders, from_ns: u64, end: &AtomicBool) -> Deeds {
     // how late messages are, and must not have them wait: what is measured is what the server does about the crowd. Of a
     // thread that may not be nice, nothing is asked.
     let _ = rustix::process::nice(NICE);
-    let mut sources = Sources::new(orders.server, orders.count, None);
+    let mut sources = Sources::new(orders.server, orders.count);
     let mut clients: Vec<Client> = (0..orders.count as usize)
         .map(|number| Client {
             kind: KINDS[number % KINDS.len()],

@@ -1,7 +1,7 @@
 //! Latencies: recorded in nanoseconds, kept in a high-dynamic-range histogram, told in percentiles.
 
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// The longest latency that is told apart, in nanoseconds: one hour. Longer ones count as this.
 const LATENCY_NS_MAX: u64 = 3_600 * crate::load::clock::SECOND_NS;
@@ -45,21 +45,6 @@ impl Latencies {
             .sum()
     }
 
-    /// All values with their counts, for another process.
-    pub fn to_pairs(&self) -> Vec<(u64, u64)> {
-        let values = self.histogram.iter_recorded();
-        values
-            .map(|v| (v.value_iterated_to(), v.count_at_value()))
-            .collect()
-    }
-
-    /// Adds what another process has recorded.
-    pub fn add_pairs(&mut self, pairs: &[(u64, u64)]) {
-        for &(ns, count) in pairs {
-            self.histogram.saturating_record_n(ns, count);
-        }
-    }
-
     /// Takes out what was recorded here, too, and is a part of it.
     pub fn subtract(&mut self, part: &Latencies) {
         // Of what is no part nothing is taken.
@@ -82,7 +67,7 @@ impl Latencies {
 }
 
 /// A distribution of latencies, in microseconds, each value exact to three digits.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Percentiles {
     /// How many latencies there were.
     pub count: u64,
@@ -105,13 +90,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_survive_the_way_through_pairs() {
+    fn percentiles_are_exact_to_three_digits() {
         let mut all = Latencies::new();
-        for half in 0..2 {
-            let mut part = Latencies::new();
-            (1..=500).for_each(|n| part.record((half * 500 + n) * 1_000));
-            all.add_pairs(&part.to_pairs());
-        }
+        (1..=1_000).for_each(|n| all.record(n * 1_000));
         let p = all.percentiles().unwrap();
         assert_eq!(p.count, 1_000);
         for (value, expected) in [(p.p50_us, 500.0), (p.p99_us, 990.0), (p.max_us, 1_000.0)] {

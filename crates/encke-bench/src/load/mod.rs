@@ -10,7 +10,6 @@
 //! - [`verify`] reads everything back after a crash, and checks what was written down.
 //!
 //! Reports implement `Display` for people and `Serialize` for programs; progress goes to standard
-//! error. A program that offers them calls [`become_worker_if_asked`] first in its `main`, because a
 //! flood that needs more descriptors than one process may have starts the same program again.
 //!
 //! # The invariant
@@ -66,7 +65,6 @@ pub use beside::{BesideReport, spray_beside};
 pub use descriptors::Descriptors;
 pub use flood::flood;
 pub use flood::floor::Floor;
-pub use flood::host::become_worker_if_asked;
 pub use latency::{Latencies, Percentiles};
 pub use probe::Memory;
 pub use report::endurance::{Endurance, HangUps, Part};

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
+use std::mem::MaybeUninit;
 
 /// The most events that one wait returns.
 const EVENTS_MAX: usize = 512;
@@ -32,7 +33,6 @@ pub(crate) struct Ready {
 pub(crate) struct Poller {
     epoll: OwnedFd,
     timer: OwnedFd,
-    events: Vec<epoll::Event>,
 }
 
 impl Poller {
@@ -48,11 +48,7 @@ impl Poller {
         .map_err(BenchError::system("make a timer"))?;
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)
             .map_err(BenchError::system("watch a timer"))?;
-        Ok(Self {
-            epoll,
-            timer,
-            events: Vec::with_capacity(EVENTS_MAX),
-        })
+        Ok(Self { epoll, timer })
     }
 
     /// Watches a socket, edge-triggered in both directions: it must be read until it is empty.
@@ -75,7 +71,7 @@ impl Poller {
     /// Waits until something happens or `until_ns` (of the monotonic clock) is reached, and calls
     /// `on_ready` for each thing that happened.
     pub(crate) fn wait(
-        &mut self,
+        &self,
         until_ns: u64,
         mut on_ready: impl FnMut(Ready),
     ) -> Result<(), BenchError> {
@@ -86,12 +82,13 @@ impl Poller {
         };
         timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec)
             .map_err(BenchError::system("set a timer"))?;
-        let spare = rustix::buffer::spare_capacity(&mut self.events);
-        match epoll::wait(&self.epoll, spare, None) {
-            Ok(_) | Err(Errno::INTR) => {}
+        let mut events = [const { MaybeUninit::uninit() }; EVENTS_MAX];
+        let events = match epoll::wait(&self.epoll, &mut events[..], None) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => return Ok(()),
             Err(error) => return Err(BenchError::system("wait for events")(error)),
-        }
-        for event in self.events.drain(..) {
+        };
+        for event in events {
             let (token, flags) = (event.data.u64(), event.flags);
             if token == TIMER {
                 continue;
@@ -116,7 +113,7 @@ mod tests {
 
     #[test]
     fn waits_end_in_time_or_with_an_event() {
-        let mut poller = Poller::new().unwrap();
+        let poller = Poller::new().unwrap();
         let start = monotonic_ns();
         poller
             .wait(start + 3 * MILLISECOND_NS, |_| panic!("nothing was added"))

@@ -37,8 +37,6 @@ pub(crate) struct Orders {
     pub(crate) choice: Choice,
     /// How many messages in all; `None` for no such limit.
     pub(crate) messages: Option<u64>,
-    /// Whether appends carry producer headers and are sent again until they are acknowledged.
-    pub(crate) idempotent: bool,
 }
 
 /// Which of its streams a producer appends to next.
@@ -68,10 +66,6 @@ pub(crate) struct Producers {
     /// For each producer, where its round through its streams stands.
     round: Vec<u32>,
     in_flight: Vec<VecDeque<Append>>,
-    /// Appends to be sent again, with their old numbers; only when idempotent.
-    again: Vec<VecDeque<Append>>,
-    /// For each producer its id in the protocol's headers; empty unless idempotent.
-    ids: Vec<String>,
     body: Vec<u8>,
     log: Option<AckLog>,
     account: Account,
@@ -109,28 +103,24 @@ pub(crate) fn new_run() -> u32 {
 /// What came of the appends.
 #[derive(Debug)]
 pub(crate) struct Account {
-    /// Messages handed to the system, those sent again not counted again.
+    /// Messages handed to the system.
     pub(crate) sent: u64,
     /// Messages acknowledged.
     pub(crate) acknowledged: u64,
-    /// Of these, those that an idempotent server says it already had.
-    pub(crate) already_there: u64,
     /// Answers that were no acknowledgements, by status.
     pub(crate) refused: BTreeMap<u16, u64>,
     /// Messages whose answer was lost with the connection.
     pub(crate) unanswered: u64,
-    /// Appends that were sent again.
-    pub(crate) resent: u64,
     /// From the request's writing to the answer's end.
     pub(crate) latency: Latencies,
     /// From when the rate wanted a request to when it was written.
     pub(crate) lateness: Latencies,
-    /// For each pair, the numbers that were used but never acknowledged; not when idempotent.
+    /// For each pair, the numbers that were used but never acknowledged.
     unacknowledged: BTreeMap<u32, Vec<u64>>,
 }
 
 /// What subscribers should have got of one producer on one stream.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Expected {
     /// The stream's index.
     pub(crate) stream: u32,
@@ -147,28 +137,18 @@ impl Producers {
     pub(crate) fn new(orders: Orders, log: Option<AckLog>) -> Self {
         let producers = orders.producers as usize;
         let pairs = orders.producers.max(orders.streams.count()) as usize;
-        let id = |index| format!("flood-{:x}-{index}", orders.run);
-        let ids = if orders.idempotent {
-            (0..producers).map(id).collect()
-        } else {
-            Vec::new()
-        };
         Self {
             random: Random::new(u64::from(orders.run)),
             next: vec![0; pairs],
             round: vec![0; producers],
             in_flight: vec![VecDeque::new(); producers],
-            again: vec![VecDeque::new(); producers],
-            ids,
             body: Vec::new(),
             log,
             account: Account {
                 sent: 0,
                 acknowledged: 0,
-                already_there: 0,
                 refused: BTreeMap::new(),
                 unanswered: 0,
-                resent: 0,
                 latency: Latencies::new(),
                 lateness: Latencies::new(),
                 unacknowledged: BTreeMap::new(),
@@ -201,11 +181,8 @@ impl Producers {
                 .unwrap_or_default();
             // What was never answered stands in its queue still, and is not acknowledged either.
             let (producer, stream) = self.parties(pair);
-            let queues = [&self.in_flight[producer], &self.again[producer]];
-            let open = queues
-                .into_iter()
-                .flatten()
-                .filter(|append| append.pair == pair);
+            let open = self.in_flight[producer].iter();
+            let open = open.filter(|append| append.pair == pair);
             excused.extend(open.map(|append| append.sequence));
             excused.sort_unstable();
             excused.dedup();
@@ -265,37 +242,20 @@ impl Producers {
         self.orders
             .format
             .write(&message, self.orders.size, &mut self.body);
-        let id = self
-            .ids
-            .get(producer)
-            .map(|id| (id.as_str(), append.sequence));
-        self.orders.requests.append(stream, id, &self.body, out);
+        self.orders.requests.append(stream, &self.body, out);
         self.in_flight[line].push_back(append);
     }
 
-    /// An append was not acknowledged: its number is sent again, or given up.
-    fn miss(&mut self, line: usize, append: Append) {
-        if self.orders.idempotent {
-            self.again[line].push_back(append);
-        } else {
-            self.account
-                .unacknowledged
-                .entry(append.pair)
-                .or_default()
-                .push(append.sequence);
-        }
+    /// An append was not acknowledged.
+    fn miss(&mut self, append: Append) {
+        let missed = self.account.unacknowledged.entry(append.pair);
+        missed.or_default().push(append.sequence);
     }
 }
 
 impl Traffic for Producers {
     fn next(&mut self, line: usize, due_ns: u64, out: &mut Vec<u8>) -> bool {
         let now_ns = monotonic_ns();
-        if let Some(mut append) = self.again[line].pop_front() {
-            append.sent_ns = now_ns;
-            self.account.resent += 1;
-            self.write(line, append, out);
-            return true;
-        }
         if self
             .orders
             .messages
@@ -326,15 +286,12 @@ impl Traffic for Producers {
         };
         if !(200..300).contains(&status) {
             *self.account.refused.entry(status).or_default() += 1;
-            return self.miss(line, append);
+            return self.miss(append);
         }
         self.account.acknowledged += 1;
         self.account
             .latency
             .record(now_ns.saturating_sub(append.sent_ns));
-        if self.orders.idempotent && status == 204 {
-            self.account.already_there += 1;
-        }
         if self.log.is_some() {
             let (producer, stream) = self.parties(append.pair);
             let producer = producer_number(self.orders.run, producer as u32);
@@ -348,7 +305,7 @@ impl Traffic for Producers {
     fn lost(&mut self, line: usize) {
         for append in std::mem::take(&mut self.in_flight[line]) {
             self.account.unanswered += 1;
-            self.miss(line, append);
+            self.miss(append);
         }
     }
 

@@ -4,7 +4,7 @@
 //! What was skipped is noted aside: if it arrives after all it was reordered, if not it is missing.
 
 use crate::load::wire::payload::PRODUCERS_MAX;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::collections::HashMap;
 
 /// How many examples of each kind a report gives.
@@ -175,12 +175,24 @@ impl Ledger {
         }
     }
 
-    /// The final account: whatever is still skipped is missing.
-    pub(crate) fn close(mut self) -> Faults {
+    /// The final account: whatever is still skipped is missing. `name` gives the stream of a subscriber.
+    pub(crate) fn close(mut self, name: impl Fn(u32) -> String) -> Faults {
         for ((subscriber, producer), ranges) in std::mem::take(&mut self.skipped) {
             for range in ranges {
                 self.miss(subscriber, producer, range, &[]);
             }
+        }
+        let Faults {
+            missing,
+            duplicates,
+            reordered,
+            ..
+        } = &mut self.faults;
+        for example in [missing, duplicates, reordered]
+            .into_iter()
+            .flat_map(|fault| &mut fault.examples)
+        {
+            example.stream = name(example.subscriber);
         }
         self.faults
     }
@@ -246,7 +258,7 @@ impl Ledger {
 }
 
 /// What was wrong with the order of messages, over all subscribers.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Faults {
     /// Messages that never arrived.
     pub missing: Fault,
@@ -266,30 +278,10 @@ impl Faults {
     pub fn is_clean(&self) -> bool {
         self.missing.count == 0 && self.duplicates.count == 0 && self.reordered.count == 0
     }
-
-    /// Adds another worker's account, and names the streams of the examples.
-    pub(crate) fn add(&mut self, other: Self, name: impl Fn(u32) -> String) {
-        let pairs = [
-            (&mut self.missing, other.missing),
-            (&mut self.duplicates, other.duplicates),
-            (&mut self.reordered, other.reordered),
-        ];
-        for (mine, theirs) in pairs {
-            mine.count += theirs.count;
-            for mut example in theirs.examples {
-                if mine.examples.len() < EXAMPLES_MAX {
-                    example.stream = name(example.subscriber);
-                    mine.examples.push(example);
-                }
-            }
-        }
-        self.repeats += other.repeats;
-        self.strangers += other.strangers;
-    }
 }
 
 /// One kind of fault: how often, and the first few.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Fault {
     /// How many messages.
     pub count: u64,
@@ -310,7 +302,7 @@ impl Fault {
 
     fn example(&mut self, subscriber: u32, producer: u64, expected: u64, received: u64) {
         if self.examples.len() < EXAMPLES_MAX {
-            // The books know subscribers by number; `Faults::add` knows what their streams are called.
+            // The ledger knows subscribers by number; `Ledger::close` names their streams.
             let stream = String::new();
             self.examples.push(Example {
                 stream,
@@ -324,7 +316,7 @@ impl Fault {
 }
 
 /// Where a fault was seen.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Example {
     /// The stream's name.
     pub stream: String,
@@ -355,7 +347,7 @@ mod tests {
             ledger.arrived(&mut seen, &arrival);
         }
         ledger.settle(&mut seen, 3, 9, count, &[]);
-        ledger.close()
+        ledger.close(|_| String::new())
     }
 
     fn counts(faults: &Faults) -> (u64, u64, u64) {
@@ -405,7 +397,7 @@ mod tests {
             [1, 2, 3, 4].map(|producer| seen.next_of(producer)),
             [Some(2), Some(2), Some(3), None]
         );
-        assert_eq!(counts(&ledger.close()), (1, 0, 0));
+        assert_eq!(counts(&ledger.close(|_| String::new())), (1, 0, 0));
     }
 
     #[test]
@@ -421,7 +413,7 @@ mod tests {
             ledger.arrived(&mut seen, &arrival);
         }
         ledger.settle(&mut seen, 0, 1, 6, &[2, 5]);
-        let faults = ledger.close();
+        let faults = ledger.close(|_| String::new());
         assert_eq!(counts(&faults), (2, 0, 0));
     }
 
@@ -447,7 +439,7 @@ mod tests {
                 ledger.arrived(&mut seen, &arrival);
             }
         }
-        let faults = ledger.close();
+        let faults = ledger.close(|_| String::new());
         assert_eq!((counts(&faults), faults.repeats), ((0, 1, 0), 2));
     }
 

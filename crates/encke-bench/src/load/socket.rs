@@ -48,14 +48,14 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Sources for `connections` to `server`; `asked` overrules how many.
-    pub(crate) fn new(server: SocketAddr, connections: u32, asked: Option<u32>) -> Self {
+    /// Sources for `connections` to `server`.
+    pub(crate) fn new(server: SocketAddr, connections: u32) -> Self {
         let loopback = matches!(server.ip(), IpAddr::V4(ip) if ip.is_loopback());
-        let count = asked.unwrap_or_else(|| connections.div_ceil(CONNECTIONS_PER_SOURCE));
-        let count = if loopback {
-            count.clamp(1, SOURCES_MAX)
-        } else {
-            0
+        let count = match loopback {
+            true => connections
+                .div_ceil(CONNECTIONS_PER_SOURCE)
+                .clamp(1, SOURCES_MAX),
+            false => 0,
         };
         let addresses = (1..=count)
             .map(|n| Ipv4Addr::new(127, 0, 0, n as u8))
@@ -153,20 +153,18 @@ mod tests {
     fn sources_grow_with_the_connections_and_only_on_loopback() {
         let local: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let remote: SocketAddr = "192.0.2.1:1".parse().unwrap();
-        let count =
-            |server, connections, asked| Sources::new(server, connections, asked).addresses.len();
-        assert_eq!(count(local, 4_000, None), 1);
-        assert_eq!(count(local, 4_001, None), 2);
-        assert_eq!(count(local, 10, Some(7)), 7);
-        assert_eq!(count(local, 10, Some(1_000)), SOURCES_MAX as usize);
-        assert_eq!(count(remote, 1_000_000, None), 0);
+        let count = |server, connections| Sources::new(server, connections).addresses.len();
+        assert_eq!(count(local, 4_000), 1);
+        assert_eq!(count(local, 4_001), 2);
+        assert_eq!(count(local, u32::MAX), SOURCES_MAX as usize);
+        assert_eq!(count(remote, 1_000_000), 0);
     }
 
     #[test]
     fn connections_come_from_each_source_in_turn() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let server = listener.local_addr().unwrap();
-        let mut sources = Sources::new(server, 3, Some(3));
+        let mut sources = Sources::new(server, 2 * CONNECTIONS_PER_SOURCE + 1);
         let mut seen = Vec::new();
         for _ in 0..4 {
             let _socket = sources.connect(server).unwrap();

@@ -39,7 +39,7 @@ pub fn storm(args: &StormArgs, stop: &AtomicBool) -> Result<StormReport, BenchEr
         create::create(&target, &requests, args.subscribers, stop)?;
     }
     let mut run = Run {
-        sources: Sources::new(target.address, args.subscribers, None),
+        sources: Sources::new(target.address, args.subscribers),
         poller: Poller::new()?,
         patience_ns: duration_ns(args.patience),
         target,

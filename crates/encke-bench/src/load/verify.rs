@@ -58,7 +58,7 @@ pub fn verify(args: &VerifyArgs, stop: &AtomicBool) -> Result<VerifyReport, Benc
     };
     let plan = Plan {
         server: target.address,
-        sources: Sources::new(target.address, lines as u32, None),
+        sources: Sources::new(target.address, lines as u32),
         lines,
         depth: 1,
         rate: None,

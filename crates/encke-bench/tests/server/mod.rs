@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How the server behaves; by default as it should.
 #[derive(Debug, Clone, Default)]
@@ -52,7 +52,6 @@ struct State {
 struct Stream {
     content_type: String,
     messages: Vec<Vec<u8>>,
-    producers: HashMap<String, u64>,
 }
 
 struct Request {
@@ -62,8 +61,6 @@ struct Request {
     headers: HashMap<String, String>,
     body: Vec<u8>,
 }
-
-const LONG_POLL: Duration = Duration::from_millis(300);
 
 impl Server {
     /// Starts a server.
@@ -122,8 +119,7 @@ impl State {
                 "POST" => self.append(&request, &mut socket)?,
                 _ => match request.query.get("live").map(String::as_str) {
                     Some("sse") => return self.events(&request, socket),
-                    Some(_) => self.long_poll(&request, &mut socket)?,
-                    None => self.read(&request, &mut socket)?,
+                    _ => self.read(&request, &mut socket)?,
                 },
             }
         }
@@ -162,40 +158,18 @@ impl State {
                 b"full",
             );
         }
-        let mut status = "204 No Content";
         {
             let mut streams = self.streams.lock().unwrap();
             let Some(stream) = streams.get_mut(&request.name) else {
                 return answer(socket, "404 Not Found", "", b"");
             };
-            let sequence = request
-                .headers
-                .get("producer-seq")
-                .map(|text| text.parse::<u64>().unwrap());
-            let mut fresh = true;
-            if let Some(sequence) = sequence {
-                let next = stream
-                    .producers
-                    .entry(request.headers["producer-id"].clone())
-                    .or_default();
-                if sequence > *next {
-                    return answer(socket, "409 Conflict", "", b"");
-                }
-                fresh = sequence == *next;
-                if fresh {
-                    *next += 1;
-                    status = "200 OK";
-                }
-            }
-            if fresh {
-                stream.messages.push(request.body.clone());
-            }
+            stream.messages.push(request.body.clone());
         }
         self.news.notify_all();
         if due(self.behaviour.lose_answer_every) {
             return Err(std::io::ErrorKind::ConnectionAborted.into());
         }
-        answer(socket, status, "", b"")
+        answer(socket, "204 No Content", "", b"")
     }
 
     /// What a reader at `cursor` gets next: which messages, and where the reader is then.
@@ -269,29 +243,6 @@ impl State {
             headers += "Stream-Up-To-Date: true\r\n";
         }
         answer(socket, "200 OK", &headers, &join(&content_type, &messages))
-    }
-
-    fn long_poll(&self, request: &Request, socket: &mut TcpStream) -> std::io::Result<()> {
-        let Some(mut cursor) = self.cursor(request) else {
-            return answer(socket, "404 Not Found", "", b"");
-        };
-        let until = Instant::now() + LONG_POLL;
-        loop {
-            let before = cursor;
-            let Some((content_type, messages, _)) = self.collect(&request.name, &mut cursor, 3)
-            else {
-                return answer(socket, "404 Not Found", "", b"");
-            };
-            let headers = format!("Stream-Next-Offset: {cursor:08}\r\nStream-Cursor: 5\r\n");
-            if cursor > before {
-                return answer(socket, "200 OK", &headers, &join(&content_type, &messages));
-            }
-            self.notice(socket)?;
-            if Instant::now() >= until {
-                return answer(socket, "204 No Content", &headers, b"");
-            }
-            self.wait();
-        }
     }
 
     fn events(&self, request: &Request, mut socket: TcpStream) -> std::io::Result<()> {

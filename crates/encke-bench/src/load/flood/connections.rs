@@ -1,6 +1,6 @@
 //! What becomes of a worker's connections: made, read from, lost, and made again.
 
-use super::subscriber::{Mode, Refusal, Stage, Step, Subscriber};
+use super::subscriber::{Refusal, Stage, Step, Subscriber};
 use super::worker::Worker;
 use crate::load::clock::{MILLISECOND_NS, monotonic_ns};
 use crate::load::poller::Ready;
@@ -20,13 +20,10 @@ const REASONS_MAX: usize = 32;
 
 impl Worker {
     pub(super) fn connect(&mut self, index: usize, now_ns: u64) {
-        let opened = self
-            .sources
-            .connect(self.target.address)
-            .and_then(|socket| {
-                self.poller.add_socket(&socket, index as u64)?;
-                Ok(socket)
-            });
+        let opened = self.sources.connect(self.server).and_then(|socket| {
+            self.poller.add_socket(&socket, index as u64)?;
+            Ok(socket)
+        });
         match opened {
             Ok(socket) => {
                 let subscriber = &mut self.subscribers[index];
@@ -71,27 +68,20 @@ impl Worker {
             return;
         };
         self.request.clear();
-        subscriber.ask(self.tally.mode, &self.requests, &mut self.request);
+        subscriber.ask(&self.requests, &mut self.request);
         // A request of a few hundred bytes always fits into a socket that has nothing else to send.
         match rustix::net::send(socket, &self.request, rustix::net::SendFlags::NOSIGNAL) {
             Ok(sent) if sent == self.request.len() => {
                 subscriber.stage = Stage::Head(Vec::new());
-                // A long poll says nothing until there is something: who asks with an offset listens.
-                self.note_active(index, monotonic_ns());
             }
             Ok(_) => self.fail(index, monotonic_ns(), "request cut short".into()),
             Err(error) => self.fail(index, monotonic_ns(), error_text(error)),
         }
     }
 
-    /// The number in the whole run of a subscriber of this worker.
-    pub(super) fn number(&self, index: usize) -> u32 {
-        self.work.first + index as u32 * self.work.step
-    }
-
     /// Reads until the socket is empty; `to_the_end` when its end may already be there.
     pub(super) fn read(&mut self, index: usize, buffer: &mut [u8], to_the_end: bool) {
-        let number = self.number(index);
+        let number = index as u32;
         loop {
             let subscriber = &mut self.subscribers[index];
             let Some(socket) = &subscriber.socket else {
@@ -106,13 +96,12 @@ impl Worker {
             let now_ns = monotonic_ns();
             self.tally.now_ns = now_ns;
             let result = match length {
-                0 => subscriber.ended(number, &mut self.tally),
+                0 => subscriber.ended(),
                 _ => subscriber.receive(number, &buffer[..length], &mut self.tally),
             };
             self.note_active(index, now_ns);
             match result {
                 Ok(Step::Wait) => {}
-                Ok(Step::AskAgain) => self.ask(index),
                 Ok(Step::ComeBack) => {
                     self.counters.closed += 1;
                     return self.leave(index, now_ns);
@@ -142,11 +131,7 @@ impl Worker {
             returned_ns,
             ..
         } = &mut self.subscribers[index];
-        let listens = match self.tally.mode {
-            Mode::Sse => matches!(stage, Stage::Events(..)),
-            Mode::LongPoll => matches!(stage, Stage::Head(_) | Stage::Body(..)),
-        };
-        if traits.active || !listens || !traits.ready {
+        if traits.active || !matches!(stage, Stage::Events(..)) || !traits.ready {
             return;
         }
         traits.active = true;
@@ -168,8 +153,7 @@ impl Worker {
                 self.leaving.hang_up(socket, &self.poller, monotonic_ns());
             }
             self.disconnect(index, Stage::Away);
-            self.returns
-                .push(Reverse((now_ns + self.work.away_ns, index)));
+            self.returns.push(Reverse((now_ns + self.away_ns, index)));
         }
         settled
     }
@@ -209,7 +193,7 @@ impl Worker {
     }
 
     fn disconnect(&mut self, index: usize, stage: Stage) {
-        let number = self.number(index);
+        let number = index as u32;
         let subscriber = &mut self.subscribers[index];
         subscriber.disconnected(number, &mut self.tally);
         subscriber.stage = stage;

@@ -1,18 +1,15 @@
 //! The floor: what the kernel alone takes to send the same bytes over as many loopback sockets.
 //!
-//! A bare loop of send(2) in this process, a reader in another, so that the processor time of the
-//! sending thread is that of the sending alone. It is what a server can't get below.
+//! A bare loop of send(2) in one thread, a reader in another; the processor time of the sending thread is the cost of
+//! the sends alone. No server that sends each event to each socket can cost less.
 
-use super::host::{Role, start_process};
-use super::lines::LineReader;
 use crate::BenchError;
 use crate::load::clock::{SECOND_NS, monotonic_ns, thread_cpu_ns};
 use crate::load::poller::Poller;
 use crate::load::socket::{Sources, check_descriptors, listen, raise_descriptor_limit};
-use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
-use std::io::{ErrorKind, Write};
+use serde::Serialize;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -55,47 +52,27 @@ pub struct Floor {
     pub ratio: Option<f64>,
 }
 
-/// What the reader is told.
-#[derive(Serialize, Deserialize)]
-struct Sink {
-    address: SocketAddr,
-    sockets: u32,
-}
-
 /// Runs the loop.
 pub(crate) fn measure(orders: &Orders, stop: &AtomicBool) -> Result<Floor, BenchError> {
-    check_descriptors(raise_descriptor_limit(), u64::from(orders.sockets))?;
+    // Both ends of each connection are in this process.
+    let descriptors = 2 * u64::from(orders.sockets);
+    check_descriptors(raise_descriptor_limit(), descriptors)?;
     let listener = listen()?;
     let address = listener
         .local_addr()
         .map_err(BenchError::system("listen"))?;
-    let (mut child, mut to, mut from) = start_process(Role::Sink)?;
-    let gone = |reason: &str| BenchError::Worker {
-        worker: 0,
-        reason: reason.to_owned(),
-    };
-    let mut line = serde_json::to_vec(&Sink {
-        address,
-        sockets: orders.sockets,
-    })
-    .map_err(|error| gone(&error.to_string()))?;
-    line.push(b'\n');
-    to.write_all(&line)
-        .map_err(|error| gone(&error.to_string()))?;
-    // The reader says first that it runs at all, so that accepting can't wait for ever.
-    match from.wait_line() {
-        Ok(Some(line)) if line == READY => {}
-        _ => return Err(gone("the reader of the send loop did not start")),
-    }
-    let sockets = accept(&listener, orders.sockets)?;
+    let count = orders.sockets;
+    let reader = std::thread::spawn(move || swallow(address, count));
+    let sockets = accept(&listener, count)?;
     let floor = send(orders, &sockets, stop);
-    drop((sockets, to));
-    let _ = child.wait();
-    floor
+    // The end of the connections ends the reader.
+    drop(sockets);
+    let read = reader.join().map_err(|_| BenchError::Thread("reader"))?;
+    read.and(floor)
 }
 
 fn accept(listener: &TcpListener, count: u32) -> Result<Vec<TcpStream>, BenchError> {
-    let mut poller = Poller::new()?;
+    let poller = Poller::new()?;
     listener
         .set_nonblocking(true)
         .map_err(BenchError::system("listen"))?;
@@ -125,7 +102,7 @@ fn accept(listener: &TcpListener, count: u32) -> Result<Vec<TcpStream>, BenchErr
 
 fn send(orders: &Orders, sockets: &[TcpStream], stop: &AtomicBool) -> Result<Floor, BenchError> {
     let payload = vec![b'x'; orders.bytes.clamp(1, SEND_BYTES_MAX)];
-    let mut poller = Poller::new()?;
+    let poller = Poller::new()?;
     let (mut sends, mut events, mut next) = (0u64, 0u64, 0usize);
     let start_ns = monotonic_ns();
     let mut cpu_ns = 0;
@@ -165,36 +142,14 @@ fn send(orders: &Orders, sockets: &[TcpStream], stop: &AtomicBool) -> Result<Flo
     })
 }
 
-const READY: &[u8] = b"ready";
-
-/// The reader: connects as often as it is told, and reads until all is closed.
-pub(crate) fn sink(input: OwnedFd, mut output: impl Write) {
-    let mut commands = LineReader::new(input);
-    let Ok(Some(line)) = commands.wait_line() else {
-        return;
-    };
-    let Ok(orders) = serde_json::from_slice::<Sink>(&line) else {
-        return;
-    };
-    raise_descriptor_limit();
-    let ready = [READY, b"\n"].concat();
-    if output
-        .write_all(&ready)
-        .and_then(|()| output.flush())
-        .is_ok()
-    {
-        // Whatever goes wrong here closes the sockets, and the sender says so.
-        let _ = swallow(&orders);
-    }
-}
-
-fn swallow(orders: &Sink) -> Result<(), BenchError> {
-    let mut poller = Poller::new()?;
-    let mut sources = Sources::new(orders.address, orders.sockets, None);
-    let mut sockets = Vec::with_capacity(orders.sockets as usize);
-    for token in 0..u64::from(orders.sockets) {
+/// Connects `count` times and reads until all connections are closed.
+fn swallow(server: SocketAddr, count: u32) -> Result<(), BenchError> {
+    let poller = Poller::new()?;
+    let mut sources = Sources::new(server, count);
+    let mut sockets = Vec::with_capacity(count as usize);
+    for token in 0..u64::from(count) {
         let socket = sources
-            .connect(orders.address)
+            .connect(server)
             .map_err(BenchError::system("connect"))?;
         poller
             .add_socket(&socket, token)

@@ -1,12 +1,10 @@
 //! What the server held and used at the turning points of a run, and what that comes to.
 
-use super::totals::Totals;
 use super::watch::Watch;
 use crate::load::args::FloodArgs;
-use crate::load::clock::duration_ns;
 use crate::load::descriptors::Descriptors;
 use crate::load::probe::Memory;
-use crate::load::report::endurance::Endurance;
+use crate::load::report::endurance::{Endurance, HangUps};
 use crate::load::report::flood::{FloodReport, Server};
 
 /// The turning points; without a server to measure there is nothing at any.
@@ -73,7 +71,7 @@ impl Marks {
     }
 
     /// How the server held out, but for what only samples can tell.
-    pub(super) fn endurance(&self, args: &FloodArgs, total: &Totals) -> Endurance {
+    pub(super) fn endurance(&self, args: &FloodArgs, hang_ups: HangUps) -> Endurance {
         let descriptors = |mark: Option<Mark>| mark.and_then(|mark| mark.descriptors);
         Endurance {
             judged: args.endure,
@@ -81,7 +79,7 @@ impl Marks {
             drift_percent: None,
             kernel_drift_percent: None,
             parts: Vec::new(),
-            hang_ups: total.hang_ups(duration_ns(args.notice)),
+            hang_ups,
             descriptors_before: descriptors(self.before),
             descriptors_open: descriptors(self.open),
             descriptors_after: descriptors(self.after),

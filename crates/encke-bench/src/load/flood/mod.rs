@@ -1,17 +1,13 @@
-//! The coordinator: it plans a flood, leads its workers through it, and puts the report together.
+//! The coordinator of a flood: plans it, leads it from phase to phase, and puts the report together.
 
-mod books;
 mod connections;
+mod counters;
 pub(crate) mod floor;
-pub(crate) mod host;
 mod leaving;
-mod lines;
 mod marks;
-mod pipe;
 mod plan;
 mod subscriber;
 mod tally;
-mod totals;
 mod watch;
 mod worker;
 
@@ -22,29 +18,29 @@ use crate::load::clock::{MILLISECOND_NS, SECOND_NS, duration_ns, monotonic_ns};
 use crate::load::create;
 use crate::load::hostile::{self, Hostiles};
 use crate::load::produce::Producers;
-use crate::load::report::flood::{Deliveries, FloodReport, Latency, Opening, Publishing};
+use crate::load::report::endurance::HangUps;
+use crate::load::report::flood::{
+    Connections, Deliveries, FloodReport, Latency, Opening, Publishing,
+};
+use crate::load::report::hostile::Hostile;
 use crate::load::report::spray::Refused;
 use crate::load::requests::{self, Outcome};
-use host::Worker;
+use counters::Counters;
 use marks::Marks;
-use pipe::{Command, Counters, Final};
 use plan::Plan;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use totals::Totals;
 use watch::Watch;
+use worker::{Command, Handle, Worker};
 
-/// How often the coordinator looks after its workers.
+/// How often the coordinator looks at the run.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// How long connections and memory are left alone before they are measured.
 const SETTLE_NS: u64 = SECOND_NS;
 
-/// How far ahead the beginning of publishing is announced, so that every worker knows in time.
+/// How far ahead the beginning of publishing is announced, so that the subscribers' thread knows in time.
 const ANNOUNCE_NS: u64 = 100 * MILLISECOND_NS;
-
-/// How long workers may take to close their books, beside what they wait for messages.
-const BOOKS_NS_MAX: u64 = 60 * SECOND_NS;
 
 /// Floods until the duration is over or SIGINT or SIGTERM arrives; either way ends with the report.
 ///
@@ -60,8 +56,8 @@ pub fn flood(args: &FloodArgs, stop: &AtomicBool) -> Result<FloodReport, BenchEr
         watch: Watch::new(args)?,
         args,
         stop,
-        workers: Vec::new(),
-        dismissed: Counters::default(),
+        subscribers: None,
+        ended: Counters::default(),
         crowd: Crowd::None,
         plan,
     };
@@ -84,9 +80,10 @@ struct Run<'a> {
     stop: &'a AtomicBool,
     plan: Plan,
     watch: Watch,
-    workers: Vec<Worker>,
-    /// The counts of workers that are no more.
-    dismissed: Counters,
+    /// The thread of the subscribers, while it runs.
+    subscribers: Option<Handle>,
+    /// Its counts when it does not.
+    ended: Counters,
     crowd: Crowd,
 }
 
@@ -114,7 +111,7 @@ impl Run<'_> {
             )?);
         }
         let opening_ns = monotonic_ns();
-        self.start_workers()?;
+        self.subscribers = Some(Handle::start(Worker::new(&self.plan, self.args)?));
         let opened = self.open()?;
         marks.connected = self.watch.mark()?;
         if self.watch.is_probing() {
@@ -122,22 +119,28 @@ impl Run<'_> {
         }
         marks.open = self.watch.mark()?;
         let begin_ns = monotonic_ns();
-        let before_main = self.counters()?;
+        let before_main = self.counters();
         let main_from = self.watch.seconds();
         let published = self.main_phase()?;
         let main_phase = (main_from, self.watch.seconds());
-        let finals = self.finish(published.as_ref())?;
+        let mut worker = self.finish(published.as_ref())?;
         marks.after = self.watch.mark()?;
         let deeds = match std::mem::replace(&mut self.crowd, Crowd::None) {
             Crowd::There(hostiles) => Some(hostiles.end()),
             _ => None,
         };
-        let total = Totals::new(&self.plan, finals);
-        self.dismissed = Counters {
+        let faults = worker.settle();
+        let Worker {
+            counters,
+            tally,
+            leaving,
+            ..
+        } = worker;
+        // With the worker all connections are closed.
+        self.ended = Counters {
             active: 0,
-            ..total.counters.clone()
+            ..counters.clone()
         };
-        self.workers.clear();
         if self.watch.is_probing() {
             // The server needs a moment to close what is gone, after a run that was stopped as well.
             self.hold_on(SETTLE_NS, &AtomicBool::new(false))?;
@@ -148,22 +151,34 @@ impl Run<'_> {
             Some(published) => published.outcome.started_ns,
             None => begin_ns,
         };
-        let events = total.counters.events - before_main.events;
-        let bytes = total.counters.bytes - before_main.bytes;
-        let own_us = (total.counters.cpu_ns - before_main.cpu_ns) as f64 / 1e3;
-        let spent_ns = total.counters.last_event_ns.saturating_sub(start_ns).max(1);
+        let events = counters.events - before_main.events;
+        let bytes = counters.bytes - before_main.bytes;
+        let own_us = (counters.cpu_ns - before_main.cpu_ns) as f64 / 1e3;
+        let spent_ns = counters.last_event_ns.saturating_sub(start_ns).max(1);
         let publishing = published.map(|published| self.publishing_report(&published));
+        let hang_ups = HangUps {
+            made: counters.hung_up,
+            unnoticed: counters.unnoticed,
+            unmeasured: counters.unmeasured,
+            ..HangUps::new(&leaving.notices, duration_ns(self.args.notice))
+        };
+        // What is counted apart is either the time of the pause or that of the hostile clients.
+        let (paused, hostile) = match deeds {
+            None => (tally.paused.percentiles(), None),
+            Some(deeds) => {
+                let mut before = tally.live.clone();
+                before.subtract(&tally.paused);
+                let beside = tally.paused.percentiles();
+                (
+                    None,
+                    Some(Hostile::new(deeds, before.percentiles(), beside)),
+                )
+            }
+        };
         let mut report = FloodReport {
             url: self.args.url.clone(),
             streams: self.plan.streams.count(),
             content_type: self.args.content_type.clone(),
-            mode: if self.args.long_poll {
-                "long-poll"
-            } else {
-                "sse"
-            },
-            workers: self.plan.workers as usize,
-            processes: self.plan.processes,
             seconds: 0.0,
             stolen_percent: 0.0,
             create_seconds,
@@ -173,27 +188,33 @@ impl Run<'_> {
                 failed: u64::from(self.args.subscribers) - opened.opened,
                 seconds: opened.settled_ns.saturating_sub(opening_ns) as f64 / SECOND_NS as f64,
             },
-            connections: total.connections(),
+            connections: Connections {
+                active: counters.active,
+                closed: counters.closed,
+                hung_up: counters.hung_up,
+                returned: counters.returned,
+                failures: counters.reasons,
+                given_up: counters.given_up,
+                over: counters.over,
+            },
             deliveries: Deliveries {
-                messages: total.counters.events,
-                bytes: total.counters.bytes,
+                messages: counters.events,
+                bytes: counters.bytes,
                 per_second: events as f64 * SECOND_NS as f64 / spent_ns as f64,
                 generator_cpu_us: (events > 0).then(|| own_us / events as f64),
             },
-            latency: match deeds {
-                // What was set apart are not the slow ones' pauses.
-                Some(_) => Latency {
-                    while_slow_pause: None,
-                    ..total.latency()
-                },
-                None => total.latency(),
+            latency: Latency {
+                live: tally.live.percentiles(),
+                while_slow_pause: paused,
+                slow: tally.slow.percentiles(),
+                missed_while_away: tally.returned.percentiles(),
             },
-            hostile: deeds.map(|deeds| total.hostile(deeds)),
-            faults: total.faults.clone(),
+            hostile,
+            faults,
             publishing,
             server: None,
             floor: None,
-            endurance: marks.endurance(self.args, &total),
+            endurance: marks.endurance(self.args, hang_ups),
             samples: Vec::new(),
         };
         report.server = marks.server(&report, &self.watch, events);
@@ -216,20 +237,11 @@ impl Run<'_> {
         create::create(&self.plan.target, &self.plan.requests, count, self.stop).map(Some)
     }
 
-    fn start_workers(&mut self) -> Result<(), BenchError> {
-        for number in 0..self.plan.workers {
-            let work = self.plan.work(self.args, number);
-            self.workers
-                .push(Worker::start(number as usize, &work, self.plan.processes)?);
-        }
-        Ok(())
-    }
-
     /// Waits until every subscriber is connected or has failed to.
     fn open(&mut self) -> Result<Counters, BenchError> {
         loop {
             let counters = self.look()?;
-            if counters.pending == 0 || self.stop.load(Ordering::Relaxed) {
+            if counters.pending == 0 || self.is_over(self.stop) {
                 return Ok(counters);
             }
             std::thread::sleep(LOOK);
@@ -260,16 +272,13 @@ impl Run<'_> {
             Crowd::There(_) => u64::MAX,
             _ => pause_from_ns.saturating_add(duration_ns(self.args.pause)),
         };
-        self.tell(&Command::Publishing {
-            pause_from_ns,
-            pause_to_ns,
-        })?;
+        self.send(Command::Publishing(pause_from_ns..pause_to_ns));
         self.hold(ANNOUNCE_NS)?;
         let mut producers = Producers::new(orders, None);
         let gauge = producers.gauge();
         self.watch.gauge = Some(gauge);
         let plan = self.plan.requests_plan(self.args);
-        // Not the run's own flag: producers must also end when a worker is in trouble.
+        // Not the run's own flag: producers must also end when the subscribers have failed.
         let end = AtomicBool::new(false);
         let outcome = std::thread::scope(|scope| {
             let publisher = scope.spawn(|| requests::run(plan, &mut producers, &end));
@@ -278,7 +287,7 @@ impl Run<'_> {
                 if trouble.is_ok() {
                     trouble = self.look().map(|_| ());
                 }
-                if trouble.is_err() || self.stop.load(Ordering::Relaxed) {
+                if trouble.is_err() || self.is_over(self.stop) {
                     end.store(true, Ordering::Relaxed);
                 }
                 std::thread::sleep(LOOK);
@@ -291,52 +300,24 @@ impl Run<'_> {
         Ok(Some(Published { producers, outcome }))
     }
 
-    /// Lets the workers wait for what is still on its way, and collects their reports.
-    fn finish(&mut self, published: Option<&Published>) -> Result<Vec<Final>, BenchError> {
-        let all = published.map_or(Vec::new(), |published| published.producers.expected());
-        let quiet_ns = if all.is_empty() {
-            0
-        } else {
-            duration_ns(self.args.drain)
+    /// Waits for what is still on its way and ends the thread of the subscribers.
+    fn finish(&mut self, published: Option<&Published>) -> Result<Worker, BenchError> {
+        let expected = published.map_or(Vec::new(), |published| published.producers.expected());
+        let quiet_ns = match expected.is_empty() {
+            true => 0,
+            false => duration_ns(self.args.drain),
         };
-        let workers = self.plan.workers;
-        for (number, worker) in (0..workers).zip(&mut self.workers) {
-            // Each worker is told of its own streams only.
-            let own = |stream: u32| self.plan.streams.count() == 1 || stream % workers == number;
-            let expected = all
-                .iter()
-                .filter(|expected| own(expected.stream))
-                .cloned()
-                .collect();
-            worker.tell(&Command::Finish { expected, quiet_ns })?;
-        }
-        let told_ns = monotonic_ns();
-        let mut finals = Vec::new();
-        let mut waiting: Vec<usize> = (0..self.workers.len()).collect();
-        while !waiting.is_empty() {
-            let counters = self.look()?;
-            let quiet_since_ns = counters.last_event_ns.max(told_ns);
-            waiting.retain(|&number| match self.workers[number].take_final() {
-                Some(last) => {
-                    finals.push(*last);
-                    false
-                }
-                None => true,
-            });
-            if monotonic_ns()
-                > quiet_since_ns
-                    .saturating_add(quiet_ns)
-                    .saturating_add(BOOKS_NS_MAX)
-                && let Some(&worker) = waiting.first()
-            {
-                return Err(BenchError::Worker {
-                    worker,
-                    reason: "no report in time".into(),
-                });
-            }
+        self.send(Command::Finish { expected, quiet_ns });
+        while self
+            .subscribers
+            .as_ref()
+            .is_some_and(|thread| !thread.is_finished())
+        {
+            self.look()?;
             std::thread::sleep(LOOK);
         }
-        Ok(finals)
+        let thread = self.subscribers.take();
+        thread.ok_or(BenchError::Thread("subscriber"))?.join()
     }
 
     fn measure_floor(
@@ -398,31 +379,34 @@ impl Run<'_> {
     /// As [`Self::hold`], ended by another flag than the run's.
     fn hold_on(&mut self, ns: u64, stop: &AtomicBool) -> Result<(), BenchError> {
         let until_ns = monotonic_ns().saturating_add(ns);
-        while monotonic_ns() < until_ns && !stop.load(Ordering::Relaxed) {
+        while monotonic_ns() < until_ns && !self.is_over(stop) {
             self.look()?;
             std::thread::sleep(LOOK);
         }
         Ok(())
     }
 
-    /// Sees how the workers stand, takes a sample and prints a line of progress when one is due.
+    /// Whether the run was stopped, or its subscribers have failed.
+    fn is_over(&self, stop: &AtomicBool) -> bool {
+        let failed = self.subscribers.as_ref().is_some_and(Handle::is_finished);
+        failed || stop.load(Ordering::Relaxed)
+    }
+
+    /// Takes a sample and prints a line of progress, each when it is due.
     fn look(&mut self) -> Result<Counters, BenchError> {
-        let counters = self.counters()?;
+        let counters = self.counters();
         self.watch.look(&counters)?;
         Ok(counters)
     }
 
-    fn counters(&self) -> Result<Counters, BenchError> {
-        let mut all = self.dismissed.clone();
-        for worker in &self.workers {
-            all.add(&worker.counters()?);
-        }
-        Ok(all)
+    fn counters(&self) -> Counters {
+        let running = self.subscribers.as_ref().map(Handle::counters);
+        running.unwrap_or_else(|| self.ended.clone())
     }
 
-    fn tell(&mut self, command: &Command) -> Result<(), BenchError> {
-        self.workers
-            .iter_mut()
-            .try_for_each(|worker| worker.tell(command))
+    fn send(&self, command: Command) {
+        if let Some(thread) = &self.subscribers {
+            thread.send(command);
+        }
     }
 }

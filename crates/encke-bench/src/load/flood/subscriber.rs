@@ -7,8 +7,8 @@ use super::tally::Tally;
 use crate::load::sequence::Seen;
 use crate::load::wire::http::{Framing, Head, WireError, parse_head};
 use crate::load::wire::payload::{Format, Lines, decode_base64, scan_json};
-use crate::load::wire::sse::{Data, EVENT_BYTES_MAX, Event, Splitter};
-use crate::load::wire::target::{Requests, cursor_query};
+use crate::load::wire::sse::{Data, Event, Splitter};
+use crate::load::wire::target::Requests;
 use memchr::memmem::Finder;
 use rustix::fd::OwnedFd;
 use serde::Deserialize;
@@ -35,8 +35,6 @@ pub(crate) struct Subscriber {
     pub(crate) seen: Seen,
     /// Where it would go on: the last offset that the server gave. Empty before the first.
     offset: String,
-    /// The cursor to echo; long polls only.
-    cursor: String,
     /// Half a line of a stream that is not JSON.
     line: Option<Box<Lines>>,
 }
@@ -52,8 +50,6 @@ pub(crate) enum Stage {
     Head(Vec<u8>),
     /// Server-sent events.
     Events(Framing, Splitter),
-    /// The body of a long poll (or of the read before the first), with so much of it here.
-    Body(Framing, Vec<u8>),
     /// Nothing any more: the stream is closed, or the subscriber has been given up.
     Over,
 }
@@ -79,19 +75,6 @@ pub(crate) struct Traits {
     base64: bool,
     /// It has read messages whose following offset it has not read.
     unsettled: bool,
-    /// The long poll that is being read is the connection's last.
-    last_on_connection: bool,
-    /// The long poll that is being read is the stream's last.
-    last_on_stream: bool,
-}
-
-/// How subscribers ask.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Server-sent events.
-    Sse,
-    /// Long polls, one after another on the same connection.
-    LongPoll,
 }
 
 /// What is to be done after some bytes were read.
@@ -99,8 +82,6 @@ pub(crate) enum Mode {
 pub(crate) enum Step {
     /// Nothing: more will come.
     Wait,
-    /// The answer is complete: ask for the next on the same connection.
-    AskAgain,
     /// The answer is complete, and the connection with it: come back on a new one.
     ComeBack,
     /// The stream is closed: there is nothing more to come.
@@ -140,34 +121,21 @@ impl Subscriber {
             returned_ns: 0,
             seen: Seen::default(),
             offset: String::new(),
-            cursor: String::new(),
             line: None,
         }
     }
 
     /// Appends the request that this subscriber makes next.
-    pub(crate) fn ask(&self, mode: Mode, requests: &Requests, out: &mut Vec<u8>) {
+    pub(crate) fn ask(&self, requests: &Requests, out: &mut Vec<u8>) {
         let first = self.offset.is_empty();
         let offset = if first { "now" } else { &self.offset };
-        match mode {
-            Mode::Sse => requests.read(self.stream, offset, "&live=sse", out),
-            // A long poll from `now` would not say when it has begun; a plain read tells the offset.
-            Mode::LongPoll if first => requests.read(self.stream, offset, "", out),
-            Mode::LongPoll => {
-                let mut query = "&live=long-poll".to_owned();
-                if !self.cursor.is_empty() {
-                    query.push_str(&cursor_query(&self.cursor));
-                }
-                requests.read(self.stream, offset, &query, out);
-            }
-        }
+        requests.read(self.stream, offset, "&live=sse", out);
     }
 
     /// Whether nothing is half-read, so that hanging up now can't make the server repeat itself.
     pub(crate) fn is_settled(&self) -> bool {
         match &self.stage {
             Stage::Events(_, splitter) => splitter.is_empty() && !self.traits.unsettled,
-            Stage::Head(held) => held.is_empty() && self.traits.ready,
             _ => false,
         }
     }
@@ -186,15 +154,10 @@ impl Subscriber {
     }
 
     /// The server has closed the connection: what that means for what was being read.
-    pub(crate) fn ended(&mut self, index: u32, tally: &mut Tally) -> Result<Step, Refusal> {
-        match &mut self.stage {
+    pub(crate) fn ended(&self) -> Result<Step, Refusal> {
+        match &self.stage {
             Stage::Events(..) => Ok(Step::ComeBack),
             Stage::Head(held) if held.is_empty() && self.traits.ready => Ok(Step::ComeBack),
-            Stage::Body(framing @ Framing::UntilClose, _) => {
-                *framing = Framing::Done;
-                self.finish_body(index, tally);
-                Ok(Step::ComeBack)
-            }
             _ => Err(Refusal::Ended),
         }
     }
@@ -223,53 +186,18 @@ impl Subscriber {
         }
         match &mut self.stage {
             Stage::Events(..) => self.receive_events(index, bytes, tally),
-            Stage::Body(framing, body) => {
-                while let Some(piece) = framing.next_piece(&mut bytes)? {
-                    body.extend_from_slice(piece);
-                    if body.len() > EVENT_BYTES_MAX {
-                        return Err(WireError::EventTooLong.into());
-                    }
-                }
-                if !framing.is_done() {
-                    return Ok(Step::Wait);
-                }
-                Ok(self.finish_body(index, tally))
-            }
             _ => Ok(Step::Wait),
         }
     }
 
     /// What a response's head says is to be read.
-    fn begin(&mut self, head: &Head<'_>, tally: &mut Tally) -> Result<Stage, Refusal> {
-        if head.status != 200 && head.status != 204 {
+    fn begin(&mut self, head: &Head<'_>, tally: &Tally) -> Result<Stage, Refusal> {
+        if head.status != 200 {
             return Err(Refusal::Status(head.status));
         }
-        if tally.mode == Mode::Sse {
-            self.returned_ns = tally.now_ns;
-            self.traits.base64 = head.base64;
-            return Ok(Stage::Events(head.framing, Splitter::default()));
-        }
-        if let Some(offset) = head.next_offset {
-            self.told(offset, tally);
-        }
-        if let Some(cursor) = head.cursor {
-            keep(&mut self.cursor, cursor);
-        }
-        self.traits.last_on_connection = !head.keep_alive;
-        self.traits.last_on_stream = head.closed;
-        Ok(Stage::Body(head.framing, Vec::new()))
-    }
-
-    fn finish_body(&mut self, index: u32, tally: &mut Tally) -> Step {
-        if let Stage::Body(_, body) = std::mem::replace(&mut self.stage, Stage::Head(Vec::new())) {
-            tally.bytes += body.len() as u64;
-            self.messages(index, &body, tally);
-        }
-        match (self.traits.last_on_stream, self.traits.last_on_connection) {
-            (true, _) => Step::Closed,
-            (false, true) => Step::ComeBack,
-            (false, false) => Step::AskAgain,
-        }
+        self.returned_ns = tally.now_ns;
+        self.traits.base64 = head.base64;
+        Ok(Stage::Events(head.framing, Splitter::default()))
     }
 
     fn receive_events(
@@ -360,7 +288,8 @@ impl Subscriber {
 
     /// The server has said where this subscriber stands.
     fn told(&mut self, offset: &str, tally: &mut Tally) {
-        keep(&mut self.offset, offset);
+        self.offset.clear();
+        self.offset.push_str(offset);
         if !self.traits.ready {
             self.traits.ready = true;
             self.traits.from_start = !tally.publishing;
@@ -385,11 +314,6 @@ impl Subscriber {
         };
         tally.ledger.faults_mut().strangers += strangers;
     }
-}
-
-fn keep(place: &mut String, value: &str) {
-    place.clear();
-    place.push_str(value);
 }
 
 /// The offset in a control event, and whether it says that the stream is closed.

@@ -1,7 +1,6 @@
 //! Tests of the subscriber: the protocol's answers, cut at every possible place.
 
 use super::*;
-use crate::load::latency::Latencies;
 use crate::load::wire::payload::{Message, producer_number};
 
 const RUN: u32 = 5;
@@ -27,16 +26,16 @@ fn body(format: Format, sequences: &[u64]) -> String {
     }
 }
 
-fn tally(mode: Mode, format: Format) -> Tally {
-    let mut tally = Tally::new(mode, format, RUN);
+fn tally(format: Format) -> Tally {
+    let mut tally = Tally::new(format, RUN);
     tally.now_ns = 2_000;
     tally
 }
 
-fn listening(mode: Mode) -> (Subscriber, Tally) {
+fn listening() -> (Subscriber, Tally) {
     let mut subscriber = Subscriber::new(0, false);
     subscriber.stage = Stage::Head(Vec::new());
-    (subscriber, tally(mode, Format::Json))
+    (subscriber, tally(Format::Json))
 }
 
 fn chunk(text: &str) -> String {
@@ -68,7 +67,7 @@ fn chunked_events_in_any_pieces() {
     ]
     .concat();
     for step in [1, 2, 3, 7, 64, wire.len()] {
-        let (mut subscriber, mut tally) = listening(Mode::Sse);
+        let (mut subscriber, mut tally) = listening();
         let mut last = Step::Wait;
         for piece in wire.as_bytes().chunks(step) {
             last = subscriber.receive(0, piece, &mut tally).unwrap();
@@ -81,18 +80,13 @@ fn chunked_events_in_any_pieces() {
             (tally.events, tally.ready, &*subscriber.offset),
             (4, 1, "c")
         );
-        assert!(
-            tally
-                .close(Default::default(), &Latencies::new())
-                .faults
-                .is_clean()
-        );
+        assert!(tally.ledger.close(|_| String::new()).is_clean());
     }
 }
 
 #[test]
 fn bodies_that_end_with_the_connection_are_resumed_from_the_last_offset() {
-    let (mut subscriber, mut tally) = listening(Mode::Sse);
+    let (mut subscriber, mut tally) = listening();
     let wire = format!(
         "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{}",
         control("7_8", "")
@@ -102,14 +96,13 @@ fn bodies_that_end_with_the_connection_are_resumed_from_the_last_offset() {
     let event = format!("event: data\ndata: {}\n\n", body(Format::Json, &[0]));
     subscriber.receive(0, event.as_bytes(), &mut tally).unwrap();
     assert!(!subscriber.is_settled());
-    assert_eq!(subscriber.ended(0, &mut tally), Ok(Step::ComeBack));
+    assert_eq!(subscriber.ended(), Ok(Step::ComeBack));
     subscriber.disconnected(0, &mut tally);
 
     let target = crate::load::wire::target::Target::parse("http://127.0.0.1:1/s").unwrap();
     let streams = crate::load::wire::target::Streams::one("x");
     let mut out = Vec::new();
     subscriber.ask(
-        Mode::Sse,
         &Requests::new(&target, &streams, "application/json").unwrap(),
         &mut out,
     );
@@ -122,7 +115,7 @@ fn bodies_that_end_with_the_connection_are_resumed_from_the_last_offset() {
         control("7_9", "")
     );
     subscriber.receive(0, again.as_bytes(), &mut tally).unwrap();
-    let faults = tally.close(Default::default(), &Latencies::new()).faults;
+    let faults = tally.ledger.close(|_| String::new());
     assert_eq!((faults.repeats, faults.duplicates.count), (1, 1));
 }
 
@@ -146,93 +139,26 @@ fn text_and_base64_streams() {
             format!("event: data\ndata: {left}\ndata: {right}\n\n"),
         ),
     ] {
-        let (mut subscriber, _) = listening(Mode::Sse);
-        let mut tally = tally(Mode::Sse, Format::Line);
+        let (mut subscriber, _) = listening();
+        let mut tally = tally(Format::Line);
         let wire = format!("HTTP/1.1 200 OK\r\n{head}\r\n{events}{}", control("z", ""));
         subscriber.receive(0, wire.as_bytes(), &mut tally).unwrap();
         assert_eq!(tally.events, 3);
-        let faults = tally.close(Default::default(), &Latencies::new()).faults;
+        let faults = tally.ledger.close(|_| String::new());
         assert!(faults.is_clean() && faults.strangers == 0, "{faults:?}");
     }
 }
 
 #[test]
-fn long_polls_follow_each_other_on_a_connection() {
-    let (mut subscriber, mut tally) = listening(Mode::LongPoll);
-    let target = crate::load::wire::target::Target::parse("http://127.0.0.1:1/s").unwrap();
-    let streams = crate::load::wire::target::Streams::one("x");
-    let requests = Requests::new(&target, &streams, "application/json").unwrap();
-    let line = |subscriber: &Subscriber| {
-        let mut out = Vec::new();
-        subscriber.ask(Mode::LongPoll, &requests, &mut out);
-        String::from_utf8(out)
-            .unwrap()
-            .lines()
-            .next()
-            .unwrap()
-            .to_owned()
-    };
-    assert_eq!(line(&subscriber), "GET /s/x?offset=now HTTP/1.1");
-    let data = body(Format::Json, &[0, 1]);
-    let answers = [
-        (
-            "HTTP/1.1 200 OK\r\nStream-Next-Offset: 1\r\nContent-Length: 2\r\n\r\n[]".to_owned(),
-            Step::AskAgain,
-            "GET /s/x?offset=1&live=long-poll HTTP/1.1",
-        ),
-        (
-            "HTTP/1.1 204 No Content\r\nStream-Next-Offset: 1\r\nStream-Cursor: 9\r\n\r\n"
-                .to_owned(),
-            Step::AskAgain,
-            "GET /s/x?offset=1&live=long-poll&cursor=9 HTTP/1.1",
-        ),
-        (
-            format!(
-                "HTTP/1.1 200 OK\r\nStream-Next-Offset: 2\r\nContent-Length: {}\r\n\r\n{data}",
-                data.len()
-            ),
-            Step::AskAgain,
-            "GET /s/x?offset=2&live=long-poll&cursor=9 HTTP/1.1",
-        ),
-        (
-            "HTTP/1.1 204 No Content\r\nStream-Next-Offset: 3\r\nConnection: close\r\n\r\n"
-                .to_owned(),
-            Step::ComeBack,
-            "GET /s/x?offset=3&live=long-poll&cursor=9 HTTP/1.1",
-        ),
-        (
-            "HTTP/1.1 204 No Content\r\nStream-Next-Offset: 3\r\nStream-Closed: true\r\n\r\n"
-                .to_owned(),
-            Step::Closed,
-            "GET /s/x?offset=3&live=long-poll&cursor=9 HTTP/1.1",
-        ),
-    ];
-    for (answer, step, next) in answers {
-        let (early, late) = answer.split_at(answer.len() - 1);
-        assert_eq!(
-            subscriber.receive(0, early.as_bytes(), &mut tally),
-            Ok(Step::Wait)
-        );
-        assert_eq!(
-            subscriber.receive(0, late.as_bytes(), &mut tally),
-            Ok(step),
-            "{answer}"
-        );
-        assert_eq!(line(&subscriber), next);
-    }
-    assert_eq!((tally.events, tally.ready), (2, 1));
-}
-
-#[test]
 fn refusals_are_told_with_their_reason() {
-    let (mut subscriber, mut tally) = listening(Mode::Sse);
+    let (mut subscriber, mut tally) = listening();
     let wire = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
     assert_eq!(
         subscriber.receive(0, wire, &mut tally),
         Err(Refusal::Status(404))
     );
-    let (mut subscriber, mut tally) = listening(Mode::Sse);
-    assert_eq!(subscriber.ended(0, &mut tally), Err(Refusal::Ended));
+    let (mut subscriber, mut tally) = listening();
+    assert_eq!(subscriber.ended(), Err(Refusal::Ended));
     let broken = format!("{CHUNKED}xyz");
     assert_eq!(
         subscriber.receive(0, broken.as_bytes(), &mut tally),

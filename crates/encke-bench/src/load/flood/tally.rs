@@ -1,7 +1,6 @@
 //! What a worker counts: messages, bytes, latencies by kind, and faults of order.
 
-use super::pipe::{Counters, Final};
-use super::subscriber::{Mode, Traits};
+use super::subscriber::Traits;
 use crate::load::latency::Latencies;
 use crate::load::sequence::{Arrival, Ledger, Seen};
 use crate::load::wire::payload::{Format, Message, run_of};
@@ -10,8 +9,6 @@ use memchr::memmem::Finder;
 /// A worker's books, and what subscribers need to know of the run.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// How subscribers ask.
-    pub(crate) mode: Mode,
     /// How messages are written.
     pub(crate) format: Format,
     /// The run whose producers are expected to be seen from their first message on.
@@ -37,17 +34,20 @@ pub(crate) struct Tally {
     pub(crate) decoded: Vec<u8>,
     /// Finds the word that only a stream's last control event has.
     pub(crate) closed_finder: Finder<'static>,
-    live: Latencies,
-    paused: Latencies,
-    slow: Latencies,
-    returned: Latencies,
+    /// Latencies of messages that were sent while their subscriber was there and read.
+    pub(crate) live: Latencies,
+    /// Of these, the ones sent while slow subscribers paused.
+    pub(crate) paused: Latencies,
+    /// Latencies of slow subscribers.
+    pub(crate) slow: Latencies,
+    /// Latencies of messages sent while their subscriber was away.
+    pub(crate) returned: Latencies,
 }
 
 impl Tally {
     /// Empty books.
-    pub(crate) fn new(mode: Mode, format: Format, run: u32) -> Self {
+    pub(crate) fn new(format: Format, run: u32) -> Self {
         Self {
-            mode,
             format,
             run,
             publishing: false,
@@ -104,19 +104,6 @@ impl Tally {
             if self.pause_ns.contains(&sent_ns) {
                 self.paused.record(latency_ns);
             }
-        }
-    }
-
-    /// Closes the books.
-    pub(crate) fn close(self, counters: Counters, notices: &Latencies) -> Final {
-        Final {
-            counters,
-            live: self.live.to_pairs(),
-            paused: self.paused.to_pairs(),
-            slow: self.slow.to_pairs(),
-            returned: self.returned.to_pairs(),
-            notices: notices.to_pairs(),
-            faults: self.ledger.close(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Watching a run: samples every second, lines of progress, a recording on disk.
 
+use super::counters::Counters;
 use super::marks::Mark;
-use super::pipe::Counters;
 use crate::BenchError;
 use crate::load::args::FloodArgs;
 use crate::load::clock::{SECOND_NS, monotonic_ns};

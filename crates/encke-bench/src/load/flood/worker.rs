@@ -1,31 +1,30 @@
-//! A worker: one epoll loop that holds its share of the run's subscribers.
+//! The thread of the subscribers: one epoll loop that holds all of them.
 //!
-//! It opens connections at its rate, brings back whom the server cuts off, makes some hang up and
-//! some pause as it is told, and closes the books when the coordinator says so.
+//! It opens connections at a rate, reopens those that the server closes, hangs up and pauses as configured, and settles
+//! the ledger when publishing is over.
 
-use super::books::Finish;
+use super::counters::Counters;
 use super::leaving::Leaving;
-use super::lines::LineReader;
-use super::pipe::{Command, Counters, Report, Work};
-use super::subscriber::{Mode, Stage, Subscriber};
+use super::plan::Plan;
+use super::subscriber::{Stage, Subscriber};
 use super::tally::Tally;
 use crate::BenchError;
-use crate::load::clock::{MILLISECOND_NS, SECOND_NS, monotonic_ns};
+use crate::load::args::FloodArgs;
+use crate::load::clock::{MILLISECOND_NS, SECOND_NS, duration_ns, monotonic_ns, thread_cpu_ns};
 use crate::load::poller::Poller;
 use crate::load::produce::Expected;
 use crate::load::random::Random;
-use crate::load::socket::{Sources, raise_descriptor_limit};
-use crate::load::wire::target::{Requests, Streams, Target};
-use rustix::fd::{AsFd, OwnedFd};
+use crate::load::sequence::Faults;
+use crate::load::socket::Sources;
+use crate::load::wire::target::{Requests, Streams};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
 
-/// How often a worker says how it stands.
-const PROGRESS_NS: u64 = 200 * MILLISECOND_NS;
-
-/// How often a worker looks whether all is there, once it has been told to finish.
-const FINISH_LOOK_NS: u64 = 20 * MILLISECOND_NS;
+/// How often the thread publishes its counters, takes commands and checks whether all messages are there.
+const LOOK_NS: u64 = 20 * MILLISECOND_NS;
 
 /// How many connections are opened before the others are looked at again.
 const OPENED_PER_TURN: u32 = 64;
@@ -36,104 +35,126 @@ const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
 /// The size of the buffer that all subscribers read into.
 const READ_BYTES: usize = 256 * 1024;
 
-/// The token of the pipe that commands come from.
-const COMMANDS: u64 = u64::MAX - 1;
+/// What the coordinator sends to the thread.
+pub(super) enum Command {
+    /// The run's producers begin; slow subscribers pause within this range of the monotonic clock, in nanoseconds.
+    Publishing(std::ops::Range<u64>),
+    /// Publishing is over: end when all of `expected` has arrived, or nothing has for `quiet_ns`.
+    Finish {
+        /// What should have arrived.
+        expected: Vec<Expected>,
+        /// How long to wait for more, in nanoseconds.
+        quiet_ns: u64,
+    },
+}
 
-/// Does the work that `input` describes, and reports to `output`. Returns when the work is done,
-/// or when the coordinator has gone.
-pub(crate) fn run(input: OwnedFd, mut output: impl Write) {
-    if let Err(error) = work(input, &mut output) {
-        // With the coordinator gone there is nobody to tell.
-        let _ = say(&mut output, &Report::Failed(error.to_string()));
+/// The running thread.
+pub(super) struct Handle {
+    commands: mpsc::Sender<Command>,
+    counters: Arc<Mutex<Counters>>,
+    thread: JoinHandle<Result<Worker, BenchError>>,
+}
+
+impl Handle {
+    pub(super) fn start(worker: Worker) -> Self {
+        let (commands, receiver) = mpsc::channel();
+        let counters = Arc::new(Mutex::new(worker.counters.clone()));
+        let shared = Arc::clone(&counters);
+        let thread = std::thread::spawn(move || worker.run(&receiver, &shared));
+        Self {
+            commands,
+            counters,
+            thread,
+        }
+    }
+
+    /// Sends a command. A thread that has ended ignores it; [`Handle::join`] returns its error.
+    pub(super) fn send(&self, command: Command) {
+        let _ = self.commands.send(command);
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        let counters = self.counters.lock();
+        counters.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// The worker when its loop has ended, with its connections still open.
+    pub(super) fn join(self) -> Result<Worker, BenchError> {
+        let ended = self.thread.join();
+        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
-fn work(input: OwnedFd, output: &mut impl Write) -> Result<(), BenchError> {
-    let mut commands = LineReader::new(input);
-    let Some(line) = commands
-        .wait_line()
-        .map_err(BenchError::system("read commands"))?
-    else {
-        return Ok(());
-    };
-    let work: Work = serde_json::from_slice(&line)
-        .map_err(|error| BenchError::system("understand the work")(std::io::Error::from(error)))?;
-    Worker::new(work)?.run(&mut commands, output)
-}
-
-/// Writes one line to the coordinator.
-pub(super) fn say(output: &mut impl Write, report: &Report) -> Result<(), BenchError> {
-    let mut line = serde_json::to_vec(report)
-        .map_err(std::io::Error::from)
-        .map_err(BenchError::system("report"))?;
-    line.push(b'\n');
-    output
-        .write_all(&line)
-        .and_then(|()| output.flush())
-        .map_err(BenchError::system("report"))
-}
-
-/// A worker at work.
+/// All subscribers of a run.
 pub(super) struct Worker {
-    pub(super) work: Work,
-    pub(super) target: Target,
+    pub(super) server: SocketAddr,
     pub(super) requests: Requests,
+    streams: Streams,
     pub(super) sources: Sources,
     pub(super) poller: Poller,
     pub(super) subscribers: Vec<Subscriber>,
     pub(super) tally: Tally,
     pub(super) counters: Counters,
-    /// How many subscribers have failed before they were ready.
+    /// Connections to open each second; 0 for all at once.
+    rate: f64,
+    /// Hang-ups each second, and how long those who hang up stay away.
+    churn: f64,
+    pub(super) away_ns: u64,
+    /// Subscribers that failed before they were ready.
     pub(super) stillborn: u64,
-    /// How many have made their first attempt.
-    pub(super) begun: usize,
-    /// Who comes back, and when.
+    /// Subscribers that have made their first attempt.
+    begun: usize,
+    /// Subscribers that come back, with the time.
     pub(super) returns: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Who has hung up, until the server notices.
+    /// Connections that hung up, until the server notices.
     pub(super) leaving: Leaving,
-    pub(super) random: Random,
-    pub(super) started_ns: u64,
+    random: Random,
+    started_ns: u64,
     /// Hang-ups that churn has made so far.
-    pub(super) churned: u64,
-    pub(super) churn_from_ns: u64,
+    churned: u64,
+    churn_from_ns: u64,
     pub(super) paused: bool,
-    pub(super) finish: Option<Finish>,
+    finish: Option<Finish>,
     pub(super) request: Vec<u8>,
 }
 
+/// What must have arrived before the loop ends.
+struct Finish {
+    expected: HashMap<u32, Vec<Expected>>,
+    quiet_ns: u64,
+    since_ns: u64,
+}
+
 impl Worker {
-    fn new(work: Work) -> Result<Self, BenchError> {
-        raise_descriptor_limit();
-        let target = Target::parse(&work.url)?;
-        let streams = match work.streams {
-            0 => Streams::one(&work.name),
-            count => Streams::numbered(&work.name, count),
-        };
-        let mode = if work.long_poll {
-            Mode::LongPoll
-        } else {
-            Mode::Sse
-        };
-        let numbers = (work.first..work.subscribers).step_by(work.step.max(1) as usize);
-        let slow_from = work.subscribers - work.slow.min(work.subscribers);
-        let subscribers: Vec<_> = numbers
-            .map(|number| Subscriber::new(number % streams.count(), number >= slow_from))
+    pub(super) fn new(plan: &Plan, args: &FloodArgs) -> Result<Self, BenchError> {
+        let slow_from = args.subscribers - args.slow;
+        let subscribers: Vec<_> = (0..args.subscribers)
+            .map(|number| Subscriber::new(number % plan.streams.count(), number >= slow_from))
             .collect();
         Ok(Self {
-            requests: Requests::new(&target, &streams, &work.content_type)?,
-            sources: Sources::new(target.address, subscribers.len() as u32, work.sources)
-                .receiving(work.receive_buffer),
+            server: plan.target.address,
+            requests: plan.requests.clone(),
+            streams: plan.streams.clone(),
+            sources: Sources::new(plan.target.address, args.subscribers)
+                .receiving(args.receive_buffer),
             poller: Poller::new()?,
-            tally: Tally::new(mode, work.format, work.run),
+            tally: Tally::new(plan.format, plan.run),
             counters: Counters {
                 pending: subscribers.len() as u64,
                 ..Counters::default()
             },
+            rate: args.rate,
+            churn: args.churn,
+            away_ns: duration_ns(args.away),
             stillborn: 0,
             begun: 0,
             returns: BinaryHeap::new(),
             leaving: Leaving::new(),
-            random: Random::new(u64::from(work.run) << 32 | u64::from(work.first)),
+            random: Random::new(u64::from(plan.run) << 32),
             started_ns: monotonic_ns(),
             churned: 0,
             churn_from_ns: 0,
@@ -141,18 +162,18 @@ impl Worker {
             finish: None,
             request: Vec::new(),
             subscribers,
-            target,
-            work,
         })
     }
 
-    fn run(mut self, commands: &mut LineReader, output: &mut impl Write) -> Result<(), BenchError> {
-        self.poller
-            .add_pipe(commands.as_fd(), COMMANDS)
-            .map_err(BenchError::system("watch the commands"))?;
+    /// Runs until everything has arrived or the coordinator is gone.
+    fn run(
+        mut self,
+        commands: &mpsc::Receiver<Command>,
+        counters: &Mutex<Counters>,
+    ) -> Result<Self, BenchError> {
         let mut buffer = vec![0; READ_BYTES];
         let mut ready = Vec::new();
-        let (mut said_ns, mut swept_ns, mut looked_ns) = (0, self.started_ns, 0);
+        let (mut looked_ns, mut swept_ns) = (0, self.started_ns);
         loop {
             let now_ns = monotonic_ns();
             let mut wake_ns = self.open_due(now_ns);
@@ -160,70 +181,42 @@ impl Worker {
             wake_ns = wake_ns.min(self.churn_due(now_ns));
             wake_ns = wake_ns.min(self.leaving.due(now_ns));
             wake_ns = wake_ns.min(self.pause_due(now_ns, &mut buffer));
-            if now_ns >= said_ns + PROGRESS_NS {
-                said_ns = now_ns;
-                self.update_counters();
-                say(output, &Report::Progress(self.counters.clone()))?;
-            }
             if now_ns >= swept_ns + SECOND_NS {
                 swept_ns = now_ns;
                 self.sweep(now_ns);
             }
-            wake_ns = wake_ns.min(said_ns + PROGRESS_NS);
-            if self.finish.is_some() {
-                if now_ns >= looked_ns + FINISH_LOOK_NS {
-                    looked_ns = now_ns;
-                    if self.is_finished(now_ns) {
-                        break;
-                    }
+            if now_ns >= looked_ns + LOOK_NS {
+                looked_ns = now_ns;
+                self.update_counters();
+                *counters.lock().unwrap_or_else(PoisonError::into_inner) = self.counters.clone();
+                match commands.try_recv() {
+                    Ok(command) => self.obey(command, &mut buffer),
+                    Err(mpsc::TryRecvError::Empty) => {}
+                    Err(mpsc::TryRecvError::Disconnected) => return Ok(self),
                 }
-                wake_ns = wake_ns.min(looked_ns + FINISH_LOOK_NS);
+                if self.is_finished(now_ns) {
+                    return Ok(self);
+                }
             }
-            self.poller.wait(wake_ns, |event| ready.push(event))?;
+            self.poller
+                .wait(wake_ns.min(looked_ns + LOOK_NS), |event| ready.push(event))?;
             for event in ready.drain(..) {
-                if Leaving::owns(event.token) {
-                    self.leaving.serve(event.token, &mut buffer, monotonic_ns);
-                    continue;
-                }
-                if event.token != COMMANDS {
-                    self.serve(event, &mut buffer);
-                    continue;
-                }
-                let open = commands
-                    .fill()
-                    .map_err(BenchError::system("read commands"))?;
-                while let Some(line) = commands.take_line() {
-                    self.obey(&line, &mut buffer)?;
-                }
-                if !open {
-                    return Ok(());
+                match Leaving::owns(event.token) {
+                    true => self.leaving.serve(event.token, &mut buffer, monotonic_ns),
+                    false => self.serve(event, &mut buffer),
                 }
             }
         }
-        self.report(output)?;
-        // Connections stay until the coordinator has measured what they take in the server.
-        while commands
-            .fill()
-            .map_err(BenchError::system("read commands"))?
-        {}
-        Ok(())
     }
 
-    /// Does what the coordinator says.
-    fn obey(&mut self, line: &[u8], buffer: &mut [u8]) -> Result<(), BenchError> {
-        let command = serde_json::from_slice(line)
-            .map_err(std::io::Error::from)
-            .map_err(BenchError::system("understand a command"))?;
-        let now_ns = monotonic_ns();
+    fn obey(&mut self, command: Command, buffer: &mut [u8]) {
         match command {
-            Command::Publishing {
-                pause_from_ns,
-                pause_to_ns,
-            } => {
+            Command::Publishing(pause_ns) => {
                 self.tally.publishing = true;
-                self.tally.pause_ns = pause_from_ns..pause_to_ns;
+                self.tally.pause_ns = pause_ns;
             }
             Command::Finish { expected, quiet_ns } => {
+                let now_ns = monotonic_ns();
                 let mut by_stream: HashMap<u32, Vec<Expected>> = HashMap::new();
                 for one in expected {
                     by_stream.entry(one.stream).or_default().push(one);
@@ -237,7 +230,71 @@ impl Worker {
                 self.pause_due(now_ns, buffer);
             }
         }
-        Ok(())
+    }
+
+    /// Whether everything that is expected has arrived, or nothing has for long enough.
+    fn is_finished(&self, now_ns: u64) -> bool {
+        let Some(finish) = &self.finish else {
+            return false;
+        };
+        if !self.leaving.is_empty() {
+            return false;
+        }
+        let quiet_since_ns = finish.since_ns.max(self.tally.last_event_ns);
+        let has_all = |subscriber: &Subscriber| {
+            let expected = finish.expected.get(&subscriber.stream);
+            expected.into_iter().flatten().all(|expected| {
+                let next = subscriber.seen.next_of(expected.producer);
+                // A late subscriber can have come after the last message.
+                next.map_or(!subscriber.traits.from_start, |next| next >= expected.count)
+            })
+        };
+        let is_done = |subscriber: &Subscriber| {
+            let over = matches!(subscriber.stage, Stage::Over);
+            over || subscriber.traits.active && has_all(subscriber)
+        };
+        now_ns >= quiet_since_ns.saturating_add(finish.quiet_ns)
+            || self.subscribers.iter().all(is_done)
+    }
+
+    fn update_counters(&mut self) {
+        self.counters.pending = self.pending();
+        self.counters.opened = self.tally.ready;
+        self.counters.noticed = self.leaving.noticed();
+        self.counters.unnoticed = self.leaving.unnoticed;
+        self.counters.unmeasured = self.leaving.unmeasured;
+        self.counters.events = self.tally.events;
+        self.counters.bytes = self.tally.bytes;
+        self.counters.cpu_ns = thread_cpu_ns();
+        self.counters.last_event_ns = self.tally.last_event_ns;
+    }
+
+    /// Counts what never arrived and returns all faults.
+    pub(super) fn settle(&mut self) -> Faults {
+        let mut ledger = std::mem::take(&mut self.tally.ledger);
+        if let Some(finish) = &self.finish {
+            for (number, subscriber) in (0..).zip(&mut self.subscribers) {
+                if matches!(subscriber.stage, Stage::Over) || !subscriber.traits.ready {
+                    continue;
+                }
+                let expected = finish.expected.get(&subscriber.stream);
+                for expected in expected.into_iter().flatten() {
+                    // A late subscriber can't know what it missed before the first message that it saw.
+                    let seen = &mut subscriber.seen;
+                    if subscriber.traits.from_start || seen.next_of(expected.producer).is_some() {
+                        ledger.settle(
+                            seen,
+                            number,
+                            expected.producer,
+                            expected.count,
+                            &expected.excused,
+                        );
+                    }
+                }
+            }
+        }
+        let streams = &self.streams;
+        ledger.close(|subscriber| streams.name(subscriber % streams.count()))
     }
 
     /// Opens the connections that are due, a few at a time: where a port is hard to find, the system takes long for each,
@@ -250,8 +307,8 @@ impl Worker {
             if turn == OPENED_PER_TURN {
                 return now_ns;
             }
-            if self.work.rate > 0.0 {
-                let after_ns = self.begun as f64 / self.work.rate * SECOND_NS as f64;
+            if self.rate > 0.0 {
+                let after_ns = self.begun as f64 / self.rate * SECOND_NS as f64;
                 let due_ns = self.started_ns + after_ns as u64;
                 if due_ns > now_ns {
                     return due_ns;
@@ -279,14 +336,14 @@ impl Worker {
 
     /// Makes some hang up, at the churn's rate. Returns when the next one is due.
     fn churn_due(&mut self, now_ns: u64) -> u64 {
-        if self.work.churn <= 0.0 || self.finish.is_some() || self.counters.settled_ns == 0 {
+        if self.churn <= 0.0 || self.finish.is_some() || self.counters.settled_ns == 0 {
             return u64::MAX;
         }
         if self.churn_from_ns == 0 {
             self.churn_from_ns = now_ns;
         }
         loop {
-            let after_ns = self.churned as f64 / self.work.churn * SECOND_NS as f64;
+            let after_ns = self.churned as f64 / self.churn * SECOND_NS as f64;
             let due_ns = self.churn_from_ns + after_ns as u64;
             if due_ns > now_ns {
                 return due_ns;
@@ -334,7 +391,7 @@ impl Worker {
             } = &self.subscribers[index];
             let waits = match stage {
                 Stage::Connecting => true,
-                Stage::Head(_) => !traits.active,
+                Stage::Head(_) => true,
                 Stage::Events(..) => !traits.ready,
                 _ => false,
             };

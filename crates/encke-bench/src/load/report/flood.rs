@@ -21,12 +21,6 @@ pub struct FloodReport {
     pub streams: u32,
     /// Their content type.
     pub content_type: String,
-    /// `sse` or `long-poll`.
-    pub mode: &'static str,
-    /// How many workers held the subscribers.
-    pub workers: usize,
-    /// Whether they were processes of their own.
-    pub processes: bool,
     /// How long the whole run took, in seconds.
     pub seconds: f64,
     /// The share of the processors' time that the host of this virtual machine took meanwhile, in percent.
@@ -230,23 +224,16 @@ impl fmt::Display for FloodReport {
             latency,
             ..
         } = self;
-        let kind = if self.processes {
-            "processes"
-        } else {
-            "thread"
-        };
         line(
             f,
             "flood",
             &format!(
-                "{} {} subscribers on {} streams of {} at {}, {:.1} s, {} worker {kind}",
+                "{} subscribers on {} streams of {} at {}, {:.1} s",
                 count(opening.asked.into()),
-                self.mode,
                 count(self.streams.into()),
                 self.content_type,
                 self.url,
-                self.seconds,
-                self.workers
+                self.seconds
             ),
         )?;
         let created = self.create_seconds.map_or(String::new(), |seconds| {

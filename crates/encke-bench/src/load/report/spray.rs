@@ -22,8 +22,6 @@ pub struct SprayReport {
     pub size: usize,
     /// Appends in flight per connection.
     pub pipeline: u32,
-    /// Whether producer headers were sent.
-    pub idempotent: bool,
     /// How it went to create the streams, in seconds; `None` when they were there.
     pub create_seconds: Option<f64>,
     /// From the first append to the last answer, in seconds.
@@ -32,8 +30,6 @@ pub struct SprayReport {
     pub sent: u64,
     /// Messages acknowledged.
     pub acknowledged: u64,
-    /// Of these, those that the server says it already had when they were sent again.
-    pub already_there: u64,
     /// Messages acknowledged per second.
     pub acknowledged_per_second: f64,
     /// From the writing of an append to its acknowledgement.
@@ -54,8 +50,6 @@ pub struct Refused {
     pub by_status: BTreeMap<u16, u64>,
     /// Appends whose connection was lost before the answer.
     pub unanswered: u64,
-    /// Appends that were sent again.
-    pub resent: u64,
     /// Connections that broke.
     pub connections_lost: u64,
     /// Producers that could not connect again.
@@ -69,7 +63,6 @@ impl Refused {
         Self {
             by_status: account.refused.clone(),
             unanswered: account.unanswered,
-            resent: account.resent,
             connections_lost: outcome.lost,
             producers_given_up: outcome.given_up,
             last_error: outcome.last_error.clone(),
@@ -84,11 +77,10 @@ impl Refused {
                 &format!("{} × status {status}", count(*number)),
             )?;
         }
-        if self.unanswered + self.resent + self.connections_lost + self.producers_given_up > 0 {
+        if self.unanswered + self.connections_lost + self.producers_given_up > 0 {
             let mut text = format!(
-                "{} unanswered, {} sent again, {} connections lost, {} producers given up",
+                "{} unanswered, {} connections lost, {} producers given up",
                 count(self.unanswered),
-                count(self.resent),
                 count(self.connections_lost),
                 count(self.producers_given_up)
             );
@@ -110,12 +102,7 @@ impl SprayReport {
             producers_given_up,
             ..
         } = &self.refused;
-        // What was refused or lost has been sent again, and acknowledged, only when idempotent.
-        let lost = if self.idempotent {
-            0
-        } else {
-            by_status.values().sum::<u64>() + unanswered
-        };
+        let lost = by_status.values().sum::<u64>() + unanswered;
         self.acknowledged > 0 && *producers_given_up == 0 && lost == 0
     }
 
@@ -134,24 +121,19 @@ impl fmt::Display for SprayReport {
             f,
             "spray",
             &format!(
-                "{} producers, {} in flight each{}, {} streams of {} at {}{created}",
+                "{} producers, {} in flight each, {} streams of {} at {}{created}",
                 count(self.producers.into()),
                 self.pipeline,
-                if self.idempotent { ", idempotent" } else { "" },
                 count(self.streams.into()),
                 self.content_type,
                 self.url
             ),
         )?;
-        let already = match self.already_there {
-            0 => String::new(),
-            number => format!(", {} of them already there when sent again", count(number)),
-        };
         line(
             f,
             "acknowledged",
             &format!(
-                "{} of {} messages of {} in {:.2} s: {}{already}",
+                "{} of {} messages of {} in {:.2} s: {}",
                 count(self.acknowledged),
                 count(self.sent),
                 bytes(self.size as u64),

@@ -40,12 +40,8 @@ pub struct Head<'a> {
     pub keep_alive: bool,
     /// `Stream-Next-Offset`.
     pub next_offset: Option<&'a str>,
-    /// `Stream-Cursor`.
-    pub cursor: Option<&'a str>,
     /// Whether `Stream-Up-To-Date: true` is there.
     pub up_to_date: bool,
-    /// Whether `Stream-Closed: true` is there.
-    pub closed: bool,
     /// Whether events carry base64 (`stream-sse-data-encoding`).
     pub base64: bool,
 }
@@ -87,9 +83,7 @@ fn interpret<'a>(
         framing: Framing::UntilClose,
         keep_alive: version_1_1,
         next_offset: None,
-        cursor: None,
         up_to_date: false,
-        closed: false,
         base64: false,
     };
     let mut length: Option<u64> = None;
@@ -117,12 +111,8 @@ fn interpret<'a>(
             }
         } else if is("stream-next-offset") {
             head.next_offset = Some(value);
-        } else if is("stream-cursor") {
-            head.cursor = Some(value);
         } else if is("stream-up-to-date") {
             head.up_to_date = value == "true";
-        } else if is("stream-closed") {
-            head.closed = value == "true";
         } else if is("stream-sse-data-encoding") {
             head.base64 = value.eq_ignore_ascii_case("base64");
         }

@@ -5,11 +5,11 @@
 //! at the speed of a search for the next quote or line end.
 
 use base64::Engine as _;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::io::Write as _;
 
 /// What identifies a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(crate) struct Message {
     /// Who sent it: see [`producer_number`].
     #[serde(rename = "p")]
@@ -40,7 +40,7 @@ pub(crate) fn run_of(producer: u64) -> u64 {
 }
 
 /// How messages are written on a stream, which follows from its content type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// `application/json`: a message is a JSON object.
     Json,

@@ -160,14 +160,8 @@ impl Requests {
         );
     }
 
-    /// POST: append `body`; with `producer` (id, sequence), idempotently.
-    pub(crate) fn append(
-        &self,
-        stream: u32,
-        producer: Option<(&str, u64)>,
-        body: &[u8],
-        out: &mut Vec<u8>,
-    ) {
+    /// POST: append `body`.
+    pub(crate) fn append(&self, stream: u32, body: &[u8], out: &mut Vec<u8>) {
         self.start("POST", stream, "", out);
         write(
             out,
@@ -177,14 +171,6 @@ impl Requests {
                 body.len()
             ),
         );
-        if let Some((id, sequence)) = producer {
-            write(
-                out,
-                format_args!(
-                    "Producer-Id: {id}\r\nProducer-Epoch: 0\r\nProducer-Seq: {sequence}\r\n"
-                ),
-            );
-        }
         out.extend_from_slice(b"\r\n");
         out.extend_from_slice(body);
     }
@@ -209,13 +195,6 @@ impl Requests {
             format_args!("{query} HTTP/1.1\r\nHost: {}\r\n", self.host),
         );
     }
-}
-
-/// A cursor as a part of a query, with its leading `&`.
-pub(crate) fn cursor_query(cursor: &str) -> String {
-    let mut out = b"&cursor=".to_vec();
-    encode(cursor.as_bytes(), b"", &mut out);
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 fn encode(bytes: &[u8], also_plain: &[u8], out: &mut Vec<u8>) {
@@ -279,14 +258,13 @@ mod tests {
             "GET /v1/%C3%BC?offset=1_2%2B&live=sse HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n"
         );
         assert_eq!(
-            text(&|out| one.append(0, Some(("p", 3)), b"{}", out)),
+            text(&|out| one.append(0, b"{}", out)),
             "POST /v1/%C3%BC HTTP/1.1\r\nHost: 127.0.0.1:1\r\nContent-Type: application/json\r\n\
-             Content-Length: 2\r\nProducer-Id: p\r\nProducer-Epoch: 0\r\nProducer-Seq: 3\r\n\r\n{}"
+             Content-Length: 2\r\n\r\n{}"
         );
         assert_eq!(
             text(&|out| target.read("a b/7", "-1", out)),
             "GET /v1/a%20b/7?offset=-1 HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n"
         );
-        assert_eq!(cursor_query("1&2"), "&cursor=1%262");
     }
 }
