@@ -5,8 +5,10 @@ mod error;
 pub mod experiment;
 pub mod load;
 mod machine;
-mod report;
+mod proc;
+pub mod report;
 mod signals;
+pub mod units;
 
 pub use error::BenchError;
 pub use machine::Machine;

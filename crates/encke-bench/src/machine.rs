@@ -5,12 +5,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
 
-use crate::load::{Latencies, Percentiles, units};
+use crate::load::{Latencies, Percentiles};
+use crate::units;
 use rustix::fs::{FallocateFlags, fallocate, fdatasync, statfs, statvfs};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use crate::BenchError;
+use crate::{BenchError, proc};
 
 /// What the figures depend on.
 #[derive(Debug, Clone, Serialize)]
@@ -38,11 +39,11 @@ impl Machine {
     pub(crate) fn look(folder: &Path) -> Result<Self, BenchError> {
         Ok(Self {
             cores: cores(),
-            processor: processor(&read("/proc/cpuinfo")),
+            processor: processor(&proc::text("/proc/cpuinfo")),
             memory_bytes: meminfo_bytes("MemTotal:").unwrap_or(0),
-            kernel: format!("Linux {}", read("/proc/sys/kernel/osrelease").trim()),
+            kernel: format!("Linux {}", proc::text("/proc/sys/kernel/osrelease").trim()),
             file_system: file_system(folder)?,
-            load_before: read("/proc/loadavg")
+            load_before: proc::text("/proc/loadavg")
                 .split(' ')
                 .next()
                 .and_then(|load| load.parse().ok())
@@ -96,15 +97,10 @@ pub(crate) fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// The processor time that the calling thread has used, in nanoseconds.
-pub(crate) fn thread_cpu_ns() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
-}
-
-/// The anonymous memory that this process has in use, in bytes.
+/// The anonymous memory of this process, in bytes.
 pub(crate) fn process_bytes() -> u64 {
-    let statm = read("/proc/self/statm");
+    // Samples are taken often: this file is the cheapest to read.
+    let statm = proc::text("/proc/self/statm");
     let pages: Vec<u64> = statm
         .split_ascii_whitespace()
         .filter_map(|n| n.parse().ok())
@@ -207,11 +203,7 @@ fn file_system(folder: &Path) -> Result<String, BenchError> {
 }
 
 fn meminfo_bytes(name: &str) -> Option<u64> {
-    let kilobytes: u64 = read("/proc/meminfo").lines().find_map(|line| {
-        let rest = line.strip_prefix(name)?;
-        rest.split_ascii_whitespace().next()?.parse().ok()
-    })?;
-    Some(kilobytes << 10)
+    proc::kilobytes(&proc::text("/proc/meminfo"), name)
 }
 
 fn processor(cpuinfo: &str) -> String {
@@ -220,11 +212,6 @@ fn processor(cpuinfo: &str) -> String {
         .find_map(|line| Some(line.strip_prefix("model name")?.split_once(':')?.1.trim()))
         .unwrap_or(std::env::consts::ARCH)
         .to_owned()
-}
-
-fn read(path: &str) -> String {
-    // What the system does not tell is left out of the report.
-    std::fs::read_to_string(path).unwrap_or_default()
 }
 
 /// The names of file systems, by the numbers that statfs(2) lists.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::load::units::bytes;
+use crate::units::bytes;
 
 use super::Setup;
 use crate::BenchError;

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use crate::load::{FloodArgs, FloodReport, flood};
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process};
 
-use crate::BenchError;
 use crate::client::Client;
 use crate::experiment::lab::Lab;
 use crate::experiment::scrape::Scrape;
+use crate::{BenchError, proc};
 
 /// When an append is acknowledged, as `--ack` has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -112,16 +112,9 @@ impl Serving {
         self.address
     }
 
-    /// The anonymous memory that it has in use, in bytes.
+    /// Its resident anonymous memory, in bytes.
     pub(crate) fn memory_bytes(&self) -> Result<u64, BenchError> {
-        let path = PathBuf::from(format!("/proc/{}/status", self.pid));
-        let status = std::fs::read_to_string(&path).map_err(BenchError::file("read", &path))?;
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("RssAnon:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-        kib.map(|kib| kib << 10)
-            .ok_or_else(|| BenchError::Server("is gone".into()))
+        proc::rss_anon_bytes(self.pid)
     }
 
     /// Floods it; where it is and how fast subscribers are opened need not be said.
@@ -270,8 +263,7 @@ fn strace() -> Option<PathBuf> {
 }
 
 fn only_child_of(pid: u32) -> Result<u32, BenchError> {
-    let path = PathBuf::from(format!("/proc/{pid}/task/{pid}/children"));
-    let children = std::fs::read_to_string(&path).map_err(BenchError::file("read", &path))?;
+    let children = proc::of_process(pid, &format!("task/{pid}/children"))?;
     children
         .split_ascii_whitespace()
         .next()

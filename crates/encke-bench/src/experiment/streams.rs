@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::load::units::{bytes, count, micros, per_second};
 use crate::load::{Latencies, Percentiles, SprayArgs, spray};
+use crate::units::{bytes, count, micros, per_second};
 use encke_log::Options;
 use rustix::fs::{Advice, fadvise};
 use serde::Serialize;
@@ -233,10 +233,10 @@ impl Found {
         let columns: Vec<_> = std::iter::once("")
             .chain(names.iter().map(String::as_str))
             .collect();
-        let mut table = Table::new("", &columns);
+        let mut table = Table::new("", columns);
         let mut row = |name: &str, figure: &dyn Fn(&Round) -> String| {
             let cells: Vec<_> = self.rounds.iter().map(figure).collect();
-            table.row(name, cells.iter().map(String::as_str));
+            table.row(name, cells);
         };
         let seconds = |seconds: f64| format!("{seconds:.2} s");
         let pair = |p: Percentiles| format!("{}, {}", micros(p.p50_us), micros(p.p99_us));

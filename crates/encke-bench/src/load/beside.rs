@@ -2,11 +2,12 @@
 
 use crate::BenchError;
 use crate::load::args::SprayArgs;
+use crate::load::latency::Percentiles;
 use crate::load::report::spray::SprayReport;
-use crate::load::report::units::{count, line, micros, per_second};
 use crate::load::spray::spray;
+use crate::report::Table;
+use crate::units::{count, micros, per_second};
 use serde::Serialize;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Sprays the server at [`SprayArgs::url`] and the one at [`SprayArgs::beside`] in turn, [`SprayArgs::rounds`] times, or until
@@ -87,59 +88,58 @@ impl BesideReport {
     }
 }
 
-impl fmt::Display for BesideReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl BesideReport {
+    /// The report as tables.
+    pub(crate) fn tables(&self) -> Vec<Table> {
+        let mut table = Table::default();
+        let t = &mut table;
         let producers = count(self.producers.into());
-        line(
-            f,
+        t.line(
             "spray",
-            &format!("{producers} producers, messages of {} B", self.size),
-        )?;
-        line(f, "  A", &self.urls[0])?;
-        line(f, "  B", &self.urls[1])?;
-        writeln!(
-            f,
-            "{:>5}  {:>12}  {:>12}  {:>5}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}",
-            "round", "A", "B", "A/B", "A p50", "B p50", "A p99", "B p99", "A cpu", "B cpu"
-        )?;
+            format!("{producers} producers, messages of {} B", self.size),
+        );
+        t.line("  A", &self.urls[0]);
+        t.line("  B", &self.urls[1]);
+        let columns = [
+            "round", "A", "B", "A/B", "A p50", "B p50", "A p99", "B p99", "A cpu", "B cpu",
+        ];
+        let mut rounds = Table::new("", columns);
         for (number, (round, ratio)) in (1..).zip(self.rounds.iter().zip(self.ratios())) {
             let rates = round
                 .each_ref()
-                .map(|r| per_second(r.acknowledged_per_second));
-            write!(
-                f,
-                "{number:>5}  {:>12}  {:>12}  {ratio:>5.2}",
-                rates[0], rates[1]
-            )?;
-            let latency = |pick: fn(&crate::load::Percentiles) -> f64| {
+                .map(|report| per_second(report.acknowledged_per_second));
+            let latency = |pick: fn(&Percentiles) -> f64| {
                 round
                     .each_ref()
-                    .map(|r| r.acknowledgement.as_ref().map(pick))
+                    .map(|report| report.acknowledgement.as_ref().map(pick))
             };
-            let cpu = round.each_ref().map(|r| r.server_cpu_per_message_us);
-            for figure in [latency(|p| p.p50_us), latency(|p| p.p99_us), cpu]
-                .into_iter()
-                .flatten()
-            {
-                write!(f, "  {:>10}", figure.map_or("-".into(), micros))?;
-            }
-            writeln!(f)?;
+            let cpu = round
+                .each_ref()
+                .map(|report| report.server_cpu_per_message_us);
+            let times = [latency(|p| p.p50_us), latency(|p| p.p99_us), cpu];
+            let times = times.into_iter().flatten();
+            let cells = rates.into_iter().chain([format!("{ratio:.2}")]);
+            let cells = cells.chain(times.map(|us| us.map_or("-".into(), micros)));
+            rounds.row(number.to_string(), cells);
         }
+        let mut verdict = Table::default();
+        let t = &mut verdict;
         for (name, report) in self
             .rounds
             .iter()
             .flat_map(|[first, second]| [("A", first), ("B", second)])
         {
             if !report.is_success() {
-                line(f, &format!("not all, by {name}"), "")?;
-                report.refused.write(f)?;
+                t.line(format!("not all, by {name}"), "");
+                report.refused.write(t);
             }
         }
         let mut ratios = self.ratios();
         ratios.sort_by(f64::total_cmp);
         match ratios.get(ratios.len() / 2) {
-            None => line(f, "no round", "was made to its end"),
-            Some(middle) => line(f, "A/B", &format!("{middle:.2} in the middle round")),
+            None => t.line("no round", "was made to its end"),
+            Some(middle) => t.line("A/B", format!("{middle:.2} in the middle round")),
         }
+        vec![table, rounds, verdict]
     }
 }

@@ -1,14 +1,6 @@
-//! How many files a process has open, and how many of them are sockets.
+//! The open files of a process, and how many of them are sockets.
 
-use crate::load::clock::{MILLISECOND_NS, SECOND_NS, monotonic_ns};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
-
-/// Counting one by one is not done every second when it takes longer than this.
-const COUNT_NS_MAX: u64 = 10 * MILLISECOND_NS;
-
-/// How long to wait between such counts instead.
-const COUNT_PAUSE_NS: u64 = 30 * SECOND_NS;
 
 /// The open files of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -19,69 +11,31 @@ pub struct Descriptors {
     pub sockets: u64,
 }
 
-/// Counts a process's open files, again and again.
-#[derive(Debug)]
-pub(crate) struct DescriptorCount {
-    folder: PathBuf,
-    last: Option<u64>,
-    count_again_ns: u64,
-}
-
-impl DescriptorCount {
-    /// Counts the files of process `pid`.
-    pub(crate) fn new(pid: u32) -> Self {
-        Self {
-            folder: format!("/proc/{pid}/fd").into(),
-            last: None,
-            count_again_ns: 0,
-        }
+impl Descriptors {
+    /// The number of open files, at no cost; `None` when this user may not know, and before Linux 6.2.
+    pub(crate) fn count(pid: u32) -> Option<u64> {
+        // The folder's size is the number of its entries.
+        let size = std::fs::metadata(format!("/proc/{pid}/fd")).ok()?.len();
+        (size > 0).then_some(size)
     }
 
-    /// How many are open now, or were a short while ago; `None` when this user may not know.
-    pub(crate) fn lately(&mut self) -> Option<u64> {
-        // Since Linux 6.2 the folder's size is the number of its entries, at no cost.
-        let size = std::fs::metadata(&self.folder).map_or(0, |folder| folder.len());
-        if size > 0 {
-            return Some(size);
+    /// The open files of process `pid`, each one looked at; `None` when this user may not.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        let mut found = Self { all: 0, sockets: 0 };
+        for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten() {
+            found.all += 1;
+            // What is closed meanwhile has no target any more.
+            let target = std::fs::read_link(entry.path()).unwrap_or_default();
+            found.sockets += u64::from(target.to_string_lossy().starts_with("socket:"));
         }
-        let now_ns = monotonic_ns();
-        if now_ns >= self.count_again_ns {
-            self.last = std::fs::read_dir(&self.folder)
-                .ok()
-                .map(|entries| entries.count() as u64);
-            let took_ns = monotonic_ns() - now_ns;
-            let pause_ns = if took_ns > COUNT_NS_MAX {
-                COUNT_PAUSE_NS
-            } else {
-                0
-            };
-            self.count_again_ns = now_ns + pause_ns;
-        }
-        self.last
+        Some(found)
     }
-
-    /// Looks at every single one; `None` when this user may not.
-    pub(crate) fn exactly(&self) -> Option<Descriptors> {
-        exactly(&self.folder)
-    }
-}
-
-fn exactly(folder: &Path) -> Option<Descriptors> {
-    let mut count = Descriptors { all: 0, sockets: 0 };
-    for entry in std::fs::read_dir(folder).ok()?.flatten() {
-        count.all += 1;
-        // What is closed meanwhile has no target any more.
-        let target = std::fs::read_link(entry.path()).unwrap_or_default();
-        if target.to_string_lossy().starts_with("socket:") {
-            count.sockets += 1;
-        }
-    }
-    Some(count)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::clock::{SECOND_NS, monotonic_ns};
     use std::process::{Command, Stdio};
 
     #[test]
@@ -95,17 +49,17 @@ mod tests {
         };
         let socket = Stdio::from(std::os::fd::OwnedFd::from(socket));
         let mut children = [start(Stdio::null()), start(socket)];
-        let mut counts = [0, 1].map(|n: usize| DescriptorCount::new(children[n].id()));
+        let pids = [0, 1].map(|n: usize| children[n].id());
         let mut hold = false;
         let until_ns = monotonic_ns() + 10 * SECOND_NS;
         // Just started, they still have their libraries open.
         while !hold && monotonic_ns() < until_ns {
-            let [plain, with] = [0, 1].map(|n: usize| counts[n].exactly().unwrap());
+            let [plain, with] = [0, 1].map(|n: usize| Descriptors::of(pids[n]).unwrap());
             hold = plain.all >= 3
                 && with.all == plain.all
                 && with.sockets == plain.sockets + 1
-                && counts[0].lately() == Some(plain.all)
-                && counts[1].lately() == Some(with.all);
+                && Descriptors::count(pids[0]) == Some(plain.all)
+                && Descriptors::count(pids[1]) == Some(with.all);
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         for child in &mut children {
@@ -118,7 +72,7 @@ mod tests {
     #[test]
     fn who_is_not_there_has_no_count() {
         // Process numbers end well below this.
-        let mut count = DescriptorCount::new(u32::MAX);
-        assert_eq!((count.lately(), count.exactly()), (None, None));
+        assert_eq!(Descriptors::count(u32::MAX), None);
+        assert_eq!(Descriptors::of(u32::MAX), None);
     }
 }

@@ -37,14 +37,13 @@
 mod ack_log;
 pub(crate) mod args;
 mod beside;
-pub mod chart;
-mod clock;
+pub(crate) mod chart;
+pub(crate) mod clock;
 mod create;
 mod descriptors;
 mod flood;
 mod hostile;
 mod latency;
-pub mod plot;
 mod poller;
 mod probe;
 mod produce;
@@ -73,7 +72,6 @@ pub use report::flood::{
 };
 pub use report::hostile::{Deeds, Hostile};
 pub use report::spray::{Refused, SprayReport};
-pub use report::units;
 pub use report::verify::{Finding, Findings, Found, VerifyReport};
 pub use sequence::{Example, Fault, Faults};
 pub use spray::spray;

@@ -9,11 +9,11 @@ use crate::load::probe::Probe;
 use crate::load::produce::{Choice, Orders, Producers, new_run};
 use crate::load::progress::{Progress, Speed};
 use crate::load::report::spray::{Refused, SprayReport};
-use crate::load::report::units::{count, per_second};
 use crate::load::requests::{self, Plan};
 use crate::load::socket::{Sources, check_descriptors, raise_descriptor_limit};
 use crate::load::wire::payload::Format;
 use crate::load::wire::target::{Requests, Streams, Target};
+use crate::units::{count, per_second};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 

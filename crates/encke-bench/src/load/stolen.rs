@@ -1,8 +1,6 @@
 //! What the host of a virtual machine takes away: processors that wanted to run here and did not, because the host ran
 //! something else on them.
 
-use std::fs;
-
 /// The processors' time from some moment on.
 #[derive(Debug, Clone, Copy)]
 pub struct Stolen {
@@ -33,7 +31,7 @@ impl Stolen {
 
 impl Ticks {
     fn read() -> Self {
-        Self::of(&fs::read_to_string("/proc/stat").unwrap_or_default())
+        Self::of(&crate::proc::text("/proc/stat"))
     }
 
     /// From the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal. What follows is in these.

@@ -11,15 +11,15 @@ use crate::load::create;
 use crate::load::latency::{Latencies, Percentiles};
 use crate::load::poller::{Poller, Ready};
 use crate::load::probe::Probe;
-use crate::load::report::units::{count, line, micros, percentiles};
 use crate::load::socket::{Sources, check_descriptors, connected, raise_descriptor_limit};
 use crate::load::wire::http::parse_head;
 use crate::load::wire::target::{Requests, Streams, Target};
+use crate::report::Table;
+use crate::units::{count, micros, percentiles};
 use rustix::fd::OwnedFd;
 use rustix::net::{SendFlags, sockopt};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -104,14 +104,16 @@ impl StormReport {
     }
 }
 
-impl fmt::Display for StormReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl StormReport {
+    /// The report as tables.
+    pub(crate) fn tables(&self) -> Vec<Table> {
+        let mut table = Table::default();
+        let t = &mut table;
         let asked = count(u64::from(self.subscribers));
-        line(
-            f,
+        t.line(
             "storm",
-            &format!("{asked} subscribers at once at {}", self.url),
-        )?;
+            format!("{asked} subscribers at once at {}", self.url),
+        );
         for (number, storm) in (1..).zip(&self.storms) {
             let mut text = format!(
                 "{} of {asked} served in {:.2} s, {} refused",
@@ -122,19 +124,15 @@ impl fmt::Display for StormReport {
             if let Some(cpu_us) = storm.server_cpu_us {
                 text += &format!(", {} of server cpu each", micros(cpu_us));
             }
-            line(f, &format!("  {number}"), &text)?;
+            t.line(format!("  {number}"), text);
             if let Some(latency) = &storm.latency {
-                line(f, "    waited", &percentiles(latency))?;
+                t.line("    waited", percentiles(latency));
             }
             for (reason, number) in &storm.unserved {
-                line(
-                    f,
-                    "    not served",
-                    &format!("{}: {reason}", count(*number)),
-                )?;
+                t.line("    not served", format!("{}: {reason}", count(*number)));
             }
         }
-        Ok(())
+        vec![table]
     }
 }
 

@@ -1,8 +1,7 @@
-//! What a run has found: tables, targets and plots, for people and for programs.
+//! One model for all reports: tables, targets, notes and plots; [`render`] turns it into text, Markdown and HTML.
 
-mod html;
-mod markdown;
-mod text;
+pub(crate) mod plot;
+mod render;
 
 use std::path::Path;
 
@@ -12,45 +11,45 @@ use crate::experiment::lab::Lab;
 use crate::experiment::past;
 use crate::{BenchError, Machine};
 
-/// What a run has found.
+/// The report of experiments.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// The version of Encke that was measured.
+    /// The version of Encke.
     pub encke: &'static str,
     /// When the run began (RFC 3339, UTC).
     pub at: String,
-    /// The factor that the run's sizes were multiplied with.
+    /// The factor of the run's sizes.
     pub size: f64,
     /// How long it took, in seconds.
     pub seconds: f64,
-    /// Where it was made.
+    /// The machine.
     pub machine: Machine,
-    /// What is to be known before the figures are believed.
+    /// Reasons to doubt the figures.
     pub warnings: Vec<String>,
     /// The experiments, in their order.
     pub experiments: Vec<Section>,
 }
 
-/// What one experiment has found.
+/// The report of one experiment.
 #[derive(Debug, Clone, Serialize)]
 pub struct Section {
     /// The experiment's name on the command line.
     pub name: &'static str,
     /// What it is about.
     pub title: &'static str,
-    /// What the field report did and saw, and what was done now.
+    /// What the field report did and found, and what this run did.
     pub story: String,
-    /// The few figures that stand for all: what, in the report, in this run.
+    /// The most important figures: name, in the field report, in this run.
     pub in_short: Vec<[String; 3]>,
-    /// The figures, those of the report beside those of this run.
+    /// The figures, those of the field report beside those of this run.
     pub tables: Vec<Table>,
     /// What the figures must be.
     pub targets: Vec<Target>,
-    /// What helps to understand them.
+    /// Explanations.
     pub notes: Vec<String>,
-    /// All that was measured, with units in the names.
+    /// All measurements, with units in the names.
     pub figures: serde_json::Value,
-    /// The plot (SVG), where a curve says more.
+    /// The plot (SVG), if there is one.
     #[serde(skip)]
     pub plot: Option<String>,
 }
@@ -60,13 +59,13 @@ pub struct Section {
 pub struct Table {
     /// What it shows.
     pub title: String,
-    /// The headings, that of the names first.
+    /// The headings, that of the names first. A table without headings is a list of names and texts.
     pub columns: Vec<String>,
     /// The rows: a name, then a figure with its unit for each further heading.
     pub rows: Vec<Vec<String>>,
 }
 
-/// Something that must hold.
+/// A target and whether it was met.
 #[derive(Debug, Clone, Serialize)]
 pub struct Target {
     /// What is measured.
@@ -77,8 +76,8 @@ pub struct Target {
     pub measured: String,
     /// Whether it was what it must be.
     pub met: bool,
-    /// Whether it is a promise (nothing lost, no bound passed) that holds on any machine, and not a speed, which a busy
-    /// or slow one may miss.
+    /// Whether it is a promise that holds on any machine (nothing lost, no bound exceeded). A speed is none: a busy or slow
+    /// machine can miss it.
     pub promise: bool,
 }
 
@@ -99,37 +98,10 @@ impl Report {
         })
     }
 
-    /// What the process should exit with: 0, or 1 when a promise was broken. A target for speed that was missed is shown,
-    /// but is no failure of the run.
+    /// The exit code: 0, or 1 when a promise was broken. A missed speed is no failure of the run.
     pub fn exit_code(&self) -> u8 {
-        let targets = self.experiments.iter().flat_map(|e| &e.targets);
-        u8::from(
-            targets
-                .into_iter()
-                .any(|target| target.promise && !target.met),
-        )
-    }
-
-    /// The few figures that stand for all, by experiment.
-    pub fn in_short(&self) -> Table {
-        let mut table = Table::new("", &["", past::REPORTS, past::NOW]);
-        for experiment in &self.experiments {
-            for [what, before, now] in &experiment.in_short {
-                let name = format!("{}: {what}", experiment.name);
-                table.row(&name, [before.as_str(), now]);
-            }
-        }
-        table
-    }
-
-    /// The report as JSON.
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("structures of texts and numbers are JSON")
-    }
-
-    /// The report as a page of its own, with its plots.
-    pub fn page(&self) -> String {
-        html::page(self)
+        let mut targets = self.experiments.iter().flat_map(|e| &e.targets);
+        u8::from(targets.any(|target| target.promise && !target.met))
     }
 
     /// Writes the page `NAME.html` and the plots into `folder`.
@@ -138,7 +110,7 @@ impl Report {
     /// A file can't be written.
     pub fn write_page(&self, folder: &Path, name: &str) -> Result<(), BenchError> {
         std::fs::create_dir_all(folder).map_err(BenchError::file("make", folder))?;
-        write(&folder.join(format!("{name}.html")), &self.page())?;
+        write(&folder.join(format!("{name}.html")), &render::page(self))?;
         for experiment in &self.experiments {
             if let Some(plot) = &experiment.plot {
                 write(&folder.join(format!("{}.svg", experiment.name)), plot)?;
@@ -152,32 +124,68 @@ impl Report {
     /// # Errors
     /// A file can't be written, or `insert` has no marked place.
     pub fn write_markdown(&self, folder: &Path, insert: Option<&Path>) -> Result<(), BenchError> {
-        write(&folder.join("README.md"), &markdown::page(self))?;
+        write(&folder.join("README.md"), &render::markdown(self))?;
         match insert {
-            Some(file) => markdown::insert(self, file, folder),
+            Some(file) => render::insert(self, file, folder),
             None => Ok(()),
         }
+    }
+
+    /// The most important figures of all experiments.
+    fn in_short(&self) -> Table {
+        let mut table = Table::new("", ["", past::REPORTS, past::NOW]);
+        for experiment in &self.experiments {
+            for [what, before, now] in &experiment.in_short {
+                table.row(format!("{}: {what}", experiment.name), [before, now]);
+            }
+        }
+        table
+    }
+}
+
+impl Section {
+    /// The targets as a table.
+    fn targets(&self) -> Table {
+        let mut table = Table::new("", ["what must hold", "wanted", "measured", ""]);
+        table.rows = self
+            .targets
+            .iter()
+            .map(|t| t.row().map(Into::into).into())
+            .collect();
+        table
     }
 }
 
 impl Table {
     /// A table with these headings.
-    pub(crate) fn new(title: &str, columns: &[&str]) -> Self {
+    pub(crate) fn new<S: Into<String>>(title: &str, columns: impl IntoIterator<Item = S>) -> Self {
         Self {
             title: title.to_owned(),
-            columns: columns.iter().map(|&column| column.to_owned()).collect(),
+            columns: columns.into_iter().map(Into::into).collect(),
             rows: Vec::new(),
         }
     }
 
-    /// Adds a row: a name and its figures, one for each further heading.
-    pub(crate) fn row<'a>(&mut self, name: &str, figures: impl IntoIterator<Item = &'a str>) {
-        let name = std::iter::once(name.to_owned());
-        let row: Vec<_> = name
-            .chain(figures.into_iter().map(ToOwned::to_owned))
-            .collect();
-        debug_assert_eq!(row.len(), self.columns.len(), "{row:?}");
-        self.rows.push(row);
+    /// Adds a row: a name and a figure for each further heading.
+    pub(crate) fn row<S: ToString>(
+        &mut self,
+        name: impl Into<String>,
+        figures: impl IntoIterator<Item = S>,
+    ) {
+        let figures = figures.into_iter().map(|figure| figure.to_string());
+        self.rows
+            .push(std::iter::once(name.into()).chain(figures).collect());
+        debug_assert_eq!(
+            self.rows.last().map(Vec::len),
+            Some(self.columns.len()),
+            "{:?}",
+            self.rows.last()
+        );
+    }
+
+    /// Adds a name and a text to a list.
+    pub(crate) fn line(&mut self, name: impl Into<String>, text: impl Into<String>) {
+        self.rows.push(vec![name.into(), text.into()]);
     }
 }
 
@@ -211,13 +219,14 @@ impl Target {
         }
     }
 
-    /// The verdict in a word.
-    pub(crate) fn verdict(&self) -> &'static str {
-        match (self.met, self.promise) {
+    /// What, wanted, measured, verdict.
+    fn row(&self) -> [&str; 4] {
+        let verdict = match (self.met, self.promise) {
             (true, _) => "met",
             (false, false) => "missed",
             (false, true) => "BROKEN",
-        }
+        };
+        [&self.what, &self.wanted, &self.measured, verdict]
     }
 }
 
@@ -239,7 +248,7 @@ pub(crate) mod tests {
     pub(crate) fn sample() -> Report {
         let data = tempfile::tempdir().unwrap();
         let mut report = Report::begin(&lab(1.0, data.path())).unwrap();
-        let mut table = Table::new("time", &["", "2005-2013", "now"]);
+        let mut table = Table::new("time", ["", "2005-2013", "now"]);
         table.row("one <b>", ["861 s", "1.2 s"]);
         table.row("another one", ["2,156 s", "1.1 µs"]);
         report.warnings = vec!["busy & loud".into()];
@@ -271,7 +280,7 @@ pub(crate) mod tests {
 
     #[test]
     fn json_holds_tables_and_figures_but_no_plots() {
-        let json: serde_json::Value = serde_json::from_str(&sample().json()).unwrap();
+        let json = serde_json::to_value(sample()).unwrap();
         let log = &json["experiments"][0];
         assert_eq!(log["tables"][0]["rows"][1][2], "1.1 µs");
         assert_eq!(log["figures"][1], 2);
@@ -287,7 +296,6 @@ pub(crate) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("a/b");
         let report = sample();
-        report.write_page(&out, "log").unwrap();
         let names = |folder: &Path| {
             let mut names: Vec<_> = std::fs::read_dir(folder)
                 .unwrap()
@@ -296,6 +304,7 @@ pub(crate) mod tests {
             names.sort();
             names
         };
+        report.write_page(&out, "log").unwrap();
         assert_eq!(names(&out), ["log.html", "log.svg"]);
         report.write_markdown(&out, None).unwrap();
         assert_eq!(names(&out), ["README.md", "log.html", "log.svg"]);

@@ -8,8 +8,8 @@
 mod scanning;
 mod waiting;
 
-use crate::load::plot::{self, Axis, Curve, Panel, Scale};
-use crate::load::units::{bytes, count, micros};
+use crate::report::plot::{self, Axis, Curve, Panel, Scale};
+use crate::units::{bytes, count, micros};
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use serde::Serialize;
 
@@ -245,7 +245,7 @@ impl BacklogReport {
     fn beside_the_report(&self) -> Table {
         let mut table = Table::new(
             "Time for all messages",
-            &["messages", REPORTS, TODAY, "the old way, now", NOW],
+            ["messages", REPORTS, TODAY, "the old way, now", NOW],
         );
         let seconds = |point: Option<&Point>| {
             point.map_or(NONE.to_owned(), |point| micros(point.seconds * 1e6))
@@ -255,12 +255,12 @@ impl BacklogReport {
                 seconds(points.iter().find(|point| point.messages == past.messages))
             };
             table.row(
-                &count(past.messages),
+                count(past.messages),
                 [
-                    format!("{} s", past.report_s).as_str(),
-                    &format!("{} s", past.today_s),
-                    &at(&self.old),
-                    &at(&self.encke),
+                    format!("{} s", past.report_s),
+                    format!("{} s", past.today_s),
+                    at(&self.old),
+                    at(&self.encke),
                 ],
             );
         }
@@ -270,7 +270,7 @@ impl BacklogReport {
     fn over_the_range(&self) -> Table {
         let mut table = Table::new(
             "Over the whole range",
-            &[
+            [
                 "messages",
                 "time",
                 "each message",
@@ -284,13 +284,13 @@ impl BacklogReport {
             let old =
                 |figure: fn(&Point) -> f64| old.map_or(NONE.to_owned(), |old| micros(figure(old)));
             table.row(
-                &count(point.messages),
+                count(point.messages),
                 [
-                    micros(point.seconds * 1e6).as_str(),
-                    &micros(point.message_us),
-                    &point.message_cpu_us.map_or(NONE.to_owned(), micros),
-                    &old(|p| p.seconds * 1e6),
-                    &old(|p| p.message_us),
+                    micros(point.seconds * 1e6),
+                    micros(point.message_us),
+                    point.message_cpu_us.map_or(NONE.to_owned(), micros),
+                    old(|p| p.seconds * 1e6),
+                    old(|p| p.message_us),
                 ],
             );
         }
@@ -359,10 +359,10 @@ impl BacklogReport {
             };
             BACKLOG.iter().map(point).collect()
         };
-        let curve = |name: &str, colour, dashed, points| Curve {
+        let curve = |name: &str, colour, faint, points| Curve {
             name: name.to_owned(),
             colour,
-            dashed,
+            faint,
             points,
         };
         Panel {
@@ -377,10 +377,10 @@ impl BacklogReport {
                 label: micros,
             },
             curves: vec![
-                curve("Encke", "#1f6fb2", false, own(&self.encke)),
-                curve("the old way, now", "#c92a2a", false, own(&self.old)),
-                curve(REPORTS, "#e8890c", true, past(|p| p.report_s)),
-                curve(TODAY, "#5f3dc4", true, past(|p| p.today_s)),
+                curve("Encke", 0, false, own(&self.encke)),
+                curve("the old way, now", 1, false, own(&self.old)),
+                curve(REPORTS, 4, true, past(|p| p.report_s)),
+                curve(TODAY, 3, true, past(|p| p.today_s)),
             ],
             marks: Vec::new(),
         }
@@ -435,7 +435,7 @@ mod tests {
         assert!(report.handled_before_control_at_work <= 1);
         let section = report.section();
         assert!(section.targets.iter().all(|t| t.met || !t.promise));
-        assert_eq!(section.plot.unwrap().matches("<polyline").count(), 4);
+        assert_eq!(plot::legends(&section.plot.unwrap()), 4);
         assert_eq!(section.tables[1].rows.len(), 7);
     }
 

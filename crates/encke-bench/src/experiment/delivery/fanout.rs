@@ -1,7 +1,7 @@
 //! `fanout`: one event to 5,000 subscribers, beside a bare loop of send(2) over as many sockets.
 
-use crate::load::units::{bytes, count, micros, per_second};
 use crate::load::{FloodArgs, FloodReport};
+use crate::units::{bytes, count, micros, per_second};
 use serde::Serialize;
 
 use super::{DURATION, cpu, kept, pick, rate, run_one};
@@ -87,10 +87,10 @@ impl Found {
         let names = RATES.map(pace);
         let mut columns = vec![""];
         columns.extend(names.iter().map(String::as_str));
-        let mut table = Table::new("", &columns);
+        let mut table = Table::new("", columns);
         let mut row = |name: &str, figure: &dyn Fn(&FloodReport) -> String| {
             let figures: Vec<_> = self.runs.iter().map(figure).collect();
-            table.row(name, figures.iter().map(String::as_str));
+            table.row(name, figures);
         };
         row("published", &|run| per_second(rate(run)));
         row("delivered", &|run| count(run.deliveries.messages));

@@ -8,8 +8,8 @@ pub(crate) mod spread;
 
 use std::time::Duration;
 
-use crate::load::units::count;
 use crate::load::{FloodArgs, FloodReport, Percentiles};
+use crate::units::count;
 
 use crate::experiment::lab::Lab;
 use crate::experiment::past::NONE;
@@ -53,7 +53,7 @@ fn rate(report: &FloodReport) -> f64 {
 
 /// One of the percentiles, where there were any.
 fn pick(percentiles: Option<Percentiles>, one: fn(&Percentiles) -> f64) -> String {
-    percentiles.map_or(NONE.into(), |p| crate::load::units::micros(one(&p)))
+    percentiles.map_or(NONE.into(), |p| crate::units::micros(one(&p)))
 }
 
 /// A processor time so short that tenths of a microsecond are not enough.

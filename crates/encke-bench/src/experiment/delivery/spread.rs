@@ -1,7 +1,7 @@
 //! `spread`: messages to one of 1,000, 10,000 and 19,000 subscribers, each on a stream of its own.
 
-use crate::load::units::{count, micros, per_second};
 use crate::load::{FloodArgs, FloodReport};
+use crate::units::{count, micros, per_second};
 use serde::Serialize;
 
 use super::{DURATION, cpu, kept, pick, rate, run_one};
@@ -90,7 +90,7 @@ impl Found {
     fn table(&self) -> Table {
         let mut table = Table::new(
             "",
-            &[
+            [
                 "",
                 "published",
                 "server processor time of a message",
@@ -112,10 +112,7 @@ impl Found {
                 pick(acknowledged, |p| p.p50_us),
                 pick(acknowledged, |p| p.p99_us),
             ];
-            table.row(
-                &title(run.publish, run.connections),
-                figures.iter().map(String::as_str),
-            );
+            table.row(title(run.publish, run.connections), figures);
         }
         table
     }

@@ -7,8 +7,8 @@ mod section;
 
 use std::time::{Duration, Instant};
 
-use crate::load::units::count;
 use crate::load::{FloodArgs, FloodReport};
+use crate::units::count;
 use serde::Serialize;
 
 use crate::experiment::lab::Lab;

@@ -1,7 +1,7 @@
 //! What the flood's report shows: its figures beside those of the field report, what must hold, and the curves.
 
-use crate::load::units::{bytes, count, micros, per_second};
 use crate::load::{HangUps, chart};
+use crate::units::{bytes, count, micros, per_second};
 
 use super::{Found, Held};
 use crate::experiment::past::{NONE, NOW, REPORTS, TODAY};
@@ -28,11 +28,9 @@ impl Found {
             tables: vec![self.beside_the_report(), self.of_these_runs()],
             targets: self.runs.iter().flat_map(Held::targets).collect(),
             notes: self.notes(),
-            plot: Some(chart::draw_all(
-                self.runs
-                    .iter()
-                    .map(|held| (held.connections(), &held.flood.samples[..])),
-            )),
+            plot: Some(chart::draw(self.runs.iter().map(|held| {
+                (format!("{}: ", held.connections()), &held.flood.samples[..])
+            }))),
             figures: figures(self),
         }
     }

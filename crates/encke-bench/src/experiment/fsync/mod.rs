@@ -15,9 +15,9 @@ mod trial;
 
 use std::time::Duration;
 
-use crate::load::plot::{self, Axis, Curve, Panel, Scale};
-use crate::load::units::{count, micros, per_second};
 use crate::load::{Latencies, Percentiles};
+use crate::report::plot::{self, Axis, Curve, Panel, Scale};
+use crate::units::{count, micros, per_second};
 use serde::Serialize;
 
 use crate::experiment::lab::{Lab, middle_by, no_memory_disk};
@@ -171,7 +171,7 @@ impl FsyncReport {
     fn beside_the_report(&self) -> Table {
         let mut table = Table::new(
             "A ping, p50 and p99 (15 ms for each fsync)",
-            &["", REPORTS, NOW],
+            ["", REPORTS, NOW],
         );
         let slow = self.trial(Disk::Slow, Level::Synced);
         let figure = |phase: fn(&Trial) -> &Phase| {
@@ -187,10 +187,10 @@ impl FsyncReport {
         let shown = self.shown();
         columns.extend(shown.iter().map(|trial| trial.name()));
         let columns: Vec<_> = columns.iter().map(String::as_str).collect();
-        let mut table = Table::new("The log, as /metrics tells it", &columns);
+        let mut table = Table::new("The log, as /metrics tells it", columns);
         let mut row = |name: &str, figure: fn(&Phase) -> String| {
             let cells: Vec<_> = shown.iter().map(|t| figure(t.during())).collect();
-            table.row(name, cells.iter().map(String::as_str));
+            table.row(name, cells);
         };
         row("records", |phase| per_second(phase.records_per_second));
         row("records per batch", |phase| {
@@ -299,7 +299,7 @@ impl FsyncReport {
 
     fn panel(&self, disk: Disk, what: &str, of: fn(&Trial) -> &[Reading]) -> Panel {
         let mut curves = Vec::new();
-        for (level, colour) in [(Level::Synced, "#c92a2a"), (Level::Accepted, "#1f6fb2")] {
+        for (level, colour) in [(Level::Synced, 1), (Level::Accepted, 0)] {
             let Some(trial) = self.trial(disk, level) else {
                 continue;
             };
@@ -307,7 +307,7 @@ impl FsyncReport {
                 curves.push(Curve {
                     name: format!("{} {percentile}", level.name()),
                     colour,
-                    dashed: percentile == "p50",
+                    faint: percentile == "p50",
                     points: self.over_time(of(trial), value),
                 });
             };
@@ -363,19 +363,16 @@ fn of_trial(trial: &Trial) -> Table {
             Some(_) => "at a steady pace",
         }
     );
-    let mut table = Table::new(
-        &title,
-        &["", "before", "during", "after", "during / before"],
-    );
+    let mut table = Table::new(&title, ["", "before", "during", "after", "during / before"]);
     let mut row = |name: &str, value: fn(&Phase) -> f64| {
         let [before, during, after] = [0, 1, 2].map(|n: usize| value(&trial.phases[n]));
         table.row(
             name,
             [
-                micros(before).as_str(),
-                &micros(during),
-                &micros(after),
-                &format!("{:.2}", during / before),
+                micros(before),
+                micros(during),
+                micros(after),
+                format!("{:.2}", during / before),
             ],
         );
     };

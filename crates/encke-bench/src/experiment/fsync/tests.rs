@@ -103,7 +103,7 @@ fn phases_have_their_figures_and_nothing_is_lost() {
         "{text}"
     );
     let plot = section.plot.unwrap();
-    assert_eq!(plot.matches("<polyline").count(), 8);
+    assert_eq!(plot::legends(&plot), 8);
     assert_eq!(section.figures["trials"][0]["phases"][1]["name"], "during");
 }
 

@@ -11,8 +11,8 @@ mod run;
 mod tasks;
 mod watch;
 
-use crate::load::plot::{self, Axis, Curve, Panel, Scale};
-use crate::load::units::{bytes, count, micros, per_second};
+use crate::report::plot::{self, Curve, Panel};
+use crate::units::{bytes, count, micros, per_second};
 use serde::Serialize;
 
 use crate::experiment::lab::{Lab, middle_by};
@@ -114,8 +114,20 @@ impl LogReport {
             targets: self.targets(empty, sync, not),
             notes: self.notes(),
             plot: Some(plot::draw(&[
-                queue_panel(&[sync, not]),
-                memory_panel(&[sync, not]),
+                panel(
+                    "records that wait or are in work",
+                    |n| count(n as u64),
+                    &[sync, not],
+                    |sample| sample.queue_records as f64,
+                    |run| run.queue_records_longest as f64,
+                ),
+                panel(
+                    "memory of the whole process",
+                    |n| bytes(n as u64),
+                    &[sync, not],
+                    |sample| sample.process_bytes as f64,
+                    |run| run.process_bytes_most as f64,
+                ),
             ])),
             figures: figures(self),
         }
@@ -141,7 +153,7 @@ impl LogReport {
     fn beside_the_report(&self, sync: &Run, not: &Run) -> Table {
         let mut table = Table::new(
             "The report's figures (1,000,000 messages; neither report nor Erlang waits for the disk)",
-            &["", REPORTS, TODAY, NOW],
+            ["", REPORTS, TODAY, NOW],
         );
         let seconds = |run: &Run| format!("{:.2} s", run.seconds * 1e6 / self.plan.records as f64);
         table.row(
@@ -176,11 +188,11 @@ impl LogReport {
         let columns: Vec<_> = std::iter::once("").chain(names).collect();
         let mut table = Table::new(
             "This run (the middle one of each kind by its rate)",
-            &columns,
+            columns,
         );
         let mut row = |name: &str, figure: &dyn Fn(&Run) -> String| {
             let cells = runs.map(figure);
-            table.row(name, cells.iter().map(String::as_str));
+            table.row(name, cells);
         };
         row("rate", &|run| per_second(run.records_per_second));
         row("processor time per million", &|run| {
@@ -224,7 +236,7 @@ impl LogReport {
                 "The log by itself (a record takes {} bytes in the file)",
                 alone.frame_bytes
             ),
-            &["", "p50", "p99", "records a second"],
+            ["", "p50", "p99", "records a second"],
         );
         let batch = count(alone.batch_records);
         let bare_batch = format!("a bare write and fdatasync of {batch} records' bytes");
@@ -369,64 +381,23 @@ impl Run {
     }
 }
 
-fn queue_panel(runs: &[&Run]) -> Panel {
-    let mut panel = panel("records that wait or are in work", |n| count(n as u64));
-    let curves = runs.iter().zip(COLOURS);
-    panel.curves = curves
-        .map(|(run, colour)| Curve {
-            name: format!(
-                "{}: {} at most",
-                run.mode.name(),
-                count(run.queue_records_longest as u64)
-            ),
-            colour,
-            dashed: false,
-            points: points(run, |s| s.queue_records as f64),
-        })
-        .collect();
-    panel
+/// A figure of the runs over time, with the most of it in the legend.
+fn panel(
+    title: &str,
+    label: fn(f64) -> String,
+    runs: &[&Run],
+    value: fn(&watch::Sample) -> f64,
+    most: fn(&Run) -> f64,
+) -> Panel {
+    let curves = runs.iter().enumerate();
+    let curves = curves.map(|(colour, run)| Curve {
+        name: format!("{}: {} at most", run.mode.name(), label(most(run))),
+        colour,
+        faint: false,
+        points: run.samples.iter().map(|s| (s.seconds, value(s))).collect(),
+    });
+    Panel::over_time(title.to_owned(), label, curves.collect())
 }
-
-fn memory_panel(runs: &[&Run]) -> Panel {
-    let mut panel = panel("memory of the whole process", |n| bytes(n as u64));
-    let curves = runs.iter().zip(COLOURS);
-    panel.curves = curves
-        .map(|(run, colour)| Curve {
-            name: format!(
-                "{}: {} at most",
-                run.mode.name(),
-                bytes(run.process_bytes_most)
-            ),
-            colour,
-            dashed: false,
-            points: points(run, |s| s.process_bytes as f64),
-        })
-        .collect();
-    panel
-}
-
-fn panel(title: &str, label: fn(f64) -> String) -> Panel {
-    Panel {
-        title: title.to_owned(),
-        x: Axis {
-            scale: Scale::FromZero,
-            label: |seconds| format!("{seconds:.2} s"),
-        },
-        y: Axis {
-            scale: Scale::FromZero,
-            label,
-        },
-        curves: Vec::new(),
-        marks: Vec::new(),
-    }
-}
-
-fn points(run: &Run, value: fn(&watch::Sample) -> f64) -> Vec<(f64, f64)> {
-    run.samples.iter().map(|s| (s.seconds, value(s))).collect()
-}
-
-/// Sync, async.
-const COLOURS: [&str; 2] = ["#1f6fb2", "#c92a2a"];
 
 /// The report's sizes.
 const PRODUCERS: u64 = 1_000;
@@ -481,7 +452,7 @@ mod tests {
         assert!(report.alone.frame_bytes > RECORD_BYTES);
         let section = report.section();
         assert!(section.targets.iter().all(|t| t.met || !t.promise));
-        assert_eq!(section.plot.unwrap().matches("<polyline").count(), 4);
+        assert_eq!(plot::legends(&section.plot.unwrap()), 4);
         assert_eq!(section.figures["runs"][1]["stored"], 5_000);
     }
 

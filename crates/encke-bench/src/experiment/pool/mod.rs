@@ -5,8 +5,8 @@
 
 mod picks;
 
-use crate::load::plot::{self, Axis, Curve, Panel, Scale};
-use crate::load::units::count;
+use crate::report::plot::{self, Axis, Curve, Panel, Scale};
+use crate::units::count;
 use encke_pool::Strategy;
 use serde::Serialize;
 
@@ -166,17 +166,16 @@ impl PoolReport {
     fn of_picks_alone(&self) -> Table {
         let mut table = Table::new(
             "Time of a pick by one client",
-            &["", REPORTS, NOW, "the fastest run"],
+            ["", REPORTS, NOW, "the fastest run"],
         );
         for by in &self.strategies {
             let past = POOL_ALONE_US.iter().find(|(name, _)| *name == by.strategy);
             table.row(
                 by.strategy,
                 [
-                    past.map_or(NONE.to_owned(), |(_, us)| format!("{us} µs"))
-                        .as_str(),
-                    &nanos(by.alone.pick_ns),
-                    &nanos(by.alone.pick_ns_least),
+                    past.map_or(NONE.to_owned(), |(_, us)| format!("{us} µs")),
+                    nanos(by.alone.pick_ns),
+                    nanos(by.alone.pick_ns_least),
                 ],
             );
         }
@@ -190,7 +189,7 @@ impl PoolReport {
             .into_iter()
             .chain(names)
             .collect();
-        let mut table = Table::new(title, &columns);
+        let mut table = Table::new(title, columns);
         for (clients, us) in POOL_CLIENTS_US {
             let now = self.strategies.iter().map(|by| {
                 let timed = by.together.iter().find(|timed| timed.clients == clients);
@@ -198,7 +197,7 @@ impl PoolReport {
             });
             let past = format!("{} µs", count(us as u64));
             let cells: Vec<_> = std::iter::once(past).chain(now).collect();
-            table.row(&count(clients), cells.iter().map(String::as_str));
+            table.row(count(clients), cells);
         }
         table
     }
@@ -206,7 +205,7 @@ impl PoolReport {
     fn of_spreads(&self) -> Table {
         let mut table = Table::new(
             "How far the worker farthest from an even share is from it",
-            &[
+            [
                 "",
                 "one client",
                 "the most clients",
@@ -278,7 +277,7 @@ impl PoolReport {
             .map(|(by, colour)| Curve {
                 name: by.strategy.to_owned(),
                 colour,
-                dashed: false,
+                faint: false,
                 points: by
                     .together
                     .iter()
@@ -287,8 +286,8 @@ impl PoolReport {
             });
         let past = Curve {
             name: format!("round_robin, {REPORTS}"),
-            colour: "#e8890c",
-            dashed: true,
+            colour: 4,
+            faint: true,
             points: POOL_CLIENTS_US
                 .iter()
                 .map(|&(clients, us)| (clients as f64, us * 1e3))
@@ -315,12 +314,12 @@ fn nanos(ns: f64) -> String {
     match ns {
         ns if ns < 10.0 => format!("{ns:.1} ns"),
         ns if ns < 10_000.0 => format!("{} ns", count(ns.round() as u64)),
-        ns => crate::load::units::micros(ns / 1e3),
+        ns => crate::units::micros(ns / 1e3),
     }
 }
 
 /// In the order of [`Strategy::ALL`].
-const COLOURS: [&str; 5] = ["#1f6fb2", "#2b8a3e", "#c92a2a", "#5f3dc4", "#0b7285"];
+const COLOURS: [usize; 5] = [0, 2, 1, 3, 5];
 
 /// Picks by one client, as in the report, and how often.
 const PICKS: u64 = 100_000;
@@ -362,7 +361,7 @@ mod tests {
         assert_eq!(section.tables[1].rows[0].len(), 7);
         // Nobody measured a thousand clients here.
         assert_eq!(section.tables[1].rows[3][2], NONE);
-        assert_eq!(section.plot.unwrap().matches("<polyline").count(), 6);
+        assert_eq!(plot::legends(&section.plot.unwrap()), 6);
     }
 
     #[test]

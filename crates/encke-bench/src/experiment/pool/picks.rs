@@ -9,7 +9,8 @@ use encke_pool::{Connected, Options, Pool, PoolError, Size, Strategy};
 use serde::Serialize;
 
 use crate::BenchError;
-use crate::machine::{cores, thread_cpu_ns};
+use crate::load::clock::thread_cpu_ns;
+use crate::machine::cores;
 
 /// Picks by one strategy, timed.
 #[derive(Debug, Clone, Serialize)]
@@ -155,7 +156,7 @@ fn here(
         pick(pool, strategy, n)?;
     }
     let ns = begun.elapsed().as_nanos() as f64;
-    Ok((ns, thread_cpu_ns() - cpu_ns))
+    Ok((ns, (thread_cpu_ns() - cpu_ns) as f64))
 }
 
 /// From the first client's first pick to the last one's last, and the processor time of all clients in it, in nanoseconds.
@@ -177,7 +178,7 @@ fn at_once(
         for n in first..first + picks {
             pick(pool, strategy, n)?;
         }
-        Ok((begun, Instant::now(), thread_cpu_ns() - cpu_ns))
+        Ok((begun, Instant::now(), (thread_cpu_ns() - cpu_ns) as f64))
     };
     let times = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..clients)

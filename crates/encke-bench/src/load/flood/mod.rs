@@ -63,7 +63,8 @@ pub fn flood(args: &FloodArgs, stop: &AtomicBool) -> Result<FloodReport, BenchEr
     };
     let report = run.lead()?;
     if let Some(path) = &args.plot {
-        chart::write(path, &report)?;
+        let plot = chart::draw([(String::new(), &report.samples[..])]);
+        std::fs::write(path, plot).map_err(BenchError::file("write", path))?;
     }
     Ok(report)
 }
@@ -134,9 +135,11 @@ impl Run<'_> {
             counters,
             tally,
             leaving,
+            subscribers,
             ..
         } = worker;
-        // With the worker all connections are closed.
+        // Closes all connections.
+        drop(subscribers);
         self.ended = Counters {
             active: 0,
             ..counters.clone()

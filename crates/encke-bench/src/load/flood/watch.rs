@@ -9,8 +9,8 @@ use crate::load::probe::Probe;
 use crate::load::produce::Gauge;
 use crate::load::progress::{Progress, Speed};
 use crate::load::report::flood::Sample;
-use crate::load::report::units::{bytes, count, per_second};
 use crate::load::stolen::Stolen;
+use crate::units::{bytes, count, per_second};
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ const SAMPLES_MAX: usize = 100_000;
 
 /// The first line of a recording.
 const HEADER: &str = "seconds,active,closed,hung_up,noticed,failed,events,events_per_second,acknowledged,\
-    rss_anon_bytes,rss_bytes,pss_bytes,private_bytes,kernel_tcp_bytes,kernel_slab_bytes,kernel_slab_other_bytes,\
+    rss_anon_bytes,kernel_tcp_bytes,kernel_slab_bytes,kernel_slab_other_bytes,\
     descriptors,server_cpu_seconds\n";
 
 /// The eyes of the coordinator.
@@ -130,12 +130,12 @@ impl Watch {
     }
 
     /// What the server holds and has used at this moment, each figure fresh; `None` when it is not known.
-    pub(super) fn mark(&mut self) -> Result<Option<Mark>, BenchError> {
-        let Some(probe) = &mut self.probe else {
+    pub(super) fn mark(&self) -> Result<Option<Mark>, BenchError> {
+        let Some(probe) = &self.probe else {
             return Ok(None);
         };
         Ok(Some(Mark {
-            memory: probe.memory_afresh()?,
+            memory: probe.memory()?,
             cpu_ns: probe.cpu_ns()?,
             descriptors: probe.descriptors_by_kind(),
         }))
@@ -171,7 +171,7 @@ impl Watch {
     }
 
     fn sample(&mut self, counters: &Counters) -> Result<(), BenchError> {
-        let (memory, descriptors, server_cpu_seconds) = match &mut self.probe {
+        let (memory, descriptors, server_cpu_seconds) = match &self.probe {
             Some(probe) => (
                 Some(probe.memory()?),
                 probe.descriptors(),
@@ -212,16 +212,10 @@ impl Watch {
 }
 
 fn csv(sample: &Sample) -> String {
-    let memory = sample.memory.map_or(",,,,,,".to_owned(), |m| {
+    let memory = sample.memory.map_or(",,,".to_owned(), |m| {
         format!(
-            "{},{},{},{},{},{},{}",
-            m.rss_anon_bytes,
-            m.rss_bytes,
-            m.pss_bytes,
-            m.private_bytes,
-            m.kernel_tcp_bytes,
-            m.kernel_slab_bytes,
-            m.kernel_slab_other_bytes
+            "{},{},{},{}",
+            m.rss_anon_bytes, m.kernel_tcp_bytes, m.kernel_slab_bytes, m.kernel_slab_other_bytes
         )
     });
     let cpu = sample
@@ -271,7 +265,7 @@ mod tests {
             watch.look(&Counters::default()).unwrap();
             let text = std::fs::read_to_string(&path).unwrap();
             let fields: Vec<_> = text.lines().map(|line| line.split(',').count()).collect();
-            assert_eq!(fields, [18, 18], "{text}");
+            assert_eq!(fields, [15, 15], "{text}");
             let samples = watch.take_samples();
             assert_eq!((samples.len(), samples[0].active), (1, 7));
             assert_eq!(samples[0].memory.is_some(), pid.is_some());

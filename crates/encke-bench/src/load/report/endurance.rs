@@ -1,12 +1,12 @@
 //! How a server holds out: memory that must not creep, hang-ups that must be noticed, sockets that must not stay.
 
-use super::units::{bytes, count, line, micros};
 use crate::load::descriptors::Descriptors;
 use crate::load::latency::{Latencies, Percentiles};
 use crate::load::probe::Memory;
 use crate::load::report::flood::Sample;
+use crate::report::Table;
+use crate::units::{bytes, count, micros};
 use serde::Serialize;
-use std::fmt;
 
 /// How many parts a run is cut into. In the first, what is meant to fill up fills up.
 const PARTS: usize = 10;
@@ -156,7 +156,7 @@ impl Endurance {
         !self.judged || self.complaints().is_empty()
     }
 
-    pub(crate) fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub(crate) fn write(&self, t: &mut Table) {
         let hang_ups = &self.hang_ups;
         if hang_ups.made > 0 {
             let mut text = format!(
@@ -178,23 +178,19 @@ impl Endurance {
                     micros(after.max_us)
                 );
             }
-            line(f, "hang-ups", &text)?;
+            t.line("hang-ups", text);
         }
         if let (Some(drift), Some(kernel)) = (self.drift_percent, self.kernel_drift_percent) {
             let at = |index: usize| {
                 let part = self.parts.get(index);
                 part.map_or(String::new(), |part| bytes(part.rss_anon_bytes as u64))
             };
-            line(
-                f,
-                "memory drift",
-                &format!(
+            t.line("memory drift", format!(
                     "{drift:+.2} % over the last nine tenths of the run (RssAnon {} in the first, {} in the second, {} in the last); {kernel:+.2} % in the kernel",
                     at(0),
                     at(1),
                     at(PARTS - 1)
-                ),
-            )?;
+                ));
         }
         if let Some(before) = self.descriptors_before {
             let point = |at: Option<Descriptors>| {
@@ -202,24 +198,22 @@ impl Endurance {
                     format!("{} ({} sockets)", count(at.all), count(at.sockets))
                 })
             };
-            line(
-                f,
+            t.line(
                 "descriptors",
-                &format!(
+                format!(
                     "{} before, {} with subscribers, {} after, {} closed",
                     point(Some(before)),
                     point(self.descriptors_open),
                     point(self.descriptors_after),
                     point(self.descriptors_closed)
                 ),
-            )?;
+            );
         }
         if self.judged {
             for complaint in self.complaints() {
-                line(f, "  not endured", &complaint)?;
+                t.line("  not endured", complaint);
             }
         }
-        Ok(())
     }
 }
 
@@ -274,9 +268,6 @@ mod tests {
             acknowledged: 0,
             memory: Some(Memory {
                 rss_anon_bytes,
-                rss_bytes: 0,
-                pss_bytes: 0,
-                private_bytes: 0,
                 kernel_tcp_bytes: 100,
                 kernel_slab_bytes: 200,
                 kernel_slab_other_bytes: 300,

@@ -3,14 +3,14 @@
 use super::endurance::Endurance;
 use super::hostile::Hostile;
 use super::spray::Refused;
-use super::units::{bytes, count, line, micros, per_second, percentiles};
 use crate::load::flood::floor::Floor;
 use crate::load::latency::Percentiles;
 use crate::load::probe::Memory;
 use crate::load::sequence::{Fault, Faults};
+use crate::report::Table;
+use crate::units::{bytes, count, micros, per_second, percentiles};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// What a flood has found out.
 #[derive(Debug, Clone, Serialize)]
@@ -215,8 +215,11 @@ impl FloodReport {
 /// What the host takes is told from this share on.
 const STOLEN_PERCENT_TOLD: f64 = 1.0;
 
-impl fmt::Display for FloodReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl FloodReport {
+    /// The report as tables.
+    pub(crate) fn tables(&self) -> Vec<Table> {
+        let mut table = Table::default();
+        let t = &mut table;
         let Self {
             opening,
             connections,
@@ -224,10 +227,9 @@ impl fmt::Display for FloodReport {
             latency,
             ..
         } = self;
-        line(
-            f,
+        t.line(
             "flood",
-            &format!(
+            format!(
                 "{} subscribers on {} streams of {} at {}, {:.1} s",
                 count(opening.asked.into()),
                 count(self.streams.into()),
@@ -235,25 +237,21 @@ impl fmt::Display for FloodReport {
                 self.url,
                 self.seconds
             ),
-        )?;
+        );
         let created = self.create_seconds.map_or(String::new(), |seconds| {
             format!("; streams created in {seconds:.2} s")
         });
-        line(
-            f,
+        t.line(
             "opened",
-            &format!(
+            format!(
                 "{} in {:.2} s ({}), {} failed{created}",
                 count(opening.opened),
                 opening.seconds,
                 per_second(opening.opened as f64 / opening.seconds.max(1e-9)),
                 count(opening.failed)
             ),
-        )?;
-        line(
-            f,
-            "connections",
-            &format!(
+        );
+        t.line("connections", format!(
                 "{} active at the end; {} closed by the server, {} hung up, {} returned, {} given up, {} over",
                 count(connections.active),
                 count(connections.closed),
@@ -261,27 +259,25 @@ impl fmt::Display for FloodReport {
                 count(connections.returned),
                 count(connections.given_up),
                 count(connections.over)
-            ),
-        )?;
+            ));
         for (reason, number) in &connections.failures {
-            line(f, "  failed", &format!("{} × {reason}", count(*number)))?;
+            t.line("  failed", format!("{} × {reason}", count(*number)));
         }
         if let Some(publishing) = &self.publishing {
-            publishing.write(f)?;
+            publishing.write(t);
         }
         let own = deliveries.generator_cpu_us.map_or(String::new(), |us| {
             format!("; reading one takes the generator {us:.2} µs of cpu")
         });
-        line(
-            f,
+        t.line(
             "delivered",
-            &format!(
+            format!(
                 "{} messages, {} ({}){own}",
                 count(deliveries.messages),
                 bytes(deliveries.bytes),
                 per_second(deliveries.per_second)
             ),
-        )?;
+        );
         for (name, values) in [
             ("latency", &latency.live),
             ("  during pause", &latency.while_slow_pause),
@@ -289,35 +285,30 @@ impl fmt::Display for FloodReport {
             ("  while away", &latency.missed_while_away),
         ] {
             if let Some(values) = values {
-                line(f, name, &percentiles(values))?;
+                t.line(name, percentiles(values));
             }
         }
         if let Some(hostile) = &self.hostile {
-            hostile.write(f)?;
+            hostile.write(t);
         }
-        write_faults(f, &self.faults)?;
+        write_faults(t, &self.faults);
         if let Some(server) = &self.server {
-            server.write(f, opening.opened)?;
+            server.write(t, opening.opened);
         }
-        self.endurance.write(f)?;
+        self.endurance.write(t);
         if self.stolen_percent >= STOLEN_PERCENT_TOLD {
-            line(
-                f,
-                "stolen",
-                &format!(
+            t.line("stolen", format!(
                     "{:.0} % of the processors' time, by the host of this virtual machine: it is in all times above",
                     self.stolen_percent
-                ),
-            )?;
+                ));
         }
         if let Some(floor) = &self.floor {
             let ratio = floor.ratio.map_or(String::new(), |ratio| {
                 format!("; a delivery takes {ratio:.2} times that")
             });
-            line(
-                f,
+            t.line(
                 "floor",
-                &format!(
+                format!(
                     "{} per send(2) of {} to {} sockets ({} in {:.1} s){ratio}",
                     micros(floor.cpu_per_send_us),
                     bytes(floor.bytes as u64),
@@ -325,7 +316,7 @@ impl fmt::Display for FloodReport {
                     count(floor.sends),
                     floor.seconds
                 ),
-            )?;
+            );
         }
         let verdict = if self.is_success() && self.endurance.judged {
             "every message once and in order; memory flat, every hang-up noticed, no socket left"
@@ -334,16 +325,16 @@ impl fmt::Display for FloodReport {
         } else {
             "FAILED"
         };
-        line(f, "verdict", verdict)
+        t.line("verdict", verdict);
+        vec![table]
     }
 }
 
 impl Publishing {
-    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        line(
-            f,
+    fn write(&self, t: &mut Table) {
+        t.line(
             "published",
-            &format!(
+            format!(
                 "{} messages of {} over {} connections in {:.1} s: {}{}",
                 count(self.acknowledged),
                 bytes(self.size as u64),
@@ -353,27 +344,23 @@ impl Publishing {
                 self.rate_asked
                     .map_or(String::new(), |asked| format!(" of {}", per_second(asked)))
             ),
-        )?;
-        self.refused.write(f)?;
+        );
+        self.refused.write(t);
         for (name, values) in [
             ("  acknowledged", &self.acknowledgement),
             ("  sent late", &self.lateness),
         ] {
             if let Some(values) = values {
-                line(f, name, &percentiles(values))?;
+                t.line(name, percentiles(values));
             }
         }
-        Ok(())
     }
 }
 
 impl Server {
-    fn write(&self, f: &mut fmt::Formatter<'_>, opened: u64) -> fmt::Result {
+    fn write(&self, t: &mut Table, opened: u64) {
         let point = |memory: &Memory| bytes(memory.rss_anon_bytes);
-        line(
-            f,
-            "server memory",
-            &format!(
+        t.line("server memory", format!(
                 "RssAnon {} before, {} with streams, {} with {} subscribers, {} after, {} closed, {} at most",
                 point(&self.memory_before),
                 point(&self.memory_created),
@@ -382,35 +369,13 @@ impl Server {
                 point(&self.memory_after),
                 point(&self.memory_closed),
                 bytes(self.rss_anon_bytes_max)
-            ),
-        )?;
-        let pair = |memory: &Memory| {
-            format!(
-                "PSS {}, private {}",
-                bytes(memory.pss_bytes),
-                bytes(memory.private_bytes)
-            )
-        };
-        line(
-            f,
-            "  shared fairly",
-            &format!(
-                "{} before; {} with subscribers; {} after",
-                pair(&self.memory_before),
-                pair(&self.memory_open),
-                pair(&self.memory_after)
-            ),
-        )?;
-        line(
-            f,
-            "  a connection",
-            &format!(
+            ));
+        t.line("  a connection", format!(
                 "{:.0} B of user memory each ({:.0} B with the creation of its stream); {} in the kernel, both ends on one machine",
                 self.bytes_per_connection,
                 self.bytes_per_connection_and_stream,
                 bytes(self.kernel_bytes_per_connection.max(0.0) as u64)
-            ),
-        )?;
+            ));
         let mut text = format!(
             "{} per connection opened",
             micros(self.cpu_per_connection_us)
@@ -424,15 +389,14 @@ impl Server {
         if let Some(us) = self.cpu_per_message_us {
             text += &format!(", {} per message", micros(us));
         }
-        line(f, "server cpu", &text)
+        t.line("server cpu", text);
     }
 }
 
-fn write_faults(f: &mut fmt::Formatter<'_>, faults: &Faults) -> fmt::Result {
-    line(
-        f,
+fn write_faults(t: &mut Table, faults: &Faults) {
+    t.line(
         "order",
-        &format!(
+        format!(
             "{} missing, {} duplicates, {} reordered; {} repeated after a resume, {} strangers",
             count(faults.missing.count),
             count(faults.duplicates.count),
@@ -440,7 +404,7 @@ fn write_faults(f: &mut fmt::Formatter<'_>, faults: &Faults) -> fmt::Result {
             count(faults.repeats),
             count(faults.strangers)
         ),
-    )?;
+    );
     let kinds = [
         ("  missing", &faults.missing),
         ("  duplicate", &faults.duplicates),
@@ -448,15 +412,13 @@ fn write_faults(f: &mut fmt::Formatter<'_>, faults: &Faults) -> fmt::Result {
     ];
     for (name, Fault { examples, .. }) in kinds {
         for e in examples {
-            line(
-                f,
+            t.line(
                 name,
-                &format!(
+                format!(
                     "stream {:?}, subscriber {}, producer {}: expected {}, got {}",
                     e.stream, e.subscriber, e.producer, e.expected, e.received
                 ),
-            )?;
+            );
         }
     }
-    Ok(())
 }

@@ -1,11 +1,11 @@
 //! What hostile clients did, and what it meant for the others.
 
-use super::units::{count, line, percentiles};
 use crate::load::hostile::Kind;
 use crate::load::latency::Percentiles;
+use crate::report::Table;
+use crate::units::{count, percentiles};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// A crowd of hostile clients beside the subscribers.
 #[derive(Debug, Clone, Serialize)]
@@ -64,17 +64,16 @@ impl Hostile {
         }
     }
 
-    pub(super) fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub(super) fn write(&self, t: &mut Table) {
         let deeds = &self.deeds;
         let closed: Vec<String> = deeds
             .closed
             .iter()
             .map(|(kind, number)| format!("{} {kind}", count(*number)))
             .collect();
-        line(
-            f,
+        t.line(
             "hostile",
-            &format!(
+            format!(
                 "{} clients connected {} times ({} failed), {} at the end; closed: {}",
                 count(deeds.clients.into()),
                 count(deeds.connects),
@@ -82,22 +81,20 @@ impl Hostile {
                 count(deeds.open),
                 closed.join(", ")
             ),
-        )?;
+        );
         for (name, values) in [
             ("  before them", &self.before),
             ("  beside them", &self.beside),
         ] {
             if let Some(values) = values {
-                line(f, name, &percentiles(values))?;
+                t.line(name, percentiles(values));
             }
         }
         if let Some(ratio) = self.p99_ratio {
-            line(
-                f,
+            t.line(
                 "  p99",
-                &format!("{ratio:.2} times as long beside them as before them"),
-            )?;
+                format!("{ratio:.2} times as long beside them as before them"),
+            );
         }
-        Ok(())
     }
 }

@@ -1,11 +1,11 @@
 //! The report of a spray, and what it shares with a flood's publishing.
 
-use super::units::{bytes, count, line, micros, per_second, percentiles};
 use crate::load::latency::Percentiles;
 use crate::load::produce::Account;
+use crate::report::Table;
+use crate::units::{bytes, count, micros, per_second, percentiles};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// What a spray has found out.
 #[derive(Debug, Clone, Serialize)]
@@ -69,13 +69,9 @@ impl Refused {
         }
     }
 
-    pub(crate) fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub(crate) fn write(&self, t: &mut Table) {
         for (status, number) in &self.by_status {
-            line(
-                f,
-                "  refused",
-                &format!("{} × status {status}", count(*number)),
-            )?;
+            t.line("  refused", format!("{} × status {status}", count(*number)));
         }
         if self.unanswered + self.connections_lost + self.producers_given_up > 0 {
             let mut text = format!(
@@ -87,9 +83,8 @@ impl Refused {
             if let Some(error) = &self.last_error {
                 text += &format!(" (last: {error})");
             }
-            line(f, "  lost", &text)?;
+            t.line("  lost", text);
         }
-        Ok(())
     }
 }
 
@@ -112,15 +107,17 @@ impl SprayReport {
     }
 }
 
-impl fmt::Display for SprayReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl SprayReport {
+    /// The report as tables.
+    pub(crate) fn tables(&self) -> Vec<Table> {
+        let mut table = Table::default();
+        let t = &mut table;
         let created = self.create_seconds.map_or(String::new(), |seconds| {
             format!("; streams created in {seconds:.2} s")
         });
-        line(
-            f,
+        t.line(
             "spray",
-            &format!(
+            format!(
                 "{} producers, {} in flight each, {} streams of {} at {}{created}",
                 count(self.producers.into()),
                 self.pipeline,
@@ -128,11 +125,10 @@ impl fmt::Display for SprayReport {
                 self.content_type,
                 self.url
             ),
-        )?;
-        line(
-            f,
+        );
+        t.line(
             "acknowledged",
-            &format!(
+            format!(
                 "{} of {} messages of {} in {:.2} s: {}",
                 count(self.acknowledged),
                 count(self.sent),
@@ -140,19 +136,19 @@ impl fmt::Display for SprayReport {
                 self.seconds,
                 per_second(self.acknowledged_per_second)
             ),
-        )?;
+        );
         for (name, values) in [
             ("latency", &self.acknowledgement),
             ("  sent late", &self.lateness),
         ] {
             if let Some(values) = values {
-                line(f, name, &percentiles(values))?;
+                t.line(name, percentiles(values));
             }
         }
-        self.refused.write(f)?;
+        self.refused.write(t);
         if let Some(us) = self.server_cpu_per_message_us {
-            line(f, "server cpu", &format!("{} per message", micros(us)))?;
+            t.line("server cpu", format!("{} per message", micros(us)));
         }
-        Ok(())
+        vec![table]
     }
 }

@@ -1,9 +1,9 @@
 //! The report of a verification.
 
-use super::units::{count, line};
+use crate::report::Table;
+use crate::units::count;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 
 /// How many examples of each kind a report gives.
@@ -100,8 +100,11 @@ impl VerifyReport {
     }
 }
 
-impl fmt::Display for VerifyReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl VerifyReport {
+    /// The report as tables.
+    pub(crate) fn tables(&self) -> Vec<Table> {
+        let mut table = Table::default();
+        let t = &mut table;
         let Findings {
             found,
             unacknowledged,
@@ -110,10 +113,9 @@ impl fmt::Display for VerifyReport {
             reordered,
             ..
         } = &self.findings;
-        line(
-            f,
+        t.line(
             "verify",
-            &format!(
+            format!(
                 "{} of {} streams at {} read in {:.2} s, against {}",
                 count(self.streams_read),
                 count(self.streams),
@@ -121,29 +123,24 @@ impl fmt::Display for VerifyReport {
                 self.seconds,
                 self.ack_log.display()
             ),
-        )?;
-        line(
-            f,
-            "acknowledged",
-            &format!(
+        );
+        t.line("acknowledged", format!(
                 "{} messages of {} producers: {} there; {} there without acknowledgement, {} strangers",
                 count(self.acknowledged),
                 count(self.producers),
                 count(*found),
                 count(*unacknowledged),
                 count(self.findings.strangers)
-            ),
-        )?;
-        line(
-            f,
+            ));
+        t.line(
             "order",
-            &format!(
+            format!(
                 "{} missing, {} duplicates, {} reordered",
                 count(missing.count),
                 count(duplicates.count),
                 count(reordered.count)
             ),
-        )?;
+        );
         let kinds = [
             ("  missing", missing),
             ("  duplicate", duplicates),
@@ -156,24 +153,24 @@ impl fmt::Display for VerifyReport {
                 sequence,
             } in &found.examples
             {
-                line(
-                    f,
+                t.line(
                     name,
-                    &format!("stream {stream:?}, producer {producer}: {sequence}"),
-                )?;
+                    format!("stream {stream:?}, producer {producer}: {sequence}"),
+                );
             }
         }
         for (reason, number) in &self.findings.unreadable {
-            line(f, "  unreadable", &format!("{} × {reason}", count(*number)))?;
+            t.line("  unreadable", format!("{} × {reason}", count(*number)));
         }
         if let (Some(error), true) = (&self.last_error, self.streams_read < self.streams) {
-            line(f, "  last error", error)?;
+            t.line("  last error", error);
         }
         let verdict = if self.is_success() {
             "everything acknowledged is there, in order, once"
         } else {
             "FAILED"
         };
-        line(f, "verdict", verdict)
+        t.line("verdict", verdict);
+        vec![table]
     }
 }

@@ -1,7 +1,5 @@
 //! Numbers as people read them: grouped, rounded, with their unit.
 
-use std::fmt;
-
 /// A whole number in groups of three digits.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -54,13 +52,8 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// Writes one line of a report: what it is about, and what there is to say.
-pub fn line(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
-    writeln!(f, "{name:<17}{text}")
-}
-
 /// The percentiles in a line.
-pub fn percentiles(p: &crate::load::latency::Percentiles) -> String {
+pub fn percentiles(p: &crate::load::Percentiles) -> String {
     format!(
         "p50 {}, p90 {}, p99 {}, p99.9 {}, max {} ({} values)",
         micros(p.p50_us),
