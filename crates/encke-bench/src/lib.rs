@@ -10,7 +10,9 @@ pub mod report;
 mod signals;
 pub mod units;
 
+pub use client::HttpClient;
 pub use error::BenchError;
-pub use machine::Machine;
-pub use report::{Report, Section, Table, Target};
+pub use load::wire::http::WireError;
+pub use machine::MachineInfo;
+pub use report::{Goal, Report, Section, Table};
 pub use signals::stop_flag;

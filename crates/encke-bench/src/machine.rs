@@ -15,7 +15,7 @@ use crate::{BenchError, proc};
 
 /// What the figures depend on.
 #[derive(Debug, Clone, Serialize)]
-pub struct Machine {
+pub struct MachineInfo {
     /// Processors that this process may use.
     pub cores: usize,
     /// Their name, if the system tells.
@@ -34,7 +34,7 @@ pub struct Machine {
     pub sync: Percentiles,
 }
 
-impl Machine {
+impl MachineInfo {
     /// Looks at the machine, and measures its disk in `folder`.
     pub(crate) fn look(folder: &Path) -> Result<Self, BenchError> {
         Ok(Self {
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn the_machine_is_looked_at() {
         let folder = tempfile::tempdir().unwrap();
-        let machine = Machine::look(folder.path()).unwrap();
+        let machine = MachineInfo::look(folder.path()).unwrap();
         assert!(machine.cores > 0 && machine.memory_bytes > 1 << 20);
         assert_eq!(machine.sync.count, u64::from(SYNCS));
         assert!(!machine.file_system.is_empty() && machine.kernel.starts_with("Linux"));

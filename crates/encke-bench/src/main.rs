@@ -84,7 +84,7 @@ fn run(command: Command) -> Result<u8> {
             print(&report, args.json, report.exit_code())
         }
         Command::Report(args) => {
-            let report = experiment::run(&experiment::Name::REPORTED, &args.setup, &stop)?;
+            let report = experiment::run(&experiment::Experiment::REPORTED, &args.setup, &stop)?;
             report.write_page(&args.out, "index")?;
             report.write_markdown(&args.out, args.insert.as_deref())?;
             print(&report, args.json, report.exit_code())

@@ -181,6 +181,25 @@ fn syncs_can_be_made_slow_or_it_is_said_why_not() {
     let report = report(folder.path(), "experiment fsync --size 0.05 --json");
     let figures = &report["experiments"][0]["figures"];
     let trials = figures["trials"].as_array().unwrap();
+    for trial in trials {
+        assert_eq!(trial["published"], trial["delivered"], "{trial}");
+        assert!(trial["published"].as_u64().unwrap() > 0);
+        assert!(trial["load_per_second"].as_f64().unwrap() > 0.0);
+        let phases = trial["phases"].as_array().unwrap();
+        let names: Vec<_> = phases.iter().map(|p| p["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["before", "during", "after"]);
+        for phase in phases {
+            for probe in ["ping", "delivery"] {
+                assert!(phase[probe]["count"].as_u64().unwrap() > 0, "{phase}");
+            }
+            let synced = trial["level"] == "synced";
+            // No batch waits for a sync at the level `accepted`.
+            assert_eq!(phase["sync_us"].is_f64(), synced, "{phase}");
+            assert_eq!(phase["syncs_per_second"].as_f64() > Some(0.0), synced);
+        }
+        let rate = |n: usize| phases[n]["records_per_second"].as_f64();
+        assert!(rate(1) > rate(0), "{trial}");
+    }
     let slow = trials
         .iter()
         .find(|t| t["disk"] == "slow" && t["level"] == "synced");

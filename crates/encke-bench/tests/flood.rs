@@ -75,26 +75,6 @@ fn one_stream_for_all_is_delivered_to_each() {
 }
 
 #[test]
-fn all_content_types() {
-    for content_type in ["application/json", "text/plain", "application/octet-stream"] {
-        let server = Server::start(Behaviour {
-            chunked: true,
-            ..Behaviour::default()
-        });
-        let content_type = content_type.to_owned();
-        let report = run(&FloodArgs {
-            content_type,
-            ..args(&server)
-        });
-        assert_clean(&report, &server);
-        assert_eq!(
-            report.latency.live.unwrap().count,
-            report.deliveries.messages
-        );
-    }
-}
-
-#[test]
 fn a_server_that_closes_connections_loses_nobody() {
     for chunked in [true, false] {
         let behaviour = Behaviour {

@@ -13,7 +13,7 @@ use crate::load::args::duration;
 pub struct ExperimentArgs {
     /// The experiment
     #[arg(value_enum, value_name = "NAME")]
-    pub name: Name,
+    pub name: Experiment,
 
     /// Options of the run
     #[command(flatten)]
@@ -71,7 +71,7 @@ pub struct Setup {
 
 /// The experiments.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Name {
+pub enum Experiment {
     /// 1,000 producers append 1,000,000 records to one log, synced or not
     Log,
     /// Pings and deliveries while the log syncs, also with each sync 15 ms longer
@@ -90,7 +90,7 @@ pub enum Name {
     Streams,
 }
 
-impl Name {
+impl Experiment {
     /// The experiments that repeat a field report.
     pub const REPORTED: [Self; 5] = [
         Self::Log,

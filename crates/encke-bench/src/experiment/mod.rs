@@ -19,7 +19,7 @@ mod streams;
 
 use std::sync::atomic::AtomicBool;
 
-pub use args::{ExperimentArgs, Name, ReportArgs, Setup};
+pub use args::{Experiment, ExperimentArgs, ReportArgs, Setup};
 
 use crate::error::BenchError;
 use crate::load::Stolen;
@@ -30,21 +30,21 @@ use lab::Lab;
 ///
 /// # Errors
 /// An experiment could not be made. What it found is never an error: see [`Report::exit_code`].
-pub fn run(names: &[Name], setup: &Setup, stop: &AtomicBool) -> Result<Report, BenchError> {
+pub fn run(names: &[Experiment], setup: &Setup, stop: &AtomicBool) -> Result<Report, BenchError> {
     let lab = Lab::new(setup, stop)?;
     let mut report = Report::begin(&lab)?;
     for name in names {
         lab.say(&format!("experiment {}", name.word()));
         let stolen = Stolen::begin();
         let section = match name {
-            Name::Log => log::run(&lab),
-            Name::Fsync => fsync::run(&lab),
-            Name::Flood => flood::run(&lab),
-            Name::Backlog => backlog::run(&lab),
-            Name::Pool => pool::run(&lab),
-            Name::Fanout => delivery::fanout::run(&lab),
-            Name::Spread => delivery::spread::run(&lab),
-            Name::Streams => streams::run(&lab),
+            Experiment::Log => log::run(&lab),
+            Experiment::Fsync => fsync::run(&lab),
+            Experiment::Flood => flood::run(&lab),
+            Experiment::Backlog => backlog::run(&lab),
+            Experiment::Pool => pool::run(&lab),
+            Experiment::Fanout => delivery::fanout::run(&lab),
+            Experiment::Spread => delivery::spread::run(&lab),
+            Experiment::Streams => streams::run(&lab),
         };
         let stolen_percent = stolen.percent();
         if stolen_percent > STOLEN_PERCENT_MAX {

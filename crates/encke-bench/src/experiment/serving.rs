@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::load::{FloodArgs, FloodReport, flood};
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process};
 
-use crate::client::Client;
+use crate::client::HttpClient;
 use crate::experiment::lab::Lab;
 use crate::experiment::scrape::Scrape;
 use crate::{BenchError, proc};
@@ -213,7 +213,7 @@ pub(crate) fn streams_url(server: SocketAddr) -> String {
 
 /// The server's figures now.
 pub(crate) fn scrape(server: SocketAddr) -> Result<Scrape, BenchError> {
-    let text = Client::connect(server)?.succeed("GET", "/metrics", b"")?;
+    let text = HttpClient::connect(server)?.succeed("GET", "/metrics", b"")?;
     Ok(Scrape::parse(&String::from_utf8_lossy(&text)))
 }
 

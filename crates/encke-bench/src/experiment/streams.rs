@@ -16,11 +16,11 @@ use encke_log::Options;
 use rustix::fs::{Advice, fadvise};
 use serde::Serialize;
 
-use crate::client::Client;
+use crate::client::HttpClient;
 use crate::experiment::lab::Lab;
 use crate::experiment::serving::{Disk, Level, Serving, scrape, streams_url};
 use crate::report::figures;
-use crate::{BenchError, Section, Table, Target};
+use crate::{BenchError, Goal, Section, Table};
 
 /// What the experiment has found.
 #[derive(Debug, Serialize)]
@@ -116,7 +116,7 @@ impl Round {
         let server = start()?;
         lab.sleep(AT_REST)?;
         let at_rest_bytes = server.memory_bytes()?;
-        let mut client = Client::connect(server.address())?;
+        let mut client = HttpClient::connect(server.address())?;
         let (cold, read_cold) = read(lab, &mut client, streams)?;
         let (warm, _) = read(lab, &mut client, streams)?;
         server.stop()?;
@@ -160,7 +160,7 @@ fn wait_for_history(lab: &Lab<'_>, server: SocketAddr) -> Result<(), BenchError>
 /// Reads streams from all over, each whole and once; always the same. Also tells how many records they had.
 fn read(
     lab: &Lab<'_>,
-    client: &mut Client,
+    client: &mut HttpClient,
     streams: u64,
 ) -> Result<(Percentiles, u64), BenchError> {
     let mut latencies = Latencies::new();
@@ -256,11 +256,11 @@ impl Found {
         table
     }
 
-    fn targets(&self) -> Vec<Target> {
+    fn targets(&self) -> Vec<Goal> {
         let most = |figure: fn(&Round) -> f64| self.rounds.iter().map(figure).fold(0.0, f64::max);
         let speed = |name: &str, wanted: f64, measured: f64, shown: fn(f64) -> String| {
             let wanted_text = format!("at most {}", shown(wanted));
-            Target::speed(
+            Goal::speed(
                 name.to_owned(),
                 wanted_text,
                 shown(measured),
@@ -276,7 +276,7 @@ impl Found {
             _ => 0,
         };
         vec![
-            Target::promise(
+            Goal::promise(
                 "appends that were not acknowledged",
                 "0",
                 count(missing),

@@ -36,10 +36,6 @@ pub struct FloodArgs {
     #[arg(long)]
     pub no_create: bool,
 
-    /// Content type of the streams: JSON streams carry objects, all others lines of text
-    #[arg(long, value_name = "TYPE", default_value = DEFAULT_TYPE)]
-    pub content_type: String,
-
     /// What the system may keep of what a subscriber has not read yet (SO_RCVBUF) [default: the system's, and it grows]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
     pub receive_buffer: Option<u32>,

@@ -4,7 +4,7 @@ use crate::BenchError;
 use crate::load::clock::SECOND_NS;
 use crate::load::requests::{self, Plan, Traffic};
 use crate::load::socket::Sources;
-use crate::load::wire::target::{Requests, Target};
+use crate::load::wire::target::{Requests, ServerUrl};
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 
@@ -22,7 +22,7 @@ const TRIES_MAX: u8 = 100;
 ///
 /// Returns how long it took, in seconds.
 pub(crate) fn create(
-    target: &Target,
+    target: &ServerUrl,
     requests: &Requests,
     count: u32,
     stop: &AtomicBool,

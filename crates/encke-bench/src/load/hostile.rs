@@ -2,15 +2,15 @@
 //! something, and come back whenever they are closed.
 
 use crate::BenchError;
+use crate::client::HttpClient;
 use crate::load::clock::{MILLISECOND_NS, SECOND_NS, monotonic_ns};
 use crate::load::report::hostile::Deeds;
 use crate::load::socket::Sources;
-use crate::load::wire::target::{Requests, Streams, Target};
+use crate::load::wire::target::{Requests, ServerUrl, Streams};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -87,58 +87,37 @@ pub(crate) struct Orders {
 
 impl Orders {
     /// Prepares a stream that has much to say, for clients that read nothing.
-    pub(crate) fn new(target: &Target, run: u32, count: u32) -> Result<Self, BenchError> {
+    pub(crate) fn new(target: &ServerUrl, run: u32, count: u32) -> Result<Self, BenchError> {
         let streams = Streams::one(&format!("hostile/{run}"));
         let requests = Requests::new(target, &streams, "text/plain")?;
-        let orders = || {
-            let write = |make: &dyn Fn(&mut Vec<u8>)| {
-                let mut out = Vec::new();
-                make(&mut out);
-                out
-            };
-            let mut line = TcpStream::connect(target.address)?;
-            line.set_read_timeout(Some(Duration::from_secs(10)))?;
-            tell(&mut line, &write(&|out| requests.create(0, out)))?;
-            let record = vec![b'x'; RECORD_BYTES];
-            for _ in 0..RECORDS {
-                let append = write(&|out| requests.append(0, &record, out));
-                tell(&mut line, &append)?;
-            }
-            let large = vec![b'x'; LARGE_BODY_BYTES];
-            let mut body = write(&|out| requests.append(0, &large, out));
-            body.truncate(body.len() - LARGE_BODY_BYTES);
-            Ok(Self {
-                server: target.address,
-                count,
-                body,
-                events: write(&|out| requests.read(0, "-1", "&live=sse", out)),
-                answer: write(&|out| requests.read(0, "-1", "", out)),
-            })
+        let write = |make: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = Vec::new();
+            make(&mut out);
+            out
         };
-        orders().map_err(BenchError::system::<std::io::Error>(
-            "prepare the stream that hostile clients don't read",
-        ))
-    }
-}
-
-/// Makes a request whose answer has no body.
-fn tell(line: &mut TcpStream, request: &[u8]) -> std::io::Result<()> {
-    line.write_all(request)?;
-    let mut answer = Vec::new();
-    let mut byte = [0];
-    while !answer.ends_with(b"\r\n\r\n") {
-        line.read_exact(&mut byte)?;
-        answer.push(byte[0]);
-    }
-    match answer.get(9) {
-        Some(b'2') => Ok(()),
-        _ => Err(std::io::Error::other(
-            String::from_utf8_lossy(&answer)
-                .lines()
-                .next()
-                .unwrap_or_default()
-                .to_owned(),
-        )),
+        let mut client = HttpClient::connect(target.address)?;
+        let mut send = |request: Vec<u8>| match client.exchange(&request)? {
+            (200..300, _) => Ok(()),
+            (status, _) => Err(BenchError::Status {
+                request: "the creation of a stream for hostile clients".into(),
+                status,
+            }),
+        };
+        send(write(&|out| requests.create(0, out)))?;
+        let record = vec![b'x'; RECORD_BYTES];
+        for _ in 0..RECORDS {
+            send(write(&|out| requests.append(0, &record, out)))?;
+        }
+        let large = vec![b'x'; LARGE_BODY_BYTES];
+        let mut body = write(&|out| requests.append(0, &large, out));
+        body.truncate(body.len() - LARGE_BODY_BYTES);
+        Ok(Self {
+            server: target.address,
+            count,
+            body,
+            events: write(&|out| requests.read(0, "-1", "&live=sse", out)),
+            answer: write(&|out| requests.read(0, "-1", "", out)),
+        })
     }
 }
 
@@ -162,7 +141,7 @@ impl Hostiles {
 
 /// One client.
 #[derive(Debug)]
-struct Client {
+struct Attacker {
     kind: Kind,
     socket: Option<OwnedFd>,
     /// How often it was its turn since it connected.
@@ -176,8 +155,8 @@ fn rage(orders: &Orders, from_ns: u64, end: &AtomicBool) -> Deeds {
     // thread that may not be nice, nothing is asked.
     let _ = rustix::process::nice(NICE);
     let mut sources = Sources::new(orders.server, orders.count);
-    let mut clients: Vec<Client> = (0..orders.count as usize)
-        .map(|number| Client {
+    let mut clients: Vec<Attacker> = (0..orders.count as usize)
+        .map(|number| Attacker {
             kind: KINDS[number % KINDS.len()],
             socket: None,
             turns: 0,
@@ -201,7 +180,7 @@ fn rage(orders: &Orders, from_ns: u64, end: &AtomicBool) -> Deeds {
     deeds
 }
 
-impl Client {
+impl Attacker {
     fn turn(&mut self, orders: &Orders, sources: &mut Sources, deeds: &mut Deeds) {
         let Some(socket) = &self.socket else {
             match sources.connect(orders.server) {

@@ -57,7 +57,7 @@ mod spray;
 mod stolen;
 mod storm;
 mod verify;
-pub mod wire;
+pub(crate) mod wire;
 
 pub use args::{FloodArgs, SprayArgs, StormArgs, To, VerifyArgs};
 pub use beside::{BesideReport, spray_beside};
@@ -66,14 +66,14 @@ pub use flood::flood;
 pub use flood::floor::Floor;
 pub use latency::{Latencies, Percentiles};
 pub use probe::Memory;
-pub use report::endurance::{Endurance, HangUps, Part};
+pub use report::endurance::{Endurance, HangUps, RunPart};
 pub use report::flood::{
-    Connections, Deliveries, FloodReport, Latency, Opening, Publishing, Sample, Server,
+    Connections, Deliveries, FloodReport, Latency, Opening, Publishing, Sample, ServerUsage,
 };
 pub use report::hostile::{Deeds, Hostile};
-pub use report::spray::{Refused, SprayReport};
+pub use report::spray::{NotAcknowledged, SprayReport};
 pub use report::verify::{Finding, Findings, Found, VerifyReport};
-pub use sequence::{Example, Fault, Faults};
+pub use sequence::{Example, Fault, OrderFaults};
 pub use spray::spray;
 pub use stolen::Stolen;
 pub use storm::{Storm, StormReport, storm};

@@ -96,7 +96,7 @@ pub(crate) struct Ledger {
     /// Which of a producer's messages a subscriber may see again, for having resumed from before
     /// them. Nearly always empty.
     repeats: HashMap<(u32, u64), std::ops::Range<u64>>,
-    faults: Faults,
+    faults: OrderFaults,
 }
 
 impl Ledger {
@@ -176,13 +176,13 @@ impl Ledger {
     }
 
     /// The final account: whatever is still skipped is missing. `name` gives the stream of a subscriber.
-    pub(crate) fn close(mut self, name: impl Fn(u32) -> String) -> Faults {
+    pub(crate) fn close(mut self, name: impl Fn(u32) -> String) -> OrderFaults {
         for ((subscriber, producer), ranges) in std::mem::take(&mut self.skipped) {
             for range in ranges {
                 self.miss(subscriber, producer, range, &[]);
             }
         }
-        let Faults {
+        let OrderFaults {
             missing,
             duplicates,
             reordered,
@@ -198,7 +198,7 @@ impl Ledger {
     }
 
     /// The account so far, without what is skipped but may still come.
-    pub(crate) fn faults_mut(&mut self) -> &mut Faults {
+    pub(crate) fn faults_mut(&mut self) -> &mut OrderFaults {
         &mut self.faults
     }
 
@@ -259,7 +259,7 @@ impl Ledger {
 
 /// What was wrong with the order of messages, over all subscribers.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Faults {
+pub struct OrderFaults {
     /// Messages that never arrived.
     pub missing: Fault,
     /// Messages that arrived again.
@@ -273,7 +273,7 @@ pub struct Faults {
     pub strangers: u64,
 }
 
-impl Faults {
+impl OrderFaults {
     /// Whether every message came once and in order.
     pub fn is_clean(&self) -> bool {
         self.missing.count == 0 && self.duplicates.count == 0 && self.reordered.count == 0
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn run(arrivals: &[u64], from_start: bool, count: u64) -> Faults {
+    fn run(arrivals: &[u64], from_start: bool, count: u64) -> OrderFaults {
         let (mut seen, mut ledger) = (Seen::default(), Ledger::default());
         for &sequence in arrivals {
             let arrival = Arrival {
@@ -350,7 +350,7 @@ mod tests {
         ledger.close(|_| String::new())
     }
 
-    fn counts(faults: &Faults) -> (u64, u64, u64) {
+    fn counts(faults: &OrderFaults) -> (u64, u64, u64) {
         (
             faults.missing.count,
             faults.duplicates.count,

@@ -1,4 +1,4 @@
-//! Client sockets: non-blocking, and from as many source addresses as the ports ask for.
+//! HttpClient sockets: non-blocking, and from as many source addresses as the ports ask for.
 
 use crate::BenchError;
 use rustix::fd::OwnedFd;

@@ -8,11 +8,11 @@ use crate::load::create;
 use crate::load::probe::Probe;
 use crate::load::produce::{Choice, Orders, Producers, new_run};
 use crate::load::progress::{Progress, Speed};
-use crate::load::report::spray::{Refused, SprayReport};
+use crate::load::report::spray::{NotAcknowledged, SprayReport};
 use crate::load::requests::{self, Plan};
 use crate::load::socket::{Sources, check_descriptors, raise_descriptor_limit};
 use crate::load::wire::payload::Format;
-use crate::load::wire::target::{Requests, Streams, Target};
+use crate::load::wire::target::{Requests, ServerUrl, Streams};
 use crate::units::{count, per_second};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -34,7 +34,7 @@ const GRACE_NS: u64 = 5 * SECOND_NS;
 /// refuses is in the report; [`SprayReport::exit_code`] sums it up.
 pub fn spray(args: &SprayArgs, stop: &AtomicBool) -> Result<SprayReport, BenchError> {
     check_descriptors(raise_descriptor_limit(), u64::from(args.producers))?;
-    let target = Target::parse(&args.url)?;
+    let target = ServerUrl::parse(&args.url)?;
     let streams = match &args.one {
         Some(name) => Streams::one(name),
         None => Streams::numbered(&args.prefix, args.streams),
@@ -118,7 +118,7 @@ pub fn spray(args: &SprayArgs, stop: &AtomicBool) -> Result<SprayReport, BenchEr
         acknowledged_per_second: account.acknowledged as f64 / seconds.max(1e-9),
         acknowledgement: account.latency.percentiles(),
         lateness: args.rate.and_then(|_| account.lateness.percentiles()),
-        refused: Refused::new(account, &outcome),
+        refused: NotAcknowledged::new(account, &outcome),
         server_cpu_per_message_us: cpu_ns.map(per_message),
     })
 }

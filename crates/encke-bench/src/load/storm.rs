@@ -13,7 +13,7 @@ use crate::load::poller::{Poller, Ready};
 use crate::load::probe::Probe;
 use crate::load::socket::{Sources, check_descriptors, connected, raise_descriptor_limit};
 use crate::load::wire::http::parse_head;
-use crate::load::wire::target::{Requests, Streams, Target};
+use crate::load::wire::target::{Requests, ServerUrl, Streams};
 use crate::report::Table;
 use crate::units::{count, micros, percentiles};
 use rustix::fd::OwnedFd;
@@ -30,7 +30,7 @@ use std::time::Duration;
 /// When the run can't be made at all. Clients that were not served are in the report;
 /// [`StormReport::exit_code`] sums it up.
 pub fn storm(args: &StormArgs, stop: &AtomicBool) -> Result<StormReport, BenchError> {
-    let target = Target::parse(&args.url)?;
+    let target = ServerUrl::parse(&args.url)?;
     check_descriptors(raise_descriptor_limit(), u64::from(args.subscribers))?;
     let streams = Streams::numbered(&args.prefix, args.subscribers);
     let requests = Requests::new(&target, &streams, CONTENT_TYPE)?;
@@ -137,15 +137,15 @@ impl StormReport {
 }
 
 struct Run {
-    target: Target,
+    target: ServerUrl,
     requests: Requests,
     sources: Sources,
     poller: Poller,
     patience_ns: u64,
-    clients: Vec<Client>,
+    clients: Vec<Visitor>,
 }
 
-struct Client {
+struct Visitor {
     socket: OwnedFd,
     since_ns: u64,
     stage: Stage,
@@ -232,7 +232,7 @@ impl Run {
         let socket = self.sources.connect(self.target.address).map_err(text)?;
         let token = self.clients.len() as u64;
         self.poller.add_socket(&socket, token).map_err(text)?;
-        self.clients.push(Client {
+        self.clients.push(Visitor {
             socket,
             since_ns,
             stage: Stage::Connecting,
@@ -264,7 +264,7 @@ impl Run {
     }
 }
 
-fn ask(client: &mut Client, requests: &Requests, stream: u32) -> Result<(), String> {
+fn ask(client: &mut Visitor, requests: &Requests, stream: u32) -> Result<(), String> {
     let text = |error: rustix::io::Errno| error.to_string();
     connected(&client.socket).map_err(text)?;
     let mut request = Vec::new();
@@ -278,7 +278,7 @@ fn ask(client: &mut Client, requests: &Requests, stream: u32) -> Result<(), Stri
     Ok(())
 }
 
-fn read(client: &mut Client, buffer: &mut [u8]) -> Option<Result<u64, String>> {
+fn read(client: &mut Visitor, buffer: &mut [u8]) -> Option<Result<u64, String>> {
     let Stage::Asked(head) = &mut client.stage else {
         return None;
     };

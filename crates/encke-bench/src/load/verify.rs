@@ -12,7 +12,7 @@ use crate::load::requests::{self, Plan, Traffic};
 use crate::load::socket::{Sources, check_descriptors, raise_descriptor_limit};
 use crate::load::wire::http::Head;
 use crate::load::wire::payload::{Format, JsonPieces, Lines, Message};
-use crate::load::wire::target::Target;
+use crate::load::wire::target::ServerUrl;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
 
@@ -33,7 +33,7 @@ const PATIENCE_NS: u64 = 5 * SECOND_NS;
 /// report; [`VerifyReport::exit_code`] sums it up.
 pub fn verify(args: &VerifyArgs, stop: &AtomicBool) -> Result<VerifyReport, BenchError> {
     check_descriptors(raise_descriptor_limit(), u64::from(args.connections))?;
-    let target = Target::parse(&args.url)?;
+    let target = ServerUrl::parse(&args.url)?;
     let promises = ack_log::read(&args.ack_log)?;
     let streams = promises.len() as u64;
     let producers = promises
@@ -81,7 +81,7 @@ pub fn verify(args: &VerifyArgs, stop: &AtomicBool) -> Result<VerifyReport, Benc
 }
 
 struct Reading<'a> {
-    target: &'a Target,
+    target: &'a ServerUrl,
     format: Format,
     promises: &'a Promises,
     /// Streams that nobody reads yet.

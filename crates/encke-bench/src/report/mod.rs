@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::experiment::lab::Lab;
 use crate::experiment::past;
-use crate::{BenchError, Machine};
+use crate::{BenchError, MachineInfo};
 
 /// The report of experiments.
 #[derive(Debug, Clone, Serialize)]
@@ -23,7 +23,7 @@ pub struct Report {
     /// How long it took, in seconds.
     pub seconds: f64,
     /// The machine.
-    pub machine: Machine,
+    pub machine: MachineInfo,
     /// Reasons to doubt the figures.
     pub warnings: Vec<String>,
     /// The experiments, in their order.
@@ -44,7 +44,7 @@ pub struct Section {
     /// The figures, those of the field report beside those of this run.
     pub tables: Vec<Table>,
     /// What the figures must be.
-    pub targets: Vec<Target>,
+    pub targets: Vec<Goal>,
     /// Explanations.
     pub notes: Vec<String>,
     /// All measurements, with units in the names.
@@ -67,7 +67,7 @@ pub struct Table {
 
 /// A target and whether it was met.
 #[derive(Debug, Clone, Serialize)]
-pub struct Target {
+pub struct Goal {
     /// What is measured.
     pub what: String,
     /// What it must be.
@@ -84,7 +84,7 @@ pub struct Target {
 impl Report {
     /// A report without experiments yet.
     pub(crate) fn begin(lab: &Lab<'_>) -> Result<Self, BenchError> {
-        let machine = Machine::look(lab.folder())?;
+        let machine = MachineInfo::look(lab.folder())?;
         Ok(Self {
             encke: env!("CARGO_PKG_VERSION"),
             at: jiff::Timestamp::now()
@@ -189,7 +189,7 @@ impl Table {
     }
 }
 
-impl Target {
+impl Goal {
     /// A speed or a cost, which depends on the machine.
     pub(crate) fn speed(
         what: impl Into<String>,
@@ -259,8 +259,8 @@ pub(crate) mod tests {
             in_short: vec![["what was sent", "861 s", "1.2 s"].map(Into::into)],
             tables: vec![table],
             targets: vec![
-                Target::speed("rate", "1", "2", true),
-                Target::speed("rate of another", "1", "0.5", false),
+                Goal::speed("rate", "1", "2", true),
+                Goal::speed("rate of another", "1", "0.5", false),
             ],
             notes: vec!["A note.".into()],
             figures: figures(&[1, 2]),
@@ -273,7 +273,7 @@ pub(crate) mod tests {
     fn only_broken_promises_are_failures() {
         let mut report = sample();
         assert_eq!(report.exit_code(), 0);
-        let target = Target::promise("bound", "10", "11", false);
+        let target = Goal::promise("bound", "10", "11", false);
         report.experiments[0].targets.push(target);
         assert_eq!(report.exit_code(), 1);
     }

@@ -7,7 +7,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 
-use super::{Report, Section, Table, Target};
+use super::{Goal, Report, Section, Table};
 use crate::BenchError;
 
 impl fmt::Display for Report {
@@ -136,7 +136,7 @@ fn rendered(template: &str, report: &Report, folder: &str) -> String {
         added.expect("the templates are part of the program");
     }
     let targets = || report.experiments.iter().flat_map(|e| &e.targets);
-    let met = |targets: &[Target]| targets.iter().filter(|target| target.met).count();
+    let met = |targets: &[Goal]| targets.iter().filter(|target| target.met).count();
     let section = |section: &Section| {
         context! {
             plot => section.plot.clone(),
@@ -149,7 +149,7 @@ fn rendered(template: &str, report: &Report, folder: &str) -> String {
     let context = context! {
         report => Serde(report),
         experiments => report.experiments.iter().map(section).collect::<Vec<_>>(),
-        missed => Serde(missed.map(Target::row).collect::<Vec<_>>()),
+        missed => Serde(missed.map(Goal::row).collect::<Vec<_>>()),
         folder,
         machine => report.machine.line(),
         in_short => Serde(report.in_short()),

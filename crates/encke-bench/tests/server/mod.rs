@@ -252,13 +252,9 @@ impl State {
         let content_type = self.streams.lock().unwrap()[&request.name]
             .content_type
             .clone();
-        let base64 = !content_type.starts_with("text/") && content_type != "application/json";
         let mut head =
             "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n"
                 .to_owned();
-        if base64 {
-            head += "stream-sse-data-encoding: base64\r\n";
-        }
         if self.behaviour.chunked {
             head += "Transfer-Encoding: chunked\r\n";
         }
@@ -278,7 +274,7 @@ impl State {
             }
             let mut text = String::new();
             if !messages.is_empty() {
-                text += &data(&join(&content_type, &messages), base64);
+                text += &data(&join(&content_type, &messages));
             }
             events += 1;
             if self.behaviour.cut_after == Some(events) {
@@ -330,12 +326,8 @@ fn control(cursor: usize) -> String {
     )
 }
 
-fn data(body: &[u8], base64: bool) -> String {
-    use base64::Engine as _;
-    let text = match base64 {
-        true => base64::engine::general_purpose::STANDARD.encode(body),
-        false => String::from_utf8(body.to_vec()).unwrap(),
-    };
+fn data(body: &[u8]) -> String {
+    let text = String::from_utf8(body.to_vec()).unwrap();
     let mut event = "event: data\n".to_owned();
     for line in text.split('\n') {
         writeln!(event, "data: {line}").unwrap();

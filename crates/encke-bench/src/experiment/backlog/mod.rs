@@ -17,7 +17,7 @@ use crate::experiment::lab::Lab;
 use crate::experiment::past::{BACKLOG, NONE, NOW, REPORTS, TODAY};
 use crate::machine::free_memory_bytes;
 use crate::report::figures;
-use crate::{BenchError, Section, Table, Target};
+use crate::{BenchError, Goal, Section, Table};
 
 use waiting::{Backlog, Echo, Handled, Turn};
 
@@ -297,13 +297,13 @@ impl BacklogReport {
         table
     }
 
-    fn targets(&self) -> Vec<Target> {
+    fn targets(&self) -> Vec<Goal> {
         let largest = self.encke.last().map_or(0, |point| point.messages);
         let steady = |what: &str, each: &dyn Fn(&Point) -> f64| {
             let each = || self.encke.iter().map(each);
             let (least, most) = (each().fold(f64::MAX, f64::min), each().fold(0.0, f64::max));
             let ratio = most / least;
-            Target::speed(
+            Goal::speed(
                 format!("{what} of each message, up to {}", count(largest)),
                 "the longest at most 1.2 times the shortest",
                 format!("{ratio:.2} times ({} to {})", micros(least), micros(most)),
@@ -315,13 +315,13 @@ impl BacklogReport {
             steady("processor time", &|point| {
                 point.message_cpu_us.unwrap_or(point.message_us)
             }),
-            Target::promise(
+            Goal::promise(
                 "messages handled before a control message that was sent behind them all",
                 "0",
                 count(self.handled_before_control),
                 self.handled_before_control == 0,
             ),
-            Target::promise(
+            Goal::promise(
                 "the same, sent by another thread while one was in work",
                 "at most 1",
                 count(self.handled_before_control_at_work),

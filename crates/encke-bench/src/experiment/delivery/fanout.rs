@@ -9,7 +9,7 @@ use crate::experiment::lab::Lab;
 use crate::experiment::past::NONE;
 use crate::experiment::serving::Level;
 use crate::report::figures;
-use crate::{BenchError, Section, Table, Target};
+use crate::{BenchError, Goal, Section, Table};
 
 /// What the experiment has found.
 #[derive(Debug, Serialize)]
@@ -130,7 +130,7 @@ impl Found {
         table
     }
 
-    fn targets(&self) -> Vec<Target> {
+    fn targets(&self) -> Vec<Goal> {
         let mut targets = Vec::new();
         for (publish, run) in RATES.into_iter().zip(&self.runs) {
             let pace = pace(publish);
@@ -138,7 +138,7 @@ impl Found {
             if publish == RATES[0]
                 && let Some(ratio) = ratio(run)
             {
-                targets.push(Target::speed(
+                targets.push(Goal::speed(
                     format!("{pace}: processor time of a delivery by that of a send(2)"),
                     format!("at most {RATIO_MAX}"),
                     format!("{ratio:.2}"),
@@ -148,7 +148,7 @@ impl Found {
             if publish == RATES[1]
                 && let Some(us) = delivery_us(run)
             {
-                targets.push(Target::speed(
+                targets.push(Goal::speed(
                     format!("{pace}: processor time of a delivery"),
                     format!("at most {DELIVERY_US_MAX} µs"),
                     cpu(Some(us)),
@@ -158,7 +158,7 @@ impl Found {
             if publish.is_infinite()
                 && let Some(live) = run.latency.live
             {
-                targets.push(Target::speed(
+                targets.push(Goal::speed(
                     format!("{pace}: the latest delivery"),
                     format!("within {}", micros(LAG_US_MAX)),
                     micros(live.max_us),

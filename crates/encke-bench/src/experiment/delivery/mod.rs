@@ -14,7 +14,7 @@ use crate::units::count;
 use crate::experiment::lab::Lab;
 use crate::experiment::past::NONE;
 use crate::experiment::serving::{Disk, Level, Serving};
-use crate::{BenchError, Target};
+use crate::{BenchError, Goal};
 
 /// Makes one flood against a server of its own.
 fn run_one(
@@ -31,13 +31,13 @@ fn run_one(
 }
 
 /// What holds on any machine: all had their place, and every message came once and in order.
-fn kept(what: &str, report: &FloodReport) -> Target {
+fn kept(what: &str, report: &FloodReport) -> Goal {
     let faults = &report.faults;
     let wrong = faults.missing.count + faults.duplicates.count + faults.reordered.count;
     let refused = report.opening.failed + report.connections.given_up;
     let publishing = report.publishing.as_ref();
     let unacknowledged = publishing.map_or(0, |p| p.refused.unanswered);
-    Target::promise(
+    Goal::promise(
         format!(
             "{what}: messages missing, doubled or out of order; subscribers refused; appends unanswered"
         ),

@@ -8,7 +8,7 @@ use super::{DURATION, cpu, kept, pick, rate, run_one};
 use crate::experiment::lab::Lab;
 use crate::experiment::serving::{Level, connections_max};
 use crate::report::figures;
-use crate::{BenchError, Section, Table, Target};
+use crate::{BenchError, Goal, Section, Table};
 
 /// What the experiment has found.
 #[derive(Debug, Serialize)]
@@ -117,7 +117,7 @@ impl Found {
         table
     }
 
-    fn targets(&self) -> Vec<Target> {
+    fn targets(&self) -> Vec<Goal> {
         let mut targets = Vec::new();
         for run in &self.runs {
             targets.push(kept(&title(run.publish, run.connections), &run.flood));
@@ -130,7 +130,7 @@ impl Found {
                 costs.iter().copied().reduce(f64::max),
             ) && least > 0.0
             {
-                targets.push(Target::speed(
+                targets.push(Goal::speed(
                     format!(
                         "{}: processor time of a message, the most by the least",
                         per_second(publish)
@@ -144,7 +144,7 @@ impl Found {
                 let Some(live) = run.flood.latency.live else {
                     continue;
                 };
-                targets.push(Target::speed(
+                targets.push(Goal::speed(
                     format!("{}: p50; p99", title(publish, run.connections)),
                     format!("within {}; {}", micros(P50_US_MAX), micros(P99_US_MAX)),
                     format!("{}; {}", micros(live.p50_us), micros(live.p99_us)),

@@ -6,7 +6,7 @@ use crate::units::{bytes, count, micros, per_second};
 use super::{Found, Held};
 use crate::experiment::past::{NONE, NOW, REPORTS, TODAY};
 use crate::report::figures;
-use crate::{Section, Table, Target};
+use crate::{Goal, Section, Table};
 
 impl Found {
     pub(super) fn section(&self) -> Section {
@@ -216,7 +216,7 @@ impl Held {
         (self.flood.opening.opened >= KERNEL_SHOWS).then(|| format!("{:.1} KB", all / 1e3))
     }
 
-    fn targets(&self) -> Vec<Target> {
+    fn targets(&self) -> Vec<Goal> {
         let flood = &self.flood;
         let faults = &flood.faults;
         let of = |what: &str| format!("{} connections: {what}", self.connections());
@@ -230,12 +230,12 @@ impl Held {
             ("sockets left open", left),
             ("refused or given up", refused),
         ] {
-            targets.push(Target::promise(of(what), "0", count(number), number == 0));
+            targets.push(Goal::promise(of(what), "0", count(number), number == 0));
         }
         let hang_ups = &flood.endurance.hang_ups;
         if hang_ups.made > 0 {
             let late = hang_ups.late + hang_ups.unnoticed + hang_ups.unmeasured;
-            targets.push(Target::speed(
+            targets.push(Goal::speed(
                 of("hang-ups noticed within 100 ms"),
                 "all",
                 format!(
@@ -248,7 +248,7 @@ impl Held {
         }
         if let Some(server) = &flood.server {
             let each = server.bytes_per_connection;
-            targets.push(Target::speed(
+            targets.push(Goal::speed(
                 of("user memory of an idle one with a stream of its own"),
                 "under 256 B",
                 format!("{each:.0} B"),
@@ -258,7 +258,7 @@ impl Held {
         if let Some(drift) = flood.endurance.drift_percent
             && self.published_seconds >= FLAT_AFTER_SECONDS
         {
-            targets.push(Target::speed(
+            targets.push(Goal::speed(
                 of("memory drift over the last nine tenths"),
                 "at most 2 %",
                 format!("{drift:+.1} %"),

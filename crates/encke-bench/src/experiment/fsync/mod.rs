@@ -24,7 +24,7 @@ use crate::experiment::lab::{Lab, middle_by, no_memory_disk};
 use crate::experiment::past::{NONE, NOW, REPORTS};
 use crate::experiment::serving::{Disk, Level, no_slow_disk};
 use crate::report::figures;
-use crate::{BenchError, Section, Table, Target};
+use crate::{BenchError, Goal, Section, Table};
 
 use probe::Reading;
 use trial::{Load, Phase, Plan, Trial, plan_ns};
@@ -208,7 +208,7 @@ impl FsyncReport {
         table
     }
 
-    fn targets(&self) -> Vec<Target> {
+    fn targets(&self) -> Vec<Goal> {
         let mut targets = Vec::new();
         for (disk, without) in [(Disk::Own, Disk::Memory), (Disk::Slow, Disk::MemoryTraced)] {
             let mut beside = |what: &str, level, us| {
@@ -233,7 +233,7 @@ impl FsyncReport {
             trial.during().records_per_batch
         };
         if let Some((slow, own)) = batch(Disk::Slow).zip(batch(Disk::Own)) {
-            targets.push(Target::speed(
+            targets.push(Goal::speed(
                 "batches grow when syncs are slow",
                 "larger than on this disk",
                 format!("{slow:.1} records, {own:.1} on this disk"),
@@ -245,7 +245,7 @@ impl FsyncReport {
             .iter()
             .map(|trial| trial.published.abs_diff(trial.delivered))
             .sum();
-        targets.push(Target::promise(
+        targets.push(Goal::promise(
             "acknowledged records that were not delivered, or twice",
             "0",
             lost.to_string(),
@@ -384,9 +384,9 @@ fn of_trial(trial: &Trial) -> Table {
 }
 
 /// A latency that may not be longer than another one by more than a fifth, or 50 µs.
-fn within(what: String, us: f64, than_us: f64) -> Target {
+fn within(what: String, us: f64, than_us: f64) -> Goal {
     let ratio = us / than_us;
-    Target::speed(
+    Goal::speed(
         what,
         "at most 1.2 times or 50 µs more",
         format!("{ratio:.2} times ({} to {})", micros(us), micros(than_us)),

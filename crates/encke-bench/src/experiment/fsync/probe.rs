@@ -3,18 +3,16 @@
 //! The publishers of what is delivered take turns, so that the pace holds although each waits for its acknowledgement, on a
 //! slow disk too: else a stall would hold up its own measurement.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::load::wire::http::{Framing, parse_head};
-use crate::load::wire::sse::{Data, Event, Splitter};
+use crate::load::wire::sse::{Event, EventData};
 
 use crate::BenchError;
-use crate::client::{Client, is_timeout, request};
+use crate::client::{HttpClient, Subscription};
 
 /// How long something took, and when it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +66,7 @@ impl Shared {
 impl Probes {
     /// Makes the probes' stream and starts them.
     pub(super) fn start(server: SocketAddr) -> Result<Self, BenchError> {
-        let mut client = Client::connect(server)?;
+        let mut client = HttpClient::connect(server)?;
         client.succeed("PUT", PATH, b"")?;
         let shared = Arc::new(Shared {
             begun: Instant::now(),
@@ -77,10 +75,11 @@ impl Probes {
             last_ping_ns: AtomicU64::new(0),
             last_delivery_ns: AtomicU64::new(0),
         });
-        let follower = Follower::subscribe(server)?;
+        let live = format!("{PATH}?offset=-1&live=sse");
+        let events = HttpClient::connect(server)?.subscribe(&live)?;
         let publishers = (0..PUBLISHERS)
             .map(|turn| {
-                let client = Client::connect(server)?;
+                let client = HttpClient::connect(server)?;
                 spawn("publisher", &shared, move |shared| {
                     publish(client, turn, shared)
                 })
@@ -89,7 +88,7 @@ impl Probes {
         Ok(Self {
             ping: spawn("ping", &shared, move |shared| ping(client, shared))?,
             publishers,
-            subscriber: spawn("subscriber", &shared, move |shared| follower.follow(shared))?,
+            subscriber: spawn("subscriber", &shared, move |shared| follow(events, shared))?,
             shared,
         })
     }
@@ -148,7 +147,7 @@ fn joined<R>(
 }
 
 /// Asks for the tail at a steady pace.
-fn ping(mut client: Client, shared: &Shared) -> Result<Vec<Reading>, BenchError> {
+fn ping(mut client: HttpClient, shared: &Shared) -> Result<Vec<Reading>, BenchError> {
     let mut readings = Vec::new();
     let mut pace = Pace::new(shared.now_ns(), PING_EVERY);
     while !shared.is_stopped() {
@@ -164,7 +163,7 @@ fn ping(mut client: Client, shared: &Shared) -> Result<Vec<Reading>, BenchError>
 }
 
 /// Publishes the time at a steady pace. `turn` says which of the publishers it is: each takes its turn.
-fn publish(mut client: Client, turn: u32, shared: &Shared) -> Result<u64, BenchError> {
+fn publish(mut client: HttpClient, turn: u32, shared: &Shared) -> Result<u64, BenchError> {
     let mut published = 0;
     let first_ns = shared.now_ns() + (PUBLISH_EVERY * turn).as_nanos() as u64;
     let mut pace = Pace::new(first_ns, PUBLISH_EVERY * PUBLISHERS);
@@ -207,101 +206,29 @@ impl Pace {
     }
 }
 
-/// A subscriber of the probes' stream.
-struct Follower {
-    stream: TcpStream,
-    framing: Framing,
-    splitter: Splitter,
-    /// What came with the head.
-    early: Vec<u8>,
-}
-
-impl Follower {
-    /// Subscribes by server-sent events, and waits until the server says so.
-    fn subscribe(server: SocketAddr) -> Result<Self, BenchError> {
-        let connect = || {
-            let mut stream = TcpStream::connect(server)?;
-            stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(LOOK))?;
-            let path = format!("{PATH}?offset=-1&live=sse");
-            stream.write_all(&request(server, "GET", &path, b""))?;
-            Ok::<_, std::io::Error>(stream)
-        };
-        let mut stream = connect().map_err(BenchError::system("subscribe"))?;
-        let mut bytes = Vec::new();
-        let begun = Instant::now();
-        let (status, framing, taken) = loop {
-            if let Some((head, taken)) = parse_head(&bytes)? {
-                break (head.status, head.framing, taken);
-            }
-            let mut block = [0; 4096];
-            match stream.read(&mut block) {
-                Ok(0) => return Err(ended()),
-                Ok(count) => bytes.extend_from_slice(&block[..count]),
-                Err(error) if is_timeout(&error) && begun.elapsed() < SUBSCRIBE_WAIT => {}
-                Err(error) => return Err(BenchError::system("subscribe")(error)),
-            }
-        };
-        if status != 200 {
-            return Err(BenchError::Status {
-                request: format!("GET {PATH} live"),
-                status,
-            });
+/// Notes every delivery until all that was published is here, or nothing more comes.
+fn follow(mut events: Subscription, shared: &Shared) -> Result<Vec<Reading>, BenchError> {
+    let mut readings = Vec::new();
+    let mut quiet_since = Instant::now();
+    loop {
+        let expected = shared.expected.load(Ordering::Relaxed);
+        let given_up = expected != u64::MAX && quiet_since.elapsed() > DRAIN_WAIT;
+        if readings.len() as u64 >= expected || given_up {
+            return Ok(readings);
         }
-        bytes.drain(..taken);
-        Ok(Self {
-            stream,
-            framing,
-            splitter: Splitter::default(),
-            early: bytes,
-        })
-    }
-
-    /// Notes every delivery until all that was published is here, or nothing more comes.
-    fn follow(mut self, shared: &Shared) -> Result<Vec<Reading>, BenchError> {
-        let mut readings = Vec::new();
-        let early = std::mem::take(&mut self.early);
-        self.take(&early, shared, &mut readings)?;
-        let mut block = vec![0; 64 << 10];
-        let mut quiet_since = Instant::now();
-        loop {
-            let expected = shared.expected.load(Ordering::Relaxed);
-            let given_up = expected != u64::MAX && quiet_since.elapsed() > DRAIN_WAIT;
-            if readings.len() as u64 >= expected || given_up {
-                return Ok(readings);
-            }
-            match self.stream.read(&mut block) {
-                Ok(0) => return Err(ended()),
-                Ok(count) => {
-                    self.take(&block[..count], shared, &mut readings)?;
-                    quiet_since = Instant::now();
-                }
-                Err(error) if is_timeout(&error) => {}
-                Err(error) => return Err(BenchError::system("read events")(error)),
-            }
-        }
-    }
-
-    fn take(
-        &mut self,
-        mut bytes: &[u8],
-        shared: &Shared,
-        readings: &mut Vec<Reading>,
-    ) -> Result<(), BenchError> {
-        let now_ns = shared.now_ns();
-        while let Some(piece) = self.framing.next_piece(&mut bytes)? {
-            self.splitter.feed(piece, |event| {
-                times(event, |at_ns| {
-                    readings.push(Reading {
-                        at_ns,
-                        took_ns: now_ns.saturating_sub(at_ns),
-                    });
-                    shared.last_delivery_ns.store(at_ns, Ordering::Relaxed);
+        let any = events.events(LOOK, |event, now| {
+            let now_ns = (now - shared.begun).as_nanos() as u64;
+            times(event, |at_ns| {
+                readings.push(Reading {
+                    at_ns,
+                    took_ns: now_ns.saturating_sub(at_ns),
                 });
-                Ok(())
-            })?;
+                shared.last_delivery_ns.store(at_ns, Ordering::Relaxed);
+            });
+        })?;
+        if any {
+            quiet_since = Instant::now();
         }
-        Ok(())
     }
 }
 
@@ -317,14 +244,10 @@ fn times(event: Event<'_>, mut each: impl FnMut(u64)) {
         }
     };
     match event.data {
-        Data::None => {}
-        Data::Line(one) => line(one),
-        Data::Lines(block) => block.data().for_each(line),
+        EventData::None => {}
+        EventData::Line(one) => line(one),
+        EventData::Lines(block) => block.data().for_each(line),
     }
-}
-
-fn ended() -> BenchError {
-    BenchError::Server("ended a subscription".into())
 }
 
 /// The probes' stream.
@@ -343,12 +266,10 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long nothing may come before what is missing counts as lost.
 const DRAIN_WAIT: Duration = Duration::from_secs(2);
 
-/// How long a subscription may take.
-const SUBSCRIBE_WAIT: Duration = Duration::from_secs(30);
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::wire::sse::Splitter;
 
     #[test]
     fn every_record_of_an_event_has_its_time() {

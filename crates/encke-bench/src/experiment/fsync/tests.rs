@@ -1,35 +1,6 @@
-//! The experiment against a server in this process. That with a process of its own, and a slow disk, is tested with the
-//! binary.
+//! The figures of the experiment. The experiment itself is tested as a process, with its servers.
 
 use super::*;
-use crate::experiment::lab::MEMORY;
-use crate::experiment::lab::tests::lab;
-use encke_face::{Admin, Faces, Probes};
-use encke_net::{Metrics, Server, Settings, Streams};
-use encke_stream::{AckLevel, Limits, Logs};
-use std::path::Path;
-use std::sync::Arc;
-
-fn serve(data: &Path, level: AckLevel) -> Server {
-    let options = encke_log::Options::default();
-    let restored =
-        encke_stream::restore(data, options, Limits::default(), encke_net::now_ms()).unwrap();
-    let logs = Logs::one(restored);
-    let metrics = Metrics::new().unwrap();
-    let rendered = metrics.clone();
-    let probes = Probes {
-        unready: Arc::new(|| None),
-        metrics: Arc::new(move || rendered.render()),
-    };
-    let settings = encke_face::Settings::default();
-    let faces = Faces::new(Arc::clone(&logs.views), settings, Admin::new(probes));
-    let streams = Streams { logs, level };
-    let settings = Settings {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        ..Settings::default()
-    };
-    Server::start(settings, &faces, streams, &metrics).unwrap()
-}
 
 fn tiny() -> Plan {
     Plan {
@@ -37,60 +8,45 @@ fn tiny() -> Plan {
     }
 }
 
-fn trial(level: Level, rate: Option<f64>) -> Trial {
-    // In memory, if there is such a place: a busy disk may not get through a single sync in so short a phase.
-    let data = tempfile::tempdir_in(MEMORY).or_else(|_| tempfile::tempdir());
-    let data = data.unwrap();
-    let ack = match level {
-        Level::Synced => AckLevel::Synced,
-        Level::Accepted => AckLevel::Accepted,
+fn trial(disk: Disk, level: Level) -> Trial {
+    let mut latencies = Latencies::new();
+    latencies.record(1_000_000);
+    let figures = latencies.percentiles().unwrap();
+    let phase = |name| Phase {
+        name,
+        seconds: 0.6,
+        ping: figures,
+        delivery: figures,
+        records_per_second: 100.0,
+        records_per_batch: Some(2.0),
+        syncs_per_second: 50.0,
+        sync_us: Some(200.0),
+        syncing_percent: 1.0,
     };
-    let server = serve(&data.path().join("log"), ack);
-    let lab = lab(0.01, data.path());
-    let address = server.address();
-    let load = Load {
-        publishers: 2,
-        rate,
-    };
-    let trial = Trial::make(&lab, tiny(), address, (Disk::Own, level), load).unwrap();
-    server.stop().unwrap();
-    trial
+    let readings = vec![Reading {
+        at_ns: 1,
+        took_ns: 1_000_000,
+    }];
+    Trial {
+        disk,
+        level,
+        load: LOAD,
+        load_per_second: 10.0,
+        phases: ["before", "during", "after"].map(phase),
+        published: 100,
+        delivered: 100,
+        pings: readings.clone(),
+        deliveries: readings,
+    }
 }
 
 #[test]
-fn phases_have_their_figures_and_nothing_is_lost() {
-    let synced = trial(Level::Synced, None);
-    assert_eq!(
-        synced.phases.each_ref().map(|p| p.name),
-        ["before", "during", "after"]
-    );
-    assert!(synced.published > 0);
-    assert_eq!(synced.published, synced.delivered);
-    for phase in &synced.phases {
-        assert!(phase.seconds >= 0.6, "{phase:?}");
-        assert!(phase.ping.count > 0 && phase.delivery.count > 0);
-        assert!(phase.syncs_per_second > 0.0, "the probes' own records");
-        assert!(phase.records_per_batch.unwrap() >= 1.0);
-        assert!(phase.sync_us.unwrap() > 0.0);
-    }
-    assert!(synced.load_per_second > 0.0);
-    let (before, during) = (synced.before(), synced.during());
-    assert!(during.records_per_second > before.records_per_second);
-    // Readings stand in the phase that they were made in, which may have lasted longer than was planned.
-    let first_ns = (before.seconds * 1e9) as u64;
-    let in_first = synced.pings().iter().filter(|r| r.at_ns <= first_ns);
-    assert!(in_first.count() as u64 >= before.ping.count);
-
-    let accepted = trial(Level::Accepted, Some(50.0));
-    assert_eq!(accepted.published, accepted.delivered);
-    assert!(
-        accepted.during().sync_us.is_none(),
-        "no batch waits for a sync"
-    );
-
-    let report = FsyncReport {
+fn every_trial_is_shown_and_a_lost_record_breaks_the_promise() {
+    let mut report = FsyncReport {
         plan: tiny(),
-        trials: vec![synced, accepted],
+        trials: [Level::Synced, Level::Accepted]
+            .map(|level| trial(Disk::Own, level))
+            .to_vec(),
         no_slow_disk: Some("none was wanted".into()),
         no_memory_disk: None,
     };
@@ -102,14 +58,17 @@ fn phases_have_their_figures_and_nothing_is_lost() {
         section.targets.iter().all(|t| t.met || !t.promise),
         "{text}"
     );
-    let plot = section.plot.unwrap();
-    assert_eq!(plot::legends(&plot), 8);
+    assert_eq!(plot::legends(&section.plot.unwrap()), 8);
     assert_eq!(section.figures["trials"][0]["phases"][1]["name"], "during");
+
+    report.trials[1].delivered -= 1;
+    let targets = report.section().targets;
+    assert!(targets.iter().any(|t| t.promise && !t.met));
 }
 
 #[test]
 fn neither_the_best_nor_the_worst_of_several_trials_decides() {
-    let middle = trial(Level::Accepted, Some(50.0));
+    let middle = trial(Disk::Own, Level::Accepted);
     let with = |ping_us, delivery_us| {
         let mut trial = middle.clone();
         trial.phases[1].ping.p99_us = ping_us;

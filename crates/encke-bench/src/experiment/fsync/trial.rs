@@ -48,9 +48,9 @@ pub(super) struct Trial {
     pub(super) delivered: u64,
     /// The readings, each in the time of the phases put end to end.
     #[serde(skip)]
-    pings: Vec<Reading>,
+    pub(super) pings: Vec<Reading>,
     #[serde(skip)]
-    deliveries: Vec<Reading>,
+    pub(super) deliveries: Vec<Reading>,
 }
 
 /// One phase of a trial.

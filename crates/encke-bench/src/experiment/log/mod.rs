@@ -19,7 +19,7 @@ use crate::experiment::lab::{Lab, middle_by};
 use crate::experiment::past::{NONE, NOW, REPORTS, TODAY};
 use crate::machine::free_disk_bytes;
 use crate::report::figures;
-use crate::{BenchError, Section, Table, Target};
+use crate::{BenchError, Goal, Section, Table};
 
 use alone::Alone;
 use run::{Mode, Plan, Run};
@@ -256,12 +256,12 @@ impl LogReport {
         table
     }
 
-    fn targets(&self, empty: &Run, sync: &Run, not: &Run) -> Vec<Target> {
+    fn targets(&self, empty: &Run, sync: &Run, not: &Run) -> Vec<Goal> {
         let ratio = sync.records_per_second / empty.records_per_second;
         let faster = not.records_per_second / sync.records_per_second;
         let cpu = |name: &str, run: &Run| {
             let seconds = run.cpu_seconds_per_million;
-            Target::speed(
+            Goal::speed(
                 format!("{name}: processor time per million"),
                 "at most 2.0 s",
                 format!("{seconds:.2} s"),
@@ -280,14 +280,14 @@ impl LogReport {
         });
         let lost: u64 = self.runs.iter().map(|run| run.lost(self.plan)).sum();
         vec![
-            Target::promise("records lost, in all runs", "0", count(lost), lost == 0),
-            Target::promise(
+            Goal::promise("records lost, in all runs", "0", count(lost), lost == 0),
+            Goal::promise(
                 "longest queue, in all runs",
                 format!("at most {}", count(bound as u64)),
                 count(longest as u64),
                 within,
             ),
-            Target::speed(
+            Goal::speed(
                 "sync against an empty queue with replies",
                 "at least 80 %",
                 format!("{:.0} %", ratio * 100.0),
@@ -295,19 +295,19 @@ impl LogReport {
             ),
             cpu("sync, in batches as shards send", in_batches),
             cpu("sync, a task for each producer included", sync),
-            Target::speed(
+            Goal::speed(
                 "async against sync",
                 "at least as fast",
                 format!("{faster:.2} times"),
                 faster >= 1.0,
             ),
-            Target::speed(
+            Goal::speed(
                 "lone synced record against a bare write and fdatasync, p50",
                 "at most 1.5 times",
                 format!("{lone:.2} times"),
                 lone <= 1.5,
             ),
-            Target::speed(
+            Goal::speed(
                 "the log by itself, in batches of 1,000",
                 "at least 1,000,000/s",
                 per_second(batched),

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::experiment::lab::Lab;
 use crate::experiment::past::{NONE, NOW, POOL_ALONE_US, POOL_CLIENTS_US, REPORTS};
 use crate::report::figures;
-use crate::{BenchError, Section, Table, Target};
+use crate::{BenchError, Goal, Section, Table};
 
 use picks::{Timed, Trial, WORKERS};
 
@@ -224,11 +224,11 @@ impl PoolReport {
         table
     }
 
-    fn targets(&self) -> Vec<Target> {
+    fn targets(&self) -> Vec<Goal> {
         let mut targets = Vec::new();
         for by in &self.strategies {
             let ns = by.alone.pick_ns;
-            targets.push(Target::speed(
+            targets.push(Goal::speed(
                 format!("{}: a pick alone", by.strategy),
                 "under 0.1 µs",
                 nanos(ns),
@@ -237,7 +237,7 @@ impl PoolReport {
         }
         for by in &self.strategies {
             let growth = by.growth();
-            targets.push(Target::speed(
+            targets.push(Goal::speed(
                 format!(
                     "{}: a pick among clients, per core, against alone",
                     by.strategy
@@ -255,9 +255,9 @@ impl PoolReport {
                     let all = by.together.iter().chain([&by.alone]);
                     let exact = all.into_iter().all(Timed::is_exact);
                     let measured = if exact { "exact" } else { "not exact" };
-                    targets.push(Target::promise(what, "exact", measured, exact));
+                    targets.push(Goal::promise(what, "exact", measured, exact));
                 }
-                Strategy::Random | Strategy::Hash => targets.push(Target::speed(
+                Strategy::Random | Strategy::Hash => targets.push(Goal::speed(
                     what,
                     "within 2 %",
                     format!("{percent:.2} %"),

@@ -5,7 +5,7 @@ use crate::load::args::FloodArgs;
 use crate::load::descriptors::Descriptors;
 use crate::load::probe::Memory;
 use crate::load::report::endurance::{Endurance, HangUps};
-use crate::load::report::flood::{FloodReport, Server};
+use crate::load::report::flood::{FloodReport, ServerUsage};
 
 /// The turning points; without a server to measure there is nothing at any.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ impl Marks {
         report: &FloodReport,
         watch: &Watch,
         events: u64,
-    ) -> Option<Server> {
+    ) -> Option<ServerUsage> {
         let (before, created, connected) = (self.before?, self.created?, self.connected?);
         let (open, after, closed) = (self.open?, self.after?, self.closed?);
         let connections = report.opening.opened.max(1) as f64;
@@ -49,7 +49,7 @@ impl Marks {
         let spent_us = cpu_us(open, after);
         let messages = report.publishing.as_ref().map_or(0, |p| p.acknowledged);
         let share = |count: u64| (count > 0).then(|| spent_us / count as f64);
-        Some(Server {
+        Some(ServerUsage {
             pid: watch.pid(),
             memory_before: before.memory,
             memory_created: created.memory,

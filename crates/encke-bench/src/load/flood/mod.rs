@@ -23,7 +23,7 @@ use crate::load::report::flood::{
     Connections, Deliveries, FloodReport, Latency, Opening, Publishing,
 };
 use crate::load::report::hostile::Hostile;
-use crate::load::report::spray::Refused;
+use crate::load::report::spray::NotAcknowledged;
 use crate::load::requests::{self, Outcome};
 use counters::Counters;
 use marks::Marks;
@@ -181,7 +181,6 @@ impl Run<'_> {
         let mut report = FloodReport {
             url: self.args.url.clone(),
             streams: self.plan.streams.count(),
-            content_type: self.args.content_type.clone(),
             seconds: 0.0,
             stolen_percent: 0.0,
             create_seconds,
@@ -368,7 +367,7 @@ impl Run<'_> {
             seconds,
             size: self.args.size,
             acknowledged: account.acknowledged,
-            refused: Refused::new(account, outcome),
+            refused: NotAcknowledged::new(account, outcome),
             acknowledgement: account.latency.percentiles(),
             lateness: rate_asked.and_then(|_| account.lateness.percentiles()),
         }

@@ -8,7 +8,10 @@ use crate::load::produce::{Choice, Orders, new_run};
 use crate::load::requests;
 use crate::load::socket::{Sources, check_descriptors, raise_descriptor_limit};
 use crate::load::wire::payload::Format;
-use crate::load::wire::target::{Requests, Streams, Target};
+use crate::load::wire::target::{Requests, ServerUrl, Streams};
+
+/// The streams' content type.
+const CONTENT_TYPE: &str = "application/json";
 
 /// How long the run's own producers try to connect again.
 const PATIENCE_NS: u64 = 2 * SECOND_NS;
@@ -19,10 +22,9 @@ const GRACE_NS: u64 = 5 * SECOND_NS;
 /// A flood, planned.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) target: Target,
+    pub(crate) target: ServerUrl,
     pub(crate) streams: Streams,
     pub(crate) requests: Requests,
-    pub(crate) format: Format,
     pub(crate) run: u32,
     pub(crate) publishing: Option<Orders>,
 }
@@ -52,13 +54,12 @@ impl Plan {
                 "--endure judges the server's memory and descriptors, so it needs --server-pid",
             );
         }
-        let target = Target::parse(&args.url)?;
+        let target = ServerUrl::parse(&args.url)?;
         let streams = match &args.one {
             Some(name) => Streams::one(name),
             None => Streams::numbered(&args.prefix, args.subscribers),
         };
-        let requests = Requests::new(&target, &streams, &args.content_type)?;
-        let format = Format::of(&args.content_type);
+        let requests = Requests::new(&target, &streams, CONTENT_TYPE)?;
         let run = new_run();
         let publishers = args.publish.map_or(0, |_| args.publishers);
         // A client that hangs up holds a descriptor until the server notices, and can be back before.
@@ -75,7 +76,7 @@ impl Plan {
             producers: publishers,
             streams: streams.clone(),
             requests: requests.clone(),
-            format,
+            format: Format::Json,
             size: args.size,
             choice: if args.to == To::RoundRobin {
                 Choice::RoundRobin
@@ -88,7 +89,6 @@ impl Plan {
             target,
             streams,
             requests,
-            format,
             run,
             publishing,
         })

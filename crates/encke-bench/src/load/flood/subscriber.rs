@@ -6,8 +6,8 @@
 use super::tally::Tally;
 use crate::load::sequence::Seen;
 use crate::load::wire::http::{Framing, Head, WireError, parse_head};
-use crate::load::wire::payload::{Format, Lines, decode_base64, scan_json};
-use crate::load::wire::sse::{Data, Event, Splitter};
+use crate::load::wire::payload::scan_json;
+use crate::load::wire::sse::{Event, EventData, Splitter};
 use crate::load::wire::target::Requests;
 use memchr::memmem::Finder;
 use rustix::fd::OwnedFd;
@@ -35,8 +35,6 @@ pub(crate) struct Subscriber {
     pub(crate) seen: Seen,
     /// Where it would go on: the last offset that the server gave. Empty before the first.
     offset: String,
-    /// Half a line of a stream that is not JSON.
-    line: Option<Box<Lines>>,
 }
 
 /// What a subscriber is reading.
@@ -71,8 +69,6 @@ pub(crate) struct Traits {
     pub(crate) hang_up: bool,
     /// Bytes may wait in its socket that it has not looked at while pausing.
     pub(crate) unread: bool,
-    /// Its events are in base64.
-    base64: bool,
     /// It has read messages whose following offset it has not read.
     unsettled: bool,
 }
@@ -121,7 +117,6 @@ impl Subscriber {
             returned_ns: 0,
             seen: Seen::default(),
             offset: String::new(),
-            line: None,
         }
     }
 
@@ -148,7 +143,6 @@ impl Subscriber {
         self.traits.unread = false;
         if self.traits.unsettled {
             self.traits.unsettled = false;
-            self.line = None;
             tally.ledger.may_repeat(&self.seen, index);
         }
     }
@@ -196,7 +190,6 @@ impl Subscriber {
             return Err(Refusal::Status(head.status));
         }
         self.returned_ns = tally.now_ns;
-        self.traits.base64 = head.base64;
         Ok(Stage::Events(head.framing, Splitter::default()))
     }
 
@@ -239,9 +232,10 @@ impl Subscriber {
         match (event.kind, event.data) {
             (b"data", data) => {
                 self.traits.unsettled = true;
-                self.data(index, data, tally).map(|()| false)
+                self.data(index, data, tally);
+                Ok(false)
             }
-            (b"control", Data::Line(line)) => {
+            (b"control", EventData::Line(line)) => {
                 let Some((offset, closed)) = read_control(line, &tally.closed_finder) else {
                     tally.ledger.faults_mut().strangers += 1;
                     return Ok(false);
@@ -254,36 +248,22 @@ impl Subscriber {
         }
     }
 
-    fn data(&mut self, index: u32, data: Data<'_>, tally: &mut Tally) -> Result<(), WireError> {
-        if let (Data::Line(line), false) = (data, self.traits.base64) {
-            self.messages(index, line, tally);
-            return Ok(());
-        }
-        // Taken out for the time being, because the tally is needed for the messages as well.
-        let mut joined = std::mem::take(&mut tally.joined);
-        let mut decoded = std::mem::take(&mut tally.decoded);
-        joined.clear();
+    fn data(&mut self, index: u32, data: EventData<'_>, tally: &mut Tally) {
         match data {
-            Data::None => {}
-            Data::Line(line) => joined.extend_from_slice(line),
-            Data::Lines(block) => {
-                for (number, line) in block.data().enumerate() {
-                    if number > 0 && !self.traits.base64 {
-                        joined.push(b'\n');
-                    }
+            EventData::None => {}
+            EventData::Line(line) => self.messages(index, line, tally),
+            EventData::Lines(block) => {
+                // Taken out for the time being, because the tally is needed for the messages as well.
+                let mut joined = std::mem::take(&mut tally.joined);
+                joined.clear();
+                for line in block.data() {
                     joined.extend_from_slice(line);
+                    joined.push(b'\n');
                 }
+                self.messages(index, &joined, tally);
+                tally.joined = joined;
             }
         }
-        let mut result = Ok(());
-        if self.traits.base64 {
-            result = decode_base64(&joined, &mut decoded);
-            self.messages(index, &decoded, tally);
-        } else {
-            self.messages(index, &joined, tally);
-        }
-        (tally.joined, tally.decoded) = (joined, decoded);
-        result
     }
 
     /// The server has said where this subscriber stands.
@@ -297,21 +277,12 @@ impl Subscriber {
         }
     }
 
-    /// Takes the content of one event or body.
+    /// Takes the content of one event.
     fn messages(&mut self, index: u32, content: &[u8], tally: &mut Tally) {
-        let Self {
-            seen,
-            traits,
-            returned_ns,
-            line,
-            ..
-        } = self;
-        let format = tally.format;
-        let mut take = |message| tally.message(index, seen, *traits, *returned_ns, &message);
-        let strangers = match format {
-            Format::Json => scan_json(content, &mut take),
-            Format::Line => line.get_or_insert_default().feed(content, &mut take),
-        };
+        let (seen, traits, returned_ns) = (&mut self.seen, self.traits, self.returned_ns);
+        let strangers = scan_json(content, |message| {
+            tally.message(index, seen, traits, returned_ns, &message);
+        });
         tally.ledger.faults_mut().strangers += strangers;
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of the subscriber: the protocol's answers, cut at every possible place.
 
 use super::*;
-use crate::load::wire::payload::{Message, producer_number};
+use crate::load::wire::payload::{Format, Message, producer_number};
 
 const RUN: u32 = 5;
 
@@ -13,21 +13,18 @@ fn message(sequence: u64) -> Message {
     }
 }
 
-fn body(format: Format, sequences: &[u64]) -> String {
+fn body(sequences: &[u64]) -> String {
     let mut parts = Vec::new();
     for &sequence in sequences {
         let mut part = Vec::new();
-        format.write(&message(sequence), 60, &mut part);
+        Format::Json.write(&message(sequence), 60, &mut part);
         parts.push(String::from_utf8(part).unwrap());
     }
-    match format {
-        Format::Json => format!("[{}]", parts.join(",")),
-        Format::Line => parts.concat(),
-    }
+    format!("[{}]", parts.join(","))
 }
 
-fn tally(format: Format) -> Tally {
-    let mut tally = Tally::new(format, RUN);
+fn tally() -> Tally {
+    let mut tally = Tally::new(RUN);
     tally.now_ns = 2_000;
     tally
 }
@@ -35,7 +32,7 @@ fn tally(format: Format) -> Tally {
 fn listening() -> (Subscriber, Tally) {
     let mut subscriber = Subscriber::new(0, false);
     subscriber.stage = Stage::Head(Vec::new());
-    (subscriber, tally(Format::Json))
+    (subscriber, tally())
 }
 
 fn chunk(text: &str) -> String {
@@ -56,12 +53,12 @@ fn chunked_events_in_any_pieces() {
         &chunk(&control("a", ",\"upToDate\":true")),
         &chunk(&format!(
             "event: data\ndata:{}\n\n{}",
-            body(Format::Json, &[0, 1]),
+            body(&[0, 1]),
             control("b", "")
         )),
         &chunk(&format!(
             "event: data\ndata: [\ndata: {}\ndata: ]\n\n",
-            body(Format::Json, &[2, 3]).trim_matches(['[', ']'])
+            body(&[2, 3]).trim_matches(['[', ']'])
         )),
         &chunk(&control("c", ",\"streamClosed\":true")),
     ]
@@ -93,13 +90,13 @@ fn bodies_that_end_with_the_connection_are_resumed_from_the_last_offset() {
     );
     subscriber.receive(0, wire.as_bytes(), &mut tally).unwrap();
     assert!(subscriber.is_settled());
-    let event = format!("event: data\ndata: {}\n\n", body(Format::Json, &[0]));
+    let event = format!("event: data\ndata: {}\n\n", body(&[0]));
     subscriber.receive(0, event.as_bytes(), &mut tally).unwrap();
     assert!(!subscriber.is_settled());
     assert_eq!(subscriber.ended(), Ok(Step::ComeBack));
     subscriber.disconnected(0, &mut tally);
 
-    let target = crate::load::wire::target::Target::parse("http://127.0.0.1:1/s").unwrap();
+    let target = crate::load::wire::target::ServerUrl::parse("http://127.0.0.1:1/s").unwrap();
     let streams = crate::load::wire::target::Streams::one("x");
     let mut out = Vec::new();
     subscriber.ask(
@@ -117,36 +114,6 @@ fn bodies_that_end_with_the_connection_are_resumed_from_the_last_offset() {
     subscriber.receive(0, again.as_bytes(), &mut tally).unwrap();
     let faults = tally.ledger.close(|_| String::new());
     assert_eq!((faults.repeats, faults.duplicates.count), (1, 1));
-}
-
-#[test]
-fn text_and_base64_streams() {
-    let text = body(Format::Line, &[0, 1, 2]);
-    let (first, second) = text.split_at(71);
-    let mut data = String::new();
-    for part in [first, second] {
-        data.push_str("event: data\n");
-        part.split('\n')
-            .for_each(|line| data.push_str(&format!("data: {line}\n")));
-        data.push('\n');
-    }
-    let encoded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &text);
-    let (left, right) = encoded.split_at(30);
-    for (head, events) in [
-        ("", data),
-        (
-            "stream-sse-data-encoding: base64\r\n",
-            format!("event: data\ndata: {left}\ndata: {right}\n\n"),
-        ),
-    ] {
-        let (mut subscriber, _) = listening();
-        let mut tally = tally(Format::Line);
-        let wire = format!("HTTP/1.1 200 OK\r\n{head}\r\n{events}{}", control("z", ""));
-        subscriber.receive(0, wire.as_bytes(), &mut tally).unwrap();
-        assert_eq!(tally.events, 3);
-        let faults = tally.ledger.close(|_| String::new());
-        assert!(faults.is_clean() && faults.strangers == 0, "{faults:?}");
-    }
 }
 
 #[test]

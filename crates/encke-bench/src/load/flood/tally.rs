@@ -3,14 +3,12 @@
 use super::subscriber::Traits;
 use crate::load::latency::Latencies;
 use crate::load::sequence::{Arrival, Ledger, Seen};
-use crate::load::wire::payload::{Format, Message, run_of};
+use crate::load::wire::payload::{Message, run_of};
 use memchr::memmem::Finder;
 
 /// A worker's books, and what subscribers need to know of the run.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// How messages are written.
-    pub(crate) format: Format,
     /// The run whose producers are expected to be seen from their first message on.
     pub(crate) run: u32,
     /// Whether this run's producers have begun.
@@ -29,9 +27,8 @@ pub(crate) struct Tally {
     pub(crate) last_event_ns: u64,
     /// Gaps, duplicates, reorderings.
     pub(crate) ledger: Ledger,
-    /// Room for an event's joined lines, and for its decoded bytes.
+    /// Room for an event's joined lines.
     pub(crate) joined: Vec<u8>,
-    pub(crate) decoded: Vec<u8>,
     /// Finds the word that only a stream's last control event has.
     pub(crate) closed_finder: Finder<'static>,
     /// Latencies of messages that were sent while their subscriber was there and read.
@@ -46,9 +43,8 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// Empty books.
-    pub(crate) fn new(format: Format, run: u32) -> Self {
+    pub(crate) fn new(run: u32) -> Self {
         Self {
-            format,
             run,
             publishing: false,
             pause_ns: 0..0,
@@ -59,7 +55,6 @@ impl Tally {
             last_event_ns: 0,
             ledger: Ledger::default(),
             joined: Vec::new(),
-            decoded: Vec::new(),
             closed_finder: Finder::new(b"streamClosed"),
             live: Latencies::new(),
             paused: Latencies::new(),

@@ -14,7 +14,7 @@ use crate::load::clock::{MILLISECOND_NS, SECOND_NS, duration_ns, monotonic_ns, t
 use crate::load::poller::Poller;
 use crate::load::produce::Expected;
 use crate::load::random::Random;
-use crate::load::sequence::Faults;
+use crate::load::sequence::OrderFaults;
 use crate::load::socket::Sources;
 use crate::load::wire::target::{Requests, Streams};
 use std::cmp::Reverse;
@@ -142,7 +142,7 @@ impl Worker {
             sources: Sources::new(plan.target.address, args.subscribers)
                 .receiving(args.receive_buffer),
             poller: Poller::new()?,
-            tally: Tally::new(plan.format, plan.run),
+            tally: Tally::new(plan.run),
             counters: Counters {
                 pending: subscribers.len() as u64,
                 ..Counters::default()
@@ -270,7 +270,7 @@ impl Worker {
     }
 
     /// Counts what never arrived and returns all faults.
-    pub(super) fn settle(&mut self) -> Faults {
+    pub(super) fn settle(&mut self) -> OrderFaults {
         let mut ledger = std::mem::take(&mut self.tally.ledger);
         if let Some(finish) = &self.finish {
             for (number, subscriber) in (0..).zip(&mut self.subscribers) {

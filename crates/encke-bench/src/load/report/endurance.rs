@@ -25,7 +25,7 @@ pub struct Endurance {
     /// The same of what the kernel holds and can't give back, of all processes.
     pub kernel_drift_percent: Option<f64>,
     /// The run in ten parts of the same length, from when all had connected to the end of publishing.
-    pub parts: Vec<Part>,
+    pub parts: Vec<RunPart>,
     /// Hang-ups that the run has made.
     pub hang_ups: HangUps,
     /// The server's open files before anything was done.
@@ -40,7 +40,7 @@ pub struct Endurance {
 
 /// A tenth of a run: means of its samples.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Part {
+pub struct RunPart {
     /// Where it begins, in seconds since the start of the run.
     pub seconds: f64,
     /// How many samples it has.
@@ -97,7 +97,7 @@ impl Endurance {
                 .iter()
                 .filter(|s| s.seconds >= begin && s.seconds < begin + length)
                 .collect();
-            Part::new(begin, &within)
+            RunPart::new(begin, &within)
         };
         let parts: Option<Vec<_>> = (0..PARTS).map(part).collect();
         self.parts = parts.unwrap_or_default();
@@ -231,7 +231,7 @@ fn drift_percent(points: &[(f64, f64)]) -> Option<f64> {
     drift.is_finite().then_some(drift)
 }
 
-impl Part {
+impl RunPart {
     /// The means of some samples; `None` without any, or without memory.
     fn new(seconds: f64, samples: &[&Sample]) -> Option<Self> {
         let mean = |value: &dyn Fn(&Sample) -> Option<f64>| {

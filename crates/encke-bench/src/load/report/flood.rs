@@ -2,11 +2,11 @@
 
 use super::endurance::Endurance;
 use super::hostile::Hostile;
-use super::spray::Refused;
+use super::spray::NotAcknowledged;
 use crate::load::flood::floor::Floor;
 use crate::load::latency::Percentiles;
 use crate::load::probe::Memory;
-use crate::load::sequence::{Fault, Faults};
+use crate::load::sequence::{Fault, OrderFaults};
 use crate::report::Table;
 use crate::units::{bytes, count, micros, per_second, percentiles};
 use serde::Serialize;
@@ -19,8 +19,6 @@ pub struct FloodReport {
     pub url: String,
     /// How many streams there were.
     pub streams: u32,
-    /// Their content type.
-    pub content_type: String,
     /// How long the whole run took, in seconds.
     pub seconds: f64,
     /// The share of the processors' time that the host of this virtual machine took meanwhile, in percent.
@@ -36,11 +34,11 @@ pub struct FloodReport {
     /// How late it arrived: from the writing of the append to the reading of the event.
     pub latency: Latency,
     /// Gaps, duplicates, reorderings.
-    pub faults: Faults,
+    pub faults: OrderFaults,
     /// What this run published, if it did.
     pub publishing: Option<Publishing>,
     /// What the server used, if its process is known.
-    pub server: Option<Server>,
+    pub server: Option<ServerUsage>,
     /// What a bare send loop used, if it was asked for.
     pub floor: Option<Floor>,
     /// What hostile clients did and meant, if there were any.
@@ -126,7 +124,7 @@ pub struct Publishing {
     /// Messages acknowledged.
     pub acknowledged: u64,
     /// What was not acknowledged, and why.
-    pub refused: Refused,
+    pub refused: NotAcknowledged,
     /// From the writing of an append to its acknowledgement.
     pub acknowledgement: Option<Percentiles>,
     /// From when the rate wanted a message to when it was written. What is late here is missing
@@ -136,7 +134,7 @@ pub struct Publishing {
 
 /// What the server used.
 #[derive(Debug, Clone, Serialize)]
-pub struct Server {
+pub struct ServerUsage {
     /// Its process.
     pub pid: u32,
     /// Before anything was done.
@@ -230,10 +228,9 @@ impl FloodReport {
         t.line(
             "flood",
             format!(
-                "{} subscribers on {} streams of {} at {}, {:.1} s",
+                "{} subscribers on {} streams at {}, {:.1} s",
                 count(opening.asked.into()),
                 count(self.streams.into()),
-                self.content_type,
                 self.url,
                 self.seconds
             ),
@@ -357,7 +354,7 @@ impl Publishing {
     }
 }
 
-impl Server {
+impl ServerUsage {
     fn write(&self, t: &mut Table, opened: u64) {
         let point = |memory: &Memory| bytes(memory.rss_anon_bytes);
         t.line("server memory", format!(
@@ -393,7 +390,7 @@ impl Server {
     }
 }
 
-fn write_faults(t: &mut Table, faults: &Faults) {
+fn write_faults(t: &mut Table, faults: &OrderFaults) {
     t.line(
         "order",
         format!(

@@ -37,7 +37,7 @@ pub struct SprayReport {
     /// From when the rate wanted a message to when it was written; only with a rate.
     pub lateness: Option<Percentiles>,
     /// What was not acknowledged, and why.
-    pub refused: Refused,
+    pub refused: NotAcknowledged,
     /// The server's processor time per acknowledged message, in microseconds, if its process is
     /// known.
     pub server_cpu_per_message_us: Option<f64>,
@@ -45,7 +45,7 @@ pub struct SprayReport {
 
 /// Appends that were not acknowledged.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Refused {
+pub struct NotAcknowledged {
     /// Answers other than success, by status.
     pub by_status: BTreeMap<u16, u64>,
     /// Appends whose connection was lost before the answer.
@@ -58,7 +58,7 @@ pub struct Refused {
     pub last_error: Option<String>,
 }
 
-impl Refused {
+impl NotAcknowledged {
     pub(crate) fn new(account: &Account, outcome: &crate::load::requests::Outcome) -> Self {
         Self {
             by_status: account.refused.clone(),
@@ -91,7 +91,7 @@ impl Refused {
 impl SprayReport {
     /// Whether anything was acknowledged and nothing was refused or lost for good.
     pub fn is_success(&self) -> bool {
-        let Refused {
+        let NotAcknowledged {
             by_status,
             unanswered,
             producers_given_up,

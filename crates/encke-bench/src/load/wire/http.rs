@@ -1,7 +1,7 @@
 //! HTTP/1.1 responses as a client sees them: heads, and bodies in all three framings.
 
 /// The longest response head that is accepted, in bytes.
-pub const HEAD_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// The most header fields of a response that are looked at.
 const HEADERS_MAX: usize = 64;
@@ -21,35 +21,30 @@ pub enum WireError {
     /// A chunk size that is no number, or a chunk that does not end where it said.
     #[error("the chunked framing is broken")]
     BadChunk,
-    /// One server-sent event, or one long-poll body, is larger than the bound.
+    /// One server-sent event, is larger than the bound.
     #[error("an event is larger than {} bytes", super::sse::EVENT_BYTES_MAX)]
     EventTooLong,
-    /// A base64 event that is not base64.
-    #[error("an event's base64 is broken")]
-    BadBase64,
 }
 
 /// A parsed response head. What it borrows lives in the bytes it was parsed from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head<'a> {
+pub(crate) struct Head<'a> {
     /// The status code.
-    pub status: u16,
+    pub(crate) status: u16,
     /// How the body ends.
-    pub framing: Framing,
+    pub(crate) framing: Framing,
     /// Whether the connection may be used again after the body.
-    pub keep_alive: bool,
+    pub(crate) keep_alive: bool,
     /// `Stream-Next-Offset`.
-    pub next_offset: Option<&'a str>,
+    pub(crate) next_offset: Option<&'a str>,
     /// Whether `Stream-Up-To-Date: true` is there.
-    pub up_to_date: bool,
-    /// Whether events carry base64 (`stream-sse-data-encoding`).
-    pub base64: bool,
+    pub(crate) up_to_date: bool,
 }
 
 /// Parses the response head at the beginning of `bytes`, interim (1xx) responses skipped.
 ///
 /// Returns the head and the number of bytes it took, or `None` while it is incomplete.
-pub fn parse_head(bytes: &[u8]) -> Result<Option<(Head<'_>, usize)>, WireError> {
+pub(crate) fn parse_head(bytes: &[u8]) -> Result<Option<(Head<'_>, usize)>, WireError> {
     let mut skipped = 0;
     loop {
         let rest = &bytes[skipped..];
@@ -84,7 +79,6 @@ fn interpret<'a>(
         keep_alive: version_1_1,
         next_offset: None,
         up_to_date: false,
-        base64: false,
     };
     let mut length: Option<u64> = None;
     let mut coding: Option<bool> = None;
@@ -113,8 +107,6 @@ fn interpret<'a>(
             head.next_offset = Some(value);
         } else if is("stream-up-to-date") {
             head.up_to_date = value == "true";
-        } else if is("stream-sse-data-encoding") {
-            head.base64 = value.eq_ignore_ascii_case("base64");
         }
     }
     head.framing = match (coding, length) {
@@ -146,7 +138,7 @@ fn parse_length(value: &str) -> Result<u64, WireError> {
 ///
 /// Invariant: once `Done`, no further byte belongs to this body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Framing {
+pub(crate) enum Framing {
     /// The body has ended.
     Done,
     /// So many bytes are still to come.
@@ -159,7 +151,7 @@ pub enum Framing {
 
 /// Where in the chunked coding the next byte is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Chunk {
+pub(crate) enum Chunk {
     /// In a chunk's size.
     Size {
         /// The size so far.
@@ -187,7 +179,7 @@ pub enum Chunk {
 
 impl Framing {
     /// Whether the body has ended.
-    pub fn is_done(self) -> bool {
+    pub(crate) fn is_done(self) -> bool {
         self == Self::Done
     }
 
@@ -195,7 +187,10 @@ impl Framing {
     ///
     /// `None` means that `input` holds no more of it: either it is empty, or the body is done
     /// and the rest of `input` belongs to the next response.
-    pub fn next_piece<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, WireError> {
+    pub(crate) fn next_piece<'a>(
+        &mut self,
+        input: &mut &'a [u8],
+    ) -> Result<Option<&'a [u8]>, WireError> {
         while !input.is_empty() {
             match self {
                 Self::Done => return Ok(None),

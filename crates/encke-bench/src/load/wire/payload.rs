@@ -4,7 +4,6 @@
 //! others it is the line `producer sequence nanoseconds pad`. Both are found in a received batch
 //! at the speed of a search for the next quote or line end.
 
-use base64::Engine as _;
 use serde::Deserialize;
 use std::io::Write as _;
 
@@ -263,14 +262,6 @@ impl Lines {
     }
 }
 
-/// Decodes one event's base64 into `out`, replacing what it held.
-pub(crate) fn decode_base64(text: &[u8], out: &mut Vec<u8>) -> Result<(), super::http::WireError> {
-    out.clear();
-    base64::engine::general_purpose::STANDARD
-        .decode_vec(text, out)
-        .map_err(|_| super::http::WireError::BadBase64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,14 +320,6 @@ mod tests {
         assert_eq!(Format::of("Application/JSON; charset=utf-8"), Format::Json);
         assert_eq!(Format::of("application/ndjson"), Format::Line);
         assert_eq!(Format::of("text/plain"), Format::Line);
-    }
-
-    #[test]
-    fn base64_replaces_what_was_there_or_is_refused() {
-        let mut out = b"old".to_vec();
-        decode_base64(b"MSAyIDMgeA==", &mut out).unwrap();
-        assert_eq!(out, b"1 2 3 x");
-        assert!(decode_base64(b"M", &mut out).is_err());
     }
 
     prop_compose! {

@@ -6,7 +6,7 @@
 use super::http::WireError;
 
 /// The largest event that is accepted, in bytes.
-pub const EVENT_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub(crate) const EVENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// How much is copied at once to complete an event that was held back.
 const HELD_BLOCK_BYTES: usize = 4 * 1024;
@@ -15,7 +15,7 @@ const HELD_BLOCK_BYTES: usize = 4 * 1024;
 ///
 /// Invariant: `held` is `None` exactly when all that was fed belongs to complete events.
 #[derive(Debug, Default)]
-pub struct Splitter {
+pub(crate) struct Splitter {
     held: Option<Box<Held>>,
 }
 
@@ -37,14 +37,14 @@ struct Scan {
 
 impl Splitter {
     /// Whether no part of an event is being held back.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.held.is_none()
     }
 
     /// Takes the next bytes and calls `on_event` for each event that they complete.
     ///
     /// Blocks of nothing but comments come through as events without data.
-    pub fn feed(
+    pub(crate) fn feed(
         &mut self,
         whole: &[u8],
         mut on_event: impl FnMut(Event<'_>) -> Result<(), WireError>,
@@ -129,7 +129,7 @@ fn plain_event(bytes: &[u8]) -> Option<(Event<'_>, usize)> {
     let after = line[line_end..].strip_prefix(b"\n\n")?;
     let event = Event {
         kind: kind.strip_prefix(b" ").unwrap_or(kind),
-        data: Data::Line(
+        data: EventData::Line(
             line[..line_end]
                 .strip_prefix(b" ")
                 .unwrap_or(&line[..line_end]),
@@ -140,16 +140,16 @@ fn plain_event(bytes: &[u8]) -> Option<(Event<'_>, usize)> {
 
 /// One event.
 #[derive(Debug, Clone, Copy)]
-pub struct Event<'a> {
+pub(crate) struct Event<'a> {
     /// Its type: `message` unless it names another.
-    pub kind: &'a [u8],
+    pub(crate) kind: &'a [u8],
     /// Its data.
-    pub data: Data<'a>,
+    pub(crate) data: EventData<'a>,
 }
 
 /// The data of an event.
 #[derive(Debug, Clone, Copy)]
-pub enum Data<'a> {
+pub(crate) enum EventData<'a> {
     /// None, as in a comment that keeps the connection alive.
     None,
     /// One line.
@@ -160,7 +160,7 @@ pub enum Data<'a> {
 
 /// All lines of an event.
 #[derive(Debug, Clone, Copy)]
-pub struct Block<'a> {
+pub(crate) struct Block<'a> {
     bytes: &'a [u8],
 }
 
@@ -169,13 +169,13 @@ impl<'a> Event<'a> {
         let block = Block { bytes };
         let mut event = Self {
             kind: b"message",
-            data: Data::None,
+            data: EventData::None,
         };
         for (name, value) in block.fields() {
             match (name, event.data) {
                 (b"event", _) => event.kind = value,
-                (b"data", Data::None) => event.data = Data::Line(value),
-                (b"data", _) => event.data = Data::Lines(block),
+                (b"data", EventData::None) => event.data = EventData::Line(value),
+                (b"data", _) => event.data = EventData::Lines(block),
                 _ => {}
             }
         }
@@ -185,7 +185,7 @@ impl<'a> Event<'a> {
 
 impl<'a> Block<'a> {
     /// The lines of data, in order.
-    pub fn data(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    pub(crate) fn data(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.fields()
             .filter(|(name, _)| *name == b"data")
             .map(|(_, value)| value)
@@ -237,9 +237,9 @@ mod tests {
             splitter
                 .feed(piece, |event| {
                     let data = match event.data {
-                        Data::None => return Ok(()),
-                        Data::Line(line) => vec![line.to_vec()],
-                        Data::Lines(block) => block.data().map(<[u8]>::to_vec).collect(),
+                        EventData::None => return Ok(()),
+                        EventData::Line(line) => vec![line.to_vec()],
+                        EventData::Lines(block) => block.data().map(<[u8]>::to_vec).collect(),
                     };
                     events.push((event.kind.to_vec(), data));
                     Ok(())

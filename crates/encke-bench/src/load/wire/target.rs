@@ -6,7 +6,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 /// A server and the path under which its streams live.
 #[derive(Debug, Clone)]
-pub(crate) struct Target {
+pub(crate) struct ServerUrl {
     /// Where to connect to.
     pub(crate) address: SocketAddr,
     /// The `Host` header.
@@ -15,7 +15,7 @@ pub(crate) struct Target {
     root: String,
 }
 
-impl Target {
+impl ServerUrl {
     /// Parses `http://host[:port][/path]` and resolves the host.
     pub(crate) fn parse(url: &str) -> Result<Self, BenchError> {
         let bad = |reason| BenchError::BadUrl {
@@ -124,7 +124,7 @@ pub(crate) struct Requests {
 impl Requests {
     /// Requests to `target` about `streams` that have `content_type`.
     pub(crate) fn new(
-        target: &Target,
+        target: &ServerUrl,
         streams: &Streams,
         content_type: &str,
     ) -> Result<Self, BenchError> {
@@ -217,10 +217,10 @@ mod tests {
 
     #[test]
     fn urls_are_taken_apart_or_refused_with_a_reason() {
-        let target = Target::parse("http://127.0.0.1:4437/v1/stream/").unwrap();
+        let target = ServerUrl::parse("http://127.0.0.1:4437/v1/stream/").unwrap();
         assert_eq!(target.address, "127.0.0.1:4437".parse().unwrap());
         assert_eq!(target.root, "/v1/stream");
-        let target = Target::parse("http://[::1]").unwrap();
+        let target = ServerUrl::parse("http://[::1]").unwrap();
         assert_eq!(target.address, "[::1]:80".parse().unwrap());
         for bad in [
             "https://127.0.0.1/",
@@ -231,16 +231,16 @@ mod tests {
             "http://127.0.0.1/a?b",
             "http://127.0.0.1/a b",
         ] {
-            let error = Target::parse(bad).unwrap_err();
+            let error = ServerUrl::parse(bad).unwrap_err();
             assert!(matches!(error, BenchError::BadUrl { .. }), "{bad}: {error}");
         }
-        let error = Target::parse("http://127.0.0.1:99999/").unwrap_err();
+        let error = ServerUrl::parse("http://127.0.0.1:99999/").unwrap_err();
         assert!(matches!(error, BenchError::Resolve { .. }), "{error}");
     }
 
     #[test]
     fn requests_are_encoded() {
-        let target = Target::parse("http://127.0.0.1:1/v1").unwrap();
+        let target = ServerUrl::parse("http://127.0.0.1:1/v1").unwrap();
         let text = |make: &dyn Fn(&mut Vec<u8>)| {
             let mut out = Vec::new();
             make(&mut out);
