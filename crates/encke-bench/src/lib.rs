@@ -1,4 +1,21 @@
-//! The instruments of Encke: load tools and experiments.
+//! The instruments of Encke: load tools, and the experiments of the field reports.
+//!
+//! - [`load`] has the tools: `flood` (subscribers), `storm` (reconnects), `spray` (producers) and `verify` (what a server
+//!   kept). They measure any Durable Streams server.
+//! - [`experiment`] repeats the five field reports that Encke answers, and three experiments without a report.
+//! - [`report`] is the model of all reports, and their text, Markdown and HTML.
+//! - [`HttpClient`] is a plain client for tools and tests.
+//!
+//! # The invariant
+//!
+//! **Every figure is measured on what the server itself runs, and can be checked.** Each message carries its producer, its
+//! number and its time, so a lost, doubled or reordered message shows. An experiment that loses a record or exceeds a bound
+//! says so in its [`Goal`]s and in its exit code. Figures that are quoted, not measured, stand in `experiment/past.rs` alone.
+//!
+//! # Where to start reading
+//!
+//! `main.rs` has the commands. `load/flood/mod.rs` leads a flood from beginning to end; `load/requests/` is the engine of
+//! everything that makes requests. Each experiment is a module with its name.
 
 mod client;
 mod error;

@@ -71,7 +71,7 @@ impl MachineInfo {
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if !self.optimised {
-            warnings.push("this is a debug build: no figure of it means anything".into());
+            warnings.push("this is a debug build: its figures mean nothing".into());
         }
         if self.load_before > self.cores as f64 / 4.0 {
             warnings.push(format!(

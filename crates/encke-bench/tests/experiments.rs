@@ -228,7 +228,7 @@ fn an_experiment_has_a_page_and_a_plot() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let shown = text(&output.stdout);
     assert!(
-        shown.contains("2005-2013") && shown.contains("what must hold"),
+        shown.contains("2005-2013") && shown.contains("target"),
         "{shown}"
     );
     let out = folder.path().join("out");

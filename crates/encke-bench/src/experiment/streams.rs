@@ -202,7 +202,7 @@ impl Found {
             name: "streams",
             title: "a million streams, killed and opened again",
             story: format!(
-                "{} records of {RECORD_BYTES} bytes go to {} streams at random, each acknowledged at level «synced». Then the \
+                "{} records of {RECORD_BYTES} bytes go to {} streams at random, each acknowledged at level synced. Then the \
                  server is killed and started again; and after a start with nothing in the page cache, {} streams are read \
                  whole, over HTTP. Then all of it once more, on top of what is there.",
                 count(self.records),

@@ -1,38 +1,19 @@
-//! Load generation and measurement for push servers that speak Durable Streams.
+//! The load tools for servers that speak Durable Streams.
 //!
-//! Three tools, each a function that takes the arguments of its command line and returns a report:
+//! - [`flood`] opens subscribers, publishes to them, and reports deliveries, order, latency and the server's cost.
+//! - [`storm`] connects all subscribers at once, again and again.
+//! - [`spray`] appends over many connections; [`spray_beside`] compares two servers.
+//! - [`verify`] reads everything back and compares it with what was acknowledged.
 //!
-//! - [`flood`] opens many subscribers (server-sent events or long polls), each on a stream of its
-//!   own or all on one, publishes to them if asked to, and reports how late messages arrived, which
-//!   were missing, doubled or out of order, and what the server spent on it.
-//! - [`spray`] appends over many connections, and reports how long acknowledgements took. It can
-//!   write down what was acknowledged, and [`spray_beside`] sets two servers side by side.
-//! - [`verify`] reads everything back after a crash, and checks what was written down.
+//! Each takes the options of its command line and a flag that ends it early, and returns a report. Progress goes to standard
+//! error.
 //!
-//! Reports implement `Display` for people and `Serialize` for programs; progress goes to standard
-//! flood that needs more descriptors than one process may have starts the same program again.
+//! A subscriber that knows an offset must get every acknowledged message from there on, once and in its producer's order,
+//! through pauses, hang-ups and returns. Messages that were never acknowledged are excused; messages that a subscriber reads
+//! again after a cut between an event and its offset count as repeats; what the generator sent late counts as lateness.
 //!
-//! # The invariant
-//!
-//! **The generator's word can be held against the server.** Every message carries its producer, its
-//! number and its time. A subscriber that has been told an offset must get every acknowledged
-//! message from there on, once and in its producer's order, through pauses, hang-ups and returns;
-//! anything else is counted and shown with examples. What is not the server's fault is told apart:
-//! messages that were never acknowledged are excused, what a subscriber has to read again after a
-//! cut between an event and its offset is a repeat, and what the generator itself sent late is
-//! reported as lateness.
-//!
-//! The generator shares its machine with the server that it measures, so it is built to be light:
-//! one epoll loop per worker, no buffer per connection but for half an event, no allocation per
-//! message.
-//!
-//! # Where to start reading
-//!
-//! `flood/mod.rs` leads a run from beginning to end. `flood/worker.rs` is the loop that holds
-//! subscribers, `flood/subscriber.rs` what one of them is, `sequence.rs` how faults are found.
-//! `requests.rs` is the engine under everything that makes requests: creating, publishing
-//! (`produce.rs`), verifying. `wire/` has the parsers, `plot.rs` draws curves; both, [`Latencies`] and
-//! [`units`] serve other measurements too.
+//! The generator shares its machine with the server, so it is light: one epoll loop holds all subscribers, without a buffer
+//! per connection except for half an event, and without an allocation per message.
 
 mod ack_log;
 pub(crate) mod args;

@@ -146,7 +146,7 @@ impl Report {
 impl Section {
     /// The targets as a table.
     fn targets(&self) -> Table {
-        let mut table = Table::new("", ["what must hold", "wanted", "measured", ""]);
+        let mut table = Table::new("", ["target", "wanted", "measured", ""]);
         table.rows = self
             .targets
             .iter()

@@ -333,15 +333,14 @@ impl BacklogReport {
     fn notes(&self) -> Vec<String> {
         let mut notes = vec![
             format!(
-                "Nearly all of a message's time is the way to the other thread and back, two wake-ups by the kernel. The \
-                 threads {} one core.",
+                "Nearly all of a message's time is two wake-ups by the kernel, to the other thread and back. The threads {} one core.",
                 if self.one_core {
                     "were kept on"
                 } else {
                     "could not be kept on"
                 }
             ),
-            "The old way is a queue in one thread, scanned from its front for each reply, as a selective receive does it."
+            "The old way is a queue in one thread, scanned from its front for each reply, as a selective receive does."
                 .to_owned(),
         ];
         notes.extend(self.notes.iter().cloned());

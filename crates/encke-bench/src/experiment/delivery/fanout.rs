@@ -53,9 +53,8 @@ impl Found {
             title: "one event to many",
             story: format!(
                 "{} subscribers follow one stream. Events of {} go to all of them, 20 and 1,000 a second, and as fast as {} \
-                 publishers have each the last one acknowledged (saturated), at level «synced». The floor is a loop of send(2) \
-                 of as many bytes over as many sockets, in the same run: less than that no server takes that sends each \
-                 event to each socket by itself.",
+                 publishers have each the last one acknowledged (saturated), at level synced. The floor is a loop of send(2) \
+                 of as many bytes over as many sockets, in the same run: no server that sends each event to each socket can cost less.",
                 count(self.subscribers),
                 self.runs.first().map_or(String::new(), |run| {
                     bytes(run.publishing.as_ref().map_or(0, |p| p.size as u64))
@@ -66,15 +65,13 @@ impl Found {
             tables: vec![self.table()],
             targets: self.targets(),
             notes: vec![
-                "The server's processor time is all that it used, user and system, while messages were published and until \
-                 the last had arrived: publishing, the log and its syncs are in it, divided by the deliveries."
+                "The server's processor time is its user and system time from the first publishing to the last delivery, with publishing, the log and its syncs, divided by the deliveries."
                     .to_owned(),
                 "The subscribers run on the same cores. What the generator can't read in time waits in the sockets' \
                  buffers, and is in the latency."
                     .to_owned(),
                 format!(
-                    "When saturated, their receive buffers are {} (SO_RCVBUF): what a system takes for a client that does not \
-                     read it is acknowledged, and no server can tell that it waits there.",
+                    "When saturated, the receive buffers are {} (SO_RCVBUF), because a server can't see data that waits in a client's kernel.",
                     bytes(u64::from(RECEIVE_BUFFER))
                 ),
             ],

@@ -68,8 +68,7 @@ impl Found {
         Section {
             name: "spread",
             title: "messages to one of many",
-            story: "Subscribers, each on a stream of its own, and messages to random ones at level «accepted». What a message \
-                    costs must not depend on how many others are connected."
+            story: "Subscribers, each on a stream of its own, and messages to random ones at level accepted. The cost of a message must not depend on the number of connections."
                 .to_owned(),
             in_short: Vec::new(),
             tables: vec![self.table()],

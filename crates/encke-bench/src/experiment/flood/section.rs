@@ -17,7 +17,7 @@ impl Found {
             story: format!(
                 "The report: 10,000, then 1,000,000 HTTP streaming clients, each logged in to a router under an id; 1,000 \
                  messages a second to random ids for a day. Now, for {}: {} subscribers, each on a stream of its own, {} to \
-                 random ones at level «synced»; every second ten clients hang up and come back.",
+                 random ones at level synced; every second ten clients hang up and come back.",
                 self.runs
                     .first()
                     .map_or(String::new(), |held| length(held.published_seconds)),

@@ -138,12 +138,7 @@ impl FsyncReport {
             name: "fsync",
             title: "pings and deliveries while the log syncs",
             story: format!(
-                "The report: one node appends and syncs in a loop, another one pings it; the pings waited for the disk. Now: \
-                 a server is pinged over a kept connection, and records are followed live from their append to their event, \
-                 before, during and after a load that has the log sync without pause at level «synced»; then with a load of \
-                 the same rate at level «accepted», where nobody waits for the disk. Each is repeated with the log in memory, \
-                 and all of it with every fdatasync 15 ms longer. The load: {} publishers as fast as they are acknowledged, \
-                 or, on the slow disk, {} a second.",
+                "The report: one node appends and syncs in a loop, another one pings it; the pings waited for the disk. Now: pings of a server over a kept connection, and live deliveries from append to event, before, during and after a load. At level synced the load keeps the log syncing without pause; at level accepted the same load waits for no sync. Each trial is repeated with the log in memory, and all trials with each fdatasync 15 ms longer. The load: {} publishers as fast as they are acknowledged, or, on the slow disk, {} records a second.",
                 LOAD.publishers,
                 count(LOAD_SLOW.rate.unwrap_or(0.0) as u64)
             ),
@@ -224,7 +219,7 @@ impl FsyncReport {
             beside("ping p99", Level::Synced, |trial| {
                 trial.during().ping.p99_us
             });
-            beside("delivery p99 at «accepted»", Level::Accepted, |trial| {
+            beside("delivery p99 at accepted", Level::Accepted, |trial| {
                 trial.during().delivery.p99_us
             });
         }
@@ -256,22 +251,13 @@ impl FsyncReport {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = vec![
-            "Each trial is made in several rounds, all kinds in turn. A table is of the middle one of its kind by the p99 of \
-             its pings during the load; what must hold compares the middle ones of all p99. A single one says what the \
-             scheduler did in those seconds."
+            "Each trial is repeated in several rounds, all kinds in turn. A table shows the median trial of its kind by the p99 of its pings during the load; targets compare the medians of the p99. A single p99 shows what the scheduler did in those seconds."
                 .to_owned(),
-            "At «synced» a delivery holds the fdatasync that makes its record durable, and while others publish also what is \
-             left of the one under way: that is what the level promises. At «accepted» it need not wait for the disk, and the \
-             log syncs what it has written every few milliseconds (--sync-every 1ms)."
+            "At level synced a delivery includes the fdatasync that makes its record durable, and the rest of a sync in progress. At level accepted it does not wait for the disk; the log syncs every few milliseconds (--sync-every 1ms)."
                 .to_owned(),
-            "A ping that could not be sent in time because the one before it was late counts from when it was due. Probes, \
-             load and server share the machine's cores: what the load itself costs shows with and without a disk. The load's \
-             own threads come after the others (nice 19)."
+            "A ping that is sent late because the previous one was late counts from its due time. Probes, load and server share the machine's cores: the cost of the load itself shows with and without a disk. The load's threads run at nice 19."
                 .to_owned(),
-            "The disk is made slow by a tracer (strace) that stops nothing but fdatasync; the kernel looks at the server's other \
-             system calls all the same, which is why there is a trial with the tracer and without a disk. On the slow disk \
-             replies come at once for all that a sync has made durable: a ping in that moment waits for them as it would for any \
-             other work."
+            "strace slows the disk: it stops only fdatasync, but the kernel checks all other system calls of the server, too; therefore one trial has the tracer and no disk. On the slow disk all replies of a sync come at the same moment, and a ping in that moment waits for them."
                 .to_owned(),
         ];
         if let Some(why) = &self.no_slow_disk {

@@ -96,11 +96,7 @@ impl LogReport {
             name: "log",
             title: "many producers, one log",
             story: format!(
-                "The report: 1,000 producers send 1,000,000 messages to one logger process, waiting for each reply (sync) \
-                 or not (async); async grew a queue of 68,487 messages and took longer. Now: {} producers send {} records \
-                 of {} bytes through the server's mailbox, sequencer and log. Sync waits for fdatasync, which no earlier \
-                 figure did; async waits for room in the mailbox only. «no log» is the same mailbox answered by an empty \
-                 loop.",
+                "The report: 1,000 producers send 1,000,000 messages to one logger process, waiting for each reply (sync) or not (async); async grew a queue of 68,487 messages and took longer. Now: {} producers send {} records of {} bytes through the server's mailbox, sequencer and log. Sync waits for fdatasync, which no earlier figure did; async waits only for room in the mailbox. 'no log' is the same mailbox with a loop that only replies.",
                 count(self.plan.producers),
                 count(self.plan.records),
                 self.plan.record_bytes
@@ -319,22 +315,14 @@ impl LogReport {
     fn notes(&self) -> Vec<String> {
         let mut notes = vec![
             format!(
-                "The bound is {} records that wait or are in the sequencer's hands, where they count until just before \
-                 their replies are given: one of each producer that waits for its reply; of producers that don't, the mailbox \
-                 takes half as many while it has the other half in its hands.",
+                "The bound is {} records that wait or are being committed: one of each producer that waits for its reply. For producers that do not wait, half of them may wait while the other half is being committed.",
                 count(self.plan.queue_records_max as u64)
             ),
-            "The producers of «no log» and «sync» are tasks in as many threads as there are cores, each asleep until the reply \
-             to its own record wakes it: the empty queue with replies is the limit of such producers. Those of the other runs \
-             are state machines in as many threads, which send and hear in batches, as the connections of the server's shards \
-             do, and cost next to nothing: an answer of the empty queue is then a copy of a few bytes, so how much of its rate \
-             remains with a log says what a record costs beside nothing, not beside a queue."
+            "The producers of 'no log' and 'sync' are tasks, in one thread per core; the reply to its record wakes each task. The empty queue with replies is the limit of such producers. The producers of the other runs are state machines, in one thread per core, that send and receive in batches, as the connections of the server's shards do. They cost next to nothing, so the ratio of these runs shows the cost of a record and not that of a queue."
                 .to_owned(),
             self.in_batches(),
             self.ceiling(),
-            "Async is level «accepted»: records are acknowledged when their order is decided, written with their batch, and \
-             synced within a second. Times are until the queue was empty; below that line stands what it took until \
-             everything was durable and the sealed segments were in history."
+            "Async is level accepted: records are acknowledged when their order is decided, written with their batch, and synced within a second. Times end when the queue is empty; the line below adds the time until everything is durable and the sealed segments are in history."
                 .to_owned(),
             "The queue's longest length is exact, from the mailbox's own gauge; the curves and the memory are samples, one \
              every 3 ms."

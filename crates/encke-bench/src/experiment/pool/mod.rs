@@ -106,8 +106,7 @@ impl PoolReport {
             title: "picks of a worker",
             story: format!(
                 "The report: pick a worker from a pool of 6, 100,000 times by each strategy; then N clients at once, 1,000 \
-                 picks each. Now the same with {} workers, each client a thread, and ten times as many picks of each, or \
-                 the waking of the threads would be what is measured. Times with several clients are per core: \
+                 picks each. Now the same with {} workers, each client a thread, and ten times as many picks of each, or the wake-up of the threads would dominate. Times with several clients are per core: \
                  the time of the run, divided by its picks, times the cores that could work on it.",
                 self.workers
             ),
@@ -121,8 +120,7 @@ impl PoolReport {
             targets: self.targets(),
             notes: vec![
                 format!(
-                    "Each figure is of the middle one of {} runs alone, of {ROUNDS} with clients, all strategies in turn. A \
-                     claim includes its release; who finds all six claimed waits in line.",
+                    "Each figure is the median of {} runs alone, of {ROUNDS} with clients, all strategies in turn. A claim includes its release; a client that finds all six claimed waits.",
                     ROUNDS * RUNS_A_ROUND
                 ),
                 "Claim takes the first that is free, so a client alone always gets the same one: its spread says nothing."
@@ -204,7 +202,7 @@ impl PoolReport {
 
     fn of_spreads(&self) -> Table {
         let mut table = Table::new(
-            "How far the worker farthest from an even share is from it",
+            "The largest deviation of a worker from an even share",
             [
                 "",
                 "one client",
