@@ -124,7 +124,7 @@ pub(crate) fn free_disk_bytes(folder: &Path) -> Result<u64, BenchError> {
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// Writes `bytes` and makes them durable, so many times, one after the other in space that was reserved, as a log
+/// Writes `bytes` and makes them durable, `count` times, one after the other in space that was reserved, as a log
 /// would.
 pub(crate) fn bare_syncs(
     folder: &Path,
@@ -166,7 +166,7 @@ impl BareFile {
         Ok(bare)
     }
 
-    /// Writes `bytes` and syncs, so many times.
+    /// Writes `bytes` and syncs, `count` times.
     pub(crate) fn syncs(
         &mut self,
         bytes: usize,
@@ -225,7 +225,7 @@ const FILE_SYSTEMS: [(u64, &str); 7] = [
     (0xf2f5_2010, "f2fs"),
 ];
 
-/// What the disk is measured with: one page, so many times.
+/// What the disk is measured with: one page, `SYNCS` times.
 const SYNC_BYTES: usize = 4 << 10;
 const SYNCS: u32 = 200;
 

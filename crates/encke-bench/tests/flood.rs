@@ -75,7 +75,7 @@ fn one_stream_for_all_is_delivered_to_each() {
 }
 
 #[test]
-fn a_server_that_closes_connections_loses_nobody() {
+fn a_server_that_closes_connections_loses_no_subscriber() {
     for chunked in [true, false] {
         let behaviour = Behaviour {
             chunked,
@@ -129,7 +129,7 @@ fn clients_that_come_and_go_miss_nothing() {
     );
     assert_eq!(hang_ups.after.unwrap().count, hung_up);
     let missed = report.latency.missed_while_away.unwrap();
-    // Whoever is away for 50 ms has missed messages for some part of that.
+    // A subscriber that is away for 50 ms misses messages for some part of that.
     assert!((5_000.0..500_000.0).contains(&missed.max_us), "{report}");
     assert!(
         report.latency.live.unwrap().count > missed.count,
@@ -151,7 +151,7 @@ fn hang_ups_that_the_server_does_not_notice_are_counted_and_no_endurance() {
     });
     assert!(report.faults.is_clean(), "{report}");
     let hang_ups = &report.endurance.hang_ups;
-    // The server's last write to somebody who has gone may fail, and be noticed so.
+    // The server's last write to a client that is gone can fail, which counts as noticed.
     assert!(
         hang_ups.made > 10 && hang_ups.unnoticed > hang_ups.made / 2,
         "{report}"
@@ -195,7 +195,7 @@ fn the_slow_get_everything_and_are_counted_apart() {
         (slow.count, report.latency.live.unwrap().count),
         (published * 2, published * 10)
     );
-    // Who pauses for 0.4 s waits for some messages for most of that.
+    // A subscriber that pauses for 0.4 s waits for some messages for most of that.
     assert!(slow.max_us > 250_000.0, "{report}");
     assert!(report.latency.while_slow_pause.unwrap().count > 0);
 }
@@ -280,7 +280,7 @@ fn what_the_server_refused_is_not_missed() {
 }
 
 #[test]
-fn nobody_to_connect_to_is_a_failure() {
+fn a_run_without_a_server_fails() {
     let report = run(&FloodArgs {
         url: "http://127.0.0.1:1/v1/stream".into(),
         no_create: true,

@@ -1,4 +1,4 @@
-//! Storms against a server that speaks the protocol, and against nobody.
+//! Storms against a server that speaks the protocol, and without a server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "the server is made for other tests too")]
@@ -29,7 +29,7 @@ fn run(args: &StormArgs) -> StormReport {
 }
 
 #[test]
-fn everybody_comes_back_each_time() {
+fn all_subscribers_come_back_each_time() {
     let server = Server::start(Behaviour::default());
     let report = run(&args(&server.url));
     assert_eq!(report.exit_code(), 0, "{report}");
@@ -55,7 +55,7 @@ fn who_is_not_served_is_counted_with_the_reason() {
     assert_eq!((storm.served, storm.unserved["status 404"]), (0, 12));
     assert_eq!(storm.refused(), 12);
     assert!(report.to_string().contains("12 refused"), "{report}");
-    // Where nobody listens at all.
+    // Without a server.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap();
     drop(free);

@@ -1,4 +1,4 @@
-//! What experiments run in: how large, on which disk, until when, and who hears of it.
+//! The environment of experiments: size, disk, progress and interruption.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ impl<'a> Lab<'a> {
 
     /// Says what is being done.
     pub(crate) fn say(&self, what: &str) {
-        // With nobody to read it, progress is no reason to stop.
+        // A run goes on without its progress.
         let _ = writeln!(std::io::stderr(), "{:8.1} s  {what}", self.seconds());
     }
 
@@ -71,7 +71,7 @@ impl<'a> Lab<'a> {
         self.begun.elapsed().as_secs_f64()
     }
 
-    /// Whether somebody has asked for the end.
+    /// Returns an error when the run was interrupted.
     pub(crate) fn check(&self) -> Result<(), BenchError> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(BenchError::Interrupted);
@@ -79,7 +79,7 @@ impl<'a> Lab<'a> {
         Ok(())
     }
 
-    /// Lets time pass, unless somebody asks for the end.
+    /// Sleeps, until the run is interrupted.
     pub(crate) fn sleep(&self, time: Duration) -> Result<(), BenchError> {
         let begun = Instant::now();
         loop {
@@ -166,7 +166,7 @@ pub(crate) const MEMORY: &str = "/dev/shm";
 /// What a server's log may take there: the segments prepared ahead, and a minute's load.
 const MEMORY_BYTES_MIN: u64 = 2 << 30;
 
-/// How often who sleeps looks whether the end was asked for.
+/// How often a sleep checks for an interruption.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The middle one of several by a figure, and the greater of the two middle ones of an even number.

@@ -186,7 +186,7 @@ impl Drop for Serving {
         if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::KILL);
         }
-        // Who traces the server ends with it.
+        // The tracer ends with the server.
         let begun = Instant::now();
         while begun.elapsed() < KILL_WAIT && matches!(self.child.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(5));

@@ -1,7 +1,7 @@
 //! `streams`: ten records in each of a million streams, killed, and opened again.
 //!
 //! What is measured is the whole server: its log, its streams, and reads as clients make them, over HTTP. A record that is
-//! not read costs no memory, and neither does a stream that nobody uses; a start looks at what changed last and at nothing
+//! not read costs no memory, and neither does an unused stream; a start looks at what changed last and at nothing
 //! else; and what was written long ago is read in one go, because history keeps a stream's records together.
 
 use std::fs::File;
@@ -323,14 +323,14 @@ const RECORDS_MIN: u64 = 1_000;
 const STREAMS_MIN: u64 = 100;
 const RECORD_BYTES: usize = 128;
 
-/// Who appends: connections, and appends that each has under way.
+/// Connections, and appends that each has in flight.
 const PRODUCERS: u32 = 32;
 const PIPELINE: u32 = 32;
 
 /// Streams that are read.
 const READS: u64 = 2_000;
 
-/// Streams that are read one after the other are so many apart: a prime, so that none comes twice.
+/// The distance of streams that are read one after the other: a prime, so that none comes twice.
 const FAR_APART: u64 = 2_654_435_761;
 
 /// The streams' names begin so.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Opens subscribers, publishes to them, and reports deliveries, order, latency and the server's cost.
 ///
-/// Each message carries its producer, its number and its time, so gaps, duplicates and reorderings show whoever publishes:
+/// Each message carries its producer, its number and its time, so gaps, duplicates and reorderings show, whichever run publishes:
 /// this run (--publish) or a spray at the same time.
 #[derive(Args, Debug, Clone)]
 pub struct FloodArgs {

@@ -150,7 +150,7 @@ struct Attacker {
 
 /// Gives each client its turn once a second, until the end.
 fn rage(orders: &Orders, from_ns: u64, end: &AtomicBool) -> Deeds {
-    // In life these have machines of their own. Here they share the processors with the server and with those who measure
+    // Real hostile clients have machines of their own. Here they share the processors with the server and with the clients that measure
     // how late messages are, and must not have them wait: what is measured is what the server does about the crowd. Of a
     // thread that may not be nice, nothing is asked.
     let _ = rustix::process::nice(NICE);
@@ -167,7 +167,7 @@ fn rage(orders: &Orders, from_ns: u64, end: &AtomicBool) -> Deeds {
     while !end.load(Ordering::Relaxed) {
         let passed_ns = monotonic_ns().saturating_sub(from_ns);
         let due = (u128::from(passed_ns) * clients.len() as u128 / u128::from(SECOND_NS)) as u64;
-        // Whoever was held up does not make up for it.
+        // A delayed turn is not made up for.
         done = done.max(due.saturating_sub(clients.len() as u64));
         while done < due {
             let number = (done % clients.len() as u64) as usize;
@@ -251,7 +251,7 @@ fn has_hung_up(socket: &OwnedFd) -> bool {
 /// A head that goes on for longer than anybody should wait; its last byte is sent again and again.
 const HEAD: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\nX: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy";
 
-/// What the stream that nobody reads holds.
+/// The content of the unread stream.
 const RECORDS: usize = 64;
 const RECORD_BYTES: usize = 64 << 10;
 
@@ -260,5 +260,5 @@ const LARGE_BODY_BYTES: usize = 1 << 20;
 
 const NARROW_BYTES: usize = 4096;
 
-/// Who shares a processor with this thread goes first.
+/// The lowest priority.
 const NICE: i32 = 19;

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// The longest latency that is told apart, in nanoseconds: one hour. Longer ones count as this.
+/// The longest latency, in nanoseconds: one hour. Longer ones count as this.
 const LATENCY_NS_MAX: u64 = 3_600 * crate::load::clock::SECOND_NS;
 
 /// Recorded latencies.
@@ -36,7 +36,7 @@ impl Latencies {
         self.histogram.len()
     }
 
-    /// How many were longer than `ns`, as exactly as latencies are told apart.
+    /// The number of latencies longer than `ns`, to three digits.
     pub fn above(&self, ns: u64) -> u64 {
         let values = self.histogram.iter_recorded();
         values

@@ -186,7 +186,7 @@ impl Producers {
             excused.extend(open.map(|append| append.sequence));
             excused.sort_unstable();
             excused.dedup();
-            // Nobody waits for a tail that was not acknowledged; it stays excused, as it may come.
+            // A tail that was not acknowledged is not waited for; it stays excused, because it can still come.
             let mut count = next;
             for &sequence in excused.iter().rev() {
                 if sequence + 1 == count {

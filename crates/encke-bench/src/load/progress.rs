@@ -42,7 +42,7 @@ impl Progress {
     /// Prints a line now.
     pub(crate) fn say(&self, line: &str) {
         let seconds = self.seconds();
-        // With nobody to read it, progress is no reason to stop.
+        // A run goes on without its progress.
         let _ = writeln!(std::io::stderr(), "{seconds:8.1} s  {line}");
     }
 

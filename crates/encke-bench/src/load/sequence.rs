@@ -80,7 +80,7 @@ impl Seen {
 pub(crate) struct Arrival {
     /// The subscriber's number.
     pub(crate) subscriber: u32,
-    /// Who sent it.
+    /// The producer.
     pub(crate) producer: u64,
     /// Its number.
     pub(crate) sequence: u64,

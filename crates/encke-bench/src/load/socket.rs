@@ -67,7 +67,7 @@ impl Sources {
         }
     }
 
-    /// With receive buffers of so many bytes.
+    /// With receive buffers of this size, in bytes.
     pub(crate) fn receiving(self, receive_buffer: Option<u32>) -> Self {
         Self {
             receive_buffer,

@@ -1,4 +1,4 @@
-//! Reconnect storms: everybody hangs up at once and comes back at once, as after a restart of the server.
+//! Reconnect storms: all subscribers hang up at once and come back at once, as after a restart of the server.
 //!
 //! One thread and one epoll instance, because what is measured is the server's side: every client connects as soon as the
 //! one before it has begun to, sends its request when it is connected, and is served when the head of a 200 has come. No
@@ -97,7 +97,7 @@ impl Storm {
 }
 
 impl StormReport {
-    /// 0 when everybody was served in every storm, 1 otherwise.
+    /// 0 when all were served in every storm, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         let all = |storm: &Storm| storm.served == u64::from(self.subscribers);
         u8::from(self.storms.is_empty() || !self.storms.iter().all(all))
@@ -160,7 +160,7 @@ enum Stage {
 }
 
 impl Run {
-    /// Everybody hangs up, with a reset, so that no port is left waiting.
+    /// Closes all connections with a reset, so that no port stays in TIME_WAIT.
     fn hang_up(&mut self) {
         for client in self.clients.drain(..) {
             // Where it fails the connection is gone already.
@@ -189,7 +189,7 @@ impl Run {
                 *storm.unserved.entry(NOT_IN_TIME.into()).or_default() += left;
                 break;
             }
-            // As many as make one look at those who are under way worth it.
+            // Enough connections to make one poll worth it.
             for _ in to_come.by_ref().take(CONNECTS_AT_ONCE) {
                 if let Err(reason) = self.connect() {
                     left -= 1;
@@ -299,10 +299,10 @@ fn read(client: &mut Visitor, buffer: &mut [u8]) -> Option<Result<u64, String>> 
     }
 }
 
-/// So many connections are begun before those under way are looked at.
+/// Connections that are begun before the others are polled.
 const CONNECTS_AT_ONCE: usize = 64;
 
-/// The reason of those who were still waiting.
+/// The reason of clients that were still waiting.
 const NOT_IN_TIME: &str = "not in time";
 
 const CONTENT_TYPE: &str = "application/json";

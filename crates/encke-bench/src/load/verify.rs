@@ -84,7 +84,7 @@ struct Reading<'a> {
     target: &'a ServerUrl,
     format: Format,
     promises: &'a Promises,
-    /// Streams that nobody reads yet.
+    /// Streams that are still to be read.
     waiting: Vec<&'a str>,
     /// What each connection reads.
     lines: Vec<Option<Stream<'a>>>,

@@ -16,9 +16,9 @@ use std::time::Duration;
 pub(crate) struct Behaviour {
     /// SSE bodies are chunked; else they end with the connection.
     pub(crate) chunked: bool,
-    /// Event streams are closed after so many events.
+    /// Event streams are closed after this number of events.
     pub(crate) close_after: Option<usize>,
-    /// Event streams are cut without the last control event, after so many events.
+    /// Event streams are cut without the last control event, after this number of events.
     pub(crate) cut_after: Option<usize>,
     /// Every so-manieth append is refused with 503.
     pub(crate) refuse_every: Option<u64>,
@@ -189,7 +189,7 @@ impl State {
         Some((vec![cursor; copies], cursor + 1))
     }
 
-    /// The stream's type, and what a reader at `cursor` gets of it, of at most so many steps.
+    /// The stream's type, and what a reader at `cursor` gets of it, of at most `steps_max` steps.
     fn collect(
         &self,
         name: &str,

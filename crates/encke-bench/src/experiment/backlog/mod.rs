@@ -400,7 +400,7 @@ const WARM_UP: u64 = 60_000;
 /// Into how many parts the largest backlog is cut, with all others between them.
 const TURNS: u64 = 10;
 
-/// In each turn, runs are repeated until they have handled about so many messages, or have been made so often.
+/// In each turn, runs are repeated until they have handled about this number of messages, or `RUNS_MAX` times.
 const REPEAT_UP_TO: u64 = 100_000;
 const RUNS_MAX: u64 = 5;
 

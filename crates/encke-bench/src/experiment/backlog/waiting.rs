@@ -1,4 +1,4 @@
-//! Encke's way: an `encke_mailbox`, and replies that go straight to who waits for them.
+//! Encke's way: an `encke_mailbox`, and replies that go straight to the waiting thread.
 
 use std::time::Instant;
 
@@ -75,7 +75,7 @@ impl Echo {
                         // If it is refused, it will be missed.
                         let _ = send_control(&sender);
                     }
-                    // Who asked may be gone when a run fails.
+                    // The other thread can be gone when a run fails.
                     let _ = question.reply_to.send(question.number);
                 }
             })
@@ -133,7 +133,7 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// So many messages, and a control message behind them.
+    /// `messages` messages, and a control message behind them.
     pub(super) fn new(messages: u64) -> Result<Self, BenchError> {
         let (sender, receiver) = filled(messages)?;
         send_control(&sender)?;
@@ -147,7 +147,7 @@ impl Backlog {
         })
     }
 
-    /// Handles messages until so many of them all are handled.
+    /// Handles messages until `upto` of all are handled.
     pub(super) fn handle(&mut self, upto: u64, echo: &Echo) -> Result<Turn, BenchError> {
         let before = self.count;
         let cpu = cpu_seconds();
@@ -207,7 +207,7 @@ impl Backlog {
     }
 }
 
-/// A mailbox in which so many messages wait.
+/// A mailbox in which `messages` messages wait.
 fn filled(messages: u64) -> Result<(Sender<Message>, Receiver<Message>), BenchError> {
     let bounds = Bounds {
         items_max: messages as usize,

@@ -291,7 +291,7 @@ fn length(seconds: f64) -> String {
     }
 }
 
-/// From so many connections on, the kernel's part shows.
+/// From this number of connections on, the kernel's part shows.
 const KERNEL_SHOWS: u64 = 1_000;
 
 /// From so long a run on, memory must be flat: what is meant to fill up has filled up in its first tenth.

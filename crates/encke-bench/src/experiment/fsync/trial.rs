@@ -182,7 +182,7 @@ fn phases(
 }
 
 /// Lets this thread, and those it begins, come after the server's and the probes'. Elsewhere the load would have processors of
-/// its own: here, who waits behind it waits for a tick of the scheduler, up to 4 ms, and the upper percentiles would say how
+/// its own: here, a thread behind it waits for a tick of the scheduler, up to 4 ms, and the upper percentiles would say how
 /// often that happened.
 fn step_back() {
     // Where it may not, the figures are as noisy as they would be anyway.
@@ -215,8 +215,8 @@ fn phase(
     })
 }
 
-/// At level «accepted» the log syncs what it has written every few milliseconds, and on a slow disk without pause, so that
-/// there is something that nobody may wait for.
+/// At level accepted the log syncs what it has written every few milliseconds, and on a slow disk without pause, so that
+/// there are syncs that no request may wait for.
 const SYNC_EVERY: [&str; 2] = ["--sync-every", "1ms"];
 
 /// Publishers beside the probes.

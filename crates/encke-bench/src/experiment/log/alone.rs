@@ -124,7 +124,7 @@ fn append(log: &mut Log, payload: &[u8]) -> Result<(), BenchError> {
         .map_err(|_| BenchError::Option("a record must fit into a segment of the log".into()))
 }
 
-/// Any kind will do: nobody reads these.
+/// Any kind will do: these records are not read.
 const KIND: u8 = 1;
 
 /// Records in a full batch.

@@ -357,7 +357,7 @@ mod tests {
             "{section}"
         );
         assert_eq!(section.tables[1].rows[0].len(), 7);
-        // Nobody measured a thousand clients here.
+        // This run has no thousand clients.
         assert_eq!(section.tables[1].rows[3][2], NONE);
         assert_eq!(plot::legends(&section.plot.unwrap()), 6);
     }

@@ -50,7 +50,7 @@ impl Trial {
         Self::new(strategy, None, picks)
     }
 
-    /// Picks by so many clients at once, each a thread.
+    /// Picks by `clients` clients at once, each a thread.
     pub(super) fn together(
         strategy: Strategy,
         clients: u64,

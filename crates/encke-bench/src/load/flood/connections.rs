@@ -15,7 +15,7 @@ const TRIES_MAX: u8 = 10;
 /// as long, up to 64 times.
 const RETRY_NS: u64 = 50 * MILLISECOND_NS;
 
-/// How many different reasons of failure are told apart.
+/// The most different reasons of failure that are counted.
 const REASONS_MAX: usize = 32;
 
 impl Worker {

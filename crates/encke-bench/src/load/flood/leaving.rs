@@ -1,6 +1,6 @@
 //! Hang-ups, and when the server notices them.
 //!
-//! Who hangs up closes its own side and listens until the server closes the other. On the wire that is the FIN of a
+//! A hang-up closes the client's side and waits until the server closes the other. On the wire that is the FIN of a
 //! `close`, so before it next writes a server can't tell the two apart; but here the moment can be seen at which it gives
 //! the connection up. What is measured so is never less than what it took: the way there and back, and the generator's
 //! own delay, are in it.
@@ -58,7 +58,7 @@ impl Leaving {
         (TOKENS..u64::MAX >> 1).contains(&token)
     }
 
-    /// Whether nobody waits any more.
+    /// Whether no connection waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -89,7 +89,7 @@ impl Leaving {
         }
     }
 
-    /// Reads what has arrived after the hang-up, for nobody; its end is what matters.
+    /// Reads and drops what arrives after the hang-up; only the end matters.
     pub(super) fn serve(&mut self, token: u64, buffer: &mut [u8], now_ns: impl Fn() -> u64) {
         let Some(left) = self.waiting.get(&token) else {
             return;

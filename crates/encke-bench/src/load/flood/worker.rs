@@ -101,7 +101,7 @@ pub(super) struct Worker {
     pub(super) counters: Counters,
     /// Connections to open each second; 0 for all at once.
     rate: f64,
-    /// Hang-ups each second, and how long those who hang up stay away.
+    /// Hang-ups each second, and the time until the return.
     churn: f64,
     pub(super) away_ns: u64,
     /// Subscribers that failed before they were ready.
@@ -320,7 +320,7 @@ impl Worker {
         u64::MAX
     }
 
-    /// Brings back those who have waited long enough. Returns when the next one has.
+    /// Reconnects subscribers whose wait is over. Returns when the next wait ends.
     fn return_due(&mut self, now_ns: u64) -> u64 {
         while let Some(&Reverse((due_ns, index))) = self.returns.peek() {
             if due_ns > now_ns {

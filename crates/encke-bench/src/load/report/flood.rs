@@ -196,7 +196,7 @@ pub struct Sample {
 }
 
 impl FloodReport {
-    /// Whether somebody connected, whoever connected could stay or come back, every message came once and in order, and
+    /// Whether subscribers connected and could stay or come back, every message came once and in order, and
     /// the server held out, if that was to be judged.
     pub fn is_success(&self) -> bool {
         let published = self.publishing.as_ref().is_none_or(|p| p.acknowledged > 0);
@@ -210,7 +210,7 @@ impl FloodReport {
     }
 }
 
-/// What the host takes is told from this share on.
+/// From this share on, the report shows what the host takes.
 const STOLEN_PERCENT_TOLD: f64 = 1.0;
 
 impl FloodReport {

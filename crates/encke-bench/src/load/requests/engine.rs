@@ -1,4 +1,4 @@
-//! The engine's loop: who may send, when, and what is waited for.
+//! The engine's loop: which connection sends next, and when.
 
 use super::line::{Line, State};
 use super::{Outcome, Plan, Traffic};

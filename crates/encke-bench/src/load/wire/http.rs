@@ -141,7 +141,7 @@ fn parse_length(value: &str) -> Result<u64, WireError> {
 pub(crate) enum Framing {
     /// The body has ended.
     Done,
-    /// So many bytes are still to come.
+    /// The number of bytes still to come.
     Length(u64),
     /// Everything until the connection closes.
     UntilClose,
@@ -163,7 +163,7 @@ pub(crate) enum Chunk {
     Extension(u64),
     /// At the line feed after a size.
     SizeEnd(u64),
-    /// In the data; so many bytes are left.
+    /// In the data, with this number of bytes left.
     Data(u64),
     /// At the carriage return after the data.
     DataReturn,

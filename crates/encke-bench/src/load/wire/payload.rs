@@ -1,4 +1,4 @@
-//! The messages that are published: who sent them, the how-manieth, and when.
+//! The messages that are published: producer, sequence number and time.
 //!
 //! On JSON streams a message is `{"p":producer,"n":sequence,"t":nanoseconds,"pad":"…"}`; on all
 //! others it is the line `producer sequence nanoseconds pad`. Both are found in a received batch
@@ -10,10 +10,10 @@ use std::io::Write as _;
 /// What identifies a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(crate) struct Message {
-    /// Who sent it: see [`producer_number`].
+    /// The producer: see [`producer_number`].
     #[serde(rename = "p")]
     pub(crate) producer: u64,
-    /// The how-manieth it is of its producer on its stream, from 0.
+    /// Its number among those of its producer on its stream, from 0.
     #[serde(rename = "n")]
     pub(crate) sequence: u64,
     /// When it was sent, in nanoseconds of `CLOCK_MONOTONIC`.
@@ -220,7 +220,7 @@ fn eight_digits(bytes: [u8; 8]) -> Option<u64> {
     Some((fours * 10_000 + (fours >> 32)) & 0xffff_ffff)
 }
 
-/// No number of so many digits overflows.
+/// The most digits that can't overflow.
 const DIGITS_MAX: usize = 19;
 
 /// Finds messages in a stream of lines that may be cut anywhere.
