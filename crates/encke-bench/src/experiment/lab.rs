@@ -1,6 +1,5 @@
 //! The environment of experiments: size, disk, progress and interruption.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,6 +8,7 @@ use crate::units::bytes;
 
 use super::Setup;
 use crate::BenchError;
+use crate::load::progress::Progress;
 use crate::machine::free_disk_bytes;
 
 /// The environment of a run. Its directory is removed with it.
@@ -19,7 +19,7 @@ pub(crate) struct Lab<'a> {
     duration: Option<Duration>,
     folder: PathBuf,
     stop: &'a AtomicBool,
-    begun: Instant,
+    progress: Progress,
 }
 
 impl<'a> Lab<'a> {
@@ -40,7 +40,7 @@ impl<'a> Lab<'a> {
             duration: setup.duration,
             folder,
             stop,
-            begun: Instant::now(),
+            progress: Progress::new(None),
         })
     }
 
@@ -60,15 +60,14 @@ impl<'a> Lab<'a> {
         if self.size < 0.1 { 1 } else { full }
     }
 
-    /// Says what is being done.
+    /// Prints a line of progress.
     pub(crate) fn say(&self, what: &str) {
-        // A run goes on without its progress.
-        let _ = writeln!(std::io::stderr(), "{:8.1} s  {what}", self.seconds());
+        self.progress.say(what);
     }
 
     /// Seconds since the run began.
     pub(crate) fn seconds(&self) -> f64 {
-        self.begun.elapsed().as_secs_f64()
+        self.progress.seconds()
     }
 
     /// Returns an error when the run was interrupted.

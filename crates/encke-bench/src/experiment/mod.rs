@@ -1,6 +1,6 @@
 //! The experiments: five repeat the field reports of 2005 to 2013, three more have no report.
 //!
-//! Each experiment is a module with its name; its `run` measures and returns a [`Section`] with tables and targets.
+//! Each experiment is a module with its name; its `run` measures and returns a [`Section`](crate::Section) with tables and targets.
 //! Experiments use the real mailbox, sequencer, log, pool and server program. Figures that are quoted and not measured
 //! stand in `past.rs` alone. `lab.rs` is the environment of a run, `serving.rs` the server process.
 

@@ -28,7 +28,7 @@ mod latency;
 mod poller;
 mod probe;
 mod produce;
-mod progress;
+pub(crate) mod progress;
 mod random;
 mod report;
 mod requests;

@@ -1,4 +1,4 @@
-//! One model for all reports: tables, targets, notes and plots; [`render`] turns it into text, Markdown and HTML.
+//! One model for all reports: tables, targets, notes and plots; `render.rs` turns it into text, Markdown and HTML.
 
 pub(crate) mod plot;
 mod render;

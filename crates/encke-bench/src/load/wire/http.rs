@@ -12,7 +12,7 @@ pub enum WireError {
     /// The status line or a header field is not HTTP/1.x.
     #[error("the response head is not valid HTTP/1.x")]
     BadHead,
-    /// The head did not end within [`HEAD_BYTES_MAX`].
+    /// The head did not end within `HEAD_BYTES_MAX`.
     #[error("the response head is longer than {HEAD_BYTES_MAX} bytes")]
     HeadTooLong,
     /// Two lengths that contradict each other, or a length that is not a number.
