@@ -1,7 +1,7 @@
 //! What a delivery costs: `fanout`, one event to many subscribers, and `spread`, events to one of many.
 //!
 //! Both are floods against servers of their own with default settings, and nothing but the numbers differs between the runs
-//! of one table. `encke flood` is the tool behind them.
+//! of one table. `encke-bench flood` is the tool behind them.
 
 pub(crate) mod fanout;
 pub(crate) mod spread;

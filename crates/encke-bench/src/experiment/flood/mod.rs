@@ -1,7 +1,7 @@
 //! `flood`: connections, messages to random ones, and clients that come and go.
 //!
 //! The report's two set-ups, each against a server of its own: 10,000 clients, then 1,000,000, as many of them as the limit on
-//! open files allows. `encke flood` is the tool behind it, for hours and for servers on other machines.
+//! open files allows. `encke-bench flood` is the tool behind it, for hours and for servers on other machines.
 
 mod section;
 
