@@ -9,6 +9,7 @@ MAKEFLAGS += --no-print-directory
 
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 export ENCKE_BIN ?= $(TARGET)/release/encke
+BENCH := $(TARGET)/release/encke-bench
 export CHROMIUM ?= /usr/bin/chromium
 
 # Where `node_modules` must stand for each npm project; npm writes this file when it has installed one.
@@ -34,6 +35,10 @@ run: build ## build and serve on 127.0.0.1:4437, data in ./encke-data
 build: fetch ## the release build
 	$(call section,release build)
 	cargo build --locked --release -p encke
+
+.PHONY: instruments
+instruments: build # The load tools and experiments.
+	cargo build --locked --release -p encke-bench
 
 .PHONY: test
 test: fmt lint doc unit build conformance browser ## everything, with what it needs installed first
@@ -126,24 +131,24 @@ FLOOD_SERVE ?= --ring 32MiB --segment 8MiB --body-max 1MiB --order-size 64MiB --
 FLOOD_OUT ?= $(TARGET)/flood-hour
 
 .PHONY: flood-hour
-flood-hour: build ## an hour of 10,000 clients that come and go, 1,000 messages/s; FLOOD_TIME and others in the Makefile
+flood-hour: instruments ## an hour of 10,000 clients that come and go, 1,000 messages/s; FLOOD_TIME and others in the Makefile
 	$(call section,$(FLOOD_CLIENTS) clients for $(FLOOD_TIME); record and plot in $(FLOOD_OUT))
 	@mkdir -p $(FLOOD_OUT); data=$$(mktemp -d $(FLOOD_OUT)/data.XXXXXX); \
 	$(ENCKE_BIN) serve --listen 127.0.0.1:$(FLOOD_PORT) --data $$data --log warn $(FLOOD_SERVE) > /dev/null & server=$$!; \
 	trap 'kill $$server 2> /dev/null; wait $$server; rm -rf $$data' EXIT; \
 	until (exec 3<> /dev/tcp/127.0.0.1/$(FLOOD_PORT)) 2> /dev/null; do kill -0 $$server; sleep 0.1; done; \
-	$(ENCKE_BIN) flood --url http://127.0.0.1:$(FLOOD_PORT)/v1/stream -n $(FLOOD_CLIENTS) --rate 2000 \
+	$(BENCH) flood --url http://127.0.0.1:$(FLOOD_PORT)/v1/stream -n $(FLOOD_CLIENTS) --rate 2000 \
 		--duration $(FLOOD_TIME) --publish $(FLOOD_RATE) --churn $(FLOOD_CHURN) --server-pid $$server --endure --progress 10s \
 		--record $(FLOOD_OUT)/run.csv --plot $(FLOOD_OUT)/run.svg | tee $(FLOOD_OUT)/report.txt
 
 .PHONY: bench-report
-bench-report: build ## repeat the experiments: writes docs/bench and the figures in the README (a quiet machine, 8 minutes)
+bench-report: instruments ## repeat the experiments: writes docs/bench and the figures in the README (a quiet machine, 8 minutes)
 	@mkdir -p docs/bench
 	$(call section,the mailbox beside other channels)
 	cargo bench --locked -p encke-mailbox --bench channels -- --discard-baseline | tee $(TARGET)/channels.txt
 	awk -v cores="$$(nproc)" -f crates/encke-mailbox/benches/table.awk $(TARGET)/channels.txt > docs/bench/channels.md
 	$(call section,the five experiments)
-	$(ENCKE_BIN) bench all --out docs/bench --insert README.md
+	$(BENCH) report --out docs/bench --insert README.md
 
 # Debian's packages, only when a command is missing.
 .PHONY: tools

@@ -4,7 +4,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::rig::{Encke, command, eventually, raise_descriptors};
+use encke_bench::load::{FloodArgs, flood};
+
+use crate::rig::{Encke, eventually, raise_descriptors};
 
 /// Resident memory that belongs to nobody else, in bytes.
 fn memory(encke: &Encke) -> u64 {
@@ -38,8 +40,14 @@ fn hostile_clients_of_every_kind() {
         "1us",
     ]);
     let url = format!("http://{}/v1/stream", encke.address);
-    let mut flood = command(&["flood", "--url", &url, "--json", "-n", "150"]);
-    flood.args(["--publish", "150", "--duration", "14s", "--hostile", "160"]);
+    let args = FloodArgs {
+        url,
+        subscribers: 150,
+        publish: Some(150.0),
+        duration: Some(Duration::from_secs(14)),
+        hostile: 160,
+        ..FloodArgs::default()
+    };
     let over = AtomicBool::new(false);
     let (report, held_max) = std::thread::scope(|scope| {
         let held = scope.spawn(|| {
@@ -51,10 +59,11 @@ fn hostile_clients_of_every_kind() {
             held_max
         });
         // It ends by itself when its time is over.
-        let ended = flood.output().expect("the command starts");
+        let report = flood(&args, &AtomicBool::new(false));
         over.store(true, Ordering::Relaxed);
-        assert!(ended.status.success(), "{ended:?}");
-        let report: serde_json::Value = serde_json::from_slice(&ended.stdout).expect("JSON");
+        let report = report.expect("the flood runs");
+        assert_eq!(report.exit_code(), 0, "{report}");
+        let report = serde_json::to_value(&report).expect("JSON");
         (report, held.join().expect("the server answered all along"))
     });
     // Nothing was lost, doubled or out of order, and nobody good was closed.

@@ -1,37 +1,98 @@
-//! What can keep an experiment from being made.
+//! Errors of load tools and experiments.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use encke_flood::FloodError;
-use encke_flood::wire::http::WireError;
 use encke_log::{CommitError, OpenError};
 use encke_stream::RestoreError;
 
-/// Why an experiment could not be made. What it found is in the report instead.
+use crate::load::wire::http::WireError;
+
+/// Why a run could not be made. Faults of the server are in the report instead.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
-    /// Somebody asked for the end of the run.
+    /// A signal ended an experiment.
     #[error("interrupted")]
     Interrupted,
-    /// A file or directory of the run.
-    #[error("cannot {action} {}: {source}", path.display())]
-    File {
-        /// What was being done.
-        action: &'static str,
-        /// To which file or directory.
-        path: PathBuf,
-        /// What the system said.
+    /// Options that contradict each other, or that are out of bounds.
+    #[error("{0}")]
+    Option(String),
+    /// The server's URL can't be used.
+    #[error("bad url {url:?}: {reason}")]
+    BadUrl {
+        /// The URL.
+        url: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The server's name does not resolve.
+    #[error("cannot resolve {host:?}")]
+    Resolve {
+        /// The host, with its port where one was given.
+        host: String,
+        /// The resolver's error.
         source: io::Error,
     },
-    /// Something of the system that is no file.
-    #[error("cannot {action}: {source}")]
-    System {
-        /// What was being done.
+    /// The limit on open files is too low for the run.
+    #[error(
+        "a process may open {limit} files here, the run needs {wanted}; raise the hard limit (ulimit -Hn)"
+    )]
+    TooFewDescriptors {
+        /// The hard limit.
+        limit: u64,
+        /// Files that the run needs.
+        wanted: u64,
+    },
+    /// A file or directory of the run.
+    #[error("cannot {action} {}", path.display())]
+    File {
+        /// The failed operation.
         action: &'static str,
-        /// What the system said.
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's error.
         source: io::Error,
+    },
+    /// A system call that is not about a file.
+    #[error("cannot {action}")]
+    System {
+        /// The failed operation.
+        action: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A line of an acknowledgement log has another form than spray writes.
+    #[error("{} line {line}: not an acknowledgement (expected: stream producer sequence)", path.display())]
+    BadAckLog {
+        /// The log.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u64,
+    },
+    /// Streams could not be created.
+    #[error("{failed} of {asked} streams could not be created; the first answer was {first}")]
+    Create {
+        /// Streams that were not created.
+        failed: u64,
+        /// Streams of the run.
+        asked: u64,
+        /// Status or error of the first failure.
+        first: String,
+    },
+    /// The server process did not start or ended early.
+    #[error("the server {0}")]
+    Server(String),
+    /// The server's answer is not HTTP.
+    #[error("cannot read the server's answer")]
+    Wire(#[from] WireError),
+    /// The server's answer has the wrong status.
+    #[error("the server answered {status} to {request}")]
+    Status {
+        /// The request.
+        request: String,
+        /// The status.
+        status: u16,
     },
     /// The log could not be opened.
     #[error(transparent)]
@@ -39,43 +100,23 @@ pub enum BenchError {
     /// The streams could not be opened.
     #[error(transparent)]
     Restore(#[from] RestoreError),
-    /// The log did not take a batch.
+    /// The log refused a batch.
     #[error(transparent)]
     Commit(#[from] CommitError),
-    /// Records that should have been stored were refused.
+    /// Records were refused.
     #[error("{refused} of {records} records were refused; the first because: {first}")]
     Refused {
-        /// How many were refused.
+        /// Records refused.
         refused: u64,
-        /// How many there were.
+        /// Records sent.
         records: u64,
-        /// What was said to the first one.
+        /// The reason for the first.
         first: String,
     },
-    /// The server that was started did not come up, or went away.
-    #[error("the server {what}")]
-    Server {
-        /// What it did.
-        what: String,
-    },
-    /// The server's answer was not HTTP.
-    #[error("the server's answer can't be read: {0}")]
-    Wire(#[from] WireError),
-    /// The server answered, but not as it should have.
-    #[error("the server answered {status} to {request}")]
-    Status {
-        /// The request.
-        request: String,
-        /// The answer's status.
-        status: u16,
-    },
-    /// A flood or a spray could not be made.
-    #[error(transparent)]
-    Flood(#[from] FloodError),
-    /// A thread of the experiment panicked, or ended before its time.
-    #[error("a {0} thread ended before its time")]
+    /// A thread of the run panicked or ended early.
+    #[error("a {0} thread ended early")]
     Thread(&'static str),
-    /// The file into which the figures are to be put has no place for them.
+    /// The file for the summary has no place for it.
     #[error("{} has no place for the figures: it needs a line {begin:?} and, below it, a line {end:?}", path.display())]
     NoPlace {
         /// The file.
@@ -85,13 +126,10 @@ pub enum BenchError {
         /// The line where it ends.
         end: &'static str,
     },
-    /// Options that contradict each other.
-    #[error("{0}")]
-    Option(&'static str),
 }
 
 impl BenchError {
-    /// Wraps what the system said about a file; made for `map_err`.
+    /// An error of a file, for `map_err`.
     pub(crate) fn file<E: Into<io::Error>>(
         action: &'static str,
         path: &Path,
@@ -104,7 +142,7 @@ impl BenchError {
         }
     }
 
-    /// Wraps what the system said otherwise; made for `map_err`.
+    /// An error of the system, for `map_err`.
     pub(crate) fn system<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Self {
         move |source| Self::System {
             action,

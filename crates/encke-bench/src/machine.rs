@@ -5,16 +5,17 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
 
-use encke_flood::{Latencies, Percentiles, units};
+use crate::load::{Latencies, Percentiles};
+use crate::units;
 use rustix::fs::{FallocateFlags, fallocate, fdatasync, statfs, statvfs};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use crate::BenchError;
+use crate::{BenchError, proc};
 
 /// What the figures depend on.
 #[derive(Debug, Clone, Serialize)]
-pub struct Machine {
+pub struct MachineInfo {
     /// Processors that this process may use.
     pub cores: usize,
     /// Their name, if the system tells.
@@ -33,16 +34,16 @@ pub struct Machine {
     pub sync: Percentiles,
 }
 
-impl Machine {
+impl MachineInfo {
     /// Looks at the machine, and measures its disk in `folder`.
     pub(crate) fn look(folder: &Path) -> Result<Self, BenchError> {
         Ok(Self {
             cores: cores(),
-            processor: processor(&read("/proc/cpuinfo")),
+            processor: processor(&proc::text("/proc/cpuinfo")),
             memory_bytes: meminfo_bytes("MemTotal:").unwrap_or(0),
-            kernel: format!("Linux {}", read("/proc/sys/kernel/osrelease").trim()),
+            kernel: format!("Linux {}", proc::text("/proc/sys/kernel/osrelease").trim()),
             file_system: file_system(folder)?,
-            load_before: read("/proc/loadavg")
+            load_before: proc::text("/proc/loadavg")
                 .split(' ')
                 .next()
                 .and_then(|load| load.parse().ok())
@@ -70,7 +71,7 @@ impl Machine {
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if !self.optimised {
-            warnings.push("this is a debug build: no figure of it means anything".into());
+            warnings.push("this is a debug build: its figures mean nothing".into());
         }
         if self.load_before > self.cores as f64 / 4.0 {
             warnings.push(format!(
@@ -96,15 +97,10 @@ pub(crate) fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// The processor time that the calling thread has used, in nanoseconds.
-pub(crate) fn thread_cpu_ns() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
-}
-
-/// The anonymous memory that this process has in use, in bytes.
+/// The anonymous memory of this process, in bytes.
 pub(crate) fn process_bytes() -> u64 {
-    let statm = read("/proc/self/statm");
+    // Samples are taken often: this file is the cheapest to read.
+    let statm = proc::text("/proc/self/statm");
     let pages: Vec<u64> = statm
         .split_ascii_whitespace()
         .filter_map(|n| n.parse().ok())
@@ -128,7 +124,7 @@ pub(crate) fn free_disk_bytes(folder: &Path) -> Result<u64, BenchError> {
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// Writes `bytes` and makes them durable, so many times, one after the other in space that was reserved, as a log
+/// Writes `bytes` and makes them durable, `count` times, one after the other in space that was reserved, as a log
 /// would.
 pub(crate) fn bare_syncs(
     folder: &Path,
@@ -139,7 +135,7 @@ pub(crate) fn bare_syncs(
     BareFile::new(folder, bytes as u64 * u64::from(count))?.syncs(bytes, count, &mut latencies)?;
     latencies
         .percentiles()
-        .ok_or(BenchError::Option("at least one sync is needed"))
+        .ok_or_else(|| BenchError::Option("at least one sync is needed".into()))
 }
 
 /// A preallocated file that is written to and synced with nothing in between. Removed when dropped.
@@ -170,7 +166,7 @@ impl BareFile {
         Ok(bare)
     }
 
-    /// Writes `bytes` and syncs, so many times.
+    /// Writes `bytes` and syncs, `count` times.
     pub(crate) fn syncs(
         &mut self,
         bytes: usize,
@@ -207,11 +203,7 @@ fn file_system(folder: &Path) -> Result<String, BenchError> {
 }
 
 fn meminfo_bytes(name: &str) -> Option<u64> {
-    let kilobytes: u64 = read("/proc/meminfo").lines().find_map(|line| {
-        let rest = line.strip_prefix(name)?;
-        rest.split_ascii_whitespace().next()?.parse().ok()
-    })?;
-    Some(kilobytes << 10)
+    proc::kilobytes(&proc::text("/proc/meminfo"), name)
 }
 
 fn processor(cpuinfo: &str) -> String {
@@ -220,11 +212,6 @@ fn processor(cpuinfo: &str) -> String {
         .find_map(|line| Some(line.strip_prefix("model name")?.split_once(':')?.1.trim()))
         .unwrap_or(std::env::consts::ARCH)
         .to_owned()
-}
-
-fn read(path: &str) -> String {
-    // What the system does not tell is left out of the report.
-    std::fs::read_to_string(path).unwrap_or_default()
 }
 
 /// The names of file systems, by the numbers that statfs(2) lists.
@@ -238,7 +225,7 @@ const FILE_SYSTEMS: [(u64, &str); 7] = [
     (0xf2f5_2010, "f2fs"),
 ];
 
-/// What the disk is measured with: one page, so many times.
+/// What the disk is measured with: one page, `SYNCS` times.
 const SYNC_BYTES: usize = 4 << 10;
 const SYNCS: u32 = 200;
 
@@ -249,7 +236,7 @@ mod tests {
     #[test]
     fn the_machine_is_looked_at() {
         let folder = tempfile::tempdir().unwrap();
-        let machine = Machine::look(folder.path()).unwrap();
+        let machine = MachineInfo::look(folder.path()).unwrap();
         assert!(machine.cores > 0 && machine.memory_bytes > 1 << 20);
         assert_eq!(machine.sync.count, u64::from(SYNCS));
         assert!(!machine.file_system.is_empty() && machine.kernel.starts_with("Linux"));

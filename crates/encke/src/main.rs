@@ -5,11 +5,9 @@
 //! allow what was asked about.
 
 mod allocator;
-mod bench;
 mod config;
 mod descriptors;
 mod doctor;
-mod load;
 mod log;
 mod serve;
 
@@ -36,34 +34,17 @@ struct Cli {
 enum Command {
     /// Serve streams
     Serve(Box<config::ServeArgs>),
-    /// Open many subscribers and measure what reaches them
-    Flood(Box<encke_flood::FloodArgs>),
-    /// Have many subscribers come, hang up and come back at once, and measure how soon each is served
-    Storm(Box<encke_flood::StormArgs>),
-    /// Publish from many producers and measure how soon they are acknowledged
-    Spray(Box<encke_flood::SprayArgs>),
-    /// Read everything back and check it against what was acknowledged
-    Verify(Box<encke_flood::VerifyArgs>),
     /// Check, print or repair a log that no server has open
     Log(log::LogArgs),
     /// Say what this machine allows, what so many connections need, and what is to be set
     Doctor(doctor::DoctorArgs),
-    /// Repeat the experiments that Encke answers, beside the figures of their reports
-    Bench(Box<encke_bench::BenchArgs>),
 }
 
 fn main() -> ExitCode {
-    // A flood that needs more descriptors than one process may have starts this program again.
-    encke_flood::become_worker_if_asked();
     let result = match Cli::parse().command {
         Command::Serve(args) => serve::serve(*args),
-        Command::Flood(args) => load::flood(&args),
-        Command::Storm(args) => load::storm(&args),
-        Command::Spray(args) => load::spray(&args),
-        Command::Verify(args) => load::verify(&args),
         Command::Log(args) => log::log(&args),
         Command::Doctor(args) => doctor::doctor(&args),
-        Command::Bench(args) => bench::bench(&args),
     };
     match result {
         Ok(code) => code,

@@ -1,55 +1,55 @@
-//! What a run has found: tables, targets and plots, for people and for programs.
+//! One model for all reports: tables, targets, notes and plots; `render.rs` turns it into text, Markdown and HTML.
 
-mod html;
-mod markdown;
-mod text;
+pub(crate) mod plot;
+mod render;
 
 use std::path::Path;
 
 use serde::Serialize;
 
-use crate::lab::Lab;
-use crate::{BenchArgs, BenchError, Machine, Name, past};
+use crate::experiment::lab::Lab;
+use crate::experiment::past;
+use crate::{BenchError, MachineInfo};
 
-/// What a run has found.
+/// The report of experiments.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// The version of Encke that was measured.
+    /// The version of Encke.
     pub encke: &'static str,
     /// When the run began (RFC 3339, UTC).
     pub at: String,
-    /// The factor that the run's sizes were multiplied with.
+    /// The factor of the run's sizes.
     pub size: f64,
     /// How long it took, in seconds.
     pub seconds: f64,
-    /// Where it was made.
-    pub machine: Machine,
-    /// What is to be known before the figures are believed.
+    /// The machine.
+    pub machine: MachineInfo,
+    /// Reasons to doubt the figures.
     pub warnings: Vec<String>,
     /// The experiments, in their order.
     pub experiments: Vec<Section>,
 }
 
-/// What one experiment has found.
+/// The report of one experiment.
 #[derive(Debug, Clone, Serialize)]
 pub struct Section {
     /// The experiment's name on the command line.
     pub name: &'static str,
     /// What it is about.
     pub title: &'static str,
-    /// What the field report did and saw, and what was done now.
+    /// What the field report did and found, and what this run did.
     pub story: String,
-    /// The few figures that stand for all: what, in the report, in this run.
+    /// The most important figures: name, in the field report, in this run.
     pub in_short: Vec<[String; 3]>,
-    /// The figures, those of the report beside those of this run.
+    /// The figures, those of the field report beside those of this run.
     pub tables: Vec<Table>,
     /// What the figures must be.
-    pub targets: Vec<Target>,
-    /// What helps to understand them.
+    pub targets: Vec<Goal>,
+    /// Explanations.
     pub notes: Vec<String>,
-    /// All that was measured, with units in the names.
+    /// All measurements, with units in the names.
     pub figures: serde_json::Value,
-    /// The plot (SVG), where a curve says more.
+    /// The plot (SVG), if there is one.
     #[serde(skip)]
     pub plot: Option<String>,
 }
@@ -59,15 +59,15 @@ pub struct Section {
 pub struct Table {
     /// What it shows.
     pub title: String,
-    /// The headings, that of the names first.
+    /// The headings, that of the names first. A table without headings is a list of names and texts.
     pub columns: Vec<String>,
     /// The rows: a name, then a figure with its unit for each further heading.
     pub rows: Vec<Vec<String>>,
 }
 
-/// Something that must hold.
+/// A target and whether it was met.
 #[derive(Debug, Clone, Serialize)]
-pub struct Target {
+pub struct Goal {
     /// What is measured.
     pub what: String,
     /// What it must be.
@@ -76,15 +76,15 @@ pub struct Target {
     pub measured: String,
     /// Whether it was what it must be.
     pub met: bool,
-    /// Whether it is a promise (nothing lost, no bound passed) that holds on any machine, and not a speed, which a busy
-    /// or slow one may miss.
+    /// Whether it is a promise that holds on any machine (nothing lost, no bound exceeded). A speed is none: a busy or slow
+    /// machine can miss it.
     pub promise: bool,
 }
 
 impl Report {
     /// A report without experiments yet.
     pub(crate) fn begin(lab: &Lab<'_>) -> Result<Self, BenchError> {
-        let machine = Machine::look(lab.folder())?;
+        let machine = MachineInfo::look(lab.folder())?;
         Ok(Self {
             encke: env!("CARGO_PKG_VERSION"),
             at: jiff::Timestamp::now()
@@ -98,102 +98,98 @@ impl Report {
         })
     }
 
-    /// What the process should exit with: 0, or 1 when a promise was broken. A target for speed that was missed is shown,
-    /// but is no failure of the run.
+    /// The exit code: 0, or 1 when a promise was broken. A missed speed is no failure of the run.
     pub fn exit_code(&self) -> u8 {
-        let targets = self.experiments.iter().flat_map(|e| &e.targets);
-        u8::from(
-            targets
-                .into_iter()
-                .any(|target| target.promise && !target.met),
-        )
+        let mut targets = self.experiments.iter().flat_map(|e| &e.targets);
+        u8::from(targets.any(|target| target.promise && !target.met))
     }
 
-    /// The few figures that stand for all, by experiment.
-    pub fn in_short(&self) -> Table {
-        let mut table = Table::new("", &["", past::REPORTS, past::NOW]);
-        for experiment in &self.experiments {
-            for [what, before, now] in &experiment.in_short {
-                let name = format!("{}: {what}", experiment.name);
-                table.row(&name, [before.as_str(), now]);
-            }
-        }
-        table
-    }
-
-    /// The report as JSON.
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("structures of texts and numbers are JSON")
-    }
-
-    /// The report as a page of its own, with its plots.
-    pub fn page(&self) -> String {
-        html::page(self)
-    }
-
-    /// Writes what the command line asked for.
-    pub(crate) fn write_files(&self, args: &BenchArgs) -> Result<(), BenchError> {
-        if let Some(path) = &args.plot {
-            let plot = match &self.experiments[..] {
-                [only] => only.plot.as_ref(),
-                _ => None,
-            };
-            let plot = plot.ok_or(BenchError::Option(
-                "--plot is for one experiment; --out writes the plots of all",
-            ))?;
-            write(path, plot)?;
-        }
-        let default = (args.name == Name::All).then(|| Path::new(OUT_DEFAULT));
-        let Some(folder) = args.out.as_deref().or(default) else {
-            return Ok(());
-        };
+    /// Writes the page `NAME.html` and the plots into `folder`.
+    ///
+    /// # Errors
+    /// A file can't be written.
+    pub fn write_page(&self, folder: &Path, name: &str) -> Result<(), BenchError> {
         std::fs::create_dir_all(folder).map_err(BenchError::file("make", folder))?;
-        let (page, json) = match args.name {
-            Name::All => ("index.html".to_owned(), "report.json".to_owned()),
-            one => (
-                format!("{}.html", one.word()),
-                format!("{}.json", one.word()),
-            ),
-        };
-        write(&folder.join(page), &self.page())?;
-        write(&folder.join(json), &self.json())?;
-        if args.name == Name::All {
-            write(&folder.join("README.md"), &markdown::page(self))?;
-        }
+        write(&folder.join(format!("{name}.html")), &render::page(self))?;
         for experiment in &self.experiments {
             if let Some(plot) = &experiment.plot {
                 write(&folder.join(format!("{}.svg", experiment.name)), plot)?;
             }
         }
-        match &args.insert {
-            Some(file) => markdown::insert(self, file, folder),
+        Ok(())
+    }
+
+    /// Writes `README.md` into `folder`, and the summary into the file `insert` at its marked place.
+    ///
+    /// # Errors
+    /// A file can't be written, or `insert` has no marked place.
+    pub fn write_markdown(&self, folder: &Path, insert: Option<&Path>) -> Result<(), BenchError> {
+        write(&folder.join("README.md"), &render::markdown(self))?;
+        match insert {
+            Some(file) => render::insert(self, file, folder),
             None => Ok(()),
         }
+    }
+
+    /// The most important figures of all experiments.
+    fn in_short(&self) -> Table {
+        let mut table = Table::new("", ["", past::REPORTS, past::NOW]);
+        for experiment in &self.experiments {
+            for [what, before, now] in &experiment.in_short {
+                table.row(format!("{}: {what}", experiment.name), [before, now]);
+            }
+        }
+        table
+    }
+}
+
+impl Section {
+    /// The targets as a table.
+    fn targets(&self) -> Table {
+        let mut table = Table::new("", ["target", "wanted", "measured", ""]);
+        table.rows = self
+            .targets
+            .iter()
+            .map(|t| t.row().map(Into::into).into())
+            .collect();
+        table
     }
 }
 
 impl Table {
     /// A table with these headings.
-    pub(crate) fn new(title: &str, columns: &[&str]) -> Self {
+    pub(crate) fn new<S: Into<String>>(title: &str, columns: impl IntoIterator<Item = S>) -> Self {
         Self {
             title: title.to_owned(),
-            columns: columns.iter().map(|&column| column.to_owned()).collect(),
+            columns: columns.into_iter().map(Into::into).collect(),
             rows: Vec::new(),
         }
     }
 
-    /// Adds a row: a name and its figures, one for each further heading.
-    pub(crate) fn row<'a>(&mut self, name: &str, figures: impl IntoIterator<Item = &'a str>) {
-        let name = std::iter::once(name.to_owned());
-        let row: Vec<_> = name
-            .chain(figures.into_iter().map(ToOwned::to_owned))
-            .collect();
-        debug_assert_eq!(row.len(), self.columns.len(), "{row:?}");
-        self.rows.push(row);
+    /// Adds a row: a name and a figure for each further heading.
+    pub(crate) fn row<S: ToString>(
+        &mut self,
+        name: impl Into<String>,
+        figures: impl IntoIterator<Item = S>,
+    ) {
+        let figures = figures.into_iter().map(|figure| figure.to_string());
+        self.rows
+            .push(std::iter::once(name.into()).chain(figures).collect());
+        debug_assert_eq!(
+            self.rows.last().map(Vec::len),
+            Some(self.columns.len()),
+            "{:?}",
+            self.rows.last()
+        );
+    }
+
+    /// Adds a name and a text to a list.
+    pub(crate) fn line(&mut self, name: impl Into<String>, text: impl Into<String>) {
+        self.rows.push(vec![name.into(), text.into()]);
     }
 }
 
-impl Target {
+impl Goal {
     /// A speed or a cost, which depends on the machine.
     pub(crate) fn speed(
         what: impl Into<String>,
@@ -223,13 +219,14 @@ impl Target {
         }
     }
 
-    /// The verdict in a word.
-    pub(crate) fn verdict(&self) -> &'static str {
-        match (self.met, self.promise) {
+    /// What, wanted, measured, verdict.
+    fn row(&self) -> [&str; 4] {
+        let verdict = match (self.met, self.promise) {
             (true, _) => "met",
             (false, false) => "missed",
             (false, true) => "BROKEN",
-        }
+        };
+        [&self.what, &self.wanted, &self.measured, verdict]
     }
 }
 
@@ -242,19 +239,16 @@ fn write(path: &Path, text: &str) -> Result<(), BenchError> {
     std::fs::write(path, text).map_err(BenchError::file("write", path))
 }
 
-/// Where the report of all experiments goes.
-const OUT_DEFAULT: &str = "encke-bench";
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::lab::tests::lab;
+    use crate::experiment::lab::tests::lab;
 
     /// A report with one experiment that holds every kind of thing.
     pub(crate) fn sample() -> Report {
         let data = tempfile::tempdir().unwrap();
         let mut report = Report::begin(&lab(1.0, data.path())).unwrap();
-        let mut table = Table::new("time", &["", "2005-2013", "now"]);
+        let mut table = Table::new("time", ["", "2005-2013", "now"]);
         table.row("one <b>", ["861 s", "1.2 s"]);
         table.row("another one", ["2,156 s", "1.1 µs"]);
         report.warnings = vec!["busy & loud".into()];
@@ -265,8 +259,8 @@ pub(crate) mod tests {
             in_short: vec![["what was sent", "861 s", "1.2 s"].map(Into::into)],
             tables: vec![table],
             targets: vec![
-                Target::speed("rate", "1", "2", true),
-                Target::speed("rate of another", "1", "0.5", false),
+                Goal::speed("rate", "1", "2", true),
+                Goal::speed("rate of another", "1", "0.5", false),
             ],
             notes: vec!["A note.".into()],
             figures: figures(&[1, 2]),
@@ -279,14 +273,14 @@ pub(crate) mod tests {
     fn only_broken_promises_are_failures() {
         let mut report = sample();
         assert_eq!(report.exit_code(), 0);
-        let target = Target::promise("bound", "10", "11", false);
+        let target = Goal::promise("bound", "10", "11", false);
         report.experiments[0].targets.push(target);
         assert_eq!(report.exit_code(), 1);
     }
 
     #[test]
     fn json_holds_tables_and_figures_but_no_plots() {
-        let json: serde_json::Value = serde_json::from_str(&sample().json()).unwrap();
+        let json = serde_json::to_value(sample()).unwrap();
         let log = &json["experiments"][0];
         assert_eq!(log["tables"][0]["rows"][1][2], "1.1 µs");
         assert_eq!(log["figures"][1], 2);
@@ -301,19 +295,7 @@ pub(crate) mod tests {
     fn files_are_written_where_they_were_asked_for() {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("a/b");
-        let mut args = BenchArgs {
-            seconds: None,
-            hours: None,
-            name: Name::Log,
-            size: 1.0,
-            out: Some(out.clone()),
-            plot: Some(folder.path().join("plot.svg")),
-            insert: None,
-            data: ".".into(),
-            json: false,
-        };
-        let mut report = sample();
-        report.write_files(&args).unwrap();
+        let report = sample();
         let names = |folder: &Path| {
             let mut names: Vec<_> = std::fs::read_dir(folder)
                 .unwrap()
@@ -322,20 +304,9 @@ pub(crate) mod tests {
             names.sort();
             names
         };
-        assert_eq!(names(&out), ["log.html", "log.json", "log.svg"]);
-        let plot = std::fs::read_to_string(folder.path().join("plot.svg")).unwrap();
-        assert!(plot.starts_with("<svg"));
-        args.name = Name::All;
-        args.plot = None;
-        report.write_files(&args).unwrap();
-        for name in ["index.html", "report.json", "README.md"] {
-            assert!(out.join(name).exists(), "{name}");
-        }
-        report.experiments[0].plot = None;
-        args.plot = Some(folder.path().join("none.svg"));
-        assert!(matches!(
-            report.write_files(&args),
-            Err(BenchError::Option(_))
-        ));
+        report.write_page(&out, "log").unwrap();
+        assert_eq!(names(&out), ["log.html", "log.svg"]);
+        report.write_markdown(&out, None).unwrap();
+        assert_eq!(names(&out), ["README.md", "log.html", "log.svg"]);
     }
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use bytesize::ByteSize;
 use serde::Serialize;
 
 use super::data::Data;
@@ -443,12 +444,25 @@ fn sysctl_text(name: &'static str, value: &str) -> Vec<Line> {
 fn number(number: u64) -> String {
     match number {
         u64::MAX => "unlimited".into(),
-        number => encke_flood::units::count(number),
+        number => count(number),
     }
 }
 
+/// A number in groups of three digits.
+pub(super) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
 pub(super) fn bytes(number: u64) -> String {
-    encke_flood::units::bytes(number)
+    ByteSize(number).to_string()
 }
 
 /// A time in milliseconds.

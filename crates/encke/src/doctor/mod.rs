@@ -20,7 +20,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::{Code, Failed};
-use checks::{Check, Line, Verdict, bytes};
+use checks::{Check, Line, Verdict, bytes, count};
 use data::{Ahead, Data};
 use machine::Machine;
 use paper::Paper;
@@ -132,7 +132,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let connections = encke_flood::units::count(self.connections);
+        let connections = count(self.connections);
         let width = |column: fn(&Check) -> &str| {
             let widths = self
                 .checks

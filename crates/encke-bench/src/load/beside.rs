@@ -1,0 +1,145 @@
+//! Two servers sprayed in turn, so that both are measured on the same machine at the same time of its day.
+
+use crate::BenchError;
+use crate::load::args::SprayArgs;
+use crate::load::latency::Percentiles;
+use crate::load::report::spray::SprayReport;
+use crate::load::spray::spray;
+use crate::report::Table;
+use crate::units::{count, micros, per_second};
+use serde::Serialize;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Sprays the server at [`SprayArgs::url`] and the one at [`SprayArgs::beside`] in turn, [`SprayArgs::rounds`] times, or until
+/// SIGINT or SIGTERM arrives; rounds that both have gone through by then are in the report.
+///
+/// # Errors
+///
+/// [`BenchError::Option`] when there is no second server, no end to a run, or an acknowledgement log, which would not say
+/// whose acknowledgements it holds. Otherwise as for [`spray`](crate::load::spray()).
+pub fn spray_beside(args: &SprayArgs, stop: &AtomicBool) -> Result<BesideReport, BenchError> {
+    let bad = |text: &str| Err(BenchError::Option(text.into()));
+    let Some(beside) = &args.beside else {
+        return bad("there is no second server: --beside says where it is");
+    };
+    if args.duration.is_none() && args.messages.is_none() {
+        return bad("--beside takes turns, so it needs --duration or --messages");
+    }
+    if args.ack_log.is_some() {
+        return bad("--ack-log is for one server, and --beside is a second one");
+    }
+    let other = SprayArgs {
+        url: beside.clone(),
+        server_pid: args.beside_pid,
+        ..args.clone()
+    };
+    let mut report = BesideReport {
+        urls: [args.url.clone(), beside.clone()],
+        producers: args.producers,
+        size: args.size,
+        rounds: Vec::new(),
+    };
+    for number in 0..args.rounds {
+        let again = SprayArgs {
+            no_create: args.no_create || number > 0,
+            ..args.clone()
+        };
+        let other = SprayArgs {
+            no_create: again.no_create,
+            ..other.clone()
+        };
+        let round = [spray(&again, stop)?, spray(&other, stop)?];
+        // What was cut short can't be compared.
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        report.rounds.push(round);
+    }
+    Ok(report)
+}
+
+/// What two servers did in turn.
+#[derive(Debug, Clone, Serialize)]
+pub struct BesideReport {
+    /// The two.
+    pub urls: [String; 2],
+    /// Producers, each with a connection.
+    pub producers: u32,
+    /// Bytes per message.
+    pub size: usize,
+    /// Each round: the first server's run, and the second's, made after it.
+    pub rounds: Vec<[SprayReport; 2]>,
+}
+
+impl BesideReport {
+    /// How many times the second's rate the first's was, in each round.
+    pub fn ratios(&self) -> Vec<f64> {
+        let rate = |report: &SprayReport| report.acknowledged_per_second;
+        self.rounds
+            .iter()
+            .map(|[first, second]| rate(first) / rate(second).max(1e-9))
+            .collect()
+    }
+
+    /// What the process should exit with: 0 when both acknowledged all of it in every round, 1 otherwise.
+    pub fn exit_code(&self) -> u8 {
+        let all = self.rounds.iter().flatten().all(SprayReport::is_success);
+        u8::from(self.rounds.is_empty() || !all)
+    }
+}
+
+impl BesideReport {
+    /// The report as tables.
+    pub(crate) fn tables(&self) -> Vec<Table> {
+        let mut table = Table::default();
+        let t = &mut table;
+        let producers = count(self.producers.into());
+        t.line(
+            "spray",
+            format!("{producers} producers, messages of {} B", self.size),
+        );
+        t.line("  A", &self.urls[0]);
+        t.line("  B", &self.urls[1]);
+        let columns = [
+            "round", "A", "B", "A/B", "A p50", "B p50", "A p99", "B p99", "A cpu", "B cpu",
+        ];
+        let mut rounds = Table::new("", columns);
+        for (number, (round, ratio)) in (1..).zip(self.rounds.iter().zip(self.ratios())) {
+            let rates = round
+                .each_ref()
+                .map(|report| per_second(report.acknowledged_per_second));
+            let latency = |pick: fn(&Percentiles) -> f64| {
+                round
+                    .each_ref()
+                    .map(|report| report.acknowledgement.as_ref().map(pick))
+            };
+            let cpu = round
+                .each_ref()
+                .map(|report| report.server_cpu_per_message_us);
+            let times = [latency(|p| p.p50_us), latency(|p| p.p99_us), cpu];
+            let times = times.into_iter().flatten();
+            let cells = rates.into_iter().chain([format!("{ratio:.2}")]);
+            let cells = cells.chain(times.map(|us| us.map_or("-".into(), micros)));
+            rounds.row(number.to_string(), cells);
+        }
+        let mut verdict = Table::default();
+        let t = &mut verdict;
+        for (name, report) in self
+            .rounds
+            .iter()
+            .flat_map(|[first, second]| [("A", first), ("B", second)])
+        {
+            if !report.is_success() {
+                t.line(format!("not all, by {name}"), "");
+                report.refused.write(t);
+            }
+        }
+        let mut ratios = self.ratios();
+        ratios.sort_by(f64::total_cmp);
+        match ratios.get(ratios.len() / 2) {
+            None => t.line("no round", "was made to its end"),
+            Some(middle) => t.line("A/B", format!("{middle:.2} in the middle round")),
+        }
+        vec![table, rounds, verdict]
+    }
+}

@@ -1,0 +1,318 @@
+//! One subscriber: what it has asked for, what it has read so far, and where it would go on.
+//!
+//! No sockets here: bytes in, messages and offsets out. A subscriber holds no buffer but for the
+//! part of a head or an event whose end has not arrived.
+
+use super::tally::Tally;
+use crate::load::sequence::Seen;
+use crate::load::wire::http::{Framing, Head, WireError, parse_head};
+use crate::load::wire::payload::scan_json;
+use crate::load::wire::sse::{Event, EventData, Splitter};
+use crate::load::wire::target::Requests;
+use memchr::memmem::Finder;
+use rustix::fd::OwnedFd;
+use serde::Deserialize;
+use std::borrow::Cow;
+
+/// A client that follows one stream.
+#[derive(Debug)]
+pub(crate) struct Subscriber {
+    /// The connection, while there is one.
+    pub(crate) socket: Option<OwnedFd>,
+    /// The stream's index in the run.
+    pub(crate) stream: u32,
+    /// What is being read.
+    pub(crate) stage: Stage,
+    /// What is special about this one.
+    pub(crate) traits: Traits,
+    /// How often in a row it could not come back.
+    pub(crate) tries: u8,
+    /// Since when it has been in its stage, in nanoseconds of the monotonic clock.
+    pub(crate) since_ns: u64,
+    /// When it last came back; messages from before were missed while it was away.
+    pub(crate) returned_ns: u64,
+    /// What it has seen.
+    pub(crate) seen: Seen,
+    /// Where it would go on: the last offset that the server gave. Empty before the first.
+    offset: String,
+}
+
+/// What a subscriber is reading.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// Nothing: it has no connection, and may get one.
+    Away,
+    /// The connection is being made.
+    Connecting,
+    /// The head of a response, of which so much has arrived.
+    Head(Vec<u8>),
+    /// Server-sent events.
+    Events(Framing, Splitter),
+    /// Nothing any more: the stream is closed, or the subscriber has been given up.
+    Over,
+}
+
+/// What is special about a subscriber.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Traits {
+    /// It has been told an offset: nothing from there on may be missed.
+    pub(crate) ready: bool,
+    /// It was there before the run's producers began.
+    pub(crate) from_start: bool,
+    /// It is connected and listening.
+    pub(crate) active: bool,
+    /// It has been active before.
+    pub(crate) known: bool,
+    /// It stops reading for a while.
+    pub(crate) slow: bool,
+    /// It is to hang up as soon as it has read an event's offset.
+    pub(crate) hang_up: bool,
+    /// Bytes may wait in its socket that it has not looked at while pausing.
+    pub(crate) unread: bool,
+    /// It has read messages whose following offset it has not read.
+    unsettled: bool,
+}
+
+/// What is to be done after some bytes were read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing: more will come.
+    Wait,
+    /// The answer is complete, and the connection with it: come back on a new one.
+    ComeBack,
+    /// The stream is closed: there is nothing more to come.
+    Closed,
+}
+
+/// Why a subscriber can't go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The answer's status is an error.
+    Status(u16),
+    /// The answer is not what the protocol says.
+    Wire(WireError),
+    /// The body ended where it should not have.
+    Ended,
+}
+
+impl From<WireError> for Refusal {
+    fn from(error: WireError) -> Self {
+        Self::Wire(error)
+    }
+}
+
+impl Subscriber {
+    /// A subscriber to `stream` that has not asked yet.
+    pub(crate) fn new(stream: u32, slow: bool) -> Self {
+        Self {
+            socket: None,
+            stream,
+            stage: Stage::Away,
+            traits: Traits {
+                slow,
+                ..Traits::default()
+            },
+            tries: 0,
+            since_ns: 0,
+            returned_ns: 0,
+            seen: Seen::default(),
+            offset: String::new(),
+        }
+    }
+
+    /// Appends the request that this subscriber makes next.
+    pub(crate) fn ask(&self, requests: &Requests, out: &mut Vec<u8>) {
+        let first = self.offset.is_empty();
+        let offset = if first { "now" } else { &self.offset };
+        requests.read(self.stream, offset, "&live=sse", out);
+    }
+
+    /// Whether nothing is half-read, so that hanging up now can't make the server repeat itself.
+    pub(crate) fn is_settled(&self) -> bool {
+        match &self.stage {
+            Stage::Events(_, splitter) => splitter.is_empty() && !self.traits.unsettled,
+            _ => false,
+        }
+    }
+
+    /// The connection is gone; what was half-read is forgotten.
+    pub(crate) fn disconnected(&mut self, index: u32, tally: &mut Tally) {
+        self.socket = None;
+        self.stage = Stage::Away;
+        self.traits.hang_up = false;
+        self.traits.unread = false;
+        if self.traits.unsettled {
+            self.traits.unsettled = false;
+            tally.ledger.may_repeat(&self.seen, index);
+        }
+    }
+
+    /// The server has closed the connection: what that means for what was being read.
+    pub(crate) fn ended(&self) -> Result<Step, Refusal> {
+        match &self.stage {
+            Stage::Events(..) => Ok(Step::ComeBack),
+            Stage::Head(held) if held.is_empty() && self.traits.ready => Ok(Step::ComeBack),
+            _ => Err(Refusal::Ended),
+        }
+    }
+
+    /// Takes the next bytes of the connection.
+    pub(crate) fn receive(
+        &mut self,
+        index: u32,
+        bytes: &[u8],
+        tally: &mut Tally,
+    ) -> Result<Step, Refusal> {
+        let joined;
+        let mut bytes = bytes;
+        if let Stage::Head(held) = &mut self.stage {
+            if !held.is_empty() {
+                held.extend_from_slice(bytes);
+                joined = std::mem::take(held);
+                bytes = &joined;
+            }
+            let Some((head, taken)) = parse_head(bytes)? else {
+                self.stage = Stage::Head(bytes.to_vec());
+                return Ok(Step::Wait);
+            };
+            bytes = &bytes[taken..];
+            self.stage = self.begin(&head, tally)?;
+        }
+        match &mut self.stage {
+            Stage::Events(..) => self.receive_events(index, bytes, tally),
+            _ => Ok(Step::Wait),
+        }
+    }
+
+    /// What a response's head says is to be read.
+    fn begin(&mut self, head: &Head<'_>, tally: &Tally) -> Result<Stage, Refusal> {
+        if head.status != 200 {
+            return Err(Refusal::Status(head.status));
+        }
+        self.returned_ns = tally.now_ns;
+        Ok(Stage::Events(head.framing, Splitter::default()))
+    }
+
+    fn receive_events(
+        &mut self,
+        index: u32,
+        mut bytes: &[u8],
+        tally: &mut Tally,
+    ) -> Result<Step, Refusal> {
+        // Taken out for the time being, because events change the rest of the subscriber.
+        let Stage::Events(mut framing, mut splitter) =
+            std::mem::replace(&mut self.stage, Stage::Over)
+        else {
+            return Ok(Step::Wait);
+        };
+        let mut closed = false;
+        while let Some(piece) = framing.next_piece(&mut bytes)? {
+            tally.bytes += piece.len() as u64;
+            splitter.feed(piece, |event| {
+                closed |= self.event(index, event, tally)?;
+                Ok(())
+            })?;
+        }
+        let step = match (closed, framing.is_done()) {
+            (true, _) => Step::Closed,
+            (false, true) => Step::ComeBack,
+            (false, false) => Step::Wait,
+        };
+        self.stage = Stage::Events(framing, splitter);
+        Ok(step)
+    }
+
+    /// Takes one event. Returns whether it says that the stream is closed.
+    fn event(
+        &mut self,
+        index: u32,
+        event: Event<'_>,
+        tally: &mut Tally,
+    ) -> Result<bool, WireError> {
+        match (event.kind, event.data) {
+            (b"data", data) => {
+                self.traits.unsettled = true;
+                self.data(index, data, tally);
+                Ok(false)
+            }
+            (b"control", EventData::Line(line)) => {
+                let Some((offset, closed)) = read_control(line, &tally.closed_finder) else {
+                    tally.ledger.faults_mut().strangers += 1;
+                    return Ok(false);
+                };
+                self.told(&offset, tally);
+                self.traits.unsettled = false;
+                Ok(closed)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn data(&mut self, index: u32, data: EventData<'_>, tally: &mut Tally) {
+        match data {
+            EventData::None => {}
+            EventData::Line(line) => self.messages(index, line, tally),
+            EventData::Lines(block) => {
+                // Taken out for the time being, because the tally is needed for the messages as well.
+                let mut joined = std::mem::take(&mut tally.joined);
+                joined.clear();
+                for line in block.data() {
+                    joined.extend_from_slice(line);
+                    joined.push(b'\n');
+                }
+                self.messages(index, &joined, tally);
+                tally.joined = joined;
+            }
+        }
+    }
+
+    /// The server has said where this subscriber stands.
+    fn told(&mut self, offset: &str, tally: &mut Tally) {
+        self.offset.clear();
+        self.offset.push_str(offset);
+        if !self.traits.ready {
+            self.traits.ready = true;
+            self.traits.from_start = !tally.publishing;
+            tally.ready += 1;
+        }
+    }
+
+    /// Takes the content of one event.
+    fn messages(&mut self, index: u32, content: &[u8], tally: &mut Tally) {
+        let (seen, traits, returned_ns) = (&mut self.seen, self.traits, self.returned_ns);
+        let strangers = scan_json(content, |message| {
+            tally.message(index, seen, traits, returned_ns, &message);
+        });
+        tally.ledger.faults_mut().strangers += strangers;
+    }
+}
+
+/// The offset in a control event, and whether it says that the stream is closed.
+fn read_control<'a>(line: &'a [u8], closed: &Finder<'_>) -> Option<(Cow<'a, str>, bool)> {
+    // Every event is followed by one of these, so the usual form is not worth a JSON parser.
+    if let Some(rest) = line.strip_prefix(br#"{"streamNextOffset":""#)
+        && let Some(end) = memchr::memchr2(b'"', b'\\', rest)
+        && rest[end] == b'"'
+        && closed.find(&rest[end..]).is_none()
+    {
+        return Some((
+            Cow::Borrowed(std::str::from_utf8(&rest[..end]).ok()?),
+            false,
+        ));
+    }
+    let control: Control<'_> = serde_json::from_slice(line).ok()?;
+    Some((control.offset, control.closed))
+}
+
+/// What matters of a control event.
+#[derive(Deserialize)]
+struct Control<'a> {
+    #[serde(rename = "streamNextOffset", borrow)]
+    offset: Cow<'a, str>,
+    #[serde(rename = "streamClosed", default)]
+    closed: bool,
+}
+
+#[cfg(test)]
+#[path = "subscriber_tests.rs"]
+mod tests;

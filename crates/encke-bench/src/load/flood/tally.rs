@@ -1,0 +1,104 @@
+//! What a worker counts: messages, bytes, latencies by kind, and faults of order.
+
+use super::subscriber::Traits;
+use crate::load::latency::Latencies;
+use crate::load::sequence::{Arrival, Ledger, Seen};
+use crate::load::wire::payload::{Message, run_of};
+use memchr::memmem::Finder;
+
+/// A worker's books, and what subscribers need to know of the run.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    /// The run whose producers are expected to be seen from their first message on.
+    pub(crate) run: u32,
+    /// Whether this run's producers have begun.
+    pub(crate) publishing: bool,
+    /// Messages sent from the first time to the second found slow subscribers pausing.
+    pub(crate) pause_ns: std::ops::Range<u64>,
+    /// When the bytes at hand were read.
+    pub(crate) now_ns: u64,
+    /// Subscribers that have been told an offset.
+    pub(crate) ready: u64,
+    /// Bytes of bodies.
+    pub(crate) bytes: u64,
+    /// Messages that arrived, those that came again included.
+    pub(crate) events: u64,
+    /// When the last message arrived.
+    pub(crate) last_event_ns: u64,
+    /// Gaps, duplicates, reorderings.
+    pub(crate) ledger: Ledger,
+    /// Room for an event's joined lines.
+    pub(crate) joined: Vec<u8>,
+    /// Finds the word that only a stream's last control event has.
+    pub(crate) closed_finder: Finder<'static>,
+    /// Latencies of messages that were sent while their subscriber was there and read.
+    pub(crate) live: Latencies,
+    /// Of these, the ones sent while slow subscribers paused.
+    pub(crate) paused: Latencies,
+    /// Latencies of slow subscribers.
+    pub(crate) slow: Latencies,
+    /// Latencies of messages sent while their subscriber was away.
+    pub(crate) returned: Latencies,
+}
+
+impl Tally {
+    /// Empty books.
+    pub(crate) fn new(run: u32) -> Self {
+        Self {
+            run,
+            publishing: false,
+            pause_ns: 0..0,
+            now_ns: 0,
+            ready: 0,
+            bytes: 0,
+            events: 0,
+            last_event_ns: 0,
+            ledger: Ledger::default(),
+            joined: Vec::new(),
+            closed_finder: Finder::new(b"streamClosed"),
+            live: Latencies::new(),
+            paused: Latencies::new(),
+            slow: Latencies::new(),
+            returned: Latencies::new(),
+        }
+    }
+
+    /// Enters one message.
+    pub(crate) fn message(
+        &mut self,
+        subscriber: u32,
+        seen: &mut Seen,
+        traits: Traits,
+        returned_ns: u64,
+        message: &Message,
+    ) {
+        let Message {
+            producer,
+            sequence,
+            sent_ns,
+        } = *message;
+        self.events += 1;
+        self.last_event_ns = self.now_ns;
+        let from_start = traits.from_start && run_of(producer) == u64::from(self.run);
+        let arrival = Arrival {
+            subscriber,
+            producer,
+            sequence,
+            from_start,
+        };
+        if !self.ledger.arrived(seen, &arrival) {
+            return;
+        }
+        let latency_ns = self.now_ns.saturating_sub(sent_ns);
+        if traits.slow {
+            self.slow.record(latency_ns);
+        } else if sent_ns < returned_ns {
+            self.returned.record(latency_ns);
+        } else {
+            self.live.record(latency_ns);
+            if self.pause_ns.contains(&sent_ns) {
+                self.paused.record(latency_ns);
+            }
+        }
+    }
+}

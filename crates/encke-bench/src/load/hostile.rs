@@ -1,0 +1,264 @@
+//! Clients that mean no good, beside those that are measured: they hold connections open in every way that costs a server
+//! something, and come back whenever they are closed.
+
+use crate::BenchError;
+use crate::client::HttpClient;
+use crate::load::clock::{MILLISECOND_NS, SECOND_NS, monotonic_ns};
+use crate::load::report::hostile::Deeds;
+use crate::load::socket::Sources;
+use crate::load::wire::target::{Requests, ServerUrl, Streams};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The ways of being hostile; clients take them in turn.
+const KINDS: [Kind; 8] = [
+    Kind::Silent,
+    Kind::SlowHead,
+    Kind::SlowBody,
+    Kind::UnreadEvents,
+    Kind::Silent,
+    Kind::SlowHead,
+    Kind::SlowBody,
+    Kind::UnreadAnswer,
+];
+
+/// What one client does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Connects and says nothing.
+    Silent,
+    /// Sends a head that never ends, a byte a second.
+    SlowHead,
+    /// Announces a large body and sends it a byte a second.
+    SlowBody,
+    /// Subscribes to a stream that has much to say, and reads nothing of it.
+    UnreadEvents,
+    /// Asks for all of that stream, and reads nothing of it.
+    UnreadAnswer,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Silent,
+        Self::SlowHead,
+        Self::SlowBody,
+        Self::UnreadEvents,
+        Self::UnreadAnswer,
+    ];
+
+    /// What reports call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Silent => "silent",
+            Self::SlowHead => "slow heads",
+            Self::SlowBody => "slow bodies",
+            Self::UnreadEvents => "unread events",
+            Self::UnreadAnswer => "unread answers",
+        }
+    }
+
+    fn reads(self) -> bool {
+        !matches!(self, Self::UnreadEvents | Self::UnreadAnswer)
+    }
+}
+
+/// A crowd of hostile clients in a thread of their own.
+#[derive(Debug)]
+pub(crate) struct Hostiles {
+    end: Arc<AtomicBool>,
+    thread: JoinHandle<Deeds>,
+}
+
+/// What the crowd needs to know.
+#[derive(Debug)]
+pub(crate) struct Orders {
+    server: SocketAddr,
+    count: u32,
+    body: Vec<u8>,
+    events: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+impl Orders {
+    /// Prepares a stream that has much to say, for clients that read nothing.
+    pub(crate) fn new(target: &ServerUrl, run: u32, count: u32) -> Result<Self, BenchError> {
+        let streams = Streams::one(&format!("hostile/{run}"));
+        let requests = Requests::new(target, &streams, "text/plain")?;
+        let write = |make: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = Vec::new();
+            make(&mut out);
+            out
+        };
+        let mut client = HttpClient::connect(target.address)?;
+        let mut send = |request: Vec<u8>| match client.exchange(&request)? {
+            (200..300, _) => Ok(()),
+            (status, _) => Err(BenchError::Status {
+                request: "the creation of a stream for hostile clients".into(),
+                status,
+            }),
+        };
+        send(write(&|out| requests.create(0, out)))?;
+        let record = vec![b'x'; RECORD_BYTES];
+        for _ in 0..RECORDS {
+            send(write(&|out| requests.append(0, &record, out)))?;
+        }
+        let large = vec![b'x'; LARGE_BODY_BYTES];
+        let mut body = write(&|out| requests.append(0, &large, out));
+        body.truncate(body.len() - LARGE_BODY_BYTES);
+        Ok(Self {
+            server: target.address,
+            count,
+            body,
+            events: write(&|out| requests.read(0, "-1", "&live=sse", out)),
+            answer: write(&|out| requests.read(0, "-1", "", out)),
+        })
+    }
+}
+
+impl Hostiles {
+    /// Has the crowd arrive at that time.
+    pub(crate) fn start(orders: Orders, from_ns: u64) -> Self {
+        let end = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&end);
+        let thread = std::thread::spawn(move || rage(&orders, from_ns, &ended));
+        Self { end, thread }
+    }
+
+    /// Ends it; what it did.
+    pub(crate) fn end(self) -> Deeds {
+        self.end.store(true, Ordering::Relaxed);
+        self.thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// One client.
+#[derive(Debug)]
+struct Attacker {
+    kind: Kind,
+    socket: Option<OwnedFd>,
+    /// How often it was its turn since it connected.
+    turns: u32,
+}
+
+/// Gives each client its turn once a second, until the end.
+fn rage(orders: &Orders, from_ns: u64, end: &AtomicBool) -> Deeds {
+    // Real hostile clients have machines of their own. Here they share the processors with the server and with the clients that measure
+    // how late messages are, and must not have them wait: what is measured is what the server does about the crowd. Of a
+    // thread that may not be nice, nothing is asked.
+    let _ = rustix::process::nice(NICE);
+    let mut sources = Sources::new(orders.server, orders.count);
+    let mut clients: Vec<Attacker> = (0..orders.count as usize)
+        .map(|number| Attacker {
+            kind: KINDS[number % KINDS.len()],
+            socket: None,
+            turns: 0,
+        })
+        .collect();
+    let mut deeds = Deeds::new(orders.count);
+    let mut done: u64 = 0;
+    while !end.load(Ordering::Relaxed) {
+        let passed_ns = monotonic_ns().saturating_sub(from_ns);
+        let due = (u128::from(passed_ns) * clients.len() as u128 / u128::from(SECOND_NS)) as u64;
+        // A delayed turn is not made up for.
+        done = done.max(due.saturating_sub(clients.len() as u64));
+        while done < due {
+            let number = (done % clients.len() as u64) as usize;
+            clients[number].turn(orders, &mut sources, &mut deeds);
+            done += 1;
+        }
+        std::thread::sleep(Duration::from_nanos(MILLISECOND_NS));
+    }
+    deeds.open = clients.iter().filter(|one| one.socket.is_some()).count() as u64;
+    deeds
+}
+
+impl Attacker {
+    fn turn(&mut self, orders: &Orders, sources: &mut Sources, deeds: &mut Deeds) {
+        let Some(socket) = &self.socket else {
+            match sources.connect(orders.server) {
+                Ok(socket) => {
+                    if !self.kind.reads() {
+                        // The less fits in here, the more the server is left with.
+                        let _ = sockopt::set_socket_recv_buffer_size(&socket, NARROW_BYTES);
+                    }
+                    self.socket = Some(socket);
+                    self.turns = 0;
+                    deeds.connects += 1;
+                }
+                Err(_) => deeds.failed += 1,
+            }
+            return;
+        };
+        let closed = if self.kind.reads() {
+            is_closed_after_reading(socket)
+        } else {
+            has_hung_up(socket)
+        };
+        let bytes: &[u8] = match (self.kind, self.turns) {
+            (Kind::Silent, _) => b"",
+            (Kind::SlowHead, turn) => {
+                let at = (turn as usize).min(HEAD.len() - 1);
+                &HEAD[at..=at]
+            }
+            (Kind::SlowBody, 0) => &orders.body,
+            (Kind::SlowBody, _) => b"x",
+            (Kind::UnreadEvents, 0) => &orders.events,
+            (Kind::UnreadAnswer, 0) => &orders.answer,
+            _ => b"",
+        };
+        self.turns += 1;
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        // What fails here shows when it is read next.
+        let sent = bytes.is_empty() || send(socket, bytes, flags).is_ok();
+        if closed || !sent {
+            self.socket = None;
+            *deeds.closed.entry(self.kind.name()).or_default() += 1;
+        }
+    }
+}
+
+/// Reads all that has come; whether the server has closed the connection.
+fn is_closed_after_reading(socket: &OwnedFd) -> bool {
+    let mut buffer = [0; 4096];
+    loop {
+        match recv(socket, &mut buffer, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return true,
+            Ok(_) => {}
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return false,
+            Err(_) => return true,
+        }
+    }
+}
+
+/// Whether the server has closed the connection, which is found out without reading.
+fn has_hung_up(socket: &OwnedFd) -> bool {
+    let mut one = [PollFd::new(socket, PollFlags::RDHUP)];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut one, Some(&at_once)).is_ok_and(|ready| ready > 0)
+}
+
+/// A head that goes on for longer than anybody should wait; its last byte is sent again and again.
+const HEAD: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\nX: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy";
+
+/// The content of the unread stream.
+const RECORDS: usize = 64;
+const RECORD_BYTES: usize = 64 << 10;
+
+/// The body that is announced and never comes.
+const LARGE_BODY_BYTES: usize = 1 << 20;
+
+const NARROW_BYTES: usize = 4096;
+
+/// The lowest priority.
+const NICE: i32 = 19;

@@ -1,0 +1,61 @@
+//! The load tools for servers that speak Durable Streams.
+//!
+//! - [`flood`] opens subscribers, publishes to them, and reports deliveries, order, latency and the server's cost.
+//! - [`storm`] connects all subscribers at once, again and again.
+//! - [`spray`] appends over many connections; [`spray_beside`] compares two servers.
+//! - [`verify`] reads everything back and compares it with what was acknowledged.
+//!
+//! Each takes the options of its command line and a flag that ends it early, and returns a report. Progress goes to standard
+//! error.
+//!
+//! A subscriber that knows an offset must get every acknowledged message from there on, once and in its producer's order,
+//! through pauses, hang-ups and returns. Messages that were never acknowledged are excused; messages that a subscriber reads
+//! again after a cut between an event and its offset count as repeats; what the generator sent late counts as lateness.
+//!
+//! The generator shares its machine with the server, so it is light: one epoll loop holds all subscribers, without a buffer
+//! per connection except for half an event, and without an allocation per message.
+
+mod ack_log;
+pub(crate) mod args;
+mod beside;
+pub(crate) mod chart;
+pub(crate) mod clock;
+mod create;
+mod descriptors;
+mod flood;
+mod hostile;
+mod latency;
+mod poller;
+mod probe;
+mod produce;
+pub(crate) mod progress;
+mod random;
+mod report;
+mod requests;
+mod sequence;
+mod socket;
+mod spray;
+mod stolen;
+mod storm;
+mod verify;
+pub(crate) mod wire;
+
+pub use args::{FloodArgs, SprayArgs, StormArgs, To, VerifyArgs};
+pub use beside::{BesideReport, spray_beside};
+pub use descriptors::Descriptors;
+pub use flood::flood;
+pub use flood::floor::Floor;
+pub use latency::{Latencies, Percentiles};
+pub use probe::Memory;
+pub use report::endurance::{Endurance, HangUps, RunPart};
+pub use report::flood::{
+    Connections, Deliveries, FloodReport, Latency, Opening, Publishing, Sample, ServerUsage,
+};
+pub use report::hostile::{Deeds, Hostile};
+pub use report::spray::{NotAcknowledged, SprayReport};
+pub use report::verify::{Finding, Findings, Found, VerifyReport};
+pub use sequence::{Example, Fault, OrderFaults};
+pub use spray::spray;
+pub use stolen::Stolen;
+pub use storm::{Storm, StormReport, storm};
+pub use verify::verify;

@@ -1,0 +1,125 @@
+//! The server from outside: its memory and processor time, as the kernel accounts for them.
+
+use crate::BenchError;
+use crate::load::clock::SECOND_NS;
+use crate::load::descriptors::Descriptors;
+use crate::proc;
+use serde::Serialize;
+
+/// A process that is being watched.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    pid: u32,
+}
+
+/// The memory of a process, and of the kernel for all processes, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// Resident anonymous memory: what the process has allocated and touched (`RssAnon`).
+    pub rss_anon_bytes: u64,
+    /// TCP buffers in the kernel (`/proc/net/sockstat`).
+    pub kernel_tcp_bytes: u64,
+    /// Slabs that the kernel can't give back; sockets and epoll entries of both sides among them (`SUnreclaim`).
+    pub kernel_slab_bytes: u64,
+    /// The kernel's other slabs: the inodes of sockets, but also caches of files (`SReclaimable`).
+    pub kernel_slab_other_bytes: u64,
+}
+
+impl Memory {
+    /// Kernel memory that can't be given back: TCP buffers and slabs.
+    pub fn kernel_bytes(&self) -> u64 {
+        self.kernel_tcp_bytes + self.kernel_slab_bytes
+    }
+
+    /// The same with all other slabs. While no new files are read, the memory of many sockets is the growth of this.
+    pub fn kernel_bytes_all(&self) -> u64 {
+        self.kernel_bytes() + self.kernel_slab_other_bytes
+    }
+}
+
+impl Probe {
+    /// Watches process `pid`.
+    pub(crate) fn new(pid: u32) -> Result<Self, BenchError> {
+        let probe = Self { pid };
+        probe.cpu_ns()?;
+        Ok(probe)
+    }
+
+    /// The process's number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The memory now.
+    pub(crate) fn memory(&self) -> Result<Memory, BenchError> {
+        let sockets = proc::text("/proc/net/sockstat");
+        let line = sockets.lines().find_map(|line| line.strip_prefix("TCP:"));
+        let pages = line.and_then(|line| line.split_once(" mem ")?.1.trim().parse().ok());
+        let meminfo = proc::text("/proc/meminfo");
+        let slabs = |name| proc::kilobytes(&meminfo, name).unwrap_or(0);
+        Ok(Memory {
+            rss_anon_bytes: proc::rss_anon_bytes(self.pid)?,
+            kernel_tcp_bytes: pages.unwrap_or(0) * rustix::param::page_size() as u64,
+            kernel_slab_bytes: slabs("SUnreclaim:"),
+            kernel_slab_other_bytes: slabs("SReclaimable:"),
+        })
+    }
+
+    /// The number of open files; `None` when this user may not know.
+    pub(crate) fn descriptors(&self) -> Option<u64> {
+        Descriptors::count(self.pid)
+    }
+
+    /// The same by kind, each one looked at.
+    pub(crate) fn descriptors_by_kind(&self) -> Option<Descriptors> {
+        Descriptors::of(self.pid)
+    }
+
+    /// The processor time of all threads, user and system, in nanoseconds; exact to a clock tick (10 ms as a rule).
+    pub(crate) fn cpu_ns(&self) -> Result<u64, BenchError> {
+        let stat = proc::of_process(self.pid, "stat")?;
+        // The name, in parentheses, may hold anything; the numbers follow its last parenthesis.
+        let numbers = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let ticks: u64 = numbers
+            .split_ascii_whitespace()
+            // utime and stime: the 14th and 15th field of all, so the 12th and 13th of these.
+            .skip(11)
+            .take(2)
+            .filter_map(|field| field.parse::<u64>().ok())
+            .sum();
+        Ok(ticks * (SECOND_NS / rustix::param::clock_ticks_per_second()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::clock::{MILLISECOND_NS, monotonic_ns};
+
+    #[test]
+    fn a_process_that_allocates_and_computes_is_seen_to() {
+        let probe = Probe::new(std::process::id()).unwrap();
+        let before = probe.memory().unwrap();
+        let cpu_ns = probe.cpu_ns().unwrap();
+        let block = vec![1u8; 200 << 20];
+        let until = monotonic_ns() + 60 * MILLISECOND_NS;
+        let mut sum = 0u64;
+        while monotonic_ns() < until {
+            sum += block.iter().map(|&b| u64::from(b)).sum::<u64>();
+        }
+        assert!(sum > 0);
+        let after = probe.memory().unwrap();
+        // Other tests of this process allocate and free meanwhile, if far less.
+        let grown = after.rss_anon_bytes - before.rss_anon_bytes;
+        assert!(((100 << 20)..(300 << 20)).contains(&grown), "{grown}");
+        assert!(after.kernel_slab_bytes > 0);
+        assert!(probe.cpu_ns().unwrap() >= cpu_ns + 20 * MILLISECOND_NS);
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_an_error() {
+        // Process numbers end well below this.
+        let error = Probe::new(u32::MAX).unwrap_err();
+        assert!(matches!(error, BenchError::File { .. }), "{error}");
+    }
+}

@@ -1,0 +1,421 @@
+//! The report of a flood.
+
+use super::endurance::Endurance;
+use super::hostile::Hostile;
+use super::spray::NotAcknowledged;
+use crate::load::flood::floor::Floor;
+use crate::load::latency::Percentiles;
+use crate::load::probe::Memory;
+use crate::load::sequence::{Fault, OrderFaults};
+use crate::report::Table;
+use crate::units::{bytes, count, micros, per_second, percentiles};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What a flood has found out.
+#[derive(Debug, Clone, Serialize)]
+pub struct FloodReport {
+    /// The server.
+    pub url: String,
+    /// How many streams there were.
+    pub streams: u32,
+    /// How long the whole run took, in seconds.
+    pub seconds: f64,
+    /// The share of the processors' time that the host of this virtual machine took meanwhile, in percent.
+    pub stolen_percent: f64,
+    /// How it went to create the streams, in seconds; `None` when they were there.
+    pub create_seconds: Option<f64>,
+    /// How it went to connect.
+    pub opening: Opening,
+    /// What became of the connections.
+    pub connections: Connections,
+    /// What arrived.
+    pub deliveries: Deliveries,
+    /// How late it arrived: from the writing of the append to the reading of the event.
+    pub latency: Latency,
+    /// Gaps, duplicates, reorderings.
+    pub faults: OrderFaults,
+    /// What this run published, if it did.
+    pub publishing: Option<Publishing>,
+    /// What the server used, if its process is known.
+    pub server: Option<ServerUsage>,
+    /// What a bare send loop used, if it was asked for.
+    pub floor: Option<Floor>,
+    /// What hostile clients did and meant, if there were any.
+    pub hostile: Option<Hostile>,
+    /// How the server held out while clients came and went.
+    pub endurance: Endurance,
+    /// Figures over time: one a second, fewer in runs of many hours.
+    pub samples: Vec<Sample>,
+}
+
+/// How the subscribers came to be connected.
+#[derive(Debug, Clone, Serialize)]
+pub struct Opening {
+    /// How many were to connect.
+    pub asked: u32,
+    /// How many were told an offset, and so were sure to miss nothing from there on.
+    pub opened: u64,
+    /// How many were not.
+    pub failed: u64,
+    /// How long it took until the last was one or the other, in seconds.
+    pub seconds: f64,
+}
+
+/// What became of the connections after they were open.
+#[derive(Debug, Clone, Serialize)]
+pub struct Connections {
+    /// Open at the end of the run.
+    pub active: u64,
+    /// Closed by the server in good order, each followed by the subscriber's return.
+    pub closed: u64,
+    /// Closed by this side, to come back.
+    pub hung_up: u64,
+    /// Subscribers that came back, after whichever of these.
+    pub returned: u64,
+    /// Attempts and connections that failed, by reason.
+    pub failures: BTreeMap<String, u64>,
+    /// Subscribers that could not come back.
+    pub given_up: u64,
+    /// Subscribers whose stream was closed.
+    pub over: u64,
+}
+
+/// What arrived.
+#[derive(Debug, Clone, Serialize)]
+pub struct Deliveries {
+    /// Messages, over all subscribers.
+    pub messages: u64,
+    /// Bytes of response bodies.
+    pub bytes: u64,
+    /// Messages per second, from the first publishing (or the last connecting) to the last message.
+    pub per_second: f64,
+    /// Processor time of the workers per message in the same time, in microseconds: what the
+    /// generator itself takes from the machine.
+    pub generator_cpu_us: Option<f64>,
+}
+
+/// Delivery latencies.
+#[derive(Debug, Clone, Serialize)]
+pub struct Latency {
+    /// Of all subscribers that were there and read.
+    pub live: Option<Percentiles>,
+    /// Of these, while the slow were pausing.
+    pub while_slow_pause: Option<Percentiles>,
+    /// Of the slow, pause and all.
+    pub slow: Option<Percentiles>,
+    /// Of messages that were sent while their subscriber was away.
+    pub missed_while_away: Option<Percentiles>,
+}
+
+/// What the run's own producers did.
+#[derive(Debug, Clone, Serialize)]
+pub struct Publishing {
+    /// Connections.
+    pub publishers: u32,
+    /// The rate that was asked for, in messages per second; `None` for as fast as they are acknowledged.
+    pub rate_asked: Option<f64>,
+    /// The rate of acknowledged messages, per second.
+    pub rate: f64,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// Bytes per message.
+    pub size: usize,
+    /// Messages acknowledged.
+    pub acknowledged: u64,
+    /// What was not acknowledged, and why.
+    pub refused: NotAcknowledged,
+    /// From the writing of an append to its acknowledgement.
+    pub acknowledgement: Option<Percentiles>,
+    /// From when the rate wanted a message to when it was written. What is late here is missing
+    /// in the delivery latency: it says whether the generator kept up. Only with a rate.
+    pub lateness: Option<Percentiles>,
+}
+
+/// What the server used.
+#[derive(Debug, Clone, Serialize)]
+pub struct ServerUsage {
+    /// Its process.
+    pub pid: u32,
+    /// Before anything was done.
+    pub memory_before: Memory,
+    /// When the streams were there, before the first subscriber.
+    pub memory_created: Memory,
+    /// When all subscribers were connected and idle.
+    pub memory_open: Memory,
+    /// At the end, before they were closed.
+    pub memory_after: Memory,
+    /// A second after they were closed.
+    pub memory_closed: Memory,
+    /// The most resident anonymous memory that was seen.
+    pub rss_anon_bytes_max: u64,
+    /// Growth of resident anonymous memory per subscriber, from `memory_created` to `memory_open`.
+    pub bytes_per_connection: f64,
+    /// The same from `memory_before`: with what the creation of the streams took.
+    pub bytes_per_connection_and_stream: f64,
+    /// Growth per subscriber of what the kernel holds for sockets, over the same time. When the generator runs on the
+    /// server's machine, both ends of each connection are in it.
+    pub kernel_bytes_per_connection: f64,
+    /// Processor time per connection while connecting, in microseconds.
+    pub cpu_per_connection_us: f64,
+    /// Processor time from the first publishing to the last delivery, in seconds.
+    pub cpu_seconds: f64,
+    /// The same per delivery, in microseconds.
+    pub cpu_per_delivery_us: Option<f64>,
+    /// The same per message published by this run, in microseconds.
+    pub cpu_per_message_us: Option<f64>,
+}
+
+/// The figures of one moment.
+#[derive(Debug, Clone, Serialize)]
+pub struct Sample {
+    /// Seconds since the start of the run.
+    pub seconds: f64,
+    /// Subscribers connected.
+    pub active: u64,
+    /// Connections closed by the server so far.
+    pub closed: u64,
+    /// Clients that hung up so far.
+    pub hung_up: u64,
+    /// Hang-ups that the server has noticed so far.
+    pub noticed: u64,
+    /// Failures so far.
+    pub failed: u64,
+    /// Messages arrived so far.
+    pub events: u64,
+    /// Messages per second since the sample before.
+    pub events_per_second: f64,
+    /// Messages acknowledged to this run's producers so far.
+    pub acknowledged: u64,
+    /// The server's memory, if its process is known.
+    pub memory: Option<Memory>,
+    /// The server's open files, if they can be counted.
+    pub descriptors: Option<u64>,
+    /// The server's processor time so far, in seconds.
+    pub server_cpu_seconds: Option<f64>,
+}
+
+impl FloodReport {
+    /// Whether subscribers connected and could stay or come back, every message came once and in order, and
+    /// the server held out, if that was to be judged.
+    pub fn is_success(&self) -> bool {
+        let published = self.publishing.as_ref().is_none_or(|p| p.acknowledged > 0);
+        let connected = self.opening.opened > 0 && self.connections.given_up == 0;
+        connected && published && self.faults.is_clean() && self.endurance.is_success()
+    }
+
+    /// What the process should exit with: 0 for success, 1 otherwise.
+    pub fn exit_code(&self) -> u8 {
+        u8::from(!self.is_success())
+    }
+}
+
+/// From this share on, the report shows what the host takes.
+const STOLEN_PERCENT_TOLD: f64 = 1.0;
+
+impl FloodReport {
+    /// The report as tables.
+    pub(crate) fn tables(&self) -> Vec<Table> {
+        let mut table = Table::default();
+        let t = &mut table;
+        let Self {
+            opening,
+            connections,
+            deliveries,
+            latency,
+            ..
+        } = self;
+        t.line(
+            "flood",
+            format!(
+                "{} subscribers on {} streams at {}, {:.1} s",
+                count(opening.asked.into()),
+                count(self.streams.into()),
+                self.url,
+                self.seconds
+            ),
+        );
+        let created = self.create_seconds.map_or(String::new(), |seconds| {
+            format!("; streams created in {seconds:.2} s")
+        });
+        t.line(
+            "opened",
+            format!(
+                "{} in {:.2} s ({}), {} failed{created}",
+                count(opening.opened),
+                opening.seconds,
+                per_second(opening.opened as f64 / opening.seconds.max(1e-9)),
+                count(opening.failed)
+            ),
+        );
+        t.line("connections", format!(
+                "{} active at the end; {} closed by the server, {} hung up, {} returned, {} given up, {} over",
+                count(connections.active),
+                count(connections.closed),
+                count(connections.hung_up),
+                count(connections.returned),
+                count(connections.given_up),
+                count(connections.over)
+            ));
+        for (reason, number) in &connections.failures {
+            t.line("  failed", format!("{} × {reason}", count(*number)));
+        }
+        if let Some(publishing) = &self.publishing {
+            publishing.write(t);
+        }
+        let own = deliveries.generator_cpu_us.map_or(String::new(), |us| {
+            format!("; reading one takes the generator {us:.2} µs of cpu")
+        });
+        t.line(
+            "delivered",
+            format!(
+                "{} messages, {} ({}){own}",
+                count(deliveries.messages),
+                bytes(deliveries.bytes),
+                per_second(deliveries.per_second)
+            ),
+        );
+        for (name, values) in [
+            ("latency", &latency.live),
+            ("  during pause", &latency.while_slow_pause),
+            ("  of the slow", &latency.slow),
+            ("  while away", &latency.missed_while_away),
+        ] {
+            if let Some(values) = values {
+                t.line(name, percentiles(values));
+            }
+        }
+        if let Some(hostile) = &self.hostile {
+            hostile.write(t);
+        }
+        write_faults(t, &self.faults);
+        if let Some(server) = &self.server {
+            server.write(t, opening.opened);
+        }
+        self.endurance.write(t);
+        if self.stolen_percent >= STOLEN_PERCENT_TOLD {
+            t.line("stolen", format!(
+                    "{:.0} % of the processors' time, by the host of this virtual machine: it is in all times above",
+                    self.stolen_percent
+                ));
+        }
+        if let Some(floor) = &self.floor {
+            let ratio = floor.ratio.map_or(String::new(), |ratio| {
+                format!("; a delivery takes {ratio:.2} times that")
+            });
+            t.line(
+                "floor",
+                format!(
+                    "{} per send(2) of {} to {} sockets ({} in {:.1} s){ratio}",
+                    micros(floor.cpu_per_send_us),
+                    bytes(floor.bytes as u64),
+                    count(floor.sockets.into()),
+                    count(floor.sends),
+                    floor.seconds
+                ),
+            );
+        }
+        let verdict = if self.is_success() && self.endurance.judged {
+            "every message once and in order; memory flat, every hang-up noticed, no socket left"
+        } else if self.is_success() {
+            "every message once and in order"
+        } else {
+            "FAILED"
+        };
+        t.line("verdict", verdict);
+        vec![table]
+    }
+}
+
+impl Publishing {
+    fn write(&self, t: &mut Table) {
+        t.line(
+            "published",
+            format!(
+                "{} messages of {} over {} connections in {:.1} s: {}{}",
+                count(self.acknowledged),
+                bytes(self.size as u64),
+                self.publishers,
+                self.seconds,
+                per_second(self.rate),
+                self.rate_asked
+                    .map_or(String::new(), |asked| format!(" of {}", per_second(asked)))
+            ),
+        );
+        self.refused.write(t);
+        for (name, values) in [
+            ("  acknowledged", &self.acknowledgement),
+            ("  sent late", &self.lateness),
+        ] {
+            if let Some(values) = values {
+                t.line(name, percentiles(values));
+            }
+        }
+    }
+}
+
+impl ServerUsage {
+    fn write(&self, t: &mut Table, opened: u64) {
+        let point = |memory: &Memory| bytes(memory.rss_anon_bytes);
+        t.line("server memory", format!(
+                "RssAnon {} before, {} with streams, {} with {} subscribers, {} after, {} closed, {} at most",
+                point(&self.memory_before),
+                point(&self.memory_created),
+                point(&self.memory_open),
+                count(opened),
+                point(&self.memory_after),
+                point(&self.memory_closed),
+                bytes(self.rss_anon_bytes_max)
+            ));
+        t.line("  a connection", format!(
+                "{:.0} B of user memory each ({:.0} B with the creation of its stream); {} in the kernel, both ends on one machine",
+                self.bytes_per_connection,
+                self.bytes_per_connection_and_stream,
+                bytes(self.kernel_bytes_per_connection.max(0.0) as u64)
+            ));
+        let mut text = format!(
+            "{} per connection opened",
+            micros(self.cpu_per_connection_us)
+        );
+        if let Some(us) = self.cpu_per_delivery_us {
+            text += &format!(
+                "; {:.2} s in all while publishing, {us:.2} µs per delivery",
+                self.cpu_seconds
+            );
+        }
+        if let Some(us) = self.cpu_per_message_us {
+            text += &format!(", {} per message", micros(us));
+        }
+        t.line("server cpu", text);
+    }
+}
+
+fn write_faults(t: &mut Table, faults: &OrderFaults) {
+    t.line(
+        "order",
+        format!(
+            "{} missing, {} duplicates, {} reordered; {} repeated after a resume, {} strangers",
+            count(faults.missing.count),
+            count(faults.duplicates.count),
+            count(faults.reordered.count),
+            count(faults.repeats),
+            count(faults.strangers)
+        ),
+    );
+    let kinds = [
+        ("  missing", &faults.missing),
+        ("  duplicate", &faults.duplicates),
+        ("  reordered", &faults.reordered),
+    ];
+    for (name, Fault { examples, .. }) in kinds {
+        for e in examples {
+            t.line(
+                name,
+                format!(
+                    "stream {:?}, subscriber {}, producer {}: expected {}, got {}",
+                    e.stream, e.subscriber, e.producer, e.expected, e.received
+                ),
+            );
+        }
+    }
+}

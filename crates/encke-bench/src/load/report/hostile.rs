@@ -1,0 +1,100 @@
+//! What hostile clients did, and what it meant for the others.
+
+use crate::load::hostile::Kind;
+use crate::load::latency::Percentiles;
+use crate::report::Table;
+use crate::units::{count, percentiles};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A crowd of hostile clients beside the subscribers.
+#[derive(Debug, Clone, Serialize)]
+pub struct Hostile {
+    /// What they did and what became of them.
+    pub deeds: Deeds,
+    /// How late messages were before they came.
+    pub before: Option<Percentiles>,
+    /// How late messages were while they were there.
+    pub beside: Option<Percentiles>,
+    /// By what factor their presence made the 99th percentile longer.
+    pub p99_ratio: Option<f64>,
+}
+
+/// What a crowd of hostile clients did.
+#[derive(Debug, Clone, Serialize)]
+pub struct Deeds {
+    /// How many they were.
+    pub clients: u32,
+    /// How often one of them connected.
+    pub connects: u64,
+    /// How often one of them could not.
+    pub failed: u64,
+    /// How often the server closed one, by what they did.
+    pub closed: BTreeMap<&'static str, u64>,
+    /// How many were connected at the end.
+    pub open: u64,
+}
+
+impl Deeds {
+    pub(crate) fn new(clients: u32) -> Self {
+        Self {
+            clients,
+            connects: 0,
+            failed: 0,
+            closed: Kind::ALL.iter().map(|kind| (kind.name(), 0)).collect(),
+            open: 0,
+        }
+    }
+}
+
+impl Hostile {
+    pub(crate) fn new(
+        deeds: Deeds,
+        before: Option<Percentiles>,
+        beside: Option<Percentiles>,
+    ) -> Self {
+        let p99_ratio = before
+            .zip(beside)
+            .map(|(before, beside)| beside.p99_us / before.p99_us);
+        Self {
+            deeds,
+            before,
+            beside,
+            p99_ratio,
+        }
+    }
+
+    pub(super) fn write(&self, t: &mut Table) {
+        let deeds = &self.deeds;
+        let closed: Vec<String> = deeds
+            .closed
+            .iter()
+            .map(|(kind, number)| format!("{} {kind}", count(*number)))
+            .collect();
+        t.line(
+            "hostile",
+            format!(
+                "{} clients connected {} times ({} failed), {} at the end; closed: {}",
+                count(deeds.clients.into()),
+                count(deeds.connects),
+                count(deeds.failed),
+                count(deeds.open),
+                closed.join(", ")
+            ),
+        );
+        for (name, values) in [
+            ("  before them", &self.before),
+            ("  beside them", &self.beside),
+        ] {
+            if let Some(values) = values {
+                t.line(name, percentiles(values));
+            }
+        }
+        if let Some(ratio) = self.p99_ratio {
+            t.line(
+                "  p99",
+                format!("{ratio:.2} times as long beside them as before them"),
+            );
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Where the server is, what the streams are called, and how requests for them are written.
+
+use crate::BenchError;
+use std::io::Write as _;
+use std::net::{SocketAddr, ToSocketAddrs};
+
+/// A server and the path under which its streams live.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerUrl {
+    /// Where to connect to.
+    pub(crate) address: SocketAddr,
+    /// The `Host` header.
+    host: String,
+    /// The path of all streams, without a slash at the end.
+    root: String,
+}
+
+impl ServerUrl {
+    /// Parses `http://host[:port][/path]` and resolves the host.
+    pub(crate) fn parse(url: &str) -> Result<Self, BenchError> {
+        let bad = |reason| BenchError::BadUrl {
+            url: url.to_owned(),
+            reason,
+        };
+        let rest = url
+            .strip_prefix("http://")
+            .ok_or_else(|| bad("only http:// can be measured"))?;
+        let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        if host.is_empty() || host.contains(['@', '?', '#']) {
+            return Err(bad("it needs a host, and no user or query"));
+        }
+        if !path.bytes().all(|b| b.is_ascii_graphic()) || path.contains(['?', '#']) {
+            return Err(bad("its path must be plain and without a query"));
+        }
+        let has_port = host.rfind(':') > host.rfind(']');
+        let with_port = if has_port {
+            host.to_owned()
+        } else {
+            format!("{host}:80")
+        };
+        let mut addresses = with_port
+            .to_socket_addrs()
+            .map_err(|source| BenchError::Resolve {
+                host: host.to_owned(),
+                source,
+            })?
+            .collect::<Vec<_>>();
+        // IPv4 first: only there can one machine have many source addresses without being asked.
+        addresses.sort_by_key(SocketAddr::is_ipv6);
+        let address = *addresses
+            .first()
+            .ok_or_else(|| bad("its host has no address"))?;
+        Ok(Self {
+            address,
+            host: host.to_owned(),
+            root: path.trim_end_matches('/').to_owned(),
+        })
+    }
+
+    /// GET: read the stream `name` from `offset`.
+    pub(crate) fn read(&self, name: &str, offset: &str, out: &mut Vec<u8>) {
+        write(out, format_args!("GET {}/", self.root));
+        encode(name.as_bytes(), b"/", out);
+        out.extend_from_slice(b"?offset=");
+        encode(offset.as_bytes(), b"", out);
+        write(
+            out,
+            format_args!(" HTTP/1.1\r\nHost: {}\r\n\r\n", self.host),
+        );
+    }
+}
+
+/// The streams of a run: one, or many that are numbered.
+#[derive(Debug, Clone)]
+pub(crate) struct Streams {
+    name: String,
+    count: u32,
+    numbered: bool,
+}
+
+impl Streams {
+    /// A single stream.
+    pub(crate) fn one(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            count: 1,
+            numbered: false,
+        }
+    }
+
+    /// `prefix0` to `prefix{count-1}`.
+    pub(crate) fn numbered(prefix: &str, count: u32) -> Self {
+        Self {
+            name: prefix.to_owned(),
+            count,
+            numbered: true,
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The name of stream `index`.
+    pub(crate) fn name(&self, index: u32) -> String {
+        if self.numbered {
+            format!("{}{index}", self.name)
+        } else {
+            self.name.clone()
+        }
+    }
+}
+
+/// Writes requests for the streams of a run. All that stays the same is prepared once.
+#[derive(Debug, Clone)]
+pub(crate) struct Requests {
+    path: Vec<u8>,
+    numbered: bool,
+    host: String,
+    content_type: String,
+}
+
+impl Requests {
+    /// Requests to `target` about `streams` that have `content_type`.
+    pub(crate) fn new(
+        target: &ServerUrl,
+        streams: &Streams,
+        content_type: &str,
+    ) -> Result<Self, BenchError> {
+        if content_type.is_empty()
+            || !content_type
+                .bytes()
+                .all(|b| b == b' ' || b.is_ascii_graphic())
+        {
+            return Err(BenchError::Option(format!(
+                "bad content type {content_type:?}"
+            )));
+        }
+        let mut path = target.root.clone().into_bytes();
+        path.push(b'/');
+        encode(streams.name.as_bytes(), b"/", &mut path);
+        Ok(Self {
+            path,
+            numbered: streams.numbered,
+            host: target.host.clone(),
+            content_type: content_type.to_owned(),
+        })
+    }
+
+    /// PUT: create the stream.
+    pub(crate) fn create(&self, stream: u32, out: &mut Vec<u8>) {
+        self.start("PUT", stream, "", out);
+        write(
+            out,
+            format_args!(
+                "Content-Type: {}\r\nContent-Length: 0\r\n\r\n",
+                self.content_type
+            ),
+        );
+    }
+
+    /// POST: append `body`.
+    pub(crate) fn append(&self, stream: u32, body: &[u8], out: &mut Vec<u8>) {
+        self.start("POST", stream, "", out);
+        write(
+            out,
+            format_args!(
+                "Content-Type: {}\r\nContent-Length: {}\r\n",
+                self.content_type,
+                body.len()
+            ),
+        );
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(body);
+    }
+
+    /// GET: read from `offset`; `extra` is more of the query, such as `&live=sse`.
+    pub(crate) fn read(&self, stream: u32, offset: &str, extra: &str, out: &mut Vec<u8>) {
+        let mut query = b"?offset=".to_vec();
+        encode(offset.as_bytes(), b"", &mut query);
+        query.extend_from_slice(extra.as_bytes());
+        self.start("GET", stream, &String::from_utf8_lossy(&query), out);
+        out.extend_from_slice(b"\r\n");
+    }
+
+    fn start(&self, method: &str, stream: u32, query: &str, out: &mut Vec<u8>) {
+        write(out, format_args!("{method} "));
+        out.extend_from_slice(&self.path);
+        if self.numbered {
+            write(out, format_args!("{stream}"));
+        }
+        write(
+            out,
+            format_args!("{query} HTTP/1.1\r\nHost: {}\r\n", self.host),
+        );
+    }
+}
+
+fn encode(bytes: &[u8], also_plain: &[u8], out: &mut Vec<u8>) {
+    for &b in bytes {
+        if b.is_ascii_alphanumeric() || b"-._~".contains(&b) || also_plain.contains(&b) {
+            out.push(b);
+        } else {
+            write(out, format_args!("%{b:02X}"));
+        }
+    }
+}
+
+fn write(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("writing to a vector can't fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart_or_refused_with_a_reason() {
+        let target = ServerUrl::parse("http://127.0.0.1:4437/v1/stream/").unwrap();
+        assert_eq!(target.address, "127.0.0.1:4437".parse().unwrap());
+        assert_eq!(target.root, "/v1/stream");
+        let target = ServerUrl::parse("http://[::1]").unwrap();
+        assert_eq!(target.address, "[::1]:80".parse().unwrap());
+        for bad in [
+            "https://127.0.0.1/",
+            "127.0.0.1:4437",
+            "http://",
+            "http:///v1",
+            "http://u@127.0.0.1/",
+            "http://127.0.0.1/a?b",
+            "http://127.0.0.1/a b",
+        ] {
+            let error = ServerUrl::parse(bad).unwrap_err();
+            assert!(matches!(error, BenchError::BadUrl { .. }), "{bad}: {error}");
+        }
+        let error = ServerUrl::parse("http://127.0.0.1:99999/").unwrap_err();
+        assert!(matches!(error, BenchError::Resolve { .. }), "{error}");
+    }
+
+    #[test]
+    fn requests_are_encoded() {
+        let target = ServerUrl::parse("http://127.0.0.1:1/v1").unwrap();
+        let text = |make: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = Vec::new();
+            make(&mut out);
+            String::from_utf8(out).unwrap()
+        };
+        let many = Requests::new(&target, &Streams::numbered("a b/", 9), "text/plain").unwrap();
+        assert_eq!(
+            text(&|out| many.create(7, out)),
+            "PUT /v1/a%20b/7 HTTP/1.1\r\nHost: 127.0.0.1:1\r\nContent-Type: text/plain\r\n\
+             Content-Length: 0\r\n\r\n"
+        );
+        let one = Requests::new(&target, &Streams::one("ü"), "application/json").unwrap();
+        assert_eq!(
+            text(&|out| one.read(0, "1_2+", "&live=sse", out)),
+            "GET /v1/%C3%BC?offset=1_2%2B&live=sse HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n"
+        );
+        assert_eq!(
+            text(&|out| one.append(0, b"{}", out)),
+            "POST /v1/%C3%BC HTTP/1.1\r\nHost: 127.0.0.1:1\r\nContent-Type: application/json\r\n\
+             Content-Length: 2\r\n\r\n{}"
+        );
+        assert_eq!(
+            text(&|out| target.read("a b/7", "-1", out)),
+            "GET /v1/a%20b/7?offset=-1 HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n"
+        );
+    }
+}

@@ -1,0 +1,27 @@
+//! What the kernel tells of processes and of the machine, in `/proc`.
+
+use crate::BenchError;
+use std::path::Path;
+
+/// The value of a line such as `MemTotal:   12 kB` of a file, in bytes; `None` without such a line.
+pub(crate) fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let number: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
+    Some(number << 10)
+}
+
+/// A file that every system has; empty where it can't be read.
+pub(crate) fn text(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// A file of a process.
+pub(crate) fn of_process(pid: u32, file: &str) -> Result<String, BenchError> {
+    let path = Path::new("/proc").join(pid.to_string()).join(file);
+    std::fs::read_to_string(&path).map_err(BenchError::file("read", &path))
+}
+
+/// The resident anonymous memory of a process, in bytes.
+pub(crate) fn rss_anon_bytes(pid: u32) -> Result<u64, BenchError> {
+    Ok(kilobytes(&of_process(pid, "status")?, "RssAnon:").unwrap_or(0))
+}

@@ -1,0 +1,98 @@
+//! Numbers as people read them: grouped, rounded, with their unit.
+
+/// A whole number in groups of three digits.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// A rate per second.
+pub fn per_second(rate: f64) -> String {
+    if rate < 10.0 {
+        format!("{rate:.2}/s")
+    } else {
+        format!("{}/s", count(rate.round() as u64))
+    }
+}
+
+/// A time that is given in microseconds, in the unit that suits it.
+pub fn micros(us: f64) -> String {
+    match us {
+        us if us < 100.0 => format!("{us:.1} µs"),
+        us if us < 1e3 => format!("{us:.0} µs"),
+        us if us < 1e5 => format!("{:.2} ms", us / 1e3),
+        us if us < 1e6 => format!("{:.0} ms", us / 1e3),
+        us => format!("{:.2} s", us / 1e6),
+    }
+}
+
+/// A number of bytes, in the unit that suits it.
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 10_000 {
+        return format!("{} B", count(bytes));
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 10_000.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if value < 100.0 {
+        format!("{value:.1} {}", UNITS[unit])
+    } else {
+        format!("{} {}", count(value.round() as u64), UNITS[unit])
+    }
+}
+
+/// The percentiles in a line.
+pub fn percentiles(p: &crate::load::Percentiles) -> String {
+    format!(
+        "p50 {}, p90 {}, p99 {}, p99.9 {}, max {} ({} values)",
+        micros(p.p50_us),
+        micros(p.p90_us),
+        micros(p.p99_us),
+        micros(p.p99_9_us),
+        micros(p.max_us),
+        count(p.count)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_and_have_fitting_units() {
+        assert_eq!(
+            [count(0), count(999), count(1_000), count(12_345_678)].join(" "),
+            "0 999 1,000 12,345,678"
+        );
+        assert_eq!(
+            [
+                micros(4.56),
+                micros(180.4),
+                micros(1_500.0),
+                micros(110_000.0),
+                micros(11e6)
+            ]
+            .join(" "),
+            "4.6 µs 180 µs 1.50 ms 110 ms 11.00 s"
+        );
+        assert_eq!(
+            [bytes(102), bytes(9_999), bytes(20_000), bytes(1 << 30)].join(" "),
+            "102 B 9,999 B 19.5 KiB 1,024 MiB"
+        );
+        assert_eq!(
+            [per_second(0.5), per_second(999.7)].join(" "),
+            "0.50/s 1,000/s"
+        );
+    }
+}

@@ -1,0 +1,272 @@
+//! `encke-bench experiment` and `encke-bench report` as processes, at a size that takes moments.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+/// The program, with a server of the same source.
+fn bench() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_encke-bench"));
+    command.env("ENCKE_BIN", server());
+    command
+}
+
+/// The `encke` program. Cargo names only the binaries of a test's own package, so this builds it, with the profile of this
+/// test; it is up to date already after `cargo build`.
+fn server() -> &'static Path {
+    static SERVER: OnceLock<PathBuf> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_BIN_EXE_encke-bench"))
+            .parent()
+            .unwrap();
+        let profile = match folder.file_name().unwrap().to_str().unwrap() {
+            "debug" => "dev",
+            other => other,
+        };
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--package", "encke", "--bin", "encke"])
+            .args(["--profile", profile, "--target-dir"])
+            .arg(folder.parent().unwrap())
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .unwrap();
+        assert!(status.success(), "encke can't be built");
+        folder.join("encke")
+    })
+}
+
+fn run(folder: &Path, line: &str) -> Output {
+    let mut command = bench();
+    command.args(line.split(' ')).current_dir(folder);
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Runs it and gives the report; what is left in the folder is only what was asked for.
+fn report(folder: &Path, line: &str) -> Value {
+    let output = run(folder, line);
+    let errors = text(&output.stderr);
+    assert!(output.status.success(), "{line}: {errors}");
+    serde_json::from_str(&text(&output.stdout)).unwrap_or_else(|e| panic!("{line}: {e}\n{errors}"))
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn all_five_make_one_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = report(folder.path(), "report --size 0.002 --out out --json");
+    let experiments = report["experiments"].as_array().unwrap();
+    let all: Vec<_> = experiments
+        .iter()
+        .map(|e| e["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(all, ["log", "fsync", "flood", "backlog", "pool"]);
+    for experiment in experiments {
+        let targets = experiment["targets"].as_array().unwrap();
+        assert!(!targets.is_empty(), "{}", experiment["name"]);
+        for target in targets {
+            let promise = target["promise"].as_bool().unwrap();
+            assert!(!promise || target["met"].as_bool().unwrap(), "{target}");
+        }
+        assert!(!experiment["tables"].as_array().unwrap().is_empty());
+    }
+    let runs = experiments[2]["figures"]["runs"].as_array().unwrap();
+    let opened: Vec<_> = runs
+        .iter()
+        .map(|run| run["flood"]["opening"]["opened"].as_u64().unwrap())
+        .collect();
+    assert_eq!(opened, [20, 2_000]);
+    for run in runs {
+        assert!(run["flood"]["deliveries"]["messages"].as_u64().unwrap() > 0);
+        let endurance = &run["flood"]["endurance"];
+        assert!(endurance["hang_ups"]["made"].as_u64().unwrap() > 0);
+        assert_eq!(
+            endurance["descriptors_before"]["sockets"],
+            endurance["descriptors_closed"]["sockets"]
+        );
+    }
+
+    assert_eq!(names(folder.path()), ["out"], "nothing else is left");
+    let out = folder.path().join("out");
+    assert_eq!(
+        names(&out),
+        [
+            "README.md",
+            "backlog.svg",
+            "flood.svg",
+            "fsync.svg",
+            "index.html",
+            "log.svg",
+            "pool.svg"
+        ]
+    );
+    let page = std::fs::read_to_string(out.join("index.html")).unwrap();
+    assert_eq!(page.matches("<svg").count(), 5);
+}
+
+#[test]
+fn deliveries_are_counted_beside_what_they_cost() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, runs) in [("fanout", 3), ("spread", 6)] {
+        let report = report(
+            folder.path(),
+            &format!("experiment {name} --size 0.01 --duration 1s --json"),
+        );
+        let experiment = &report["experiments"][0];
+        for target in experiment["targets"].as_array().unwrap() {
+            let promise = target["promise"].as_bool().unwrap();
+            assert!(!promise || target["met"].as_bool().unwrap(), "{target}");
+        }
+        let found = experiment["figures"]["runs"].as_array().unwrap();
+        assert_eq!(found.len(), runs, "{name}");
+        for run in found {
+            let flood = run.get("flood").unwrap_or(run);
+            let asked = &flood["publishing"]["rate_asked"];
+            // Only the runs at 20 and at 1,000 a second can be compared with bare sends.
+            let compared = name == "fanout" && asked.is_number();
+            assert_eq!(flood["floor"]["sends"].is_u64(), compared, "{name}");
+            let sent = flood["publishing"]["acknowledged"].as_u64().unwrap();
+            let subscribers = match name {
+                "fanout" => flood["opening"]["opened"].as_u64().unwrap(),
+                _ => 1,
+            };
+            assert_eq!(flood["deliveries"]["messages"], sent * subscribers);
+            assert!(flood["server"]["cpu_per_delivery_us"].is_number(), "{name}");
+        }
+    }
+    assert_eq!(names(folder.path()), [""; 0]);
+}
+
+#[test]
+fn streams_are_all_there_after_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = report(folder.path(), "experiment streams --size 0.0002 --json");
+    let experiment = &report["experiments"][0];
+    let promises = experiment["targets"].as_array().unwrap().iter();
+    let kept: Vec<_> = promises
+        .filter(|target| target["promise"] == true)
+        .map(|target| target["met"].as_bool().unwrap())
+        .collect();
+    assert_eq!(kept, [true]);
+    let rounds = experiment["figures"]["rounds"].as_array().unwrap();
+    assert_eq!(rounds.len(), 2);
+    for (round, records) in rounds.iter().zip([2_000, 4_000]) {
+        assert_eq!(round["acknowledged"], 2_000);
+        // So few streams are read that it is all of them.
+        assert_eq!(round["cold"]["count"], 200);
+        assert_eq!(round["read"], records);
+        assert!(round["opened_bytes"].as_u64().unwrap() > 0);
+    }
+    assert_eq!(names(folder.path()), [""; 0]);
+}
+
+#[test]
+fn syncs_can_be_made_slow_or_it_is_said_why_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = report(folder.path(), "experiment fsync --size 0.05 --json");
+    let figures = &report["experiments"][0]["figures"];
+    let trials = figures["trials"].as_array().unwrap();
+    for trial in trials {
+        assert_eq!(trial["published"], trial["delivered"], "{trial}");
+        assert!(trial["published"].as_u64().unwrap() > 0);
+        assert!(trial["load_per_second"].as_f64().unwrap() > 0.0);
+        let phases = trial["phases"].as_array().unwrap();
+        let names: Vec<_> = phases.iter().map(|p| p["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["before", "during", "after"]);
+        for phase in phases {
+            for probe in ["ping", "delivery"] {
+                assert!(phase[probe]["count"].as_u64().unwrap() > 0, "{phase}");
+            }
+            let synced = trial["level"] == "synced";
+            // No batch waits for a sync at the level `accepted`.
+            assert_eq!(phase["sync_us"].is_f64(), synced, "{phase}");
+            assert_eq!(phase["syncs_per_second"].as_f64() > Some(0.0), synced);
+        }
+        let rate = |n: usize| phases[n]["records_per_second"].as_f64();
+        assert!(rate(1) > rate(0), "{trial}");
+    }
+    let slow = trials
+        .iter()
+        .find(|t| t["disk"] == "slow" && t["level"] == "synced");
+    match slow {
+        None => assert!(figures["no_slow_disk"].is_string()),
+        Some(slow) => {
+            let during = &slow["phases"][1];
+            assert!(during["sync_us"].as_f64().unwrap() >= 15_000.0, "{during}");
+            assert!(
+                during["delivery"]["p50_us"].as_f64().unwrap() >= 15_000.0,
+                "{during}"
+            );
+            assert!(
+                during["records_per_batch"].as_f64().unwrap() > 1.0,
+                "{during}"
+            );
+        }
+    }
+    assert_eq!(names(folder.path()), [""; 0]);
+}
+
+#[test]
+fn an_experiment_has_a_page_and_a_plot() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(folder.path(), "experiment backlog --size 0.001 --out out");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    assert!(
+        shown.contains("2005-2013") && shown.contains("target"),
+        "{shown}"
+    );
+    let out = folder.path().join("out");
+    assert_eq!(names(&out), ["backlog.html", "backlog.svg"]);
+    let plot = std::fs::read_to_string(out.join("backlog.svg")).unwrap();
+    assert!(plot.starts_with("<svg") && plot.contains("Encke"));
+
+    for (wrong, code) in [
+        ("experiment", 2),
+        ("experiment nothing", 2),
+        ("experiment log --size 0", 2),
+        ("experiment log --data not/there/x", 1),
+        ("experiment spread --size 0.001 --encke not/there", 1),
+    ] {
+        let output = run(folder.path(), wrong);
+        assert_eq!(output.status.code(), Some(code), "{wrong}");
+        assert!(!output.stderr.is_empty(), "{wrong}");
+    }
+}
+
+#[test]
+fn an_interrupted_run_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = bench()
+        .args(["experiment", "fsync", "--size", "1"])
+        .current_dir(folder.path())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Its directory is there as soon as it has begun.
+    while names(folder.path()).is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert_eq!(names(folder.path()), [""; 0]);
+}
