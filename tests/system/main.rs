@@ -11,6 +11,7 @@
 //! - [`hostile`]: a crowd of clients that mean no good, beside those that do.
 //! - [`limits`]: what one client address may, and what all may together.
 //! - [`proxies`]: who the client is when somebody else hands it on, and whose word counts.
+//! - [`older_data`]: data of earlier versions opens.
 //! - [`overload`]: at a limit the answer is a clear 503, and nothing is lost or made up.
 //! - [`several`]: several streams over one connection.
 //! - [`several_logs`]: streams spread over logs, and one that is lost or full.
@@ -49,6 +50,7 @@ mod latecomers;
 mod levels;
 mod limits;
 mod log_commands;
+mod older_data;
 mod overload;
 mod poisoned_log;
 mod pool_limits;
