@@ -168,6 +168,10 @@ fn make(directory: &Path, logs: usize) -> Result<Vec<PathBuf>, LayoutError> {
     for (log, path) in paths.iter().enumerate() {
         std::fs::create_dir_all(path).map_err(failed(path, "make the directory"))?;
         if Files::holds_log(path).map_err(failed(path, "read the directory"))? {
+            if path.join(LOG).exists() {
+                let path = directory.join(LOGS);
+                return Err(LayoutError::Uncounted { path });
+            }
             return Err(misplaced(directory, path, log));
         }
         put(path, LOG, &label(log, logs, &id))?;
