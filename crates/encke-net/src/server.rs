@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use encke_face::Faces;
 use encke_jobs::Word;
 use encke_log::CommitError;
 use encke_mailbox::{Bounds, Options, mailbox};
+use encke_protocol::Faces;
 use encke_stream::{AckLevel, Desk, Intake, Logs, Outlet, Sequencer, Views};
 
 use crate::addresses::Addresses;

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use encke_face::{Admin, Faces, Probes, Run, Settings, Style};
 use encke_log::Sequence;
+use encke_protocol::{Admin, Faces, Probes, Run, Settings, Style};
 use encke_stream::{
     Batch, Change, Command, Create, Data, Item, Journal, Limits, Machine, MediaKind, Offset,
     Record, Refusal, Stream, View, Views,

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use bytesize::ByteSize;
-use encke_face::{Admin, Faces, Probes};
 use encke_log::Reader;
 use encke_net::{Metrics, Server, StartError, Streams};
+use encke_protocol::{Admin, Faces, Probes};
 use encke_stream::Logs;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;

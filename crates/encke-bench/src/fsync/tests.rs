@@ -4,8 +4,8 @@
 use super::*;
 use crate::lab::MEMORY;
 use crate::lab::tests::lab;
-use encke_face::{Admin, Faces, Probes};
 use encke_net::{Metrics, Server, Settings, Streams};
+use encke_protocol::{Admin, Faces, Probes};
 use encke_stream::{AckLevel, Limits, Logs};
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn serve(data: &Path, level: AckLevel) -> Server {
         unready: Arc::new(|| None),
         metrics: Arc::new(move || rendered.render()),
     };
-    let settings = encke_face::Settings::default();
+    let settings = encke_protocol::Settings::default();
     let faces = Faces::new(Arc::clone(&logs.views), settings, Admin::new(probes));
     let streams = Streams { logs, level };
     let settings = Settings {

@@ -1,7 +1,7 @@
 //! What becomes of a request: a response now, or after a commit, a read, a record.
 
-use encke_face::{Answer, Failure, Poll, Response, Run, Subscribe, Then};
 use encke_log::ReadError;
+use encke_protocol::{Answer, Failure, Poll, Response, Run, Subscribe, Then};
 use encke_stream::{Caller, Command, Fetch, Item, Piece, Reply, Request};
 
 use super::Shard;

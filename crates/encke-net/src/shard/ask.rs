@@ -1,7 +1,7 @@
 //! Questions to the pools, and what the foreman says: an answer, or jobs for as long as a worker is there.
 
-use encke_face::{Saying, Then};
 use encke_jobs::{Ask, Client, JobError, Told, Word};
+use encke_protocol::{Saying, Then};
 
 use super::Shard;
 use crate::slot::{Flags, State};

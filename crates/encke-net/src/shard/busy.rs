@@ -1,6 +1,6 @@
 //! What a connection needs only while it is busy or blocked.
 
-use encke_face::{Style, Then};
+use encke_protocol::{Style, Then};
 use encke_stream::{Fetch, MediaKind, Offset};
 
 use super::look::Parked;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use encke_face::Via;
+use encke_protocol::Via;
 use rustix::net::{SocketAddrAny, getpeername};
 
 use super::Shard;

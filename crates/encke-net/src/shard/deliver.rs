@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use encke_face::Run;
 use encke_log::ReadError;
+use encke_protocol::Run;
 use encke_stream::{Batch, Fetch, Item, Life, Offset, Piece};
 
 use super::Shard;

@@ -1,7 +1,7 @@
 //! Runs of records as bytes: what one send carries, made once for all subscribers at the same place.
 
-use encke_face::{Mark, Run, Style};
 use encke_log::Sequence;
+use encke_protocol::{Mark, Run, Style};
 use encke_stream::{Item, Offset};
 
 use super::Shard;

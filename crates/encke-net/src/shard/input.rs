@@ -1,6 +1,6 @@
 //! What clients send: bytes to requests.
 
-use encke_face::{Answer, Headers, Request};
+use encke_protocol::{Answer, Headers, Request};
 use rustix::net::{RecvFlags, recv};
 
 use super::Shard;

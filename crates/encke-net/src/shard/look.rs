@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use encke_face::{Answer, Failure, Headers, Request, Via};
+use encke_protocol::{Answer, Failure, Headers, Request, Via};
 use encke_stream::{Known, LoadError, Stream};
 
 use super::Shard;

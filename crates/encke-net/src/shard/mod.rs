@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use encke_face::Faces;
+use encke_protocol::Faces;
 use encke_stream::{Intake, Request, Views};
 use rustix::event::epoll;
 

@@ -1,6 +1,6 @@
 //! What clients are sent, and what their sockets don't take at once.
 
-use encke_face::Response;
+use encke_protocol::Response;
 use encke_stream::Offset;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
@@ -19,7 +19,7 @@ impl Shard {
             refused.with_label_values(&[&status]).inc();
         }
         let flags = self.slots[index].flags;
-        let open = matches!(response.body, encke_face::Body::Open(_));
+        let open = matches!(response.body, encke_protocol::Body::Open(_));
         let keep = flags.has(Flags::KEEP) && !open && self.stopping.is_none();
         let out = self.encode(index, response, flags.has(Flags::HEAD_ONLY), keep);
         self.finish(index, &out, keep);

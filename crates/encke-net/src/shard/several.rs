@@ -14,9 +14,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use encke_face::SubscribeAll;
-use encke_face::events::{Ahead, Ending, HEARTBEAT, Told};
 use encke_log::Sequence;
+use encke_protocol::SubscribeAll;
+use encke_protocol::events::{Ahead, Ending, HEARTBEAT, Told};
 use encke_stream::{Item, Life, Offset, Stream, log_of};
 
 use super::Shard;

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use encke_face::Farewell;
-use encke_face::events::Told;
+use encke_protocol::Farewell;
+use encke_protocol::events::Told;
 use encke_stream::{Offset, Stream};
 use rustix::net::sockopt;
 

@@ -1,7 +1,7 @@
 //! Long answers: a part at a time, each read when the socket has taken the one before it.
 
-use encke_face::{Response, Run, Then};
 use encke_log::ReadError;
+use encke_protocol::{Response, Run, Then};
 use encke_stream::{Fetch, Item, Piece};
 
 use super::Shard;

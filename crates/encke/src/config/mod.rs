@@ -36,7 +36,7 @@ pub(crate) struct Config {
     pub(crate) logs: usize,
     pub(crate) ack: Ack,
     pub(crate) net: encke_net::Settings,
-    pub(crate) faces: encke_face::Settings,
+    pub(crate) faces: encke_protocol::Settings,
     pub(crate) log_options: encke_log::Options,
     pub(crate) limits: encke_stream::Limits,
     pub(crate) log: String,
@@ -126,7 +126,7 @@ impl Default for Config {
             logs: 1,
             ack: Ack::default(),
             net: encke_net::Settings::default(),
-            faces: encke_face::Settings::default(),
+            faces: encke_protocol::Settings::default(),
             log_options: encke_log::Options {
                 retention: vec![Retention::default()],
                 ..encke_log::Options::default()

@@ -1,8 +1,8 @@
 //! Older records of several streams: a part of each is read from the log, and what lies before the end of the shortest
 //! part is sent.
 
-use encke_face::events::{Ahead, Ending, Told};
 use encke_log::{ReadError, Sequence};
+use encke_protocol::events::{Ahead, Ending, Told};
 use encke_stream::{Fetch, Item, Life, Offset, Piece};
 
 use super::Several;

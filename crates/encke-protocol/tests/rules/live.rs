@@ -1,6 +1,6 @@
 //! Live reads: long poll and server-sent events (sections 5.7, 5.8 and 10).
 
-use encke_face::Failure;
+use encke_protocol::Failure;
 
 use crate::server::{NOW_CURSOR, NOW_MS, Reply, Server, said};
 use crate::{CLOSED, TEXT, get, with};

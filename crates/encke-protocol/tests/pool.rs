@@ -5,8 +5,8 @@
 
 mod server;
 
-use encke_face::{Body, Response, Saying};
 use encke_jobs::Client;
+use encke_protocol::{Body, Response, Saying};
 use serde_json::{Value, json};
 use server::{Reply, Said, Server};
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use encke_face::{Admin, Faces, Mark, Probes, Run, Settings, Style};
+use encke_protocol::{Admin, Faces, Mark, Probes, Run, Settings, Style};
 use encke_stream::{Item, MediaKind, Offset, View, Views};
 use proptest::collection::vec;
 use proptest::prelude::*;

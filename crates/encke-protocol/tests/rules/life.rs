@@ -1,6 +1,6 @@
 //! How streams end: lifetimes, expiry, deletion (sections 4.2, 5.1 and 5.4).
 
-use encke_face::{Answer, Headers, Request, Run, Via};
+use encke_protocol::{Answer, Headers, Request, Run, Via};
 
 use crate::server::Server;
 use crate::{CLOSED, JSON, TEXT, get, with};

@@ -6,7 +6,7 @@
 
 mod server;
 
-use encke_face::SubscribeAll;
+use encke_protocol::SubscribeAll;
 use encke_stream::Offset;
 use server::{Reply, Said, Server};
 

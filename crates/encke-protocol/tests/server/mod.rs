@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use encke_face::{
-    Admin, Answer, Body, Faces, Headers, Mark, Poll, Probes, Request, Response, Run, Saying,
-    Settings, Subscribe, SubscribeAll, Then, Via,
-};
 use encke_jobs::{Ask, Client, Effect};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
+use encke_protocol::{
+    Admin, Answer, Body, Faces, Headers, Mark, Poll, Probes, Request, Response, Run, Saying,
+    Settings, Subscribe, SubscribeAll, Then, Via,
+};
 use encke_stream::{
     Command, Fetch, Item, Limits, LogJournal, Machine, Offset, Outcome, Piece, Stream, View, Views,
     restore_on,
