@@ -1,6 +1,6 @@
 //! The reactor: a thread for each core, each with its own listener and its own connections.
 //!
-//! A shard speaks HTTP/1.1 (`http`), asks the faces what a request means, hands commands to the
+//! A shard speaks HTTP/1.1 (`http`), asks the router what a request means, hands commands to the
 //! sequencer and records to subscribers. It never waits for a disk, a lock that is held long, or a
 //! client: what must be waited for comes back as a note in its inbox.
 //!

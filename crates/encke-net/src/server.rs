@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use encke_jobs::Word;
 use encke_log::CommitError;
 use encke_mailbox::{Bounds, Options, mailbox};
-use encke_protocol::Faces;
+use encke_protocol::Router;
 use encke_stream::{AckLevel, Desk, Intake, Logs, Outlet, Sequencer, Views};
 
 use crate::addresses::Addresses;
@@ -73,7 +73,7 @@ impl Server {
     /// Starts all threads. When it returns, connections are accepted.
     pub fn start(
         settings: Settings,
-        faces: &Faces,
+        router: &Router,
         streams: Streams,
         metrics: &Metrics,
     ) -> Result<Server, StartError> {
@@ -148,7 +148,7 @@ impl Server {
             let shard = Shard::new(Parts {
                 number: number as u16,
                 settings: Arc::clone(&settings),
-                faces: faces.clone(),
+                router: router.clone(),
                 listener,
                 inbox,
                 door: Arc::clone(&doors[number]),

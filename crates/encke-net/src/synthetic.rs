@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use encke_log::Sequence;
-use encke_protocol::{Admin, Faces, Probes, Run, Settings, Style};
+use encke_protocol::{Admin, Probes, Router, Run, Settings, Style};
 use encke_stream::{
     Batch, Change, Command, Create, Data, Item, Journal, Limits, Machine, MediaKind, Offset,
     Record, Refusal, Stream, View, Views,
@@ -24,7 +24,7 @@ pub struct Crowd {
     /// Streams that are made and not subscribed to yet.
     made: Vec<Arc<Stream>>,
     next: Sequence,
-    faces: Faces,
+    router: Router,
     encoded: Vec<u8>,
 }
 
@@ -42,7 +42,7 @@ impl Crowd {
             streams: Vec::new(),
             made: Vec::new(),
             next: 1,
-            faces: Faces::new(views, Settings::default(), Admin::new(probes)),
+            router: Router::new(views, Settings::default(), Admin::new(probes)),
             encoded: Vec::new(),
         }
     }
@@ -153,7 +153,7 @@ impl Crowd {
         };
         self.encoded.clear();
         let mut marks = Vec::new();
-        self.faces
+        self.router
             .encode(style, &run, 0, &mut self.encoded, &mut marks);
         self.slots[slot].cursor = end;
         !self.encoded.is_empty()

@@ -16,21 +16,21 @@ pub enum Answer {
     Respond(Response),
     /// Look this name up in the store, then ask again.
     Look(Look),
-    /// Commit this, then ask [`Faces::committed`](crate::Faces::committed).
+    /// Commit this, then ask [`Router::committed`](crate::Router::committed).
     Commit(Command, Then),
-    /// Read this, then ask [`Faces::fetched`](crate::Faces::fetched).
+    /// Read this, then ask [`Router::fetched`](crate::Router::fetched).
     Fetch(Fetch, Then),
     /// Say this, the beginning of a long answer; when it is out, read what follows, then ask
-    /// [`Faces::continued`](crate::Faces::continued).
+    /// [`Router::continued`](crate::Router::continued).
     Stream(Response, Fetch, Then),
     /// Say this, then send every record from there on until one of the two hangs up.
     Subscribe(Subscribe),
     /// Say this, then send every record of all of these streams from there on.
     SubscribeAll(SubscribeAll),
-    /// Ask the pools this, and send what [`Faces::told`](crate::Faces::told) makes of what they say, once
+    /// Ask the pools this, and send what [`Router::told`](crate::Router::told) makes of what they say, once
     /// or as long as the connection holds.
     Ask(Ask, Then),
-    /// Wait for a record, then ask [`Faces::polled`](crate::Faces::polled).
+    /// Wait for a record, then ask [`Router::polled`](crate::Router::polled).
     Poll(Poll),
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use encke_protocol::{Admin, Faces, Mark, Probes, Run, Settings, Style};
+use encke_protocol::{Admin, Mark, Probes, Router, Run, Settings, Style};
 use encke_stream::{Item, MediaKind, Offset, View, Views};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -61,13 +61,13 @@ fn normal(text: &str) -> String {
 }
 
 /// They are the same for all; to write events they need nothing else.
-static FACES: LazyLock<Faces> = LazyLock::new(|| {
+static FACES: LazyLock<Router> = LazyLock::new(|| {
     let probes = Probes {
         unready: Arc::new(|| None),
         metrics: Arc::new(Vec::new),
     };
     let view = Arc::new(View::default());
-    Faces::new(Views::one(view), Settings::default(), Admin::new(probes))
+    Router::new(Views::one(view), Settings::default(), Admin::new(probes))
 });
 
 /// A record: its data, and which units of it the reader is to have.

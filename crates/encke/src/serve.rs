@@ -8,7 +8,7 @@ use anyhow::Context;
 use bytesize::ByteSize;
 use encke_log::Reader;
 use encke_net::{Metrics, Server, StartError, Streams};
-use encke_protocol::{Admin, Faces, Probes};
+use encke_protocol::{Admin, Probes, Router};
 use encke_stream::Logs;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
@@ -73,7 +73,7 @@ fn start(config: &Config) -> Result<Server, Failed> {
         unready: Arc::new(move || unready(&readers)),
         metrics: Arc::new(move || rendered.render()),
     };
-    let faces = Faces::new(
+    let router = Router::new(
         Arc::clone(&logs.views),
         config.faces.clone(),
         Admin::new(probes),
@@ -82,7 +82,7 @@ fn start(config: &Config) -> Result<Server, Failed> {
         logs,
         level: config.ack.into(),
     };
-    Server::start(config.net.clone(), &faces, streams, &metrics).map_err(|error| match error {
+    Server::start(config.net.clone(), &router, streams, &metrics).map_err(|error| match error {
         StartError::Listen { .. } => Code::Listen.with(error),
         StartError::Pools(_) => Code::Data.with(error),
         error => Code::Running.with(error),

@@ -5,7 +5,7 @@ use super::*;
 use crate::lab::MEMORY;
 use crate::lab::tests::lab;
 use encke_net::{Metrics, Server, Settings, Streams};
-use encke_protocol::{Admin, Faces, Probes};
+use encke_protocol::{Admin, Probes, Router};
 use encke_stream::{AckLevel, Limits, Logs};
 use std::path::Path;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ fn serve(data: &Path, level: AckLevel) -> Server {
         metrics: Arc::new(move || rendered.render()),
     };
     let settings = encke_protocol::Settings::default();
-    let faces = Faces::new(Arc::clone(&logs.views), settings, Admin::new(probes));
+    let router = Router::new(Arc::clone(&logs.views), settings, Admin::new(probes));
     let streams = Streams { logs, level };
     let settings = Settings {
         listen: "127.0.0.1:0".parse().unwrap(),
         ..Settings::default()
     };
-    Server::start(settings, &faces, streams, &metrics).unwrap()
+    Server::start(settings, &router, streams, &metrics).unwrap()
 }
 
 fn tiny() -> Plan {

@@ -1,4 +1,4 @@
-//! HTTP/1.1 framing: heads, chunked bodies, responses. What a request means is the faces' business.
+//! HTTP/1.1 framing: heads, chunked bodies, responses. What a request means is the router' business.
 
 pub(crate) mod body;
 #[cfg(any(test, feature = "fuzzing"))]

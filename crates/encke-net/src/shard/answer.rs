@@ -37,7 +37,7 @@ impl Shard {
             // The client is gone; its record is there all the same.
             return;
         };
-        let response = self.parts.faces.committed(then, reply.outcome);
+        let response = self.parts.router.committed(then, reply.outcome);
         self.respond_later(index, &response);
     }
 
@@ -45,7 +45,7 @@ impl Shard {
     pub(super) fn overloaded(&mut self, token: Token) {
         self.unmind_jam(token);
         if let Some((index, _)) = self.waiting(token, State::Committing) {
-            let response = self.parts.faces.failed(Failure::Overloaded);
+            let response = self.parts.router.failed(Failure::Overloaded);
             self.respond_later(index, &response);
         }
     }
@@ -81,14 +81,14 @@ impl Shard {
                     at_tail: !piece.more,
                     closed: false,
                 };
-                self.parts.faces.fetched(then, Ok(run), now_ms)
+                self.parts.router.fetched(then, Ok(run), now_ms)
             }
             Err(error) => {
                 let failure = match error {
                     ReadError::BelowFloor { .. } => Failure::NoLongerKept,
                     _ => Failure::Unreadable,
                 };
-                self.parts.faces.fetched(then, Err(failure), now_ms)
+                self.parts.router.fetched(then, Err(failure), now_ms)
             }
         };
         self.slots[index].state = State::Reading;
@@ -101,7 +101,7 @@ impl Shard {
     /// A long poll has waited long enough.
     pub(super) fn poll_is_over(&mut self, index: u32) {
         if let Some(then) = self.take_then(index) {
-            let response = self.parts.faces.timed_out(then, self.clock.now_ms());
+            let response = self.parts.router.timed_out(then, self.clock.now_ms());
             self.poll_answered(index, &response);
         }
     }
@@ -167,7 +167,7 @@ impl Shard {
             self.slots[index].state = State::Fetching;
             self.busy(index).then = Some(then);
         } else {
-            let response = self.parts.faces.failed(Failure::Overloaded);
+            let response = self.parts.router.failed(Failure::Overloaded);
             self.respond(index, &response);
         }
     }

@@ -47,7 +47,7 @@ impl Shard {
             return;
         };
         let token = client.token;
-        match self.parts.faces.told(&then, told) {
+        match self.parts.router.told(&then, told) {
             Saying::Respond(response) => {
                 self.busy(index).question = 0;
                 self.respond_later(index, &response);

@@ -184,7 +184,7 @@ impl Shard {
             State::Following => self.heartbeat(index),
             State::Several => self.heartbeat_several(index),
             State::Working => {
-                let beat = self.parts.faces.worker_heartbeat();
+                let beat = self.parts.router.worker_heartbeat();
                 self.send_raw(index, beat);
             }
             State::Reading
@@ -202,7 +202,7 @@ impl Shard {
         if let Some(stream) = &topic.stream {
             stream.touch(self.clock.now_ms());
         }
-        let beat = self.parts.faces.heartbeat(shared_style(topic.kind));
+        let beat = self.parts.router.heartbeat(shared_style(topic.kind));
         self.send_raw(index, beat);
     }
 }

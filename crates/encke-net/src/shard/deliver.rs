@@ -135,7 +135,7 @@ impl Shard {
         encoded.made_of = None;
         encoded.fill(|bytes, marks| {
             let now_ms = self.clock.now_ms();
-            self.parts.faces.encode(style, &run, now_ms, bytes, marks);
+            self.parts.router.encode(style, &run, now_ms, bytes, marks);
         });
         encoded.count(&items);
         encoded.end = piece.end.sequence;
@@ -302,11 +302,11 @@ impl Shard {
         };
         let mut items = Vec::new();
         let gathered = self.gather(self.slots[index].topic, at, &mut items);
-        let faces = &self.parts.faces;
+        let router = &self.parts.router;
         let response = if gathered.deleted && items.is_empty() {
-            faces.ended(then)
+            router.ended(then)
         } else {
-            faces.polled(then, Ok(gathered.run(&items)), self.clock.now_ms())
+            router.polled(then, Ok(gathered.run(&items)), self.clock.now_ms())
         };
         self.counts.deliveries += items.len() as u64;
         self.counts.sends += 1;
@@ -379,9 +379,9 @@ impl Shard {
                 return false;
             };
             let response = if closed {
-                self.parts.faces.polled(then, Ok(run), now_ms)
+                self.parts.router.polled(then, Ok(run), now_ms)
             } else {
-                self.parts.faces.ended(then)
+                self.parts.router.ended(then)
             };
             self.poll_answered(index, &response);
             return true;
@@ -393,7 +393,7 @@ impl Shard {
         };
         if closed {
             encoded.fill(|bytes, marks| {
-                self.parts.faces.encode(style, &run, now_ms, bytes, marks);
+                self.parts.router.encode(style, &run, now_ms, bytes, marks);
             });
         }
         self.send_encoded(index, &encoded);

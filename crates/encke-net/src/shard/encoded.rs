@@ -39,8 +39,8 @@ impl Shard {
             // A deletion without data before it is told by closing, not by an event.
             if !items.is_empty() || gathered.closed {
                 let (run, now_ms) = (gathered.run(&items), self.clock.now_ms());
-                let faces = &self.parts.faces;
-                faces.encode(made_of.style, &run, now_ms, bytes, marks);
+                let router = &self.parts.router;
+                router.encode(made_of.style, &run, now_ms, bytes, marks);
             }
         });
         encoded.made_of = Some(made_of);

@@ -262,7 +262,7 @@ impl Shard {
                 return;
             }
         };
-        let answer = self.parts.faces.request(Request {
+        let answer = self.parts.router.request(Request {
             method: head.method,
             path: head.path,
             query: head.query,

@@ -55,7 +55,7 @@ impl Shard {
             self.slots[index].state = State::Fetching;
             self.busy(index).parked = Some(Box::new(parked));
         } else {
-            let response = self.parts.faces.failed(Failure::Overloaded);
+            let response = self.parts.router.failed(Failure::Overloaded);
             self.respond(index, &response);
         }
     }
@@ -77,7 +77,7 @@ impl Shard {
                     LoadError::Restless => Failure::Overloaded,
                     _ => Failure::Unreadable,
                 };
-                let response = self.parts.faces.failed(failure);
+                let response = self.parts.router.failed(failure);
                 self.respond(index, &response);
             }
         }
@@ -130,7 +130,7 @@ impl Shard {
             .iter()
             .map(|(name, value)| (&**name, &**value))
             .collect();
-        let answer = self.parts.faces.request(Request {
+        let answer = self.parts.router.request(Request {
             method: &parked.method,
             path: &parked.path,
             query: parked.query.as_deref(),

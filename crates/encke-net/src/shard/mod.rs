@@ -1,7 +1,7 @@
 //! A shard: one thread, its own listener, its own connections.
 //!
 //! A turn of [`Shard::run`] waits for sockets and notes, reads what came ([`input`]), asks the
-//! faces and answers ([`answer`]), hands what is to be committed to the sequencer, takes commits
+//! router and answers ([`answer`]), hands what is to be committed to the sequencer, takes commits
 //! and sends their records to subscribers ([`deliver`]). What is left of its time goes to whoever
 //! comes or catches up, and to deadlines ([`errands`]).
 
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use encke_protocol::Faces;
+use encke_protocol::Router;
 use encke_stream::{Intake, Request, Views};
 use rustix::event::epoll;
 
@@ -59,7 +59,7 @@ use rounds::Rounds;
 pub(crate) struct Parts {
     pub(crate) number: u16,
     pub(crate) settings: Arc<Settings>,
-    pub(crate) faces: Faces,
+    pub(crate) router: Router,
     pub(crate) listener: OwnedFd,
     pub(crate) inbox: Inbox,
     pub(crate) door: Arc<Door>,

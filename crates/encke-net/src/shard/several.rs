@@ -285,7 +285,7 @@ impl Shard {
             let member = several.members.remove(*number);
             let name = &member.stream.name;
             let told = Told::Ended { name, why: *why };
-            self.parts.faces.tell(&told, &mut events);
+            self.parts.router.tell(&told, &mut events);
             let topic = self.slots[member.slot].topic;
             self.loses(index, self.topics[topic].appended);
             self.drop_member(member.slot);
@@ -340,7 +340,7 @@ impl Shard {
                             after: &after,
                             ahead: &ahead,
                         };
-                        self.parts.faces.tell(&told, out);
+                        self.parts.router.tell(&told, out);
                     });
                 }
                 if record.deletes || record.closes {

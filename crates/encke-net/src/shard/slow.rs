@@ -189,19 +189,19 @@ impl Shard {
         let style = (self.slots[index].state == State::Following).then(|| self.style(index));
         let now_ms = self.clock.now_ms();
         let here = self.position(index);
-        let faces = self.parts.faces.clone();
+        let router = self.parts.router.clone();
         let busy = self.busy(index);
         busy.output.drain(..busy.sent);
         busy.sent = 0;
         let at = busy.reached.unwrap_or(here);
         match style {
-            Some(style) => faces.farewell(
+            Some(style) => router.farewell(
                 style,
                 &Farewell { why, at, goes_on },
                 now_ms,
                 &mut busy.output,
             ),
-            None => faces.tell(&Told::Farewell { why, goes_on }, &mut busy.output),
+            None => router.tell(&Told::Farewell { why, goes_on }, &mut busy.output),
         }
         busy.ended = true;
         busy.reason = Some(reason);

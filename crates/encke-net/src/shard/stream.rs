@@ -60,7 +60,7 @@ impl Shard {
             at_tail: !piece.more,
             closed: false,
         };
-        let Some(part) = self.parts.faces.continued(then, &run) else {
+        let Some(part) = self.parts.router.continued(then, &run) else {
             self.cut(index, "internal");
             return;
         };

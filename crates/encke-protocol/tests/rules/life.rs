@@ -189,7 +189,7 @@ fn a_new_stream_of_an_old_name_has_nothing_of_it() {
 #[test]
 fn a_read_under_which_its_stream_is_deleted_never_ends_short() {
     let ask = |server: &Server, query: &str| {
-        server.faces.request(Request {
+        server.router.request(Request {
             method: "GET",
             path: "/v1/stream/a",
             query: Some(query),
@@ -214,7 +214,7 @@ fn a_read_under_which_its_stream_is_deleted_never_ends_short() {
         };
         assert_eq!(server.send("DELETE /v1/stream/a", &[], b"").status, 204);
         let now_ms = server.now_ms;
-        let answer = server.faces.fetched(then, Ok(gone(fetch.upto)), now_ms);
+        let answer = server.router.fetched(then, Ok(gone(fetch.upto)), now_ms);
         assert!(matches!(answer, Answer::Respond(response) if response.status == 404));
     }
     // A long answer that has begun is cut off.
@@ -228,10 +228,10 @@ fn a_read_under_which_its_stream_is_deleted_never_ends_short() {
         ..gone(fetch.from)
     };
     let now_ms = server.now_ms;
-    let Answer::Stream(_, fetch, then) = server.faces.fetched(then, Ok(part), now_ms) else {
+    let Answer::Stream(_, fetch, then) = server.router.fetched(then, Ok(part), now_ms) else {
         panic!("it goes on")
     };
     server.send("DELETE /v1/stream/a", &[], b"");
-    let next = server.faces.continued(then, &gone(fetch.upto));
+    let next = server.router.continued(then, &gone(fetch.upto));
     assert!(next.is_none());
 }

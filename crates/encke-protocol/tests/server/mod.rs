@@ -1,4 +1,4 @@
-//! A whole server without sockets and threads: the faces over the machine over a log on a simulated
+//! A whole server without sockets and threads: the router over the machine over a log on a simulated
 //! disk. Each request is done when the next one comes.
 
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use encke_jobs::{Ask, Client, Effect};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_protocol::{
-    Admin, Answer, Body, Faces, Headers, Mark, Poll, Probes, Request, Response, Run, Saying,
+    Admin, Answer, Body, Headers, Mark, Poll, Probes, Request, Response, Router, Run, Saying,
     Settings, Subscribe, SubscribeAll, Then, Via,
 };
 use encke_stream::{
@@ -17,7 +17,7 @@ use encke_stream::{
 };
 
 pub struct Server {
-    pub faces: Faces,
+    pub router: Router,
     pub view: Arc<View>,
     pub now_ms: u64,
     /// What a proxy says of all further requests.
@@ -79,7 +79,7 @@ impl Server {
             metrics: Arc::new(|| b"# none\n".to_vec()),
         };
         Server {
-            faces: Faces::new(Views::one(Arc::clone(&view)), settings, Admin::new(probes)),
+            router: Router::new(Views::one(Arc::clone(&view)), settings, Admin::new(probes)),
             view,
             now_ms: NOW_MS,
             via: Via::default(),
@@ -123,7 +123,7 @@ impl Server {
         headers: &[(&str, &[u8])],
         body: &[u8],
     ) -> Reply {
-        let mut answer = self.faces.request(Request {
+        let mut answer = self.router.request(Request {
             method,
             path,
             query,
@@ -152,12 +152,12 @@ impl Server {
                 Answer::Commit(command, then) => {
                     let outcome = self.apply(command);
                     self.commit();
-                    Answer::Respond(self.faces.committed(then, outcome))
+                    Answer::Respond(self.router.committed(then, outcome))
                 }
                 Answer::Fetch(fetch, then) => {
                     let piece = self.read(&fetch);
                     let items: Vec<_> = piece.items().collect();
-                    self.faces
+                    self.router
                         .fetched(then, Ok(run(&piece, &items)), self.now_ms)
                 }
                 Answer::Ask(ask, then) => return self.ask(ask, then),
@@ -167,7 +167,7 @@ impl Server {
                     while let Some((fetch, then)) = next {
                         let piece = self.read(&fetch);
                         let items: Vec<_> = piece.items().collect();
-                        let part = self.faces.continued(then, &run(&piece, &items)).unwrap();
+                        let part = self.router.continued(then, &run(&piece, &items)).unwrap();
                         said.body.extend_from_slice(&part.bytes);
                         said.parts += 1;
                         next = part.next;
@@ -220,7 +220,7 @@ impl Server {
                     Effect::Load { .. } => panic!("what is in memory is read"),
                     Effect::Tell { to, told } => {
                         let (then, heard) = self.asked.get_mut(&to).unwrap();
-                        heard.push(self.faces.told(then, told));
+                        heard.push(self.router.told(then, told));
                     }
                 }
             }
@@ -281,7 +281,7 @@ impl Server {
             let style = subscribe.style;
             let start = bytes.len();
             let mut new = Vec::new();
-            self.faces
+            self.router
                 .encode(style, &run, self.now_ms, &mut bytes, &mut new);
             // Marks count from where the encoding began to write.
             marks.extend(new.into_iter().map(|mark| Mark {
@@ -302,7 +302,7 @@ impl Server {
             closed: facts.closed,
             ..run(&piece, &items)
         };
-        said(self.faces.polled(poll.then, Ok(run), self.now_ms))
+        said(self.router.polled(poll.then, Ok(run), self.now_ms))
     }
 
     fn read(&self, fetch: &Fetch) -> Piece {

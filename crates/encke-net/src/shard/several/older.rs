@@ -147,10 +147,10 @@ impl Shard {
                     let last = number + 1 == same.len();
                     if last {
                         encoded.add(item, read.sequence, |out| {
-                            self.parts.faces.tell(&told, out);
+                            self.parts.router.tell(&told, out);
                         });
                     } else {
-                        encoded.add_part(item, |out| self.parts.faces.tell(&told, out));
+                        encoded.add_part(item, |out| self.parts.router.tell(&told, out));
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! All faces behind one door.
+//! All router behind one door.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use crate::pool::{self, Pools, Saying};
 use crate::run::{Farewell, Mark, Run, Style};
 use crate::{Admin, Request, Response};
 
-/// All faces over the same streams.
+/// All router over the same streams.
 #[derive(Clone, Debug)]
-pub struct Faces {
+pub struct Router {
     durable_streams: DurableStreams,
     events: events::Settings,
     pools: Pools,
     admin: Admin,
 }
 
-/// What can be set about the faces.
+/// What can be set about the router.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Of the Durable Streams face.
@@ -31,10 +31,10 @@ pub struct Settings {
     pub pool: pool::Settings,
 }
 
-impl Faces {
-    /// Faces over the committed streams.
+impl Router {
+    /// Router over the committed streams.
     pub fn new(views: Arc<Views>, settings: Settings, admin: Admin) -> Self {
-        Faces {
+        Router {
             durable_streams: DurableStreams {
                 views,
                 settings: Arc::new(settings.durable_streams),
