@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Answer, Request, Response};
+use crate::{Action, Request, Response};
 
 /// How the face learns what it is asked; called on a shard's thread, so none may wait.
 #[derive(Clone)]
@@ -31,13 +31,13 @@ impl Admin {
         Admin { probes }
     }
 
-    pub(crate) fn request(&self, request: &Request<'_>) -> Answer {
+    pub(crate) fn request(&self, request: &Request<'_>) -> Action {
         let known = matches!(request.path, "/" | "/healthz" | "/readyz" | "/metrics");
         if known && !matches!(request.method, "GET" | "HEAD") {
             let response = plain(405, "only GET and HEAD are allowed here\n");
-            return Answer::Respond(response.field("Allow", "GET, HEAD"));
+            return Action::Respond(response.field("Allow", "GET, HEAD"));
         }
-        Answer::Respond(match request.path {
+        Action::Respond(match request.path {
             "/" => plain(200, WELCOME),
             "/healthz" => plain(200, "ok\n"),
             "/readyz" => match (self.probes.unready)() {

@@ -1,6 +1,6 @@
 //! The protocols, sans-IO.
 //!
-//! A face gets a parsed [`Request`] and gives an [`Answer`]: a response, a command to commit, a
+//! A face gets a parsed [`Request`] and gives an [`Action`]: a response, a command to commit, a
 //! part of a stream to read, or a subscription. What must be waited for comes back with the
 //! face's own [`Then`] to [`Router::committed`], [`Router::fetched`] and their like. Subscribers'
 //! records are turned into bytes by [`Router::encode`], once for all who are at the same place.
@@ -11,8 +11,8 @@
 //!
 //! Start reading at [`Router::request`], then [`durable_streams`] and [`pool`].
 
+mod action;
 mod admin;
-mod answer;
 pub mod durable_streams;
 pub mod events;
 mod json;
@@ -23,8 +23,8 @@ mod response;
 mod router;
 mod run;
 
+pub use action::{Action, Failure, Look, Member, Part, Poll, Subscribe, SubscribeAll, Then};
 pub use admin::{Admin, Probes};
-pub use answer::{Answer, Failure, Look, Member, Part, Poll, Subscribe, SubscribeAll, Then};
 pub use pool::Saying;
 pub use request::{Headers, Request, Via};
 pub use response::{Body, Response};

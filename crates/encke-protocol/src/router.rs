@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use encke_stream::{Outcome, Views};
 
-use crate::answer::{Answer, Failure, Part, Then};
+use crate::action::{Action, Failure, Part, Then};
 use crate::durable_streams::{self, DurableStreams, Pending};
 use crate::events::{self, Told};
 use crate::pool::{self, Pools, Saying};
@@ -48,7 +48,7 @@ impl Router {
     }
 
     /// Answers a request.
-    pub fn request(&self, request: Request<'_>) -> Answer {
+    pub fn request(&self, request: Request<'_>) -> Action {
         if request.path == events::PATH {
             return events::request(&self.durable_streams, self.events, &request);
         }
@@ -76,12 +76,12 @@ impl Router {
     }
 
     /// Goes on after a read.
-    pub fn fetched(&self, then: Then, run: Result<Run<'_>, Failure>, now_ms: u64) -> Answer {
+    pub fn fetched(&self, then: Then, run: Result<Run<'_>, Failure>, now_ms: u64) -> Action {
         match *then.0 {
             Pending::CatchUp(catch_up) => catch_up.fetched(run),
             Pending::Fork(fork) => fork.fetched(run),
-            Pending::Poll(poll) => Answer::Respond(poll.polled(run, now_ms)),
-            pending => Answer::Respond(misplaced(&pending)),
+            Pending::Poll(poll) => Action::Respond(poll.polled(run, now_ms)),
+            pending => Action::Respond(misplaced(&pending)),
         }
     }
 

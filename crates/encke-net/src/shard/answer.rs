@@ -1,7 +1,7 @@
 //! What becomes of a request: a response now, or after a commit, a read, a record.
 
 use encke_log::ReadError;
-use encke_protocol::{Answer, Failure, Poll, Response, Run, Subscribe, Then};
+use encke_protocol::{Action, Failure, Poll, Response, Run, Subscribe, Then};
 use encke_stream::{Caller, Command, Fetch, Item, Piece, Reply, Request};
 
 use super::Shard;
@@ -9,18 +9,18 @@ use super::busy::shared_style;
 use crate::slot::{Flags, State, Token};
 
 impl Shard {
-    pub(super) fn answer(&mut self, index: u32, answer: Answer) {
+    pub(super) fn answer(&mut self, index: u32, answer: Action) {
         match answer {
-            Answer::Respond(response) => self.respond(index, &response),
+            Action::Respond(response) => self.respond(index, &response),
             // Only a request's first answer can be this, and that is seen to where it is asked.
-            Answer::Look(_) => self.close(index, "internal"),
-            Answer::Commit(command, then) => self.send_command(index, command, then),
-            Answer::Fetch(fetch, then) => self.fetch_answer(index, fetch, then),
-            Answer::Stream(response, fetch, then) => self.stream(index, &response, fetch, then),
-            Answer::Subscribe(subscribe) => self.follow(index, subscribe),
-            Answer::SubscribeAll(subscribe) => self.follow_all(index, subscribe),
-            Answer::Poll(poll) => self.poll(index, poll),
-            Answer::Ask(ask, then) => self.ask(index, ask, then),
+            Action::Look(_) => self.close(index, "internal"),
+            Action::Commit(command, then) => self.send_command(index, command, then),
+            Action::Fetch(fetch, then) => self.fetch_answer(index, fetch, then),
+            Action::Stream(response, fetch, then) => self.stream(index, &response, fetch, then),
+            Action::Subscribe(subscribe) => self.follow(index, subscribe),
+            Action::SubscribeAll(subscribe) => self.follow_all(index, subscribe),
+            Action::Poll(poll) => self.poll(index, poll),
+            Action::Ask(ask, then) => self.ask(index, ask, then),
         }
     }
 

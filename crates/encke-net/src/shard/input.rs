@@ -1,6 +1,6 @@
 //! What clients send: bytes to requests.
 
-use encke_protocol::{Answer, Headers, Request};
+use encke_protocol::{Action, Headers, Request};
 use rustix::net::{RecvFlags, recv};
 
 use super::Shard;
@@ -272,7 +272,7 @@ impl Shard {
             now_ms: self.clock.now_ms(),
         });
         match answer {
-            Answer::Look(look) => {
+            Action::Look(look) => {
                 let parked = Parked::new(head, fields, via, look.body);
                 self.look(index, look.name, parked);
             }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use encke_protocol::{Answer, Failure, Headers, Request, Via};
+use encke_protocol::{Action, Failure, Headers, Request, Via};
 use encke_stream::{Known, LoadError, Stream};
 
 use super::Shard;
@@ -143,7 +143,7 @@ impl Shard {
             now_ms: self.clock.now_ms(),
         });
         match answer {
-            Answer::Look(look) => {
+            Action::Look(look) => {
                 parked.body = look.body;
                 self.look(index, look.name, parked);
             }

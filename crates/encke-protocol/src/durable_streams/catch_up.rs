@@ -6,7 +6,7 @@ use encke_stream::{Facts, Fetch, MediaKind, Offset, Refusal, Stream};
 
 use super::read::{cache_control, data, etag, has_already, position, push_items};
 use super::{DurableStreams, Pending, answer, failed, refused};
-use crate::answer::{Answer, Failure, Part, Then};
+use crate::action::{Action, Failure, Part, Then};
 use crate::run::Run;
 use crate::{Body, Request, Response};
 
@@ -41,13 +41,13 @@ impl DurableStreams {
         stream: Arc<Stream>,
         facts: Facts,
         from: Offset,
-    ) -> Answer {
+    ) -> Action {
         let left = self.left(&stream, from);
         let tag = etag(&stream, left, facts.tail, facts.closed);
         if has_already(request.headers, &tag) {
             let response = answer(304).field("ETag", tag);
             let response = response.field("Cache-Control", cache_control(facts.closed));
-            return Answer::Respond(position(response, &stream, facts.tail, true, facts.closed));
+            return Action::Respond(position(response, &stream, facts.tail, true, facts.closed));
         }
         let page_bytes_max = self.settings.page_bytes;
         let page_bytes = self.settings.first_page_bytes.min(page_bytes_max);
@@ -61,32 +61,32 @@ impl DurableStreams {
         };
         if fetch.spans.is_empty() {
             let nothing = data(catch_up.stream.media.kind, &[]);
-            return Answer::Respond(catch_up.response().body(nothing));
+            return Action::Respond(catch_up.response().body(nothing));
         }
-        Answer::Fetch(fetch, Then(Box::new(Pending::CatchUp(catch_up))))
+        Action::Fetch(fetch, Then(Box::new(Pending::CatchUp(catch_up))))
     }
 
     /// The answer to `offset=now`: where the tail is, and no data.
-    pub(super) fn tail(&self, stream: &Stream, facts: Facts) -> Answer {
+    pub(super) fn tail(&self, stream: &Stream, facts: Facts) -> Action {
         let response = answer(200).field("Cache-Control", "no-store");
         let response = position(response, stream, facts.tail, true, facts.closed);
-        Answer::Respond(response.body(data(stream.media.kind, &[])))
+        Action::Respond(response.body(data(stream.media.kind, &[])))
     }
 }
 
 impl CatchUp {
     /// The answer or its beginning, once the first data is there.
-    pub(crate) fn fetched(self, run: Result<Run<'_>, Failure>) -> Answer {
+    pub(crate) fn fetched(self, run: Result<Run<'_>, Failure>) -> Action {
         let run = match run {
             Ok(run) => run,
-            Err(failure) => return Answer::Respond(failed(failure)),
+            Err(failure) => return Action::Respond(failed(failure)),
         };
         if self.stream.has_ended() {
-            return Answer::Respond(refused(&Refusal::NotFound));
+            return Action::Respond(refused(&Refusal::NotFound));
         }
         let kind = self.stream.media.kind;
         if run.at_tail {
-            return Answer::Respond(self.response().body(data(kind, run.items)));
+            return Action::Respond(self.response().body(data(kind, run.items)));
         }
         let mut first = Vec::new();
         if kind == MediaKind::Json {
@@ -102,7 +102,7 @@ impl CatchUp {
             first: run.items.is_empty(),
         };
         let (fetch, then) = page.next(run.end);
-        Answer::Stream(response, fetch, then)
+        Action::Stream(response, fetch, then)
     }
 
     fn response(&self) -> Response {

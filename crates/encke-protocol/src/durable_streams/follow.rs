@@ -5,7 +5,7 @@ use std::sync::Arc;
 use encke_stream::{Facts, MediaKind, Offset, Stream};
 
 use super::{answer, cursor, events};
-use crate::answer::{Answer, Subscribe};
+use crate::action::{Action, Subscribe};
 use crate::run::{Run, Style};
 use crate::{Body, Request};
 
@@ -16,7 +16,7 @@ pub(super) fn subscribe(
     facts: Facts,
     from: Offset,
     brought: u64,
-) -> Answer {
+) -> Action {
     let kind = stream.media.kind;
     let floor = cursor::floor(request.now_ms, brought);
     let style = Style::DurableStreams {
@@ -45,9 +45,9 @@ pub(super) fn subscribe(
         .field("X-Accel-Buffering", "no")
         .body(Body::Open(first));
     if at_tail && facts.closed {
-        return Answer::Respond(response);
+        return Action::Respond(response);
     }
-    Answer::Subscribe(Subscribe {
+    Action::Subscribe(Subscribe {
         stream,
         from,
         response,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use encke_stream::{Life, Refusal, Stream, Views};
 
 use crate::query;
-use crate::{Answer, Failure, Request, Response};
+use crate::{Action, Failure, Request, Response};
 
 pub(crate) use catch_up::{CatchUp, Page};
 pub(crate) use events::{encode, farewell, lines};
@@ -80,13 +80,13 @@ pub(crate) enum Pending {
 
 impl DurableStreams {
     /// Answers a request for the path below the root.
-    pub(crate) fn request(&self, mut request: Request<'_>, path: &str) -> Answer {
+    pub(crate) fn request(&self, mut request: Request<'_>, path: &str) -> Action {
         if request.method == "OPTIONS" {
-            return Answer::Respond(preflight());
+            return Action::Respond(preflight());
         }
         let name = match self.name(path) {
             Ok(name) => name,
-            Err(response) => return Answer::Respond(response),
+            Err(response) => return Action::Respond(response),
         };
         if !["GET", "HEAD", "POST", "PUT", "DELETE"].contains(&request.method) {
             let refused = error(
@@ -97,7 +97,7 @@ impl DurableStreams {
                     request.method
                 ),
             );
-            return Answer::Respond(refused.field("Allow", METHODS));
+            return Action::Respond(refused.field("Allow", METHODS));
         }
         // Held until the answer is made, so that it stays in memory.
         let Some(known) = self.views.look(&name) else {
@@ -110,7 +110,7 @@ impl DurableStreams {
             "PUT" => self.put(&mut request, &name, known),
             _ => self.delete(&request, &name),
         };
-        answer.unwrap_or_else(Answer::Respond)
+        answer.unwrap_or_else(Action::Respond)
     }
 
     /// The stream's name that a path below the root says, percent-decoded once.
@@ -168,8 +168,8 @@ impl DurableStreams {
 }
 
 /// Has a name looked up in the store.
-pub(crate) fn look(name: &str, body: Vec<u8>) -> Answer {
-    Answer::Look(crate::Look {
+pub(crate) fn look(name: &str, body: Vec<u8>) -> Action {
+    Action::Look(crate::Look {
         name: name.into(),
         body,
     })

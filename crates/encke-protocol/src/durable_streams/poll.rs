@@ -6,7 +6,7 @@ use encke_stream::{Facts, Fetch, Offset, Refusal, Stream};
 
 use super::read::{cache_control, closed, data, etag, position};
 use super::{DurableStreams, Pending, answer, cursor, failed, refused};
-use crate::answer::{Answer, Failure, Then};
+use crate::action::{Action, Failure, Then};
 use crate::run::Run;
 use crate::{Request, Response};
 
@@ -27,7 +27,7 @@ impl DurableStreams {
         facts: Facts,
         from: Offset,
         brought: u64,
-    ) -> Answer {
+    ) -> Action {
         let fetch = Fetch::new(&stream, from, facts.tail, self.settings.page_bytes);
         let poll = Poll {
             stream: Arc::clone(&stream),
@@ -35,12 +35,12 @@ impl DurableStreams {
             brought,
         };
         if !fetch.spans.is_empty() {
-            return Answer::Fetch(fetch, Then(Box::new(Pending::Poll(poll))));
+            return Action::Fetch(fetch, Then(Box::new(Pending::Poll(poll))));
         }
         if facts.closed {
-            return Answer::Respond(poll.nothing(facts.tail, true, request.now_ms));
+            return Action::Respond(poll.nothing(facts.tail, true, request.now_ms));
         }
-        Answer::Poll(crate::Poll {
+        Action::Poll(crate::Poll {
             stream,
             from,
             until_ms: request.now_ms + self.settings.poll_wait_ms,

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use encke_stream::{Facts, Item, Lifetime, MediaKind, Offset, Retention, Stream};
 
 use super::{DurableStreams, From, answer, check_own, cursor, error, follow};
-use crate::answer::Answer;
+use crate::action::Action;
 use crate::{Headers, Request, Response, json, query};
 
 impl DurableStreams {
-    pub(crate) fn head(&self, request: &Request<'_>, name: &str) -> Result<Answer, Response> {
+    pub(crate) fn head(&self, request: &Request<'_>, name: &str) -> Result<Action, Response> {
         let stream = self.find(name, request.now_ms)?;
         let facts = stream.facts();
         let response = answer(200)
@@ -24,10 +24,10 @@ impl DurableStreams {
             Lifetime::Sliding { ttl_s } => response.field("Stream-TTL", ttl_s),
             Lifetime::Until { at_ms } => response.field("Stream-Expires-At", timestamp(at_ms)),
         };
-        Ok(Answer::Respond(closed(response, facts.closed)))
+        Ok(Action::Respond(closed(response, facts.closed)))
     }
 
-    pub(crate) fn get(&self, request: &Request<'_>, name: &str) -> Result<Answer, Response> {
+    pub(crate) fn get(&self, request: &Request<'_>, name: &str) -> Result<Action, Response> {
         let parameters = Parameters::parse(request.query)?;
         let stream = self.find(name, request.now_ms)?;
         let facts = stream.facts();

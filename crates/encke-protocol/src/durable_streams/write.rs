@@ -8,7 +8,7 @@ use encke_stream::{
 };
 
 use super::{DurableStreams, Pending, answer, error, failed, fields, look, refused};
-use crate::answer::{Answer, Failure, Then};
+use crate::action::{Action, Failure, Then};
 use crate::run::Run;
 use crate::{Request, Response, json};
 
@@ -37,7 +37,7 @@ pub(crate) struct Append {
 }
 
 impl DurableStreams {
-    pub(crate) fn post(&self, request: &mut Request<'_>, name: &str) -> Result<Answer, Response> {
+    pub(crate) fn post(&self, request: &mut Request<'_>, name: &str) -> Result<Action, Response> {
         let headers = request.headers;
         let closes = fields::says_closed(headers);
         let producer = fields::producer(headers)?;
@@ -58,7 +58,7 @@ impl DurableStreams {
                 before,
                 ack,
             };
-            return Ok(Answer::Commit(command, Then(Box::new(Pending::Truncate))));
+            return Ok(Action::Commit(command, Then(Box::new(Pending::Truncate))));
         }
         if body.is_empty() && !closes {
             return Err(error(
@@ -108,7 +108,7 @@ impl DurableStreams {
             data,
         });
         let then = Then(Box::new(Pending::Append(pending)));
-        Ok(Answer::Commit(command, then))
+        Ok(Action::Commit(command, then))
     }
 
     pub(crate) fn put(
@@ -116,7 +116,7 @@ impl DurableStreams {
         request: &mut Request<'_>,
         name: &str,
         known: Known,
-    ) -> Result<Answer, Response> {
+    ) -> Result<Action, Response> {
         let headers = request.headers;
         let content_type = fields::content_type(headers)?;
         let lifetime = fields::lifetime(headers)?;
@@ -180,16 +180,16 @@ impl DurableStreams {
             .find(asked));
         }
         let then = Then(Box::new(Pending::Create(pending)));
-        Ok(Answer::Commit(Command::Create(create), then))
+        Ok(Action::Commit(Command::Create(create), then))
     }
 
-    pub(crate) fn delete(&self, request: &Request<'_>, name: &str) -> Result<Answer, Response> {
+    pub(crate) fn delete(&self, request: &Request<'_>, name: &str) -> Result<Action, Response> {
         let stream = self.find(name, request.now_ms)?;
         let command = Command::Delete {
             target: Target::Known(stream),
             ack: fields::ack(request.headers)?,
         };
-        Ok(Answer::Commit(command, Then(Box::new(Pending::Delete))))
+        Ok(Action::Commit(command, Then(Box::new(Pending::Delete))))
     }
 
     /// The source of a fork. A fork that is there already keeps the source that it was made of, so
@@ -284,22 +284,22 @@ pub(crate) fn deleted(outcome: &Outcome) -> Response {
 
 impl Fork {
     /// Asks for the record that the fork's offset leads into.
-    fn find(self, at: Offset) -> Answer {
+    fn find(self, at: Offset) -> Action {
         let fetch = Fetch::new(&self.source, at, self.tail, 1);
         if fetch.spans.is_empty() {
-            return Answer::Respond(overshoot(0, self.sub_offset));
+            return Action::Respond(overshoot(0, self.sub_offset));
         }
-        Answer::Fetch(fetch, Then(Box::new(Pending::Fork(Box::new(self)))))
+        Action::Fetch(fetch, Then(Box::new(Pending::Fork(Box::new(self)))))
     }
 
     /// Commits the fork, now that the record is known.
-    pub(crate) fn fetched(mut self, run: Result<Run<'_>, Failure>) -> Answer {
+    pub(crate) fn fetched(mut self, run: Result<Run<'_>, Failure>) -> Action {
         let run = match run {
             Ok(run) => run,
-            Err(failure) => return Answer::Respond(failed(failure)),
+            Err(failure) => return Action::Respond(failed(failure)),
         };
         if self.source.has_ended() {
-            return Answer::Respond(refused(&Refusal::SourceNotFound));
+            return Action::Respond(refused(&Refusal::SourceNotFound));
         }
         let Some(item) = run.items.first() else {
             // Only changes without data stood there.
@@ -307,7 +307,7 @@ impl Fork {
         };
         let units = item.take - item.skip;
         if self.sub_offset > units {
-            return Answer::Respond(overshoot(units, self.sub_offset));
+            return Action::Respond(overshoot(units, self.sub_offset));
         }
         let at = if self.sub_offset == units {
             item.end
@@ -325,7 +325,7 @@ impl Fork {
             fork.at = Some(at);
         }
         let then = Then(Box::new(Pending::Create(self.pending)));
-        Answer::Commit(Command::Create(self.create), then)
+        Action::Commit(Command::Create(self.create), then)
     }
 }
 

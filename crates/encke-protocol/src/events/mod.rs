@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use encke_stream::{Life, Offset, Sequence, Stream, log_of};
 
-use crate::answer::{Answer, Member, SubscribeAll};
+use crate::action::{Action, Member, SubscribeAll};
 use crate::durable_streams::{self, DurableStreams, From, answer, check_own, error, look};
 use crate::{Body, Request, Response, query};
 
@@ -45,9 +45,9 @@ pub(crate) fn request(
     streams: &DurableStreams,
     settings: Settings,
     request: &Request<'_>,
-) -> Answer {
+) -> Action {
     let answer = match request.method {
-        "OPTIONS" => return Answer::Respond(durable_streams::preflight()),
+        "OPTIONS" => return Action::Respond(durable_streams::preflight()),
         "GET" | "HEAD" => subscribe(streams, settings, request),
         method => Err(error(
             405,
@@ -56,14 +56,14 @@ pub(crate) fn request(
         )
         .field("Allow", "GET, HEAD, OPTIONS")),
     };
-    answer.unwrap_or_else(Answer::Respond)
+    answer.unwrap_or_else(Action::Respond)
 }
 
 fn subscribe(
     streams: &DurableStreams,
     settings: Settings,
     request: &Request<'_>,
-) -> Result<Answer, Response> {
+) -> Result<Action, Response> {
     let parameters = Parameters::parse(request)?;
     check_count(&parameters.named, settings)?;
     // Read before any stream's facts, so that nothing up to here is missing from them.
@@ -130,7 +130,7 @@ fn subscribe(
     }
     if members.is_empty() && resumed.is_some() {
         // What tells a browser not to come back (HTML, section 9.2.3).
-        return Ok(Answer::Respond(answer(204)));
+        return Ok(Action::Respond(answer(204)));
     }
     let after = match resumed {
         Some(id) => id.after.clone(),
@@ -160,9 +160,9 @@ fn subscribe(
         .field("X-Accel-Buffering", "no")
         .body(Body::Open(first));
     if members.is_empty() || request.method == "HEAD" {
-        return Ok(Answer::Respond(response));
+        return Ok(Action::Respond(response));
     }
-    Ok(Answer::SubscribeAll(SubscribeAll {
+    Ok(Action::SubscribeAll(SubscribeAll {
         members,
         after,
         response,

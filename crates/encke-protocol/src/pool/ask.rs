@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use encke_jobs::{Ask, End, How, JobId, Payload, Post, Settings, Work};
 
 use super::{Asked, Pools, bad};
-use crate::answer::{Answer, Then};
+use crate::action::{Action, Then};
 use crate::durable_streams::{Pending, error};
 use crate::{Request, Response, query};
 
@@ -23,7 +23,7 @@ struct Query<'a> {
 }
 
 impl Pools {
-    pub(super) fn ask(&self, request: &mut Request<'_>, path: &str) -> Result<Answer, Response> {
+    pub(super) fn ask(&self, request: &mut Request<'_>, path: &str) -> Result<Action, Response> {
         let asked = request.query;
         let query = self.query(asked)?;
         let parts: Vec<&str> = path.split('/').collect();
@@ -98,7 +98,7 @@ impl Pools {
         request: &Request<'_>,
         query: Query<'_>,
         pool: Box<str>,
-    ) -> Result<Answer, Response> {
+    ) -> Result<Action, Response> {
         let worker = query
             .worker
             .ok_or_else(|| bad("missing_worker", "a worker says its name: ?worker="))?;
@@ -124,7 +124,7 @@ impl Pools {
             slot: query.slot,
             poll_ms,
         };
-        Ok(Answer::Ask(Ask::Work(work), then(asked)))
+        Ok(Action::Ask(Ask::Work(work), then(asked)))
     }
 
     fn query<'a>(&self, text: Option<&'a str>) -> Result<Query<'a>, Response> {
@@ -191,7 +191,7 @@ fn post(
     query: Query<'_>,
     pool: Box<str>,
     url: String,
-) -> Result<Answer, Response> {
+) -> Result<Action, Response> {
     let post = Post {
         pool,
         payload: payload(request, query.key)?,
@@ -203,7 +203,7 @@ fn post(
         None => Asked::Once { pool: url },
         Some(_) => Asked::Result { pool: url },
     };
-    Ok(Answer::Ask(Ask::Post(post), then(asked)))
+    Ok(Action::Ask(Ask::Post(post), then(asked)))
 }
 
 fn payload(request: &mut Request<'_>, key: Option<Cow<'_, str>>) -> Result<Payload, Response> {
@@ -232,9 +232,9 @@ fn settings(body: &[u8]) -> Result<Settings, Response> {
     })
 }
 
-fn once(pool: &str, ask: Ask) -> Answer {
+fn once(pool: &str, ask: Ask) -> Action {
     let pool = pool.to_owned();
-    Answer::Ask(ask, then(Asked::Once { pool }))
+    Action::Ask(ask, then(Asked::Once { pool }))
 }
 
 fn then(asked: Asked) -> Then {

@@ -22,7 +22,7 @@ pub(crate) use tell::told;
 use std::sync::Arc;
 
 use crate::durable_streams::{answer, error};
-use crate::{Answer, Request, Response};
+use crate::{Action, Request, Response};
 
 /// The face of the pools.
 #[derive(Clone, Debug)]
@@ -87,9 +87,9 @@ impl Pools {
             .or_else(|| (root.strip_suffix('/') == Some(path)).then_some(""))
     }
 
-    pub(crate) fn request(&self, mut request: Request<'_>, path: &str) -> Answer {
+    pub(crate) fn request(&self, mut request: Request<'_>, path: &str) -> Action {
         if request.method == "OPTIONS" {
-            return Answer::Respond(
+            return Action::Respond(
                 answer(204)
                     .field(
                         "Access-Control-Allow-Methods",
@@ -102,7 +102,7 @@ impl Pools {
                     .field("Access-Control-Max-Age", "86400"),
             );
         }
-        self.ask(&mut request, path).unwrap_or_else(Answer::Respond)
+        self.ask(&mut request, path).unwrap_or_else(Action::Respond)
     }
 
     pub(crate) fn heartbeat() -> &'static [u8] {

@@ -8,7 +8,7 @@ use encke_jobs::{Ask, Client, Effect};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_protocol::{
-    Admin, Answer, Body, Headers, Mark, Poll, Probes, Request, Response, Router, Run, Saying,
+    Action, Admin, Body, Headers, Mark, Poll, Probes, Request, Response, Router, Run, Saying,
     Settings, Subscribe, SubscribeAll, Then, Via,
 };
 use encke_stream::{
@@ -134,8 +134,8 @@ impl Server {
         });
         loop {
             answer = match answer {
-                Answer::Respond(response) => return Reply::Said(said(response)),
-                Answer::Subscribe(subscribe) => {
+                Action::Respond(response) => return Reply::Said(said(response)),
+                Action::Subscribe(subscribe) => {
                     let opened = said(Response {
                         status: subscribe.response.status,
                         fields: subscribe.response.fields.clone(),
@@ -143,25 +143,25 @@ impl Server {
                     });
                     return Reply::Subscribed(opened, subscribe);
                 }
-                Answer::SubscribeAll(mut subscribe) => {
+                Action::SubscribeAll(mut subscribe) => {
                     let opened = said(std::mem::take(&mut subscribe.response));
                     return Reply::SubscribedAll(opened, subscribe);
                 }
-                Answer::Poll(poll) => return Reply::Polls(poll),
-                Answer::Look(look) => panic!("{} is not in memory", look.name),
-                Answer::Commit(command, then) => {
+                Action::Poll(poll) => return Reply::Polls(poll),
+                Action::Look(look) => panic!("{} is not in memory", look.name),
+                Action::Commit(command, then) => {
                     let outcome = self.apply(command);
                     self.commit();
-                    Answer::Respond(self.router.committed(then, outcome))
+                    Action::Respond(self.router.committed(then, outcome))
                 }
-                Answer::Fetch(fetch, then) => {
+                Action::Fetch(fetch, then) => {
                     let piece = self.read(&fetch);
                     let items: Vec<_> = piece.items().collect();
                     self.router
                         .fetched(then, Ok(run(&piece, &items)), self.now_ms)
                 }
-                Answer::Ask(ask, then) => return self.ask(ask, then),
-                Answer::Stream(response, fetch, then) => {
+                Action::Ask(ask, then) => return self.ask(ask, then),
+                Action::Stream(response, fetch, then) => {
                     let mut said = said(response);
                     let mut next = Some((fetch, then));
                     while let Some((fetch, then)) = next {

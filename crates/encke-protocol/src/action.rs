@@ -11,7 +11,7 @@ use crate::{Response, Style};
 
 /// What is to be done for a request.
 #[derive(Debug)]
-pub enum Answer {
+pub enum Action {
     /// Say this.
     Respond(Response),
     /// Look this name up in the store, then ask again.
