@@ -10,9 +10,9 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
-use crate::inbox::Lag;
 use crate::log_metrics::LogMetrics;
 use crate::pools::PoolMetrics;
+use crate::shard_channel::Lag;
 
 type Refresh = Box<dyn Fn(&Metrics) + Send>;
 

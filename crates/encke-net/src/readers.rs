@@ -12,7 +12,7 @@ use encke_stream::Fetch;
 use prometheus::Histogram;
 
 use crate::archive::Archive;
-use crate::inbox::{Door, Note};
+use crate::shard_channel::{ShardEvent, ShardSender};
 use crate::slot::Token;
 use held::Held;
 
@@ -27,19 +27,19 @@ pub(crate) enum Job {
     Fetch {
         fetch: Fetch,
         token: Token,
-        door: Arc<Door>,
+        sender: Arc<ShardSender>,
     },
     /// What is known of a name, for a connection.
     Look {
         name: Box<str>,
         token: Token,
-        door: Arc<Door>,
+        sender: Arc<ShardSender>,
     },
     /// A stream, for a subscriber.
     Load {
         no: StreamNo,
         token: Token,
-        door: Arc<Door>,
+        sender: Arc<ShardSender>,
     },
     /// A stream that must be in memory because its lifetime is over.
     End(StreamNo),
@@ -70,22 +70,36 @@ impl Readers {
         (Readers { jobs }, Jobs(receivers))
     }
 
-    /// Asks for a piece; it comes back through the door under that token. False: too many wait.
-    pub(crate) fn ask(&self, fetch: Fetch, token: Token, door: &Arc<Door>) -> bool {
-        let door = Arc::clone(door);
-        self.send(token, Job::Fetch { fetch, token, door })
+    /// Asks for a piece; it comes back through the sender under that token. False: too many wait.
+    pub(crate) fn ask(&self, fetch: Fetch, token: Token, sender: &Arc<ShardSender>) -> bool {
+        let sender = Arc::clone(sender);
+        self.send(
+            token,
+            Job::Fetch {
+                fetch,
+                token,
+                sender,
+            },
+        )
     }
 
     /// Asks what is known of a name; it comes back as a piece does. False: too many wait.
-    pub(crate) fn look(&self, name: Box<str>, token: Token, door: &Arc<Door>) -> bool {
-        let door = Arc::clone(door);
-        self.send(token, Job::Look { name, token, door })
+    pub(crate) fn look(&self, name: Box<str>, token: Token, sender: &Arc<ShardSender>) -> bool {
+        let sender = Arc::clone(sender);
+        self.send(
+            token,
+            Job::Look {
+                name,
+                token,
+                sender,
+            },
+        )
     }
 
     /// Asks for a stream; it comes back as a piece does. False: too many wait.
-    pub(crate) fn load(&self, no: StreamNo, token: Token, door: &Arc<Door>) -> bool {
-        let door = Arc::clone(door);
-        self.send(token, Job::Load { no, token, door })
+    pub(crate) fn load(&self, no: StreamNo, token: Token, sender: &Arc<ShardSender>) -> bool {
+        let sender = Arc::clone(sender);
+        self.send(token, Job::Load { no, token, sender })
     }
 
     /// Has a stream brought into memory that is to end, unless too many wait.
@@ -136,7 +150,11 @@ fn work(means: &Means, mut jobs: Receiver<Job>) {
             Err(_) => return,
         };
         match job {
-            Job::Fetch { fetch, token, door } => {
+            Job::Fetch {
+                fetch,
+                token,
+                sender,
+            } => {
                 let log = fetch.log();
                 let published = archive.published(log);
                 let piece = archive.read(&fetch);
@@ -148,26 +166,30 @@ fn work(means: &Means, mut jobs: Receiver<Job>) {
                 }
                 match (piece, held.get_mut(log)) {
                     (Ok(piece), Some(held)) if piece.lacks() => {
-                        held.keep(door, token, piece, published);
+                        held.keep(sender, token, piece, published);
                     }
-                    (piece, _) => door.put_piece(token, piece),
+                    (piece, _) => sender.put_piece(token, piece),
                 }
             }
-            Job::Look { name, token, door } => {
+            Job::Look {
+                name,
+                token,
+                sender,
+            } => {
                 let begun = Instant::now();
                 let known = loader.load(&name);
                 took.observe(begun.elapsed().as_secs_f64());
                 if let Err(error) = &known {
                     tracing::error!(%error, name = &*name, "a stream could not be loaded");
                 }
-                door.put(Note::Looked { token, known });
+                sender.put(ShardEvent::NameLoaded { token, known });
             }
-            Job::Load { no, token, door } => {
+            Job::Load { no, token, sender } => {
                 let stream = loader.load_number(no);
                 if let Err(error) = &stream {
                     tracing::error!(%error, no, "a subscriber's stream could not be loaded");
                 }
-                door.put(Note::Loaded { token, stream });
+                sender.put(ShardEvent::StreamLoaded { token, stream });
             }
             Job::End(no) => {
                 if let Err(error) = loader.load_number(no) {

@@ -15,7 +15,6 @@ use encke_stream::{AckLevel, Desk, Intake, Logs, Outlet, Sequencer, Views};
 use crate::addresses::Addresses;
 use crate::archive::Archive;
 use crate::buffers::Buffers;
-use crate::inbox::{Door, Note, inbox};
 use crate::jams::Jams;
 use crate::listen;
 use crate::metrics::Metrics;
@@ -23,17 +22,18 @@ use crate::pools::Pools;
 use crate::readers::{Means, Readers};
 use crate::settings::Settings;
 use crate::shard::{Parts, Shard};
+use crate::shard_channel::{ShardEvent, ShardSender, shard_channel};
 
 /// A server that runs until [`Server::stop`].
 pub struct Server {
     address: SocketAddr,
     shards: Vec<JoinHandle<()>>,
     readers: Vec<JoinHandle<()>>,
-    foreman: encke_jobs::Door,
+    dispatcher: encke_jobs::Door,
     pools: encke_jobs::Threads,
     /// One for each log.
     sequencers: Vec<JoinHandle<Result<(), CommitError>>>,
-    doors: Vec<Arc<Door>>,
+    senders: Vec<Arc<ShardSender>>,
     /// One for each log, or none.
     desks: Arc<[Arc<Desk>]>,
     metrics: Metrics,
@@ -88,12 +88,12 @@ impl Server {
             items_max: settings.mailbox_items_max,
             bytes_max: settings.mailbox_bytes_max,
         });
-        let (doors, inboxes) = ends(&settings, listeners.len())?;
+        let (senders, receivers) = ends(&settings, listeners.len())?;
         let archive = Archive::of(&logs);
         let background: Vec<_> = logs.logs.iter().map(|(_, log)| log.background()).collect();
         let (readers, jobs) = Readers::new(settings.readers);
         let pools = Pools::restore(&settings, archive.clone())?;
-        let foreman = pools.foreman.clone();
+        let dispatcher = pools.dispatcher.clone();
         let Logs { logs, views } = logs;
         let mut ways = Vec::with_capacity(logs.len());
         let mut desks = Vec::new();
@@ -107,7 +107,7 @@ impl Server {
                 machine,
                 log,
                 receiver,
-                outlets(&doors, &foreman),
+                outlets(&senders, &dispatcher),
                 level,
                 Box::new(move |committed| {
                     watched.committed(committed);
@@ -138,22 +138,22 @@ impl Server {
             archive: archive.with_desks(Arc::clone(&desks)),
             took: metrics.look_up_seconds.clone(),
         })?;
-        let (board, pools) = pools.start(intake.clone(), Arc::clone(&desks), &doors)?;
+        let (board, pools) = pools.start(intake.clone(), Arc::clone(&desks), &senders)?;
         let connections = Arc::new(AtomicUsize::new(0));
         let addresses = Arc::new(Addresses::new(&settings));
         let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max));
         let jams = Arc::new(Jams::default());
         let mut shards = Vec::new();
-        for (number, (listener, inbox)) in listeners.into_iter().zip(inboxes).enumerate() {
+        for (number, (listener, receiver)) in listeners.into_iter().zip(receivers).enumerate() {
             let shard = Shard::new(Parts {
                 number: number as u16,
                 settings: Arc::clone(&settings),
                 router: router.clone(),
                 listener,
-                inbox,
-                door: Arc::clone(&doors[number]),
+                receiver,
+                sender: Arc::clone(&senders[number]),
                 intake: intake.clone(),
-                foreman: foreman.clone(),
+                dispatcher: dispatcher.clone(),
                 readers: readers.clone(),
                 metrics: metrics.clone(),
                 connections: Arc::clone(&connections),
@@ -168,15 +168,15 @@ impl Server {
                     .spawn(move || shard.run())?,
             );
         }
-        watch(metrics, &views, intake, &doors);
-        let gauged = foreman.clone();
+        watch(metrics, &views, intake, &senders);
+        let gauged = dispatcher.clone();
         let background_count = background.len();
         let loads = pools.loads();
         metrics.on_render(move |metrics| {
             for (number, gauge) in readers.gauges().enumerate() {
                 metrics.mailbox(&format!("reader-{number}"), &gauge);
             }
-            metrics.mailbox("foreman", &gauged.gauge());
+            metrics.mailbox("dispatcher", &gauged.gauge());
             metrics.mailbox("loader", &loads());
             for (number, background) in background.iter().enumerate() {
                 let name = numbered("seal", number, background_count);
@@ -194,10 +194,10 @@ impl Server {
             address,
             shards,
             readers: reader_threads,
-            foreman,
+            dispatcher,
             pools,
             sequencers,
-            doors,
+            senders,
             desks,
             metrics: metrics.clone(),
         })
@@ -215,18 +215,18 @@ impl Server {
     /// `synced` is safe all the same.
     pub fn stop(self) -> Result<(), StopError> {
         // Workers, and whoever waits for a result, are told before their shards stop.
-        self.foreman.control(Word::Stop);
-        for door in &self.doors {
-            door.put(Note::Stop);
+        self.dispatcher.control(Word::Stop);
+        for sender in &self.senders {
+            sender.put(ShardEvent::Stop);
         }
         for shard in self.shards {
             shard.join().map_err(|_| StopError::Panicked("shard"))?;
         }
-        drop(self.doors);
+        drop(self.senders);
         self.metrics.forget();
-        self.foreman.control(Word::Quit);
+        self.dispatcher.control(Word::Quit);
         if !self.pools.join() {
-            return Err(StopError::Panicked("foreman"));
+            return Err(StopError::Panicked("dispatcher"));
         }
         // That were the last senders of the sequencer's mailbox and of the readers'.
         for desk in self.desks.iter() {
@@ -280,23 +280,26 @@ fn listeners(settings: &Settings) -> Result<Vec<std::os::fd::OwnedFd>, StartErro
     Ok(listeners)
 }
 
-/// Both ends of each shard's inbox.
+/// Both ends of each shard's receiver.
 fn ends(
     settings: &Settings,
     shards: usize,
-) -> rustix::io::Result<(Vec<Arc<Door>>, Vec<crate::inbox::Inbox>)> {
-    let ends = (0..shards).map(|_| inbox(settings));
-    let ends = ends.map(|ends| ends.map(|(door, inbox)| (Arc::new(door), inbox)));
+) -> rustix::io::Result<(
+    Vec<Arc<ShardSender>>,
+    Vec<crate::shard_channel::ShardReceiver>,
+)> {
+    let ends = (0..shards).map(|_| shard_channel(settings));
+    let ends = ends.map(|ends| ends.map(|(sender, receiver)| (Arc::new(sender), receiver)));
     ends.collect::<rustix::io::Result<Vec<_>>>()
         .map(|ends| ends.into_iter().unzip())
 }
 
-/// The shards as the sequencer sees them, and behind them the foreman.
-fn outlets(doors: &[Arc<Door>], foreman: &encke_jobs::Door) -> Vec<Box<dyn Outlet>> {
-    let doors = doors.iter().map(|door| Door::clone(door));
-    let doors = doors.map(|door| Box::new(door) as Box<dyn Outlet>);
-    let foreman: Box<dyn Outlet> = Box::new(foreman.clone());
-    doors.chain([foreman]).collect()
+/// The shards as the sequencer sees them, and behind them the dispatcher.
+fn outlets(senders: &[Arc<ShardSender>], dispatcher: &encke_jobs::Door) -> Vec<Box<dyn Outlet>> {
+    let senders = senders.iter().map(|sender| ShardSender::clone(sender));
+    let senders = senders.map(|sender| Box::new(sender) as Box<dyn Outlet>);
+    let dispatcher: Box<dyn Outlet> = Box::new(dispatcher.clone());
+    senders.chain([dispatcher]).collect()
 }
 
 /// The name of what there is one of for each log.
@@ -308,19 +311,19 @@ fn numbered(name: &str, log: usize, logs: usize) -> String {
 }
 
 /// Lets the gauges be read when somebody asks for the metrics.
-fn watch(metrics: &Metrics, views: &Arc<Views>, intake: Intake, doors: &[Arc<Door>]) {
+fn watch(metrics: &Metrics, views: &Arc<Views>, intake: Intake, senders: &[Arc<ShardSender>]) {
     let views = Arc::clone(views);
-    let doors = doors.to_vec();
+    let senders = senders.to_vec();
     metrics.on_render(move |metrics| {
         metrics.streams(views.totals());
         metrics.log.show_acknowledged(&views);
         for (number, gauge) in intake.gauges().enumerate() {
             metrics.mailbox(&numbered("sequencer", number, views.logs()), &gauge);
         }
-        for (number, door) in doors.iter().enumerate() {
+        for (number, sender) in senders.iter().enumerate() {
             let shard = number.to_string();
-            metrics.mailbox(&format!("shard-{number}"), &door.gauge());
-            metrics.ring_lag(&shard, door.lag());
+            metrics.mailbox(&format!("shard-{number}"), &sender.gauge());
+            metrics.ring_lag(&shard, sender.lag());
         }
     });
 }

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use encke_log::Sequence;
 use encke_stream::Piece;
 
-use crate::inbox::Door;
+use crate::shard_channel::ShardSender;
 use crate::slot::Token;
 
 /// What one reader thread keeps back: at most one piece for each connection, and none of them holds data.
 #[derive(Default)]
 pub(super) struct Held {
-    pieces: Vec<(Arc<Door>, Token, Piece)>,
+    pieces: Vec<(Arc<ShardSender>, Token, Piece)>,
     /// What was written when the first of them was read, and when that was.
     published: Sequence,
     since: Option<Instant>,
@@ -31,7 +31,7 @@ impl Held {
     /// Keeps back a piece that was read when `published` was written.
     pub(super) fn keep(
         &mut self,
-        door: Arc<Door>,
+        sender: Arc<ShardSender>,
         token: Token,
         piece: Piece,
         published: Sequence,
@@ -41,7 +41,7 @@ impl Held {
             self.published = published;
             self.pause = PAUSE_MIN;
         }
-        self.pieces.push((door, token, piece));
+        self.pieces.push((sender, token, piece));
     }
 
     /// Hands all over if something was written since, or if it took long enough.
@@ -52,8 +52,8 @@ impl Held {
             return;
         }
         self.since = None;
-        for (door, token, piece) in self.pieces.drain(..) {
-            door.put_piece(token, Ok(piece));
+        for (sender, token, piece) in self.pieces.drain(..) {
+            sender.put_piece(token, Ok(piece));
         }
         self.pieces.shrink_to(PIECES_KEPT);
     }

@@ -134,7 +134,7 @@ impl Shard {
             | State::Committing
             | State::Fetching
             | State::Streaming
-            // The foreman tells them.
+            // The dispatcher tells them.
             | State::Asking
             | State::Working
             | State::Lingering => {}
@@ -163,7 +163,7 @@ impl Shard {
 
     fn fetch_answer(&mut self, index: u32, fetch: Fetch, then: Then) {
         let token = self.slots.token(index);
-        if self.parts.readers.ask(fetch, token, &self.parts.door) {
+        if self.parts.readers.ask(fetch, token, &self.parts.sender) {
             self.slots[index].state = State::Fetching;
             self.busy(index).then = Some(then);
         } else {

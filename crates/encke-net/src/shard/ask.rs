@@ -1,4 +1,4 @@
-//! Questions to the pools, and what the foreman says: an answer, or jobs for as long as a worker is there.
+//! Questions to the pools, and what the dispatcher says: an answer, or jobs for as long as a worker is there.
 
 use encke_jobs::{Ask, Client, JobError, Told, Word};
 use encke_protocol::{Saying, Then};
@@ -17,18 +17,18 @@ impl Shard {
         busy.then = Some(then);
         busy.question = question;
         let word = Word::Ask(self.client(index, question), ask);
-        let bytes = self.parts.foreman.weight_bytes(&word);
+        let bytes = self.parts.dispatcher.weight_bytes(&word);
         self.words.push((word, bytes));
     }
 
-    /// Hands the turn's words to the foreman. Questions that it has no room for are answered with that;
+    /// Hands the turn's words to the dispatcher. Questions that it has no room for are answered with that;
     /// that clients are gone is said later.
     pub(super) fn hand_words(&mut self) {
         if self.words.is_empty() {
             return;
         }
         let mut words = std::mem::take(&mut self.words);
-        self.parts.foreman.put_many(&mut words);
+        self.parts.dispatcher.put_many(&mut words);
         for (word, bytes) in words {
             match word {
                 Word::Ask(client, _) => self.told(client, Told::No(JobError::Overloaded)),
@@ -37,7 +37,7 @@ impl Shard {
         }
     }
 
-    /// The foreman has something to say to one of this shard's connections.
+    /// The dispatcher has something to say to one of this shard's connections.
     pub(super) fn told(&mut self, client: Client, told: Told) {
         let Some((index, then)) = self.asking(client) else {
             // What was meant for it is somebody else's.
@@ -82,7 +82,7 @@ impl Shard {
         then.is_some_and(Then::waits_long)
     }
 
-    /// A connection goes: the foreman is told if it waits for that one.
+    /// A connection goes: the dispatcher is told if it waits for that one.
     pub(super) fn unask(&mut self, index: u32) {
         if matches!(self.slots[index].state, State::Asking | State::Working)
             && let Some(busy) = self.busy.get(index)
@@ -93,7 +93,7 @@ impl Shard {
 
     fn say_gone(&mut self, client: Client) {
         let word = Word::Gone(client);
-        let bytes = self.parts.foreman.weight_bytes(&word);
+        let bytes = self.parts.dispatcher.weight_bytes(&word);
         self.words.push((word, bytes));
     }
 

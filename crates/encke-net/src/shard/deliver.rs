@@ -334,7 +334,7 @@ impl Shard {
                 return true;
             }
             let token = self.slots.token(index);
-            if self.parts.readers.ask(fetch, token, &self.parts.door) {
+            if self.parts.readers.ask(fetch, token, &self.parts.sender) {
                 self.slots[index].flags.set(Flags::CATCHING, true);
             } else {
                 // The readers are overrun: the subscriber keeps its place and its turn.
@@ -409,8 +409,12 @@ impl Shard {
             }
             None => (0, 0),
         };
-        self.parts.inbox.lag.bytes.store(bytes, Ordering::Relaxed);
-        self.parts.inbox.lag.us.store(us, Ordering::Relaxed);
+        self.parts
+            .receiver
+            .lag
+            .bytes
+            .store(bytes, Ordering::Relaxed);
+        self.parts.receiver.lag.us.store(us, Ordering::Relaxed);
     }
 }
 

@@ -15,9 +15,9 @@ use crate::slot::Token;
 /// What waits for its turn.
 #[derive(Debug, Default)]
 pub(super) struct Errands {
-    /// Parts of streams that reader threads have brought. [`Door::put_piece`] bounds how much they are.
+    /// Parts of streams that reader threads have brought. [`ShardSender::put_piece`] bounds how much they are.
     ///
-    /// [`Door::put_piece`]: crate::inbox::Door::put_piece
+    /// [`ShardSender::put_piece`]: crate::shard_channel::ShardSender::put_piece
     pub(super) pieces: VecDeque<(Token, Result<Piece, ReadError>)>,
     /// Connections whose deadline may have passed.
     pub(super) due: VecDeque<Token>,
@@ -52,7 +52,7 @@ impl Shard {
             if let Some((token, piece)) = self.errands.pieces.pop_front() {
                 let bytes = piece.as_ref().map_or(0, Piece::bytes);
                 self.fetched(token, piece);
-                self.parts.inbox.took_piece(bytes);
+                self.parts.receiver.took_piece(bytes);
                 busy = true;
             }
             for _ in 0..DUE_AT_ONCE {

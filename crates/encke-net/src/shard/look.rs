@@ -51,7 +51,7 @@ impl Shard {
     /// Has a name looked up for a request.
     pub(super) fn look(&mut self, index: u32, name: Box<str>, parked: Parked) {
         let token = self.slots.token(index);
-        if self.parts.readers.look(name, token, &self.parts.door) {
+        if self.parts.readers.look(name, token, &self.parts.sender) {
             self.slots[index].state = State::Fetching;
             self.busy(index).parked = Some(Box::new(parked));
         } else {
@@ -90,7 +90,7 @@ impl Shard {
     pub(super) fn load(&mut self, index: u32) {
         let token = self.slots.token(index);
         let no = self.topics.no(self.slots[index].topic);
-        if self.parts.readers.load(no, token, &self.parts.door) {
+        if self.parts.readers.load(no, token, &self.parts.sender) {
             self.slots[index].flags.set(Flags::CATCHING, true);
         } else {
             // The readers are overrun: the subscriber keeps its place and its turn.

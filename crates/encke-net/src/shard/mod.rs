@@ -1,6 +1,6 @@
 //! A shard: one thread, its own listener, its own connections.
 //!
-//! A turn of [`Shard::run`] waits for sockets and notes, reads what came ([`input`]), asks the
+//! A turn of [`Shard::run`] waits for sockets and events, reads what came ([`input`]), asks the
 //! router and answers ([`answer`]), hands what is to be committed to the sequencer, takes commits
 //! and sends their records to subscribers ([`deliver`]). What is left of its time goes to whoever
 //! comes or catches up, and to deadlines ([`errands`]).
@@ -37,12 +37,12 @@ use rustix::event::epoll;
 use crate::Settings;
 use crate::addresses::Addresses;
 use crate::buffers::Buffers;
-use crate::inbox::{Door, Inbox, Note};
 use crate::jams::Jams;
 use crate::metrics::{Counts, Metrics};
 use crate::owners::Owners;
 use crate::pace::Pace;
 use crate::readers::Readers;
+use crate::shard_channel::{ShardEvent, ShardReceiver, ShardSender};
 use crate::slot::{Flags, Slots, State, Token};
 use crate::timer::{TICK_MS, Wheel};
 use crate::topics::Topics;
@@ -61,11 +61,11 @@ pub(crate) struct Parts {
     pub(crate) settings: Arc<Settings>,
     pub(crate) router: Router,
     pub(crate) listener: OwnedFd,
-    pub(crate) inbox: Inbox,
-    pub(crate) door: Arc<Door>,
+    pub(crate) receiver: ShardReceiver,
+    pub(crate) sender: Arc<ShardSender>,
     /// Where commands go, and are decided at once where they don't wait for the disk.
     pub(crate) intake: Intake,
-    pub(crate) foreman: encke_jobs::Door,
+    pub(crate) dispatcher: encke_jobs::Door,
     pub(crate) readers: Readers,
     pub(crate) metrics: Metrics,
     /// Connections of all shards.
@@ -95,7 +95,7 @@ pub(crate) struct Shard {
     sends_left: usize,
     /// Commands for the sequencer, gathered over a turn.
     outbox: Vec<(Request, usize)>,
-    /// Words for the foreman, gathered over a turn, and how many questions there were.
+    /// Words for the dispatcher, gathered over a turn, and how many questions there were.
     words: Vec<(encke_jobs::Word, usize)>,
     question: u32,
     wheel: Wheel,
@@ -129,7 +129,7 @@ impl Shard {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(
             &epoll,
-            parts.inbox.wake_fd(),
+            parts.receiver.wake_fd(),
             epoll::EventData::new_u64(WAKE),
             epoll::EventFlags::IN | epoll::EventFlags::ET,
         )?;
@@ -181,7 +181,7 @@ impl Shard {
     /// Works until it is told to stop and what was under way is done.
     pub(crate) fn run(mut self) {
         let mut events = Vec::with_capacity(EVENTS_PER_TURN);
-        let mut notes = Vec::new();
+        let mut received = Vec::new();
         while !self.stopped() {
             events.clear();
             let timeout = self.patience();
@@ -196,15 +196,15 @@ impl Shard {
                     return;
                 }
             }
-            // Notes that come from now on are found when the inbox is drained, without a wake-up.
-            self.parts.inbox.notes.attend();
+            // Events that come from now on are found when the receiver is drained, without a wake-up.
+            self.parts.receiver.events.attend();
             self.clock.tick();
             self.errands.arrivals = 0;
             self.sends_left = self.parts.settings.sends_per_turn;
             let mut looked = self.clock.now();
             for some in events.chunks(EVENTS_AT_ONCE) {
                 if looked.elapsed() >= EVENTS_TIME {
-                    self.commits(&mut notes);
+                    self.commits(&mut received);
                     looked = Instant::now();
                 }
                 for event in some {
@@ -216,7 +216,7 @@ impl Shard {
                     }
                 }
             }
-            self.commits(&mut notes);
+            self.commits(&mut received);
             self.let_go();
             if self.errands.arrivals == 0 {
                 // Nobody was waiting: of those who come next, one is accepted at first.
@@ -235,14 +235,14 @@ impl Shard {
     }
 
     /// Hands over what is to be committed, takes what was, and sends it to those who subscribe to it.
-    fn commits(&mut self, notes: &mut Vec<Note>) {
+    fn commits(&mut self, received: &mut Vec<ShardEvent>) {
         self.submit();
-        self.parts.inbox.notes.drain(notes);
-        let taken = notes.len();
-        for note in notes.drain(..) {
-            self.note(note);
+        self.parts.receiver.events.drain(received);
+        let taken = received.len();
+        for event in received.drain(..) {
+            self.note(event);
         }
-        self.parts.inbox.notes.handled(taken);
+        self.parts.receiver.events.handled(taken);
         self.deliver();
     }
 
@@ -264,9 +264,9 @@ impl Shard {
         }
     }
 
-    fn note(&mut self, note: Note) {
+    fn note(&mut self, note: ShardEvent) {
         match note {
-            Note::Committed { batch, replies } => {
+            ShardEvent::Committed { batch, replies } => {
                 if let Some(batch) = batch {
                     self.commit(&batch);
                 }
@@ -274,11 +274,11 @@ impl Shard {
                     self.replied(reply);
                 }
             }
-            Note::Fetched { token, piece } => self.errands.pieces.push_back((token, piece)),
-            Note::Looked { token, known } => self.looked(token, known),
-            Note::Loaded { token, stream } => self.loaded(token, stream),
-            Note::Told { client, told } => self.told(client, told),
-            Note::Stop => self.stop(),
+            ShardEvent::PieceRead { token, piece } => self.errands.pieces.push_back((token, piece)),
+            ShardEvent::NameLoaded { token, known } => self.looked(token, known),
+            ShardEvent::StreamLoaded { token, stream } => self.loaded(token, stream),
+            ShardEvent::Dispatched { client, told } => self.told(client, told),
+            ShardEvent::Stop => self.stop(),
         }
     }
 

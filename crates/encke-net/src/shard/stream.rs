@@ -34,7 +34,7 @@ impl Shard {
         if self
             .parts
             .readers
-            .ask(fetch.clone(), token, &self.parts.door)
+            .ask(fetch.clone(), token, &self.parts.sender)
         {
             self.busy(index).then = Some(then);
         } else {

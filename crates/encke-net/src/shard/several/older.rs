@@ -92,7 +92,7 @@ impl Shard {
                 continue;
             }
             let fetch = Fetch::new(&member.stream, from, upto, bytes_max);
-            if self.parts.readers.ask(fetch, token, &self.parts.door) {
+            if self.parts.readers.ask(fetch, token, &self.parts.sender) {
                 self.slots[index].flags.set(Flags::CATCHING, true);
             } else {
                 // The readers are overrun: the subscriber keeps its place and begins again.

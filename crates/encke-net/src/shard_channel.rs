@@ -16,36 +16,36 @@ use crate::slot::Token;
 
 /// Something that happened elsewhere.
 #[derive(Debug)]
-pub(crate) enum Note {
+pub(crate) enum ShardEvent {
     /// A commit: the records of all, the replies of this shard.
     Committed {
         batch: Option<Arc<Batch>>,
         replies: Vec<Reply>,
     },
     /// A part of a stream that a connection asked for.
-    Fetched {
+    PieceRead {
         token: Token,
         piece: Result<Piece, ReadError>,
     },
     /// What is known of a name that a connection's request is about.
-    Looked {
+    NameLoaded {
         token: Token,
         known: Result<Known, LoadError>,
     },
     /// The stream that a subscriber is subscribed to; nothing if it has ended.
-    Loaded {
+    StreamLoaded {
         token: Token,
         stream: Result<Option<Arc<Stream>>, LoadError>,
     },
     /// The pools have something to say to a connection.
-    Told { client: Client, told: Told },
+    Dispatched { client: Client, told: Told },
     /// The server is going away.
     Stop,
 }
 
 /// A shard's end: what is in it is drained in one go.
-pub(crate) struct Inbox {
-    pub(crate) notes: Receiver<Note>,
+pub(crate) struct ShardReceiver {
+    pub(crate) events: Receiver<ShardEvent>,
     pub(crate) wake: Arc<OwnedFd>,
     pub(crate) lag: Arc<Lag>,
     pieces: Arc<AtomicUsize>,
@@ -53,8 +53,8 @@ pub(crate) struct Inbox {
 
 /// Everybody else's end.
 #[derive(Clone)]
-pub(crate) struct Door {
-    notes: Sender<Note>,
+pub(crate) struct ShardSender {
+    events: Sender<ShardEvent>,
     lag: Arc<Lag>,
     /// Bytes of pieces that were put in and not taken yet.
     pieces: Arc<AtomicUsize>,
@@ -76,22 +76,24 @@ struct Admission {
 }
 
 /// Makes both ends.
-pub(crate) fn inbox(settings: &Settings) -> rustix::io::Result<(Door, Inbox)> {
+pub(crate) fn shard_channel(
+    settings: &Settings,
+) -> rustix::io::Result<(ShardSender, ShardReceiver)> {
     let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     let options = Options::new(Bounds {
-        items_max: NOTES_MAX,
+        items_max: EVENTS_MAX,
         bytes_max: settings.ring_bytes,
     });
     let waker = Arc::clone(&wake);
-    let (sender, notes) = mailbox_with_waker("shard", options, move || {
+    let (sender, events) = mailbox_with_waker("shard", options, move || {
         // The counter is never read: epoll tells of each write (edge-triggered), and 64 bits are never full.
         let _ = rustix::io::write(&waker, &1u64.to_ne_bytes());
     });
     let lag = Arc::new(Lag::default());
     let pieces = Arc::new(AtomicUsize::new(0));
-    let door = Door {
+    let sender = ShardSender {
         pieces: Arc::clone(&pieces),
-        notes: sender,
+        events: sender,
         lag: Arc::clone(&lag),
         admission: Admission {
             bytes: settings.admission_bytes as u64,
@@ -99,70 +101,72 @@ pub(crate) fn inbox(settings: &Settings) -> rustix::io::Result<(Door, Inbox)> {
         },
         bytes_max: settings.ring_bytes,
     };
-    let inbox = Inbox {
-        notes,
+    let receiver = ShardReceiver {
+        events,
         wake,
         lag,
         pieces,
     };
-    Ok((door, inbox))
+    Ok((sender, receiver))
 }
 
-impl Inbox {
+impl ShardReceiver {
     pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 }
 
-impl Inbox {
+impl ShardReceiver {
     /// A piece was taken and worked on: there is room for others.
     pub(crate) fn took_piece(&self, bytes: usize) {
         self.pieces.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
-impl Door {
+impl ShardSender {
     /// Hands over a piece; waits while the shard has enough of them. So a crowd that asks for old records never fills the
     /// inbox, in which commits come too, and a turn is over soon.
     pub(crate) fn put_piece(&self, token: Token, piece: Result<Piece, ReadError>) {
-        while self.pieces.load(Ordering::Relaxed) > PIECES_BYTES && !self.notes.is_closed() {
+        while self.pieces.load(Ordering::Relaxed) > PIECES_BYTES && !self.events.is_closed() {
             std::thread::sleep(PIECES_PAUSE);
         }
         let bytes = piece.as_ref().map_or(0, Piece::bytes);
         self.pieces.fetch_add(bytes, Ordering::Relaxed);
-        self.put(Note::Fetched { token, piece });
+        self.put(ShardEvent::PieceRead { token, piece });
     }
 
-    /// Hands over a note; waits when the shard's inbox is full. A shard that is gone needs none.
-    pub(crate) fn put(&self, note: Note) {
-        let (lane, bytes) = self.weigh(&note);
-        if let Err(refused) = self.notes.send(lane, note, bytes)
+    /// Hands over an event; waits when the shard's inbox is full. A shard that is gone needs none.
+    pub(crate) fn put(&self, event: ShardEvent) {
+        let (lane, bytes) = self.weigh(&event);
+        if let Err(refused) = self.events.send(lane, event, bytes)
             && refused.why != Why::Closed
         {
             tracing::error!(why = %refused.why, "a shard's inbox refused what it must take");
         }
     }
 
-    /// The note's lane and weight.
-    fn weigh(&self, note: &Note) -> (Lane, usize) {
-        let (lane, bytes) = match note {
-            Note::Committed { batch, replies } => {
+    /// The event's lane and weight.
+    fn weigh(&self, event: &ShardEvent) -> (Lane, usize) {
+        let (lane, bytes) = match event {
+            ShardEvent::Committed { batch, replies } => {
                 let records = batch.as_ref().map_or(0, |batch| batch.bytes);
                 (Lane::Data, records + replies.len() * size_of::<Reply>())
             }
-            Note::Fetched { piece, .. } => (Lane::Data, piece.as_ref().map_or(0, Piece::bytes)),
-            Note::Looked { .. } | Note::Loaded { .. } => (Lane::Data, 0),
-            Note::Told { told, .. } => {
+            ShardEvent::PieceRead { piece, .. } => {
+                (Lane::Data, piece.as_ref().map_or(0, Piece::bytes))
+            }
+            ShardEvent::NameLoaded { .. } | ShardEvent::StreamLoaded { .. } => (Lane::Data, 0),
+            ShardEvent::Dispatched { told, .. } => {
                 let handed = match told {
                     Told::Handed(handed) => handed.payload.body.len(),
                     _ => 0,
                 };
                 (Lane::Data, handed)
             }
-            Note::Stop => (Lane::Control, 0),
+            ShardEvent::Stop => (Lane::Control, 0),
         };
         // A commit that is larger than the whole inbox may be in it alone.
-        (lane, (bytes + size_of::<Note>()).min(self.bytes_max))
+        (lane, (bytes + size_of::<ShardEvent>()).min(self.bytes_max))
     }
 
     /// Whether the shard's deliveries are behind.
@@ -171,9 +175,9 @@ impl Door {
             || self.lag.us.load(Ordering::Relaxed) > self.admission.us
     }
 
-    /// How many notes wait, and how old the oldest is.
+    /// How many events wait, and how old the oldest is.
     pub(crate) fn gauge(&self) -> encke_mailbox::Gauge {
-        self.notes.gauge()
+        self.events.gauge()
     }
 
     pub(crate) fn lag(&self) -> &Lag {
@@ -181,15 +185,15 @@ impl Door {
     }
 }
 
-impl Outlet for Door {
+impl Outlet for ShardSender {
     fn deliver(&self, batch: Option<Arc<Batch>>, replies: Vec<Reply>) {
-        self.put(Note::Committed { batch, replies });
+        self.put(ShardEvent::Committed { batch, replies });
     }
 
     fn admit(&self) {
         // The shard lowers these with every turn; asking again costs less than being woken.
         while self.is_behind() {
-            if self.notes.is_closed() {
+            if self.events.is_closed() {
                 return;
             }
             std::thread::sleep(ADMISSION_PAUSE);
@@ -197,34 +201,34 @@ impl Outlet for Door {
     }
 
     fn offer(&self, batch: Option<Arc<Batch>>, replies: Vec<Reply>) -> Result<(), Handover> {
-        let note = Note::Committed { batch, replies };
-        let (lane, bytes) = self.weigh(&note);
-        let Err(refused) = self.notes.try_send(lane, note, bytes) else {
+        let event = ShardEvent::Committed { batch, replies };
+        let (lane, bytes) = self.weigh(&event);
+        let Err(refused) = self.events.try_send(lane, event, bytes) else {
             return Ok(());
         };
         match (refused.why, refused.item) {
             // A shard that is gone needs none.
             (Why::Closed, _) => Ok(()),
-            (_, Note::Committed { batch, replies }) => Err(Handover { batch, replies }),
+            (_, ShardEvent::Committed { batch, replies }) => Err(Handover { batch, replies }),
             // What comes back is what was sent.
             (
                 _,
-                Note::Fetched { .. }
-                | Note::Looked { .. }
-                | Note::Loaded { .. }
-                | Note::Told { .. }
-                | Note::Stop,
+                ShardEvent::PieceRead { .. }
+                | ShardEvent::NameLoaded { .. }
+                | ShardEvent::StreamLoaded { .. }
+                | ShardEvent::Dispatched { .. }
+                | ShardEvent::Stop,
             ) => Ok(()),
         }
     }
 
     fn admits(&self) -> bool {
-        !self.is_behind() || self.notes.is_closed()
+        !self.is_behind() || self.events.is_closed()
     }
 }
 
 /// Notes that wait for a shard. Each holds many records or replies; bytes are the bound that counts.
-const NOTES_MAX: usize = 65_536;
+const EVENTS_MAX: usize = 65_536;
 
 /// Bytes of pieces that a shard has at hand before those who read for it wait: work for a millisecond or so.
 const PIECES_BYTES: usize = 512 << 10;
@@ -244,40 +248,40 @@ mod tests {
             admission_delay: Duration::from_millis(5),
             ..Settings::default()
         };
-        let (door, inbox) = inbox(&settings).unwrap();
+        let (sender, receiver) = shard_channel(&settings).unwrap();
         for (bytes, us, admits) in [
             (0, 0, true),
             (1000, 5_000, true),
             (1001, 0, false),
             (0, 5_001, false),
         ] {
-            inbox.lag.bytes.store(bytes, Ordering::Relaxed);
-            inbox.lag.us.store(us, Ordering::Relaxed);
-            assert_eq!(door.admits(), admits, "{bytes} bytes, {us} µs");
+            receiver.lag.bytes.store(bytes, Ordering::Relaxed);
+            receiver.lag.us.store(us, Ordering::Relaxed);
+            assert_eq!(sender.admits(), admits, "{bytes} bytes, {us} µs");
         }
         // Whoever waits goes on when the shard has caught up.
-        let waiting = std::thread::spawn(move || door.admit());
+        let waiting = std::thread::spawn(move || sender.admit());
         std::thread::sleep(Duration::from_millis(20));
         assert!(!waiting.is_finished());
-        inbox.lag.us.store(0, Ordering::Relaxed);
+        receiver.lag.us.store(0, Ordering::Relaxed);
         waiting.join().unwrap();
     }
 
     #[test]
     fn whoever_reads_for_a_shard_waits_until_it_has_taken_what_was_read() {
-        let (door, inbox) = inbox(&Settings::default()).unwrap();
-        inbox.pieces.store(PIECES_BYTES + 1, Ordering::Relaxed);
+        let (sender, receiver) = shard_channel(&Settings::default()).unwrap();
+        receiver.pieces.store(PIECES_BYTES + 1, Ordering::Relaxed);
         let waiting = std::thread::spawn(move || {
             let failed = ReadError::Io {
                 file: "a".into(),
                 position: 0,
                 source: std::io::ErrorKind::Other.into(),
             };
-            door.put_piece(0, Err(failed));
+            sender.put_piece(0, Err(failed));
         });
         std::thread::sleep(Duration::from_millis(20));
         assert!(!waiting.is_finished());
-        inbox.took_piece(PIECES_BYTES + 1);
+        receiver.took_piece(PIECES_BYTES + 1);
         waiting.join().unwrap();
     }
 }
