@@ -13,8 +13,8 @@ use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 
-use crate::Settings;
-use crate::pace::Pace;
+use crate::rate_limit::RateLimit;
+use crate::settings::NetSettings;
 
 /// All addresses that count at present.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Addresses {
     /// The part that is looked through next for addresses that no longer matter.
     untidy: AtomicUsize,
     connections_max: u32,
-    pace: Option<Pace>,
+    pace: Option<RateLimit>,
     part_max: usize,
 }
 
@@ -48,7 +48,7 @@ impl AddressNo {
 
 /// Why an address is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turned {
+pub(crate) enum Denied {
     /// It has as many connections as it may.
     Crowd,
     /// It asks faster than it may; in so many seconds it may ask again.
@@ -71,7 +71,7 @@ struct Part {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     key: Key,
-    /// Up to when its rate is used up; see [`Pace::take`].
+    /// Up to when its rate is used up; see [`RateLimit::take`].
     taken_ns: u64,
     connections: u32,
 }
@@ -83,7 +83,7 @@ const _: () = assert!(size_of::<Entry>() <= 24);
 type Key = u64;
 
 impl Addresses {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &NetSettings) -> Self {
         Addresses {
             parts: (0..PARTS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::default(),
@@ -94,13 +94,13 @@ impl Addresses {
                 0 => u32::MAX,
                 max => u32::try_from(max).unwrap_or(u32::MAX),
             },
-            pace: Pace::new(settings.request_rate, settings.request_burst),
+            pace: RateLimit::new(settings.request_rate, settings.request_burst),
             part_max: settings.addresses_max.div_ceil(PARTS).min(PART_MAX),
         }
     }
 
     /// Counts a connection of that address, which is a request, too, as far as the rate goes.
-    pub(crate) fn enter(&self, address: IpAddr, now: Instant) -> Result<AddressNo, Turned> {
+    pub(crate) fn enter(&self, address: IpAddr, now: Instant) -> Result<AddressNo, Denied> {
         let key = key(address);
         let hash = self.hasher.hash_one(key);
         let number = (hash >> 40) as usize % PARTS;
@@ -112,11 +112,11 @@ impl Addresses {
             .copied();
         let at = match found {
             Some(at) => at,
-            None => self.add(&mut part, key, now_ns).ok_or(Turned::Full)?,
+            None => self.add(&mut part, key, now_ns).ok_or(Denied::Full)?,
         };
         let entry = &mut part.entries[at as usize];
         if entry.connections >= self.connections_max {
-            return Err(Turned::Crowd);
+            return Err(Denied::Crowd);
         }
         take(self.pace, entry, now_ns)?;
         entry.connections += 1;
@@ -124,7 +124,7 @@ impl Addresses {
     }
 
     /// Counts a request.
-    pub(crate) fn request(&self, address: AddressNo, now: Instant) -> Result<(), Turned> {
+    pub(crate) fn request(&self, address: AddressNo, now: Instant) -> Result<(), Denied> {
         let Some(pace) = self.pace else {
             return Ok(());
         };
@@ -254,12 +254,12 @@ impl Part {
     }
 }
 
-fn take(pace: Option<Pace>, entry: &mut Entry, now_ns: u64) -> Result<(), Turned> {
+fn take(pace: Option<RateLimit>, entry: &mut Entry, now_ns: u64) -> Result<(), Denied> {
     let Some(pace) = pace else {
         return Ok(());
     };
     pace.take(&mut entry.taken_ns, now_ns)
-        .map_err(|wait_ns| Turned::Haste {
+        .map_err(|wait_ns| Denied::Haste {
             retry_s: wait_ns.div_ceil(1_000_000_000),
         })
 }
@@ -291,8 +291,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn addresses(change: impl FnOnce(&mut Settings)) -> Addresses {
-        let mut settings = Settings::default();
+    fn addresses(change: impl FnOnce(&mut NetSettings)) -> Addresses {
+        let mut settings = NetSettings::default();
         change(&mut settings);
         Addresses::new(&settings)
     }
@@ -307,7 +307,7 @@ mod tests {
         let now = Instant::now();
         let first = addresses.enter(v4(1), now).unwrap();
         let second = addresses.enter(v4(1), now).unwrap();
-        assert_eq!(addresses.enter(v4(1), now), Err(Turned::Crowd));
+        assert_eq!(addresses.enter(v4(1), now), Err(Denied::Crowd));
         assert!(addresses.enter(v4(2), now).is_ok());
         assert!(addresses.is(first, v4(1)) && !addresses.is(first, v4(2)));
         addresses.leave(first, now);
@@ -324,10 +324,10 @@ mod tests {
         let now = Instant::now();
         let enter = |text: &str| addresses.enter(text.parse().unwrap(), now);
         assert!(enter("2001:db8::1").is_ok());
-        assert_eq!(enter("2001:db8::ffff:1:2:3"), Err(Turned::Crowd));
+        assert_eq!(enter("2001:db8::ffff:1:2:3"), Err(Denied::Crowd));
         assert!(enter("2001:db8:0:1::1").is_ok());
         assert!(enter("192.0.2.1").is_ok());
-        assert_eq!(enter("::ffff:192.0.2.1"), Err(Turned::Crowd));
+        assert_eq!(enter("::ffff:192.0.2.1"), Err(Denied::Crowd));
         assert_eq!(addresses.shown(enter("192.0.2.9").unwrap()), "192.0.2.9");
         let shown = addresses.shown(enter("2001:db8:0:2:3::4").unwrap());
         assert_eq!(shown, "2001:db8:0:2::/64");
@@ -347,7 +347,7 @@ mod tests {
         }
         assert_eq!(
             addresses.enter(v4(1), now),
-            Err(Turned::Haste { retry_s: 1 })
+            Err(Denied::Haste { retry_s: 1 })
         );
         let later = now + Duration::from_secs(2);
         let entered = addresses.enter(v4(1), later).unwrap();
@@ -386,7 +386,7 @@ mod tests {
         for number in 1_000..2_000 {
             match addresses.enter(v4(number), now) {
                 Ok(entered) => inside.push((entered, v4(number))),
-                Err(turned) => assert_eq!(turned, Turned::Full),
+                Err(turned) => assert_eq!(turned, Denied::Full),
             }
         }
         assert_eq!(inside.len(), 64);

@@ -12,7 +12,7 @@ pub(crate) struct Buffers {
 
 /// One connection's share. It is given back when this is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct BufferShare {
     bytes: usize,
     of: Option<Arc<Buffers>>,
 }
@@ -40,7 +40,7 @@ impl Buffers {
     }
 }
 
-impl Held {
+impl BufferShare {
     /// Holds so many bytes from now on.
     pub(crate) fn set(&mut self, bytes: usize, buffers: &Arc<Buffers>) {
         if bytes == self.bytes {
@@ -56,7 +56,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for BufferShare {
     fn drop(&mut self) {
         if let Some(of) = &self.of {
             of.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -71,8 +71,8 @@ mod tests {
     #[test]
     fn what_is_held_is_given_back() {
         let buffers = Arc::new(Buffers::new(100));
-        let mut first = Held::default();
-        let mut second = Held::default();
+        let mut first = BufferShare::default();
+        let mut second = BufferShare::default();
         first.set(60, &buffers);
         assert!(buffers.have_room_for_requests());
         second.set(30, &buffers);

@@ -9,7 +9,7 @@ use rustix::net::{
     sockopt,
 };
 
-use crate::Settings;
+use crate::settings::NetSettings;
 
 /// Fails if somebody listens there already. With SO_REUSEPORT alone we would join another server of this user, and the
 /// kernel would give each of the two a part of the clients.
@@ -19,7 +19,7 @@ pub(crate) fn is_free(address: SocketAddr) -> rustix::io::Result<()> {
 }
 
 /// A listener of a shard's own: with SO_REUSEPORT the kernel spreads connections evenly.
-pub(crate) fn listener(settings: &Settings, address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn listener(settings: &NetSettings, address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let socket = unbound(address)?;
     sockopt::set_socket_reuseport(&socket, true)?;
     // Connections inherit these, which saves a system call for each. By default the kernel would
@@ -71,9 +71,9 @@ mod tests {
     #[test]
     fn a_socket_takes_no_more_than_is_set_beyond_what_the_client_has_room_for() {
         for unsent_bytes_max in [16 << 10, 64 << 10] {
-            let settings = Settings {
+            let settings = NetSettings {
                 unsent_bytes_max,
-                ..Settings::default()
+                ..NetSettings::default()
             };
             let listener = listener(&settings, SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
             let client = unbound(address(&listener).unwrap()).unwrap();

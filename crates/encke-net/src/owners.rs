@@ -1,11 +1,11 @@
 //! Whose connection it is: four bytes for each, and only where limits by address hold for somebody.
 
 use crate::addresses::AddressNo;
-use crate::chunks::Chunks;
+use crate::chunked_vec::ChunkedVec;
 
 /// The owners of a shard's connections by the numbers of their slots.
 #[derive(Debug, Default)]
-pub(crate) struct Owners(Chunks<u32>);
+pub(crate) struct ConnectionOwners(ChunkedVec<u32>);
 
 /// Whose a connection is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(crate) struct Owner {
     pub(crate) trusted: bool,
 }
 
-impl Owners {
+impl ConnectionOwners {
     pub(crate) fn of(&self, index: u32) -> Owner {
         self.0.get(index).map_or(Owner::default(), |bits| Owner {
             address: AddressNo::from_bits(*bits & !TRUSTED),
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn nobody_costs_nothing() {
-        let mut owners = Owners::default();
+        let mut owners = ConnectionOwners::default();
         owners.set(5_000, Owner::default());
         assert_eq!(owners.0.len(), 0);
         let owner = Owner {

@@ -11,7 +11,7 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registr
 
 use crate::archive::Archive;
 use crate::server::{StartError, now_ms};
-use crate::settings::Settings;
+use crate::settings::NetSettings;
 use crate::shard_channel::{ShardEvent, ShardSender};
 
 /// The names of the pools that the logs hold.
@@ -44,7 +44,7 @@ pub(crate) struct Pools {
 
 impl Pools {
     /// Brings the pools back from their streams.
-    pub(crate) fn restore(settings: &Settings, archive: Archive) -> Result<Pools, StartError> {
+    pub(crate) fn restore(settings: &NetSettings, archive: Archive) -> Result<Pools, StartError> {
         let board = Arc::new(Board::default());
         let (dispatcher, receiver) = encke_jobs::inbox(
             settings.pool_mailbox_items_max,

@@ -1,6 +1,6 @@
 //! The threads that read from files, so that no shard ever does.
 
-mod held;
+mod delayed;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,15 +14,15 @@ use prometheus::Histogram;
 use crate::archive::Archive;
 use crate::shard_channel::{ShardEvent, ShardSender};
 use crate::slot::Token;
-use held::Held;
+use delayed::DelayedPieces;
 
 /// Hands out reads to the reader threads.
 #[derive(Clone)]
 pub(crate) struct Readers {
-    jobs: Vec<Sender<Job>>,
+    jobs: Vec<Sender<ReadTask>>,
 }
 
-pub(crate) enum Job {
+pub(crate) enum ReadTask {
     /// A part of a stream, for a connection.
     Fetch {
         fetch: Fetch,
@@ -47,27 +47,27 @@ pub(crate) enum Job {
 
 /// What the reader threads work with.
 #[derive(Clone)]
-pub(crate) struct Means {
+pub(crate) struct ReaderTools {
     pub(crate) archive: Archive,
     /// How long look-ups took.
     pub(crate) took: Histogram,
 }
 
 /// Where the jobs of threads arrive that are not started yet.
-pub(crate) struct Jobs(Vec<Receiver<Job>>);
+pub(crate) struct ReaderQueues(Vec<Receiver<ReadTask>>);
 
 impl Readers {
-    /// Readers of `count` threads, which begin with [`Jobs::start`].
-    pub(crate) fn new(count: usize) -> (Readers, Jobs) {
+    /// Readers of `count` threads, which begin with [`ReaderQueues::start`].
+    pub(crate) fn new(count: usize) -> (Readers, ReaderQueues) {
         let ends = (0..count.max(1)).map(|_| {
             let options = Options::new(Bounds {
                 items_max: JOBS_MAX,
-                bytes_max: JOBS_MAX * size_of::<Job>(),
+                bytes_max: JOBS_MAX * size_of::<ReadTask>(),
             });
             mailbox("reader", options)
         });
         let (jobs, receivers) = ends.unzip();
-        (Readers { jobs }, Jobs(receivers))
+        (Readers { jobs }, ReaderQueues(receivers))
     }
 
     /// Asks for a piece; it comes back through the sender under that token. False: too many wait.
@@ -75,7 +75,7 @@ impl Readers {
         let sender = Arc::clone(sender);
         self.send(
             token,
-            Job::Fetch {
+            ReadTask::Fetch {
                 fetch,
                 token,
                 sender,
@@ -88,7 +88,7 @@ impl Readers {
         let sender = Arc::clone(sender);
         self.send(
             token,
-            Job::Look {
+            ReadTask::Look {
                 name,
                 token,
                 sender,
@@ -99,12 +99,12 @@ impl Readers {
     /// Asks for a stream; it comes back as a piece does. False: too many wait.
     pub(crate) fn load(&self, no: StreamNo, token: Token, sender: &Arc<ShardSender>) -> bool {
         let sender = Arc::clone(sender);
-        self.send(token, Job::Load { no, token, sender })
+        self.send(token, ReadTask::Load { no, token, sender })
     }
 
     /// Has a stream brought into memory that is to end, unless too many wait.
     pub(crate) fn end(&self, no: StreamNo) {
-        self.send(no, Job::End(no));
+        self.send(no, ReadTask::End(no));
     }
 
     /// What waits for each thread.
@@ -112,15 +112,17 @@ impl Readers {
         self.jobs.iter().map(Sender::gauge)
     }
 
-    fn send(&self, key: u64, job: Job) -> bool {
+    fn send(&self, key: u64, job: ReadTask) -> bool {
         let reader = &self.jobs[key as usize % self.jobs.len()];
-        reader.try_send(Lane::Data, job, size_of::<Job>()).is_ok()
+        reader
+            .try_send(Lane::Data, job, size_of::<ReadTask>())
+            .is_ok()
     }
 }
 
-impl Jobs {
+impl ReaderQueues {
     /// Starts the threads. They end when the last clone of the readers is gone.
-    pub(crate) fn start(self, means: &Means) -> std::io::Result<Vec<JoinHandle<()>>> {
+    pub(crate) fn start(self, means: &ReaderTools) -> std::io::Result<Vec<JoinHandle<()>>> {
         let threads = (0..).zip(self.0).map(|(number, jobs): (usize, _)| {
             let means = means.clone();
             std::thread::Builder::new()
@@ -131,13 +133,17 @@ impl Jobs {
     }
 }
 
-fn work(means: &Means, mut jobs: Receiver<Job>) {
-    let Means { archive, took } = means;
+fn work(means: &ReaderTools, mut jobs: Receiver<ReadTask>) {
+    let ReaderTools { archive, took } = means;
     let loader = &archive.loaders;
     // For each log what it holds back.
-    let mut held: Vec<Held> = archive.readers().iter().map(|_| Held::default()).collect();
+    let mut held: Vec<DelayedPieces> = archive
+        .readers()
+        .iter()
+        .map(|_| DelayedPieces::default())
+        .collect();
     loop {
-        let job = match held.iter().filter_map(Held::pause).min() {
+        let job = match held.iter().filter_map(DelayedPieces::pause).min() {
             None => jobs.recv().map(Some),
             Some(pause) => jobs.recv_timeout(pause),
         };
@@ -150,7 +156,7 @@ fn work(means: &Means, mut jobs: Receiver<Job>) {
             Err(_) => return,
         };
         match job {
-            Job::Fetch {
+            ReadTask::Fetch {
                 fetch,
                 token,
                 sender,
@@ -171,7 +177,7 @@ fn work(means: &Means, mut jobs: Receiver<Job>) {
                     (piece, _) => sender.put_piece(token, piece),
                 }
             }
-            Job::Look {
+            ReadTask::Look {
                 name,
                 token,
                 sender,
@@ -184,14 +190,14 @@ fn work(means: &Means, mut jobs: Receiver<Job>) {
                 }
                 sender.put(ShardEvent::NameLoaded { token, known });
             }
-            Job::Load { no, token, sender } => {
+            ReadTask::Load { no, token, sender } => {
                 let stream = loader.load_number(no);
                 if let Err(error) = &stream {
                     tracing::error!(%error, no, "a subscriber's stream could not be loaded");
                 }
                 sender.put(ShardEvent::StreamLoaded { token, stream });
             }
-            Job::End(no) => {
+            ReadTask::End(no) => {
                 if let Err(error) = loader.load_number(no) {
                     tracing::error!(%error, no, "a stream that is to end could not be loaded");
                 }

@@ -15,12 +15,12 @@ use encke_stream::{AckLevel, Desk, Intake, Logs, Outlet, Sequencer, Views};
 use crate::addresses::Addresses;
 use crate::archive::Archive;
 use crate::buffers::Buffers;
-use crate::jams::Jams;
+use crate::congested_streams::CongestedStreams;
 use crate::listen;
 use crate::metrics::Metrics;
 use crate::pools::Pools;
-use crate::readers::{Means, Readers};
-use crate::settings::Settings;
+use crate::readers::{ReaderTools, Readers};
+use crate::settings::NetSettings;
 use crate::shard::{Parts, Shard};
 use crate::shard_channel::{ShardEvent, ShardSender, shard_channel};
 
@@ -72,7 +72,7 @@ pub enum StartError {
 impl Server {
     /// Starts all threads. When it returns, connections are accepted.
     pub fn start(
-        settings: Settings,
+        settings: NetSettings,
         router: &Router,
         streams: Streams,
         metrics: &Metrics,
@@ -134,7 +134,7 @@ impl Server {
         let desks: Arc<[Arc<Desk>]> = desks.into();
         let intake = Intake::new(Arc::clone(&views), ways);
         let watched_logs = archive.readers().to_vec();
-        let reader_threads = jobs.start(&Means {
+        let reader_threads = jobs.start(&ReaderTools {
             archive: archive.with_desks(Arc::clone(&desks)),
             took: metrics.look_up_seconds.clone(),
         })?;
@@ -142,7 +142,7 @@ impl Server {
         let connections = Arc::new(AtomicUsize::new(0));
         let addresses = Arc::new(Addresses::new(&settings));
         let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max));
-        let jams = Arc::new(Jams::default());
+        let jams = Arc::new(CongestedStreams::default());
         let mut shards = Vec::new();
         for (number, (listener, receiver)) in listeners.into_iter().zip(receivers).enumerate() {
             let shard = Shard::new(Parts {
@@ -263,7 +263,7 @@ pub fn now_ms() -> u64 {
 }
 
 /// One listener for each shard, all on the same port.
-fn listeners(settings: &Settings) -> Result<Vec<std::os::fd::OwnedFd>, StartError> {
+fn listeners(settings: &NetSettings) -> Result<Vec<std::os::fd::OwnedFd>, StartError> {
     let mut address = settings.listen;
     let failed = |source| StartError::Listen {
         address: settings.listen,
@@ -282,7 +282,7 @@ fn listeners(settings: &Settings) -> Result<Vec<std::os::fd::OwnedFd>, StartErro
 
 /// Both ends of each shard's receiver.
 fn ends(
-    settings: &Settings,
+    settings: &NetSettings,
     shards: usize,
 ) -> rustix::io::Result<(
     Vec<Arc<ShardSender>>,

@@ -7,9 +7,9 @@ use encke_stream::Keep;
 
 use crate::{ForwardedBy, Networks};
 
-/// Settings of the reactor.
+/// NetSettings of the reactor.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct NetSettings {
     /// Where to listen.
     pub listen: SocketAddr,
     /// Reactor threads, each with its own listener.
@@ -100,9 +100,9 @@ pub struct Settings {
     pub stop_timeout: Duration,
 }
 
-impl Default for Settings {
+impl Default for NetSettings {
     fn default() -> Self {
-        Settings {
+        NetSettings {
             listen: SocketAddr::from(([127, 0, 0, 1], 4437)),
             shards: std::thread::available_parallelism().map_or(1, usize::from),
             readers: 2,

@@ -11,7 +11,7 @@ use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, Why, mailbox_with_w
 use encke_stream::{Batch, Handover, Known, LoadError, Outlet, Piece, Reply, Stream};
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::Settings;
+use crate::settings::NetSettings;
 use crate::slot::Token;
 
 /// Something that happened elsewhere.
@@ -77,7 +77,7 @@ struct Admission {
 
 /// Makes both ends.
 pub(crate) fn shard_channel(
-    settings: &Settings,
+    settings: &NetSettings,
 ) -> rustix::io::Result<(ShardSender, ShardReceiver)> {
     let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     let options = Options::new(Bounds {
@@ -243,10 +243,10 @@ mod tests {
 
     #[test]
     fn publishers_wait_while_deliveries_are_behind_by_bytes_or_by_time() {
-        let settings = Settings {
+        let settings = NetSettings {
             admission_bytes: 1000,
             admission_delay: Duration::from_millis(5),
-            ..Settings::default()
+            ..NetSettings::default()
         };
         let (sender, receiver) = shard_channel(&settings).unwrap();
         for (bytes, us, admits) in [
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn whoever_reads_for_a_shard_waits_until_it_has_taken_what_was_read() {
-        let (sender, receiver) = shard_channel(&Settings::default()).unwrap();
+        let (sender, receiver) = shard_channel(&NetSettings::default()).unwrap();
         receiver.pieces.store(PIECES_BYTES + 1, Ordering::Relaxed);
         let waiting = std::thread::spawn(move || {
             let failed = ReadError::Io {

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use encke_log::Sequence;
 
-use crate::chunks::Chunks;
+use crate::chunked_vec::ChunkedVec;
 
 /// One connection.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ pub(crate) type Token = u64;
 /// All connections of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
-    slots: Chunks<Slot>,
+    slots: ChunkedVec<Slot>,
     free: Option<u32>,
     used: usize,
 }

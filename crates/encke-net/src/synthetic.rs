@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use encke_log::Sequence;
-use encke_protocol::{Admin, Probes, Router, Run, Settings, Style};
+use encke_protocol::{Admin, Probes, ProtocolSettings, Router, Run, Style};
 use encke_stream::{
     Batch, Change, Command, Create, Data, Item, Journal, Limits, Machine, MediaKind, Offset,
     Record, Refusal, Stream, View, Views,
@@ -42,7 +42,7 @@ impl Crowd {
             streams: Vec::new(),
             made: Vec::new(),
             next: 1,
-            router: Router::new(views, Settings::default(), Admin::new(probes)),
+            router: Router::new(views, ProtocolSettings::default(), Admin::new(probes)),
             encoded: Vec::new(),
         }
     }

@@ -7,15 +7,15 @@ use crate::slot::Token;
 /// Deadlines by the tick in which they fall. An entry is a reminder only: whoever is reminded looks
 /// up its own deadline, so nothing is ever searched for or removed.
 #[derive(Debug)]
-pub(crate) struct Wheel {
+pub(crate) struct TimerWheel {
     buckets: Vec<Vec<Token>>,
     /// The next tick to be looked at.
     tick: u64,
 }
 
-impl Wheel {
+impl TimerWheel {
     pub(crate) fn new(now_ms: u64) -> Self {
-        Wheel {
+        TimerWheel {
             buckets: vec![Vec::new(); BUCKETS as usize],
             tick: now_ms / TICK_MS,
         }
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn reminds_once_and_not_much_too_late() {
-        let mut wheel = Wheel::new(1_000);
+        let mut wheel = TimerWheel::new(1_000);
         wheel.remind(1, 1_120);
         wheel.remind(2, 500);
         wheel.remind(3, 1_000_000);
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_long_sleep_loses_nothing() {
-        let mut wheel = Wheel::new(0);
+        let mut wheel = TimerWheel::new(0);
         for token in 0..1000 {
             wheel.remind(token, token * 20);
         }

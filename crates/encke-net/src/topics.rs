@@ -8,8 +8,8 @@ use encke_stream::{Batch, Lifetime, MediaKind, Record, Stream, Views, log_of};
 use foldhash::fast::FixedState;
 use std::hash::BuildHasher;
 
-use crate::chunks::Chunks;
-use crate::numbers::Numbers;
+use crate::chunked_vec::ChunkedVec;
+use crate::hash_index::HashIndex;
 use crate::shard::slow;
 use crate::slot::{NONE, Slots};
 
@@ -59,9 +59,9 @@ pub(crate) enum Round {
 /// All topics of a shard and their recent records, found by number.
 #[derive(Debug)]
 pub(crate) struct Topics {
-    topics: Chunks<Topic>,
+    topics: ChunkedVec<Topic>,
     free: Vec<u32>,
-    index: Numbers,
+    index: HashIndex,
     hasher: FixedState,
     /// The recent records of each log, by their indices.
     rings: Vec<Ring>,
@@ -132,9 +132,9 @@ pub(crate) enum Next {
 impl Topics {
     pub(crate) fn new(bytes_max: usize, shard: u16, views: Arc<Views>) -> Self {
         Topics {
-            topics: Chunks::default(),
+            topics: ChunkedVec::default(),
             free: Vec::new(),
-            index: Numbers::default(),
+            index: HashIndex::default(),
             hasher: FixedState::default(),
             rings: (0..views.logs()).map(|_| Ring::default()).collect(),
             bytes: 0,

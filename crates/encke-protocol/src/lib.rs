@@ -28,5 +28,5 @@ pub use admin::{Admin, Probes};
 pub use pool::Saying;
 pub use request::{Headers, Request, Via};
 pub use response::{Body, Response};
-pub use router::{Router, Settings};
+pub use router::{ProtocolSettings, Router};
 pub use run::{Farewell, Mark, Run, Style};

@@ -15,25 +15,25 @@ use crate::{Admin, Request, Response};
 #[derive(Clone, Debug)]
 pub struct Router {
     durable_streams: DurableStreams,
-    events: events::Settings,
+    events: events::EventsSettings,
     pools: Pools,
     admin: Admin,
 }
 
 /// What can be set about the router.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub struct ProtocolSettings {
     /// Of the Durable Streams face.
-    pub durable_streams: durable_streams::Settings,
+    pub durable_streams: durable_streams::DurableStreamsSettings,
     /// Of subscriptions to several streams.
-    pub events: events::Settings,
+    pub events: events::EventsSettings,
     /// Of the face of pools.
-    pub pool: pool::Settings,
+    pub pool: pool::PoolApiSettings,
 }
 
 impl Router {
     /// Router over the committed streams.
-    pub fn new(views: Arc<Views>, settings: Settings, admin: Admin) -> Self {
+    pub fn new(views: Arc<Views>, settings: ProtocolSettings, admin: Admin) -> Self {
         Router {
             durable_streams: DurableStreams {
                 views,

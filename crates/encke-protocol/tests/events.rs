@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use encke_protocol::{Admin, Mark, Probes, Router, Run, Settings, Style};
+use encke_protocol::{Admin, Mark, Probes, ProtocolSettings, Router, Run, Style};
 use encke_stream::{Item, MediaKind, Offset, View, Views};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -67,7 +67,11 @@ static FACES: LazyLock<Router> = LazyLock::new(|| {
         metrics: Arc::new(Vec::new),
     };
     let view = Arc::new(View::default());
-    Router::new(Views::one(view), Settings::default(), Admin::new(probes))
+    Router::new(
+        Views::one(view),
+        ProtocolSettings::default(),
+        Admin::new(probes),
+    )
 });
 
 /// A record: its data, and which units of it the reader is to have.

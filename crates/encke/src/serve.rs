@@ -280,7 +280,7 @@ fn bound(limit: u64) -> String {
 }
 
 /// Whose word about clients counts.
-fn believe(net: &encke_net::Settings) -> String {
+fn believe(net: &encke_net::NetSettings) -> String {
     if net.trust.is_empty() {
         return "nobody about other clients".into();
     }

@@ -4,7 +4,7 @@
 use super::*;
 use crate::lab::MEMORY;
 use crate::lab::tests::lab;
-use encke_net::{Metrics, Server, Settings, Streams};
+use encke_net::{Metrics, NetSettings, Server, Streams};
 use encke_protocol::{Admin, Probes, Router};
 use encke_stream::{AckLevel, Limits, Logs};
 use std::path::Path;
@@ -21,12 +21,12 @@ fn serve(data: &Path, level: AckLevel) -> Server {
         unready: Arc::new(|| None),
         metrics: Arc::new(move || rendered.render()),
     };
-    let settings = encke_protocol::Settings::default();
+    let settings = encke_protocol::ProtocolSettings::default();
     let router = Router::new(Arc::clone(&logs.views), settings, Admin::new(probes));
     let streams = Streams { logs, level };
-    let settings = Settings {
+    let settings = NetSettings {
         listen: "127.0.0.1:0".parse().unwrap(),
-        ..Settings::default()
+        ..NetSettings::default()
     };
     Server::start(settings, &router, streams, &metrics).unwrap()
 }

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 /// Why a request can't be taken. The connection is closed after the answer, because where the next
 /// request would begin is not known (RFC 9112, section 6.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub(crate) struct Rejection {
     pub(crate) status: u16,
     /// What metrics count it as.
     pub(crate) reason: &'static str,
@@ -25,13 +25,13 @@ pub(crate) struct Refused {
     pub(crate) retry_s: u64,
 }
 
-impl Refused {
+impl Rejection {
     pub(crate) fn new(
         status: u16,
         reason: &'static str,
         message: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Refused {
+        Rejection {
             status,
             reason,
             message: message.into(),
@@ -41,6 +41,6 @@ impl Refused {
 
     /// Says when to come back.
     pub(crate) fn retry(self, retry_s: u64) -> Self {
-        Refused { retry_s, ..self }
+        Rejection { retry_s, ..self }
     }
 }

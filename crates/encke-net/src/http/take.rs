@@ -1,7 +1,7 @@
 //! One step through a connection's input: a head, a part of a body, a whole request. It knows no socket, so that the fuzzer
 //! takes the same steps as a shard.
 
-use super::Refused;
+use super::Rejection;
 use super::body::Incoming;
 use super::head::{self, Framing, Head, NO_FIELDS};
 
@@ -33,7 +33,7 @@ pub(crate) fn take(
     rest: &mut &[u8],
     limits: Limits,
     request: impl FnOnce(&Head<'_>, &[(&str, &[u8])], Vec<u8>),
-) -> Result<Step, Refused> {
+) -> Result<Step, Rejection> {
     let mut fields = NO_FIELDS;
     if let Some(mut incoming) = body.take() {
         if !incoming.feed(rest)? {
@@ -89,8 +89,8 @@ pub(crate) fn take(
     Ok(Step::Request)
 }
 
-fn head_too_large(bytes_max: usize) -> Refused {
-    Refused::new(
+fn head_too_large(bytes_max: usize) -> Rejection {
+    Rejection::new(
         431,
         "head_too_large",
         format!("a request's head has at most {bytes_max} bytes here"),

@@ -1,12 +1,12 @@
 //! What a request is aimed at: its target, and the host that it names.
 
-use super::Refused;
+use super::Rejection;
 
 /// The path and query of a request's target. An absolute form is taken as if sent to a proxy (RFC 9112, section 3.2.2).
 pub(crate) fn split<'a>(
     method: &str,
     target: &'a str,
-) -> Result<(&'a str, Option<&'a str>), Refused> {
+) -> Result<(&'a str, Option<&'a str>), Rejection> {
     if method == "CONNECT" {
         return Err(bad_target("no tunnels are opened here"));
     }
@@ -37,7 +37,7 @@ pub(crate) fn is_host(value: &[u8]) -> bool {
 }
 
 /// What follows the authority of an absolute target.
-fn behind_authority(target: &str) -> Result<&str, Refused> {
+fn behind_authority(target: &str) -> Result<&str, Rejection> {
     let rest = ["http://", "https://"].iter().find_map(|scheme| {
         let start = target.get(..scheme.len())?;
         start
@@ -81,8 +81,8 @@ fn is_authority(text: &[u8]) -> bool {
     host_is_good && port_is_good
 }
 
-fn bad_target(message: &'static str) -> Refused {
-    Refused::new(400, "bad_target", message)
+fn bad_target(message: &'static str) -> Rejection {
+    Rejection::new(400, "bad_target", message)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use rustix::net::{SendFlags, SocketAddrAny, SocketFlags, acceptfrom_with, send};
 
 use super::crowd::GATHER_MS;
 use super::{LISTENER, Shard};
-use crate::addresses::Turned;
+use crate::addresses::Denied;
 use crate::owners::Owner;
 use crate::slot::Flags;
 
@@ -194,10 +194,10 @@ impl Shard {
             } else {
                 self.admit(peer).map_err(|turned| {
                     let answer = match turned {
-                        Turned::Stranger => STRANGER,
-                        Turned::Crowd => CROWD,
-                        Turned::Haste { .. } => HASTE,
-                        Turned::Full => FULL,
+                        Denied::Stranger => STRANGER,
+                        Denied::Crowd => CROWD,
+                        Denied::Haste { .. } => HASTE,
+                        Denied::Full => FULL,
                     };
                     (turned.reason(), answer)
                 })
@@ -231,7 +231,7 @@ impl Shard {
         self.refuse_connection("descriptors");
         if self.listen(false).is_ok() {
             let now_ms = self.clock.now_ms();
-            // Said once, however long it lasts.
+            // ForwardedInfo once, however long it lasts.
             if now_ms > self.listen_again_ms + LISTEN_PAUSE_MS * 5 {
                 tracing::warn!(%error, "no connection can be accepted; trying again and again");
             }

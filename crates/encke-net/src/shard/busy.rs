@@ -6,7 +6,7 @@ use encke_stream::{Fetch, MediaKind, Offset};
 use super::look::Parked;
 use super::several::Several;
 use super::slow::Behind;
-use crate::buffers::Held;
+use crate::buffers::BufferShare;
 use crate::http::body::Incoming;
 
 /// The busy connections of a shard, by the numbers of their slots: a small table for each stretch of slots. One large table
@@ -93,7 +93,7 @@ pub(crate) struct Busy {
     /// When the body must be complete; 0 while there is none.
     pub(crate) body_until_ms: u64,
     /// What it is counted for in memory.
-    pub(crate) held: Held,
+    pub(crate) held: BufferShare,
     /// When the wheel reminds of the deadline; 0 if it won't.
     pub(crate) reminder_ms: u64,
     /// When the client will have taken too long, or the poll is over; 0 for never.

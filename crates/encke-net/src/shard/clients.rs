@@ -6,43 +6,43 @@ use encke_protocol::Via;
 use rustix::net::{SocketAddrAny, getpeername};
 
 use super::Shard;
-use crate::addresses::Turned;
+use crate::addresses::Denied;
 use crate::forwarded;
-use crate::http::Refused;
+use crate::http::Rejection;
 use crate::owners::Owner;
 use crate::proxy::{self, NotPreface};
 use crate::slot::Flags;
 
-impl Turned {
+impl Denied {
     /// What metrics count it as.
     pub(super) fn reason(self) -> &'static str {
         match self {
-            Turned::Crowd => "connections_per_address",
-            Turned::Haste { .. } => "request_rate",
-            Turned::Full => "addresses_max",
-            Turned::Stranger => "proxy_untrusted",
+            Denied::Crowd => "connections_per_address",
+            Denied::Haste { .. } => "request_rate",
+            Denied::Full => "addresses_max",
+            Denied::Stranger => "proxy_untrusted",
         }
     }
 
     /// The answer to a request.
-    pub(super) fn refused(self) -> Refused {
+    pub(super) fn refused(self) -> Rejection {
         match self {
-            Turned::Crowd => Refused::new(
+            Denied::Crowd => Rejection::new(
                 429,
                 self.reason(),
                 "your address has too many connections already",
             )
             .retry(RETRY_S),
-            Turned::Haste { retry_s } => Refused::new(
+            Denied::Haste { retry_s } => Rejection::new(
                 429,
                 self.reason(),
                 "your address makes requests faster than it may",
             )
             .retry(retry_s),
-            Turned::Full => {
-                Refused::new(503, self.reason(), "too many clients at present").retry(RETRY_S)
+            Denied::Full => {
+                Rejection::new(503, self.reason(), "too many clients at present").retry(RETRY_S)
             }
-            Turned::Stranger => Refused::new(
+            Denied::Stranger => Rejection::new(
                 403,
                 self.reason(),
                 "only proxies that are trusted are heard here",
@@ -53,7 +53,7 @@ impl Turned {
 
 impl Shard {
     /// Whether a connection of that peer may come in, and whose it is.
-    pub(super) fn admit(&self, peer: Option<SocketAddrAny>) -> Result<Owner, Turned> {
+    pub(super) fn admit(&self, peer: Option<SocketAddrAny>) -> Result<Owner, Denied> {
         let address = peer
             .and_then(|peer| SocketAddr::try_from(peer).ok())
             .map(|peer| peer.ip());
@@ -64,7 +64,7 @@ impl Shard {
                 // Behind the PROXY protocol may be anybody's words.
                 trusted: !settings.proxy_protocol,
             }),
-            _ if settings.proxy_protocol => Err(Turned::Stranger),
+            _ if settings.proxy_protocol => Err(Denied::Stranger),
             Some(address) => self.owner(address),
             // Every TCP socket has a peer; one that is gone already needs no limit.
             None => Ok(Owner::default()),
@@ -72,7 +72,7 @@ impl Shard {
     }
 
     /// Counts a connection for the client at that address.
-    fn owner(&self, address: IpAddr) -> Result<Owner, Turned> {
+    fn owner(&self, address: IpAddr) -> Result<Owner, Denied> {
         let settings = &self.parts.settings;
         let trusted = settings.trust.contain(address);
         if trusted || settings.exempt.contain(address) {
@@ -96,11 +96,11 @@ impl Shard {
     }
 
     /// Takes the header of the PROXY protocol off the input. False: more is needed.
-    pub(super) fn take_preface(&mut self, index: u32, rest: &mut &[u8]) -> Result<bool, Refused> {
+    pub(super) fn take_preface(&mut self, index: u32, rest: &mut &[u8]) -> Result<bool, Rejection> {
         let preface = match proxy::parse(rest) {
             Ok(Some(preface)) => preface,
             Ok(None) => return Ok(false),
-            Err(NotPreface(why)) => return Err(Refused::new(400, "proxy_protocol", why)),
+            Err(NotPreface(why)) => return Err(Rejection::new(400, "proxy_protocol", why)),
         };
         *rest = &rest[preface.bytes..];
         let flags = &mut self.slots[index].flags;
@@ -111,7 +111,7 @@ impl Shard {
             busy.deadline_ms = 0;
         }
         if let Some(client) = preface.client {
-            let owner = self.owner(client).map_err(Turned::refused)?;
+            let owner = self.owner(client).map_err(Denied::refused)?;
             self.owners.set(index, owner);
         }
         Ok(true)
@@ -122,7 +122,7 @@ impl Shard {
         &mut self,
         index: u32,
         fields: &[(&'a str, &'a [u8])],
-    ) -> Result<Via<'a>, Refused> {
+    ) -> Result<Via<'a>, Rejection> {
         let owner = self.owners.of(index);
         let mut via = Via {
             tls: self.slots[index].flags.has(Flags::TLS),
@@ -143,7 +143,7 @@ impl Shard {
             self.parts
                 .addresses
                 .request(address, now)
-                .map_err(Turned::refused)?;
+                .map_err(Denied::refused)?;
         }
         Ok(via)
     }
@@ -158,7 +158,7 @@ impl Shard {
     }
 
     /// A proxy's connection is used for another client from now on, whose it is until the next one comes.
-    fn hand_over(&mut self, index: u32, client: Option<IpAddr>) -> Result<(), Refused> {
+    fn hand_over(&mut self, index: u32, client: Option<IpAddr>) -> Result<(), Rejection> {
         self.disown(index);
         let mut owner = Owner {
             address: None,
@@ -166,7 +166,7 @@ impl Shard {
         };
         self.owners.set(index, owner);
         if let Some(client) = client {
-            owner.address = self.owner(client).map_err(Turned::refused)?.address;
+            owner.address = self.owner(client).map_err(Denied::refused)?.address;
             self.owners.set(index, owner);
         }
         Ok(())

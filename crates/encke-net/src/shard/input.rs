@@ -5,7 +5,7 @@ use rustix::net::{RecvFlags, recv};
 
 use super::Shard;
 use super::look::Parked;
-use crate::http::Refused;
+use crate::http::Rejection;
 use crate::http::head::Head;
 use crate::http::take::{Limits, Step, take};
 use crate::slot::{Flags, State};
@@ -84,9 +84,9 @@ impl Shard {
     pub(super) fn request_timeout(&mut self, index: u32) {
         let body_until_ms = self.busy.get(index).map_or(0, |busy| busy.body_until_ms);
         let refused = if body_until_ms > 0 && self.clock.now_ms() >= body_until_ms {
-            Refused::new(408, "body_timeout", "the request's body took too long")
+            Rejection::new(408, "body_timeout", "the request's body took too long")
         } else {
-            Refused::new(408, "timeout", "the request took too long to arrive")
+            Rejection::new(408, "timeout", "the request took too long to arrive")
         };
         self.refuse(index, &refused);
     }
@@ -191,7 +191,7 @@ impl Shard {
         }
         self.weigh(index);
         if !self.parts.buffers.have_room_for_requests() {
-            let refused = Refused::new(
+            let refused = Rejection::new(
                 503,
                 "buffers_max",
                 "the requests that are on their way already are as many as the server takes",
@@ -218,7 +218,7 @@ impl Shard {
     }
 
     /// Takes one step: a whole request, its head, or a part of its body. False: more is needed.
-    fn take_request(&mut self, index: u32, rest: &mut &[u8]) -> Result<bool, Refused> {
+    fn take_request(&mut self, index: u32, rest: &mut &[u8]) -> Result<bool, Rejection> {
         if self.slots[index].flags.has(Flags::NAMELESS) {
             return self.take_preface(index, rest);
         }

@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
 use super::Shard;
-use crate::jams::Jams;
+use crate::congested_streams::CongestedStreams;
 use crate::slot::{Flags, State, Token};
 
 /// What a shard knows of jams.
@@ -75,7 +75,7 @@ impl Jam {
         self.given_up != before
     }
 
-    fn leave(self, all: &Jams) {
+    fn leave(self, all: &CongestedStreams) {
         if !self.given_up {
             all.end(self.stream);
         }
@@ -108,7 +108,7 @@ impl JamWatch {
     }
 
     /// A round over a topic's subscribers is over.
-    fn end_round(&mut self, topic: u32, stream: StreamNo, now_ms: u64, all: &Jams) {
+    fn end_round(&mut self, topic: u32, stream: StreamNo, now_ms: u64, all: &CongestedStreams) {
         self.forget_another(topic, stream, all);
         if let Some(jam) = self.jams.get_mut(&topic) {
             jam.found = self.found;
@@ -118,7 +118,7 @@ impl JamWatch {
     }
 
     /// A jam begins if most of those whom the round has come to are behind; they say so before it is over.
-    fn begin_if_most(&mut self, topic: u32, stream: StreamNo, now_ms: u64, all: &Jams) {
+    fn begin_if_most(&mut self, topic: u32, stream: StreamNo, now_ms: u64, all: &CongestedStreams) {
         let found = self.found;
         let most = found.behind >= CROWD_MIN && found.behind * 2 > found.seen;
         if most && let Entry::Vacant(entry) = self.jams.entry(topic) {
@@ -134,7 +134,7 @@ impl JamWatch {
     }
 
     /// Forgets the jam of another stream that had the topic's number before.
-    fn forget_another(&mut self, topic: u32, stream: StreamNo, all: &Jams) {
+    fn forget_another(&mut self, topic: u32, stream: StreamNo, all: &CongestedStreams) {
         if let Entry::Occupied(entry) = self.jams.entry(topic)
             && entry.get().stream != stream
         {
@@ -151,14 +151,14 @@ impl JamWatch {
     }
 
     /// One of a topic's subscribers that were behind is so no more, or is gone.
-    fn leaves(&mut self, topic: u32, all: &Jams) {
+    fn leaves(&mut self, topic: u32, all: &CongestedStreams) {
         if let Some(jam) = self.jams.get_mut(&topic) {
             jam.found.behind = jam.found.behind.saturating_sub(1);
             self.end_if_over(topic, all);
         }
     }
 
-    fn end_if_over(&mut self, topic: u32, all: &Jams) {
+    fn end_if_over(&mut self, topic: u32, all: &CongestedStreams) {
         let Entry::Occupied(entry) = self.jams.entry(topic) else {
             return;
         };
@@ -177,7 +177,7 @@ impl JamWatch {
     }
 
     /// Acknowledgements that need not wait any longer, looked for once a millisecond.
-    fn take_due(&mut self, now_ms: u64, all: &Jams) -> Vec<Reply> {
+    fn take_due(&mut self, now_ms: u64, all: &CongestedStreams) -> Vec<Reply> {
         if self.jams.is_empty() && self.held.is_empty() || now_ms == self.looked_ms {
             return Vec::new();
         }
@@ -195,7 +195,7 @@ impl JamWatch {
     }
 
     /// Gives up jams that would last, and takes them up again when they would no more.
-    fn look(&mut self, now_ms: u64, all: &Jams) {
+    fn look(&mut self, now_ms: u64, all: &CongestedStreams) {
         for jam in self.jams.values_mut() {
             match jam.look(now_ms) {
                 true if jam.given_up => all.end(jam.stream),
@@ -307,7 +307,13 @@ mod tests {
     use super::*;
 
     /// A round over so many subscribers, of whom the first are behind by 100 each.
-    fn round(watch: &mut JamWatch, seen: usize, behind: usize, now_ms: u64, all: &Jams) {
+    fn round(
+        watch: &mut JamWatch,
+        seen: usize,
+        behind: usize,
+        now_ms: u64,
+        all: &CongestedStreams,
+    ) {
         watch.begin_round();
         for one in 0..seen {
             watch.see((one < behind).then_some(100));
@@ -323,7 +329,7 @@ mod tests {
             (2 * CROWD_MIN, CROWD_MIN, false),
             (2 * CROWD_MIN - 1, CROWD_MIN, true),
         ] {
-            let (mut watch, all) = (JamWatch::default(), Jams::default());
+            let (mut watch, all) = (JamWatch::default(), CongestedStreams::default());
             round(&mut watch, seen, behind, 0, &all);
             assert_eq!(all.has(7), jammed, "{behind} of {seen}");
         }
@@ -331,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_jam_ends_when_nearly_all_are_abreast() {
-        let (mut watch, all) = (JamWatch::default(), Jams::default());
+        let (mut watch, all) = (JamWatch::default(), CongestedStreams::default());
         round(&mut watch, 80, 80, 0, &all);
         // Others join, and some of those who were behind are gone.
         round(&mut watch, 88, 71, 10, &all);
@@ -360,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_jam_that_would_last_is_given_up_until_it_would_no_more() {
-        let (mut watch, all) = (JamWatch::default(), Jams::default());
+        let (mut watch, all) = (JamWatch::default(), CongestedStreams::default());
         round(&mut watch, 80, 80, 0, &all);
         // Of what is left of 8,000 the crowd must get a 120th in a while.
         watch.gains(1, 67);
@@ -384,7 +390,7 @@ mod tests {
 
     #[test]
     fn an_acknowledgement_waits_for_its_stream_and_never_longer_than_allowed() {
-        let (mut watch, all) = (JamWatch::default(), Jams::default());
+        let (mut watch, all) = (JamWatch::default(), CongestedStreams::default());
         let reply = |token| Reply {
             token,
             outcome: Outcome::Deleted,

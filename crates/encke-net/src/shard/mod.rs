@@ -34,17 +34,17 @@ use encke_protocol::Router;
 use encke_stream::{Intake, Request, Views};
 use rustix::event::epoll;
 
-use crate::Settings;
 use crate::addresses::Addresses;
 use crate::buffers::Buffers;
-use crate::jams::Jams;
+use crate::congested_streams::CongestedStreams;
 use crate::metrics::{Counts, Metrics};
-use crate::owners::Owners;
-use crate::pace::Pace;
+use crate::owners::ConnectionOwners;
+use crate::rate_limit::RateLimit;
 use crate::readers::Readers;
+use crate::settings::NetSettings;
 use crate::shard_channel::{ShardEvent, ShardReceiver, ShardSender};
 use crate::slot::{Flags, Slots, State, Token};
-use crate::timer::{TICK_MS, Wheel};
+use crate::timer::{TICK_MS, TimerWheel};
 use crate::topics::Topics;
 
 use busy::{Busy, BusyOnes};
@@ -58,7 +58,7 @@ use rounds::Rounds;
 /// What a shard needs of the rest.
 pub(crate) struct Parts {
     pub(crate) number: u16,
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<NetSettings>,
     pub(crate) router: Router,
     pub(crate) listener: OwnedFd,
     pub(crate) receiver: ShardReceiver,
@@ -73,7 +73,7 @@ pub(crate) struct Parts {
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) buffers: Arc<Buffers>,
     /// The jammed streams of all shards.
-    pub(crate) jams: Arc<Jams>,
+    pub(crate) jams: Arc<CongestedStreams>,
     pub(crate) views: Arc<Views>,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Shard {
     parts: Parts,
     epoll: OwnedFd,
     slots: Slots,
-    owners: Owners,
+    owners: ConnectionOwners,
     /// What only busy or blocked connections need.
     busy: BusyOnes,
     topics: Topics,
@@ -98,7 +98,7 @@ pub(crate) struct Shard {
     /// Words for the dispatcher, gathered over a turn, and how many questions there were.
     words: Vec<(encke_jobs::Word, usize)>,
     question: u32,
-    wheel: Wheel,
+    wheel: TimerWheel,
     clock: Clock,
     /// Bytes of all records taken so far.
     taken_bytes: u64,
@@ -107,8 +107,8 @@ pub(crate) struct Shard {
     encoded: Encoded,
     scratch: Vec<u8>,
     out: Vec<u8>,
-    /// How fast this shard accepts, and what of it is used up; see [`Pace::take`].
-    accept_pace: Option<Pace>,
+    /// How fast this shard accepts, and what of it is used up; see [`RateLimit::take`].
+    accept_pace: Option<RateLimit>,
     accepted_upto_ns: u64,
     /// How many the next turn accepts in which somebody waits; see [`Shard::accept`].
     accepts_next: usize,
@@ -140,8 +140,8 @@ impl Shard {
         let accepts_per_s = parts.settings.accept_rate.div_ceil(shards);
         let mut shard = Shard {
             slots: Slots::default(),
-            owners: Owners::default(),
-            accept_pace: Pace::new(accepts_per_s, accepts_per_s),
+            owners: ConnectionOwners::default(),
+            accept_pace: RateLimit::new(accepts_per_s, accepts_per_s),
             accepted_upto_ns: 0,
             accepts_next: 1,
             crowd: Crowd::default(),
@@ -161,7 +161,7 @@ impl Shard {
             outbox: Vec::new(),
             words: Vec::new(),
             question: 0,
-            wheel: Wheel::new(clock.now_ms()),
+            wheel: TimerWheel::new(clock.now_ms()),
             clock,
             taken_bytes: 0,
             counts: Counts::default(),

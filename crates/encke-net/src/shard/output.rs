@@ -5,7 +5,7 @@ use encke_stream::Offset;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
 use super::Shard;
-use crate::http::Refused;
+use crate::http::Rejection;
 use crate::http::response::{Shape, encode};
 use crate::slot::{Flags, State};
 
@@ -36,7 +36,7 @@ impl Shard {
 
     /// Refuses a request whose end is not known: answers, then throws away what still comes, so
     /// that the answer is not lost in a reset.
-    pub(super) fn refuse(&mut self, index: u32, refused: &Refused) {
+    pub(super) fn refuse(&mut self, index: u32, refused: &Rejection) {
         let response = self.refusal(index, refused);
         let token = self.slots.token(index);
         let out = self.encode(index, &response, false, false);
@@ -57,7 +57,7 @@ impl Shard {
     }
 
     /// Refuses a request that is complete; the connection goes on.
-    pub(super) fn turn_away(&mut self, index: u32, refused: &Refused) {
+    pub(super) fn turn_away(&mut self, index: u32, refused: &Rejection) {
         let response = self.refusal(index, refused);
         let flags = self.slots[index].flags;
         let keep = flags.has(Flags::KEEP);
@@ -67,7 +67,7 @@ impl Shard {
     }
 
     /// The answer to a request that is refused, which is counted by its reason.
-    fn refusal(&self, index: u32, refused: &Refused) -> Response {
+    fn refusal(&self, index: u32, refused: &Rejection) -> Response {
         tracing::debug!(
             client = %self.client_name(index),
             status = refused.status,

@@ -32,12 +32,12 @@ pub(crate) use write::{Append, Create, Fork, deleted, truncated};
 #[derive(Clone, Debug)]
 pub(crate) struct DurableStreams {
     pub(crate) views: Arc<Views>,
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<DurableStreamsSettings>,
 }
 
 /// What can be set about the face.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct DurableStreamsSettings {
     /// The path under which the streams are found; starts and ends with `/`.
     pub root: String,
     /// Bytes of a stream's name, decoded.
@@ -51,9 +51,9 @@ pub struct Settings {
     pub first_page_bytes: usize,
 }
 
-impl Default for Settings {
+impl Default for DurableStreamsSettings {
     fn default() -> Self {
-        Settings {
+        DurableStreamsSettings {
             root: "/v1/stream/".into(),
             name_bytes_max: 1024,
             poll_wait_ms: 20_000,

@@ -27,14 +27,14 @@ pub const STREAMS_MAX: usize = id::PLACES_MAX;
 
 /// What can be set about the face.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct EventsSettings {
     /// Streams that one subscriber may name, from 1 to [`STREAMS_MAX`].
     pub streams_per_subscriber_max: usize,
 }
 
-impl Default for Settings {
+impl Default for EventsSettings {
     fn default() -> Self {
-        Settings {
+        EventsSettings {
             streams_per_subscriber_max: 64,
         }
     }
@@ -43,7 +43,7 @@ impl Default for Settings {
 /// Answers a request for the endpoint.
 pub(crate) fn request(
     streams: &DurableStreams,
-    settings: Settings,
+    settings: EventsSettings,
     request: &Request<'_>,
 ) -> Action {
     let answer = match request.method {
@@ -61,7 +61,7 @@ pub(crate) fn request(
 
 fn subscribe(
     streams: &DurableStreams,
-    settings: Settings,
+    settings: EventsSettings,
     request: &Request<'_>,
 ) -> Result<Action, Response> {
     let parameters = Parameters::parse(request)?;
@@ -177,7 +177,7 @@ fn missing(name: &str, status: u16) -> Response {
     }
 }
 
-fn check_count(named: &[Named], settings: Settings) -> Result<(), Response> {
+fn check_count(named: &[Named], settings: EventsSettings) -> Result<(), Response> {
     let max = settings.streams_per_subscriber_max.min(STREAMS_MAX);
     if named.is_empty() {
         return Err(error(

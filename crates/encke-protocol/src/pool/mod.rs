@@ -27,12 +27,12 @@ use crate::{Action, Request, Response};
 /// The face of the pools.
 #[derive(Clone, Debug)]
 pub(crate) struct Pools {
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<PoolApiSettings>,
 }
 
 /// What can be set about the face.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct PoolApiSettings {
     /// The path under which the pools are found; starts and ends with `/`.
     pub root: String,
     /// Bytes of a pool's or a worker's name, decoded.
@@ -41,9 +41,9 @@ pub struct Settings {
     pub wait_s_max: u64,
 }
 
-impl Default for Settings {
+impl Default for PoolApiSettings {
     fn default() -> Self {
-        Settings {
+        PoolApiSettings {
             root: "/v1/pool/".into(),
             name_bytes_max: 200,
             wait_s_max: 300,

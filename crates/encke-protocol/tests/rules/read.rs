@@ -162,7 +162,7 @@ fn who_has_it_already_is_not_sent_it_again() {
 #[test]
 fn answers_in_parts_are_the_same_as_whole_ones() {
     for content_type in [TEXT, JSON] {
-        let mut settings = encke_protocol::Settings::default();
+        let mut settings = encke_protocol::ProtocolSettings::default();
         settings.durable_streams.page_bytes = 1;
         let mut small = Server::new(settings);
         let mut whole = Server::default();
@@ -209,7 +209,7 @@ fn answers_in_parts_are_the_same_as_whole_ones() {
 #[test]
 fn each_part_of_a_long_answer_is_twice_as_large_as_the_one_before() {
     for (first, page, parts) in [(1, 16, 7), (4, 4, 16), (64, 16, 4), (1, 1 << 20, 6)] {
-        let mut settings = encke_protocol::Settings::default();
+        let mut settings = encke_protocol::ProtocolSettings::default();
         settings.durable_streams.first_page_bytes = first << 10;
         settings.durable_streams.page_bytes = page << 10;
         let mut server = Server::new(settings);

@@ -8,8 +8,8 @@ use encke_jobs::{Ask, Client, Effect};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_protocol::{
-    Action, Admin, Body, Headers, Mark, Poll, Probes, Request, Response, Router, Run, Saying,
-    Settings, Subscribe, SubscribeAll, Then, Via,
+    Action, Admin, Body, Headers, Mark, Poll, Probes, ProtocolSettings, Request, Response, Router,
+    Run, Saying, Subscribe, SubscribeAll, Then, Via,
 };
 use encke_stream::{
     Command, Fetch, Item, Limits, LogJournal, Machine, Offset, Outcome, Piece, Stream, View, Views,
@@ -57,12 +57,12 @@ pub struct Said {
 
 impl Default for Server {
     fn default() -> Self {
-        Self::new(Settings::default())
+        Self::new(ProtocolSettings::default())
     }
 }
 
 impl Server {
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: ProtocolSettings) -> Self {
         let options = Options {
             segment_bytes: 1 << 20,
             history: false,

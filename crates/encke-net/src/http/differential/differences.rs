@@ -32,7 +32,7 @@ pub(super) fn explain(ours: &Conversation, theirs: &Conversation) -> Option<&'st
 /// Whether this parser refuses what hyper takes, for that reason.
 fn stricter(ours: &Conversation, theirs: &Conversation, reason: &str) -> bool {
     let goes_on = theirs.requests.len() > ours.requests.len() || theirs.end == End::Partial;
-    matches!(&ours.end, End::Refused(why) if why == reason) && goes_on
+    matches!(&ours.end, End::Rejection(why) if why == reason) && goes_on
 }
 
 /// Whether this parser closes where hyper goes on.
@@ -108,7 +108,7 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         why: "a lone LF may be taken for a line's end, and hyper does; a proxy that does not would find another head",
         is: |ours, theirs| {
             // One between two requests is none of the next for hyper, so nothing need follow it.
-            let refused = matches!(&ours.end, End::Refused(why) if why == "bare_lf");
+            let refused = matches!(&ours.end, End::Rejection(why) if why == "bare_lf");
             stricter(ours, theirs, "bare_lf") || refused && theirs.end == End::Open
         },
     },
@@ -125,7 +125,7 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         is: |ours, theirs| {
             let waits = theirs.end == End::Partial && ours.requests.len() == theirs.requests.len();
             waits
-                && matches!(&ours.end, End::Refused(why) if why == "malformed" || why == "version")
+                && matches!(&ours.end, End::Rejection(why) if why == "malformed" || why == "version")
         },
     },
     Difference {
@@ -165,8 +165,8 @@ pub(super) const DIFFERENCES: &[Difference] = &[
               a head",
         // A head that is too large for hyper is too large here as well, unless it is empty lines that make it so.
         is: |ours, theirs| {
-            let too_large = matches!(&theirs.end, End::Refused(why) if why.contains("TooLarge"));
-            too_large && !matches!(ours.end, End::Refused(_))
+            let too_large = matches!(&theirs.end, End::Rejection(why) if why.contains("TooLarge"));
+            too_large && !matches!(ours.end, End::Rejection(_))
         },
     },
 ];

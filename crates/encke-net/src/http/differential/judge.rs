@@ -53,7 +53,7 @@ pub(super) fn conversation(input: &[u8], pieces: &[usize]) -> Conversation {
     let mut connection = pin!(connection);
     let end = match run(connection.as_mut()) {
         Some(Ok(())) => End::Closed,
-        Some(Err(error)) => End::Refused(error),
+        Some(Err(error)) => End::Rejection(error),
         None => {
             wire.0.borrow_mut().ended = true;
             match run(connection) {

@@ -42,7 +42,7 @@ pub(super) enum End {
     /// The connection was closed behind the last request, as was asked for.
     Closed,
     /// What follows the last request is none; with the reason.
-    Refused(String),
+    Rejection(String),
 }
 
 /// Gives `input` to both, in pieces that `seed` chooses, and says by which of the known differences they differ.
@@ -60,7 +60,7 @@ fn compare(input: &[u8], seed: u8) -> Result<Option<&'static Difference>, String
         // Who waits for more would have refused it as well.
         difference.name != differences::SOONER || {
             let more = [input, b"\r\n\r\n"].concat();
-            matches!(judge::conversation(&more, &pieces).end, End::Refused(_))
+            matches!(judge::conversation(&more, &pieces).end, End::Rejection(_))
         }
     });
     explained.map(Some).ok_or_else(|| {
@@ -74,7 +74,7 @@ fn compare(input: &[u8], seed: u8) -> Result<Option<&'static Difference>, String
 /// Whether both found the same. Why they refused, and which of several faults was found first, may differ.
 fn agree(ours: &Conversation, theirs: &Conversation) -> bool {
     let same_end = match (&ours.end, &theirs.end) {
-        (End::Refused(_), End::Refused(_)) => true,
+        (End::Rejection(_), End::Rejection(_)) => true,
         (ours, theirs) => ours == theirs,
     };
     same_end && ours.requests == theirs.requests
@@ -114,7 +114,7 @@ fn conversation(input: &[u8], pieces: &[usize]) -> Conversation {
             taken = came - rest.len();
             match step {
                 Err(refused) => {
-                    let end = End::Refused(refused.reason.to_owned());
+                    let end = End::Rejection(refused.reason.to_owned());
                     return Conversation { requests, end };
                 }
                 Ok(Step::More) => break,

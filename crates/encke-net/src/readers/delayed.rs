@@ -14,7 +14,7 @@ use crate::slot::Token;
 
 /// What one reader thread keeps back: at most one piece for each connection, and none of them holds data.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct DelayedPieces {
     pieces: Vec<(Arc<ShardSender>, Token, Piece)>,
     /// What was written when the first of them was read, and when that was.
     published: Sequence,
@@ -22,7 +22,7 @@ pub(super) struct Held {
     pause: Duration,
 }
 
-impl Held {
+impl DelayedPieces {
     /// How soon to look again, if anything is kept back.
     pub(super) fn pause(&self) -> Option<Duration> {
         self.since.map(|_| self.pause)

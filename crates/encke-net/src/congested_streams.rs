@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 
 /// The jammed streams of a server, each with the number of shards in which it is.
 #[derive(Debug, Default)]
-pub(crate) struct Jams {
+pub(crate) struct CongestedStreams {
     /// How many streams there are, so that whoever asks while there is none need not wait for the others.
     count: AtomicUsize,
     streams: Mutex<HashMap<StreamNo, usize>>,
 }
 
-impl Jams {
+impl CongestedStreams {
     /// A stream is jammed in one more shard.
     pub(crate) fn begin(&self, stream: StreamNo) {
         let mut streams = self.streams.lock();
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_jammed_until_it_is_in_no_shard() {
-        let jams = Jams::default();
+        let jams = CongestedStreams::default();
         jams.begin(7);
         jams.begin(7);
         jams.begin(8);

@@ -2,19 +2,19 @@
 
 /// How often something may happen, and how much of it at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pace {
+pub(crate) struct RateLimit {
     /// What one costs, in nanoseconds of the future that it takes away.
     interval_ns: u64,
     /// How far into the future somebody may have taken already when one more is asked for.
     ahead_ns: u64,
 }
 
-impl Pace {
+impl RateLimit {
     /// So many per second, and so many at once; nothing for a rate of 0, which stands for no limit.
-    pub(crate) fn new(per_s: u64, burst: u64) -> Option<Pace> {
+    pub(crate) fn new(per_s: u64, burst: u64) -> Option<RateLimit> {
         // Rates beyond one per nanosecond are no limits.
         let interval_ns = NANOSECONDS.checked_div(per_s)?;
-        Some(Pace {
+        Some(RateLimit {
             interval_ns,
             ahead_ns: interval_ns.saturating_mul(burst.max(1) - 1),
         })
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn a_burst_and_then_the_rate() {
-        let pace = Pace::new(10, 5).unwrap();
+        let pace = RateLimit::new(10, 5).unwrap();
         let mut taken_ns = 0;
         let now_ns = 7 * NANOSECONDS;
         for _ in 0..5 {
@@ -54,7 +54,7 @@ mod tests {
         let later_ns = now_ns + NANOSECONDS / 10;
         assert_eq!(pace.take(&mut taken_ns, later_ns), Ok(()));
         assert!(pace.take(&mut taken_ns, later_ns).is_err());
-        assert_eq!(Pace::new(0, 5), None);
+        assert_eq!(RateLimit::new(0, 5), None);
     }
 
     proptest! {
@@ -64,7 +64,7 @@ mod tests {
         fn never_more_than_agreed(
             per_s in 1u64..5_000, burst in 1u64..50, pauses in proptest::collection::vec(0u64..5_000_000, 1..300),
         ) {
-            let pace = Pace::new(per_s, burst).unwrap();
+            let pace = RateLimit::new(per_s, burst).unwrap();
             let mut taken_ns = 0;
             let mut now_ns = 1;
             let mut taken_at = Vec::new();

@@ -4,18 +4,18 @@ use std::ops::{Index, IndexMut};
 
 /// Entries found by number, in chunks of fixed size. It never gives memory back.
 #[derive(Debug)]
-pub(crate) struct Chunks<T> {
+pub(crate) struct ChunkedVec<T> {
     /// All full but the last.
     chunks: Vec<Vec<T>>,
 }
 
-impl<T> Default for Chunks<T> {
+impl<T> Default for ChunkedVec<T> {
     fn default() -> Self {
-        Chunks { chunks: Vec::new() }
+        ChunkedVec { chunks: Vec::new() }
     }
 }
 
-impl<T> Chunks<T> {
+impl<T> ChunkedVec<T> {
     /// Adds an entry; its number.
     pub(crate) fn push(&mut self, entry: T) -> u32 {
         if self.chunks.last().is_none_or(|last| last.len() == CHUNK) {
@@ -41,7 +41,7 @@ impl<T> Chunks<T> {
     }
 }
 
-impl<T> Index<u32> for Chunks<T> {
+impl<T> Index<u32> for ChunkedVec<T> {
     type Output = T;
 
     fn index(&self, index: u32) -> &T {
@@ -50,7 +50,7 @@ impl<T> Index<u32> for Chunks<T> {
     }
 }
 
-impl<T> IndexMut<u32> for Chunks<T> {
+impl<T> IndexMut<u32> for ChunkedVec<T> {
     fn index_mut(&mut self, index: u32) -> &mut T {
         let index = index as usize;
         &mut self.chunks[index / CHUNK][index % CHUNK]
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn numbers_go_on_over_chunks() {
-        let mut chunks = Chunks::default();
+        let mut chunks = ChunkedVec::default();
         for number in 0..3 * CHUNK as u32 {
             assert_eq!(chunks.push(number), number);
             assert_eq!(chunks.len(), number as usize + 1);

@@ -1,4 +1,4 @@
-//! Numbers found by hash, in a table that grows a little at a time.
+//! HashIndex found by hash, in a table that grows a little at a time.
 //!
 //! A hash table that doubles moves everything it holds at once: at a million names that stops a shard for tens of
 //! milliseconds. This one is many small tables. When there are too many numbers for them, one table is split in two and
@@ -6,9 +6,9 @@
 
 use hashbrown::HashTable;
 
-/// Numbers by the hash of what they stand for. It never gives memory back.
+/// HashIndex by the hash of what they stand for. It never gives memory back.
 #[derive(Debug)]
-pub(crate) struct Numbers {
+pub(crate) struct HashIndex {
     parts: Vec<HashTable<u32>>,
     /// Parts before this one are split already in the present round.
     split: usize,
@@ -20,9 +20,9 @@ pub(crate) struct Numbers {
 // What a part costs beside its numbers, each of which is four bytes and one of the table's own.
 const _: () = assert!(size_of::<HashTable<u32>>() <= 32);
 
-impl Default for Numbers {
+impl Default for HashIndex {
     fn default() -> Self {
-        Numbers {
+        HashIndex {
             parts: vec![HashTable::new()],
             split: 0,
             round: 1,
@@ -31,7 +31,7 @@ impl Default for Numbers {
     }
 }
 
-impl Numbers {
+impl HashIndex {
     /// The number with that hash which `is_it` says yes to.
     pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let part = &self.parts[self.part(hash)];
@@ -116,13 +116,13 @@ mod tests {
         FixedState::default().hash_one(number)
     }
 
-    fn is_there(numbers: &Numbers, number: u32) -> bool {
+    fn is_there(numbers: &HashIndex, number: u32) -> bool {
         numbers.find(hash_of(number), |other| other == number) == Some(number)
     }
 
     #[test]
     fn everything_is_found_however_large_it_grows() {
-        let mut numbers = Numbers::default();
+        let mut numbers = HashIndex::default();
         for number in 0..50_000 {
             numbers.insert(hash_of(number), number, hash_of);
         }
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn no_insertion_moves_more_than_a_few_parts_hold() {
-        let mut numbers = Numbers::default();
+        let mut numbers = HashIndex::default();
         let mut most = 0;
         for number in 0..300_000 {
             let asked = std::cell::Cell::new(0);
@@ -154,7 +154,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_holds_what_a_set_holds(steps in prop::collection::vec((any::<bool>(), 0..4_000_u32), 0..8_000)) {
-            let mut numbers = Numbers::default();
+            let mut numbers = HashIndex::default();
             let mut set = HashSet::new();
             for (add, number) in steps {
                 if !add {
