@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use encke_log::Sequence;
+use encke_protocol::{EncoderId, MergeEncoderId};
 
 use crate::chunked_vec::ChunkedVec;
 
@@ -19,6 +20,8 @@ pub(crate) struct Slot {
     /// When something was last sent or received, in seconds since the shard started.
     pub(crate) active_s: u32,
     pub(crate) state: State,
+    /// What encodes a subscriber's records.
+    pub(crate) encoder: FeedEncoder,
     pub(crate) flags: Flags,
     /// Requests so far, as far as they can be counted.
     pub(crate) requests: u16,
@@ -28,6 +31,14 @@ pub(crate) struct Slot {
 
 // What an idle connection costs in this table is a promise of the design.
 const _: () = assert!(size_of::<Slot>() <= 40);
+
+/// The encoder of a subscriber's feed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FeedEncoder {
+    None,
+    Single(EncoderId),
+    Merged(MergeEncoderId),
+}
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,6 +233,7 @@ impl Slot {
             prev: NONE,
             active_s: now_s,
             state: State::Reading,
+            encoder: FeedEncoder::None,
             flags: Flags::default(),
             requests: 0,
             cursor: 0,

@@ -1,13 +1,15 @@
-//! What operators ask: is it alive, does it serve, how is it doing.
+//! Endpoints for operators: liveness, readiness, metrics.
 
 use std::sync::Arc;
 
-use crate::{Action, Request, Response};
+use crate::action::Action;
+use crate::request::Request;
+use crate::response::Response;
 
-/// How the face learns what it is asked; called on a shard's thread, so none may wait.
+/// The sources of the answers. They run on a shard's thread, so they must not block.
 #[derive(Clone)]
 pub struct Probes {
-    /// Why the server can't serve; nothing if it can.
+    /// Why the server is not ready; `None` if it is.
     pub unready: Arc<dyn Fn() -> Option<String> + Send + Sync>,
     /// All metrics in the Prometheus text format.
     pub metrics: Arc<dyn Fn() -> Vec<u8> + Send + Sync>,
@@ -19,14 +21,14 @@ impl std::fmt::Debug for Probes {
     }
 }
 
-/// The face for operators: `/healthz`, `/readyz`, `/metrics`, and a word of welcome at `/`.
+/// The endpoints `/healthz`, `/readyz` and `/metrics`, and an overview at `/`.
 #[derive(Clone, Debug)]
 pub struct Admin {
     probes: Probes,
 }
 
 impl Admin {
-    /// The face over its sources.
+    /// The endpoints over their sources.
     pub fn new(probes: Probes) -> Self {
         Admin { probes }
     }

@@ -1,32 +1,49 @@
 //! The protocols, sans-IO.
 //!
-//! A face gets a parsed [`Request`] and gives an [`Action`]: a response, a command to commit, a
-//! part of a stream to read, or a subscription. What must be waited for comes back with the
-//! face's own [`Then`] to [`Router::committed`], [`Router::fetched`] and their like. Subscribers'
-//! records are turned into bytes by [`Router::encode`], once for all who are at the same place.
+//! A protocol gets a parsed [`Request`] and returns an [`Action`]: a response, a command to commit, a part of a stream to
+//! read, or a subscription. An action that waits for an event carries a continuation for exactly that event ([`OnCommit`],
+//! [`OnRead`] and their like), which the reactor resumes. An [`Encoder`] turns the records of subscribers into bytes, once for
+//! all subscribers at the same position.
 //!
-//! The one invariant: **a face never sees a socket, a clock or a file.** The time is in the
-//! request; the same request over the same streams gets the same answer, under the reactor, under
-//! HTTP/2, under the fuzzer.
+//! The one invariant: **a protocol never sees a socket, a clock or a file.** The time is in the request; the same request
+//! over the same streams gets the same answer, under the reactor, under HTTP/2, under the fuzzer.
 //!
-//! Start reading at [`Router::request`], then [`durable_streams`] and [`pool`].
+//! Protocols do not know each other. What they share stands beside them: `streams` finds streams by name, `payload` and `sse`
+//! write records, `problem` writes every error.
+//!
+//! Start reading at [`Router::request`], then `action`, then a protocol.
 
 mod action;
 mod admin;
-pub mod durable_streams;
+mod durable_streams;
+mod encoder;
 pub mod events;
 mod json;
-pub mod pool;
+mod payload;
+mod pool;
+pub mod problem;
 mod query;
 mod request;
 mod response;
 mod router;
 mod run;
+mod sse;
+mod streams;
 
-pub use action::{Action, Failure, Look, Member, Part, Poll, Subscribe, SubscribeAll, Then};
+pub use action::{
+    Action, DispatchEvent, DispatchRequest, Dispatched, Failure, Feed, Load, MergeSource, NextPart,
+    OnCommit, OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent, Part, Subscription, Wait,
+    WorkerOutput,
+};
 pub use admin::{Admin, Probes};
-pub use pool::Saying;
-pub use request::{Headers, Request, Via};
+pub use durable_streams::DurableStreamsSettings;
+pub use encoder::{
+    Ahead, EncodedRun, Encoder, EncoderId, Encoders, Farewell, Mark, MergeEncoder, MergeEncoderId,
+    MergedRecord, StreamEnd, Variant,
+};
+pub use events::EventsSettings;
+pub use pool::PoolApiSettings;
+pub use request::{CallerInfo, Headers, Request};
 pub use response::{Body, Response};
 pub use router::{ProtocolSettings, Router};
-pub use run::{Farewell, Mark, Run, Style};
+pub use run::Run;

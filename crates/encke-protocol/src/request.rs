@@ -1,4 +1,4 @@
-//! A request as a face sees it.
+//! A request as a protocol sees it.
 
 /// A request, parsed and with its whole body.
 #[derive(Debug)]
@@ -9,26 +9,28 @@ pub struct Request<'a> {
     pub path: &'a str,
     /// What follows the path's `?`.
     pub query: Option<&'a str>,
-    /// The fields, in the order sent.
+    /// The header fields, in the order sent.
     pub headers: Headers<'a>,
-    /// The body; empty when there is none.
+    /// The body; empty if there is none.
     pub body: Vec<u8>,
-    /// How it came here, where that is not as it looks.
-    pub via: Via<'a>,
+    /// The client that sent it.
+    pub caller: CallerInfo<'a>,
     /// Milliseconds since 1970.
     pub now_ms: u64,
 }
 
-/// What a trusted proxy says about how the client addressed it; nothing by default.
+/// What is known of the client that sent a request, beyond the request itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Via<'a> {
-    /// The client used https.
+pub struct CallerInfo<'a> {
+    /// A trusted proxy says that the client uses https.
     pub tls: bool,
-    /// The host that the client named, if not the one in the request.
+    /// The host that the client named according to a trusted proxy, if it differs from the `Host` field.
     pub host: Option<&'a str>,
+    /// The name under which the client has authenticated itself. `None`: it has not, as all clients today.
+    pub identity: Option<&'a str>,
 }
 
-/// A request's fields.
+/// A request's header fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Headers<'a>(pub &'a [(&'a str, &'a [u8])]);
 
@@ -46,8 +48,10 @@ impl<'a> Headers<'a> {
             .map(|(_, value)| *value)
     }
 
-    /// The value of the first field with that name as text, without the blanks around it: nothing if
-    /// it is absent, an error if it is not UTF-8.
+    /// The value of the first field with that name as text, without the blanks around it. `None`: there is no such field.
+    ///
+    /// # Errors
+    /// The value is not UTF-8.
     pub fn text(&self, name: &str) -> Result<Option<&'a str>, NotText> {
         match self.first(name) {
             None => Ok(None),
@@ -58,7 +62,7 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// A field holds bytes that are no text.
+/// A header field is not UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the field is not UTF-8")]
 pub struct NotText;

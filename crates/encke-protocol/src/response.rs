@@ -1,8 +1,8 @@
-//! A response as a face gives it.
+//! A response as a protocol gives it.
 
 use std::fmt::Display;
 
-/// A response: the reactor adds the status line, the length, the date and the connection's fields.
+/// A response. The reactor adds the status line, the length, the date and the connection's fields.
 #[derive(Debug, Default)]
 pub struct Response {
     /// The status code.
@@ -16,16 +16,16 @@ pub struct Response {
 /// A response's body.
 #[derive(Debug, Default)]
 pub enum Body {
-    /// No bytes; the length is said to be 0 where the status allows one.
+    /// No bytes; the response has a length of 0 where the status allows one.
     #[default]
     Empty,
     /// These bytes.
     Bytes(Vec<u8>),
-    /// These bytes, which are part of the program.
+    /// These bytes, a part of the program.
     Static(&'static [u8]),
-    /// As long as the connection: the response ends when it is closed.
+    /// The first bytes of a body without end: it ends with the subscription.
     Open(Vec<u8>),
-    /// The first part; others follow.
+    /// The first part of a long body.
     Parts(Vec<u8>),
 }
 
@@ -38,7 +38,13 @@ impl Response {
         }
     }
 
-    /// Adds a field. A value is cut at the first control character, for that may end the field.
+    /// A response with the fields that all protocols send: for browsers that read across origins, and against browsers that
+    /// guess types (Durable Streams, section 12.7).
+    pub(crate) fn shared(status: u16) -> Self {
+        Response::new(status).fields(SHARED_FIELDS)
+    }
+
+    /// Adds a field. A value is cut at the first control character, because that would end the field.
     #[must_use]
     pub fn field(mut self, name: &str, value: impl Display) -> Self {
         self.push(name, value);
@@ -54,9 +60,9 @@ impl Response {
         }
     }
 
-    /// Adds fields that are written out already, each ended by CRLF.
+    /// Adds encoded fields, each ended by CRLF.
     #[must_use]
-    pub fn fields(mut self, fields: &[u8]) -> Self {
+    fn fields(mut self, fields: &[u8]) -> Self {
         self.fields.extend_from_slice(fields);
         self
     }
@@ -73,8 +79,7 @@ impl Response {
         let start = self.fields.len();
         // Writing to a vector does not fail.
         let _ = write!(self.fields, "{name}: {value}");
-        // What clients sent must not start a field of its own, nor break this one (RFC 9110,
-        // section 5.5).
+        // A client's input must neither begin a field nor break this one (RFC 9110, section 5.5).
         if let Some(end) = self.fields[start..]
             .iter()
             .position(|byte| byte.is_ascii_control() && *byte != b'\t')
@@ -84,6 +89,14 @@ impl Response {
         self.fields.extend_from_slice(b"\r\n");
     }
 }
+
+const SHARED_FIELDS: &[u8] = b"X-Content-Type-Options: nosniff\r\n\
+    Cross-Origin-Resource-Policy: cross-origin\r\n\
+    Access-Control-Allow-Origin: *\r\n\
+    Access-Control-Expose-Headers: Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, \
+    Stream-Closed, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, \
+    Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, ETag, Location, Retry-After, \
+    Encke-Ack, Encke-Retention, Encke-Floor, Job-Id, Job-Attempt, Job-Deadline, Job-Key\r\n";
 
 impl From<Vec<u8>> for Body {
     fn from(bytes: Vec<u8>) -> Self {

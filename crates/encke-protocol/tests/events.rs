@@ -2,16 +2,20 @@
 //! (section 9.2), finds in them just what was stored.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
+#![allow(unreachable_pub, dead_code)] // Each test uses what it needs of the server.
 
-use std::sync::{Arc, LazyLock};
+mod server;
+
+use std::sync::LazyLock;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use encke_protocol::{Admin, Mark, Probes, ProtocolSettings, Router, Run, Style};
-use encke_stream::{Item, MediaKind, Offset, View, Views};
+use encke_protocol::{EncodedRun, Encoder, Feed, Mark, Router, Run, Variant};
+use encke_stream::{Item, MediaKind, Offset};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
+use server::{Reply, Server};
 
 /// An event as an EventSource dispatches it: its type and its data.
 type Event = (String, String);
@@ -60,19 +64,25 @@ fn normal(text: &str) -> String {
     text.replace("\r\n", "\n").replace('\r', "\n")
 }
 
-/// They are the same for all; to write events they need nothing else.
-static FACES: LazyLock<Router> = LazyLock::new(|| {
-    let probes = Probes {
-        unready: Arc::new(|| None),
-        metrics: Arc::new(Vec::new),
-    };
-    let view = Arc::new(View::default());
-    Router::new(
-        Views::one(view),
-        ProtocolSettings::default(),
-        Admin::new(probes),
-    )
-});
+/// Any server's protocols; encoders have no state.
+static ROUTER: LazyLock<Router> = LazyLock::new(|| Server::default().router);
+
+/// The encoder of live reads.
+fn encoder() -> &'static dyn Encoder {
+    static ENCODER: LazyLock<&dyn Encoder> = LazyLock::new(|| {
+        let mut server = Server::default();
+        server.send("PUT /v1/stream/a", &[], b"");
+        let reply = server.reply("GET /v1/stream/a?offset=-1&live=sse", &[], b"");
+        let Reply::Subscribed(_, subscription) = reply else {
+            panic!("it does not subscribe");
+        };
+        let Feed::Single { encoder, .. } = subscription.feed else {
+            panic!("it is for one stream");
+        };
+        ROUTER.encoders().encoder(encoder)
+    });
+    *ENCODER
+}
 
 /// A record: its data, and which units of it the reader is to have.
 #[derive(Clone, Debug)]
@@ -138,14 +148,15 @@ fn there_and_back<'a>(
         at_tail: end.at_tail,
         closed: end.closed,
     };
-    let style = Style::DurableStreams {
-        kind,
-        cursor_floor: 0,
+    let mut out = EncodedRun {
+        bytes: before.to_vec(),
+        marks: Vec::new(),
     };
-    let (mut bytes, mut marks) = (before.to_vec(), Vec::new());
-    FACES.encode(style, &run, NOW_MS, &mut bytes, &mut marks);
-    let bytes = &bytes[before.len()..];
-    let marks: Vec<Mark> = marks
+    let variant = Variant { kind, option: 0 };
+    encoder().encode(variant, &run, NOW_MS, &mut out);
+    let bytes = &out.bytes[before.len()..];
+    let marks: Vec<Mark> = out
+        .marks
         .into_iter()
         .map(|mark| Mark {
             end: mark.end - before.len(),
@@ -350,26 +361,19 @@ fn nothing_new_is_told_only_at_the_tail() {
             closed,
         };
         for kind in [MediaKind::Text, MediaKind::Json, MediaKind::Binary] {
-            let style = Style::DurableStreams {
-                kind,
-                cursor_floor: 0,
-            };
-            let (mut bytes, mut marks) = (Vec::new(), Vec::new());
-            FACES.encode(style, &run, NOW_MS, &mut bytes, &mut marks);
-            let (told, whole) = parse(&bytes);
+            let mut out = EncodedRun::default();
+            let variant = Variant { kind, option: 0 };
+            encoder().encode(variant, &run, NOW_MS, &mut out);
+            let (told, whole) = parse(&out.bytes);
             assert!(whole);
-            assert_eq!((told.len(), marks.len()), (events, events));
+            assert_eq!((told.len(), out.marks.len()), (events, events));
         }
     }
 }
 
 #[test]
 fn a_heartbeat_is_no_event_wherever_it_comes() {
-    let style = Style::DurableStreams {
-        kind: MediaKind::Text,
-        cursor_floor: 0,
-    };
-    let beat = FACES.heartbeat(style);
+    let beat = encoder().heartbeat();
     assert_eq!(parse(beat), (Vec::new(), true));
     let event: &[u8] = b"event: data\ndata:x\n\n";
     let (events, whole) = parse(&[beat, event, beat, event].concat());

@@ -6,9 +6,9 @@
 mod server;
 
 use encke_jobs::Client;
-use encke_protocol::{Body, Response, Saying};
+use encke_protocol::{Body, Response};
 use serde_json::{Value, json};
-use server::{Reply, Said, Server};
+use server::{Heard, Reply, Said, Server};
 
 const TEXT: (&str, &str) = ("Content-Type", "text/plain");
 
@@ -47,7 +47,7 @@ fn worker(server: &mut Server, name: &str) -> Client {
     let line = format!("GET /v1/pool/p/work?worker={name}");
     let client = asks(server, &line, &[("Accept", "*/*")]);
     let mut heard = server.heard(client).into_iter();
-    let Some(Saying::Open(response)) = heard.next() else {
+    let Some(Heard::Open(response)) = heard.next() else {
         panic!("a worker is told that it is one");
     };
     server.unhear(client, heard.collect());
@@ -67,7 +67,7 @@ fn worker(server: &mut Server, name: &str) -> Client {
 fn answer(server: &mut Server, client: Client) -> Response {
     let mut heard = server.heard(client);
     match (heard.pop(), heard.len()) {
-        (Some(Saying::Respond(response)), 0) => response,
+        (Some(Heard::Respond(response)), 0) => response,
         (last, before) => panic!("{last:?} after {before} others"),
     }
 }
@@ -76,7 +76,7 @@ fn answer(server: &mut Server, client: Client) -> Response {
 fn jobs(server: &mut Server, client: Client) -> Vec<Value> {
     server.work();
     let sent = server.heard(client).into_iter().map(|saying| match saying {
-        Saying::Send(bytes) => {
+        Heard::Send(bytes) => {
             let event = String::from_utf8(bytes).unwrap();
             let mut lines = event.strip_suffix("\n\n").unwrap().lines();
             assert_eq!(lines.next(), Some("event: job"));
@@ -379,7 +379,7 @@ fn the_server_says_goodbye() {
     server.work();
     let heard = server.heard(anna);
     assert!(
-        matches!(&heard[..], [Saying::End(bytes)] if bytes.starts_with(b"event: stopping\n")),
+        matches!(&heard[..], [Heard::End(bytes)] if bytes.starts_with(b"event: stopping\n")),
         "{heard:?}"
     );
     assert_eq!(answer(&mut server, poll).status, 503);

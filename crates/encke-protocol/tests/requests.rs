@@ -353,7 +353,7 @@ fn send(all: Vec<Sent>) -> BTreeSet<String> {
                 met.insert("a poll".to_owned());
                 let now_ms = server.now_ms;
                 assert!(poll.until_ms > now_ms);
-                server::said(server.router.timed_out(poll.then, now_ms))
+                server::said(poll.then.timed_out(now_ms))
             }
         };
         check(&sent, &said);

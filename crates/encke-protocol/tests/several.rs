@@ -6,8 +6,8 @@
 
 mod server;
 
-use encke_protocol::SubscribeAll;
-use encke_stream::Offset;
+use encke_protocol::{Feed, MergeSource};
+use encke_stream::{Offset, Sequence};
 use server::{Reply, Said, Server};
 
 const TEXT: (&str, &[u8]) = ("Content-Type", b"text/plain");
@@ -30,13 +30,26 @@ fn ask(server: &mut Server, query: &str, id: Option<&str>) -> Reply {
     server.request("GET", "/v1/events", Some(query), &fields, b"")
 }
 
-fn opened(reply: Reply) -> (String, SubscribeAll) {
+/// What a subscription delivers.
+struct Merged {
+    members: Vec<MergeSource>,
+    after: Vec<Sequence>,
+}
+
+fn opened(reply: Reply) -> (String, Merged) {
     let Reply::SubscribedAll(said, subscribe) = reply else {
         panic!("a subscription was due");
     };
     assert_eq!(said.status, 200);
     assert!(said.open, "it ends with the connection");
-    (String::from_utf8(said.body).unwrap(), subscribe)
+    let Feed::Merged { sources, after, .. } = subscribe.feed else {
+        panic!("a merged feed was due");
+    };
+    let merged = Merged {
+        members: sources,
+        after,
+    };
+    (String::from_utf8(said.body).unwrap(), merged)
 }
 
 fn refused(reply: Reply) -> (u16, String) {

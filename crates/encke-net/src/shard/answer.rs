@@ -1,26 +1,28 @@
 //! What becomes of a request: a response now, or after a commit, a read, a record.
 
 use encke_log::ReadError;
-use encke_protocol::{Action, Failure, Poll, Response, Run, Subscribe, Then};
-use encke_stream::{Caller, Command, Fetch, Item, Piece, Reply, Request};
+use encke_protocol::{
+    Action, EncoderId, Failure, Feed, OnCommit, OnRead, Response, Run, Subscription, Wait, problem,
+};
+use encke_stream::{Caller, Command, Fetch, Item, Offset, Piece, Reply, Request, Stream};
+use std::sync::Arc;
 
 use super::Shard;
-use super::busy::shared_style;
-use crate::slot::{Flags, State, Token};
+use super::busy::Continuation;
+use crate::slot::{FeedEncoder, Flags, State, Token};
 
 impl Shard {
     pub(super) fn answer(&mut self, index: u32, answer: Action) {
         match answer {
             Action::Respond(response) => self.respond(index, &response),
             // Only a request's first answer can be this, and that is seen to where it is asked.
-            Action::Look(_) => self.close(index, "internal"),
+            Action::Load(_) => self.close(index, "internal"),
             Action::Commit(command, then) => self.send_command(index, command, then),
-            Action::Fetch(fetch, then) => self.fetch_answer(index, fetch, then),
-            Action::Stream(response, fetch, then) => self.stream(index, &response, fetch, then),
-            Action::Subscribe(subscribe) => self.follow(index, subscribe),
-            Action::SubscribeAll(subscribe) => self.follow_all(index, subscribe),
-            Action::Poll(poll) => self.poll(index, poll),
-            Action::Ask(ask, then) => self.ask(index, ask, then),
+            Action::Read(fetch, then) => self.fetch_answer(index, fetch, then),
+            Action::Stream(response, next) => self.stream(index, &response, next),
+            Action::Subscribe(subscription) => self.subscribe(index, subscription),
+            Action::Wait(wait) => self.poll(index, wait),
+            Action::Dispatch(ask, then) => self.ask(index, ask, then),
         }
     }
 
@@ -33,11 +35,13 @@ impl Shard {
 
     /// Answers a request whose command has an outcome.
     pub(super) fn acknowledge(&mut self, reply: Reply) {
-        let Some((index, then)) = self.waiting(reply.token, State::Committing) else {
+        let Some((index, Continuation::Commit(then))) =
+            self.waiting(reply.token, State::Committing)
+        else {
             // The client is gone; its record is there all the same.
             return;
         };
-        let response = self.parts.router.committed(then, reply.outcome);
+        let response = then.committed(reply.outcome);
         self.respond_later(index, &response);
     }
 
@@ -45,7 +49,7 @@ impl Shard {
     pub(super) fn overloaded(&mut self, token: Token) {
         self.unmind_jam(token);
         if let Some((index, _)) = self.waiting(token, State::Committing) {
-            let response = self.parts.router.failed(Failure::Overloaded);
+            let response = problem::failed(Failure::Overloaded);
             self.respond_later(index, &response);
         }
     }
@@ -68,7 +72,7 @@ impl Shard {
             self.stream_part(index, piece);
             return;
         }
-        let Some((index, then)) = self.waiting(token, State::Fetching) else {
+        let Some((index, Continuation::Read(then))) = self.waiting(token, State::Fetching) else {
             return;
         };
         let now_ms = self.clock.now_ms();
@@ -81,14 +85,14 @@ impl Shard {
                     at_tail: !piece.more,
                     closed: false,
                 };
-                self.parts.router.fetched(then, Ok(run), now_ms)
+                then.read(Ok(run), now_ms)
             }
             Err(error) => {
                 let failure = match error {
                     ReadError::BelowFloor { .. } => Failure::NoLongerKept,
                     _ => Failure::Unreadable,
                 };
-                self.parts.router.fetched(then, Err(failure), now_ms)
+                then.read(Err(failure), now_ms)
             }
         };
         self.slots[index].state = State::Reading;
@@ -100,8 +104,8 @@ impl Shard {
 
     /// A long poll has waited long enough.
     pub(super) fn poll_is_over(&mut self, index: u32) {
-        if let Some(then) = self.take_then(index) {
-            let response = self.parts.router.timed_out(then, self.clock.now_ms());
+        if let Some(Continuation::Record(then)) = self.take_then(index) {
+            let response = then.timed_out(self.clock.now_ms());
             self.poll_answered(index, &response);
         }
     }
@@ -113,13 +117,13 @@ impl Shard {
     }
 
     /// What the face waits with.
-    pub(super) fn take_then(&mut self, index: u32) -> Option<Then> {
+    pub(super) fn take_then(&mut self, index: u32) -> Option<Continuation> {
         self.busy.get_mut(index)?.then.take()
     }
 
     /// A long poll's records must be read from the log.
     pub(super) fn poll_fetches(&mut self, index: u32, fetch: Fetch) {
-        if let Some(then) = self.take_then(index) {
+        if let Some(Continuation::Record(then)) = self.take_then(index) {
             self.end_poll(index);
             self.fetch_answer(index, fetch, then);
         }
@@ -149,9 +153,9 @@ impl Shard {
         }
     }
 
-    fn send_command(&mut self, index: u32, command: Command, then: Then) {
+    fn send_command(&mut self, index: u32, command: Command, then: Box<dyn OnCommit>) {
         self.slots[index].state = State::Committing;
-        self.busy(index).then = Some(then);
+        self.busy(index).then = Some(Continuation::Commit(then));
         self.mind_jam(index, &command);
         let bytes = command.weight_bytes();
         let from = Caller {
@@ -161,53 +165,75 @@ impl Shard {
         self.outbox.push((Request { command, from }, bytes));
     }
 
-    fn fetch_answer(&mut self, index: u32, fetch: Fetch, then: Then) {
+    fn fetch_answer(&mut self, index: u32, fetch: Fetch, then: Box<dyn OnRead>) {
         let token = self.slots.token(index);
         if self.parts.readers.ask(fetch, token, &self.parts.sender) {
             self.slots[index].state = State::Fetching;
-            self.busy(index).then = Some(then);
+            self.busy(index).then = Some(Continuation::Read(then));
         } else {
-            let response = self.parts.router.failed(Failure::Overloaded);
+            let response = problem::failed(Failure::Overloaded);
             self.respond(index, &response);
         }
     }
 
-    fn follow(&mut self, index: u32, subscribe: Subscribe) {
-        let Subscribe {
-            stream,
-            from,
-            response,
-            style,
-        } = subscribe;
+    fn subscribe(&mut self, index: u32, subscription: Subscription) {
+        let response = subscription.response;
+        match subscription.feed {
+            Feed::Single {
+                stream,
+                from,
+                encoder,
+                option,
+            } => self.follow(index, &response, &stream, from, (encoder, option)),
+            Feed::Merged {
+                sources,
+                after,
+                encoder,
+            } => {
+                self.slots[index].encoder = FeedEncoder::Merged(encoder);
+                self.follow_all(index, &response, sources, after);
+            }
+        }
+    }
+
+    fn follow(
+        &mut self,
+        index: u32,
+        response: &Response,
+        stream: &Arc<Stream>,
+        from: Offset,
+        (encoder, option): (EncoderId, u64),
+    ) {
         let token = self.slots.token(index);
         self.slots[index].state = State::Following;
         self.slots[index].cursor = from.sequence;
         self.counts.subscribers += 1;
-        let topic = self.topics.intern(&stream);
+        let topic = self.topics.intern(stream);
         self.topics.link(&mut self.slots, topic, index);
-        if style != shared_style(stream.media.kind) {
-            self.busy(index).style = Some(style);
+        self.slots[index].encoder = FeedEncoder::Single(encoder);
+        if option != 0 {
+            self.busy(index).option = option;
         }
         let tail = stream.facts().tail;
         // Positions inside a record are the log's business.
         if from.units > 0 || tail.units > 0 {
             self.busy(index).from = Some(from);
         }
-        self.open(index, &response);
+        self.open(index, response);
         if self.slots.find(token).is_some() {
             self.settle(index);
             self.flush(index);
         }
     }
 
-    fn poll(&mut self, index: u32, poll: Poll) {
+    fn poll(&mut self, index: u32, poll: Wait) {
         self.slots[index].state = State::Polling;
         self.slots[index].cursor = poll.from.sequence;
         self.counts.subscribers += 1;
         let topic = self.topics.intern(&poll.stream);
         self.topics.link(&mut self.slots, topic, index);
         let busy = self.busy(index);
-        busy.then = Some(poll.then);
+        busy.then = Some(Continuation::Record(poll.then));
         // The face has seen that nothing lies behind it.
         busy.from = (poll.from.units > 0).then_some(poll.from);
         self.deadline(index, poll.until_ms);
@@ -224,7 +250,7 @@ impl Shard {
     }
 
     /// The connection that a token names, and what its face waits with.
-    fn waiting(&mut self, token: Token, state: State) -> Option<(u32, Then)> {
+    fn waiting(&mut self, token: Token, state: State) -> Option<(u32, Continuation)> {
         let index = self.slots.find(token)?;
         if self.slots[index].state != state {
             return None;

@@ -1,20 +1,21 @@
 //! Questions to the pools, and what the dispatcher says: an answer, or jobs for as long as a worker is there.
 
-use encke_jobs::{Ask, Client, JobError, Told, Word};
-use encke_protocol::{Saying, Then};
+use encke_jobs::{Client, JobError, Word};
+use encke_protocol::{DispatchEvent, DispatchRequest, Dispatched, OnDispatch, WorkerOutput};
 
 use super::Shard;
+use super::busy::Continuation;
 use crate::slot::{Flags, State};
 
 impl Shard {
     /// Asks the pools. The answer comes as a note.
-    pub(super) fn ask(&mut self, index: u32, ask: Ask, then: Then) {
+    pub(super) fn ask(&mut self, index: u32, ask: DispatchRequest, then: Box<dyn OnDispatch>) {
         self.slots[index].state = State::Asking;
         // 0 is nobody's.
         self.question = self.question.wrapping_add(1).max(1);
         let question = self.question;
         let busy = self.busy(index);
-        busy.then = Some(then);
+        busy.then = Some(Continuation::Dispatch(then));
         busy.question = question;
         let word = Word::Ask(self.client(index, question), ask);
         let bytes = self.parts.dispatcher.weight_bytes(&word);
@@ -31,55 +32,63 @@ impl Shard {
         self.parts.dispatcher.put_many(&mut words);
         for (word, bytes) in words {
             match word {
-                Word::Ask(client, _) => self.told(client, Told::No(JobError::Overloaded)),
+                Word::Ask(client, _) => self.told(client, DispatchEvent::No(JobError::Overloaded)),
                 word => self.words.push((word, bytes)),
             }
         }
     }
 
     /// The dispatcher has something to say to one of this shard's connections.
-    pub(super) fn told(&mut self, client: Client, told: Told) {
+    pub(super) fn told(&mut self, client: Client, told: DispatchEvent) {
         let Some((index, then)) = self.asking(client) else {
             // What was meant for it is somebody else's.
-            if matches!(told, Told::Handed(_) | Told::Hired { .. }) {
+            if matches!(told, DispatchEvent::Handed(_) | DispatchEvent::Hired { .. }) {
                 self.say_gone(client);
             }
             return;
         };
         let token = client.token;
-        match self.parts.router.told(&then, told) {
-            Saying::Respond(response) => {
-                self.busy(index).question = 0;
-                self.respond_later(index, &response);
-            }
-            Saying::Open(response) => {
-                self.busy(index).then = Some(then);
-                self.slots[index].state = State::Working;
-                self.open(index, &response);
-            }
-            Saying::Send(bytes) => {
-                self.busy(index).then = Some(then);
-                self.send_on(index, &bytes);
-            }
-            Saying::End(bytes) => {
-                self.busy(index).then = Some(then);
-                self.send_on(index, &bytes);
-                if self.slots.find(token).is_none() {
-                    return;
+        match then {
+            Continuation::Dispatch(then) => match then.dispatched(told) {
+                Dispatched::Respond(response) => {
+                    self.busy(index).question = 0;
+                    self.respond_later(index, &response);
                 }
-                if self.slots[index].flags.has(Flags::BLOCKED) {
-                    self.slots[index].flags.set(Flags::CLOSING, true);
-                } else {
-                    self.close(index, "done");
+                Dispatched::Open(response, events) => {
+                    self.busy(index).then = Some(Continuation::Worker(events));
+                    self.slots[index].state = State::Working;
+                    self.open(index, &response);
+                }
+            },
+            Continuation::Worker(events) => {
+                let output = events.event(told);
+                self.busy(index).then = Some(Continuation::Worker(events));
+                match output {
+                    WorkerOutput::Send(bytes) => self.send_on(index, &bytes),
+                    WorkerOutput::End(bytes) => {
+                        self.send_on(index, &bytes);
+                        if self.slots.find(token).is_none() {
+                            return;
+                        }
+                        if self.slots[index].flags.has(Flags::BLOCKED) {
+                            self.slots[index].flags.set(Flags::CLOSING, true);
+                        } else {
+                            self.close(index, "done");
+                        }
+                    }
                 }
             }
+            _ => {}
         }
     }
 
     /// Whether the connection waits for something that may never come, so that it is given up with it.
     pub(super) fn asks_for_long(&self, index: u32) -> bool {
         let then = self.busy.get(index).and_then(|busy| busy.then.as_ref());
-        then.is_some_and(Then::waits_long)
+        match then {
+            Some(Continuation::Dispatch(then)) => then.waits_long(),
+            _ => false,
+        }
     }
 
     /// A connection goes: the dispatcher is told if it waits for that one.
@@ -106,7 +115,7 @@ impl Shard {
     }
 
     /// The connection that has asked, and what its face waits with.
-    fn asking(&mut self, client: Client) -> Option<(u32, Then)> {
+    fn asking(&mut self, client: Client) -> Option<(u32, Continuation)> {
         let index = self.slots.find(client.token)?;
         if !matches!(self.slots[index].state, State::Asking | State::Working) {
             return None;

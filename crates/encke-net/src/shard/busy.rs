@@ -1,7 +1,7 @@
 //! What a connection needs only while it is busy or blocked.
 
-use encke_protocol::{Style, Then};
-use encke_stream::{Fetch, MediaKind, Offset};
+use encke_protocol::{NextPart, OnCommit, OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent};
+use encke_stream::Offset;
 
 use super::look::Parked;
 use super::several::Several;
@@ -57,6 +57,17 @@ fn part(index: u32) -> usize {
     index as usize / PART_SLOTS
 }
 
+/// What a request waits for.
+#[derive(Debug)]
+pub(crate) enum Continuation {
+    Commit(Box<dyn OnCommit>),
+    Read(Box<dyn OnRead>),
+    Part(Box<dyn OnPart>),
+    Record(Box<dyn OnRecord>),
+    Dispatch(Box<dyn OnDispatch>),
+    Worker(Box<dyn OnWorkerEvent>),
+}
+
 /// Kept beside the slot, and only as long as something in it matters.
 #[derive(Debug, Default)]
 pub(crate) struct Busy {
@@ -73,19 +84,19 @@ pub(crate) struct Busy {
     /// The subscriber is told nothing more once `output` is out.
     pub(crate) ended: bool,
     /// What follows of a long answer, once `output` is out.
-    pub(crate) next: Option<(Fetch, Then)>,
+    pub(crate) next: Option<Box<NextPart>>,
     /// A request that waits for what it names to be looked up.
     pub(crate) parked: Option<Box<Parked>>,
-    /// What the face waits with.
-    pub(crate) then: Option<Then>,
+    /// The continuation of its request.
+    pub(crate) then: Option<Continuation>,
     /// Which question the pools are asked; 0 for none.
     pub(crate) question: u32,
     /// A long poll's or a catching-up subscriber's position, where it is not just a sequence.
     pub(crate) from: Option<Offset>,
     /// The streams of a subscriber of several.
     pub(crate) several: Option<Box<Several>>,
-    /// How a subscriber's records are written, if not as everybody's.
-    pub(crate) style: Option<Style>,
+    /// The option of a subscriber's encoder.
+    pub(crate) option: u64,
     /// Since when it is behind, if it is.
     pub(crate) behind: Option<Behind>,
     /// Why it is closed once `output` is out, if not because that was all.
@@ -110,7 +121,7 @@ impl Busy {
             && self.parked.is_none()
             && self.then.is_none()
             && self.from.is_none()
-            && self.style.is_none()
+            && self.option == 0
             && self.several.is_none()
             && self.behind.is_none()
     }
@@ -123,14 +134,6 @@ impl Busy {
             0 => 0,
             bytes => bytes + size_of::<Busy>(),
         }
-    }
-}
-
-/// How everybody's records are written for a stream of that kind.
-pub(crate) fn shared_style(kind: MediaKind) -> Style {
-    Style::DurableStreams {
-        kind,
-        cursor_floor: 0,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use encke_protocol::Via;
+use encke_protocol::CallerInfo;
 use rustix::net::{SocketAddrAny, getpeername};
 
 use super::Shard;
@@ -122,20 +122,20 @@ impl Shard {
         &mut self,
         index: u32,
         fields: &[(&'a str, &'a [u8])],
-    ) -> Result<Via<'a>, Rejection> {
+    ) -> Result<CallerInfo<'a>, Rejection> {
         let owner = self.owners.of(index);
-        let mut via = Via {
+        let mut caller = CallerInfo {
             tls: self.slots[index].flags.has(Flags::TLS),
-            host: None,
+            ..CallerInfo::default()
         };
         if owner.trusted {
             let settings = &self.parts.settings;
             let said = forwarded::read(settings.forwarded_by, &settings.trust, fields)?;
-            via.tls = said.https.unwrap_or(via.tls);
-            via.host = said.host;
+            caller.tls = said.https.unwrap_or(caller.tls);
+            caller.host = said.host;
             if !self.is_still(owner, said.client) {
                 self.hand_over(index, said.client)?;
-                return Ok(via);
+                return Ok(caller);
             }
         }
         if let Some(address) = owner.address {
@@ -145,7 +145,7 @@ impl Shard {
                 .request(address, now)
                 .map_err(Denied::refused)?;
         }
-        Ok(via)
+        Ok(caller)
     }
 
     /// Whether the client of a proxy's connection is the one that it was.

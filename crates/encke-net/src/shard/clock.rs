@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::Shard;
-use super::busy::shared_style;
+use super::busy::Continuation;
 use super::slow::LAG_CHECK_MS;
-use crate::slot::{Flags, State, Token};
+use crate::slot::{FeedEncoder, Flags, State, Token};
 use crate::timer::TICK_MS;
 
 /// The time as of the turn's beginning.
@@ -184,8 +184,11 @@ impl Shard {
             State::Following => self.heartbeat(index),
             State::Several => self.heartbeat_several(index),
             State::Working => {
-                let beat = self.parts.router.worker_heartbeat();
-                self.send_raw(index, beat);
+                let then = self.busy.get(index).and_then(|busy| busy.then.as_ref());
+                if let Some(Continuation::Worker(events)) = then {
+                    let beat = events.heartbeat();
+                    self.send_raw(index, beat);
+                }
             }
             State::Reading
                 if quiet >= self.parts.settings.idle_timeout && self.busy.get(index).is_none() =>
@@ -202,8 +205,10 @@ impl Shard {
         if let Some(stream) = &topic.stream {
             stream.touch(self.clock.now_ms());
         }
-        let beat = self.parts.router.heartbeat(shared_style(topic.kind));
-        self.send_raw(index, beat);
+        if let FeedEncoder::Single(encoder) = self.slots[index].encoder {
+            let beat = self.encoders.encoder(encoder).heartbeat();
+            self.send_raw(index, beat);
+        }
     }
 }
 

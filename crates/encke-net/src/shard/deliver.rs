@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use encke_log::ReadError;
-use encke_protocol::Run;
+use encke_protocol::{Run, Variant};
 use encke_stream::{Batch, Fetch, Item, Life, Offset, Piece};
 
 use super::Shard;
+use super::busy::Continuation;
 use super::encoded::{Encoded, MadeOf, RUN_BYTES};
 use super::rounds::Due;
 use crate::slot::{Flags, NONE, State};
@@ -130,13 +131,10 @@ impl Shard {
             at_tail,
             closed: at_tail && facts.closed && facts.life == Life::Live,
         };
-        let style = self.style(index);
         let mut encoded = std::mem::take(&mut self.encoded);
         encoded.made_of = None;
-        encoded.fill(|bytes, marks| {
-            let now_ms = self.clock.now_ms();
-            self.parts.router.encode(style, &run, now_ms, bytes, marks);
-        });
+        encoded.clear();
+        self.encode_for(index, &run, &mut encoded);
         encoded.count(&items);
         encoded.end = piece.end.sequence;
         encoded.ended = run.closed;
@@ -216,15 +214,29 @@ impl Shard {
         }
     }
 
+    /// Encodes a run for one subscriber.
+    fn encode_for(&self, index: u32, run: &Run<'_>, encoded: &mut Encoded) {
+        if let Some((encoder, option)) = self.encoder(index) {
+            let kind = self.topics[self.slots[index].topic].kind;
+            let encoder = self.encoders.encoder(encoder);
+            let variant = Variant { kind, option };
+            encoder.encode(variant, run, self.clock.now_ms(), &mut encoded.run);
+        }
+    }
+
     /// Sends a subscriber the recent records from a position on.
     fn push(&mut self, index: u32, at: u64) -> bool {
+        let Some((encoder, option)) = self.encoder(index) else {
+            return false;
+        };
         let slot = &self.slots[index];
         let (topic, from) = (slot.topic, slot.cursor);
         let made_of = MadeOf {
             topic,
             from,
             last: self.topics[topic].last,
-            style: self.style(index),
+            encoder,
+            option,
         };
         let mut encoded = std::mem::take(&mut self.encoded);
         if encoded.made_of != Some(made_of) {
@@ -246,7 +258,7 @@ impl Shard {
 
     /// Sends an encoded run. True when all of it is out and the subscriber is still there.
     pub(super) fn send_encoded(&mut self, index: u32, encoded: &Encoded) -> bool {
-        if encoded.bytes.is_empty() {
+        if encoded.run.bytes.is_empty() {
             if encoded.ended {
                 self.close(index, "ended");
                 return false;
@@ -254,10 +266,10 @@ impl Shard {
             return true;
         }
         self.counts.sends += 1;
-        let Some(sent) = self.send(index, &encoded.bytes) else {
+        let Some(sent) = self.send(index, &encoded.run.bytes) else {
             return false;
         };
-        if sent == encoded.bytes.len() {
+        if sent == encoded.run.bytes.len() {
             self.counts.deliveries += encoded.records;
             self.gains(index, encoded.weight);
             if encoded.ended {
@@ -269,25 +281,30 @@ impl Shard {
         self.counts.blocked += 1;
         // The subscriber is left behind the last event that is out; the one that is cut stays
         // with it and counts as delivered once it is out.
-        let whole = encoded.marks.partition_point(|mark| mark.end <= sent);
-        if let Some(mark) = whole.checked_sub(1).map(|last| encoded.marks[last]) {
+        let whole = encoded.run.marks.partition_point(|mark| mark.end <= sent);
+        if let Some(mark) = whole.checked_sub(1).map(|last| encoded.run.marks[last]) {
             self.reached(index, mark.at);
         }
         let start = match whole.checked_sub(1) {
-            Some(last) => encoded.marks[last].end,
+            Some(last) => encoded.run.marks[last].end,
             None => 0,
         };
-        match encoded.marks.get(whole) {
+        match encoded.run.marks.get(whole) {
             Some(_) if sent == start => {
                 let here = self.position(index);
                 self.gains(index, encoded.share(start));
                 self.block(index, &[], Some(here), false);
             }
             Some(cut) => {
-                let ended = encoded.ended && whole + 1 == encoded.marks.len();
+                let ended = encoded.ended && whole + 1 == encoded.run.marks.len();
                 // The rest of it goes out before anything else does.
                 self.gains(index, encoded.share(cut.end));
-                self.block(index, &encoded.bytes[sent..cut.end], Some(cut.at), ended);
+                self.block(
+                    index,
+                    &encoded.run.bytes[sent..cut.end],
+                    Some(cut.at),
+                    ended,
+                );
             }
             // Every byte belongs to a mark, so a cut has one.
             None => self.close(index, "internal"),
@@ -297,16 +314,15 @@ impl Shard {
 
     /// Answers a long poll with the recent records from a position on.
     fn poll_recent(&mut self, index: u32, at: u64) -> bool {
-        let Some(then) = self.take_then(index) else {
+        let Some(Continuation::Record(then)) = self.take_then(index) else {
             return false;
         };
         let mut items = Vec::new();
         let gathered = self.gather(self.slots[index].topic, at, &mut items);
-        let router = &self.parts.router;
         let response = if gathered.deleted && items.is_empty() {
-            router.ended(then)
+            then.ended()
         } else {
-            router.polled(then, Ok(gathered.run(&items)), self.clock.now_ms())
+            then.arrived(gathered.run(&items), self.clock.now_ms())
         };
         self.counts.deliveries += items.len() as u64;
         self.counts.sends += 1;
@@ -375,26 +391,23 @@ impl Shard {
         };
         let now_ms = self.clock.now_ms();
         if self.slots[index].state == State::Polling {
-            let Some(then) = self.take_then(index) else {
+            let Some(Continuation::Record(then)) = self.take_then(index) else {
                 return false;
             };
             let response = if closed {
-                self.parts.router.polled(then, Ok(run), now_ms)
+                then.arrived(run, now_ms)
             } else {
-                self.parts.router.ended(then)
+                then.ended()
             };
             self.poll_answered(index, &response);
             return true;
         }
-        let style = self.style(index);
         let mut encoded = Encoded {
             ended: true,
             ..Encoded::default()
         };
         if closed {
-            encoded.fill(|bytes, marks| {
-                self.parts.router.encode(style, &run, now_ms, bytes, marks);
-            });
+            self.encode_for(index, &run, &mut encoded);
         }
         self.send_encoded(index, &encoded);
         true

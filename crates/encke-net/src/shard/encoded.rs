@@ -1,19 +1,18 @@
 //! Runs of records as bytes: what one send carries, made once for all subscribers at the same place.
 
 use encke_log::Sequence;
-use encke_protocol::{Mark, Run, Style};
+use encke_protocol::{EncodedRun, EncoderId, Mark, Run, Variant};
 use encke_stream::{Item, Offset};
 
 use super::Shard;
-use super::busy::shared_style;
 use super::slow::weight;
+use crate::slot::FeedEncoder;
 
 /// A run as bytes, and what it was made of: whoever is at the same place gets the same bytes.
 #[derive(Default)]
 pub(super) struct Encoded {
     pub(super) made_of: Option<MadeOf>,
-    pub(super) bytes: Vec<u8>,
-    pub(super) marks: Vec<Mark>,
+    pub(super) run: EncodedRun,
     pub(super) records: u64,
     /// What its records count for the lag of those who had not got them.
     pub(super) weight: u32,
@@ -27,7 +26,8 @@ pub(super) struct MadeOf {
     pub(super) topic: u32,
     pub(super) from: Sequence,
     pub(super) last: Sequence,
-    pub(super) style: Style,
+    pub(super) encoder: EncoderId,
+    pub(super) option: u64,
 }
 
 impl Shard {
@@ -35,14 +35,17 @@ impl Shard {
     pub(super) fn encode_recent(&self, encoded: &mut Encoded, made_of: MadeOf, at: u64) {
         let mut items = Vec::new();
         let gathered = self.gather(made_of.topic, at, &mut items);
-        encoded.fill(|bytes, marks| {
-            // A deletion without data before it is told by closing, not by an event.
-            if !items.is_empty() || gathered.closed {
-                let (run, now_ms) = (gathered.run(&items), self.clock.now_ms());
-                let router = &self.parts.router;
-                router.encode(made_of.style, &run, now_ms, bytes, marks);
-            }
-        });
+        encoded.clear();
+        // A deletion without data before it closes the connection without an event.
+        if !items.is_empty() || gathered.closed {
+            let variant = Variant {
+                kind: self.topics[made_of.topic].kind,
+                option: made_of.option,
+            };
+            let (run, now_ms) = (gathered.run(&items), self.clock.now_ms());
+            let encoder = self.encoders.encoder(made_of.encoder);
+            encoder.encode(variant, &run, now_ms, &mut encoded.run);
+        }
         encoded.made_of = Some(made_of);
         encoded.count(&items);
         encoded.end = gathered.last;
@@ -76,18 +79,21 @@ impl Shard {
         gathered
     }
 
-    pub(super) fn style(&self, index: u32) -> Style {
-        if let Some(style) = self.busy.get(index).and_then(|busy| busy.style) {
-            return style;
+    /// The encoder of a subscriber's records, and its option.
+    pub(super) fn encoder(&self, index: u32) -> Option<(EncoderId, u64)> {
+        match self.slots[index].encoder {
+            FeedEncoder::Single(encoder) => {
+                Some((encoder, self.busy.get(index).map_or(0, |busy| busy.option)))
+            }
+            _ => None,
         }
-        shared_style(self.topics[self.slots[index].topic].kind)
     }
 }
 
 impl Encoded {
     /// Makes room for what nobody else gets.
     pub(super) fn forget(&mut self) {
-        self.fill(|_, _| {});
+        self.clear();
         self.made_of = None;
         self.records = 0;
         self.weight = 0;
@@ -102,15 +108,15 @@ impl Encoded {
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         self.add_part(item, write);
-        self.marks.push(Mark {
-            end: self.bytes.len(),
+        self.run.marks.push(Mark {
+            end: self.run.bytes.len(),
             at: Offset::behind(sequence),
         });
     }
 
     /// Writes one record that belongs together with the next.
     pub(super) fn add_part(&mut self, item: Item<'_>, write: impl FnOnce(&mut Vec<u8>)) {
-        write(&mut self.bytes);
+        write(&mut self.run.bytes);
         self.records += 1;
         self.weight = self.weight.saturating_add(weight(item.data.len()));
     }
@@ -125,14 +131,13 @@ impl Encoded {
     /// What so many of its bytes count for the lag.
     pub(super) fn share(&self, sent: usize) -> u32 {
         // No more than the weight, which fits.
-        (u64::from(self.weight) * sent as u64 / self.bytes.len().max(1) as u64) as u32
+        (u64::from(self.weight) * sent as u64 / self.run.bytes.len().max(1) as u64) as u32
     }
 
-    pub(super) fn fill(&mut self, write: impl FnOnce(&mut Vec<u8>, &mut Vec<Mark>)) {
-        self.bytes.clear();
-        self.marks.clear();
-        self.bytes.shrink_to(ENCODED_BYTES_KEPT);
-        write(&mut self.bytes, &mut self.marks);
+    pub(super) fn clear(&mut self) {
+        self.run.bytes.clear();
+        self.run.marks.clear();
+        self.run.bytes.shrink_to(ENCODED_BYTES_KEPT);
     }
 }
 

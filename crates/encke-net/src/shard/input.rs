@@ -255,8 +255,8 @@ impl Shard {
         flags.set(Flags::KEEP, keep);
         flags.set(Flags::HEAD_ONLY, head.method == "HEAD");
         flags.set(Flags::PLAIN, head.version == 0);
-        let via = match self.whose(index, fields) {
-            Ok(via) => via,
+        let caller = match self.whose(index, fields) {
+            Ok(caller) => caller,
             Err(refused) => {
                 self.turn_away(index, &refused);
                 return;
@@ -268,13 +268,13 @@ impl Shard {
             query: head.query,
             headers: Headers(fields),
             body,
-            via,
+            caller,
             now_ms: self.clock.now_ms(),
         });
         match answer {
-            Action::Look(look) => {
-                let parked = Parked::new(head, fields, via, look.body);
-                self.look(index, look.name, parked);
+            Action::Load(load) => {
+                let parked = Parked::new(head, fields, caller, load.body);
+                self.look(index, load.name, parked);
             }
             answer => self.answer(index, answer),
         }

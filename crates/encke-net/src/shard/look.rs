@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use encke_protocol::{Action, Failure, Headers, Request, Via};
+use encke_protocol::{Action, CallerInfo, Failure, Headers, Request, problem};
 use encke_stream::{Known, LoadError, Stream};
 
 use super::Shard;
@@ -20,6 +20,7 @@ pub(crate) struct Parked {
     body: Vec<u8>,
     tls: bool,
     host: Option<Box<str>>,
+    identity: Option<Box<str>>,
     /// What was found so far stays in memory until the request is answered.
     held: Vec<Known>,
 }
@@ -28,7 +29,7 @@ impl Parked {
     pub(super) fn new(
         head: &Head<'_>,
         fields: &[(&str, &[u8])],
-        via: Via<'_>,
+        caller: CallerInfo<'_>,
         body: Vec<u8>,
     ) -> Self {
         let fields = fields.iter();
@@ -40,8 +41,9 @@ impl Parked {
                 .map(|(name, value)| ((*name).into(), (*value).into()))
                 .collect(),
             body,
-            tls: via.tls,
-            host: via.host.map(Box::from),
+            tls: caller.tls,
+            host: caller.host.map(Box::from),
+            identity: caller.identity.map(Box::from),
             held: Vec::new(),
         }
     }
@@ -55,7 +57,7 @@ impl Shard {
             self.slots[index].state = State::Fetching;
             self.busy(index).parked = Some(Box::new(parked));
         } else {
-            let response = self.parts.router.failed(Failure::Overloaded);
+            let response = problem::failed(Failure::Overloaded);
             self.respond(index, &response);
         }
     }
@@ -77,7 +79,7 @@ impl Shard {
                     LoadError::Restless => Failure::Overloaded,
                     _ => Failure::Unreadable,
                 };
-                let response = self.parts.router.failed(failure);
+                let response = problem::failed(failure);
                 self.respond(index, &response);
             }
         }
@@ -136,16 +138,17 @@ impl Shard {
             query: parked.query.as_deref(),
             headers: Headers(&fields),
             body: std::mem::take(&mut parked.body),
-            via: Via {
+            caller: CallerInfo {
                 tls: parked.tls,
                 host: parked.host.as_deref(),
+                identity: parked.identity.as_deref(),
             },
             now_ms: self.clock.now_ms(),
         });
         match answer {
-            Action::Look(look) => {
-                parked.body = look.body;
-                self.look(index, look.name, parked);
+            Action::Load(load) => {
+                parked.body = load.body;
+                self.look(index, load.name, parked);
             }
             answer => self.answer(index, answer),
         }

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use encke_protocol::Router;
+use encke_protocol::{Encoders, Router};
 use encke_stream::{Intake, Request, Views};
 use rustix::event::epoll;
 
@@ -80,6 +80,7 @@ pub(crate) struct Parts {
 /// One reactor thread's state.
 pub(crate) struct Shard {
     parts: Parts,
+    encoders: Arc<Encoders>,
     epoll: OwnedFd,
     slots: Slots,
     owners: ConnectionOwners,
@@ -171,6 +172,7 @@ impl Shard {
             listening: false,
             listen_again_ms: 0,
             stopping: None,
+            encoders: Arc::clone(parts.router.encoders()),
             epoll,
             parts,
         };

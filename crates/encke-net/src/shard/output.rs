@@ -1,6 +1,6 @@
 //! What clients are sent, and what their sockets don't take at once.
 
-use encke_protocol::Response;
+use encke_protocol::{Response, problem};
 use encke_stream::Offset;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
@@ -76,16 +76,12 @@ impl Shard {
         );
         let reason = &self.parts.metrics.refused;
         reason.with_label_values(&[refused.reason]).inc();
-        let body = format!(
-            "{{\"error\":{{\"code\":\"{}\",\"message\":\"{}\"}}}}",
+        problem::rejected(
+            refused.status,
             refused.reason,
-            refused.message.replace(['"', '\\'], "'")
-        );
-        let retry_s = (refused.retry_s > 0).then_some(refused.retry_s);
-        Response::new(refused.status)
-            .field("Content-Type", "application/json")
-            .field_if("Retry-After", retry_s)
-            .body(body)
+            &refused.message,
+            refused.retry_s,
+        )
     }
 
     /// Sends bytes that belong together; a subscriber's position stays where it is.

@@ -15,14 +15,13 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use encke_log::Sequence;
-use encke_protocol::SubscribeAll;
-use encke_protocol::events::{Ahead, Ending, HEARTBEAT, Told};
+use encke_protocol::{Ahead, MergeSource, MergedRecord, Response, StreamEnd};
 use encke_stream::{Item, Life, Offset, Stream, log_of};
 
 use super::Shard;
 use super::encoded::RUN_BYTES;
 use super::slow::lacks;
-use crate::slot::{Flags, State};
+use crate::slot::{FeedEncoder, Flags, State};
 use crate::topics::Next;
 use older::Reading;
 
@@ -56,7 +55,7 @@ struct Member {
     from: Offset,
     place: u8,
     /// The record with which it ends, once that is known.
-    ends: Option<(Sequence, Ending)>,
+    ends: Option<(Sequence, StreamEnd)>,
 }
 
 // What each of its streams costs a subscriber of several, beside a slot; and what it costs to be one.
@@ -117,18 +116,20 @@ impl Several {
 
 impl Shard {
     /// Subscribes a connection to several streams.
-    pub(super) fn follow_all(&mut self, index: u32, subscribe: SubscribeAll) {
+    pub(super) fn follow_all(
+        &mut self,
+        index: u32,
+        response: &Response,
+        sources: Vec<MergeSource>,
+        after: Vec<Sequence>,
+    ) {
         let token = self.slots.token(index);
         self.slots[index].state = State::Several;
-        let after = subscribe.after;
-        let log = subscribe
-            .members
-            .first()
-            .map_or(0, |member| log_of(member.stream.no));
+        let log = sources.first().map_or(0, |member| log_of(member.stream.no));
         self.slots[index].cursor = after[log];
         self.counts.subscribers += 1;
-        let mut members = Vec::with_capacity(subscribe.members.len());
-        for member in subscribe.members {
+        let mut members = Vec::with_capacity(sources.len());
+        for member in sources {
             let topic = self.topics.intern(&member.stream);
             let slot = self.slots.add_member(index);
             self.topics.link(&mut self.slots, topic, slot);
@@ -145,7 +146,7 @@ impl Shard {
             turns: (after.len() > 1).then(|| Box::new(Turns { log, after })),
             reading: None,
         }));
-        self.open(index, &subscribe.response);
+        self.open(index, response);
         if self.slots.find(token).is_some() {
             self.flush_several(index);
         }
@@ -228,7 +229,10 @@ impl Shard {
         for member in several.into_iter().flat_map(|several| &several.members) {
             member.stream.touch(now_ms);
         }
-        self.send_raw(index, HEARTBEAT);
+        if let FeedEncoder::Merged(encoder) = self.slots[index].encoder {
+            let beat = self.encoders.merge_encoder(encoder).heartbeat();
+            self.send_raw(index, beat);
+        }
     }
 
     /// What stands at the subscriber's position in each stream.
@@ -258,9 +262,9 @@ impl Shard {
                     if position < facts.tail {
                         due.older = true;
                     } else if facts.life != Life::Live {
-                        due.ended.push((number, Ending::Deleted));
+                        due.ended.push((number, StreamEnd::Deleted));
                     } else if facts.closed {
-                        due.ended.push((number, Ending::Closed));
+                        due.ended.push((number, StreamEnd::Closed));
                     } else {
                         // No data lies in between, or the tail would be behind it.
                         let from = self.topics.complete_from(topic).max(position.sequence);
@@ -275,7 +279,7 @@ impl Shard {
     }
 
     /// Tells that streams have ended, and closes the connection when none is left.
-    fn tell_ended(&mut self, index: u32, ended: &[(usize, Ending)]) {
+    fn tell_ended(&mut self, index: u32, ended: &[(usize, StreamEnd)]) {
         let Some(mut several) = self.busy.get_mut(index).and_then(|b| b.several.take()) else {
             return;
         };
@@ -283,9 +287,10 @@ impl Shard {
         // From the back, so that the numbers before stay what they are.
         for (number, why) in ended.iter().rev() {
             let member = several.members.remove(*number);
-            let name = &member.stream.name;
-            let told = Told::Ended { name, why: *why };
-            self.parts.router.tell(&told, &mut events);
+            if let FeedEncoder::Merged(encoder) = self.slots[index].encoder {
+                let encoder = self.encoders.merge_encoder(encoder);
+                encoder.ended(&member.stream, *why, &mut events);
+            }
             let topic = self.slots[member.slot].topic;
             self.loses(index, self.topics[topic].appended);
             self.drop_member(member.slot);
@@ -314,8 +319,10 @@ impl Shard {
         encoded.forget();
         let mut ends = None;
         let mut more = false;
-        let several = self.several(index);
-        if let Some(several) = several {
+        if let Some(several) = self.several(index)
+            && let FeedEncoder::Merged(encoder) = self.slots[index].encoder
+        {
+            let encoder = self.encoders.merge_encoder(encoder);
             let mut heads = BinaryHeap::from(heads);
             let mut bytes = 0;
             while let Some(Reverse((at, number))) = heads.pop() {
@@ -334,19 +341,19 @@ impl Shard {
                     encoded.add(item, record.sequence, |out| {
                         let after = several.all_after(record.sequence);
                         let ahead = several.ahead(&after);
-                        let told = Told::Record {
+                        let merged = MergedRecord {
                             stream: &member.stream,
                             item,
                             after: &after,
                             ahead: &ahead,
                         };
-                        self.parts.router.tell(&told, out);
+                        encoder.record(&merged, out);
                     });
                 }
                 if record.deletes || record.closes {
                     let why = match record.deletes {
-                        true => Ending::Deleted,
-                        false => Ending::Closed,
+                        true => StreamEnd::Deleted,
+                        false => StreamEnd::Closed,
                     };
                     ends = Some((number, record.sequence, why));
                     more = true;
@@ -398,7 +405,7 @@ struct Due {
     /// The next recent record of each stream that has one: its place in the ring and the member.
     heads: Vec<Reverse<(u64, usize)>>,
     /// Members that have nothing more, now or ever.
-    ended: Vec<(usize, Ending)>,
+    ended: Vec<(usize, StreamEnd)>,
     /// Some have data that must be read from the log.
     older: bool,
 }

@@ -3,15 +3,15 @@
 //! A subscriber is behind from when its socket takes no more until it has everything again. Meanwhile it costs one partly
 //! sent event and is caught up from the recent records or the log; what is limited here is for how long that may go on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use encke_protocol::Farewell;
-use encke_protocol::events::Told;
-use encke_stream::{Offset, Stream};
+use encke_protocol::{Farewell, Variant};
+use encke_stream::{MediaKind, Offset, Stream};
 use rustix::net::sockopt;
 
 use super::Shard;
-use crate::slot::{Flags, State};
+use crate::slot::{FeedEncoder, Flags, State};
 
 /// Since when a client is behind.
 #[derive(Clone, Copy, Debug)]
@@ -184,24 +184,33 @@ impl Shard {
             NO_LONGER_KEPT => "what follows is no longer kept",
             _ => "you have been behind for too long",
         };
-        let goes_on = reason != NO_LONGER_KEPT;
-        // Who has several streams knows its place by the last event's id.
-        let style = (self.slots[index].state == State::Following).then(|| self.style(index));
+        let resumable = reason != NO_LONGER_KEPT;
         let now_ms = self.clock.now_ms();
         let here = self.position(index);
-        let router = self.parts.router.clone();
+        let kind = match self.slots[index].state {
+            State::Following => self.topics[self.slots[index].topic].kind,
+            _ => MediaKind::Binary,
+        };
+        let (feed, encoders) = (self.slots[index].encoder, Arc::clone(&self.encoders));
         let busy = self.busy(index);
         busy.output.drain(..busy.sent);
         busy.sent = 0;
         let at = busy.reached.unwrap_or(here);
-        match style {
-            Some(style) => router.farewell(
-                style,
-                &Farewell { why, at, goes_on },
-                now_ms,
-                &mut busy.output,
-            ),
-            None => router.tell(&Told::Farewell { why, goes_on }, &mut busy.output),
+        match feed {
+            FeedEncoder::Single(encoder) => {
+                let variant = Variant {
+                    kind,
+                    option: busy.option,
+                };
+                let farewell = Farewell { why, at, resumable };
+                let encoder = encoders.encoder(encoder);
+                encoder.farewell(variant, &farewell, now_ms, &mut busy.output);
+            }
+            FeedEncoder::Merged(encoder) => {
+                let encoder = encoders.merge_encoder(encoder);
+                encoder.farewell(why, resumable, &mut busy.output);
+            }
+            FeedEncoder::None => {}
         }
         busy.ended = true;
         busy.reason = Some(reason);

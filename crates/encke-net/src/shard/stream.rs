@@ -1,19 +1,20 @@
 //! Long answers: a part at a time, each read when the socket has taken the one before it.
 
 use encke_log::ReadError;
-use encke_protocol::{Response, Run, Then};
-use encke_stream::{Fetch, Item, Piece};
+use encke_protocol::{NextPart, Response, Run};
+use encke_stream::{Item, Piece};
 
 use super::Shard;
+use super::busy::Continuation;
 use super::slow::NO_LONGER_KEPT;
 use crate::http::response::{LAST_CHUNK, chunk};
 use crate::slot::{Flags, State};
 
 impl Shard {
     /// Begins a long answer: sends its head and first part, then has the next one read.
-    pub(super) fn stream(&mut self, index: u32, response: &Response, fetch: Fetch, then: Then) {
+    pub(super) fn stream(&mut self, index: u32, response: &Response, next: NextPart) {
         self.slots[index].state = State::Streaming;
-        self.busy(index).next = Some((fetch, then));
+        self.busy(index).next = Some(Box::new(next));
         let token = self.slots.token(index);
         self.open(index, response);
         if self.slots.find(token).is_some() {
@@ -26,20 +27,21 @@ impl Shard {
         if self.slots[index].flags.has(Flags::BLOCKED) {
             return;
         }
-        let Some((fetch, then)) = self.busy(index).next.take() else {
+        let Some(next) = self.busy(index).next.take() else {
             self.stream_over(index);
             return;
         };
+        let NextPart { fetch, then } = *next;
         let token = self.slots.token(index);
         if self
             .parts
             .readers
             .ask(fetch.clone(), token, &self.parts.sender)
         {
-            self.busy(index).then = Some(then);
+            self.busy(index).then = Some(Continuation::Part(then));
         } else {
             // The readers are overrun: the answer keeps its place and is tried again.
-            self.busy(index).next = Some((fetch, then));
+            self.busy(index).next = Some(Box::new(NextPart { fetch, then }));
             self.lag(index);
         }
     }
@@ -49,7 +51,7 @@ impl Shard {
     pub(super) fn stream_part(&mut self, index: u32, piece: Result<Piece, ReadError>) {
         let then = self.take_then(index);
         let (then, piece) = match (then, piece) {
-            (Some(then), Ok(piece)) => (then, piece),
+            (Some(Continuation::Part(then)), Ok(piece)) => (then, piece),
             (_, Err(ReadError::BelowFloor { .. })) => return self.cut(index, NO_LONGER_KEPT),
             _ => return self.cut(index, "unreadable"),
         };
@@ -60,12 +62,12 @@ impl Shard {
             at_tail: !piece.more,
             closed: false,
         };
-        let Some(part) = self.parts.router.continued(then, &run) else {
+        let Some(part) = then.part(&run) else {
             self.cut(index, "internal");
             return;
         };
         let last = part.next.is_none();
-        self.busy(index).next = part.next;
+        self.busy(index).next = part.next.map(Box::new);
         let plain = self.slots[index].flags.has(Flags::PLAIN);
         let mut out = std::mem::take(&mut self.out);
         out.clear();

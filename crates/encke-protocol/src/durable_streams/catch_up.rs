@@ -4,33 +4,36 @@ use std::sync::Arc;
 
 use encke_stream::{Facts, Fetch, MediaKind, Offset, Refusal, Stream};
 
-use super::read::{cache_control, data, etag, has_already, position, push_items};
-use super::{DurableStreams, Pending, answer, failed, refused};
-use crate::action::{Action, Failure, Part, Then};
+use super::DurableStreams;
+use super::read::{cache_control, etag, has_already, position};
+use crate::action::{Action, Failure, NextPart, OnPart, OnRead, Part};
+use crate::payload::{data, push_items};
+use crate::problem::{failed, refused};
+use crate::request::Request;
+use crate::response::{Body, Response};
 use crate::run::Run;
-use crate::{Body, Request, Response};
 
-/// A catch-up whose first data is on its way.
+/// Waits for the first data.
 #[derive(Debug)]
-pub(crate) struct CatchUp {
+struct CatchUp {
     stream: Arc<Stream>,
-    /// Where the answer begins.
-    left: Offset,
-    /// What was committed when the request came; the answer goes up to there.
+    /// Where the response begins.
+    first_kept: Offset,
+    /// What was committed when the request arrived; the response goes up to there.
     facts: Facts,
     page_bytes: usize,
     page_bytes_max: usize,
 }
 
-/// A catch-up whose answer has begun.
+/// Waits for a further part of a response that has begun.
 #[derive(Debug)]
-pub(crate) struct Page {
+struct Page {
     stream: Arc<Stream>,
     tail: Offset,
-    /// How much was read last, and at most.
+    /// Bytes of the last part, and at most.
     page_bytes: usize,
     page_bytes_max: usize,
-    /// Nothing was written yet that the next message must be set apart from.
+    /// No message has been written yet, so the next one needs no comma.
     first: bool,
 }
 
@@ -42,10 +45,10 @@ impl DurableStreams {
         facts: Facts,
         from: Offset,
     ) -> Action {
-        let left = self.left(&stream, from);
-        let tag = etag(&stream, left, facts.tail, facts.closed);
+        let first_kept = self.streams.first_kept(&stream, from);
+        let tag = etag(&stream, first_kept, facts.tail, facts.closed);
         if has_already(request.headers, &tag) {
-            let response = answer(304).field("ETag", tag);
+            let response = Response::shared(304).field("ETag", tag);
             let response = response.field("Cache-Control", cache_control(facts.closed));
             return Action::Respond(position(response, &stream, facts.tail, true, facts.closed));
         }
@@ -54,7 +57,7 @@ impl DurableStreams {
         let fetch = Fetch::new(&stream, from, facts.tail, page_bytes);
         let catch_up = CatchUp {
             stream,
-            left,
+            first_kept,
             facts,
             page_bytes,
             page_bytes_max,
@@ -63,20 +66,20 @@ impl DurableStreams {
             let nothing = data(catch_up.stream.media.kind, &[]);
             return Action::Respond(catch_up.response().body(nothing));
         }
-        Action::Fetch(fetch, Then(Box::new(Pending::CatchUp(catch_up))))
+        Action::Read(fetch, Box::new(catch_up))
     }
 
-    /// The answer to `offset=now`: where the tail is, and no data.
+    /// The response to `offset=now`: where the tail is, and no data.
     pub(super) fn tail(&self, stream: &Stream, facts: Facts) -> Action {
-        let response = answer(200).field("Cache-Control", "no-store");
+        let response = Response::shared(200).field("Cache-Control", "no-store");
         let response = position(response, stream, facts.tail, true, facts.closed);
         Action::Respond(response.body(data(stream.media.kind, &[])))
     }
 }
 
-impl CatchUp {
-    /// The answer or its beginning, once the first data is there.
-    pub(crate) fn fetched(self, run: Result<Run<'_>, Failure>) -> Action {
+impl OnRead for CatchUp {
+    /// The response, or its beginning.
+    fn read(self: Box<Self>, run: Result<Run<'_>, Failure>, _now_ms: u64) -> Action {
         let run = match run {
             Ok(run) => run,
             Err(failure) => return Action::Respond(failed(failure)),
@@ -101,23 +104,23 @@ impl CatchUp {
             page_bytes_max: self.page_bytes_max,
             first: run.items.is_empty(),
         };
-        let (fetch, then) = page.next(run.end);
-        Action::Stream(response, fetch, then)
+        Action::Stream(response, Box::new(page).next(run.end))
     }
+}
 
+impl CatchUp {
     fn response(&self) -> Response {
         let Facts { tail, closed, .. } = self.facts;
-        let response = answer(200)
-            .field("ETag", etag(&self.stream, self.left, tail, closed))
+        let response = Response::shared(200)
+            .field("ETag", etag(&self.stream, self.first_kept, tail, closed))
             .field("Cache-Control", cache_control(closed));
         position(response, &self.stream, tail, true, closed)
     }
 }
 
-impl Page {
-    /// The next part of the answer, and what to read for the one after it. Nothing if the stream has
-    /// ended meanwhile: the answer must not look like all of it.
-    pub(crate) fn fetched(mut self, run: &Run<'_>) -> Option<Part> {
+impl OnPart for Page {
+    /// The next part. `None` if the stream has ended meanwhile: the response must not look complete.
+    fn part(mut self: Box<Self>, run: &Run<'_>) -> Option<Part> {
         if self.stream.has_ended() {
             return None;
         }
@@ -136,10 +139,12 @@ impl Page {
             next: Some(self.next(run.end)),
         })
     }
+}
 
-    fn next(mut self, from: Offset) -> (Fetch, Then) {
+impl Page {
+    fn next(mut self: Box<Self>, from: Offset) -> NextPart {
         self.page_bytes = self.page_bytes.saturating_mul(2).min(self.page_bytes_max);
         let fetch = Fetch::new(&self.stream, from, self.tail, self.page_bytes);
-        (fetch, Then(Box::new(Pending::Page(self))))
+        NextPart { fetch, then: self }
     }
 }

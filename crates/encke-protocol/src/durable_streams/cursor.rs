@@ -1,27 +1,27 @@
 //! Cursors that keep caches from answering the same poll for ever (section 10.1).
 
-/// A cursor that a client brought, if it is one that we may have given.
+/// A cursor that a client client_cursor, if it is one that we may have given.
 pub(super) fn parse(cursor: &str) -> Option<u64> {
     cursor.parse().ok().filter(|cursor| *cursor <= CURSOR_MAX)
 }
 
-/// The cursor for one answer now: the number of the interval, and more than the client brought.
-pub(super) fn next(now_ms: u64, brought: u64) -> u64 {
+/// The cursor for one answer now: the number of the interval, and more than the client client_cursor.
+pub(super) fn next(now_ms: u64, client_cursor: u64) -> u64 {
     let interval = interval(now_ms);
-    if brought < interval {
+    if client_cursor < interval {
         interval
     } else {
-        further(brought)
+        further(client_cursor)
     }
 }
 
 /// The floor of a connection that was opened with a cursor: 0 for all whose cursor does not matter,
 /// so that they can share what is written to them.
-pub(super) fn floor(now_ms: u64, brought: u64) -> u64 {
-    if brought < interval(now_ms) {
+pub(super) fn floor(now_ms: u64, client_cursor: u64) -> u64 {
+    if client_cursor < interval(now_ms) {
         0
     } else {
-        brought
+        client_cursor
     }
 }
 
@@ -77,14 +77,14 @@ mod tests {
         #[test]
         fn an_answer_is_beyond_what_was_brought(
             now_ms in 0..1_u64 << 45,
-            brought in prop_oneof![0..1_u64 << 53, 0..200_000_000_u64],
+            client_cursor in prop_oneof![0..1_u64 << 53, 0..200_000_000_u64],
         ) {
-            let cursor = next(now_ms, brought);
-            prop_assert!(cursor > brought);
-            if brought < interval(now_ms) {
+            let cursor = next(now_ms, client_cursor);
+            prop_assert!(cursor > client_cursor);
+            if client_cursor < interval(now_ms) {
                 prop_assert_eq!(cursor, interval(now_ms));
             } else {
-                prop_assert!(cursor <= brought + 180);
+                prop_assert!(cursor <= client_cursor + 180);
             }
         }
 
@@ -94,9 +94,9 @@ mod tests {
             ahead in -3..300_i64,
             waits in proptest::collection::vec(0..2_000_000_u64, 0..20),
         ) {
-            let brought = (interval(opened_ms) as i64 + ahead).max(0) as u64;
-            let floor = floor(opened_ms, brought);
-            let (mut now_ms, mut last) = (opened_ms, brought);
+            let client_cursor = (interval(opened_ms) as i64 + ahead).max(0) as u64;
+            let floor = floor(opened_ms, client_cursor);
+            let (mut now_ms, mut last) = (opened_ms, client_cursor);
             for (turn, wait_ms) in waits.into_iter().enumerate() {
                 let cursor = above(now_ms, floor);
                 prop_assert!(cursor > last || turn > 0 && cursor == last);

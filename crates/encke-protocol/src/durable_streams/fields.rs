@@ -2,8 +2,11 @@
 
 use encke_stream::{AckLevel, Lifetime, Offset, ProducerId, Retention};
 
-use super::{From, error};
-use crate::{Headers, Response, query};
+use crate::problem::error;
+use crate::query;
+use crate::request::Headers;
+use crate::response::Response;
+use crate::streams::StartPosition;
 
 /// Where a fork leaves which stream (section 4.2).
 pub(super) struct Forking {
@@ -142,9 +145,9 @@ pub(super) fn truncation(headers: Headers<'_>) -> Result<Option<Option<Offset>>,
         return Ok(None);
     };
     match value.parse() {
-        Ok(From::Now) => Ok(Some(None)),
-        Ok(From::At(offset)) => Ok(Some(Some(offset))),
-        Ok(From::Start) | Err(_) => Err(bad_field(format!(
+        Ok(StartPosition::Now) => Ok(Some(None)),
+        Ok(StartPosition::At(offset)) => Ok(Some(Some(offset))),
+        Ok(StartPosition::Start) | Err(_) => Err(bad_field(format!(
             "Encke-Truncate is an offset that this stream gave, or now, not {value:?}"
         ))),
     }

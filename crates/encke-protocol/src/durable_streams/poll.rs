@@ -4,19 +4,22 @@ use std::sync::Arc;
 
 use encke_stream::{Facts, Fetch, Offset, Refusal, Stream};
 
-use super::read::{cache_control, closed, data, etag, position};
-use super::{DurableStreams, Pending, answer, cursor, failed, refused};
-use crate::action::{Action, Failure, Then};
+use super::read::{cache_control, closed, etag, position};
+use super::{DurableStreams, cursor};
+use crate::action::{Action, Failure, OnRead, OnRecord, Wait};
+use crate::payload::data;
+use crate::problem::{failed, refused};
+use crate::request::Request;
+use crate::response::Response;
 use crate::run::Run;
-use crate::{Request, Response};
 
 /// A long poll, reading or waiting at the tail.
 #[derive(Debug)]
-pub(crate) struct Poll {
+struct LongPoll {
     stream: Arc<Stream>,
     from: Offset,
-    /// The cursor that the client brought.
-    brought: u64,
+    /// The cursor that the client sent.
+    client_cursor: u64,
 }
 
 impl DurableStreams {
@@ -26,36 +29,40 @@ impl DurableStreams {
         stream: Arc<Stream>,
         facts: Facts,
         from: Offset,
-        brought: u64,
+        client_cursor: u64,
     ) -> Action {
         let fetch = Fetch::new(&stream, from, facts.tail, self.settings.page_bytes);
-        let poll = Poll {
+        let poll = LongPoll {
             stream: Arc::clone(&stream),
             from,
-            brought,
+            client_cursor,
         };
         if !fetch.spans.is_empty() {
-            return Action::Fetch(fetch, Then(Box::new(Pending::Poll(poll))));
+            return Action::Read(fetch, Box::new(poll));
         }
         if facts.closed {
             return Action::Respond(poll.nothing(facts.tail, true, request.now_ms));
         }
-        Action::Poll(crate::Poll {
+        Action::Wait(Wait {
             stream,
             from,
             until_ms: request.now_ms + self.settings.poll_wait_ms,
-            then: Then(Box::new(Pending::Poll(poll))),
+            then: Box::new(poll),
         })
     }
 }
 
-impl Poll {
-    /// The answer, once there is something to say.
-    pub(crate) fn polled(self, run: Result<Run<'_>, Failure>, now_ms: u64) -> Response {
-        let run = match run {
-            Ok(run) => run,
-            Err(failure) => return failed(failure),
-        };
+impl OnRead for LongPoll {
+    fn read(self: Box<Self>, run: Result<Run<'_>, Failure>, now_ms: u64) -> Action {
+        Action::Respond(match run {
+            Ok(run) => self.arrived(run, now_ms),
+            Err(failure) => failed(failure),
+        })
+    }
+}
+
+impl OnRecord for LongPoll {
+    fn arrived(self: Box<Self>, run: Run<'_>, now_ms: u64) -> Response {
         if self.stream.has_ended() {
             return self.ended();
         }
@@ -65,24 +72,22 @@ impl Poll {
         if run.items.is_empty() {
             return self.nothing(self.from.max(run.end), over, now_ms);
         }
-        let response = answer(200)
+        let response = Response::shared(200)
             .field("ETag", etag(&self.stream, self.from, run.end, over))
             .field("Cache-Control", cache_control(over))
             .field_if(
                 "Stream-Cursor",
-                (!over).then(|| cursor::next(now_ms, self.brought)),
+                (!over).then(|| cursor::next(now_ms, self.client_cursor)),
             );
         position(response, &self.stream, run.end, at_tail, over)
             .body(data(self.stream.media.kind, run.items))
     }
 
-    /// The answer when nothing came in time.
-    pub(crate) fn timed_out(self, now_ms: u64) -> Response {
+    fn timed_out(self: Box<Self>, now_ms: u64) -> Response {
         self.nothing(self.from, false, now_ms)
     }
 
-    /// The answer when the stream was deleted meanwhile.
-    pub(crate) fn ended(self) -> Response {
+    fn ended(self: Box<Self>) -> Response {
         let kept = self.stream.facts().forks > 0;
         refused(&if kept {
             Refusal::Gone
@@ -90,15 +95,17 @@ impl Poll {
             Refusal::NotFound
         })
     }
+}
 
+impl LongPoll {
     fn nothing(&self, tail: Offset, over: bool, now_ms: u64) -> Response {
-        let response = answer(204)
+        let response = Response::shared(204)
             .field("Stream-Next-Offset", tail)
             .field("Stream-Up-To-Date", "true")
             .field("Cache-Control", "no-store");
         if over {
             return closed(response, true);
         }
-        response.field("Stream-Cursor", cursor::next(now_ms, self.brought))
+        response.field("Stream-Cursor", cursor::next(now_ms, self.client_cursor))
     }
 }

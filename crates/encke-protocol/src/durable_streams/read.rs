@@ -1,18 +1,20 @@
-//! GET and HEAD (sections 5.5 to 5.8): what is asked for, and what all answers share.
+//! GET and HEAD (sections 5.5 to 5.8): the parameters of a read, and the fields that all responses share.
 
-use std::borrow::Cow;
+use encke_stream::{Facts, Lifetime, Offset, Retention, Stream};
 
-use encke_stream::{Facts, Item, Lifetime, MediaKind, Offset, Retention, Stream};
-
-use super::{DurableStreams, From, answer, check_own, cursor, error, follow};
+use super::{DurableStreams, cursor};
 use crate::action::Action;
-use crate::{Headers, Request, Response, json, query};
+use crate::problem::error;
+use crate::query;
+use crate::request::{Headers, Request};
+use crate::response::Response;
+use crate::streams::{StartPosition, check_own};
 
 impl DurableStreams {
     pub(crate) fn head(&self, request: &Request<'_>, name: &str) -> Result<Action, Response> {
-        let stream = self.find(name, request.now_ms)?;
+        let stream = self.streams.find(name, request.now_ms)?;
         let facts = stream.facts();
-        let response = answer(200)
+        let response = Response::shared(200)
             .field("Content-Type", &stream.media.name)
             .field("Stream-Next-Offset", facts.tail)
             .field("Encke-Ack", stream.ack)
@@ -29,12 +31,12 @@ impl DurableStreams {
 
     pub(crate) fn get(&self, request: &Request<'_>, name: &str) -> Result<Action, Response> {
         let parameters = Parameters::parse(request.query)?;
-        let stream = self.find(name, request.now_ms)?;
+        let stream = self.streams.find(name, request.now_ms)?;
         let facts = stream.facts();
         let from = match parameters.offset {
-            Some(From::Now) => facts.tail,
-            Some(From::At(offset)) => offset,
-            None | Some(From::Start) => Offset::START,
+            Some(StartPosition::Now) => facts.tail,
+            Some(StartPosition::At(offset)) => offset,
+            None | Some(StartPosition::Start) => Offset::START,
         };
         if from > facts.tail {
             return Err(error(
@@ -48,28 +50,30 @@ impl DurableStreams {
             ));
         }
         check_own(&stream, from)?;
-        self.check_kept(&stream, from)?;
+        self.streams.check_kept(&stream, from)?;
         stream.touch(request.now_ms);
         Ok(match parameters.live {
-            None if matches!(parameters.offset, Some(From::Now)) => self.tail(&stream, facts),
+            None if matches!(parameters.offset, Some(StartPosition::Now)) => {
+                self.tail(&stream, facts)
+            }
             None => self.catch_up(request, stream, facts, from),
             Some(Live::LongPoll) => self.long_poll(request, stream, facts, from, parameters.cursor),
-            Some(Live::Sse) => follow::subscribe(request, stream, facts, from, parameters.cursor),
+            Some(Live::Sse) => self.subscribe(request, stream, facts, from, parameters.cursor),
         })
     }
 }
 
-/// What is kept of a stream, unless it is everything.
+/// A stream's retention, if it has limits.
 fn retention(stream: &Stream) -> Option<Retention> {
     Some(stream.retention()).filter(Retention::is_limited)
 }
 
-/// Where what is left of a stream begins, if anything is gone.
+/// Where the kept part of a stream begins, if retention or a truncation has removed records.
 fn floor(facts: Facts) -> Option<Offset> {
     (facts.floor > 0).then(|| Offset::behind(facts.floor))
 }
 
-/// Where an answer ends, and whether more may follow.
+/// Adds the fields that say where a response ends, and whether more may follow.
 pub(super) fn position(
     response: Response,
     stream: &Stream,
@@ -85,35 +89,7 @@ pub(super) fn position(
     closed(response, over)
 }
 
-/// The records' data as one body.
-pub(super) fn data(kind: MediaKind, items: &[Item<'_>]) -> Vec<u8> {
-    let mut body = Vec::with_capacity(items.iter().map(|item| item.data.len() + 1).sum());
-    join(kind, items, &mut body);
-    body
-}
-
-/// Writes the records' data as one body.
-pub(super) fn join(kind: MediaKind, items: &[Item<'_>], body: &mut Vec<u8>) {
-    if kind == MediaKind::Json {
-        body.push(b'[');
-    }
-    push_items(kind, items, true, body);
-    if kind == MediaKind::Json {
-        body.push(b']');
-    }
-}
-
-/// Writes the records' data to a body; `first` if no message stands in it yet.
-pub(crate) fn push_items(kind: MediaKind, items: &[Item<'_>], first: bool, body: &mut Vec<u8>) {
-    for (index, item) in items.iter().enumerate() {
-        if kind == MediaKind::Json && !(first && index == 0) {
-            body.push(b',');
-        }
-        body.extend_from_slice(&part(kind, item));
-    }
-}
-
-/// A tag that changes when data comes or the stream is closed (section 10.1).
+/// A tag that changes when data arrives or the stream is closed (section 10.1).
 pub(super) fn etag(stream: &Stream, from: Offset, end: Offset, over: bool) -> String {
     format!(
         "\"{:x}:{from}:{end}{}\"",
@@ -122,23 +98,11 @@ pub(super) fn etag(stream: &Stream, from: Offset, end: Offset, over: bool) -> St
     )
 }
 
-/// The part of a record that is the reader's: all of it, but for forks that cut one.
-fn part<'a>(kind: MediaKind, item: &Item<'a>) -> Cow<'a, [u8]> {
-    match kind {
-        MediaKind::Json if item.skip == 0 && item.end.units == 0 => item.data.into(),
-        MediaKind::Json => json::part(item.data, item.skip, item.take).into(),
-        MediaKind::Text | MediaKind::Binary => {
-            let end = item.data.len().min(item.take as usize);
-            item.data[end.min(item.skip as usize)..end].into()
-        }
-    }
-}
-
 pub(super) fn closed(response: Response, closed: bool) -> Response {
     response.field_if("Stream-Closed", closed.then_some("true"))
 }
 
-/// What is over never changes; what is not may go on at any time.
+/// A complete stream never changes; any other may.
 pub(super) fn cache_control(over: bool) -> &'static str {
     if over {
         "public, max-age=60, stale-while-revalidate=300"
@@ -147,10 +111,10 @@ pub(super) fn cache_control(over: bool) -> &'static str {
     }
 }
 
-/// Whether the client has what `etag` stands for already: `If-None-Match` lists it, or any (RFC
+/// Whether the client has the content of `etag` already: `If-None-Match` lists it, or any (RFC
 /// 9110, section 13.1.2).
 pub(super) fn has_already(headers: Headers<'_>, etag: &str) -> bool {
-    // No tag of ours holds a comma, so none can be made up of parts of others.
+    // The server's tags hold no commas, so splitting a list at commas yields whole tags.
     let mut tags = headers
         .all("If-None-Match")
         .flat_map(|list| list.split(|byte| *byte == b','))
@@ -158,7 +122,7 @@ pub(super) fn has_already(headers: Headers<'_>, etag: &str) -> bool {
     tags.any(|tag| tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == etag.as_bytes())
 }
 
-/// A time as RFC 3339 has it.
+/// A time in the format of RFC 3339.
 pub(super) fn timestamp(at_ms: u64) -> String {
     i64::try_from(at_ms)
         .ok()
@@ -170,7 +134,7 @@ pub(super) fn timestamp(at_ms: u64) -> String {
 /// The parameters of a read. Unknown ones are ignored.
 #[derive(Debug, Default)]
 struct Parameters {
-    offset: Option<From>,
+    offset: Option<StartPosition>,
     live: Option<Live>,
     cursor: u64,
 }
@@ -208,7 +172,7 @@ impl Parameters {
                         }
                     });
                 }
-                // A cursor is opaque to clients; one that is not ours starts over.
+                // A cursor is opaque to clients; one that the server did not give starts over.
                 "cursor" => parameters.cursor = cursor::parse(&value).unwrap_or(0),
                 _ => {}
             }

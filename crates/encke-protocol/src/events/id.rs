@@ -1,54 +1,30 @@
-//! Event ids: up to where a subscriber of several streams has everything.
+//! Event ids: the position of a subscriber of several streams.
 //!
-//! `00000000000003e8` says that everything up to that sequence of the log was had, of every stream. A client that began
-//! further on with some streams, and has not caught up there with the others yet, has more of those: then the id goes on
-//! with `;POSITION:PLACES` for each such position, where the places are bits, the first stream of the request being the
-//! lowest.
+//! `00000000000003e8` says that the client has everything up to that sequence of the log, of every stream. A client that
+//! began further on with some streams, and has not caught up with the others yet, has more of those. Then the id continues
+//! with `;POSITION:PLACES` for each such position, where the places are bits; the first stream of the request is the lowest.
 //!
-//! Where there are several logs an id begins with a sequence for each, in their order and with commas between, and each
-//! further position says which log it is in: `;POSITION:PLACES:LOG`.
+//! With several logs an id begins with a sequence for each log, in their order and separated by commas, and each further
+//! position names its log: `;POSITION:PLACES:LOG`.
 
 use std::io::Write;
 use std::str::FromStr;
 
-use encke_stream::{LOGS_MAX, Stream};
-use encke_stream::{Offset, Sequence, log_of};
+use encke_stream::{LOGS_MAX, Offset, Sequence};
+
+use crate::encoder::Ahead;
 
 /// A parsed id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Id {
-    /// Everything up to these sequences was had, one for each log.
+    /// The client has everything up to these sequences, one for each log.
     pub(super) after: Vec<Sequence>,
-    /// What was had beyond: the log, where, and by which places.
+    /// What it has beyond: the log, the position, and the places of the streams.
     ahead: Vec<(usize, Offset, u128)>,
 }
 
-/// What was had of one stream beyond what was had of all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ahead {
-    /// The index of the stream's log.
-    pub log: usize,
-    /// Up to where it was had.
-    pub at: Offset,
-    /// The stream's place in the request, from 0.
-    pub place: u8,
-}
-
-impl Ahead {
-    /// What was had of a stream, if it is more than what was had of all.
-    pub fn of(stream: &Stream, had: Offset, place: u8, after: &[Sequence]) -> Option<Ahead> {
-        let log = log_of(stream.no);
-        let of_all = after.get(log).copied().unwrap_or_default();
-        (had > Offset::behind(of_all)).then_some(Ahead {
-            log,
-            at: had,
-            place,
-        })
-    }
-}
-
 impl Id {
-    /// Up to where the stream at that place of the request was had, which is in that log.
+    /// The client's position in the stream at that place of the request, which is in that log.
     pub(super) fn position(&self, place: usize, log: usize) -> Offset {
         let bit = 1_u128.checked_shl(place as u32).unwrap_or(0);
         let ahead = self.ahead.iter();
@@ -80,7 +56,7 @@ pub(super) fn write(after: &[Sequence], ahead: &[Ahead], out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// What a client sent is no id of ours.
+/// The text is not an id that the server gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadId;
 
@@ -128,7 +104,7 @@ fn digits(text: &str) -> Result<&str, BadId> {
 
 const SEQUENCE_DIGITS: usize = 16;
 
-/// Streams that an id can tell apart.
+/// The number of streams that an id can name.
 pub(super) const PLACES_MAX: usize = u128::BITS as usize;
 
 #[cfg(test)]

@@ -1,31 +1,33 @@
 //! Several streams over one connection: `GET /v1/events?stream=NAME[@OFFSET]&stream=...`.
 //!
-//! The answer is one stream of server-sent events with the records of all of them, each once and in the order of the log.
-//! An event's id says up to where the client has everything of every stream, so that a client that comes back with
-//! `Last-Event-ID` misses nothing and gets nothing twice. `id` knows how ids are written and read, `tell` how events are.
+//! The response is one stream of server-sent events with the records of all of them, each once and in the order of the log.
+//! An event's id is the client's position in every stream, so that a client that resumes with `Last-Event-ID` misses nothing
+//! and gets nothing twice. `id` reads and writes ids, `encode` writes events.
 
+mod encode;
 mod id;
-mod tell;
 
 use std::sync::Arc;
 
 use encke_stream::{Life, Offset, Sequence, Stream, log_of};
 
-use crate::action::{Action, Member, SubscribeAll};
-use crate::durable_streams::{self, DurableStreams, From, answer, check_own, error, look};
-use crate::{Body, Request, Response, query};
+use crate::action::{Action, Feed, MergeSource, Subscription};
+use crate::encoder::{Ahead, Encoders, MergeEncoderId, StreamEnd};
+use crate::problem::error;
+use crate::query;
+use crate::request::Request;
+use crate::response::{Body, Response};
+use crate::sse;
+use crate::streams::{StartPosition, StreamAccess, check_own, load, preflight};
+use id::Id;
 
-pub use id::Ahead;
-pub(crate) use tell::tell;
-pub use tell::{Ending, HEARTBEAT, Told};
-
-/// Where the endpoint is found.
+/// The path of the endpoint.
 pub(crate) const PATH: &str = "/v1/events";
 
-/// More streams than this are never allowed for one subscriber, because an id marks them by bits.
+/// The most streams that one subscriber may ever name, because an id marks them by bits.
 pub const STREAMS_MAX: usize = id::PLACES_MAX;
 
-/// What can be set about the face.
+/// The settings of the protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct EventsSettings {
     /// Streams that one subscriber may name, from 1 to [`STREAMS_MAX`].
@@ -40,38 +42,121 @@ impl Default for EventsSettings {
     }
 }
 
-/// Answers a request for the endpoint.
-pub(crate) fn request(
-    streams: &DurableStreams,
+/// The protocol over the committed streams.
+#[derive(Clone, Debug)]
+pub(crate) struct Events {
+    streams: StreamAccess,
     settings: EventsSettings,
-    request: &Request<'_>,
-) -> Action {
-    let answer = match request.method {
-        "OPTIONS" => return Action::Respond(durable_streams::preflight()),
-        "GET" | "HEAD" => subscribe(streams, settings, request),
-        method => Err(error(
-            405,
-            "method_not_allowed",
-            format!("{method} is not a method of events: GET and HEAD are"),
-        )
-        .field("Allow", "GET, HEAD, OPTIONS")),
-    };
-    answer.unwrap_or_else(Action::Respond)
+    encoder: MergeEncoderId,
 }
 
-fn subscribe(
-    streams: &DurableStreams,
-    settings: EventsSettings,
-    request: &Request<'_>,
-) -> Result<Action, Response> {
-    let parameters = Parameters::parse(request)?;
-    check_count(&parameters.named, settings)?;
-    // Read before any stream's facts, so that nothing up to here is missing from them.
-    let committed = streams.views.all_committed();
-    let resumed = parameters.after.as_ref();
-    if let Some(id) = resumed
-        && id.after.len() != committed.len()
-    {
+impl Events {
+    pub(crate) fn new(
+        streams: StreamAccess,
+        settings: EventsSettings,
+        encoders: &mut Encoders,
+    ) -> Self {
+        Events {
+            streams,
+            settings,
+            encoder: encoders.add_merge(encode::MergedEvents),
+        }
+    }
+
+    /// What to do for a request for the endpoint.
+    pub(crate) fn request(&self, request: &Request<'_>) -> Action {
+        let action = match request.method {
+            "OPTIONS" => return Action::Respond(preflight()),
+            "GET" | "HEAD" => self.subscribe(request),
+            method => Err(error(
+                405,
+                "method_not_allowed",
+                format!("{method} is not a method of events: GET and HEAD are"),
+            )
+            .field("Allow", "GET, HEAD, OPTIONS")),
+        };
+        action.unwrap_or_else(Action::Respond)
+    }
+
+    fn subscribe(&self, request: &Request<'_>) -> Result<Action, Response> {
+        let parameters = Parameters::parse(request)?;
+        check_count(&parameters.named, self.settings)?;
+        // Read before any stream's facts, so that they include everything up to here.
+        let committed = self.streams.views.all_committed();
+        let resumed = parameters.after.as_ref();
+        if let Some(id) = resumed {
+            check_id(id, &committed)?;
+        }
+        let mut sources = Vec::with_capacity(parameters.named.len());
+        let mut over = Vec::new();
+        let mut held = Vec::with_capacity(parameters.named.len());
+        for (place, named) in parameters.named.iter().enumerate() {
+            self.streams.check_name(&named.name)?;
+            // Held until the action is decided, so that the stream stays in memory.
+            let Some(known) = self.streams.known(&named.name) else {
+                return Ok(load(&named.name, Vec::new()));
+            };
+            held.push(known);
+            let stream = match self.streams.find(&named.name, request.now_ms) {
+                Ok(stream) => stream,
+                // A client that resumes learns what has ended meanwhile, and continues with the rest.
+                Err(_) if resumed.is_some() => {
+                    over.push((named.name.as_str(), StreamEnd::Deleted));
+                    continue;
+                }
+                Err(response) => return Err(missing(&named.name, response.status)),
+            };
+            let committed = committed[log_of(stream.no)];
+            let from = named.start(&self.streams, &stream, place, resumed, committed)?;
+            let facts = stream.facts();
+            stream.touch(request.now_ms);
+            if from >= facts.tail && (facts.closed || facts.life != Life::Live) {
+                over.push((named.name.as_str(), StreamEnd::Closed));
+                continue;
+            }
+            sources.push(MergeSource {
+                stream,
+                from,
+                place: place as u8,
+            });
+        }
+        if sources.is_empty() && resumed.is_some() {
+            // This status stops a browser's EventSource (HTML, section 9.2.3).
+            return Ok(Action::Respond(Response::shared(204)));
+        }
+        let after = match resumed {
+            Some(id) => id.after.clone(),
+            None => common_position(&sources, committed),
+        };
+        let ahead: Vec<Ahead> = sources
+            .iter()
+            .filter_map(|source| Ahead::of(&source.stream, source.from, source.place, &after))
+            .collect();
+        let mut first = Vec::new();
+        id::write(&after, &ahead, &mut first);
+        first.push(b'\n');
+        for (name, end) in over {
+            encode::ended(name, end, &mut first);
+        }
+        let response = sse::head().body(Body::Open(first));
+        if sources.is_empty() || request.method == "HEAD" {
+            return Ok(Action::Respond(response));
+        }
+        Ok(Action::Subscribe(Subscription {
+            response,
+            feed: Feed::Merged {
+                sources,
+                after,
+                encoder: self.encoder,
+            },
+            ends_at_ms: None,
+        }))
+    }
+}
+
+/// Refuses an id that the server never gave, or whose records it has lost.
+fn check_id(id: &Id, committed: &[Sequence]) -> Result<(), Response> {
+    if id.after.len() != committed.len() {
         let why = format!(
             "the event id has {} positions, one for each log, and this server has {} logs: it never gave it",
             id.after.len(),
@@ -79,97 +164,29 @@ fn subscribe(
         );
         return Err(error(400, "bad_parameter", why));
     }
-    if let Some(id) = resumed
-        && id
-            .after
-            .iter()
-            .zip(&committed)
-            .any(|(after, committed)| after > committed)
-    {
+    let mut positions = id.after.iter().zip(committed);
+    if positions.any(|(after, committed)| after > committed) {
         return Err(error(
             400,
             "beyond_tail",
             "the event id is beyond the end of the log: this server never gave it, or has lost what \
-             was only accepted or written"
-                .into(),
+             was only accepted or written",
         ));
     }
-    let mut first = Vec::new();
-    let mut members = Vec::with_capacity(parameters.named.len());
-    let mut over = Vec::new();
-    let mut held = Vec::with_capacity(parameters.named.len());
-    for (place, named) in parameters.named.iter().enumerate() {
-        streams.check_name(&named.name)?;
-        // Held until the answer is made, so that it stays in memory.
-        let Some(known) = streams.views.look(&named.name) else {
-            return Ok(look(&named.name, Vec::new()));
-        };
-        held.push(known);
-        let stream = match streams.find(&named.name, request.now_ms) {
-            Ok(stream) => stream,
-            // Who comes back is told what ended meanwhile, and goes on with the rest.
-            Err(_) if resumed.is_some() => {
-                over.push((named.name.as_str(), Ending::Deleted));
-                continue;
-            }
-            Err(response) => return Err(missing(&named.name, response.status)),
-        };
-        let committed = committed[log_of(stream.no)];
-        let from = named.start(streams, &stream, place, resumed, committed)?;
-        let facts = stream.facts();
-        stream.touch(request.now_ms);
-        if from >= facts.tail && (facts.closed || facts.life != Life::Live) {
-            over.push((named.name.as_str(), Ending::Closed));
-            continue;
-        }
-        members.push(Member {
-            stream,
-            from,
-            place: place as u8,
-        });
-    }
-    if members.is_empty() && resumed.is_some() {
-        // What tells a browser not to come back (HTML, section 9.2.3).
-        return Ok(Action::Respond(answer(204)));
-    }
-    let after = match resumed {
-        Some(id) => id.after.clone(),
-        // Whoever waits at the tail everywhere has everything.
-        None => {
-            let mut after = committed;
-            for member in &members {
-                let after = &mut after[log_of(member.stream.no)];
-                *after = member.from.sequence.min(*after);
-            }
-            after
-        }
-    };
-    let ahead: Vec<Ahead> = members
-        .iter()
-        .filter_map(|member| Ahead::of(&member.stream, member.from, member.place, &after))
-        .collect();
-    id::write(&after, &ahead, &mut first);
-    first.push(b'\n');
-    for (name, why) in over {
-        tell(&Told::Ended { name, why }, &mut first);
-    }
-    let response = answer(200)
-        .field("Content-Type", "text/event-stream")
-        .field("Cache-Control", "no-cache")
-        // Proxies that gather responses would hold back events.
-        .field("X-Accel-Buffering", "no")
-        .body(Body::Open(first));
-    if members.is_empty() || request.method == "HEAD" {
-        return Ok(Action::Respond(response));
-    }
-    Ok(Action::SubscribeAll(SubscribeAll {
-        members,
-        after,
-        response,
-    }))
+    Ok(())
 }
 
-/// The answer when one of the streams can't be followed.
+/// The positions up to which a new client has everything of all its streams: those at the tail need nothing before it.
+fn common_position(sources: &[MergeSource], committed: Vec<Sequence>) -> Vec<Sequence> {
+    let mut after = committed;
+    for source in sources {
+        let after = &mut after[log_of(source.stream.no)];
+        *after = source.from.sequence.min(*after);
+    }
+    after
+}
+
+/// The response when one of the streams is not there.
 fn missing(name: &str, status: u16) -> Response {
     match status {
         410 => error(410, "gone", format!("the stream {name:?} was deleted")),
@@ -183,7 +200,7 @@ fn check_count(named: &[Named], settings: EventsSettings) -> Result<(), Response
         return Err(error(
             400,
             "no_streams",
-            "name at least one stream: stream=NAME, or stream=NAME@OFFSET".into(),
+            "name at least one stream: stream=NAME, or stream=NAME@OFFSET",
         ));
     }
     if named.len() > max {
@@ -205,16 +222,16 @@ fn check_count(named: &[Named], settings: EventsSettings) -> Result<(), Response
     Ok(())
 }
 
-/// What a request asks for.
+/// The parameters of a request.
 struct Parameters {
     named: Vec<Named>,
-    after: Option<id::Id>,
+    after: Option<Id>,
 }
 
-/// A stream that the request names, and from where.
+/// A stream that the request names, and the position behind which its records begin.
 struct Named {
     name: String,
-    from: From,
+    from: StartPosition,
 }
 
 impl Parameters {
@@ -234,7 +251,7 @@ impl Parameters {
         }
         let field = request.headers.text("Last-Event-ID");
         let field = field.map_err(|_| bad("Last-Event-ID is not text".into()))?;
-        // A client that comes back knows better than the address it was given once.
+        // The id of a client that resumes is newer than the one in its URL.
         if let Some(id) = field.filter(|id| !id.is_empty()) {
             after = Some(id.to_owned());
         }
@@ -253,31 +270,31 @@ impl Parameters {
 }
 
 impl Named {
-    /// What stands behind the last `@` is an offset if it can be one; else it belongs to the name.
+    /// The text behind the last `@` is an offset if it can be parsed as one; otherwise it belongs to the name.
     fn parse(value: &str) -> Named {
         let split = value.rsplit_once('@');
         let split = split.and_then(|(name, token)| Some((name, token.parse().ok()?)));
-        let (name, from) = split.unwrap_or((value, From::Now));
+        let (name, from) = split.unwrap_or((value, StartPosition::Now));
         Named {
             name: name.to_owned(),
             from,
         }
     }
 
-    /// The position from which the stream's records are the client's.
+    /// The position behind which the stream's records are delivered.
     fn start(
         &self,
-        streams: &DurableStreams,
+        streams: &StreamAccess,
         stream: &Arc<Stream>,
         place: usize,
-        resumed: Option<&id::Id>,
+        resumed: Option<&Id>,
         committed: Sequence,
     ) -> Result<Offset, Response> {
         let asked = match self.from {
-            From::Start => Offset::START,
-            From::Now if resumed.is_some() => Offset::START,
-            From::Now => return Ok(Offset::behind(committed).max(stream.facts().tail)),
-            From::At(offset) => offset,
+            StartPosition::Start => Offset::START,
+            StartPosition::Now if resumed.is_some() => Offset::START,
+            StartPosition::Now => return Ok(Offset::behind(committed).max(stream.facts().tail)),
+            StartPosition::At(offset) => offset,
         };
         let tail = stream.facts().tail;
         if asked > tail && asked > Offset::behind(committed) {
@@ -293,12 +310,12 @@ impl Named {
         check_own(stream, asked)?;
         let had = resumed.map_or(Offset::START, |id| id.position(place, log_of(stream.no)));
         let had = had.max(asked);
-        // A stream that was made since: all of it is new.
+        // The stream was created since: all of it is new.
         let had = match stream.reaches_back_to(had) {
             true => had,
             false => Offset::START,
         };
         streams.check_kept(stream, had)?;
-        Ok(streams.left(stream, had))
+        Ok(streams.first_kept(stream, had))
     }
 }

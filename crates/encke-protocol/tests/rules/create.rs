@@ -21,10 +21,10 @@ fn creating_says_where_what_and_how_far() {
     assert_eq!(get(&mut server, "a%20b").body, b"123");
     let relative = server.send("PUT /v1/stream/c", &[], b"");
     assert_eq!(relative.field("Location"), Some("/v1/stream/c"));
-    server.via.tls = true;
+    server.caller.tls = true;
     let secure = server.send("PUT /v1/stream/d", &[("Host", "h:1")], b"");
     assert_eq!(secure.field("Location"), Some("https://h:1/v1/stream/d"));
-    server.via.host = Some("push.example");
+    server.caller.host = Some("push.example");
     let named = server.send("PUT /v1/stream/e", &[("Host", "h:1")], b"");
     let expected = "https://push.example/v1/stream/e";
     assert_eq!(named.field("Location"), Some(expected));

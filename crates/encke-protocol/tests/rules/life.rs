@@ -1,6 +1,6 @@
 //! How streams end: lifetimes, expiry, deletion (sections 4.2, 5.1 and 5.4).
 
-use encke_protocol::{Action, Headers, Request, Run, Via};
+use encke_protocol::{Action, CallerInfo, Headers, Request, Run};
 
 use crate::server::Server;
 use crate::{CLOSED, JSON, TEXT, get, with};
@@ -195,7 +195,7 @@ fn a_read_under_which_its_stream_is_deleted_never_ends_short() {
             query: Some(query),
             headers: Headers(&[]),
             body: Vec::new(),
-            via: Via::default(),
+            caller: CallerInfo::default(),
             now_ms: server.now_ms,
         })
     };
@@ -209,18 +209,18 @@ fn a_read_under_which_its_stream_is_deleted_never_ends_short() {
     for query in ["offset=-1", "offset=-1&live=long-poll"] {
         let mut server = Server::default();
         server.send("PUT /v1/stream/a", &[TEXT], b"data");
-        let Action::Fetch(fetch, then) = ask(&server, query) else {
+        let Action::Read(fetch, then) = ask(&server, query) else {
             panic!("{query} reads")
         };
         assert_eq!(server.send("DELETE /v1/stream/a", &[], b"").status, 204);
         let now_ms = server.now_ms;
-        let answer = server.router.fetched(then, Ok(gone(fetch.upto)), now_ms);
+        let answer = then.read(Ok(gone(fetch.upto)), now_ms);
         assert!(matches!(answer, Action::Respond(response) if response.status == 404));
     }
     // A long answer that has begun is cut off.
     let mut server = Server::default();
     server.send("PUT /v1/stream/a", &[TEXT], b"data");
-    let Action::Fetch(fetch, then) = ask(&server, "offset=-1") else {
+    let Action::Read(fetch, then) = ask(&server, "offset=-1") else {
         panic!("it reads")
     };
     let part = Run {
@@ -228,10 +228,10 @@ fn a_read_under_which_its_stream_is_deleted_never_ends_short() {
         ..gone(fetch.from)
     };
     let now_ms = server.now_ms;
-    let Action::Stream(_, fetch, then) = server.router.fetched(then, Ok(part), now_ms) else {
+    let Action::Stream(_, part) = then.read(Ok(part), now_ms) else {
         panic!("it goes on")
     };
     server.send("DELETE /v1/stream/a", &[], b"");
-    let next = server.router.continued(then, &gone(fetch.upto));
+    let next = part.then.part(&gone(part.fetch.upto));
     assert!(next.is_none());
 }

@@ -1,6 +1,6 @@
 //! Live reads: long poll and server-sent events (sections 5.7, 5.8 and 10).
 
-use encke_protocol::Failure;
+use encke_protocol::{Failure, Feed};
 
 use crate::server::{NOW_CURSOR, NOW_MS, Reply, Server, said};
 use crate::{CLOSED, TEXT, get, with};
@@ -44,7 +44,7 @@ fn a_long_poll_waits_for_data_an_end_or_its_time() {
     let waiting = poll(&mut server, "a?offset=now&live=long-poll");
     assert_eq!(waiting.until_ms, NOW_MS + 20_000);
     assert_eq!(waiting.from.to_string(), tail);
-    let over = said(server.router.timed_out(waiting.then, NOW_MS + 20_000));
+    let over = said(waiting.then.timed_out(NOW_MS + 20_000));
     assert_eq!((over.status, over.token()), (204, tail.clone()));
     assert_eq!(over.field("Stream-Up-To-Date"), Some("true"));
     assert_eq!(over.field("Stream-Closed"), None);
@@ -74,12 +74,12 @@ fn a_long_poll_waits_for_data_an_end_or_its_time() {
     let mut server = with(TEXT);
     let waiting = poll(&mut server, "a?offset=now&live=long-poll");
     server.send("DELETE /v1/stream/a", &[], b"");
-    assert_eq!(said(server.router.ended(waiting.then)).status, 404);
+    assert_eq!(said(waiting.then.ended()).status, 404);
     let mut server = with(TEXT);
     server.send("PUT /v1/stream/f", &[("Stream-Forked-From", "a")], b"");
     let waiting = poll(&mut server, "a?offset=now&live=long-poll");
     server.send("DELETE /v1/stream/a", &[], b"");
-    assert_eq!(said(server.router.ended(waiting.then)).status, 410);
+    assert_eq!(said(waiting.then.ended()).status, 410);
 }
 
 #[test]
@@ -147,7 +147,10 @@ fn following_says_where_one_is_first_when_there_is_nothing_to_read() {
          \"upToDate\":true}}\n\n"
     );
     assert_eq!(said.text(), control);
-    assert_eq!(subscribed.from.to_string(), tail);
+    let Feed::Single { from, .. } = &subscribed.feed else {
+        panic!("it is for one stream");
+    };
+    assert_eq!(from.to_string(), tail);
     // Whether there is something behind the beginning, the log must say.
     let (said, subscribed) = subscribe(&mut server, "offset=-1");
     assert_eq!(said.text(), "");
@@ -196,7 +199,7 @@ fn failures_say_whether_to_come_back() {
         let Reply::Polls(_) = server.reply(line, &[], b"") else {
             panic!("it does not wait")
         };
-        let failed = said(server.router.failed(failure));
+        let failed = said(encke_protocol::problem::failed(failure));
         assert_eq!(failed.status, status);
         assert_eq!(failed.field("Retry-After").is_some(), again, "{failure:?}");
         assert!(!failed.code().is_empty());

@@ -236,6 +236,9 @@ fn several_streams_begin_with_what_is_left() {
     };
     // Not from before what is left, or the first read would be refused.
     let floor = server.stream("a").facts().floor;
-    let from: Vec<u64> = all.members.iter().map(|one| one.from.sequence).collect();
+    let encke_protocol::Feed::Merged { sources, .. } = all.feed else {
+        panic!("it is for several streams")
+    };
+    let from: Vec<u64> = sources.iter().map(|one| one.from.sequence).collect();
     assert_eq!(from, [floor, 0]);
 }

@@ -4,12 +4,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use encke_jobs::{Ask, Client, Effect};
+use encke_jobs::{Client, Effect};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_protocol::{
-    Action, Admin, Body, Headers, Mark, Poll, Probes, ProtocolSettings, Request, Response, Router,
-    Run, Saying, Subscribe, SubscribeAll, Then, Via,
+    Action, Admin, Body, CallerInfo, DispatchEvent, DispatchRequest, Dispatched, EncodedRun, Feed,
+    Headers, Mark, OnDispatch, OnWorkerEvent, Probes, ProtocolSettings, Request, Response, Router,
+    Run, Subscription, Variant, Wait, WorkerOutput,
 };
 use encke_stream::{
     Command, Fetch, Item, Limits, LogJournal, Machine, Offset, Outcome, Piece, Stream, View, Views,
@@ -20,10 +21,10 @@ pub struct Server {
     pub router: Router,
     pub view: Arc<View>,
     pub now_ms: u64,
-    /// What a proxy says of all further requests.
-    pub via: Via<'static>,
+    /// Who sends all further requests.
+    pub caller: CallerInfo<'static>,
     pub jobs: encke_jobs::Machine,
-    asked: HashMap<Client, (Then, Vec<Saying>)>,
+    asked: HashMap<Client, (Waiting, Vec<Heard>)>,
     machine: Machine,
     log: Log<SimulatedDisk>,
 }
@@ -33,12 +34,51 @@ pub const NOW_MS: u64 = 1_735_689_600_000;
 /// The number of its interval.
 pub const NOW_CURSOR: u64 = (NOW_MS / 1000 - 1_728_432_000) / 20;
 
+/// What the pools have sent to a client.
+#[derive(Debug)]
+pub enum Heard {
+    Respond(Response),
+    Open(Response),
+    Send(Vec<u8>),
+    End(Vec<u8>),
+}
+
+/// What a client of the pools waits with.
+enum Waiting {
+    First(Box<dyn OnDispatch>),
+    Worker(Box<dyn OnWorkerEvent>),
+    Nothing,
+}
+
+impl Waiting {
+    fn event(&mut self, event: DispatchEvent) -> Heard {
+        match std::mem::replace(self, Waiting::Nothing) {
+            Waiting::First(then) => match then.dispatched(event) {
+                Dispatched::Respond(response) => Heard::Respond(response),
+                Dispatched::Open(response, events) => {
+                    *self = Waiting::Worker(events);
+                    Heard::Open(response)
+                }
+            },
+            Waiting::Worker(events) => {
+                let output = events.event(event);
+                *self = Waiting::Worker(events);
+                match output {
+                    WorkerOutput::Send(bytes) => Heard::Send(bytes),
+                    WorkerOutput::End(bytes) => Heard::End(bytes),
+                }
+            }
+            Waiting::Nothing => panic!("{event:?} behind the response"),
+        }
+    }
+}
+
 /// What became of a request.
 pub enum Reply {
     Said(Said),
-    Subscribed(Said, Subscribe),
-    SubscribedAll(Said, SubscribeAll),
-    Polls(Poll),
+    Subscribed(Said, Subscription),
+    SubscribedAll(Said, Subscription),
+    Polls(Wait),
     /// The pools have not answered yet, or go on telling.
     Asks(Client),
 }
@@ -82,7 +122,7 @@ impl Server {
             router: Router::new(Views::one(Arc::clone(&view)), settings, Admin::new(probes)),
             view,
             now_ms: NOW_MS,
-            via: Via::default(),
+            caller: CallerInfo::default(),
             jobs: encke_jobs::Machine::new(Default::default(), Default::default()),
             asked: HashMap::new(),
             machine,
@@ -129,45 +169,39 @@ impl Server {
             query,
             headers: Headers(headers),
             body: body.to_vec(),
-            via: self.via,
+            caller: self.caller,
             now_ms: self.now_ms,
         });
         loop {
             answer = match answer {
                 Action::Respond(response) => return Reply::Said(said(response)),
-                Action::Subscribe(subscribe) => {
-                    let opened = said(Response {
-                        status: subscribe.response.status,
-                        fields: subscribe.response.fields.clone(),
-                        body: Body::Open(subscribe.response.body.as_ref().to_vec()),
-                    });
-                    return Reply::Subscribed(opened, subscribe);
+                Action::Subscribe(mut subscription) => {
+                    let opened = said(std::mem::take(&mut subscription.response));
+                    return match subscription.feed {
+                        Feed::Single { .. } => Reply::Subscribed(opened, subscription),
+                        Feed::Merged { .. } => Reply::SubscribedAll(opened, subscription),
+                    };
                 }
-                Action::SubscribeAll(mut subscribe) => {
-                    let opened = said(std::mem::take(&mut subscribe.response));
-                    return Reply::SubscribedAll(opened, subscribe);
-                }
-                Action::Poll(poll) => return Reply::Polls(poll),
-                Action::Look(look) => panic!("{} is not in memory", look.name),
+                Action::Wait(wait) => return Reply::Polls(wait),
+                Action::Load(load) => panic!("{} is not in memory", load.name),
                 Action::Commit(command, then) => {
                     let outcome = self.apply(command);
                     self.commit();
-                    Action::Respond(self.router.committed(then, outcome))
+                    Action::Respond(then.committed(outcome))
                 }
-                Action::Fetch(fetch, then) => {
+                Action::Read(fetch, then) => {
                     let piece = self.read(&fetch);
                     let items: Vec<_> = piece.items().collect();
-                    self.router
-                        .fetched(then, Ok(run(&piece, &items)), self.now_ms)
+                    then.read(Ok(run(&piece, &items)), self.now_ms)
                 }
-                Action::Ask(ask, then) => return self.ask(ask, then),
-                Action::Stream(response, fetch, then) => {
+                Action::Dispatch(request, then) => return self.ask(request, then),
+                Action::Stream(response, next) => {
                     let mut said = said(response);
-                    let mut next = Some((fetch, then));
-                    while let Some((fetch, then)) = next {
-                        let piece = self.read(&fetch);
+                    let mut next = Some(next);
+                    while let Some(part) = next {
+                        let piece = self.read(&part.fetch);
                         let items: Vec<_> = piece.items().collect();
-                        let part = self.router.continued(then, &run(&piece, &items)).unwrap();
+                        let part = part.then.part(&run(&piece, &items)).unwrap();
                         said.body.extend_from_slice(&part.bytes);
                         said.parts += 1;
                         next = part.next;
@@ -178,18 +212,19 @@ impl Server {
         }
     }
 
-    fn ask(&mut self, ask: Ask, then: Then) -> Reply {
+    fn ask(&mut self, ask: DispatchRequest, then: Box<dyn OnDispatch>) -> Reply {
         let client = Client {
             shard: 0,
             token: self.asked.len() as u64,
             question: 1,
         };
-        self.asked.insert(client, (then, Vec::new()));
+        self.asked
+            .insert(client, (Waiting::First(then), Vec::new()));
         self.jobs.ask(self.now_ms, client, ask);
         self.work();
         let mut said = self.heard(client);
         match said.pop() {
-            Some(Saying::Respond(response)) => Reply::Said(self::said(response)),
+            Some(Heard::Respond(response)) => Reply::Said(self::said(response)),
             Some(other) => {
                 said.push(other);
                 if let Some((_, heard)) = self.asked.get_mut(&client) {
@@ -220,7 +255,7 @@ impl Server {
                     Effect::Load { .. } => panic!("what is in memory is read"),
                     Effect::Tell { to, told } => {
                         let (then, heard) = self.asked.get_mut(&to).unwrap();
-                        heard.push(self.router.told(then, told));
+                        heard.push(then.event(told));
                     }
                 }
             }
@@ -229,13 +264,13 @@ impl Server {
     }
 
     /// What the pools said to a client since somebody looked.
-    pub fn heard(&mut self, client: Client) -> Vec<Saying> {
+    pub fn heard(&mut self, client: Client) -> Vec<Heard> {
         let (_, heard) = self.asked.get_mut(&client).unwrap();
         std::mem::take(heard)
     }
 
     /// Puts back what nobody has looked at.
-    pub fn unhear(&mut self, client: Client, said: Vec<Saying>) {
+    pub fn unhear(&mut self, client: Client, said: Vec<Heard>) {
         let (_, heard) = self.asked.get_mut(&client).unwrap();
         heard.splice(0..0, said);
     }
@@ -266,43 +301,48 @@ impl Server {
     }
 
     /// What a subscriber is sent up to the tail.
-    pub fn follow(&self, subscribe: &Subscribe) -> (Vec<u8>, Vec<Mark>) {
-        let (mut bytes, mut marks) = (Vec::new(), Vec::new());
-        let facts = subscribe.stream.facts();
-        let mut from = subscribe.from;
+    pub fn follow(&self, subscription: &Subscription) -> (Vec<u8>, Vec<Mark>) {
+        let Feed::Single {
+            stream,
+            from,
+            encoder,
+            option,
+        } = &subscription.feed
+        else {
+            panic!("a subscription to one stream");
+        };
+        let mut out = EncodedRun::default();
+        let facts = stream.facts();
+        let mut from = *from;
+        let encoder = self.router.encoders().encoder(*encoder);
         while from < facts.tail {
-            let fetch = Fetch::new(&subscribe.stream, from, facts.tail, 64);
+            let fetch = Fetch::new(stream, from, facts.tail, 64);
             let piece = self.read(&fetch);
             let items: Vec<_> = piece.items().collect();
             let run = Run {
                 closed: !piece.more && facts.closed,
                 ..run(&piece, &items)
             };
-            let style = subscribe.style;
-            let start = bytes.len();
-            let mut new = Vec::new();
-            self.router
-                .encode(style, &run, self.now_ms, &mut bytes, &mut new);
-            // Marks count from where the encoding began to write.
-            marks.extend(new.into_iter().map(|mark| Mark {
-                end: mark.end.max(start),
-                ..mark
-            }));
+            let variant = Variant {
+                kind: stream.media.kind,
+                option: *option,
+            };
+            encoder.encode(variant, &run, self.now_ms, &mut out);
             from = piece.end;
         }
-        (bytes, marks)
+        (out.bytes, out.marks)
     }
 
     /// What a poll says once records have come.
-    pub fn polled(&self, poll: Poll) -> Said {
-        let facts = poll.stream.facts();
-        let piece = self.read(&Fetch::new(&poll.stream, poll.from, facts.tail, 1 << 20));
+    pub fn polled(&self, wait: Wait) -> Said {
+        let facts = wait.stream.facts();
+        let piece = self.read(&Fetch::new(&wait.stream, wait.from, facts.tail, 1 << 20));
         let items: Vec<_> = piece.items().collect();
         let run = Run {
             closed: facts.closed,
             ..run(&piece, &items)
         };
-        said(self.router.polled(poll.then, Ok(run), self.now_ms))
+        said(wait.then.arrived(run, self.now_ms))
     }
 
     fn read(&self, fetch: &Fetch) -> Piece {

@@ -2,12 +2,12 @@
 //! part is sent.
 
 use encke_log::{ReadError, Sequence};
-use encke_protocol::events::{Ahead, Ending, Told};
+use encke_protocol::{Ahead, MergedRecord, StreamEnd};
 use encke_stream::{Fetch, Item, Life, Offset, Piece};
 
 use super::Several;
 use crate::shard::Shard;
-use crate::slot::Flags;
+use crate::slot::{FeedEncoder, Flags};
 
 /// A part of all streams on its way from the log.
 #[derive(Debug)]
@@ -114,7 +114,10 @@ impl Shard {
             .sort_by_key(|read| (read.sequence, read.member));
         let mut encoded = std::mem::take(&mut self.encoded);
         encoded.forget();
-        if let Some(several) = self.several(index) {
+        if let Some(several) = self.several(index)
+            && let FeedEncoder::Merged(encoder) = self.slots[index].encoder
+        {
+            let encoder = self.encoders.merge_encoder(encoder);
             let records = part.records.chunk_by(|a, b| a.sequence == b.sequence);
             for same in records {
                 for (number, read) in same.iter().enumerate() {
@@ -138,7 +141,7 @@ impl Shard {
                         take: read.take,
                         end: read.end,
                     };
-                    let told = Told::Record {
+                    let record = MergedRecord {
                         stream: &several.members[read.member].stream,
                         item,
                         after: &after,
@@ -147,10 +150,10 @@ impl Shard {
                     let last = number + 1 == same.len();
                     if last {
                         encoded.add(item, read.sequence, |out| {
-                            self.parts.router.tell(&told, out);
+                            encoder.record(&record, out);
                         });
                     } else {
-                        encoded.add_part(item, |out| self.parts.router.tell(&told, out));
+                        encoded.add_part(item, |out| encoder.record(&record, out));
                     }
                 }
             }
@@ -176,9 +179,9 @@ impl Shard {
         for member in members.filter(|member| member.log() == log) {
             let facts = member.stream.facts();
             let why = match facts.life {
-                Life::Live if facts.closed => Ending::Closed,
+                Life::Live if facts.closed => StreamEnd::Closed,
                 Life::Live => continue,
-                Life::Kept | Life::Ended => Ending::Deleted,
+                Life::Kept | Life::Ended => StreamEnd::Deleted,
             };
             let position = member.position(after);
             if position >= facts.tail {

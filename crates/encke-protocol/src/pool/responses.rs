@@ -1,90 +1,180 @@
-//! What clients and workers are told.
+//! What the dispatcher sends to clients and workers, as responses and events.
 
 use std::fmt::Write as _;
 
-use encke_jobs::{Handed, Info, JobError, JobInfo, JobState, Payload, Told, content, string};
+use encke_jobs::{Handed, Info, JobError, JobInfo, JobState, Payload, content, string};
 use encke_pool::PoolError;
 use serde_json::json;
 
-use super::{Asked, Saying};
-use crate::durable_streams::{answer, error, refused};
-use crate::{Body, Response};
+use crate::action::{DispatchEvent, Dispatched, OnDispatch, OnWorkerEvent, WorkerOutput};
+use crate::problem::{error, refused};
+use crate::response::{Body, Response};
+use crate::sse;
 
-/// Writes an answer, or a part of one.
-pub(crate) fn told(asked: &Asked, told: Told) -> Saying {
-    let response = match (asked, told) {
-        (Asked::Stream { worker }, Told::Hired { slot }) => {
-            return Saying::Open(hired(worker, slot));
-        }
-        (Asked::Stream { .. }, Told::Handed(handed)) => return Saying::Send(event(&handed)),
-        (Asked::Stream { .. }, Told::Closed) => {
-            return Saying::End(b"event: removed\ndata: {}\n\n".to_vec());
-        }
-        (Asked::Stream { .. }, Told::Stopping) => {
-            return Saying::End(b"event: stopping\ndata: {}\n\n".to_vec());
-        }
-        (_, Told::Hired { .. }) => plain(204),
-        (Asked::PollJson, Told::Handed(handed)) => {
-            let mut body = object(&handed);
-            body.push(b'\n');
-            plain(200)
-                .field("Content-Type", "application/json")
-                .body(body)
-        }
-        (_, Told::Handed(handed)) => handed_plain(handed),
-        (_, Told::NoJob | Told::Removed) => plain(204),
-        (_, Told::Closed) => error(404, "unknown_pool", "the pool was removed".into()),
-        (_, Told::Stopping) => refusal(&JobError::Stopping),
-        (Asked::Once { pool } | Asked::Result { pool }, Told::Made { existed, info }) => {
-            let response = shown(if existed { 200 } else { 201 }, &info);
-            match existed {
-                true => response,
-                false => response.field("Location", pool),
+/// Waits for the one answer to a request. Its field is the pool's URL, as in [`WaitForResult`].
+#[derive(Debug)]
+pub(super) struct Once {
+    pub(super) pool: String,
+}
+
+/// Waits for a job's result.
+#[derive(Debug)]
+pub(super) struct WaitForResult {
+    pub(super) pool: String,
+}
+
+/// Waits for one job, as JSON.
+#[derive(Debug)]
+pub(super) struct PollJson;
+
+/// Waits for one job, as its content with fields that describe it.
+#[derive(Debug)]
+pub(super) struct PollRaw;
+
+/// Waits until the worker is registered, then opens its stream of jobs.
+#[derive(Debug)]
+pub(super) struct OpenWorker {
+    pub(super) worker: String,
+}
+
+/// Encodes a worker's jobs as events.
+#[derive(Debug)]
+struct WorkerEvents;
+
+impl OnDispatch for Once {
+    fn dispatched(self: Box<Self>, event: DispatchEvent) -> Dispatched {
+        Dispatched::Respond(match event {
+            DispatchEvent::Made { existed, info } => {
+                let response = shown(if existed { 200 } else { 201 }, &info);
+                response.field_if("Location", (!existed).then_some(self.pool))
             }
+            DispatchEvent::Posted { id } => {
+                posted(id).field("Location", format!("{}/job/{id}", self.pool))
+            }
+            DispatchEvent::Job(job) => state(200, &self.pool, &job),
+            event => respond(event),
+        })
+    }
+
+    fn waits_long(&self) -> bool {
+        false
+    }
+}
+
+impl OnDispatch for WaitForResult {
+    fn dispatched(self: Box<Self>, event: DispatchEvent) -> Dispatched {
+        Dispatched::Respond(match event {
+            DispatchEvent::Job(job) => awaited(&self.pool, job),
+            event => respond(event),
+        })
+    }
+
+    fn waits_long(&self) -> bool {
+        true
+    }
+}
+
+impl OnDispatch for PollJson {
+    fn dispatched(self: Box<Self>, event: DispatchEvent) -> Dispatched {
+        Dispatched::Respond(match event {
+            DispatchEvent::Handed(handed) => {
+                let mut body = object(&handed);
+                body.push(b'\n');
+                plain(200)
+                    .field("Content-Type", "application/json")
+                    .body(body)
+            }
+            event => respond(event),
+        })
+    }
+
+    fn waits_long(&self) -> bool {
+        true
+    }
+}
+
+impl OnDispatch for PollRaw {
+    fn dispatched(self: Box<Self>, event: DispatchEvent) -> Dispatched {
+        Dispatched::Respond(respond(event))
+    }
+
+    fn waits_long(&self) -> bool {
+        true
+    }
+}
+
+impl OnDispatch for OpenWorker {
+    fn dispatched(self: Box<Self>, event: DispatchEvent) -> Dispatched {
+        match event {
+            DispatchEvent::Hired { slot } => {
+                Dispatched::Open(registered(&self.worker, slot), Box::new(WorkerEvents))
+            }
+            event => Dispatched::Respond(respond(event)),
         }
-        (_, Told::Made { info, .. }) => shown(200, &info),
-        (_, Told::Shown(info)) => shown(200, &info),
-        (_, Told::Listed(pools)) => {
+    }
+
+    fn waits_long(&self) -> bool {
+        true
+    }
+}
+
+impl OnWorkerEvent for WorkerEvents {
+    fn event(&self, event: DispatchEvent) -> WorkerOutput {
+        match event {
+            DispatchEvent::Handed(handed) => WorkerOutput::Send(job_event(&handed)),
+            DispatchEvent::Stopping => WorkerOutput::End(b"event: stopping\ndata: {}\n\n".to_vec()),
+            // A registered worker gets nothing else.
+            _ => WorkerOutput::End(b"event: removed\ndata: {}\n\n".to_vec()),
+        }
+    }
+
+    fn heartbeat(&self) -> &'static [u8] {
+        sse::HEARTBEAT
+    }
+}
+
+/// The response to a request that makes no difference to this event.
+fn respond(event: DispatchEvent) -> Response {
+    match event {
+        DispatchEvent::Made { info, .. } | DispatchEvent::Shown(info) => shown(200, &info),
+        DispatchEvent::Listed(pools) => {
             let list = pools
                 .iter()
                 .map(|(name, settings)| json!({ "name": **name, "type": settings.kind }))
                 .collect::<Vec<_>>();
             json_body(200, &json!({ "pools": list }))
         }
-        (asked, Told::Posted { id }) => {
-            let response = json_body(202, &json!({ "job": id }));
-            let response = response.field("Job-Id", id);
-            match asked {
-                Asked::Once { pool } => response.field("Location", format!("{pool}/job/{id}")),
-                _ => response,
-            }
-        }
-        (Asked::Result { pool }, Told::Job(job)) => awaited(pool, job),
-        (Asked::Once { pool }, Told::Job(job)) => state(200, pool, &job),
-        (_, Told::Job(job)) => state(200, "", &job),
-        (_, Told::Ended { deadline_ms }) => match deadline_ms {
-            Some(deadline_ms) => json_body(200, &json!({ "deadline_ms": deadline_ms })),
-            None => plain(204),
-        },
-        (_, Told::No(error)) => refusal(&error),
-    };
-    Saying::Respond(response)
+        DispatchEvent::Posted { id } => posted(id),
+        DispatchEvent::Job(job) => state(200, "", &job),
+        DispatchEvent::Handed(handed) => handed_raw(handed),
+        DispatchEvent::Ended {
+            deadline_ms: Some(deadline_ms),
+        } => json_body(200, &json!({ "deadline_ms": deadline_ms })),
+        DispatchEvent::Ended { deadline_ms: None }
+        | DispatchEvent::Hired { .. }
+        | DispatchEvent::NoJob
+        | DispatchEvent::Removed => plain(204),
+        DispatchEvent::Closed => error(404, "unknown_pool", "the pool was removed"),
+        DispatchEvent::Stopping => refusal(&JobError::Stopping),
+        DispatchEvent::No(error) => refusal(&error),
+    }
+}
+
+/// The response to a job that was posted.
+fn posted(id: encke_jobs::JobId) -> Response {
+    json_body(202, &json!({ "job": id })).field("Job-Id", id)
 }
 
 /// The beginning of a worker's events.
-fn hired(worker: &str, slot: u32) -> Response {
+fn registered(worker: &str, slot: u32) -> Response {
     let mut first = b"retry: 1000\nevent: hired\ndata: {\"worker\":".to_vec();
     string(worker, &mut first);
     first.extend_from_slice(format!(",\"slot\":{slot}}}\n\n").as_bytes());
-    answer(200)
-        .field("Content-Type", "text/event-stream")
-        .field("Cache-Control", "no-cache")
-        .field("X-Accel-Buffering", "no")
-        .body(Body::Open(first))
+    sse::head().body(Body::Open(first))
 }
 
-/// A job as an event: its name, and everything on one line.
-fn event(handed: &Handed) -> Vec<u8> {
+/// A job as an event, on one line.
+fn job_event(handed: &Handed) -> Vec<u8> {
     let mut event = format!("event: job\nid: {}\ndata: ", handed.id).into_bytes();
     event.extend_from_slice(&object(handed));
     event.extend_from_slice(b"\n\n");
@@ -112,8 +202,8 @@ fn object(handed: &Handed) -> Vec<u8> {
     out
 }
 
-/// A job as it is, for workers that know nothing but HTTP.
-fn handed_plain(handed: Handed) -> Response {
+/// A job as its content, for workers that know nothing but HTTP.
+fn handed_raw(handed: Handed) -> Response {
     let Handed {
         id,
         attempt,
@@ -133,7 +223,7 @@ fn raw(status: u16, payload: Payload) -> Response {
         .body(payload.body.to_vec())
 }
 
-/// What a client gets that waits for a result.
+/// The response to a client that waits for a result.
 fn awaited(pool: &str, job: JobInfo) -> Response {
     let id = job.id;
     let response = match job.state {
@@ -214,7 +304,7 @@ fn shown(status: u16, info: &Info) -> Response {
     json_body(status, &shown)
 }
 
-/// What is answered when nothing has changed.
+/// The response to a request that was refused.
 fn refusal(why: &JobError) -> Response {
     let (status, code) = match why {
         JobError::Log(refusal) => return refused(refusal),
@@ -267,7 +357,7 @@ fn json_body(status: u16, body: &serde_json::Value) -> Response {
 }
 
 fn plain(status: u16) -> Response {
-    answer(status).field("Cache-Control", "no-store")
+    Response::shared(status).field("Cache-Control", "no-store")
 }
 
 const RETRY_AFTER_S: u32 = 1;

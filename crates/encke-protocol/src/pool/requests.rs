@@ -2,14 +2,17 @@
 
 use std::borrow::Cow;
 
-use encke_jobs::{Ask, End, How, JobId, Payload, Post, Settings, Work};
+use encke_jobs::{End, How, JobId, Payload, Post, Settings, Work};
 
-use super::{Asked, Pools, bad};
-use crate::action::{Action, Then};
-use crate::durable_streams::{Pending, error};
-use crate::{Request, Response, query};
+use super::PoolApiSettings;
+use super::responses::{Once, OpenWorker, PollJson, PollRaw, WaitForResult};
+use crate::action::{Action, DispatchRequest, OnDispatch};
+use crate::problem::error;
+use crate::query;
+use crate::request::Request;
+use crate::response::Response;
 
-/// What may follow a path's `?`, each at most once.
+/// The parameters of a request, each at most once.
 #[derive(Debug, Default)]
 struct Query<'a> {
     key: Option<Cow<'a, str>>,
@@ -22,15 +25,28 @@ struct Query<'a> {
     force: bool,
 }
 
-impl Pools {
-    pub(super) fn ask(&self, request: &mut Request<'_>, path: &str) -> Result<Action, Response> {
-        let asked = request.query;
-        let query = self.query(asked)?;
+/// What to do for a request for the path below the root.
+pub(super) fn parse(
+    settings: &PoolApiSettings,
+    request: &mut Request<'_>,
+    path: &str,
+) -> Result<Action, Response> {
+    Parser { settings }.request(request, path)
+}
+
+/// Checks names and times against the settings.
+struct Parser<'a> {
+    settings: &'a PoolApiSettings,
+}
+
+impl Parser<'_> {
+    fn request(&self, request: &mut Request<'_>, path: &str) -> Result<Action, Response> {
+        let query = self.query(request.query)?;
         let parts: Vec<&str> = path.split('/').collect();
         let method = request.method;
         if let [""] = parts[..] {
             only(method, &["GET"])?;
-            return Ok(once("", Ask::List));
+            return Ok(once("", DispatchRequest::List));
         }
         let pool = self.name("pool", parts[0])?;
         let url = format!("{}{}", self.settings.root, parts[0]);
@@ -38,12 +54,12 @@ impl Pools {
             [] => match method {
                 "PUT" => {
                     let settings = settings(&request.body)?;
-                    Ok(once(&url, Ask::Make { pool, settings }))
+                    Ok(once(&url, DispatchRequest::Make { pool, settings }))
                 }
-                "GET" => Ok(once(&url, Ask::Show { pool })),
+                "GET" => Ok(once(&url, DispatchRequest::Show { pool })),
                 "DELETE" => {
                     let force = query.force;
-                    Ok(once(&url, Ask::Remove { pool, force }))
+                    Ok(once(&url, DispatchRequest::Remove { pool, force }))
                 }
                 "POST" => post(request, query, pool, url),
                 _ => Err(not_allowed(method, &["GET", "PUT", "POST", "DELETE"])),
@@ -55,12 +71,12 @@ impl Pools {
             ["worker", worker] => {
                 only(method, &["DELETE"])?;
                 let worker = self.name("worker", worker)?;
-                Ok(once(&url, Ask::Dismiss { pool, worker }))
+                Ok(once(&url, DispatchRequest::Dismiss { pool, worker }))
             }
             ["job", id] => {
                 only(method, &["GET"])?;
                 let id = job(id)?;
-                Ok(once(&url, Ask::Find { pool, id }))
+                Ok(once(&url, DispatchRequest::Find { pool, id }))
             }
             ["job", id, what] => {
                 let id = job(id)?;
@@ -78,7 +94,7 @@ impl Pools {
                 let attempt = query.attempt.ok_or_else(|| {
                     bad(
                         "missing_attempt",
-                        "say which attempt is meant: ?attempt=, as the job was handed out with",
+                        "name the attempt that was handed out: ?attempt=",
                     )
                 })?;
                 let end = End {
@@ -87,7 +103,7 @@ impl Pools {
                     attempt,
                     how,
                 };
-                Ok(once(&url, Ask::End(end)))
+                Ok(once(&url, DispatchRequest::End(end)))
             }
             _ => Err(nothing_here()),
         }
@@ -101,22 +117,22 @@ impl Pools {
     ) -> Result<Action, Response> {
         let worker = query
             .worker
-            .ok_or_else(|| bad("missing_worker", "a worker says its name: ?worker="))?;
+            .ok_or_else(|| bad("missing_worker", "a worker names itself: ?worker="))?;
         let worker = self.check_name("worker", &worker)?;
         let accepts = |what: &[u8]| {
             let accept = request.headers.first("Accept").unwrap_or_default();
             accept.windows(what.len()).any(|part| part == what)
         };
         let json = accepts(b"application/json");
-        let (poll_ms, asked) = match query.wait_ms {
+        let (poll_ms, then): (_, Box<dyn OnDispatch>) = match query.wait_ms {
             None if !json => (
                 None,
-                Asked::Stream {
+                Box::new(OpenWorker {
                     worker: worker.to_string(),
-                },
+                }),
             ),
-            wait_ms if json => (Some(wait_ms.unwrap_or(POLL_MS)), Asked::PollJson),
-            wait_ms => (wait_ms, Asked::PollPlain),
+            wait_ms if json => (Some(wait_ms.unwrap_or(POLL_MS)), Box::new(PollJson)),
+            wait_ms => (wait_ms, Box::new(PollRaw)),
         };
         let work = Work {
             pool,
@@ -124,7 +140,7 @@ impl Pools {
             slot: query.slot,
             poll_ms,
         };
-        Ok(Action::Ask(Ask::Work(work), then(asked)))
+        Ok(Action::Dispatch(DispatchRequest::Work(work), then))
     }
 
     fn query<'a>(&self, text: Option<&'a str>) -> Result<Query<'a>, Response> {
@@ -151,7 +167,7 @@ impl Pools {
                 "if" if value == "connected" => query.if_connected = true,
                 "force" if matches!(&*value, "" | "true" | "1") => query.force = true,
                 _ => {
-                    let why = format!("the query's {name}={value} means nothing here");
+                    let why = format!("the query's {name}={value} has no meaning here");
                     return Err(bad("bad_query", why));
                 }
             }
@@ -199,11 +215,11 @@ fn post(
         wait_ms: query.wait_ms,
         if_connected: query.if_connected,
     };
-    let asked = match post.wait_ms {
-        None => Asked::Once { pool: url },
-        Some(_) => Asked::Result { pool: url },
+    let then: Box<dyn OnDispatch> = match post.wait_ms {
+        None => Box::new(Once { pool: url }),
+        Some(_) => Box::new(WaitForResult { pool: url }),
     };
-    Ok(Action::Ask(Ask::Post(post), then(asked)))
+    Ok(Action::Dispatch(DispatchRequest::Post(post), then))
 }
 
 fn payload(request: &mut Request<'_>, key: Option<Cow<'_, str>>) -> Result<Payload, Response> {
@@ -232,13 +248,13 @@ fn settings(body: &[u8]) -> Result<Settings, Response> {
     })
 }
 
-fn once(pool: &str, ask: Ask) -> Action {
+fn once(pool: &str, request: DispatchRequest) -> Action {
     let pool = pool.to_owned();
-    Action::Ask(ask, then(Asked::Once { pool }))
+    Action::Dispatch(request, Box::new(Once { pool }))
 }
 
-fn then(asked: Asked) -> Then {
-    Then(Box::new(Pending::Pool(asked)))
+fn bad(code: &'static str, why: impl AsRef<str>) -> Response {
+    error(400, code, why)
 }
 
 fn job(id: &str) -> Result<JobId, Response> {
@@ -255,7 +271,7 @@ fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Response> 
     })
 }
 
-/// Seconds, with a fraction if need be.
+/// Seconds, possibly with a fraction.
 fn milliseconds(name: &str, value: &str) -> Result<u64, Response> {
     match value.parse::<f64>() {
         Ok(seconds) if (0.0..=SECONDS_MAX).contains(&seconds) => Ok((seconds * 1_000.0) as u64),
@@ -292,14 +308,14 @@ fn nothing_here() -> Response {
     error(
         404,
         "not_found",
-        "there is nothing here: below a pool there are /work, /job/{id} and /worker/{name}".into(),
+        "there is nothing here: below a pool there are /work, /job/{id} and /worker/{name}",
     )
 }
 
-/// How long a poll waits when it does not say.
+/// How long a poll waits by default.
 const POLL_MS: u64 = 30_000;
 const KEY_BYTES_MAX: usize = 1_024;
-/// Of a refusal's reason so much is kept.
+/// Bytes of a refusal's reason that are kept.
 const REASON_BYTES_MAX: usize = 1_024;
 /// A day.
 const SECONDS_MAX: f64 = 86_400.0;
