@@ -13,6 +13,7 @@ mod addresses;
 mod archive;
 mod buffers;
 mod chunked_vec;
+mod close;
 mod congested_streams;
 mod forwarded;
 mod hash_index;

@@ -64,6 +64,8 @@ pub(crate) enum State {
     Several,
     /// No connection: stands on a topic's list for a subscriber of several streams.
     Member,
+    /// Closed; freed at the end of the turn.
+    Closed,
     /// Answered for the last time; what it still sends is thrown away until it hangs up.
     Lingering,
 }
@@ -191,7 +193,8 @@ impl Slots {
     pub(crate) fn find(&self, token: Token) -> Option<u32> {
         let index = token as u32;
         let slot = self.slots.get(index)?;
-        (slot.generation == (token >> 32) as u32 && slot.state != State::Free).then_some(index)
+        let open = !matches!(slot.state, State::Free | State::Closed);
+        (open && slot.generation == (token >> 32) as u32).then_some(index)
     }
 
     pub(crate) fn token(&self, index: u32) -> Token {

@@ -8,6 +8,7 @@ use rustix::net::{SendFlags, SocketAddrAny, SocketFlags, acceptfrom_with, send};
 use super::crowd::GATHER_MS;
 use super::{LISTENER, Shard};
 use crate::addresses::Denied;
+use crate::close::CloseReason;
 use crate::owners::Owner;
 use crate::slot::Flags;
 
@@ -149,7 +150,7 @@ impl Shard {
         self.newcomer = Some(index);
         self.readable(index, false);
         self.newcomer = None;
-        if self.slots.find(token).is_none() {
+        if !self.is_open(index) {
             return;
         }
         let flags = watched(self.slots[index].flags);
@@ -158,7 +159,7 @@ impl Shard {
         };
         // What came since it was read is told at once.
         if epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), flags).is_err() {
-            self.close(index, "epoll");
+            self.close(index, CloseReason::Epoll);
         }
     }
 
@@ -180,7 +181,7 @@ impl Shard {
         // If it takes more by now, that is told at once.
         let told = epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(token), flags);
         if told.is_err() {
-            self.cut(index, "epoll");
+            self.cut(index, CloseReason::Epoll);
         }
         told.is_ok()
     }

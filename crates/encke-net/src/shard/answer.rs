@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::Shard;
 use super::busy::Continuation;
+use crate::close::CloseReason;
 use crate::slot::{FeedEncoder, Flags, State, Token};
 
 impl Shard {
@@ -16,7 +17,7 @@ impl Shard {
         match answer {
             Action::Respond(response) => self.respond(index, &response),
             // Only a request's first answer can be this, and that is seen to where it is asked.
-            Action::Load(_) => self.close(index, "internal"),
+            Action::Load(_) => self.close(index, CloseReason::Internal),
             Action::Commit(command, then) => self.send_command(index, command, then),
             Action::Read(fetch, then) => self.fetch_answer(index, fetch, then),
             Action::Stream(response, next) => self.stream(index, &response, next),
@@ -97,7 +98,7 @@ impl Shard {
         };
         self.slots[index].state = State::Reading;
         self.answer(index, answer);
-        if self.slots.find(token).is_some() {
+        if self.is_open(index) {
             self.resume(index);
         }
     }
@@ -134,6 +135,7 @@ impl Shard {
         self.slots[index].flags.set(Flags::KEEP, false);
         match self.slots[index].state {
             State::Free
+            | State::Closed
             | State::Member
             | State::Committing
             | State::Fetching
@@ -149,7 +151,7 @@ impl Shard {
                 self.slots[index].flags.set(Flags::CLOSING, true);
             }
             // Subscribers are always left between two events: the last one says where to go on.
-            State::Following | State::Several | State::Reading => self.close(index, "stopping"),
+            State::Following | State::Several | State::Reading => self.close(index, CloseReason::Stopping),
         }
     }
 
@@ -204,7 +206,6 @@ impl Shard {
         from: Offset,
         (encoder, option): (EncoderId, u64),
     ) {
-        let token = self.slots.token(index);
         self.slots[index].state = State::Following;
         self.slots[index].cursor = from.sequence;
         self.counts.subscribers += 1;
@@ -220,7 +221,7 @@ impl Shard {
             self.busy(index).from = Some(from);
         }
         self.open(index, response);
-        if self.slots.find(token).is_some() {
+        if self.is_open(index) {
             self.settle(index);
             self.flush(index);
         }
@@ -261,9 +262,8 @@ impl Shard {
 
     /// Answers a request that had to wait, and goes on with the connection's next.
     pub(super) fn respond_later(&mut self, index: u32, response: &Response) {
-        let token = self.slots.token(index);
         self.respond(index, response);
-        if self.slots.find(token).is_some() {
+        if self.is_open(index) {
             self.resume(index);
         }
     }

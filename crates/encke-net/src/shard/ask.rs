@@ -5,6 +5,7 @@ use encke_protocol::{DispatchEvent, DispatchRequest, Dispatched, OnDispatch, Wor
 
 use super::Shard;
 use super::busy::Continuation;
+use crate::close::CloseReason;
 use crate::slot::{Flags, State};
 
 impl Shard {
@@ -47,7 +48,6 @@ impl Shard {
             }
             return;
         };
-        let token = client.token;
         match then {
             Continuation::Dispatch(then) => match then.dispatched(told) {
                 Dispatched::Respond(response) => {
@@ -67,13 +67,13 @@ impl Shard {
                     WorkerOutput::Send(bytes) => self.send_on(index, &bytes),
                     WorkerOutput::End(bytes) => {
                         self.send_on(index, &bytes);
-                        if self.slots.find(token).is_none() {
+                        if !self.is_open(index) {
                             return;
                         }
                         if self.slots[index].flags.has(Flags::BLOCKED) {
                             self.slots[index].flags.set(Flags::CLOSING, true);
                         } else {
-                            self.close(index, "done");
+                            self.close(index, CloseReason::Done);
                         }
                     }
                 }
@@ -135,7 +135,7 @@ impl Shard {
             return;
         }
         if !self.parts.buffers.have_room() {
-            self.cut(index, "buffers_max");
+            self.cut(index, CloseReason::BuffersMax);
             return;
         }
         self.busy(index).output.extend_from_slice(bytes);

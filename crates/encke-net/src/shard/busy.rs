@@ -7,6 +7,7 @@ use super::look::Parked;
 use super::several::Several;
 use super::slow::Behind;
 use crate::buffers::BufferShare;
+use crate::close::CloseReason;
 use crate::http::body::Incoming;
 
 /// The busy connections of a shard, by the numbers of their slots: a small table for each stretch of slots. One large table
@@ -100,7 +101,7 @@ pub(crate) struct Busy {
     /// Since when it is behind, if it is.
     pub(crate) behind: Option<Behind>,
     /// Why it is closed once `output` is out, if not because that was all.
-    pub(crate) reason: Option<&'static str>,
+    pub(crate) reason: Option<CloseReason>,
     /// When the body must be complete; 0 while there is none.
     pub(crate) body_until_ms: u64,
     /// What it is counted for in memory.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::Shard;
 use super::busy::Continuation;
 use super::slow::LAG_CHECK_MS;
+use crate::close::CloseReason;
 use crate::slot::{FeedEncoder, Flags, State, Token};
 use crate::timer::TICK_MS;
 
@@ -124,7 +125,7 @@ impl Shard {
         }
         busy.reminder_ms = 0;
         let deadline_ms = busy.deadline_ms;
-        if deadline_ms == 0 || self.is_too_far_behind(index) && self.slots.find(token).is_none() {
+        if deadline_ms == 0 || self.is_too_far_behind(index) && !self.is_open(index) {
             return;
         }
         if deadline_ms > now_ms {
@@ -138,10 +139,10 @@ impl Shard {
     fn overdue(&mut self, index: u32) {
         match self.slots[index].state {
             State::Polling => self.poll_is_over(index),
-            State::Lingering => self.remove(index),
+            State::Lingering => self.close(index, CloseReason::Lingered),
             _ if self.slots[index].flags.has(Flags::BLOCKED) => {
                 let reason = self.busy.get(index).and_then(|busy| busy.reason);
-                self.cut(index, reason.unwrap_or("stalled"));
+                self.cut(index, reason.unwrap_or(CloseReason::Stalled));
             }
             State::Reading => self.request_timeout(index),
             _ => {}
@@ -193,7 +194,7 @@ impl Shard {
             State::Reading
                 if quiet >= self.parts.settings.idle_timeout && self.busy.get(index).is_none() =>
             {
-                self.close(index, "idle");
+                self.close(index, CloseReason::Idle);
             }
             _ => {}
         }

@@ -11,6 +11,7 @@ use super::Shard;
 use super::busy::Continuation;
 use super::encoded::{Encoded, MadeOf, RUN_BYTES};
 use super::rounds::Due;
+use crate::close::CloseReason;
 use crate::slot::{Flags, NONE, State};
 use crate::topics::{Next, Round};
 
@@ -138,13 +139,12 @@ impl Shard {
         encoded.count(&items);
         encoded.end = piece.end.sequence;
         encoded.ended = run.closed;
-        let token = self.slots.token(index);
         let complete = self.send_encoded(index, &encoded);
         if complete {
             self.reached(index, piece.end);
         }
         self.encoded = encoded;
-        if self.slots.find(token).is_some() {
+        if self.is_open(index) {
             self.slots[index].flags.set(Flags::EAGER, complete);
             if complete {
                 self.settle(index);
@@ -165,7 +165,7 @@ impl Shard {
         match piece {
             Ok(piece) => return Some(piece),
             Err(ReadError::BelowFloor { .. }) => self.pass(index),
-            Err(_) => self.close(index, "unreadable"),
+            Err(_) => self.close(index, CloseReason::Unreadable),
         }
         None
     }
@@ -260,7 +260,7 @@ impl Shard {
     pub(super) fn send_encoded(&mut self, index: u32, encoded: &Encoded) -> bool {
         if encoded.run.bytes.is_empty() {
             if encoded.ended {
-                self.close(index, "ended");
+                self.close(index, CloseReason::Ended);
                 return false;
             }
             return true;
@@ -273,7 +273,7 @@ impl Shard {
             self.counts.deliveries += encoded.records;
             self.gains(index, encoded.weight);
             if encoded.ended {
-                self.close(index, "ended");
+                self.close(index, CloseReason::Ended);
                 return false;
             }
             return true;
@@ -307,7 +307,7 @@ impl Shard {
                 );
             }
             // Every byte belongs to a mark, so a cut has one.
-            None => self.close(index, "internal"),
+            None => self.close(index, CloseReason::Internal),
         }
         false
     }

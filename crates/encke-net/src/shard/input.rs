@@ -5,6 +5,7 @@ use rustix::net::{RecvFlags, recv};
 
 use super::Shard;
 use super::look::Parked;
+use crate::close::CloseReason;
 use crate::http::Rejection;
 use crate::http::head::Head;
 use crate::http::take::{Limits, Step, take};
@@ -14,7 +15,6 @@ impl Shard {
     /// Reads what the socket holds. Events come once for each arrival, so it must be emptied or
     /// remembered as unread.
     pub(super) fn readable(&mut self, index: u32, half_closed: bool) {
-        let token = self.slots.token(index);
         self.slots[index].flags.set(Flags::UNREAD, false);
         let mut scratch = std::mem::take(&mut self.scratch);
         for turn in 0.. {
@@ -33,7 +33,7 @@ impl Shard {
                 Err(rustix::io::Errno::AGAIN) => break,
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(_) => {
-                    self.hang_up(index);
+                    self.close(index, CloseReason::HangUp);
                     break;
                 }
             };
@@ -44,7 +44,7 @@ impl Shard {
             self.counts.bytes_in += read as u64;
             self.slots[index].active_s = self.clock.now_s();
             self.received(index, &scratch[..read], read == scratch.len());
-            if self.slots.find(token).is_none() {
+            if !self.is_open(index) {
                 break;
             }
             // A short read has emptied the socket, unless the end of the stream is behind it.
@@ -53,7 +53,7 @@ impl Shard {
             }
         }
         self.scratch = scratch;
-        if self.slots.find(token).is_some() {
+        if self.is_open(index) {
             self.weigh(index);
         }
     }
@@ -64,7 +64,6 @@ impl Shard {
         if slot.state != State::Reading || slot.flags.has(Flags::BLOCKED) {
             return;
         }
-        let token = self.slots.token(index);
         if self
             .busy
             .get(index)
@@ -72,10 +71,10 @@ impl Shard {
         {
             self.input(index, &[]);
         }
-        if self.slots.find(token).is_some() && self.slots[index].flags.has(Flags::UNREAD) {
+        if self.is_open(index) && self.slots[index].flags.has(Flags::UNREAD) {
             self.readable(index, true);
         }
-        if self.slots.find(token).is_some() && self.slots[index].flags.has(Flags::ENDED) {
+        if self.is_open(index) && self.slots[index].flags.has(Flags::ENDED) {
             self.half_closed(index);
         }
     }
@@ -121,7 +120,7 @@ impl Shard {
         let slot = &mut self.slots[index];
         let blocked = slot.flags.has(Flags::BLOCKED);
         match slot.state {
-            State::Asking if long => self.hang_up(index),
+            State::Asking if long => self.close(index, CloseReason::HangUp),
             State::Committing | State::Asking | State::Fetching | State::Streaming if last => {
                 slot.flags.set(Flags::KEEP, false);
             }
@@ -130,7 +129,7 @@ impl Shard {
                 slot.flags.set(Flags::ENDED, true);
             }
             State::Reading if blocked => slot.flags.set(Flags::ENDED, true),
-            _ => self.hang_up(index),
+            _ => self.close(index, CloseReason::HangUp),
         }
     }
 
@@ -141,14 +140,15 @@ impl Shard {
             State::Lingering => {}
             State::Following | State::Several | State::Working if !full => {}
             // A subscriber has nothing to say, least of all that much.
-            State::Following | State::Several | State::Working => self.close(index, "talkative"),
+            State::Following | State::Several | State::Working => {
+                self.close(index, CloseReason::Talkative);
+            }
             _ => self.busy(index).input.extend_from_slice(bytes),
         }
     }
 
     /// Takes requests off the input until one must be waited for.
     fn input(&mut self, index: u32, new: &[u8]) {
-        let token = self.slots.token(index);
         let mut kept = Vec::new();
         if let Some(busy) = self.busy.get_mut(index)
             && !busy.input.is_empty()
@@ -157,7 +157,7 @@ impl Shard {
             kept.extend_from_slice(new);
         }
         let mut rest = if kept.is_empty() { new } else { &kept[..] };
-        while !rest.is_empty() && self.slots.find(token).is_some() && self.reads(index) {
+        while !rest.is_empty() && self.is_open(index) && self.reads(index) {
             match self.take_request(index, &mut rest) {
                 Ok(true) => {}
                 Ok(false) => break,
@@ -167,7 +167,7 @@ impl Shard {
                 }
             }
         }
-        if self.slots.find(token).is_none() {
+        if !self.is_open(index) {
             return;
         }
         if !rest.is_empty() {

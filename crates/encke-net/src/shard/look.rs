@@ -7,6 +7,7 @@ use encke_protocol::{Action, CallerInfo, Failure, Headers, Request, problem};
 use encke_stream::{Known, LoadError, Stream};
 
 use super::Shard;
+use crate::close::CloseReason;
 use crate::http::head::Head;
 use crate::slot::{Flags, State, Token};
 
@@ -83,7 +84,7 @@ impl Shard {
                 self.respond(index, &response);
             }
         }
-        if self.slots.find(token).is_some() {
+        if self.is_open(index) {
             self.resume(index);
         }
     }
@@ -121,7 +122,7 @@ impl Shard {
                 self.end_behind(index, end, false);
             }
             Err(LoadError::Restless) => self.lag(index),
-            Err(_) => self.close(index, "unreadable"),
+            Err(_) => self.close(index, CloseReason::Unreadable),
         }
     }
 

@@ -36,6 +36,7 @@ use rustix::event::epoll;
 
 use crate::addresses::Addresses;
 use crate::buffers::Buffers;
+use crate::close::CloseReason;
 use crate::congested_streams::CongestedStreams;
 use crate::metrics::{Counts, Metrics};
 use crate::owners::ConnectionOwners;
@@ -94,6 +95,8 @@ pub(crate) struct Shard {
     jam: JamWatch,
     /// Sends to subscribers that are left to this turn.
     sends_left: usize,
+    /// Slots to be freed at the end of the turn.
+    closed: Vec<u32>,
     /// Commands for the sequencer, gathered over a turn.
     outbox: Vec<(Request, usize)>,
     /// Words for the dispatcher, gathered over a turn, and how many questions there were.
@@ -159,6 +162,7 @@ impl Shard {
             errands: Errands::default(),
             jam: JamWatch::default(),
             sends_left: 0,
+            closed: Vec::new(),
             outbox: Vec::new(),
             words: Vec::new(),
             question: 0,
@@ -231,6 +235,7 @@ impl Shard {
                 self.weigh_crowd(gathered);
             }
             self.submit();
+            self.free_closed();
             self.counts.add_up(&self.parts.metrics);
         }
         self.cut_short();
@@ -253,14 +258,13 @@ impl Shard {
             return;
         };
         if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
-            self.hang_up(index);
+            self.close(index, CloseReason::HangUp);
             return;
         }
         if flags.contains(epoll::EventFlags::OUT) && self.slots[index].flags.has(Flags::BLOCKED) {
             self.writable(index);
         }
-        if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP)
-            && self.slots.find(token).is_some()
+        if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP) && self.is_open(index)
         {
             self.readable(index, flags.contains(epoll::EventFlags::RDHUP));
         }
@@ -362,25 +366,22 @@ impl Shard {
         for index in 0..self.slots.len() as u32 {
             let slot = &self.slots[index];
             if slot.state == State::Streaming || slot.flags.has(Flags::BLOCKED) {
-                self.cut(index, "stopping");
+                self.cut(index, CloseReason::Stopping);
             }
         }
         self.counts.add_up(&self.parts.metrics);
     }
 
-    /// Closes a connection that the client gave up.
-    fn hang_up(&mut self, index: u32) {
-        self.counts.hangups += 1;
-        self.remove(index);
-    }
-
-    /// Closes a connection for a reason that is counted.
-    fn close(&mut self, index: u32, reason: &str) {
-        self.parts.metrics.closed.with_label_values(&[reason]).inc();
-        self.remove(index);
-    }
-
-    fn remove(&mut self, index: u32) {
+    /// Closes a connection. What it does ends at once; its slot is freed at the end of the turn, so that until then its index
+    /// names no other connection.
+    fn close(&mut self, index: u32, reason: CloseReason) {
+        if self.slots[index].state == State::Closed {
+            return;
+        }
+        match reason.label() {
+            Some(label) => self.parts.metrics.closed.with_label_values(&[label]).inc(),
+            None => self.counts.hangups += u64::from(reason == CloseReason::HangUp),
+        }
         self.unask(index);
         self.unsubscribe(index);
         if self.slots[index].flags.has(Flags::BEHIND) {
@@ -389,9 +390,20 @@ impl Shard {
         }
         self.busy.remove(index);
         self.disown(index);
-        self.slots.remove(index);
+        self.slots[index].state = State::Closed;
+        self.slots[index].flags = Flags::default();
+        self.closed.push(index);
         self.counts.connections -= 1;
         self.parts.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Closes the sockets of the connections that were closed in this turn, and frees their slots.
+    fn free_closed(&mut self) {
+        for index in self.closed.drain(..) {
+            // A closed connection may have entered again.
+            self.busy.remove(index);
+            self.slots.remove(index);
+        }
     }
 
     fn unsubscribe(&mut self, index: u32) {
@@ -404,6 +416,11 @@ impl Shard {
             _ => {}
         }
         self.topics.unlink(&mut self.slots, index);
+    }
+
+    /// Whether a connection has not been closed in this turn.
+    fn is_open(&self, index: u32) -> bool {
+        self.slots[index].state != State::Closed
     }
 
     fn busy(&mut self, index: u32) -> &mut Busy {

@@ -5,6 +5,7 @@ use encke_stream::Offset;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
 use super::Shard;
+use crate::close::CloseReason;
 use crate::http::Rejection;
 use crate::http::response::{Shape, encode};
 use crate::slot::{Flags, State};
@@ -38,12 +39,11 @@ impl Shard {
     /// that the answer is not lost in a reset.
     pub(super) fn refuse(&mut self, index: u32, refused: &Rejection) {
         let response = self.refusal(index, refused);
-        let token = self.slots.token(index);
         let out = self.encode(index, &response, false, false);
         // What the socket does not take now is not worth waiting for.
         let sent = self.send(index, &out);
         self.give_back(out);
-        if sent.is_none() || self.slots.find(token).is_none() {
+        if sent.is_none() || !self.is_open(index) {
             return;
         }
         self.busy.remove(index);
@@ -99,6 +99,9 @@ impl Shard {
 
     /// Sends; how many bytes the socket took, or nothing when the connection is gone.
     pub(super) fn send(&mut self, index: u32, bytes: &[u8]) -> Option<usize> {
+        if !self.is_open(index) {
+            return None;
+        }
         let fd = self.slots[index].fd()?;
         loop {
             match send(fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
@@ -110,7 +113,7 @@ impl Shard {
                 Err(rustix::io::Errno::AGAIN) => return Some(0),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) => {
-                    self.hang_up(index);
+                    self.close(index, CloseReason::HangUp);
                     return None;
                 }
             }
@@ -120,7 +123,7 @@ impl Shard {
     /// Keeps what the socket did not take. `reached` is a subscriber's position once it is out.
     pub(super) fn block(&mut self, index: u32, rest: &[u8], reached: Option<Offset>, ended: bool) {
         if !rest.is_empty() && !self.parts.buffers.have_room() {
-            self.cut(index, "buffers_max");
+            self.cut(index, CloseReason::BuffersMax);
             return;
         }
         if !self.watch_output(index) {
@@ -177,7 +180,6 @@ impl Shard {
             // Each part of a long answer has its own time.
             self.is_abreast(index);
         }
-        let token = self.slots.token(index);
         match reached {
             None if self.slots[index].state == State::Streaming => self.stream_on(index),
             Some(reached) => {
@@ -186,7 +188,7 @@ impl Shard {
             }
             None => self.resume(index),
         }
-        if self.slots.find(token).is_some() {
+        if self.is_open(index) {
             self.settle(index);
         }
     }
@@ -218,12 +220,12 @@ impl Shard {
     }
 
     /// Why a connection is closed behind an answer.
-    fn last_reason(&self, index: u32) -> &'static str {
+    fn last_reason(&self, index: u32) -> CloseReason {
         let requests_max = self.parts.settings.requests_per_connection;
         if requests_max > 0 && self.slots[index].requests >= requests_max {
-            "requests_per_connection"
+            CloseReason::RequestsPerConnection
         } else {
-            "done"
+            CloseReason::Done
         }
     }
 

@@ -21,6 +21,7 @@ use encke_stream::{Item, Life, Offset, Stream, log_of};
 use super::Shard;
 use super::encoded::RUN_BYTES;
 use super::slow::lacks;
+use crate::close::CloseReason;
 use crate::slot::{FeedEncoder, Flags, State};
 use crate::topics::Next;
 use older::Reading;
@@ -123,7 +124,6 @@ impl Shard {
         sources: Vec<MergeSource>,
         after: Vec<Sequence>,
     ) {
-        let token = self.slots.token(index);
         self.slots[index].state = State::Several;
         let log = sources.first().map_or(0, |member| log_of(member.stream.no));
         self.slots[index].cursor = after[log];
@@ -147,7 +147,7 @@ impl Shard {
             reading: None,
         }));
         self.open(index, response);
-        if self.slots.find(token).is_some() {
+        if self.is_open(index) {
             self.flush_several(index);
         }
     }
@@ -298,10 +298,9 @@ impl Shard {
         let last = several.members.is_empty();
         several.reading = None;
         self.busy(index).several = Some(several);
-        let token = self.slots.token(index);
         self.counts.sends += 1;
         self.send_raw(index, &events);
-        if self.slots.find(token).is_none() {
+        if !self.is_open(index) {
             return;
         }
         if !last {
@@ -309,7 +308,7 @@ impl Shard {
         } else if self.slots[index].flags.has(Flags::BLOCKED) {
             self.busy(index).ended = true;
         } else {
-            self.close(index, "ended");
+            self.close(index, CloseReason::Ended);
         }
     }
 

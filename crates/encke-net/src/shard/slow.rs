@@ -11,6 +11,7 @@ use encke_stream::{MediaKind, Offset, Stream};
 use rustix::net::sockopt;
 
 use super::Shard;
+use crate::close::CloseReason;
 use crate::slot::{FeedEncoder, Flags, State};
 
 /// Since when a client is behind.
@@ -125,9 +126,9 @@ impl Shard {
         let age_ms = self.clock.now_ms().saturating_sub(behind.since_ms);
         let lag_bytes = u64::from(behind.lag(self.appended(index))) * WEIGHT_BYTES;
         let reason = if lag_bytes > settings.lag_bytes_max {
-            LAG_MAX
+            CloseReason::LagMax
         } else if u128::from(age_ms) > settings.lag_age_max.as_millis() {
-            LAG_AGE_MAX
+            CloseReason::LagAgeMax
         } else {
             return false;
         };
@@ -163,7 +164,7 @@ impl Shard {
         if self.is_dismissed(index) {
             return;
         }
-        self.dismiss(index, NO_LONGER_KEPT);
+        self.dismiss(index, CloseReason::NoLongerKept);
         if !self.slots[index].flags.has(Flags::BLOCKED) && self.watch_output(index) {
             self.slots[index].flags.set(Flags::BLOCKED, true);
             self.writable(index);
@@ -177,14 +178,14 @@ impl Shard {
     }
 
     /// Tells a subscriber why it is closed and where to go on, behind what it is being sent.
-    fn dismiss(&mut self, index: u32, reason: &'static str) {
-        tracing::debug!(client = %self.client_name(index), reason, "closing a subscriber that is too slow");
+    fn dismiss(&mut self, index: u32, reason: CloseReason) {
+        tracing::debug!(client = %self.client_name(index), reason = reason.label(), "closing a subscriber that is too slow");
         let why = match reason {
-            LAG_MAX => "you read slower than is published and are too far behind",
-            NO_LONGER_KEPT => "what follows is no longer kept",
+            CloseReason::LagMax => "you read slower than is published and are too far behind",
+            CloseReason::NoLongerKept => "what follows is no longer kept",
             _ => "you have been behind for too long",
         };
-        let resumable = reason != NO_LONGER_KEPT;
+        let resumable = reason != CloseReason::NoLongerKept;
         let now_ms = self.clock.now_ms();
         let here = self.position(index);
         let kind = match self.slots[index].state {
@@ -222,7 +223,7 @@ impl Shard {
 
     /// Closes a connection in the middle of something, with a reset: the client must not take the beginning for the whole,
     /// and the kernel lets go of what was never read.
-    pub(super) fn cut(&mut self, index: u32, reason: &str) {
+    pub(super) fn cut(&mut self, index: u32, reason: CloseReason) {
         if let Some(fd) = self.slots[index].fd() {
             // Where it fails the connection is gone already.
             let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
@@ -256,8 +257,3 @@ const WEIGHT_BYTES: u64 = 64;
 
 /// How often those who are behind are looked at.
 pub(super) const LAG_CHECK_MS: u64 = 500;
-
-const LAG_MAX: &str = "lag_max";
-const LAG_AGE_MAX: &str = "lag_age_max";
-/// Also why an answer is cut off.
-pub(super) const NO_LONGER_KEPT: &str = "no_longer_kept";

@@ -6,7 +6,7 @@ use encke_stream::{Item, Piece};
 
 use super::Shard;
 use super::busy::Continuation;
-use super::slow::NO_LONGER_KEPT;
+use crate::close::CloseReason;
 use crate::http::response::{LAST_CHUNK, chunk};
 use crate::slot::{Flags, State};
 
@@ -15,9 +15,8 @@ impl Shard {
     pub(super) fn stream(&mut self, index: u32, response: &Response, next: NextPart) {
         self.slots[index].state = State::Streaming;
         self.busy(index).next = Some(Box::new(next));
-        let token = self.slots.token(index);
         self.open(index, response);
-        if self.slots.find(token).is_some() {
+        if self.is_open(index) {
             self.stream_on(index);
         }
     }
@@ -52,8 +51,10 @@ impl Shard {
         let then = self.take_then(index);
         let (then, piece) = match (then, piece) {
             (Some(Continuation::Part(then)), Ok(piece)) => (then, piece),
-            (_, Err(ReadError::BelowFloor { .. })) => return self.cut(index, NO_LONGER_KEPT),
-            _ => return self.cut(index, "unreadable"),
+            (_, Err(ReadError::BelowFloor { .. })) => {
+                return self.cut(index, CloseReason::NoLongerKept);
+            }
+            _ => return self.cut(index, CloseReason::Unreadable),
         };
         let items: Vec<Item<'_>> = piece.items().collect();
         let run = Run {
@@ -63,7 +64,7 @@ impl Shard {
             closed: false,
         };
         let Some(part) = then.part(&run) else {
-            self.cut(index, "internal");
+            self.cut(index, CloseReason::Internal);
             return;
         };
         let last = part.next.is_none();
@@ -79,10 +80,9 @@ impl Shard {
                 out.extend_from_slice(LAST_CHUNK);
             }
         }
-        let token = self.slots.token(index);
         self.send_raw(index, &out);
         self.give_back(out);
-        if self.slots.find(token).is_some() {
+        if self.is_open(index) {
             self.stream_on(index);
         }
     }
@@ -92,7 +92,7 @@ impl Shard {
         let flags = self.slots[index].flags;
         self.slots[index].state = State::Reading;
         if !flags.has(Flags::KEEP) || flags.has(Flags::PLAIN) || self.stopping.is_some() {
-            self.close(index, "done");
+            self.close(index, CloseReason::Done);
             return;
         }
         self.settle(index);

@@ -158,11 +158,10 @@ impl Shard {
                 }
             }
         }
-        let token = self.slots.token(index);
         self.weigh(index);
         let complete = self.send_encoded(index, &encoded);
         self.encoded = encoded;
-        if complete && self.slots.find(token).is_some() {
+        if complete && self.is_open(index) {
             let after = part.upto.max(after);
             self.slots[index].cursor = after;
             self.note_ends(index, after);
