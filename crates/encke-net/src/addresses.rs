@@ -50,13 +50,13 @@ impl AddressNo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
     /// It has as many connections as it may.
-    Crowd,
+    TooMany,
     /// It asks faster than it may; in so many seconds it may ask again.
-    Haste { retry_s: u64 },
+    TooFast { retry_s: u64 },
     /// The table is full of others.
     Full,
     /// The listener is for trusted proxies, and it is none.
-    Stranger,
+    Untrusted,
 }
 
 #[derive(Debug, Default)]
@@ -116,7 +116,7 @@ impl Addresses {
         };
         let entry = &mut part.entries[at as usize];
         if entry.connections >= self.connections_max {
-            return Err(Denied::Crowd);
+            return Err(Denied::TooMany);
         }
         take(self.pace, entry, now_ns)?;
         entry.connections += 1;
@@ -259,7 +259,7 @@ fn take(pace: Option<RateLimit>, entry: &mut Entry, now_ns: u64) -> Result<(), D
         return Ok(());
     };
     pace.take(&mut entry.taken_ns, now_ns)
-        .map_err(|wait_ns| Denied::Haste {
+        .map_err(|wait_ns| Denied::TooFast {
             retry_s: wait_ns.div_ceil(1_000_000_000),
         })
 }
@@ -307,7 +307,7 @@ mod tests {
         let now = Instant::now();
         let first = addresses.enter(v4(1), now).unwrap();
         let second = addresses.enter(v4(1), now).unwrap();
-        assert_eq!(addresses.enter(v4(1), now), Err(Denied::Crowd));
+        assert_eq!(addresses.enter(v4(1), now), Err(Denied::TooMany));
         assert!(addresses.enter(v4(2), now).is_ok());
         assert!(addresses.is(first, v4(1)) && !addresses.is(first, v4(2)));
         addresses.leave(first, now);
@@ -324,10 +324,10 @@ mod tests {
         let now = Instant::now();
         let enter = |text: &str| addresses.enter(text.parse().unwrap(), now);
         assert!(enter("2001:db8::1").is_ok());
-        assert_eq!(enter("2001:db8::ffff:1:2:3"), Err(Denied::Crowd));
+        assert_eq!(enter("2001:db8::ffff:1:2:3"), Err(Denied::TooMany));
         assert!(enter("2001:db8:0:1::1").is_ok());
         assert!(enter("192.0.2.1").is_ok());
-        assert_eq!(enter("::ffff:192.0.2.1"), Err(Denied::Crowd));
+        assert_eq!(enter("::ffff:192.0.2.1"), Err(Denied::TooMany));
         assert_eq!(addresses.shown(enter("192.0.2.9").unwrap()), "192.0.2.9");
         let shown = addresses.shown(enter("2001:db8:0:2:3::4").unwrap());
         assert_eq!(shown, "2001:db8:0:2::/64");
@@ -347,7 +347,7 @@ mod tests {
         }
         assert_eq!(
             addresses.enter(v4(1), now),
-            Err(Denied::Haste { retry_s: 1 })
+            Err(Denied::TooFast { retry_s: 1 })
         );
         let later = now + Duration::from_secs(2);
         let entered = addresses.enter(v4(1), later).unwrap();

@@ -9,12 +9,15 @@
 //!
 //! Start reading at [`Server::start`], then the shard's module and its `run`.
 
+mod accept_batching;
+mod acceptor;
 mod addresses;
 mod archive;
 mod buffers;
 mod chunked_vec;
-mod close;
-mod congested_streams;
+mod clock;
+mod connection;
+mod fanout;
 mod forwarded;
 mod hash_index;
 mod http;
@@ -22,7 +25,7 @@ mod listen;
 mod log_metrics;
 mod metrics;
 mod networks;
-mod owners;
+mod poller;
 mod pools;
 mod proxy;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -33,9 +36,8 @@ mod server;
 mod settings;
 mod shard;
 mod shard_channel;
-mod slot;
-mod timer;
-mod topics;
+mod timer_wheel;
+mod timers;
 
 /// A shard's tables without sockets.
 #[doc(hidden)]

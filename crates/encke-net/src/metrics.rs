@@ -311,7 +311,7 @@ impl Metrics {
         set(&self.ring_lag_us, lag.us.load(Ordering::Relaxed));
     }
 
-    /// Counts a commit.
+    /// ShardCounts a commit.
     pub(crate) fn committed(&self, committed: &encke_stream::Committed) {
         if committed.records > 0 {
             self.records.inc_by(committed.records as u64);
@@ -329,7 +329,7 @@ impl Metrics {
 
 /// One shard's counts since it last added them up.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct ShardCounts {
     pub(crate) requests: u64,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
@@ -339,7 +339,7 @@ pub(crate) struct Counts {
     pub(crate) catch_ups: u64,
     pub(crate) accepted: u64,
     pub(crate) hangups: u64,
-    pub(crate) errands_put_off: u64,
+    pub(crate) deferred_put_off: u64,
     pub(crate) rests: u64,
     pub(crate) connections: i64,
     pub(crate) subscribers: i64,
@@ -347,7 +347,7 @@ pub(crate) struct Counts {
     pub(crate) held_back: u64,
 }
 
-impl Counts {
+impl ShardCounts {
     /// Adds these counts to the metrics and starts anew.
     pub(crate) fn add_up(&mut self, metrics: &Metrics) {
         let counts = std::mem::take(self);
@@ -361,7 +361,7 @@ impl Counts {
             (&metrics.catch_ups, counts.catch_ups),
             (&metrics.accepted, counts.accepted),
             (&metrics.hangups, counts.hangups),
-            (&metrics.errands_put_off, counts.errands_put_off),
+            (&metrics.errands_put_off, counts.deferred_put_off),
             (&metrics.rests, counts.rests),
             (&metrics.held_back, counts.held_back),
         ] {

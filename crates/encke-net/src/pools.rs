@@ -84,7 +84,10 @@ impl Pools {
             read: Box::new(move |fetch| archive.read(fetch).map_err(|error| error.to_string())),
             tell: Box::new(move |client, told| {
                 if let Some(sender) = senders.get(usize::from(client.shard)) {
-                    sender.put(ShardEvent::Dispatched { client, told });
+                    sender.put(ShardEvent::Dispatched {
+                        client,
+                        event: told,
+                    });
                 }
             }),
             clock: now_ms,

@@ -12,8 +12,8 @@ use encke_stream::Fetch;
 use prometheus::Histogram;
 
 use crate::archive::Archive;
+use crate::connection::slot::Token;
 use crate::shard_channel::{ShardEvent, ShardSender};
-use crate::slot::Token;
 use delayed::DelayedPieces;
 
 /// Hands out reads to the reader threads.
@@ -24,19 +24,19 @@ pub(crate) struct Readers {
 
 pub(crate) enum ReadTask {
     /// A part of a stream, for a connection.
-    Fetch {
+    Read {
         fetch: Fetch,
         token: Token,
         sender: Arc<ShardSender>,
     },
     /// What is known of a name, for a connection.
-    Look {
+    LoadName {
         name: Box<str>,
         token: Token,
         sender: Arc<ShardSender>,
     },
     /// A stream, for a subscriber.
-    Load {
+    LoadStream {
         no: StreamNo,
         token: Token,
         sender: Arc<ShardSender>,
@@ -71,11 +71,11 @@ impl Readers {
     }
 
     /// Asks for a piece; it comes back through the sender under that token. False: too many wait.
-    pub(crate) fn ask(&self, fetch: Fetch, token: Token, sender: &Arc<ShardSender>) -> bool {
+    pub(crate) fn read(&self, fetch: Fetch, token: Token, sender: &Arc<ShardSender>) -> bool {
         let sender = Arc::clone(sender);
         self.send(
             token,
-            ReadTask::Fetch {
+            ReadTask::Read {
                 fetch,
                 token,
                 sender,
@@ -84,11 +84,16 @@ impl Readers {
     }
 
     /// Asks what is known of a name; it comes back as a piece does. False: too many wait.
-    pub(crate) fn look(&self, name: Box<str>, token: Token, sender: &Arc<ShardSender>) -> bool {
+    pub(crate) fn load_name(
+        &self,
+        name: Box<str>,
+        token: Token,
+        sender: &Arc<ShardSender>,
+    ) -> bool {
         let sender = Arc::clone(sender);
         self.send(
             token,
-            ReadTask::Look {
+            ReadTask::LoadName {
                 name,
                 token,
                 sender,
@@ -97,9 +102,14 @@ impl Readers {
     }
 
     /// Asks for a stream; it comes back as a piece does. False: too many wait.
-    pub(crate) fn load(&self, no: StreamNo, token: Token, sender: &Arc<ShardSender>) -> bool {
+    pub(crate) fn load_stream(
+        &self,
+        no: StreamNo,
+        token: Token,
+        sender: &Arc<ShardSender>,
+    ) -> bool {
         let sender = Arc::clone(sender);
-        self.send(token, ReadTask::Load { no, token, sender })
+        self.send(token, ReadTask::LoadStream { no, token, sender })
     }
 
     /// Has a stream brought into memory that is to end, unless too many wait.
@@ -156,7 +166,7 @@ fn work(means: &ReaderTools, mut jobs: Receiver<ReadTask>) {
             Err(_) => return,
         };
         match job {
-            ReadTask::Fetch {
+            ReadTask::Read {
                 fetch,
                 token,
                 sender,
@@ -177,7 +187,7 @@ fn work(means: &ReaderTools, mut jobs: Receiver<ReadTask>) {
                     (piece, _) => sender.put_piece(token, piece),
                 }
             }
-            ReadTask::Look {
+            ReadTask::LoadName {
                 name,
                 token,
                 sender,
@@ -190,7 +200,7 @@ fn work(means: &ReaderTools, mut jobs: Receiver<ReadTask>) {
                 }
                 sender.put(ShardEvent::NameLoaded { token, known });
             }
-            ReadTask::Load { no, token, sender } => {
+            ReadTask::LoadStream { no, token, sender } => {
                 let stream = loader.load_number(no);
                 if let Err(error) = &stream {
                     tracing::error!(%error, no, "a subscriber's stream could not be loaded");

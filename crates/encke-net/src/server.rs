@@ -15,13 +15,13 @@ use encke_stream::{AckLevel, Desk, Intake, Logs, Outlet, Sequencer, Views};
 use crate::addresses::Addresses;
 use crate::archive::Archive;
 use crate::buffers::Buffers;
-use crate::congested_streams::CongestedStreams;
+use crate::fanout::congested_streams::CongestedStreams;
 use crate::listen;
 use crate::metrics::Metrics;
 use crate::pools::Pools;
 use crate::readers::{ReaderTools, Readers};
 use crate::settings::NetSettings;
-use crate::shard::{Parts, Shard};
+use crate::shard::{Shard, ShardContext};
 use crate::shard_channel::{ShardEvent, ShardSender, shard_channel};
 
 /// A server that runs until [`Server::stop`].
@@ -142,14 +142,13 @@ impl Server {
         let connections = Arc::new(AtomicUsize::new(0));
         let addresses = Arc::new(Addresses::new(&settings));
         let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max));
-        let jams = Arc::new(CongestedStreams::default());
+        let congested = Arc::new(CongestedStreams::default());
         let mut shards = Vec::new();
         for (number, (listener, receiver)) in listeners.into_iter().zip(receivers).enumerate() {
-            let shard = Shard::new(Parts {
+            let context = ShardContext {
                 number: number as u16,
                 settings: Arc::clone(&settings),
                 router: router.clone(),
-                listener,
                 receiver,
                 sender: Arc::clone(&senders[number]),
                 intake: intake.clone(),
@@ -159,9 +158,10 @@ impl Server {
                 connections: Arc::clone(&connections),
                 addresses: Arc::clone(&addresses),
                 buffers: Arc::clone(&buffers),
-                jams: Arc::clone(&jams),
+                congested: Arc::clone(&congested),
                 views: Arc::clone(&views),
-            })?;
+            };
+            let shard = Shard::new(context, listener)?;
             shards.push(
                 std::thread::Builder::new()
                     .name(format!("shard-{number}"))
@@ -185,7 +185,7 @@ impl Server {
             metrics.pools.show(&board);
             metrics.addresses.set(addresses.known() as i64);
             metrics.buffered_bytes.set(buffers.bytes() as i64);
-            metrics.streams_jammed.set(jams.count() as i64);
+            metrics.streams_jammed.set(congested.count() as i64);
             for (number, log) in watched_logs.iter().enumerate() {
                 metrics.log.show(number, &log.health(), log.class_floor(0));
             }

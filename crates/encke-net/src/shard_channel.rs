@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use encke_jobs::{Client, Told};
+use encke_jobs::Client;
 use encke_log::ReadError;
 use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, Why, mailbox_with_waker};
+use encke_protocol::DispatchEvent;
 use encke_stream::{Batch, Handover, Known, LoadError, Outlet, Piece, Reply, Stream};
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::connection::slot::Token;
 use crate::settings::NetSettings;
-use crate::slot::Token;
 
 /// Something that happened elsewhere.
 #[derive(Debug)]
@@ -38,7 +39,10 @@ pub(crate) enum ShardEvent {
         stream: Result<Option<Arc<Stream>>, LoadError>,
     },
     /// The pools have something to say to a connection.
-    Dispatched { client: Client, told: Told },
+    Dispatched {
+        client: Client,
+        event: DispatchEvent,
+    },
     /// The server is going away.
     Stop,
 }
@@ -156,9 +160,9 @@ impl ShardSender {
                 (Lane::Data, piece.as_ref().map_or(0, Piece::bytes))
             }
             ShardEvent::NameLoaded { .. } | ShardEvent::StreamLoaded { .. } => (Lane::Data, 0),
-            ShardEvent::Dispatched { told, .. } => {
-                let handed = match told {
-                    Told::Handed(handed) => handed.payload.body.len(),
+            ShardEvent::Dispatched { event, .. } => {
+                let handed = match event {
+                    DispatchEvent::Handed(handed) => handed.payload.body.len(),
                     _ => 0,
                 };
                 (Lane::Data, handed)

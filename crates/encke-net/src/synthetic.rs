@@ -15,8 +15,8 @@ use encke_stream::{
     Record, Refusal, Stream, View, Views,
 };
 
-use crate::slot::{NONE, Slots};
-use crate::topics::{Next, Topics};
+use crate::connection::slot::{NONE, Slots};
+use crate::fanout::topics::{Next, Topics};
 
 /// A shard's tables, each subscriber on a stream of its own.
 pub struct SyntheticShard {
@@ -181,6 +181,12 @@ fn create(view: &Arc<View>, names: impl Iterator<Item = String>, next: Sequence)
         machine.publish(journal.0 - 1);
     }
     journal.0
+}
+
+/// The encoder of live reads, for tests.
+#[cfg(test)]
+pub(crate) fn encoder() -> EncoderId {
+    SyntheticShard::new().encoder
 }
 
 /// The encoder of live reads.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use encke_log::Sequence;
 use encke_stream::Piece;
 
+use crate::connection::slot::Token;
 use crate::shard_channel::ShardSender;
-use crate::slot::Token;
 
 /// What one reader thread keeps back: at most one piece for each connection, and none of them holds data.
 #[derive(Default)]

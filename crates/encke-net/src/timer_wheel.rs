@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::slot::Token;
+use crate::connection::slot::Token;
 
 /// Deadlines by the tick in which they fall. An entry is a reminder only: whoever is reminded looks
 /// up its own deadline, so nothing is ever searched for or removed.

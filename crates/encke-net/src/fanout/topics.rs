@@ -8,10 +8,10 @@ use encke_stream::{Batch, Lifetime, MediaKind, Record, Stream, Views, log_of};
 use foldhash::fast::FixedState;
 use std::hash::BuildHasher;
 
+use super::weight;
 use crate::chunked_vec::ChunkedVec;
+use crate::connection::slot::{NONE, Slots};
 use crate::hash_index::HashIndex;
-use crate::shard::slow;
-use crate::slot::{NONE, Slots};
 
 /// A stream that somebody on this shard is subscribed to.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct Topic {
     pub(crate) kind: MediaKind,
     /// Something happened since it was last asked.
     fresh: bool,
-    /// How much was appended to it, by [`weight`](crate::shard::slow::weight) and modulo 2^32; only differences count.
+    /// How much was appended to it, by [`weight`](weight::weight) and modulo 2^32; only differences count.
     pub(crate) appended: u32,
     /// Every record of the stream behind this sequence is among the recent ones.
     complete_from: Sequence,
@@ -278,7 +278,9 @@ impl Topics {
             topic.last_at = at;
             topic.last = record.sequence;
             topic.fresh = true;
-            topic.appended = topic.appended.wrapping_add(slow::weight(record.data.len()));
+            topic.appended = topic
+                .appended
+                .wrapping_add(weight::weight(record.data.len()));
             ring.recent.push_back(Recent {
                 batch: Arc::clone(batch),
                 index: index as u32,
@@ -289,8 +291,8 @@ impl Topics {
             touched(topic, number);
         }
         if kept {
-            self.bytes += weight(batch);
-            self.rings[log].bytes += weight(batch);
+            self.bytes += batch_weight(batch);
+            self.rings[log].bytes += batch_weight(batch);
             self.evict();
         }
     }
@@ -411,8 +413,8 @@ impl Topics {
                 .front()
                 .is_none_or(|next| !Arc::ptr_eq(&next.batch, &oldest.batch));
             if last_of_batch {
-                self.bytes -= weight(&oldest.batch);
-                ring.bytes -= weight(&oldest.batch);
+                self.bytes -= batch_weight(&oldest.batch);
+                ring.bytes -= batch_weight(&oldest.batch);
             }
         }
     }
@@ -434,7 +436,7 @@ impl std::ops::IndexMut<u32> for Topics {
 
 /// What a batch costs a shard that keeps records of it: all of it, because it is shared whole, and
 /// what the allocator adds to its parts.
-fn weight(batch: &Batch) -> usize {
+fn batch_weight(batch: &Batch) -> usize {
     let record = size_of::<Record>() + size_of::<Recent>() + ALLOCATION_BYTES;
     let own = size_of::<Batch>() + 2 * ALLOCATION_BYTES;
     batch.bytes + batch.records.len() * record + own

@@ -58,4 +58,12 @@ impl CloseReason {
             CloseReason::Internal => "internal",
         })
     }
+
+    /// Whether a subscriber is sent a farewell before it is closed for this reason.
+    pub(crate) fn is_dismissal(self) -> bool {
+        matches!(
+            self,
+            CloseReason::LagMax | CloseReason::LagAgeMax | CloseReason::NoLongerKept
+        )
+    }
 }

@@ -1,9 +1,9 @@
-//! Connections as entries of a table: a few dozen bytes each, and nothing else while they are idle.
+//! The table of connections: 40 bytes each, and nothing else while they are idle.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use encke_log::Sequence;
-use encke_protocol::{EncoderId, MergeEncoderId};
+use encke_protocol::EncoderId;
 
 use crate::chunked_vec::ChunkedVec;
 
@@ -20,89 +20,55 @@ pub(crate) struct Slot {
     /// When something was last sent or received, in seconds since the shard started.
     pub(crate) active_s: u32,
     pub(crate) state: State,
-    /// What encodes a subscriber's records.
-    pub(crate) encoder: FeedEncoder,
     pub(crate) flags: Flags,
     /// Requests so far, as far as they can be counted.
     pub(crate) requests: u16,
-    /// All records of its stream up to this one are delivered.
+    /// All records of its stream up to this one are delivered; of a merged feed, of all its streams.
     pub(crate) cursor: Sequence,
 }
 
 // What an idle connection costs in this table is a promise of the design.
 const _: () = assert!(size_of::<Slot>() <= 40);
 
-/// The encoder of a subscriber's feed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FeedEncoder {
-    None,
-    Single(EncoderId),
-    Merged(MergeEncoderId),
-}
-
-/// What a connection is doing.
+/// What a slot says of its connection. Everything else is in the table of active ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Free,
-    /// Between requests, or in the middle of one.
-    Reading,
-    /// Its command is with the sequencer.
-    Committing,
-    /// Its data is with a reader thread.
-    Fetching,
-    /// Its answer goes out in parts.
-    Streaming,
-    /// Its question is with the pools.
-    Asking,
-    /// A worker's: it gets jobs for as long as it holds.
-    Working,
-    /// A long poll, waiting for a record.
-    Polling,
-    /// Subscribed for as long as it holds.
-    Following,
-    /// The same, to several streams.
-    Several,
+    /// Between two requests.
+    Idle,
+    /// Subscribed to the stream of its topic, with nothing that a slot has no room for.
+    Subscribed(EncoderId),
+    /// In the table of active connections, which says what it is doing.
+    Active,
     /// No connection: stands on a topic's list for a subscriber of several streams.
     Member,
     /// Closed; freed at the end of the turn.
     Closed,
-    /// Answered for the last time; what it still sends is thrown away until it hangs up.
-    Lingering,
 }
 
-/// Conditions of a connection, as bits.
+/// Facts of a connection that hold whatever it is doing, as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags(u16);
 
 impl Flags {
-    /// Output waits for the socket to take it.
-    pub(crate) const BLOCKED: Flags = Flags(1);
-    /// A piece of its stream is with a reader thread.
-    pub(crate) const CATCHING: Flags = Flags(1 << 1);
-    /// To be closed when the output is out.
-    pub(crate) const CLOSING: Flags = Flags(1 << 2);
     /// The socket holds input that was left there.
-    pub(crate) const UNREAD: Flags = Flags(1 << 3);
-    /// In the queue of those that have more to be sent than one turn allows.
-    pub(crate) const LAGGING: Flags = Flags(1 << 4);
+    pub(crate) const UNREAD: Flags = Flags(1);
+    /// In the queue of connections that have more to do than one turn allows.
+    pub(crate) const QUEUED: Flags = Flags(1 << 1);
     /// The request was HEAD.
-    pub(crate) const HEAD_ONLY: Flags = Flags(1 << 5);
-    /// The client means to send another request.
-    pub(crate) const KEEP: Flags = Flags(1 << 6);
-    /// The client speaks HTTP/1.0: no chunks, and nothing after the answer.
-    pub(crate) const PLAIN: Flags = Flags(1 << 8);
-    /// The client has closed its side: what it sent is all that it will send.
-    pub(crate) const ENDED: Flags = Flags(1 << 7);
+    pub(crate) const HEAD_ONLY: Flags = Flags(1 << 2);
+    /// The connection is kept for another request.
+    pub(crate) const KEEP_ALIVE: Flags = Flags(1 << 3);
+    /// The client speaks HTTP/1.0: no chunks, and nothing behind the response.
+    pub(crate) const HTTP_1_0: Flags = Flags(1 << 4);
+    /// The client has closed its side: it sends nothing more.
+    pub(crate) const HALF_CLOSED: Flags = Flags(1 << 5);
     /// The header of the PROXY protocol is still to come.
-    pub(crate) const NAMELESS: Flags = Flags(1 << 10);
-    /// A proxy said that the client speaks TLS to it.
-    pub(crate) const TLS: Flags = Flags(1 << 11);
-    /// Epoll tells when the socket takes more.
-    pub(crate) const WATCHED: Flags = Flags(1 << 13);
-    /// It has not got everything yet that is due to it, because it reads too slowly.
-    pub(crate) const BEHIND: Flags = Flags(1 << 9);
-    /// The socket took the last piece of older records at once: the next one may be larger.
-    pub(crate) const EAGER: Flags = Flags(1 << 12);
+    pub(crate) const AWAITS_PROXY: Flags = Flags(1 << 6);
+    /// A proxy says that the client speaks TLS to it.
+    pub(crate) const TLS: Flags = Flags(1 << 7);
+    /// Epoll reports when the socket takes more.
+    pub(crate) const OUTPUT_WATCHED: Flags = Flags(1 << 8);
 
     pub(crate) fn has(self, flag: Flags) -> bool {
         self.0 & flag.0 != 0
@@ -117,8 +83,7 @@ impl Flags {
     }
 }
 
-/// A connection's name outside its table: never that of another connection, even when the slot is
-/// used again.
+/// A connection's name outside its table. A slot that is used again has another token.
 pub(crate) type Token = u64;
 
 /// All connections of a shard.
@@ -141,7 +106,7 @@ impl Slots {
         let index = self.put(None, 0);
         let slot = &mut self.slots[index];
         slot.state = State::Member;
-        // It has no socket on which something could be active.
+        // A member has no socket, so it needs no time.
         slot.active_s = subscriber;
         index
     }
@@ -155,7 +120,14 @@ impl Slots {
         }
     }
 
-    /// Closes the connection and frees its slot.
+    /// Marks a connection as closed.
+    pub(crate) fn mark_closed(&mut self, index: u32) {
+        let slot = &mut self.slots[index];
+        slot.state = State::Closed;
+        slot.flags = Flags::default();
+    }
+
+    /// Closes the socket of a connection and frees its slot.
     pub(crate) fn remove(&mut self, index: u32) {
         self.used -= 1;
         self.free(index);
@@ -183,7 +155,7 @@ impl Slots {
         slot.fd = None;
         slot.state = State::Free;
         slot.flags = Flags::default();
-        // The last generations would make tokens that mean something else to the reactor.
+        // The last generations would make tokens with another meaning for the reactor.
         slot.generation = (slot.generation + 1) % (u32::MAX - 1);
         slot.next = next;
         self.free = Some(index);
@@ -235,8 +207,7 @@ impl Slot {
             next: NONE,
             prev: NONE,
             active_s: now_s,
-            state: State::Reading,
-            encoder: FeedEncoder::None,
+            state: State::Idle,
             flags: Flags::default(),
             requests: 0,
             cursor: 0,

@@ -11,26 +11,25 @@ use encke_stream::{Command, Reply, Target};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-use super::Shard;
-use crate::congested_streams::CongestedStreams;
-use crate::slot::{Flags, State, Token};
+use super::congested_streams::CongestedStreams;
+use crate::connection::slot::Token;
 
-/// What a shard knows of jams.
+/// What a shard knows of congested.
 #[derive(Debug, Default)]
-pub(super) struct JamWatch {
+pub(crate) struct Backpressure {
     /// By the numbers of their topics.
-    jams: HashMap<u32, Jam>,
+    congested: HashMap<u32, Congestion>,
     /// What the present round has found so far.
     found: Found,
     /// Who appends to a jammed stream and has no reply yet.
-    minded: HashMap<Token, StreamNo>,
+    appends: HashMap<Token, StreamNo>,
     /// Acknowledgements that are held back, the oldest first.
     held: Vec<HeldBack>,
     looked_ms: u64,
 }
 
 /// The subscribers of a stream, those of them that are behind, and by how much all of these together, in the
-/// [`weight`](super::slow::weight) of records.
+/// [`weight`](super::weight::weight) of records.
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
     seen: usize,
@@ -40,7 +39,7 @@ struct Found {
 
 /// A stream most of whose subscribers are behind.
 #[derive(Debug)]
-struct Jam {
+struct Congestion {
     stream: StreamNo,
     /// As the last round has found it, less what was gained since.
     found: Found,
@@ -58,7 +57,7 @@ struct HeldBack {
     until_ms: u64,
 }
 
-impl Jam {
+impl Congestion {
     /// Whether nearly all are abreast.
     fn is_over(&self) -> bool {
         self.found.behind * 8 <= self.found.seen
@@ -82,24 +81,24 @@ impl Jam {
     }
 }
 
-impl JamWatch {
-    /// Whether somebody waits for a jam to be over.
-    pub(super) fn holds(&self) -> bool {
+impl Backpressure {
+    /// Whether somebody waits for a congestion to be over.
+    pub(crate) fn holds(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Whether there is no jam, and the present round makes none.
-    fn is_idle(&self) -> bool {
-        self.jams.is_empty() && self.found.behind < CROWD_MIN
+    /// Whether there is no congestion, and the present round makes none.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.congested.is_empty() && self.found.behind < CROWD_MIN
     }
 
     /// A round over a topic's subscribers begins.
-    pub(super) fn begin_round(&mut self) {
+    pub(crate) fn begin_round(&mut self) {
         self.found = Found::default();
     }
 
     /// The round has come to a subscriber, who is behind by so much if it is.
-    fn see(&mut self, backlog: Option<u32>) {
+    pub(crate) fn see(&mut self, backlog: Option<u32>) {
         self.found.seen += 1;
         if let Some(backlog) = backlog {
             self.found.behind += 1;
@@ -108,21 +107,33 @@ impl JamWatch {
     }
 
     /// A round over a topic's subscribers is over.
-    fn end_round(&mut self, topic: u32, stream: StreamNo, now_ms: u64, all: &CongestedStreams) {
+    pub(crate) fn end_round(
+        &mut self,
+        topic: u32,
+        stream: StreamNo,
+        now_ms: u64,
+        all: &CongestedStreams,
+    ) {
         self.forget_another(topic, stream, all);
-        if let Some(jam) = self.jams.get_mut(&topic) {
-            jam.found = self.found;
+        if let Some(congestion) = self.congested.get_mut(&topic) {
+            congestion.found = self.found;
             self.end_if_over(topic, all);
         }
         self.begin_if_most(topic, stream, now_ms, all);
     }
 
-    /// A jam begins if most of those whom the round has come to are behind; they say so before it is over.
-    fn begin_if_most(&mut self, topic: u32, stream: StreamNo, now_ms: u64, all: &CongestedStreams) {
+    /// A congestion begins if most of those whom the round has come to are behind; they say so before it is over.
+    pub(crate) fn begin_if_most(
+        &mut self,
+        topic: u32,
+        stream: StreamNo,
+        now_ms: u64,
+        all: &CongestedStreams,
+    ) {
         let found = self.found;
         let most = found.behind >= CROWD_MIN && found.behind * 2 > found.seen;
-        if most && let Entry::Vacant(entry) = self.jams.entry(topic) {
-            entry.insert(Jam {
+        if most && let Entry::Vacant(entry) = self.congested.entry(topic) {
+            entry.insert(Congestion {
                 stream,
                 found,
                 gained: 0,
@@ -133,9 +144,9 @@ impl JamWatch {
         }
     }
 
-    /// Forgets the jam of another stream that had the topic's number before.
+    /// Forgets the congestion of another stream that had the topic's number before.
     fn forget_another(&mut self, topic: u32, stream: StreamNo, all: &CongestedStreams) {
-        if let Entry::Occupied(entry) = self.jams.entry(topic)
+        if let Entry::Occupied(entry) = self.congested.entry(topic)
             && entry.get().stream != stream
         {
             entry.remove().leave(all);
@@ -143,23 +154,23 @@ impl JamWatch {
     }
 
     /// A topic's subscriber that is behind got so much.
-    pub(super) fn gains(&mut self, topic: u32, weight: u32) {
-        if let Some(jam) = self.jams.get_mut(&topic) {
-            jam.gained += u64::from(weight);
-            jam.found.backlog = jam.found.backlog.saturating_sub(u64::from(weight));
+    pub(crate) fn gains(&mut self, topic: u32, weight: u32) {
+        if let Some(congestion) = self.congested.get_mut(&topic) {
+            congestion.gained += u64::from(weight);
+            congestion.found.backlog = congestion.found.backlog.saturating_sub(u64::from(weight));
         }
     }
 
     /// One of a topic's subscribers that were behind is so no more, or is gone.
-    fn leaves(&mut self, topic: u32, all: &CongestedStreams) {
-        if let Some(jam) = self.jams.get_mut(&topic) {
-            jam.found.behind = jam.found.behind.saturating_sub(1);
+    pub(crate) fn leaves(&mut self, topic: u32, all: &CongestedStreams) {
+        if let Some(congestion) = self.congested.get_mut(&topic) {
+            congestion.found.behind = congestion.found.behind.saturating_sub(1);
             self.end_if_over(topic, all);
         }
     }
 
     fn end_if_over(&mut self, topic: u32, all: &CongestedStreams) {
-        let Entry::Occupied(entry) = self.jams.entry(topic) else {
+        let Entry::Occupied(entry) = self.congested.entry(topic) else {
             return;
         };
         if entry.get().is_over() {
@@ -167,8 +178,26 @@ impl JamWatch {
         }
     }
 
+    /// A command of that connection goes to the sequencer: an append to a congested stream is remembered.
+    pub(crate) fn note_command(&mut self, token: Token, command: &Command, all: &CongestedStreams) {
+        if let Command::Append(append) = command
+            && let Target::Known(stream) = &append.target
+            && all.has(stream.no)
+        {
+            self.appends.insert(token, stream.no);
+        }
+    }
+
+    /// The command of that connection has its reply. The stream, if it was an append to a congested one.
+    pub(crate) fn note_reply(&mut self, token: Token) -> Option<StreamNo> {
+        match self.appends.is_empty() {
+            true => None,
+            false => self.appends.remove(&token),
+        }
+    }
+
     /// Holds an acknowledgement back.
-    fn hold(&mut self, reply: Reply, stream: StreamNo, until_ms: u64) {
+    pub(crate) fn hold(&mut self, reply: Reply, stream: StreamNo, until_ms: u64) {
         self.held.push(HeldBack {
             reply,
             stream,
@@ -177,8 +206,8 @@ impl JamWatch {
     }
 
     /// Acknowledgements that need not wait any longer, looked for once a millisecond.
-    fn take_due(&mut self, now_ms: u64, all: &CongestedStreams) -> Vec<Reply> {
-        if self.jams.is_empty() && self.held.is_empty() || now_ms == self.looked_ms {
+    pub(crate) fn take_due(&mut self, now_ms: u64, all: &CongestedStreams) -> Vec<Reply> {
+        if self.congested.is_empty() && self.held.is_empty() || now_ms == self.looked_ms {
             return Vec::new();
         }
         self.looked_ms = now_ms;
@@ -189,102 +218,19 @@ impl JamWatch {
     }
 
     /// All acknowledgements that were held back.
-    fn take_all(&mut self) -> Vec<Reply> {
+    pub(crate) fn take_all(&mut self) -> Vec<Reply> {
         let all = std::mem::take(&mut self.held);
         all.into_iter().map(|held| held.reply).collect()
     }
 
-    /// Gives up jams that would last, and takes them up again when they would no more.
+    /// Gives up congested that would last, and takes them up again when they would no more.
     fn look(&mut self, now_ms: u64, all: &CongestedStreams) {
-        for jam in self.jams.values_mut() {
-            match jam.look(now_ms) {
-                true if jam.given_up => all.end(jam.stream),
-                true => all.begin(jam.stream),
+        for congestion in self.congested.values_mut() {
+            match congestion.look(now_ms) {
+                true if congestion.given_up => all.end(congestion.stream),
+                true => all.begin(congestion.stream),
                 false => {}
             }
-        }
-    }
-}
-
-impl Shard {
-    /// The present round has come to a subscriber.
-    pub(super) fn see_in_round(&mut self, index: u32) {
-        let slot = &self.slots[index];
-        if slot.state == State::Following {
-            let is_behind = slot.flags.has(Flags::BEHIND);
-            let backlog = is_behind.then(|| self.backlog(index)).flatten();
-            self.jam.see(backlog);
-        }
-    }
-
-    /// The present round is over, or goes on in the next turn.
-    pub(super) fn note_round(&mut self, topic: u32, over: bool) {
-        if self.jam.is_idle() {
-            return;
-        }
-        let (stream, now_ms, all) = (self.topics.no(topic), self.clock.now_ms(), &self.parts.jams);
-        if over {
-            self.jam.end_round(topic, stream, now_ms, all);
-        } else {
-            self.jam.begin_if_most(topic, stream, now_ms, all);
-        }
-    }
-
-    /// A subscriber that was behind is so no more, or is gone.
-    pub(super) fn leaves_jam(&mut self, index: u32) {
-        let slot = &self.slots[index];
-        if slot.state == State::Following {
-            self.jam.leaves(slot.topic, &self.parts.jams);
-        }
-    }
-
-    /// A command goes to the sequencer: if it appends to a stream that is jammed, its acknowledgement may be held back.
-    pub(super) fn mind_jam(&mut self, index: u32, command: &Command) {
-        if self.parts.jams.count() == 0 || self.parts.settings.admission_wait.is_zero() {
-            return;
-        }
-        if let Command::Append(append) = command
-            && let Target::Known(stream) = &append.target
-            && self.parts.jams.has(stream.no)
-        {
-            let token = self.slots.token(index);
-            self.jam.minded.insert(token, stream.no);
-        }
-    }
-
-    /// A connection's command has its reply; which stream it minded, if it was jammed.
-    pub(super) fn unmind_jam(&mut self, token: Token) -> Option<StreamNo> {
-        match self.jam.minded.is_empty() {
-            true => None,
-            false => self.jam.minded.remove(&token),
-        }
-    }
-
-    /// Keeps an acknowledgement for a while if its stream is jammed; the reply comes back if not.
-    pub(super) fn hold_back(&mut self, reply: Reply) -> Option<Reply> {
-        let Some(stream) = self.unmind_jam(reply.token) else {
-            return Some(reply);
-        };
-        if !reply.outcome.changes() || !self.parts.jams.has(stream) || self.stopping.is_some() {
-            return Some(reply);
-        }
-        let wait_ms = self.parts.settings.admission_wait.as_millis() as u64;
-        self.counts.held_back += 1;
-        let until_ms = self.clock.now_ms() + wait_ms;
-        self.jam.hold(reply, stream, until_ms);
-        None
-    }
-
-    /// Gives the acknowledgements that need not wait any longer.
-    pub(super) fn let_go(&mut self) {
-        let now_ms = self.clock.now_ms();
-        let all = &self.parts.jams;
-        let replies = match self.stopping {
-            Some(_) => self.jam.take_all(),
-            None => self.jam.take_due(now_ms, all),
-        };
-        for reply in replies {
-            self.acknowledge(reply);
         }
     }
 }
@@ -298,7 +244,7 @@ const WHILE_MS: u64 = 500;
 const WHILES_MAX: u64 = 120;
 
 /// How often a shard looks whether those whom it holds back may go on.
-pub(super) const LOOK_EVERY_MS: u64 = 1;
+pub(crate) const LOOK_EVERY_MS: u64 = 1;
 
 #[cfg(test)]
 mod tests {
@@ -308,7 +254,7 @@ mod tests {
 
     /// A round over so many subscribers, of whom the first are behind by 100 each.
     fn round(
-        watch: &mut JamWatch,
+        watch: &mut Backpressure,
         seen: usize,
         behind: usize,
         now_ms: u64,
@@ -329,7 +275,7 @@ mod tests {
             (2 * CROWD_MIN, CROWD_MIN, false),
             (2 * CROWD_MIN - 1, CROWD_MIN, true),
         ] {
-            let (mut watch, all) = (JamWatch::default(), CongestedStreams::default());
+            let (mut watch, all) = (Backpressure::default(), CongestedStreams::default());
             round(&mut watch, seen, behind, 0, &all);
             assert_eq!(all.has(7), jammed, "{behind} of {seen}");
         }
@@ -337,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_jam_ends_when_nearly_all_are_abreast() {
-        let (mut watch, all) = (JamWatch::default(), CongestedStreams::default());
+        let (mut watch, all) = (Backpressure::default(), CongestedStreams::default());
         round(&mut watch, 80, 80, 0, &all);
         // Others join, and some of those who were behind are gone.
         round(&mut watch, 88, 71, 10, &all);
@@ -348,7 +294,7 @@ mod tests {
         assert!(!all.has(7));
         // Whoever comes later is nobody's affair.
         watch.leaves(1, &all);
-        assert!(watch.jams.is_empty());
+        assert!(watch.congested.is_empty());
         // A round that is not over says only that there is one, and one that is may say that there is none.
         watch.begin_round();
         (0..CROWD_MIN).for_each(|_| watch.see(Some(100)));
@@ -366,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_jam_that_would_last_is_given_up_until_it_would_no_more() {
-        let (mut watch, all) = (JamWatch::default(), CongestedStreams::default());
+        let (mut watch, all) = (Backpressure::default(), CongestedStreams::default());
         round(&mut watch, 80, 80, 0, &all);
         // Of what is left of 8,000 the crowd must get a 120th in a while.
         watch.gains(1, 67);
@@ -385,12 +331,12 @@ mod tests {
         assert!(all.has(7));
         watch.look(4 * WHILE_MS, &all);
         (0..80).for_each(|_| watch.leaves(1, &all));
-        assert!(watch.jams.is_empty() && all.count() == 0);
+        assert!(watch.congested.is_empty() && all.count() == 0);
     }
 
     #[test]
     fn an_acknowledgement_waits_for_its_stream_and_never_longer_than_allowed() {
-        let (mut watch, all) = (JamWatch::default(), CongestedStreams::default());
+        let (mut watch, all) = (Backpressure::default(), CongestedStreams::default());
         let reply = |token| Reply {
             token,
             outcome: Outcome::Deleted,
@@ -416,6 +362,6 @@ mod tests {
         round(&mut watch, 80, 80, 2000, &all);
         watch.begin_round();
         watch.end_round(1, 9, 2000, &all);
-        assert!(watch.jams.is_empty() && all.count() == 0);
+        assert!(watch.congested.is_empty() && all.count() == 0);
     }
 }

@@ -7,33 +7,33 @@ use rustix::net::{SocketAddrAny, getpeername};
 
 use super::Shard;
 use crate::addresses::Denied;
+use crate::connection::owners::Owner;
+use crate::connection::slot::Flags;
 use crate::forwarded;
 use crate::http::Rejection;
-use crate::owners::Owner;
 use crate::proxy::{self, NotPreface};
-use crate::slot::Flags;
 
 impl Denied {
     /// What metrics count it as.
     pub(super) fn reason(self) -> &'static str {
         match self {
-            Denied::Crowd => "connections_per_address",
-            Denied::Haste { .. } => "request_rate",
+            Denied::TooMany => "connections_per_address",
+            Denied::TooFast { .. } => "request_rate",
             Denied::Full => "addresses_max",
-            Denied::Stranger => "proxy_untrusted",
+            Denied::Untrusted => "proxy_untrusted",
         }
     }
 
     /// The answer to a request.
     pub(super) fn refused(self) -> Rejection {
         match self {
-            Denied::Crowd => Rejection::new(
+            Denied::TooMany => Rejection::new(
                 429,
                 self.reason(),
                 "your address has too many connections already",
             )
             .retry(RETRY_S),
-            Denied::Haste { retry_s } => Rejection::new(
+            Denied::TooFast { retry_s } => Rejection::new(
                 429,
                 self.reason(),
                 "your address makes requests faster than it may",
@@ -42,7 +42,7 @@ impl Denied {
             Denied::Full => {
                 Rejection::new(503, self.reason(), "too many clients at present").retry(RETRY_S)
             }
-            Denied::Stranger => Rejection::new(
+            Denied::Untrusted => Rejection::new(
                 403,
                 self.reason(),
                 "only proxies that are trusted are heard here",
@@ -57,14 +57,14 @@ impl Shard {
         let address = peer
             .and_then(|peer| SocketAddr::try_from(peer).ok())
             .map(|peer| peer.ip());
-        let settings = &self.parts.settings;
+        let settings = &self.context.settings;
         match address {
             Some(address) if settings.trust.contain(address) => Ok(Owner {
                 address: None,
                 // Behind the PROXY protocol may be anybody's words.
                 trusted: !settings.proxy_protocol,
             }),
-            _ if settings.proxy_protocol => Err(Denied::Stranger),
+            _ if settings.proxy_protocol => Err(Denied::Untrusted),
             Some(address) => self.owner(address),
             // Every TCP socket has a peer; one that is gone already needs no limit.
             None => Ok(Owner::default()),
@@ -73,7 +73,7 @@ impl Shard {
 
     /// Counts a connection for the client at that address.
     fn owner(&self, address: IpAddr) -> Result<Owner, Denied> {
-        let settings = &self.parts.settings;
+        let settings = &self.context.settings;
         let trusted = settings.trust.contain(address);
         if trusted || settings.exempt.contain(address) {
             return Ok(Owner {
@@ -81,7 +81,7 @@ impl Shard {
                 trusted,
             });
         }
-        let entered = self.parts.addresses.enter(address, self.clock.now())?;
+        let entered = self.context.addresses.enter(address, self.clock.now())?;
         Ok(Owner {
             address: Some(entered),
             trusted,
@@ -90,9 +90,11 @@ impl Shard {
 
     /// Has a new connection begin with a header of the PROXY protocol.
     pub(super) fn await_preface(&mut self, index: u32) {
-        self.slots[index].flags.set(Flags::NAMELESS, true);
-        let timeout_ms = self.parts.settings.request_timeout.as_millis() as u64;
-        self.deadline(index, self.clock.now_ms() + timeout_ms);
+        self.connections.slots[index]
+            .flags
+            .set(Flags::AWAITS_PROXY, true);
+        let timeout_ms = self.context.settings.request_timeout.as_millis() as u64;
+        self.set_deadline(index, self.clock.now_ms() + timeout_ms);
     }
 
     /// Takes the header of the PROXY protocol off the input. False: more is needed.
@@ -103,12 +105,12 @@ impl Shard {
             Err(NotPreface(why)) => return Err(Rejection::new(400, "proxy_protocol", why)),
         };
         *rest = &rest[preface.bytes..];
-        let flags = &mut self.slots[index].flags;
-        flags.set(Flags::NAMELESS, false);
+        let flags = &mut self.connections.slots[index].flags;
+        flags.set(Flags::AWAITS_PROXY, false);
         flags.set(Flags::TLS, preface.tls);
-        if let Some(busy) = self.busy.get_mut(index) {
+        if let Some(active) = self.connections.active_mut(index) {
             // A request has time of its own.
-            busy.deadline_ms = 0;
+            active.deadline_ms = 0;
         }
         if let Some(client) = preface.client {
             let owner = self.owner(client).map_err(Denied::refused)?;
@@ -118,18 +120,18 @@ impl Shard {
     }
 
     /// Finds out whose request it is, and counts it for them.
-    pub(super) fn whose<'a>(
+    pub(super) fn caller<'a>(
         &mut self,
         index: u32,
         fields: &[(&'a str, &'a [u8])],
     ) -> Result<CallerInfo<'a>, Rejection> {
         let owner = self.owners.of(index);
         let mut caller = CallerInfo {
-            tls: self.slots[index].flags.has(Flags::TLS),
+            tls: self.connections.slots[index].flags.has(Flags::TLS),
             ..CallerInfo::default()
         };
         if owner.trusted {
-            let settings = &self.parts.settings;
+            let settings = &self.context.settings;
             let said = forwarded::read(settings.forwarded_by, &settings.trust, fields)?;
             caller.tls = said.https.unwrap_or(caller.tls);
             caller.host = said.host;
@@ -140,7 +142,7 @@ impl Shard {
         }
         if let Some(address) = owner.address {
             let now = self.clock.now();
-            self.parts
+            self.context
                 .addresses
                 .request(address, now)
                 .map_err(Denied::refused)?;
@@ -152,7 +154,7 @@ impl Shard {
     fn is_still(&self, owner: Owner, client: Option<IpAddr>) -> bool {
         match (owner.address, client) {
             (None, None) => true,
-            (Some(address), Some(client)) => self.parts.addresses.is(address, client),
+            (Some(address), Some(client)) => self.context.addresses.is(address, client),
             _ => false,
         }
     }
@@ -175,9 +177,11 @@ impl Shard {
     /// Who a connection's client is, as logs show it.
     pub(super) fn client_name(&self, index: u32) -> String {
         if let Some(address) = self.owners.of(index).address {
-            return self.parts.addresses.shown(address);
+            return self.context.addresses.shown(address);
         }
-        let peer = self.slots[index].fd().and_then(|fd| getpeername(fd).ok());
+        let peer = self.connections.slots[index]
+            .fd()
+            .and_then(|fd| getpeername(fd).ok());
         peer.flatten()
             .and_then(|peer| SocketAddr::try_from(peer).ok())
             .map_or_else(
@@ -189,7 +193,7 @@ impl Shard {
     /// A connection is nobody's any more.
     pub(super) fn disown(&mut self, index: u32) {
         if let Some(address) = self.owners.of(index).address {
-            self.parts.addresses.leave(address, self.clock.now());
+            self.context.addresses.leave(address, self.clock.now());
         }
         self.owners.set(index, Owner::default());
     }

@@ -9,20 +9,20 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::slow::weight;
+use super::weight::weight;
 
 /// A topic's place in the queue of rounds, and when the oldest record that waits for the round
 /// became visible, by the shard's counts of bytes and of microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Due {
-    pub(super) topic: u32,
-    pub(super) bytes: u64,
-    pub(super) us: u64,
+pub(crate) struct Due {
+    pub(crate) topic: u32,
+    pub(crate) bytes: u64,
+    pub(crate) us: u64,
 }
 
 /// The rounds that are due.
 #[derive(Debug)]
-pub(super) struct Rounds {
+pub(crate) struct Rounds {
     /// The first may be under way; the others have not begun.
     queue: VecDeque<Due>,
     /// When the first one began.
@@ -45,7 +45,7 @@ struct Rest {
 
 impl Rounds {
     /// Nothing is due. No topic rests for longer than that.
-    pub(super) fn new(rest_max: Duration) -> Self {
+    pub(crate) fn new(rest_max: Duration) -> Self {
         Rounds {
             queue: VecDeque::new(),
             begun_us: None,
@@ -55,17 +55,17 @@ impl Rounds {
     }
 
     /// Whether there is nothing to do before somebody has rested.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
     /// A topic has something for its subscribers.
-    pub(super) fn push(&mut self, due: Due) {
+    pub(crate) fn push(&mut self, due: Due) {
         self.queue.push_back(due);
     }
 
     /// The topic whose round is under way or comes next.
-    pub(super) fn first(&mut self) -> Option<u32> {
+    pub(crate) fn first(&mut self) -> Option<u32> {
         while let Some(due) = self.queue.front() {
             let mut resting = self.resting.iter_mut();
             let rest = resting.find(|rest| rest.topic == due.topic);
@@ -82,12 +82,12 @@ impl Rounds {
     }
 
     /// The first round begins.
-    pub(super) fn begin(&mut self, now_us: u64) {
+    pub(crate) fn begin(&mut self, now_us: u64) {
         self.begun_us = Some(now_us);
     }
 
     /// The first round is over; so much was appended to its topic by now. Whether it rests.
-    pub(super) fn end(&mut self, now_us: u64, appended: u32) -> bool {
+    pub(crate) fn end(&mut self, now_us: u64, appended: u32) -> bool {
         let begun_us = self.begun_us.take().unwrap_or(now_us);
         let rest_us = (now_us.saturating_sub(begun_us) * REST).min(self.rest_max_us);
         match self.queue.pop_front() {
@@ -106,7 +106,7 @@ impl Rounds {
 
     /// Those who have rested come before all whose round has not begun, because their records are older. `appended` says how
     /// much was appended to a topic by now.
-    pub(super) fn wake(&mut self, now_us: u64, appended: impl Fn(u32) -> u32) {
+    pub(crate) fn wake(&mut self, now_us: u64, appended: impl Fn(u32) -> u32) {
         let mut at = usize::from(self.begun_us.is_some());
         let has_rested = |rest: &mut Rest| {
             let came = appended(rest.topic).wrapping_sub(rest.appended);
@@ -121,13 +121,13 @@ impl Rounds {
     }
 
     /// When the next one has rested for whom something waits.
-    pub(super) fn wake_us(&self) -> Option<u64> {
+    pub(crate) fn wake_us(&self) -> Option<u64> {
         let waiting = self.resting.iter().filter(|rest| rest.due.is_some());
         waiting.map(|rest| rest.until_us).min()
     }
 
     /// The topic whose round is under way or waits for longest, resting or not.
-    pub(super) fn oldest(&self) -> Option<Due> {
+    pub(crate) fn oldest(&self) -> Option<Due> {
         let resting = self.resting.iter().filter_map(|rest| rest.due);
         let all = self.queue.front().copied().into_iter().chain(resting);
         all.min_by_key(|due| due.bytes)
