@@ -30,12 +30,10 @@ impl Clock {
     /// Reads the time.
     pub(crate) fn tick(&mut self) {
         self.now = Instant::now();
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or(Duration::ZERO);
-        self.now_ms = since.as_millis() as u64;
-        if self.date_s != since.as_secs() || self.date.is_empty() {
-            self.date_s = since.as_secs();
+        self.now_ms = now_ms();
+        let now_s = self.now_ms / 1000;
+        if self.date_s != now_s || self.date.is_empty() {
+            self.date_s = now_s;
             self.date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(self.date_s));
         }
     }
@@ -64,4 +62,11 @@ impl Clock {
     pub(crate) fn date(&self) -> &str {
         &self.date
     }
+}
+
+/// Milliseconds since 1970.
+pub fn now_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
 }

@@ -5,8 +5,8 @@
 
 use std::net::IpAddr;
 
-use crate::Networks;
 use crate::http::Rejection;
+use crate::networks::Networks;
 
 /// Which fields the trusted proxies set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -17,6 +17,8 @@ mod buffers;
 mod chunked_vec;
 mod clock;
 mod connection;
+mod deferred;
+mod errors;
 mod fanout;
 mod forwarded;
 mod hash_index;
@@ -25,6 +27,7 @@ mod listen;
 mod log_metrics;
 mod metrics;
 mod networks;
+mod outbox;
 mod poller;
 mod pools;
 mod proxy;
@@ -53,10 +56,12 @@ pub mod fuzzing {
     pub use crate::proxy_fuzzing::proxies;
 }
 
+pub use clock::now_ms;
+pub use errors::{StartError, StopError};
 pub use forwarded::ForwardedBy;
 pub use listen::ACCEPT_BACKLOG;
 pub use metrics::Metrics;
 pub use networks::{Networks, NotNetworks};
 pub use pools::pools;
-pub use server::{Server, StartError, StopError, Streams, now_ms};
+pub use server::{Server, Streams};
 pub use settings::NetSettings;

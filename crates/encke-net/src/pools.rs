@@ -10,7 +10,8 @@ use encke_stream::{Desk, Intake, Known, Logs, Stream};
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use crate::archive::Archive;
-use crate::server::{StartError, now_ms};
+use crate::clock::now_ms;
+use crate::errors::StartError;
 use crate::settings::NetSettings;
 use crate::shard_channel::{ShardEvent, ShardSender};
 

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use encke_jobs::Word;
 use encke_log::CommitError;
@@ -15,6 +14,8 @@ use encke_stream::{AckLevel, Desk, Intake, Logs, Outlet, Sequencer, Views};
 use crate::addresses::Addresses;
 use crate::archive::Archive;
 use crate::buffers::Buffers;
+use crate::clock::now_ms;
+use crate::errors::{StartError, StopError};
 use crate::fanout::congested_streams::CongestedStreams;
 use crate::listen;
 use crate::metrics::Metrics;
@@ -45,28 +46,6 @@ pub struct Streams {
     pub logs: Logs,
     /// When an append is acknowledged to a stream that was made without a word about it.
     pub level: AckLevel,
-}
-
-/// Why a server could not be started.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The address can't be listened on.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// The address asked for.
-        address: SocketAddr,
-        /// What the system said.
-        source: rustix::io::Errno,
-    },
-    /// The system refused something a shard needs.
-    #[error("cannot set up a shard: {0}")]
-    Shard(#[from] rustix::io::Errno),
-    /// The pools can't be brought back from what they wrote down.
-    #[error(transparent)]
-    Pools(#[from] encke_jobs::ReplayError),
-    /// The system refused a thread.
-    #[error("cannot start a thread: {0}")]
-    Thread(#[from] std::io::Error),
 }
 
 impl Server {
@@ -242,24 +221,6 @@ impl Server {
         }
         Ok(())
     }
-}
-
-/// Why a stop was not clean.
-#[derive(Debug, thiserror::Error)]
-pub enum StopError {
-    /// The log could not be closed.
-    #[error("the log could not be closed: {0}")]
-    Log(#[from] CommitError),
-    /// A thread panicked; its message stands in the log.
-    #[error("a {0} thread panicked")]
-    Panicked(&'static str),
-}
-
-/// Milliseconds since 1970.
-pub fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
 }
 
 /// One listener for each shard, all on the same port.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use encke_stream::Keep;
 
-use crate::{ForwardedBy, Networks};
+use crate::forwarded::ForwardedBy;
+use crate::networks::Networks;
 
 /// NetSettings of the reactor.
 #[derive(Clone, Debug)]

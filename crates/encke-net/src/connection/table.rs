@@ -32,12 +32,19 @@ impl Connections {
 
     /// What an active connection is doing.
     pub(crate) fn active(&self, index: u32) -> Option<&Active> {
-        self.active.get(index)
+        // Most subscribers of a round are not active, and their slot is at hand.
+        match self.slots[index].state {
+            State::Active => self.active.get(index),
+            _ => None,
+        }
     }
 
     /// What an active connection is doing, to be changed.
     pub(crate) fn active_mut(&mut self, index: u32) -> Option<&mut Active> {
-        self.active.get_mut(index)
+        match self.slots[index].state {
+            State::Active => self.active.get_mut(index),
+            _ => None,
+        }
     }
 
     /// What a connection is doing if it is active, and its slot.
@@ -74,16 +81,16 @@ impl Connections {
 
     /// A connection reads requests again.
     pub(crate) fn begin_reading(&mut self, index: u32) {
-        if let Some(active) = self.active.get_mut(index) {
+        if let Some(active) = self.active_mut(index) {
             active.task = Task::default();
-        } else if self.slots[index].state != State::Closed {
+        } else if self.is_open(index) {
             self.slots[index].state = State::Idle;
         }
     }
 
     /// Whether the socket has not taken all output.
     pub(crate) fn is_blocked(&self, index: u32) -> bool {
-        let active = self.active.get(index);
+        let active = self.active(index);
         active.is_some_and(|active| active.pending.is_some())
     }
 
@@ -91,7 +98,7 @@ impl Connections {
     pub(crate) fn reads(&self, index: u32) -> bool {
         match self.slots[index].state {
             State::Idle => true,
-            State::Active => self.active.get(index).is_some_and(|active| {
+            State::Active => self.active(index).is_some_and(|active| {
                 matches!(active.task, Task::Reading { .. }) && active.pending.is_none()
             }),
             _ => false,
@@ -100,16 +107,13 @@ impl Connections {
 
     /// Takes a connection out of the table of active ones if nothing in its entry matters any more.
     pub(crate) fn settle(&mut self, index: u32) {
-        let Some(active) = self.active.get_mut(index) else {
+        let Some(active) = self.active_mut(index) else {
             return;
         };
         match active.rest() {
             Some(rest) => {
                 self.active.remove(index);
-                let state = &mut self.slots[index].state;
-                if *state == State::Active {
-                    *state = rest;
-                }
+                self.slots[index].state = rest;
             }
             None if matches!(active.task, Task::Reading { body: None, .. }) => {
                 active.deadline_ms = 0;

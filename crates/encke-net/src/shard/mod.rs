@@ -2,25 +2,25 @@
 //!
 //! A turn of [`Shard::run`] waits for sockets and events, reads what arrived (`input`), asks the protocols and performs their
 //! actions (`respond`), hands commands to the sequencer, takes commits and sends their records to subscribers (`deliver`). The
-//! rest of its time goes to new connections, to those that catch up, and to deadlines (`deferred`).
+//! rest of its time goes to new connections, to those that catch up, and to deadlines (`run_deferred`).
 
 mod accept;
 mod admission;
 mod backpressure;
 mod catch_up;
 mod deadlines;
-mod deferred;
 mod deliver;
 mod dispatch;
+mod hand_over;
 mod input;
 mod lag;
 mod load;
 mod long_body;
 mod merged;
 mod merged_older;
-mod outbox;
 mod output;
 mod respond;
+mod run_deferred;
 mod stop;
 
 use std::os::fd::OwnedFd;
@@ -40,19 +40,18 @@ use crate::connection::close::CloseReason;
 use crate::connection::owners::ConnectionOwners;
 use crate::connection::slot::Token;
 use crate::connection::table::Connections;
+use crate::deferred::Deferred;
 use crate::fanout::backpressure::LOOK_EVERY_MS;
 use crate::fanout::congested_streams::CongestedStreams;
 use crate::fanout::queue::FanOut;
 use crate::metrics::{Metrics, ShardCounts};
+use crate::outbox::Outbox;
 use crate::poller::{LISTENER, Poller, WAKE};
 use crate::readers::Readers;
 use crate::settings::NetSettings;
 use crate::shard_channel::{ShardEvent, ShardReceiver, ShardSender};
 use crate::timer_wheel::TICK_MS;
 use crate::timers::Timers;
-
-use deferred::Deferred;
-use outbox::Outbox;
 
 /// What a shard needs of the rest of the server.
 pub(crate) struct ShardContext {

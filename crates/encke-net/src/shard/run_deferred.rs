@@ -3,36 +3,13 @@
 //! time for them is used up. The rest follows in the next turn, behind what was committed meanwhile. So many clients that
 //! arrive at once delay the others by a fraction of a millisecond, not by all the time that they take.
 
-use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use encke_log::ReadError;
 use encke_stream::Piece;
 
 use super::Shard;
-use crate::connection::slot::{Flags, Token};
-
-/// Work that waits for its turn.
-#[derive(Debug, Default)]
-pub(super) struct Deferred {
-    /// Pieces of streams that reader threads have read. [`ShardSender::put_piece`] bounds how much they hold.
-    ///
-    /// [`ShardSender::put_piece`]: crate::shard_channel::ShardSender::put_piece
-    pieces: VecDeque<(Token, Result<Piece, ReadError>)>,
-    /// Connections that have more to do than one turn allows.
-    queued: VecDeque<u32>,
-}
-
-impl Deferred {
-    pub(super) fn add_piece(&mut self, token: Token, piece: Result<Piece, ReadError>) {
-        self.pieces.push_back((token, piece));
-    }
-
-    /// Whether work waits.
-    pub(super) fn is_due(&self) -> bool {
-        !self.pieces.is_empty() || !self.queued.is_empty()
-    }
-}
+use crate::connection::slot::Flags;
+use crate::deferred::time;
 
 impl Shard {
     /// Does deferred work for as long as the rest of the turn took, and at least for the configured time.
@@ -41,11 +18,10 @@ impl Shard {
         let taken = begun.duration_since(self.clock.now());
         let time = time(self.context.settings.errands_time, taken);
         self.advance_timers();
-        // A connection that is queued again has had its turn.
-        let mut queued = self.deferred.queued.len();
+        self.deferred.begin_turn();
         loop {
             let mut busy = false;
-            if let Some((token, piece)) = self.deferred.pieces.pop_front() {
+            if let Some((token, piece)) = self.deferred.next_piece() {
                 let bytes = piece.as_ref().map_or(0, Piece::bytes);
                 self.piece_read(token, piece);
                 self.context.receiver.took_piece(bytes);
@@ -58,10 +34,7 @@ impl Shard {
                 self.reminded(token);
                 busy = true;
             }
-            if queued > 0
-                && let Some(index) = self.deferred.queued.pop_front()
-            {
-                queued -= 1;
+            if let Some(index) = self.deferred.next_queued() {
                 self.run_queued(index);
                 busy = true;
             }
@@ -74,10 +47,9 @@ impl Shard {
                 break;
             }
             if begun.elapsed() >= time {
-                let put_off = !self.deferred.pieces.is_empty()
+                let put_off = self.deferred.is_unfinished()
                     || self.timers.is_due()
-                    || self.acceptor.has_work()
-                    || queued > 0;
+                    || self.acceptor.has_work();
                 self.counts.deferred_put_off += u64::from(put_off);
                 break;
             }
@@ -89,7 +61,7 @@ impl Shard {
         let flags = &mut self.connections.slots[index].flags;
         if !flags.has(Flags::QUEUED) {
             flags.set(Flags::QUEUED, true);
-            self.deferred.queued.push_back(index);
+            self.deferred.queue(index);
         }
     }
 
@@ -111,24 +83,5 @@ impl Shard {
     }
 }
 
-/// How long deferred work may take when the rest of the turn took that long. It gets half of a shard's time even if the shard
-/// is never idle; otherwise no client would catch up beside a stream that is busy enough.
-fn time(configured: Duration, taken: Duration) -> Duration {
-    configured.max(taken)
-}
-
 /// Deadlines that are looked at between two looks at the clock. Most reminders were replaced and cost nothing.
 const DUE_AT_ONCE: usize = 4;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn deferred_work_gets_its_time_and_half_of_a_long_turn() {
-        let configured = Duration::from_micros(200);
-        assert_eq!(time(configured, Duration::from_micros(10)), configured);
-        let long = Duration::from_millis(3);
-        assert_eq!(time(configured, long), long);
-    }
-}
