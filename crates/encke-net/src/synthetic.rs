@@ -162,7 +162,11 @@ impl Default for SyntheticShard {
 }
 
 /// Creates streams in a view; the next sequence behind them.
-fn create(view: &Arc<View>, names: impl Iterator<Item = String>, next: Sequence) -> Sequence {
+pub(crate) fn create(
+    view: &Arc<View>,
+    names: impl Iterator<Item = String>,
+    next: Sequence,
+) -> Sequence {
     let mut machine = Machine::new(Arc::clone(view), Limits::default());
     let mut journal = Counter(next);
     for name in names {
@@ -236,13 +240,13 @@ mod tests {
 
     #[test]
     fn each_record_reaches_its_own_subscriber_once() {
-        let mut crowd = SyntheticShard::new();
-        crowd.make_streams(3_000);
-        while crowd.subscribe() {}
-        assert_eq!(crowd.subscribers(), 3_000);
+        let mut shard = SyntheticShard::new();
+        shard.make_streams(3_000);
+        while shard.subscribe() {}
+        assert_eq!(shard.subscribers(), 3_000);
         for round in 0..3 {
             for subscriber in (0..3_000).rev() {
-                assert_eq!(crowd.publish(subscriber, b"{}"), 1, "round {round}");
+                assert_eq!(shard.publish(subscriber, b"{}"), 1, "round {round}");
             }
         }
     }

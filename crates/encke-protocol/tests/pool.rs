@@ -60,6 +60,10 @@ fn worker(server: &mut Server, name: &str) -> Client {
         first.contains("event: hired\ndata: {\"worker\":"),
         "{first}"
     );
+    assert!(
+        first.contains("event: registered\ndata: {\"worker\":"),
+        "{first}"
+    );
     client
 }
 

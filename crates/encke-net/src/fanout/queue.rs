@@ -191,3 +191,113 @@ impl FanOut {
         gathered
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use encke_stream::{Offset, Record, View};
+
+    use super::*;
+    use crate::synthetic;
+
+    /// A fan-out with a stream for each name, and that many subscribers of each.
+    fn fan_out(subscribers: &[(&str, usize)]) -> (FanOut, Slots, Vec<u64>) {
+        let view = Arc::new(View::default());
+        let names = subscribers.iter().map(|(name, _)| (*name).to_owned());
+        synthetic::create(&view, names, 1);
+        let views = Views::one(Arc::clone(&view));
+        let mut fan_out = FanOut::new(1 << 20, 0, views, Duration::ZERO);
+        let mut slots = Slots::default();
+        let mut streams = Vec::new();
+        for (name, count) in subscribers {
+            let stream = view.find(name).unwrap();
+            let topic = fan_out.topics.intern(&stream);
+            for _ in 0..*count {
+                let slot = slots.add_member(0);
+                slots[slot].cursor = 100;
+                fan_out.topics.link(&mut slots, topic, slot);
+            }
+            streams.push(stream.no);
+        }
+        (fan_out, slots, streams)
+    }
+
+    fn commit(fan_out: &mut FanOut, streams: &[u64], first: u64, now_us: u64) {
+        let records = (first..).zip(streams).map(|(sequence, stream)| Record {
+            sequence,
+            stream: *stream,
+            data: b"1".to_vec(),
+            tail: Offset::behind(sequence),
+            units: 1,
+            closes: false,
+            deletes: false,
+        });
+        let batch = Batch {
+            bytes: streams.len(),
+            records: records.collect(),
+        };
+        fan_out.take(&Arc::new(batch), now_us);
+    }
+
+    /// The subscribers that a turn of that many sends comes to.
+    fn turn(fan_out: &mut FanOut, slots: &Slots, sends: usize) -> Vec<u32> {
+        let mut served = Vec::new();
+        fan_out.begin_turn(sends);
+        while let Some(topic) = fan_out.round(0) {
+            while let Some(index) = fan_out.next_subscriber(topic, slots) {
+                served.push(index);
+                fan_out.spend_send();
+            }
+            if !fan_out.is_over(topic) {
+                break;
+            }
+            fan_out.end_round(topic, 0);
+        }
+        served
+    }
+
+    #[test]
+    fn a_round_goes_on_where_the_sends_of_a_turn_ended() {
+        let (mut fan_out, slots, streams) = fan_out(&[("a", 3), ("b", 1)]);
+        assert!(fan_out.is_quiet());
+        commit(&mut fan_out, &streams, 101, 0);
+        assert_eq!(turn(&mut fan_out, &slots, 2), [2, 1]);
+        assert!(!fan_out.is_quiet());
+        assert_eq!(turn(&mut fan_out, &slots, 2), [0, 3]);
+        assert!(fan_out.is_quiet());
+    }
+
+    #[test]
+    fn a_commit_during_a_round_leads_to_another_one() {
+        let (mut fan_out, slots, streams) = fan_out(&[("a", 2)]);
+        commit(&mut fan_out, &streams, 101, 0);
+        assert_eq!(turn(&mut fan_out, &slots, 1), [1]);
+        commit(&mut fan_out, &streams, 102, 0);
+        assert_eq!(turn(&mut fan_out, &slots, 1), [0]);
+        assert!(!fan_out.is_quiet());
+        assert_eq!(turn(&mut fan_out, &slots, 9), [1, 0]);
+        assert!(fan_out.is_quiet());
+    }
+
+    #[test]
+    fn the_lag_is_that_of_the_oldest_commit_that_waits() {
+        let (mut fan_out, slots, streams) = fan_out(&[("a", 1), ("b", 1)]);
+        assert_eq!(fan_out.lag(1_000), (0, 0));
+        commit(&mut fan_out, &streams[..1], 101, 1_000);
+        commit(&mut fan_out, &streams[1..], 102, 1_400);
+        assert_eq!(fan_out.lag(1_500), (4, 500));
+        turn(&mut fan_out, &slots, 1);
+        assert_eq!(fan_out.lag(1_500), (2, 100));
+        turn(&mut fan_out, &slots, 1);
+        assert_eq!(fan_out.lag(1_500), (0, 0));
+    }
+
+    #[test]
+    fn gathered_records_are_those_of_one_stream() {
+        let (mut fan_out, _, streams) = fan_out(&[("a", 1), ("b", 1)]);
+        commit(&mut fan_out, &[streams[0], streams[1], streams[0]], 101, 0);
+        let mut items = Vec::new();
+        let gathered = fan_out.gather(0, 1, &mut items);
+        assert_eq!(items.len(), 2);
+        assert_eq!((gathered.last, gathered.at_tail), (103, true));
+    }
+}

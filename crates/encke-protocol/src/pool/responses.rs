@@ -165,11 +165,17 @@ fn posted(id: encke_jobs::JobId) -> Response {
     json_body(202, &json!({ "job": id })).field("Job-Id", id)
 }
 
-/// The beginning of a worker's events.
+/// The head of a worker's events, and the first of them. Each registration is also sent under its former name, `hired`.
 fn registered(worker: &str, slot: u32) -> Response {
-    let mut first = b"retry: 1000\nevent: hired\ndata: {\"worker\":".to_vec();
-    string(worker, &mut first);
-    first.extend_from_slice(format!(",\"slot\":{slot}}}\n\n").as_bytes());
+    let mut data = b"{\"worker\":".to_vec();
+    string(worker, &mut data);
+    data.extend_from_slice(format!(",\"slot\":{slot}}}").as_bytes());
+    let mut first = b"retry: 1000\n".to_vec();
+    for name in ["hired", "registered"] {
+        first.extend_from_slice(format!("event: {name}\ndata: ").as_bytes());
+        first.extend_from_slice(&data);
+        first.extend_from_slice(b"\n\n");
+    }
     sse::head().body(Body::Open(first))
 }
 
