@@ -34,7 +34,7 @@ fn finder(archive: &Archive) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, Str
     }
 }
 
-/// The pools before anybody can ask for them.
+/// The pools before they serve requests.
 pub(crate) struct Pools {
     pub(crate) dispatcher: DispatcherSender,
     receiver: DispatcherReceiver,
@@ -44,7 +44,7 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// Brings the pools back from their streams.
+    /// Restores the pools from their streams.
     pub(crate) fn restore(settings: &NetSettings, archive: Archive) -> Result<Pools, StartError> {
         let board = Arc::new(Board::default());
         let (dispatcher, receiver) = encke_jobs::inbox(
@@ -97,7 +97,7 @@ impl Pools {
     }
 }
 
-/// What is shown of the pools.
+/// The metrics of the pools.
 #[derive(Clone)]
 pub(crate) struct PoolMetrics {
     jobs: IntGaugeVec,
@@ -130,7 +130,7 @@ impl PoolMetrics {
         registry.register(Box::new(cache.clone()))?;
         let loads = IntCounter::new(
             "encke_pool_loads_total",
-            "Jobs that were read from the log because their content was not in memory.",
+            "Jobs read from the log because their content was not in memory.",
         )?;
         registry.register(Box::new(loads.clone()))?;
         Ok(PoolMetrics {
@@ -138,17 +138,17 @@ impl PoolMetrics {
             loads,
             jobs: gauges(
                 "encke_pool_jobs",
-                "Jobs of a pool that are not over, by state: waiting or running.",
+                "Unfinished jobs of a pool, by state: waiting or running.",
                 &["pool", "state"],
             )?,
             oldest: gauges(
                 "encke_pool_oldest_seconds",
-                "Age of a pool's oldest job that is not over.",
+                "Age of a pool's oldest unfinished job.",
                 &["pool"],
             )?,
             workers: gauges(
                 "encke_pool_workers",
-                "Workers of a pool that are connected.",
+                "Connected workers of a pool.",
                 &["pool"],
             )?,
             done: counters(
@@ -158,17 +158,17 @@ impl PoolMetrics {
             )?,
             retried: counters(
                 "encke_pool_retried_total",
-                "Attempts at a pool's jobs that failed and were followed by another.",
+                "Failed attempts at a pool's jobs that were retried.",
                 &["pool"],
             )?,
             dead: counters(
                 "encke_pool_dead_total",
-                "Jobs of a pool that went to the dead letters.",
+                "Jobs of a pool that failed for good and went to the dead letters.",
                 &["pool"],
             )?,
             given: counters(
                 "encke_pool_worker_jobs_total",
-                "Jobs that a pool's worker was given; those of workers beyond the first hundred as one.",
+                "Jobs given to a pool's worker; the workers beyond the first hundred share one series.",
                 &["pool", "worker"],
             )?,
         })
@@ -217,5 +217,5 @@ impl PoolMetrics {
     }
 }
 
-/// Workers of a pool that have a line of their own among the metrics.
+/// Workers of a pool that have a series of their own.
 const WORKERS_SHOWN_MAX: usize = 100;

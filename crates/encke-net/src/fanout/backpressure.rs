@@ -1,10 +1,10 @@
-//! Streams that are published to faster than most of their subscribers take it.
+//! Streams that are published to faster than most of their subscribers read.
 //!
-//! A subscriber that alone is too slow is its own affair: it is caught up, or closed when it is too far behind. When most of a
-//! crowd are behind it is the stream's: what is published then only waits, in the sockets of the crowd and in the log. So
-//! acknowledgements of appends to such a stream are held back until nearly all of its subscribers have everything, or the
-//! others would take too long, and never for long: a publisher that waits for them goes no faster than they can follow, and
-//! publishers of other streams notice nothing.
+//! A single slow subscriber catches up, or is closed when it is too far behind. When most subscribers of a stream with many are
+//! behind, the stream is congested: further records would only wait in sockets and in the log. So acknowledgements of appends
+//! to such a stream are delayed until nearly all of its subscribers have everything, or until the others would take too long,
+//! and never beyond a limit. A publisher that waits for acknowledgements is slowed to the subscribers' pace, and publishers of
+//! other streams notice nothing.
 
 use encke_log::StreamNo;
 use encke_stream::{Command, Reply, Target};
@@ -14,22 +14,22 @@ use hashbrown::hash_map::Entry;
 use super::congested_streams::CongestedStreams;
 use crate::connection::slot::Token;
 
-/// What a shard knows of congested.
+/// The congested streams of a shard, and the acknowledgements that it delays.
 #[derive(Debug, Default)]
 pub(crate) struct Backpressure {
     /// By the numbers of their topics.
     congested: HashMap<u32, Congestion>,
     /// What the present round has found so far.
     found: Found,
-    /// Who appends to a jammed stream and has no reply yet.
+    /// Connections that append to a congested stream and have no reply yet.
     appends: HashMap<Token, StreamNo>,
-    /// Acknowledgements that are held back, the oldest first.
+    /// Delayed acknowledgements, the oldest first.
     held: Vec<HeldBack>,
     looked_ms: u64,
 }
 
-/// The subscribers of a stream, those of them that are behind, and by how much all of these together, in the
-/// [`weight`](super::weight::weight) of records.
+/// The subscribers of a stream, how many of them are behind, and the sum of what these lack, by
+/// [`weight`](super::weight::weight).
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
     seen: usize,
@@ -37,16 +37,16 @@ struct Found {
     backlog: u64,
 }
 
-/// A stream most of whose subscribers are behind.
+/// A congested stream.
 #[derive(Debug)]
 struct Congestion {
     stream: StreamNo,
-    /// As the last round has found it, less what was gained since.
+    /// As the last round has found it, less what has been sent since.
     found: Found,
-    /// How much those who are behind got since then.
+    /// What the lagging subscribers got in this interval.
     gained: u64,
     gained_since_ms: u64,
-    /// It would take too long: publishers do not wait for it.
+    /// Catching up would take too long: publishers do not wait for it.
     given_up: bool,
 }
 
@@ -58,18 +58,18 @@ struct HeldBack {
 }
 
 impl Congestion {
-    /// Whether nearly all are abreast.
+    /// Whether nearly all subscribers have everything.
     fn is_over(&self) -> bool {
         self.found.behind * 8 <= self.found.seen
     }
 
-    /// Looks now and then whether those who are behind get on; whether to wait for them has changed.
+    /// At the end of an interval, decides whether to wait for the lagging subscribers. Whether that has changed.
     fn look(&mut self, now_ms: u64) -> bool {
-        if now_ms < self.gained_since_ms + WHILE_MS {
+        if now_ms < self.gained_since_ms + INTERVAL_MS {
             return false;
         }
         let before = self.given_up;
-        self.given_up = self.gained.saturating_mul(WHILES_MAX) < self.found.backlog;
+        self.given_up = self.gained.saturating_mul(INTERVALS_MAX) < self.found.backlog;
         (self.gained, self.gained_since_ms) = (0, now_ms);
         self.given_up != before
     }
@@ -82,14 +82,14 @@ impl Congestion {
 }
 
 impl Backpressure {
-    /// Whether somebody waits for a congestion to be over.
+    /// Whether acknowledgements are delayed.
     pub(crate) fn holds(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Whether there is no congestion, and the present round makes none.
+    /// Whether no stream is congested, and the present round finds none.
     pub(crate) fn is_idle(&self) -> bool {
-        self.congested.is_empty() && self.found.behind < CROWD_MIN
+        self.congested.is_empty() && self.found.behind < BEHIND_MIN
     }
 
     /// A round over a topic's subscribers begins.
@@ -97,7 +97,7 @@ impl Backpressure {
         self.found = Found::default();
     }
 
-    /// The round has come to a subscriber, who is behind by so much if it is.
+    /// The round has come to a subscriber; `backlog` is what it lacks, if it is behind.
     pub(crate) fn see(&mut self, backlog: Option<u32>) {
         self.found.seen += 1;
         if let Some(backlog) = backlog {
@@ -122,7 +122,7 @@ impl Backpressure {
         self.begin_if_most(topic, stream, now_ms, all);
     }
 
-    /// A congestion begins if most of those whom the round has come to are behind; they say so before it is over.
+    /// A stream becomes congested if most subscribers so far are behind, even before the round is over.
     pub(crate) fn begin_if_most(
         &mut self,
         topic: u32,
@@ -131,7 +131,7 @@ impl Backpressure {
         all: &CongestedStreams,
     ) {
         let found = self.found;
-        let most = found.behind >= CROWD_MIN && found.behind * 2 > found.seen;
+        let most = found.behind >= BEHIND_MIN && found.behind * 2 > found.seen;
         if most && let Entry::Vacant(entry) = self.congested.entry(topic) {
             entry.insert(Congestion {
                 stream,
@@ -144,7 +144,7 @@ impl Backpressure {
         }
     }
 
-    /// Forgets the congestion of another stream that had the topic's number before.
+    /// Forgets the congestion of a former topic with that number.
     fn forget_another(&mut self, topic: u32, stream: StreamNo, all: &CongestedStreams) {
         if let Entry::Occupied(entry) = self.congested.entry(topic)
             && entry.get().stream != stream
@@ -153,7 +153,7 @@ impl Backpressure {
         }
     }
 
-    /// A topic's subscriber that is behind got so much.
+    /// A lagging subscriber of a topic got this much.
     pub(crate) fn gains(&mut self, topic: u32, weight: u32) {
         if let Some(congestion) = self.congested.get_mut(&topic) {
             congestion.gained += u64::from(weight);
@@ -161,7 +161,7 @@ impl Backpressure {
         }
     }
 
-    /// One of a topic's subscribers that were behind is so no more, or is gone.
+    /// A lagging subscriber of a topic has caught up or is gone.
     pub(crate) fn leaves(&mut self, topic: u32, all: &CongestedStreams) {
         if let Some(congestion) = self.congested.get_mut(&topic) {
             congestion.found.behind = congestion.found.behind.saturating_sub(1);
@@ -196,7 +196,7 @@ impl Backpressure {
         }
     }
 
-    /// Holds an acknowledgement back.
+    /// Delays an acknowledgement.
     pub(crate) fn hold(&mut self, reply: Reply, stream: StreamNo, until_ms: u64) {
         self.held.push(HeldBack {
             reply,
@@ -205,7 +205,7 @@ impl Backpressure {
         });
     }
 
-    /// Acknowledgements that need not wait any longer, looked for once a millisecond.
+    /// The acknowledgements that are due, once a millisecond.
     pub(crate) fn take_due(&mut self, now_ms: u64, all: &CongestedStreams) -> Vec<Reply> {
         if self.congested.is_empty() && self.held.is_empty() || now_ms == self.looked_ms {
             return Vec::new();
@@ -217,13 +217,13 @@ impl Backpressure {
         due.map(|held| held.reply).collect()
     }
 
-    /// All acknowledgements that were held back.
+    /// All delayed acknowledgements.
     pub(crate) fn take_all(&mut self) -> Vec<Reply> {
         let all = std::mem::take(&mut self.held);
         all.into_iter().map(|held| held.reply).collect()
     }
 
-    /// Gives up congested that would last, and takes them up again when they would no more.
+    /// Gives up congestions that would last too long, and takes them up again when they would not.
     fn look(&mut self, now_ms: u64, all: &CongestedStreams) {
         for congestion in self.congested.values_mut() {
             match congestion.look(now_ms) {
@@ -235,15 +235,14 @@ impl Backpressure {
     }
 }
 
-/// So many subscribers of a shard must be behind: a few that are slow are no reason to slow a publisher.
-const CROWD_MIN: usize = 64;
+/// The least lagging subscribers on a shard: a few slow ones are no reason to slow a publisher.
+const BEHIND_MIN: usize = 64;
 
-/// So often it is looked whether a crowd gets on. It is waited for if it would have everything within so many times as long,
-/// a minute.
-const WHILE_MS: u64 = 500;
-const WHILES_MAX: u64 = 120;
+/// The interval of decisions. Publishers wait if the subscribers would have everything within that many intervals, a minute.
+const INTERVAL_MS: u64 = 500;
+const INTERVALS_MAX: u64 = 120;
 
-/// How often a shard looks whether those whom it holds back may go on.
+/// How often a shard looks for acknowledgements that are due.
 pub(crate) const LOOK_EVERY_MS: u64 = 1;
 
 #[cfg(test)]
@@ -252,7 +251,7 @@ mod tests {
 
     use super::*;
 
-    /// A round over so many subscribers, of whom the first are behind by 100 each.
+    /// A round over `seen` subscribers, of which `behind` lack 100 each.
     fn round(
         watch: &mut Backpressure,
         seen: usize,
@@ -268,39 +267,39 @@ mod tests {
     }
 
     #[test]
-    fn a_jam_begins_when_most_of_a_crowd_are_behind() {
-        for (seen, behind, jammed) in [
-            (CROWD_MIN - 1, CROWD_MIN - 1, false),
-            (CROWD_MIN, CROWD_MIN, true),
-            (2 * CROWD_MIN, CROWD_MIN, false),
-            (2 * CROWD_MIN - 1, CROWD_MIN, true),
+    fn a_stream_is_congested_when_most_of_many_subscribers_are_behind() {
+        for (seen, behind, congested) in [
+            (BEHIND_MIN - 1, BEHIND_MIN - 1, false),
+            (BEHIND_MIN, BEHIND_MIN, true),
+            (2 * BEHIND_MIN, BEHIND_MIN, false),
+            (2 * BEHIND_MIN - 1, BEHIND_MIN, true),
         ] {
             let (mut watch, all) = (Backpressure::default(), CongestedStreams::default());
             round(&mut watch, seen, behind, 0, &all);
-            assert_eq!(all.has(7), jammed, "{behind} of {seen}");
+            assert_eq!(all.has(7), congested, "{behind} of {seen}");
         }
     }
 
     #[test]
-    fn a_jam_ends_when_nearly_all_are_abreast() {
+    fn congestion_ends_when_nearly_all_have_everything() {
         let (mut watch, all) = (Backpressure::default(), CongestedStreams::default());
         round(&mut watch, 80, 80, 0, &all);
-        // Others join, and some of those who were behind are gone.
+        // Others join, and some lagging ones are gone.
         round(&mut watch, 88, 71, 10, &all);
         for left in 1..=60 {
             assert!(all.has(7), "after {left}");
             watch.leaves(1, &all);
         }
         assert!(!all.has(7));
-        // Whoever comes later is nobody's affair.
+        // Further ones make no difference.
         watch.leaves(1, &all);
         assert!(watch.congested.is_empty());
         // A round that is not over says only that there is one, and one that is may say that there is none.
         watch.begin_round();
-        (0..CROWD_MIN).for_each(|_| watch.see(Some(100)));
+        (0..BEHIND_MIN).for_each(|_| watch.see(Some(100)));
         watch.begin_if_most(1, 7, 30, &all);
         assert!(all.has(7));
-        (0..10 * CROWD_MIN).for_each(|_| watch.see(None));
+        (0..10 * BEHIND_MIN).for_each(|_| watch.see(None));
         watch.begin_if_most(1, 7, 30, &all);
         assert!(all.has(7));
         watch.end_round(1, 7, 30, &all);
@@ -311,25 +310,25 @@ mod tests {
     }
 
     #[test]
-    fn a_jam_that_would_last_is_given_up_until_it_would_no_more() {
+    fn congestion_that_would_last_is_given_up_until_it_would_not() {
         let (mut watch, all) = (Backpressure::default(), CongestedStreams::default());
         round(&mut watch, 80, 80, 0, &all);
-        // Of what is left of 8,000 the crowd must get a 120th in a while.
+        // Of what is left of 8,000 the subscribers must get a 120th in an interval.
         watch.gains(1, 67);
-        watch.look(WHILE_MS - 1, &all);
-        watch.look(WHILE_MS, &all);
+        watch.look(INTERVAL_MS - 1, &all);
+        watch.look(INTERVAL_MS, &all);
         assert!(all.has(7));
         watch.gains(1, 65);
-        watch.look(2 * WHILE_MS - 1, &all);
+        watch.look(2 * INTERVAL_MS - 1, &all);
         assert!(all.has(7));
-        watch.look(2 * WHILE_MS, &all);
+        watch.look(2 * INTERVAL_MS, &all);
         assert!(!all.has(7));
-        round(&mut watch, 80, 79, 2 * WHILE_MS + 1, &all);
+        round(&mut watch, 80, 79, 2 * INTERVAL_MS + 1, &all);
         assert!(!all.has(7), "it is not waited for again");
         watch.gains(1, 500);
-        watch.look(3 * WHILE_MS, &all);
+        watch.look(3 * INTERVAL_MS, &all);
         assert!(all.has(7));
-        watch.look(4 * WHILE_MS, &all);
+        watch.look(4 * INTERVAL_MS, &all);
         (0..80).for_each(|_| watch.leaves(1, &all));
         assert!(watch.congested.is_empty() && all.count() == 0);
     }
@@ -353,12 +352,12 @@ mod tests {
         assert!(watch.take_due(1019, &all).is_empty());
         assert_eq!(tokens(watch.take_due(1020, &all)), [3]);
         // Its own does not get on.
-        assert_eq!(tokens(watch.take_due(1000 + WHILE_MS, &all)), [1]);
+        assert_eq!(tokens(watch.take_due(1000 + INTERVAL_MS, &all)), [1]);
         watch.hold(reply(4), 8, 9000);
         all.end(8);
         assert_eq!(tokens(watch.take_due(1200, &all)), [2, 4]);
         assert!(!watch.holds());
-        // Who has a topic's number after another is not taken for it.
+        // A later topic with the same number is another one.
         round(&mut watch, 80, 80, 2000, &all);
         watch.begin_round();
         watch.end_round(1, 9, 2000, &all);

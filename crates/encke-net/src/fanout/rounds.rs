@@ -1,18 +1,17 @@
-//! Which topics' subscribers are to be served, one round after the other, and which topics rest.
+//! Which topics' subscribers are served next, and which topics rest.
 //!
-//! A round that goes on beyond a turn is over a crowd. If records come faster than such rounds end, each subscriber is sent
-//! them in ones and twos, at a system call each, and the shard has time for little else. So behind such a round its topic
-//! rests for twice as long as the round took, or until enough has come to be worth a send: what is published meanwhile goes
-//! out together, and most of the shard's time is left to others. What is published when the last round is long over goes out
-//! at once.
+//! A round that takes longer than a turn has many subscribers. If records arrived faster than such rounds end, each subscriber
+//! would get them in ones and twos, at a system call each, and the shard would have time for little else. So behind such a
+//! round its topic rests for twice as long as the round took, or until enough has been appended to be worth a send. Records of
+//! that time go out together, and most of the shard's time is left to other topics. Records that arrive later go out at once.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::weight::weight;
 
-/// A topic's place in the queue of rounds, and when the oldest record that waits for the round
-/// became visible, by the shard's counts of bytes and of microseconds.
+/// A topic's place in the queue of rounds, and when the oldest record of the round became visible, in the shard's counts of
+/// bytes and of microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     pub(crate) topic: u32,
@@ -23,12 +22,11 @@ pub(crate) struct Due {
 /// The rounds that are due.
 #[derive(Debug)]
 pub(crate) struct Rounds {
-    /// The first may be under way; the others have not begun.
+    /// The first may have begun; the others have not.
     queue: VecDeque<Due>,
-    /// When the first one began.
+    /// When the first one began, if it has.
     begun_us: Option<u64>,
-    /// In the order in which they began. There are few: the rounds of all of them took a turn or more, each, and were over
-    /// within the last `rest_max_us`.
+    /// In the order of their rounds. There are few: each round took a turn or more and ended within the last `rest_max_us`.
     resting: Vec<Rest>,
     rest_max_us: u64,
 }
@@ -37,14 +35,14 @@ pub(crate) struct Rounds {
 struct Rest {
     topic: u32,
     until_us: u64,
-    /// How much had been appended to the topic when it began, by [`weight`].
+    /// What had been appended to the topic by the end of the round, by [`weight`].
     appended: u32,
-    /// The topic's place in the queue, if something came meanwhile.
+    /// The topic's place in the queue, if something was appended meanwhile.
     due: Option<Due>,
 }
 
 impl Rounds {
-    /// Nothing is due. No topic rests for longer than that.
+    /// No rounds. No topic rests for longer than `rest_max`.
     pub(crate) fn new(rest_max: Duration) -> Self {
         Rounds {
             queue: VecDeque::new(),
@@ -54,7 +52,7 @@ impl Rounds {
         }
     }
 
-    /// Whether there is nothing to do before somebody has rested.
+    /// Whether no round is due before a topic has rested.
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -64,13 +62,13 @@ impl Rounds {
         self.queue.push_back(due);
     }
 
-    /// The topic whose round is under way or comes next.
+    /// The topic of the round that has begun or is next.
     pub(crate) fn first(&mut self) -> Option<u32> {
         while let Some(due) = self.queue.front() {
             let mut resting = self.resting.iter_mut();
             let rest = resting.find(|rest| rest.topic == due.topic);
             match rest {
-                // One that is under way does not rest, unless it has the number of a topic that did and is gone.
+                // A topic whose round has begun does not rest; its number may be that of a former topic that did.
                 Some(rest) if self.begun_us.is_none() => {
                     rest.due.get_or_insert(*due);
                     self.queue.pop_front();
@@ -86,7 +84,7 @@ impl Rounds {
         self.begun_us = Some(now_us);
     }
 
-    /// The first round is over; so much was appended to its topic by now. Whether it rests.
+    /// Ends the first round; `appended` is what has been appended to its topic. Whether the topic rests.
     pub(crate) fn end(&mut self, now_us: u64, appended: u32) -> bool {
         let begun_us = self.begun_us.take().unwrap_or(now_us);
         let rest_us = (now_us.saturating_sub(begun_us) * REST).min(self.rest_max_us);
@@ -104,8 +102,8 @@ impl Rounds {
         }
     }
 
-    /// Those who have rested come before all whose round has not begun, because their records are older. `appended` says how
-    /// much was appended to a topic by now.
+    /// Queues the topics that have rested before all rounds that have not begun, because their records are older. `appended`
+    /// says what has been appended to a topic.
     pub(crate) fn wake(&mut self, now_us: u64, appended: impl Fn(u32) -> u32) {
         let mut at = usize::from(self.begun_us.is_some());
         let has_rested = |rest: &mut Rest| {
@@ -120,13 +118,13 @@ impl Rounds {
         }
     }
 
-    /// When the next one has rested for whom something waits.
+    /// When the next topic has rested for which records wait.
     pub(crate) fn wake_us(&self) -> Option<u64> {
         let waiting = self.resting.iter().filter(|rest| rest.due.is_some());
         waiting.map(|rest| rest.until_us).min()
     }
 
-    /// The topic whose round is under way or waits for longest, resting or not.
+    /// The topic whose records wait for the longest time, resting or not.
     pub(crate) fn oldest(&self) -> Option<Due> {
         let resting = self.resting.iter().filter_map(|rest| rest.due);
         let all = self.queue.front().copied().into_iter().chain(resting);
@@ -134,10 +132,10 @@ impl Rounds {
     }
 }
 
-/// A topic rests for so many times as long as its round took.
+/// A topic rests for this many times the duration of its round.
 const REST: u64 = 2;
 
-/// So much to send to each subscriber is worth a round: then a send costs less than what it carries.
+/// Bytes for each subscriber that are worth a round: then a send costs less than what it carries.
 const ENOUGH_BYTES: usize = 4096;
 
 #[cfg(test)]
@@ -156,7 +154,7 @@ mod tests {
         }
     }
 
-    /// A round over a topic that takes so long; whether it rests then.
+    /// A round of that duration over a topic; whether it rests then.
     fn round(rounds: &mut Rounds, topic: u32, now_us: u64, took_us: u64) -> bool {
         rounds.push(due(topic, now_us));
         assert_eq!(rounds.first(), Some(topic));
@@ -195,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_rests_for_longer_than_allowed() {
+    fn no_topic_rests_for_longer_than_allowed() {
         let mut capped = rounds(20_000);
         assert!(round(&mut capped, 1, 0, 50_000));
         capped.push(due(1, 51_000));
@@ -205,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_have_rested_do_not_come_before_a_round_that_is_under_way() {
+    fn topics_that_have_rested_do_not_come_before_a_round_that_has_begun() {
         let mut rounds = rounds(20_000);
         assert!(round(&mut rounds, 1, 0, 1_000));
         assert!(round(&mut rounds, 2, 1_000, 1_000));
