@@ -1,8 +1,8 @@
-//! The clients by their addresses: how many connections each address has, and how fast it asks.
+//! The clients by their addresses: the connections and the request rate of each.
 //!
-//! One bounded table for all shards, in parts with a lock each. An address is in it while it has connections or while what
-//! it asked lately still counts; one that is exempt from the limits is never in it. A connection knows its address by
-//! number, in [`crate::owners`].
+//! One bounded table for all shards, in parts with a lock each. An address is in it while it has connections, or while its
+//! recent requests still count; one that is exempt from the limits is never in it. A connection knows its address by number,
+//! see `connection::owners`.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -23,14 +23,14 @@ pub(crate) struct Addresses {
     hasher: RandomState,
     begin: Instant,
     known: AtomicUsize,
-    /// The part that is looked through next for addresses that no longer matter.
+    /// The part that is tidied next.
     untidy: AtomicUsize,
     connections_max: u32,
     pace: Option<RateLimit>,
     part_max: usize,
 }
 
-/// The number of an address in the table; it holds as long as somebody who has entered by it has not left.
+/// The number of an address in the table; valid while a connection that has entered has not left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AddressNo(u32);
 
@@ -46,16 +46,16 @@ impl AddressNo {
     }
 }
 
-/// Why an address is turned away.
+/// Why an address is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
     /// It has as many connections as it may.
     TooMany,
-    /// It asks faster than it may; in so many seconds it may ask again.
+    /// It makes requests faster than it may; it may try again after `retry_s` seconds.
     TooFast { retry_s: u64 },
-    /// The table is full of others.
+    /// The table is full.
     Full,
-    /// The listener is for trusted proxies, and it is none.
+    /// The listener is for trusted proxies only.
     Untrusted,
 }
 
@@ -64,7 +64,7 @@ struct Part {
     index: HashTable<u32>,
     entries: Vec<Entry>,
     free: Vec<u32>,
-    /// Where the search for an entry that can be done without goes on.
+    /// Where the next search for a dispensable entry begins.
     hand: usize,
 }
 
@@ -79,7 +79,7 @@ struct Entry {
 // What an address costs beside its place in the index.
 const _: () = assert!(size_of::<Entry>() <= 24);
 
-/// What limits take for one client: an IPv4 address, or the /64 that an IPv6 client has for itself.
+/// What counts as one client: an IPv4 address, or the /64 that an IPv6 client has for itself.
 type Key = u64;
 
 impl Addresses {
@@ -99,7 +99,7 @@ impl Addresses {
         }
     }
 
-    /// Counts a connection of that address, which is a request, too, as far as the rate goes.
+    /// Counts a connection of that address; for the rate it counts as a request.
     pub(crate) fn enter(&self, address: IpAddr, now: Instant) -> Result<AddressNo, Denied> {
         let key = key(address);
         let hash = self.hasher.hash_one(key);
@@ -149,7 +149,7 @@ impl Addresses {
         }
     }
 
-    /// Forgets some of those who no longer matter; to be called now and then.
+    /// Removes some addresses that no longer matter; to be called now and then.
     pub(crate) fn tidy(&self, now: Instant) {
         if self.known() == 0 {
             return;
@@ -230,13 +230,13 @@ impl Addresses {
 
     /// Nanoseconds since the table was made.
     fn ns(&self, now: Instant) -> u64 {
-        // It is 0 for those who are new, so never for the present.
+        // 0 stands for a new address, so the present is never 0.
         now.duration_since(self.begin).as_nanos() as u64 + 1
     }
 }
 
 impl Part {
-    /// An entry without connections: one whose rate no longer matters if there is one within reach.
+    /// An entry without connections; preferably one whose rate no longer matters.
     fn dispensable(&mut self, now_ns: u64) -> Option<u32> {
         let mut second = None;
         for _ in 0..self.entries.len().min(DISPENSABLE_TRIES) {
@@ -277,13 +277,13 @@ const V4: Key = 0xffff_ffff_0000_0000;
 const PART_BITS: u32 = 4;
 const PARTS: usize = 1 << PART_BITS;
 
-/// What the bits of an [`AddressNo`] leave room for; the topmost is somebody else's.
+/// What the bits of an [`AddressNo`] leave room for; the topmost has another meaning.
 const PART_MAX: usize = (1 << (31 - PART_BITS)) - 1;
 
-/// How many addresses are looked at for one to be forgotten; whoever finds none is turned away at little cost.
+/// Entries that are looked at for a dispensable one; an address is refused at little cost if there is none.
 const DISPENSABLE_TRIES: usize = 64;
 
-/// How many addresses are looked at in one step of tidying.
+/// Entries that are looked at in one step of tidying.
 const TIDY_STEP: usize = 512;
 
 #[cfg(test)]
@@ -376,7 +376,7 @@ mod tests {
             settings.request_rate = 1;
         });
         let now = Instant::now();
-        // Those who came and went are forgotten for those who come, though their rate would still matter.
+        // Addresses without connections are removed for new ones, although their rate still matters.
         for number in 0..1_000 {
             let entered = addresses.enter(v4(number), now).unwrap();
             addresses.leave(entered, now);

@@ -1,4 +1,4 @@
-//! What is not in memory of the streams of all logs.
+//! Reads what is not in memory, from all logs.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Archive {
         }
     }
 
-    /// From now on desks are told when something is asked for that they have accepted and not written.
+    /// Notifies these sequencers when a read lacks records that they have accepted and not written.
     pub(crate) fn with_desks(self, desks: Arc<[Arc<Desk>]>) -> Archive {
         Archive { desks, ..self }
     }

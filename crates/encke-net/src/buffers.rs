@@ -1,4 +1,4 @@
-//! What connections hold in memory beyond their slots: parts of requests, and answers that wait for their socket.
+//! The memory of connections beyond their slots: parts of requests, and output that sockets have not taken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,19 +29,19 @@ impl Buffers {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether more of requests may be kept. The last quarter is for subscribers, who are there already.
+    /// Whether more parts of requests may be kept. The last quarter is for output.
     pub(crate) fn have_room_for_requests(&self) -> bool {
         self.bytes() < self.bytes_max / 4 * 3
     }
 
-    /// Whether more of answers may be kept.
+    /// Whether more output may be kept.
     pub(crate) fn have_room(&self) -> bool {
         self.bytes() < self.bytes_max
     }
 }
 
 impl BufferShare {
-    /// Holds so many bytes from now on.
+    /// Sets the bytes that it holds.
     pub(crate) fn set(&mut self, bytes: usize, buffers: &Arc<Buffers>) {
         if bytes == self.bytes {
             return;

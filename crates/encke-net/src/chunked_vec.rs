@@ -1,4 +1,4 @@
-//! A table that grows a chunk at a time, so that growing moves nothing and pauses nobody.
+//! A table that grows a chunk at a time, so that growing moves nothing and causes no pause.
 
 use std::ops::{Index, IndexMut};
 

@@ -23,7 +23,7 @@ pub enum ForwardedBy {
 pub(crate) struct ForwardedInfo<'a> {
     /// Where the client is; nothing if the proxy does not say or asks for itself.
     pub(crate) client: Option<IpAddr>,
-    /// Whether the client uses https, if it is said.
+    /// Whether the client uses https, if the fields say so.
     pub(crate) https: Option<bool>,
     /// The host as the client named it.
     pub(crate) host: Option<&'a str>,
@@ -201,7 +201,7 @@ fn wrong() -> Rejection {
     Rejection::new(
         400,
         "forwarded",
-        "the fields in which a proxy tells of its client are malformed",
+        "the fields in which a proxy names its client are malformed",
     )
 }
 

@@ -38,7 +38,7 @@ impl HashIndex {
         part.find(hash, |number| is_it(*number)).copied()
     }
 
-    /// Adds a number that is not there. `hash_of` tells the hash of any number that is, or of this one.
+    /// Adds a number that is not there. `hash_of` returns the hash of any number in the index, and of this one.
     pub(crate) fn insert(&mut self, hash: u64, number: u32, hash_of: impl Fn(u32) -> u64) {
         let part = self.part(hash);
         self.parts[part].insert_unique(hash, number, |number| hash_of(*number));
@@ -99,7 +99,7 @@ fn address(hash: u64) -> usize {
     (hash >> 24) as usize & u32::MAX as usize
 }
 
-/// So many numbers a part on average; up to twice as many while a round of splitting is under way.
+/// Numbers in a part on average; up to twice as many during a round of splitting.
 const PART_NUMBERS: usize = 512;
 
 #[cfg(test)]

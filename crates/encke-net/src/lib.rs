@@ -1,11 +1,14 @@
 //! The reactor: a thread for each core, each with its own listener and its own connections.
 //!
-//! A shard speaks HTTP/1.1 (`http`), asks the router what a request means, hands commands to the
-//! sequencer and records to subscribers. It never waits for a disk, a lock that is held long, or a
-//! client: what must be waited for comes back as a note in its inbox.
+//! A shard speaks HTTP/1.1 (`http`), asks the protocols what to do for a request, hands commands to the sequencer and records
+//! to subscribers. It never waits for a disk, a lock that is held long, or a client: results arrive as events in its channel.
+//!
+//! `shard` is the loop and what it does for connections. Its components own their state and know nothing of each other:
+//! `acceptor`, `connection` (slots, the table of active ones, what each is doing), `fanout` (topics, rounds, encodings,
+//! backpressure), `timers`, `deferred`, `outbox`.
 //!
 //! The one invariant: **an idle connection is a slot of 40 bytes and an entry in its topic's list.**
-//! Buffers, deadlines and partly sent output live beside the slots and only as long as they matter.
+//! Buffers, deadlines and partly sent output live beside the slots, and only as long as they matter.
 //!
 //! Start reading at [`Server::start`], then the shard's module and its `run`.
 

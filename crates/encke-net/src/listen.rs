@@ -11,8 +11,8 @@ use rustix::net::{
 
 use crate::settings::NetSettings;
 
-/// Fails if somebody listens there already. With SO_REUSEPORT alone we would join another server of this user, and the
-/// kernel would give each of the two a part of the clients.
+/// Fails if the address is in use. With SO_REUSEPORT alone this server would join another one of the same user, and the kernel
+/// would give each of the two a part of the clients.
 pub(crate) fn is_free(address: SocketAddr) -> rustix::io::Result<()> {
     let socket = unbound(address)?;
     bind(&socket, &address)
@@ -27,7 +27,7 @@ pub(crate) fn listener(settings: &NetSettings, address: SocketAddr) -> rustix::i
     sockopt::set_tcp_nodelay(&socket, true)?;
     sockopt::set_socket_send_buffer_size(&socket, settings.send_buffer_bytes)?;
     // Of what a slow client is sent it keeps this much, beside what the client's own window takes. The rest would be copied
-    // for nothing when nobody reads it, and be held here while it waits.
+    // for nothing if the client never reads it, and be held here while it waits.
     let unsent = u32::try_from(settings.unsent_bytes_max).unwrap_or(u32::MAX);
     socket2::SockRef::from(&socket)
         .set_tcp_notsent_lowat(unsent)

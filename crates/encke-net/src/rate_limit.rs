@@ -1,16 +1,16 @@
-//! A rate that must not be exceeded for long: the generic cell rate algorithm, in one number per one who is held to it.
+//! A rate limit with bursts: the generic cell rate algorithm, with one number as the state of each client.
 
 /// How often something may happen, and how much of it at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RateLimit {
     /// What one costs, in nanoseconds of the future that it takes away.
     interval_ns: u64,
-    /// How far into the future somebody may have taken already when one more is asked for.
+    /// How far into the future a client may have taken already when it asks for one more.
     ahead_ns: u64,
 }
 
 impl RateLimit {
-    /// So many per second, and so many at once; nothing for a rate of 0, which stands for no limit.
+    /// `per_s` a second, and `burst` at once; `None` for a rate of 0, which stands for no limit.
     pub(crate) fn new(per_s: u64, burst: u64) -> Option<RateLimit> {
         // Rates beyond one per nanosecond are no limits.
         let interval_ns = NANOSECONDS.checked_div(per_s)?;
@@ -22,8 +22,8 @@ impl RateLimit {
 
     /// Takes one off what `taken_ns` has left; how long to wait for it, in nanoseconds, if nothing is left.
     ///
-    /// `taken_ns` is the time up to which everything was taken, in nanoseconds since the same moment as `now_ns`; somebody
-    /// new has taken nothing, which 0 says.
+    /// `taken_ns` is the time up to which everything was taken, in nanoseconds since the same moment as `now_ns`; 0 for a new
+    /// client.
     pub(crate) fn take(self, taken_ns: &mut u64, now_ns: u64) -> Result<(), u64> {
         let from_ns = now_ns.max(*taken_ns);
         let ahead_ns = from_ns - now_ns;
@@ -58,8 +58,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the times of asking, no stretch of time sees more than the burst and the rate allow, and who waits as
-        /// long as it was told gets in.
+        /// No interval sees more than the burst and the rate allow, and a client that waits for the returned time succeeds.
         #[test]
         fn never_more_than_agreed(
             per_s in 1u64..5_000, burst in 1u64..50, pauses in proptest::collection::vec(0u64..5_000_000, 1..300),

@@ -16,44 +16,44 @@ use crate::connection::slot::Token;
 use crate::shard_channel::{ShardEvent, ShardSender};
 use delayed::DelayedPieces;
 
-/// Hands out reads to the reader threads.
+/// Sends tasks to the reader threads.
 #[derive(Clone)]
 pub(crate) struct Readers {
     jobs: Vec<Sender<ReadTask>>,
 }
 
 pub(crate) enum ReadTask {
-    /// A part of a stream, for a connection.
+    /// Reads a part of a stream, for a connection.
     Read {
         fetch: Fetch,
         token: Token,
         sender: Arc<ShardSender>,
     },
-    /// What is known of a name, for a connection.
+    /// Loads what is known of a name, for a connection.
     LoadName {
         name: Box<str>,
         token: Token,
         sender: Arc<ShardSender>,
     },
-    /// A stream, for a subscriber.
+    /// Loads a stream, for a subscriber.
     LoadStream {
         no: StreamNo,
         token: Token,
         sender: Arc<ShardSender>,
     },
-    /// A stream that must be in memory because its lifetime is over.
+    /// Loads a stream whose lifetime is over.
     End(StreamNo),
 }
 
-/// What the reader threads work with.
+/// What the reader threads need.
 #[derive(Clone)]
 pub(crate) struct ReaderTools {
     pub(crate) archive: Archive,
-    /// How long look-ups took.
+    /// How long loading names took.
     pub(crate) took: Histogram,
 }
 
-/// Where the jobs of threads arrive that are not started yet.
+/// The queues of reader threads that are not started yet.
 pub(crate) struct ReaderQueues(Vec<Receiver<ReadTask>>);
 
 impl Readers {
@@ -70,7 +70,7 @@ impl Readers {
         (Readers { jobs }, ReaderQueues(receivers))
     }
 
-    /// Asks for a piece; it comes back through the sender under that token. False: too many wait.
+    /// Reads a piece and sends it to the shard under that token. False: the queue is full.
     pub(crate) fn read(&self, fetch: Fetch, token: Token, sender: &Arc<ShardSender>) -> bool {
         let sender = Arc::clone(sender);
         self.send(
@@ -83,7 +83,7 @@ impl Readers {
         )
     }
 
-    /// Asks what is known of a name; it comes back as a piece does. False: too many wait.
+    /// Loads what is known of a name, and sends it as a piece. False: the queue is full.
     pub(crate) fn load_name(
         &self,
         name: Box<str>,
@@ -101,7 +101,7 @@ impl Readers {
         )
     }
 
-    /// Asks for a stream; it comes back as a piece does. False: too many wait.
+    /// Loads a stream, and sends it as a piece. False: the queue is full.
     pub(crate) fn load_stream(
         &self,
         no: StreamNo,
@@ -112,12 +112,12 @@ impl Readers {
         self.send(token, ReadTask::LoadStream { no, token, sender })
     }
 
-    /// Has a stream brought into memory that is to end, unless too many wait.
+    /// Loads a stream that is to end, unless the queue is full.
     pub(crate) fn end(&self, no: StreamNo) {
         self.send(no, ReadTask::End(no));
     }
 
-    /// What waits for each thread.
+    /// The queue of each thread.
     pub(crate) fn gauges(&self) -> impl Iterator<Item = Gauge> + '_ {
         self.jobs.iter().map(Sender::gauge)
     }
@@ -146,7 +146,7 @@ impl ReaderQueues {
 fn work(means: &ReaderTools, mut jobs: Receiver<ReadTask>) {
     let ReaderTools { archive, took } = means;
     let loader = &archive.loaders;
-    // For each log what it holds back.
+    // For each log the pieces that are delayed.
     let mut held: Vec<DelayedPieces> = archive
         .readers()
         .iter()
@@ -175,7 +175,7 @@ fn work(means: &ReaderTools, mut jobs: Receiver<ReadTask>) {
                 let published = archive.published(log);
                 let piece = archive.read(&fetch);
                 match &piece {
-                    // As somebody wants it, and the reader is told.
+                    // Retention is configured so, and the client learns it.
                     Err(error @ ReadError::BelowFloor { .. }) => tracing::debug!(%error),
                     Err(error) => tracing::error!(%error, "a stream could not be read"),
                     Ok(_) => {}

@@ -193,7 +193,7 @@ impl Server {
     /// The log could not be made durable, or a thread panicked; what was acknowledged at level
     /// `synced` is safe all the same.
     pub fn stop(self) -> Result<(), StopError> {
-        // Workers, and whoever waits for a result, are told before their shards stop.
+        // Workers and clients that wait for a result get their last events before their shards stop.
         self.dispatcher.control(Word::Stop);
         for sender in &self.senders {
             sender.put(ShardEvent::Stop);
@@ -271,7 +271,7 @@ fn numbered(name: &str, log: usize, logs: usize) -> String {
     }
 }
 
-/// Lets the gauges be read when somebody asks for the metrics.
+/// Updates the gauges when metrics are rendered.
 fn watch(metrics: &Metrics, views: &Arc<Views>, intake: Intake, senders: &[Arc<ShardSender>]) {
     let views = Arc::clone(views);
     let senders = senders.to_vec();

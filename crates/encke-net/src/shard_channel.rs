@@ -1,4 +1,4 @@
-//! What reaches a shard from other threads, and how it is woken.
+//! The channel to a shard from other threads, and how it wakes the shard.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -18,36 +18,36 @@ use crate::settings::NetSettings;
 /// Something that happened elsewhere.
 #[derive(Debug)]
 pub(crate) enum ShardEvent {
-    /// A commit: the records of all, the replies of this shard.
+    /// A commit: all records, and the replies to this shard's commands.
     Committed {
         batch: Option<Arc<Batch>>,
         replies: Vec<Reply>,
     },
-    /// A part of a stream that a connection asked for.
+    /// A part of a stream for a connection.
     PieceRead {
         token: Token,
         piece: Result<Piece, ReadError>,
     },
-    /// What is known of a name that a connection's request is about.
+    /// What is known of the name that a connection's request names.
     NameLoaded {
         token: Token,
         known: Result<Known, LoadError>,
     },
-    /// The stream that a subscriber is subscribed to; nothing if it has ended.
+    /// The stream of a subscriber; `None` if it has ended.
     StreamLoaded {
         token: Token,
         stream: Result<Option<Arc<Stream>>, LoadError>,
     },
-    /// The pools have something to say to a connection.
+    /// An event of the dispatcher for a connection.
     Dispatched {
         client: Client,
         event: DispatchEvent,
     },
-    /// The server is going away.
+    /// The server stops.
     Stop,
 }
 
-/// A shard's end: what is in it is drained in one go.
+/// The shard's end, which it drains in one go.
 pub(crate) struct ShardReceiver {
     pub(crate) events: Receiver<ShardEvent>,
     pub(crate) wake: Arc<OwnedFd>,
@@ -55,18 +55,18 @@ pub(crate) struct ShardReceiver {
     pieces: Arc<AtomicUsize>,
 }
 
-/// Everybody else's end.
+/// The other threads' end.
 #[derive(Clone)]
 pub(crate) struct ShardSender {
     events: Sender<ShardEvent>,
     lag: Arc<Lag>,
-    /// Bytes of pieces that were put in and not taken yet.
+    /// Bytes of pieces that were sent and not taken yet.
     pieces: Arc<AtomicUsize>,
     admission: Admission,
     bytes_max: usize,
 }
 
-/// How far a shard's deliveries are behind: written by the shard, read by the sequencer.
+/// How far a shard's deliveries are behind: the shard writes it, the sequencer reads it.
 #[derive(Debug, Default)]
 pub(crate) struct Lag {
     pub(crate) bytes: AtomicU64,
@@ -79,7 +79,7 @@ struct Admission {
     us: u64,
 }
 
-/// Makes both ends.
+/// Both ends of a channel.
 pub(crate) fn shard_channel(
     settings: &NetSettings,
 ) -> rustix::io::Result<(ShardSender, ShardReceiver)> {
@@ -90,7 +90,7 @@ pub(crate) fn shard_channel(
     });
     let waker = Arc::clone(&wake);
     let (sender, events) = mailbox_with_waker("shard", options, move || {
-        // The counter is never read: epoll tells of each write (edge-triggered), and 64 bits are never full.
+        // The counter is never read: edge-triggered epoll reports each write, and 64 bits never overflow.
         let _ = rustix::io::write(&waker, &1u64.to_ne_bytes());
     });
     let lag = Arc::new(Lag::default());
@@ -121,15 +121,15 @@ impl ShardReceiver {
 }
 
 impl ShardReceiver {
-    /// A piece was taken and worked on: there is room for others.
+    /// A piece was taken and handled: there is room for others.
     pub(crate) fn took_piece(&self, bytes: usize) {
         self.pieces.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
 impl ShardSender {
-    /// Hands over a piece; waits while the shard has enough of them. So a crowd that asks for old records never fills the
-    /// inbox, in which commits come too, and a turn is over soon.
+    /// Sends a piece; waits while the shard has enough of them. So many clients that read old records never fill the channel,
+    /// which also carries commits, and a turn is over soon.
     pub(crate) fn put_piece(&self, token: Token, piece: Result<Piece, ReadError>) {
         while self.pieces.load(Ordering::Relaxed) > PIECES_BYTES && !self.events.is_closed() {
             std::thread::sleep(PIECES_PAUSE);
@@ -139,17 +139,17 @@ impl ShardSender {
         self.put(ShardEvent::PieceRead { token, piece });
     }
 
-    /// Hands over an event; waits when the shard's inbox is full. A shard that is gone needs none.
+    /// Sends an event; waits while the channel is full. For a shard that is gone it does nothing.
     pub(crate) fn put(&self, event: ShardEvent) {
         let (lane, bytes) = self.weigh(&event);
         if let Err(refused) = self.events.send(lane, event, bytes)
             && refused.why != Why::Closed
         {
-            tracing::error!(why = %refused.why, "a shard's inbox refused what it must take");
+            tracing::error!(why = %refused.why, "a shard's mailbox refused an event that it must take");
         }
     }
 
-    /// The event's lane and weight.
+    /// The event's lane and weight in bytes.
     fn weigh(&self, event: &ShardEvent) -> (Lane, usize) {
         let (lane, bytes) = match event {
             ShardEvent::Committed { batch, replies } => {
@@ -169,7 +169,7 @@ impl ShardSender {
             }
             ShardEvent::Stop => (Lane::Control, 0),
         };
-        // A commit that is larger than the whole inbox may be in it alone.
+        // A commit that is larger than the channel's bound may be in it alone.
         (lane, (bytes + size_of::<ShardEvent>()).min(self.bytes_max))
     }
 
@@ -195,7 +195,7 @@ impl Outlet for ShardSender {
     }
 
     fn admit(&self) {
-        // The shard lowers these with every turn; asking again costs less than being woken.
+        // The shard lowers these with every turn; polling costs less than a wake-up.
         while self.is_behind() {
             if self.events.is_closed() {
                 return;
@@ -211,10 +211,10 @@ impl Outlet for ShardSender {
             return Ok(());
         };
         match (refused.why, refused.item) {
-            // A shard that is gone needs none.
+            // The shard is gone.
             (Why::Closed, _) => Ok(()),
             (_, ShardEvent::Committed { batch, replies }) => Err(Handover { batch, replies }),
-            // What comes back is what was sent.
+            // The refused event is the one that was sent.
             (
                 _,
                 ShardEvent::PieceRead { .. }
@@ -231,10 +231,10 @@ impl Outlet for ShardSender {
     }
 }
 
-/// Notes that wait for a shard. Each holds many records or replies; bytes are the bound that counts.
+/// Events that wait for a shard. Each holds many records or replies; the bound in bytes is the one that counts.
 const EVENTS_MAX: usize = 65_536;
 
-/// Bytes of pieces that a shard has at hand before those who read for it wait: work for a millisecond or so.
+/// Bytes of pieces that a shard has before the reader threads wait: work for about a millisecond.
 const PIECES_BYTES: usize = 512 << 10;
 
 const PIECES_PAUSE: Duration = Duration::from_micros(200);
@@ -263,7 +263,7 @@ mod tests {
             receiver.lag.us.store(us, Ordering::Relaxed);
             assert_eq!(sender.admits(), admits, "{bytes} bytes, {us} µs");
         }
-        // Whoever waits goes on when the shard has caught up.
+        // A publisher that waits continues when the shard has caught up.
         let waiting = std::thread::spawn(move || sender.admit());
         std::thread::sleep(Duration::from_millis(20));
         assert!(!waiting.is_finished());
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_reads_for_a_shard_waits_until_it_has_taken_what_was_read() {
+    fn a_reader_waits_until_the_shard_has_taken_what_was_read() {
         let (sender, receiver) = shard_channel(&NetSettings::default()).unwrap();
         receiver.pieces.store(PIECES_BYTES + 1, Ordering::Relaxed);
         let waiting = std::thread::spawn(move || {

@@ -33,7 +33,7 @@ pub struct SyntheticShard {
 }
 
 impl SyntheticShard {
-    /// Tables without anybody in them.
+    /// Empty tables.
     pub fn new() -> Self {
         let view = Arc::new(View::default());
         let next = create(&view, std::iter::once("example".to_owned()), 1);
@@ -89,8 +89,8 @@ impl SyntheticShard {
         self.streams.len()
     }
 
-    /// Commits one record of the stream of the subscriber with that number, and encodes it for everybody on it. Returns
-    /// how many that were.
+    /// Commits one record of the stream of the subscriber with that number, and encodes it for the stream's subscribers.
+    /// Returns how many these are.
     pub fn publish(&mut self, subscriber: usize, data: &[u8]) -> usize {
         let sequence = self.next;
         self.next += 1;

@@ -40,7 +40,7 @@ impl TimerWheel {
     }
 }
 
-/// How fine deadlines are told apart.
+/// The resolution of deadlines.
 pub(crate) const TICK_MS: u64 = 50;
 const BUCKETS: u64 = 512;
 

@@ -1,4 +1,4 @@
-//! Whose connection it is: four bytes for each, and only where limits by address hold for somebody.
+//! The owners of connections: four bytes for each, and none where no limits by address apply.
 
 use crate::addresses::AddressNo;
 use crate::chunked_vec::ChunkedVec;
@@ -7,12 +7,12 @@ use crate::chunked_vec::ChunkedVec;
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionOwners(ChunkedVec<u32>);
 
-/// Whose a connection is.
+/// The owner of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owner {
-    /// The client's address; nothing for those who are exempt from limits.
+    /// The client's address; `None` for a client that is exempt from limits.
     pub(crate) address: Option<AddressNo>,
-    /// The other end is a proxy whose word about its clients counts.
+    /// The other end is a proxy that is trusted to name its clients.
     pub(crate) trusted: bool,
 }
 

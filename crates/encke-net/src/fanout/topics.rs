@@ -1,4 +1,4 @@
-//! What a shard's subscribers are subscribed to, and the recent records that concern them.
+//! The streams that a shard's connections are subscribed to, and their recent records.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use crate::chunked_vec::ChunkedVec;
 use crate::connection::slot::{NONE, Slots};
 use crate::hash_index::HashIndex;
 
-/// A stream that somebody on this shard is subscribed to.
+/// A stream with subscribers on this shard.
 #[derive(Debug)]
 pub(crate) struct Topic {
     /// The stream's number; 0 in a free entry.
     no: StreamNo,
-    /// The stream, unless nothing is to be done for its subscribers but to send them what comes.
+    /// The stream. `None` while it may leave memory, because nothing has happened for a while.
     pub(crate) stream: Option<Arc<Stream>>,
     /// Its subscribers, an intrusive list of slots.
     head: u32,
-    /// The subscriber that the present round comes to next.
+    /// The next subscriber of the present round.
     pub(crate) iter: u32,
     pub(crate) state: Round,
-    /// What the stream's data is.
+    /// The kind of the stream's data.
     pub(crate) kind: MediaKind,
-    /// Something happened since it was last asked.
+    /// Something has happened since [`Topics::rest`] last looked.
     fresh: bool,
-    /// How much was appended to it, by [`weight`](weight::weight) and modulo 2^32; only differences count.
+    /// What was appended to it, by [`weight`](weight::weight) and modulo 2^32; only differences count.
     pub(crate) appended: u32,
     /// Every record of the stream behind this sequence is among the recent ones.
     complete_from: Sequence,
@@ -50,9 +50,9 @@ pub(crate) enum Round {
     Quiet,
     /// In the queue of rounds.
     Queued,
-    /// Under way.
+    /// Begun.
     Running,
-    /// Under way, and queued again: records came that those served already have not got.
+    /// Begun, and queued again: records have arrived that those served already lack.
     Again,
 }
 
@@ -98,7 +98,7 @@ impl Ring {
     }
 }
 
-/// A record that somebody on this shard is subscribed to.
+/// A record of a stream with subscribers on this shard.
 #[derive(Debug)]
 struct Recent {
     batch: Arc<Batch>,
@@ -118,14 +118,14 @@ impl Recent {
     }
 }
 
-/// What stands at a subscriber's cursor.
+/// What follows a subscriber's cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing that this shard knows of.
+    /// No record that this shard knows.
     Nothing,
     /// A recent record, at this position.
     Recent(u64),
-    /// Something may be missing that must be read from the log.
+    /// Records may follow that must be read from the log.
     Older,
 }
 
@@ -185,7 +185,7 @@ impl Topics {
         number
     }
 
-    /// Gives a topic its stream back.
+    /// Sets a topic's stream again.
     pub(crate) fn bring(&mut self, number: u32, stream: &Arc<Stream>) {
         let topic = &mut self.topics[number];
         if topic.no == stream.no {
@@ -199,8 +199,8 @@ impl Topics {
         self.topics[topic].no
     }
 
-    /// Lets go of the stream of a topic where nothing happened since this was last asked, so that it
-    /// can leave memory. A stream that must not expire while it has subscribers stays.
+    /// Drops the stream of a topic where nothing has happened since the last call, so that it can leave memory. A stream stays
+    /// that must not expire while it has subscribers.
     pub(crate) fn rest(&mut self, number: u32) {
         let topic = &mut self.topics[number];
         let Some(stream) = &topic.stream else {
@@ -228,7 +228,7 @@ impl Topics {
         }
     }
 
-    /// Takes a connection off its topic's list, and forgets a topic that nobody is left on.
+    /// Takes a connection off its topic's list, and forgets a topic without subscribers.
     pub(crate) fn unlink(&mut self, slots: &mut Slots, slot: u32) {
         let (number, next, prev) = (slots[slot].topic, slots[slot].next, slots[slot].prev);
         if number == NONE {
@@ -297,7 +297,7 @@ impl Topics {
         }
     }
 
-    /// What a subscriber of the topic whose cursor stands there gets next.
+    /// What a subscriber of the topic with that cursor gets next.
     pub(crate) fn next(&self, number: u32, cursor: Sequence) -> Next {
         let topic = &self.topics[number];
         if cursor < topic.complete_from {
@@ -310,8 +310,8 @@ impl Topics {
         let found = ring
             .recent
             .binary_search_by_key(&cursor, |recent| recent.sequence);
-        // The record at the cursor may be another stream's, or this one's from before the topic was forgotten and came
-        // back: neither leads on to what is this topic's now.
+        // The record at the cursor may be another stream's, or this one's from before the topic was forgotten and created
+        // again: neither leads to this topic's records.
         let mut at = match found {
             Ok(found) if self.owns(number, found) => ring.recent[found].next,
             _ => topic.first_at,
@@ -389,8 +389,8 @@ impl Topics {
         self.free.push(number);
     }
 
-    /// Lets go of the oldest records until the bound holds. Their topics are told, so that a
-    /// subscriber further back knows that it must look in the log.
+    /// Evicts the oldest records until the bound holds. Their topics note it, so that a subscriber further back reads from the
+    /// log.
     fn evict(&mut self) {
         while self.bytes > self.bytes_max {
             let rings = self.rings.iter_mut().enumerate();
@@ -403,7 +403,7 @@ impl Topics {
             let at = ring.base;
             ring.base += 1;
             let topic = &mut self.topics[oldest.topic];
-            // Otherwise the entry is of a topic that was forgotten, and whose place another may have.
+            // Otherwise the entry is of a former topic, whose number another may have.
             if topic.first_at == at && log_of(topic.no) == log {
                 topic.complete_from = topic.complete_from.max(oldest.sequence);
                 topic.first_at = oldest.next;

@@ -15,7 +15,7 @@ pub(crate) struct Incoming {
 
 #[derive(Clone, Copy, Debug)]
 enum Left {
-    /// So many bytes.
+    /// That many bytes.
     Bytes(u64),
     ChunkedVec(Chunk),
 }
@@ -91,7 +91,7 @@ fn is_token(byte: u8) -> bool {
 }
 
 impl Incoming {
-    /// A body of that framing, of at most so many bytes.
+    /// A body of that framing, of at most `bytes_max` bytes.
     pub(crate) fn new(head: &[u8], framing: Framing, bytes_max: usize) -> Result<Self, Rejection> {
         let left = match framing {
             Framing::None => Left::Bytes(0),

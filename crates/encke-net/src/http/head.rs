@@ -14,9 +14,9 @@ pub(crate) struct Head<'a> {
     pub(crate) framing: Framing,
     /// The minor version: 0 for HTTP/1.0.
     pub(crate) version: u8,
-    /// Whether the client means to send another request.
+    /// Whether the client may send another request.
     pub(crate) keep_alive: bool,
-    /// Whether the client waits for a word before it sends the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     pub(crate) expects_continue: bool,
     /// How many bytes it took.
     pub(crate) bytes: usize,
@@ -80,8 +80,8 @@ pub(crate) fn parse<'a>(
             "the request line is incomplete",
         ));
     };
-    // The parser takes a lone LF for a line's end, as it may; whoever stands before this server may not, and find another
-    // head (RFC 9112, section 2.2).
+    // The parser accepts a lone LF as a line's end, as it may; a proxy before this server may not, and find another head
+    // (RFC 9112, section 2.2).
     if memchr_iter(b'\n', &input[..bytes]).any(|at| at == 0 || input[at - 1] != b'\r') {
         return Err(bare_lf());
     }

@@ -15,7 +15,7 @@ pub(crate) fn split<'a>(
         Some(b'*') if target.len() == 1 => target,
         _ => behind_authority(target)?,
     };
-    // A fragment is for whoever holds the answer, and never sent; whoever sends one may mean another path than is read.
+    // A fragment is for the client alone and never sent; a client that sends one may mean another path.
     // The others have no place in a URL, and readers differ in what they make of them.
     if origin.bytes().any(|byte| b"#<>`".contains(&byte)) {
         return Err(bad_target(

@@ -1,7 +1,7 @@
-//! Pieces that lack what is acknowledged and not written yet, as long as a full disk or a slow one keeps it from being.
+//! Pieces that lack records that are acknowledged and not written yet, because the disk is full or slow.
 //!
-//! Who gets one asks again. It is kept back until something was written, or for a while, so that nobody asks without end for
-//! what can't be there.
+//! A connection that gets such a piece asks again. The piece is delayed until something is written, or for a while, so that
+//! connections do not ask without pause.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,23 +12,23 @@ use encke_stream::Piece;
 use crate::connection::slot::Token;
 use crate::shard_channel::ShardSender;
 
-/// What one reader thread keeps back: at most one piece for each connection, and none of them holds data.
+/// The delayed pieces of one reader thread: at most one for each connection, and none of them holds data.
 #[derive(Default)]
 pub(super) struct DelayedPieces {
     pieces: Vec<(Arc<ShardSender>, Token, Piece)>,
-    /// What was written when the first of them was read, and when that was.
+    /// Up to where the log was written when the first of them was read, and when that was.
     published: Sequence,
     since: Option<Instant>,
     pause: Duration,
 }
 
 impl DelayedPieces {
-    /// How soon to look again, if anything is kept back.
+    /// How soon to look again, if anything is delayed.
     pub(super) fn pause(&self) -> Option<Duration> {
         self.since.map(|_| self.pause)
     }
 
-    /// Keeps back a piece that was read when `published` was written.
+    /// Delays a piece that was read when the log was written up to `published`.
     pub(super) fn keep(
         &mut self,
         sender: Arc<ShardSender>,
@@ -44,7 +44,7 @@ impl DelayedPieces {
         self.pieces.push((sender, token, piece));
     }
 
-    /// Hands all over if something was written since, or if it took long enough.
+    /// Sends all pieces if something was written since, or if they were delayed for long enough.
     pub(super) fn look(&mut self, published: Sequence) {
         let Some(since) = self.since else { return };
         if published == self.published && since.elapsed() < HELD_MAX {
@@ -59,12 +59,12 @@ impl DelayedPieces {
     }
 }
 
-/// How soon to look whether something was written, first and later.
+/// The shortest and the longest pause between two looks.
 const PAUSE_MIN: Duration = Duration::from_micros(500);
 const PAUSE_MAX: Duration = Duration::from_millis(10);
 
-/// After so long who waits asks again, whatever happened: about as often as a full disk is tried.
+/// The longest delay: about the interval in which a full disk is tried again.
 const HELD_MAX: Duration = Duration::from_millis(250);
 
-/// Room that is kept when nothing is held.
+/// Pieces for which room is kept.
 const PIECES_KEPT: usize = 1024;

@@ -1,4 +1,4 @@
-//! Whose a connection is, and the limits that hold for each client address.
+//! The owner of a connection, and the limits of each client address.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,7 +14,7 @@ use crate::http::Rejection;
 use crate::proxy::{self, NotPreface};
 
 impl Denied {
-    /// What metrics count it as.
+    /// The label in metrics.
     pub(super) fn reason(self) -> &'static str {
         match self {
             Denied::TooMany => "connections_per_address",
@@ -24,7 +24,7 @@ impl Denied {
         }
     }
 
-    /// The answer to a request.
+    /// The response to a request.
     pub(super) fn refused(self) -> Rejection {
         match self {
             Denied::TooMany => Rejection::new(
@@ -52,7 +52,7 @@ impl Denied {
 }
 
 impl Shard {
-    /// Whether a connection of that peer may come in, and whose it is.
+    /// The owner of a connection of that peer, if it is admitted.
     pub(super) fn admit(&self, peer: Option<SocketAddrAny>) -> Result<Owner, Denied> {
         let address = peer
             .and_then(|peer| SocketAddr::try_from(peer).ok())
@@ -61,7 +61,7 @@ impl Shard {
         match address {
             Some(address) if settings.trust.contain(address) => Ok(Owner {
                 address: None,
-                // Behind the PROXY protocol may be anybody's words.
+                // Behind the PROXY protocol the fields may be any client's.
                 trusted: !settings.proxy_protocol,
             }),
             _ if settings.proxy_protocol => Err(Denied::Untrusted),
@@ -88,7 +88,7 @@ impl Shard {
         })
     }
 
-    /// Has a new connection begin with a header of the PROXY protocol.
+    /// Lets a new connection begin with a header of the PROXY protocol.
     pub(super) fn await_preface(&mut self, index: u32) {
         self.connections.slots[index]
             .flags
@@ -119,7 +119,7 @@ impl Shard {
         Ok(true)
     }
 
-    /// Finds out whose request it is, and counts it for them.
+    /// Determines the client of a request, and counts the request for it.
     pub(super) fn caller<'a>(
         &mut self,
         index: u32,
@@ -150,7 +150,7 @@ impl Shard {
         Ok(caller)
     }
 
-    /// Whether the client of a proxy's connection is the one that it was.
+    /// Whether the client of a proxy's connection is the same as before.
     fn is_still(&self, owner: Owner, client: Option<IpAddr>) -> bool {
         match (owner.address, client) {
             (None, None) => true,
@@ -159,7 +159,7 @@ impl Shard {
         }
     }
 
-    /// A proxy's connection is used for another client from now on, whose it is until the next one comes.
+    /// Gives a proxy's connection to another client, until the next one uses it.
     fn hand_over(&mut self, index: u32, client: Option<IpAddr>) -> Result<(), Rejection> {
         self.disown(index);
         let mut owner = Owner {
@@ -174,7 +174,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Who a connection's client is, as logs show it.
+    /// A connection's client, as logs show it.
     pub(super) fn client_name(&self, index: u32) -> String {
         if let Some(address) = self.owners.of(index).address {
             return self.context.addresses.shown(address);
@@ -185,12 +185,12 @@ impl Shard {
         peer.flatten()
             .and_then(|peer| SocketAddr::try_from(peer).ok())
             .map_or_else(
-                || "somebody".to_owned(),
+                || "unknown".to_owned(),
                 |peer| peer.ip().to_canonical().to_string(),
             )
     }
 
-    /// A connection is nobody's any more.
+    /// Removes a connection's owner.
     pub(super) fn disown(&mut self, index: u32) {
         if let Some(address) = self.owners.of(index).address {
             self.context.addresses.leave(address, self.clock.now());
@@ -199,5 +199,5 @@ impl Shard {
     }
 }
 
-/// When to come back to a server that has no room.
+/// After how many seconds a refused client may try again.
 const RETRY_S: u64 = 5;

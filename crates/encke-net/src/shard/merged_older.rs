@@ -96,7 +96,7 @@ impl Shard {
             let records = part.records.chunk_by(|a, b| a.sequence == b.sequence);
             for same in records {
                 for (number, read) in same.iter().enumerate() {
-                    // A fork and its source share records; until all have theirs, the id says who has.
+                    // A fork and its source share records; until all have theirs, the id says which have.
                     let mut after = read.sequence;
                     let mut ahead = Vec::new();
                     if number + 1 < same.len() {
