@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The time as of a turn's beginning.
 #[derive(Debug)]
-pub(crate) struct Clock {
+pub(crate) struct ShardClock {
     start: Instant,
     now: Instant,
     now_ms: u64,
@@ -12,11 +12,11 @@ pub(crate) struct Clock {
     date: String,
 }
 
-impl Clock {
+impl ShardClock {
     /// A clock that begins now.
     pub(crate) fn start() -> Self {
         let now = Instant::now();
-        let mut clock = Clock {
+        let mut clock = ShardClock {
             start: now,
             now,
             now_ms: 0,

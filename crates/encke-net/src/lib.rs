@@ -66,5 +66,5 @@ pub use listen::ACCEPT_BACKLOG;
 pub use metrics::Metrics;
 pub use networks::{Networks, NotNetworks};
 pub use pools::pools;
-pub use server::{Server, Streams};
+pub use server::{ServedStreams, Server};
 pub use settings::NetSettings;

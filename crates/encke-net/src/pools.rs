@@ -35,7 +35,7 @@ fn finder(archive: &Archive) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, Str
 }
 
 /// The pools before they serve requests.
-pub(crate) struct Pools {
+pub(crate) struct PoolService {
     pub(crate) dispatcher: DispatcherSender,
     receiver: DispatcherReceiver,
     machine: Machine,
@@ -43,9 +43,12 @@ pub(crate) struct Pools {
     archive: Archive,
 }
 
-impl Pools {
+impl PoolService {
     /// Restores the pools from their streams.
-    pub(crate) fn restore(settings: &NetSettings, archive: Archive) -> Result<Pools, StartError> {
+    pub(crate) fn restore(
+        settings: &NetSettings,
+        archive: Archive,
+    ) -> Result<PoolService, StartError> {
         let board = Arc::new(Board::default());
         let (dispatcher, receiver) = encke_jobs::inbox(
             settings.pool_mailbox_items_max,
@@ -57,7 +60,7 @@ impl Pools {
             let find = finder(&archive);
             Machine::replay(limits, Arc::clone(&board), &find, &read, now_ms())?
         };
-        Ok(Pools {
+        Ok(PoolService {
             dispatcher,
             receiver,
             machine,

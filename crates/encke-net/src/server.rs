@@ -19,7 +19,7 @@ use crate::errors::{StartError, StopError};
 use crate::fanout::congested_streams::CongestedStreams;
 use crate::listen;
 use crate::metrics::Metrics;
-use crate::pools::Pools;
+use crate::pools::PoolService;
 use crate::readers::{ReaderTools, Readers};
 use crate::settings::NetSettings;
 use crate::shard::{Shard, ShardContext};
@@ -41,7 +41,7 @@ pub struct Server {
 }
 
 /// What a server serves: restored streams and their logs.
-pub struct Streams {
+pub struct ServedStreams {
     /// The streams, and what decides about them.
     pub logs: Logs,
     /// When an append is acknowledged to a stream that was made without a word about it.
@@ -53,11 +53,11 @@ impl Server {
     pub fn start(
         settings: NetSettings,
         router: &Router,
-        streams: Streams,
+        streams: ServedStreams,
         metrics: &Metrics,
     ) -> Result<Server, StartError> {
         let settings = Arc::new(settings);
-        let Streams { logs, level } = streams;
+        let ServedStreams { logs, level } = streams;
         let listeners = listeners(&settings)?;
         let address = match listeners.first() {
             Some(first) => listen::address(first)?,
@@ -71,7 +71,7 @@ impl Server {
         let archive = Archive::of(&logs);
         let background: Vec<_> = logs.logs.iter().map(|(_, log)| log.background()).collect();
         let (readers, jobs) = Readers::new(settings.readers);
-        let pools = Pools::restore(&settings, archive.clone())?;
+        let pools = PoolService::restore(&settings, archive.clone())?;
         let dispatcher = pools.dispatcher.clone();
         let Logs { logs, views } = logs;
         let mut ways = Vec::with_capacity(logs.len());

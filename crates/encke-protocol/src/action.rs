@@ -20,7 +20,7 @@ pub enum Action {
     /// Send this response.
     Respond(Response),
     /// Load the stream of this name into memory, then ask the router again.
-    Load(Load),
+    Load(LoadName),
     /// Commit the command, then resume.
     Commit(Command, Box<dyn OnCommit>),
     /// Read a part of a stream, then resume.
@@ -50,7 +50,7 @@ pub trait OnRead: Debug + Send {
 /// Waits for a part of a long body.
 pub trait OnPart: Debug + Send {
     /// The next part of the body. `None`: the stream has ended, and the reactor cuts the response off.
-    fn part(self: Box<Self>, run: &Run<'_>) -> Option<Part>;
+    fn part(self: Box<Self>, run: &Run<'_>) -> Option<BodyPart>;
 }
 
 /// Waits for a record of a stream. It becomes an [`OnRead`] when the record must be read from the log.
@@ -99,7 +99,7 @@ pub enum WorkerOutput {
 
 /// A name of which nothing is in memory. The reactor repeats the request when a reader thread has loaded it.
 #[derive(Debug)]
-pub struct Load {
+pub struct LoadName {
     /// The name.
     pub name: Box<str>,
     /// The request's body, given back.
@@ -168,7 +168,7 @@ pub struct Wait {
 
 /// A part of a long body.
 #[derive(Debug)]
-pub struct Part {
+pub struct BodyPart {
     /// Its bytes; possibly none.
     pub bytes: Vec<u8>,
     /// The part behind it; `None` after the last.

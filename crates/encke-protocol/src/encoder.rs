@@ -78,12 +78,12 @@ pub struct MergedRecord<'a> {
     /// With this record the client has everything up to these sequences: one for each log, by index.
     pub after: &'a [Sequence],
     /// The streams of which it has more.
-    pub ahead: &'a [Ahead],
+    pub ahead: &'a [AheadStream],
 }
 
 /// A stream of a merged feed of which the client has more than of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ahead {
+pub struct AheadStream {
     /// The index of the stream's log.
     pub log: usize,
     /// The client's position in the stream.
@@ -92,12 +92,17 @@ pub struct Ahead {
     pub place: u8,
 }
 
-impl Ahead {
+impl AheadStream {
     /// `Some` if the client's position in the stream is beyond `after`.
-    pub fn of(stream: &Stream, position: Offset, place: u8, after: &[Sequence]) -> Option<Ahead> {
+    pub fn of(
+        stream: &Stream,
+        position: Offset,
+        place: u8,
+        after: &[Sequence],
+    ) -> Option<AheadStream> {
         let log = log_of(stream.no);
         let of_all = after.get(log).copied().unwrap_or_default();
-        (position > Offset::behind(of_all)).then_some(Ahead {
+        (position > Offset::behind(of_all)).then_some(AheadStream {
             log,
             at: position,
             place,

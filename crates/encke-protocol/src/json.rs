@@ -1,9 +1,9 @@
-//! JSON as streams hold it: messages one behind the other, with commas between.
+//! JSON as streams hold it: consecutive messages, separated by commas.
 
 use encke_stream::Data;
 use serde_json::value::RawValue;
 
-/// A body that is no JSON, or not one that can be stored.
+/// A body that is not valid JSON.
 #[derive(Debug, thiserror::Error)]
 #[error("the body is not valid JSON: {0}")]
 pub(crate) struct NotJson(#[from] serde_json::Error);
@@ -19,14 +19,14 @@ pub(crate) fn messages(body: Vec<u8>) -> Result<Data, NotJson> {
         });
     }
     let messages: Vec<&RawValue> = serde_json::from_slice(text)?;
-    // What stands between the array's brackets is the messages with commas between them already.
+    // The text between the array's brackets is the messages, separated by commas.
     Ok(Data {
         units: u32::try_from(messages.len()).unwrap_or(u32::MAX),
         bytes: trim(&text[1..text.len() - 1]).to_vec(),
     })
 }
 
-/// Takes off what is white space in JSON (RFC 8259, section 2), and nothing else.
+/// Trims what is white space in JSON (RFC 8259, section 2), and nothing else.
 fn trim(mut text: &[u8]) -> &[u8] {
     while let [b' ' | b'\t' | b'\n' | b'\r', rest @ ..] = text {
         text = rest;
@@ -40,7 +40,7 @@ fn trim(mut text: &[u8]) -> &[u8] {
 /// The messages `skip..take` of stored data.
 pub(crate) fn part(data: &[u8], skip: u32, take: u32) -> Vec<u8> {
     let array = [b"[", data, b"]"].concat();
-    // Stored data was checked when it came in.
+    // Stored data was checked when it was appended.
     let messages: Vec<&RawValue> = serde_json::from_slice(&array).unwrap_or_default();
     let mut part = Vec::with_capacity(data.len());
     let wanted = messages

@@ -31,15 +31,15 @@ mod sse;
 mod streams;
 
 pub use action::{
-    Action, DispatchEvent, DispatchRequest, Dispatched, Failure, Feed, Load, MergeSource, NextPart,
-    OnCommit, OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent, Part, Subscription, Wait,
-    WorkerOutput,
+    Action, BodyPart, DispatchEvent, DispatchRequest, Dispatched, Failure, Feed, LoadName,
+    MergeSource, NextPart, OnCommit, OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent,
+    Subscription, Wait, WorkerOutput,
 };
 pub use admin::{Admin, Probes};
 pub use durable_streams::DurableStreamsSettings;
 pub use encoder::{
-    Ahead, EncodedRun, Encoder, EncoderId, Encoders, Farewell, Mark, MergeEncoder, MergeEncoderId,
-    MergedRecord, StreamEnd, Variant,
+    AheadStream, EncodedRun, Encoder, EncoderId, Encoders, Farewell, Mark, MergeEncoder,
+    MergeEncoderId, MergedRecord, StreamEnd, Variant,
 };
 pub use events::EventsSettings;
 pub use pool::PoolApiSettings;

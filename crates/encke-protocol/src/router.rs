@@ -9,7 +9,7 @@ use crate::admin::Admin;
 use crate::durable_streams::{DurableStreams, DurableStreamsSettings};
 use crate::encoder::Encoders;
 use crate::events::{self, Events, EventsSettings};
-use crate::pool::{PoolApiSettings, Pools};
+use crate::pool::{PoolApi, PoolApiSettings};
 use crate::request::Request;
 use crate::streams::StreamAccess;
 
@@ -18,7 +18,7 @@ use crate::streams::StreamAccess;
 pub struct Router {
     durable_streams: DurableStreams,
     events: Events,
-    pools: Pools,
+    pools: PoolApi,
     admin: Admin,
     encoders: Arc<Encoders>,
 }
@@ -49,7 +49,7 @@ impl Router {
                 &mut encoders,
             ),
             events: Events::new(streams, settings.events, &mut encoders),
-            pools: Pools::new(settings.pool),
+            pools: PoolApi::new(settings.pool),
             admin,
             encoders: Arc::new(encoders),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use encke_stream::{BadOffset, Known, Life, Offset, Refusal, Sequence, Stream, Views};
 
-use crate::action::{Action, Load};
+use crate::action::{Action, LoadName};
 use crate::problem::{error, refused};
 use crate::response::Response;
 
@@ -134,7 +134,7 @@ pub(crate) fn check_own(stream: &Stream, from: Offset) -> Result<(), Response> {
 
 /// Asks for a name to be loaded.
 pub(crate) fn load(name: &str, body: Vec<u8>) -> Action {
-    Action::Load(Load {
+    Action::Load(LoadName {
         name: name.into(),
         body,
     })

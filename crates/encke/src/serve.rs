@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use bytesize::ByteSize;
 use encke_log::Reader;
-use encke_net::{Metrics, Server, StartError, Streams};
+use encke_net::{Metrics, ServedStreams, Server, StartError};
 use encke_protocol::{Admin, Probes, Router};
 use encke_stream::Logs;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -78,7 +78,7 @@ fn start(config: &Config) -> Result<Server, Failed> {
         config.faces.clone(),
         Admin::new(probes),
     );
-    let streams = Streams {
+    let streams = ServedStreams {
         logs,
         level: config.ack.into(),
     };

@@ -4,7 +4,7 @@
 use super::*;
 use crate::lab::MEMORY;
 use crate::lab::tests::lab;
-use encke_net::{Metrics, NetSettings, Server, Streams};
+use encke_net::{Metrics, NetSettings, ServedStreams, Server};
 use encke_protocol::{Admin, Probes, Router};
 use encke_stream::{AckLevel, Limits, Logs};
 use std::path::Path;
@@ -23,7 +23,7 @@ fn serve(data: &Path, level: AckLevel) -> Server {
     };
     let settings = encke_protocol::ProtocolSettings::default();
     let router = Router::new(Arc::clone(&logs.views), settings, Admin::new(probes));
-    let streams = Streams { logs, level };
+    let streams = ServedStreams { logs, level };
     let settings = NetSettings {
         listen: "127.0.0.1:0".parse().unwrap(),
         ..NetSettings::default()

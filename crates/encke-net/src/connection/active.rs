@@ -9,7 +9,7 @@ use encke_protocol::{
 use encke_stream::{Known, Offset};
 
 use super::close::CloseReason;
-use super::slot::State;
+use super::slot::SlotState;
 use crate::buffers::{BufferShare, Buffers};
 use crate::http::body::Incoming;
 use crate::http::head::Head;
@@ -161,12 +161,12 @@ pub(crate) struct ParkedRequest {
 
 impl Active {
     /// What its slot says once nothing in here matters any more.
-    pub(crate) fn rest(&self) -> Option<State> {
+    pub(crate) fn rest(&self) -> Option<SlotState> {
         if !self.input.is_empty() || self.pending.is_some() || self.ends_at_ms > 0 {
             return None;
         }
         match &self.task {
-            Task::Reading { body: None, .. } => Some(State::Idle),
+            Task::Reading { body: None, .. } => Some(SlotState::Idle),
             Task::Subscribed(subscriber) => subscriber.rest(),
             _ => None,
         }
@@ -251,14 +251,14 @@ impl Subscriber {
         }
     }
 
-    fn rest(&self) -> Option<State> {
+    fn rest(&self) -> Option<SlotState> {
         let quiet = self.behind.is_none() && !self.reading && !self.eager;
         match &self.feed {
             FeedState::Single(SingleFeed {
                 encoder,
                 option: 0,
                 position: None,
-            }) if quiet => Some(State::Subscribed(*encoder)),
+            }) if quiet => Some(SlotState::Subscribed(*encoder)),
             _ => None,
         }
     }
@@ -325,9 +325,9 @@ mod tests {
 
     #[test]
     fn a_connection_rests_once_nothing_of_it_matters() {
-        assert_eq!(Active::default().rest(), Some(State::Idle));
+        assert_eq!(Active::default().rest(), Some(SlotState::Idle));
         let mut active = subscriber(0);
-        assert_eq!(active.rest(), Some(State::Subscribed(encoder())));
+        assert_eq!(active.rest(), Some(SlotState::Subscribed(encoder())));
         active.input.push(b'x');
         assert_eq!(active.rest(), None);
         active.input.clear();

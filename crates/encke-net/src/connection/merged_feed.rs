@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use encke_log::Sequence;
-use encke_protocol::{Ahead, MergeEncoderId, MergeSource, StreamEnd};
+use encke_protocol::{AheadStream, MergeEncoderId, MergeSource, StreamEnd};
 use encke_stream::{Offset, Piece, Stream, log_of};
 
 /// What a subscriber of several streams needs beside its slot.
@@ -128,10 +128,10 @@ impl MergedFeed {
     }
 
     /// The streams of which the client has more than that.
-    pub(crate) fn ahead(&self, after: &[Sequence]) -> Vec<Ahead> {
+    pub(crate) fn ahead(&self, after: &[Sequence]) -> Vec<AheadStream> {
         let ahead = self.members.iter();
         ahead
-            .filter_map(|member| Ahead::of(&member.stream, member.from, member.place, after))
+            .filter_map(|member| AheadStream::of(&member.stream, member.from, member.place, after))
             .collect()
     }
 

@@ -19,7 +19,7 @@ pub(crate) struct Slot {
     pub(crate) prev: u32,
     /// When something was last sent or received, in seconds since the shard started.
     pub(crate) active_s: u32,
-    pub(crate) state: State,
+    pub(crate) state: SlotState,
     pub(crate) flags: Flags,
     /// Requests so far, as far as they can be counted.
     pub(crate) requests: u16,
@@ -32,7 +32,7 @@ const _: () = assert!(size_of::<Slot>() <= 40);
 
 /// What a slot says of its connection. Everything else is in the table of active ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SlotState {
     Free,
     /// Between two requests.
     Idle,
@@ -105,7 +105,7 @@ impl Slots {
     pub(crate) fn add_member(&mut self, subscriber: u32) -> u32 {
         let index = self.put(None, 0);
         let slot = &mut self.slots[index];
-        slot.state = State::Member;
+        slot.state = SlotState::Member;
         // A member has no socket, so it needs no time.
         slot.active_s = subscriber;
         index
@@ -115,7 +115,7 @@ impl Slots {
     pub(crate) fn subscriber(&self, index: u32) -> u32 {
         let slot = &self.slots[index];
         match slot.state {
-            State::Member => slot.active_s,
+            SlotState::Member => slot.active_s,
             _ => index,
         }
     }
@@ -123,7 +123,7 @@ impl Slots {
     /// Marks a connection as closed.
     pub(crate) fn mark_closed(&mut self, index: u32) {
         let slot = &mut self.slots[index];
-        slot.state = State::Closed;
+        slot.state = SlotState::Closed;
         slot.flags = Flags::default();
     }
 
@@ -153,7 +153,7 @@ impl Slots {
         let next = self.free.unwrap_or(NONE);
         let slot = &mut self.slots[index];
         slot.fd = None;
-        slot.state = State::Free;
+        slot.state = SlotState::Free;
         slot.flags = Flags::default();
         // The last generations would make tokens with another meaning for the reactor.
         slot.generation = (slot.generation + 1) % (u32::MAX - 1);
@@ -165,7 +165,7 @@ impl Slots {
     pub(crate) fn find(&self, token: Token) -> Option<u32> {
         let index = token as u32;
         let slot = self.slots.get(index)?;
-        let open = !matches!(slot.state, State::Free | State::Closed);
+        let open = !matches!(slot.state, SlotState::Free | SlotState::Closed);
         (open && slot.generation == (token >> 32) as u32).then_some(index)
     }
 
@@ -207,7 +207,7 @@ impl Slot {
             next: NONE,
             prev: NONE,
             active_s: now_s,
-            state: State::Idle,
+            state: SlotState::Idle,
             flags: Flags::default(),
             requests: 0,
             cursor: 0,

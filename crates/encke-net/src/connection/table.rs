@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use super::active::{Active, FeedState, SingleFeed, Subscriber, Task};
-use super::slot::{Slot, Slots, State, Token};
+use super::slot::{Slot, SlotState, Slots, Token};
 
 /// All connections of a shard: their slots, and beside them what the active ones are doing.
 #[derive(Debug, Default)]
@@ -27,14 +27,14 @@ impl Connections {
 
     /// Whether a connection has not been closed in this turn.
     pub(crate) fn is_open(&self, index: u32) -> bool {
-        self.slots[index].state != State::Closed
+        self.slots[index].state != SlotState::Closed
     }
 
     /// What an active connection is doing.
     pub(crate) fn active(&self, index: u32) -> Option<&Active> {
         // Most subscribers of a round are not active, and their slot is at hand.
         match self.slots[index].state {
-            State::Active => self.active.get(index),
+            SlotState::Active => self.active.get(index),
             _ => None,
         }
     }
@@ -42,7 +42,7 @@ impl Connections {
     /// What an active connection is doing, to be changed.
     pub(crate) fn active_mut(&mut self, index: u32) -> Option<&mut Active> {
         match self.slots[index].state {
-            State::Active => self.active.get_mut(index),
+            SlotState::Active => self.active.get_mut(index),
             _ => None,
         }
     }
@@ -57,9 +57,9 @@ impl Connections {
         let slot = &mut self.slots[index];
         let active = self.active.enter(index);
         match slot.state {
-            State::Idle => slot.state = State::Active,
-            State::Subscribed(encoder) => {
-                slot.state = State::Active;
+            SlotState::Idle => slot.state = SlotState::Active,
+            SlotState::Subscribed(encoder) => {
+                slot.state = SlotState::Active;
                 active.task = Task::Subscribed(Subscriber::new(FeedState::Single(SingleFeed {
                     encoder,
                     option: 0,
@@ -67,7 +67,7 @@ impl Connections {
                 })));
             }
             // A closed one is removed with the turn.
-            State::Active | State::Closed | State::Free | State::Member => {}
+            SlotState::Active | SlotState::Closed | SlotState::Free | SlotState::Member => {}
         }
         active
     }
@@ -84,7 +84,7 @@ impl Connections {
         if let Some(active) = self.active_mut(index) {
             active.task = Task::default();
         } else if self.is_open(index) {
-            self.slots[index].state = State::Idle;
+            self.slots[index].state = SlotState::Idle;
         }
     }
 
@@ -97,8 +97,8 @@ impl Connections {
     /// Whether the next request may be looked at.
     pub(crate) fn reads(&self, index: u32) -> bool {
         match self.slots[index].state {
-            State::Idle => true,
-            State::Active => self.active(index).is_some_and(|active| {
+            SlotState::Idle => true,
+            SlotState::Active => self.active(index).is_some_and(|active| {
                 matches!(active.task, Task::Reading { .. }) && active.pending.is_none()
             }),
             _ => false,
@@ -225,7 +225,7 @@ mod tests {
         let index = connections.add(socket(), 0);
         assert!(connections.reads(index) && connections.active(index).is_none());
         connections.activate(index).input.push(b'G');
-        assert_eq!(connections.slots[index].state, State::Active);
+        assert_eq!(connections.slots[index].state, SlotState::Active);
         assert!(connections.reads(index));
         connections.settle(index);
         assert!(connections.active(index).is_some(), "its input matters");
@@ -234,7 +234,7 @@ mod tests {
         let active = connections.activate(index);
         (active.pending, active.input) = (None, Vec::new());
         connections.settle(index);
-        assert_eq!(connections.slots[index].state, State::Idle);
+        assert_eq!(connections.slots[index].state, SlotState::Idle);
         assert!(connections.active(index).is_none());
     }
 

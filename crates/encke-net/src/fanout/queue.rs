@@ -8,7 +8,7 @@ use encke_stream::{Batch, Item, Views};
 
 use super::backpressure::Backpressure;
 use super::encoding::{Encoding, EncodingKey, Gathered, RUN_BYTES};
-use super::rounds::{Due, Rounds};
+use super::rounds::{DueRound, Rounds};
 use super::topics::{Round, Topics};
 use crate::connection::slot::{NONE, Slots};
 
@@ -55,7 +55,7 @@ impl FanOut {
                 Round::Running => Round::Again,
                 Round::Queued | Round::Again => return,
             };
-            rounds.push(Due {
+            rounds.push(DueRound {
                 topic: number,
                 bytes,
                 us: now_us,

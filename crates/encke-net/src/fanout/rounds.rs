@@ -13,7 +13,7 @@ use super::weight::weight;
 /// A topic's place in the queue of rounds, and when the oldest record of the round became visible, in the shard's counts of
 /// bytes and of microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Due {
+pub(crate) struct DueRound {
     pub(crate) topic: u32,
     pub(crate) bytes: u64,
     pub(crate) us: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Due {
 #[derive(Debug)]
 pub(crate) struct Rounds {
     /// The first may have begun; the others have not.
-    queue: VecDeque<Due>,
+    queue: VecDeque<DueRound>,
     /// When the first one began, if it has.
     begun_us: Option<u64>,
     /// In the order of their rounds. There are few: each round took a turn or more and ended within the last `rest_max_us`.
@@ -38,7 +38,7 @@ struct Rest {
     /// What had been appended to the topic by the end of the round, by [`weight`].
     appended: u32,
     /// The topic's place in the queue, if something was appended meanwhile.
-    due: Option<Due>,
+    due: Option<DueRound>,
 }
 
 impl Rounds {
@@ -58,7 +58,7 @@ impl Rounds {
     }
 
     /// A topic has something for its subscribers.
-    pub(crate) fn push(&mut self, due: Due) {
+    pub(crate) fn push(&mut self, due: DueRound) {
         self.queue.push_back(due);
     }
 
@@ -125,7 +125,7 @@ impl Rounds {
     }
 
     /// The topic whose records wait for the longest time, resting or not.
-    pub(crate) fn oldest(&self) -> Option<Due> {
+    pub(crate) fn oldest(&self) -> Option<DueRound> {
         let resting = self.resting.iter().filter_map(|rest| rest.due);
         let all = self.queue.front().copied().into_iter().chain(resting);
         all.min_by_key(|due| due.bytes)
@@ -146,8 +146,8 @@ mod tests {
         Rounds::new(Duration::from_micros(rest_max_us))
     }
 
-    fn due(topic: u32, us: u64) -> Due {
-        Due {
+    fn due(topic: u32, us: u64) -> DueRound {
+        DueRound {
             topic,
             bytes: us,
             us,

@@ -4,14 +4,14 @@ use encke_stream::{Command, Reply};
 
 use super::Shard;
 use crate::connection::active::FeedState;
-use crate::connection::slot::State;
+use crate::connection::slot::SlotState;
 
 impl Shard {
     /// A round has come to a subscriber.
     pub(super) fn see_in_round(&mut self, index: u32) {
         match self.connections.slots[index].state {
-            State::Subscribed(_) => self.fan_out.backpressure.see(None),
-            State::Active if self.is_single(index) => {
+            SlotState::Subscribed(_) => self.fan_out.backpressure.see(None),
+            SlotState::Active if self.is_single(index) => {
                 let backlog = self.backlog(index);
                 self.fan_out.backpressure.see(backlog);
             }
@@ -74,8 +74,8 @@ impl Shard {
     /// Whether a connection is subscribed to one stream.
     pub(super) fn is_single(&self, index: u32) -> bool {
         match self.connections.slots[index].state {
-            State::Subscribed(_) => true,
-            State::Active => {
+            SlotState::Subscribed(_) => true,
+            SlotState::Active => {
                 let active = self.connections.active(index);
                 let subscriber = active.and_then(|active| active.subscriber());
                 subscriber.is_some_and(|subscriber| matches!(subscriber.feed, FeedState::Single(_)))

@@ -7,7 +7,7 @@ use encke_stream::{Fetch, Item, Life, Offset, Piece};
 use super::Shard;
 use crate::connection::active::{FeedState, Task};
 use crate::connection::close::CloseReason;
-use crate::connection::slot::State;
+use crate::connection::slot::SlotState;
 use crate::fanout::encoding::{Encoding, RUN_BYTES};
 use crate::fanout::topics::Next;
 
@@ -190,7 +190,7 @@ impl Shard {
     fn encode_for(&self, index: u32, run: &Run<'_>, encoding: &mut Encoding) {
         let slot = &self.connections.slots[index];
         let (encoder, option) = match slot.state {
-            State::Subscribed(encoder) => (encoder, 0),
+            SlotState::Subscribed(encoder) => (encoder, 0),
             _ => match self.connections.active(index).map(|active| &active.task) {
                 Some(Task::Subscribed(subscriber)) => match &subscriber.feed {
                     FeedState::Single(feed) => (feed.encoder, feed.option),

@@ -7,7 +7,7 @@ use encke_protocol::EncoderId;
 use super::Shard;
 use crate::connection::active::{FeedState, Task};
 use crate::connection::close::CloseReason;
-use crate::connection::slot::{State, Token};
+use crate::connection::slot::{SlotState, Token};
 
 impl Shard {
     /// Sets a connection's deadline.
@@ -119,15 +119,17 @@ impl Shard {
         let quiet = Duration::from_secs(u64::from(quiet_s));
         let beats = quiet >= settings.heartbeat;
         match slot.state {
-            State::Idle if quiet >= settings.idle_timeout => self.close(index, CloseReason::Idle),
-            State::Subscribed(encoder) => {
+            SlotState::Idle if quiet >= settings.idle_timeout => {
+                self.close(index, CloseReason::Idle);
+            }
+            SlotState::Subscribed(encoder) => {
                 self.fan_out.topics.rest(slot.topic);
                 if beats {
                     self.heartbeat(index, encoder);
                 }
             }
-            State::Active => self.visit_active(index, beats),
-            State::Idle | State::Free | State::Member | State::Closed => {}
+            SlotState::Active => self.visit_active(index, beats),
+            SlotState::Idle | SlotState::Free | SlotState::Member | SlotState::Closed => {}
         }
     }
 

@@ -7,7 +7,7 @@ use encke_protocol::EncoderId;
 use super::Shard;
 use crate::connection::active::{FeedState, PendingWrite, Task};
 use crate::connection::close::CloseReason;
-use crate::connection::slot::State;
+use crate::connection::slot::SlotState;
 use crate::fanout::encoding::{Encoding, EncodingKey};
 use crate::fanout::topics::Next;
 
@@ -40,7 +40,7 @@ impl Shard {
     pub(super) fn flush(&mut self, index: u32) -> bool {
         let index = self.connections.slots.subscriber(index);
         match self.connections.slots[index].state {
-            State::Subscribed(encoder) => {
+            SlotState::Subscribed(encoder) => {
                 let slot = &self.connections.slots[index];
                 match self.fan_out.topics.next(slot.topic, slot.cursor) {
                     Next::Nothing => false,
@@ -48,7 +48,7 @@ impl Shard {
                     Next::Older => self.read_older(index),
                 }
             }
-            State::Active => self.flush_active(index),
+            SlotState::Active => self.flush_active(index),
             _ => false,
         }
     }

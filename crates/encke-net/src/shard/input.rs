@@ -6,10 +6,10 @@ use rustix::net::{RecvFlags, recv};
 use super::Shard;
 use crate::connection::active::{ParkedRequest, Task};
 use crate::connection::close::CloseReason;
-use crate::connection::slot::{Flags, State};
+use crate::connection::slot::{Flags, SlotState};
 use crate::http::Rejection;
 use crate::http::head::Head;
-use crate::http::take::{Limits, Step, take};
+use crate::http::take::{ParseStep, RequestLimits, take};
 
 impl Shard {
     /// Reads what the socket holds. Epoll reports each arrival once, so the socket must be emptied or marked as unread.
@@ -96,8 +96,8 @@ impl Shard {
     /// Whether a connection is subscribed to one or several streams.
     pub(super) fn is_subscribed(&self, index: u32) -> bool {
         match self.connections.slots[index].state {
-            State::Subscribed(_) => true,
-            State::Active => {
+            SlotState::Subscribed(_) => true,
+            SlotState::Active => {
                 let active = self.connections.active(index);
                 active.is_some_and(|active| active.subscriber().is_some())
             }
@@ -260,7 +260,7 @@ impl Shard {
             return self.take_preface(index, rest);
         }
         let settings = &self.context.settings;
-        let limits = Limits {
+        let limits = RequestLimits {
             head_bytes_max: settings.head_bytes_max,
             body_bytes_max: settings.body_bytes_max,
         };
@@ -276,10 +276,10 @@ impl Shard {
         {
             *kept = body;
         }
-        if step == (Step::Head { invites: true }) {
+        if step == (ParseStep::Head { invites: true }) {
             self.send_raw(index, b"HTTP/1.1 100 Continue\r\n\r\n");
         }
-        Ok(step != Step::More)
+        Ok(step != ParseStep::More)
     }
 
     /// Asks the protocols what to do for a request, and does it.

@@ -12,7 +12,7 @@ use rustix::net::sockopt;
 use super::Shard;
 use crate::connection::active::{Behind, FeedState, PendingWrite, Task};
 use crate::connection::close::CloseReason;
-use crate::connection::slot::State;
+use crate::connection::slot::SlotState;
 use crate::fanout::weight::{WEIGHT_BYTES, lacks};
 
 impl Shard {
@@ -232,7 +232,7 @@ impl Shard {
     fn appended(&self, index: u32) -> u32 {
         let slot = &self.connections.slots[index];
         let topics = &self.fan_out.topics;
-        if let State::Subscribed(_) = slot.state {
+        if let SlotState::Subscribed(_) = slot.state {
             return topics[slot.topic].appended;
         }
         match self.connections.active(index).map(|active| &active.task) {

@@ -111,8 +111,8 @@ impl Shard {
     }
 
     /// What stands at the subscriber's position in each stream.
-    fn due(&self, index: u32) -> Due {
-        let mut due = Due::default();
+    fn due(&self, index: u32) -> DueRecords {
+        let mut due = DueRecords::default();
         let after = self.connections.slots[index].cursor;
         let Some(merged) = self.merged(index) else {
             return due;
@@ -275,7 +275,7 @@ impl Shard {
 
 /// What stands at a subscriber's position.
 #[derive(Default)]
-struct Due {
+struct DueRecords {
     /// The next recent record of each stream that has one: its place in the ring and the member.
     heads: Vec<Reverse<(u64, usize)>>,
     /// Members that have nothing more, now or ever.

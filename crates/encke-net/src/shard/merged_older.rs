@@ -2,7 +2,7 @@
 //! sent.
 
 use encke_log::{ReadError, Sequence};
-use encke_protocol::{Ahead, MergedRecord, StreamEnd};
+use encke_protocol::{AheadStream, MergedRecord, StreamEnd};
 use encke_stream::{Fetch, Item, Life, Offset, Piece};
 
 use super::Shard;
@@ -102,7 +102,7 @@ impl Shard {
                     if number + 1 < same.len() {
                         after -= 1;
                         let had = same[..=number].iter();
-                        ahead.extend(had.map(|had| Ahead {
+                        ahead.extend(had.map(|had| AheadStream {
                             log: merged.log(),
                             at: Offset::behind(read.sequence),
                             place: merged.members[had.member].place,

@@ -35,7 +35,7 @@ use rustix::event::epoll;
 use crate::acceptor::Acceptor;
 use crate::addresses::Addresses;
 use crate::buffers::Buffers;
-use crate::clock::Clock;
+use crate::clock::ShardClock;
 use crate::connection::close::CloseReason;
 use crate::connection::owners::ConnectionOwners;
 use crate::connection::slot::Token;
@@ -86,7 +86,7 @@ pub(crate) struct Shard {
     timers: Timers,
     deferred: Deferred,
     outbox: Outbox,
-    clock: Clock,
+    clock: ShardClock,
     counts: ShardCounts,
     scratch: Scratch,
     /// A connection that was just accepted, and is not in epoll yet.
@@ -105,7 +105,7 @@ impl Shard {
     /// A shard that is ready to run.
     pub(crate) fn new(context: ShardContext, listener: OwnedFd) -> rustix::io::Result<Self> {
         let settings = &context.settings;
-        let clock = Clock::start();
+        let clock = ShardClock::start();
         let shards = settings.shards.max(1) as u64;
         let mut shard = Shard {
             encoders: Arc::clone(context.router.encoders()),

@@ -11,7 +11,7 @@ use encke_stream::{Command, Fetch, Item, Offset, Piece, Reply, Stream};
 use super::Shard;
 use crate::connection::active::{FeedState, SingleFeed, Subscriber, Task};
 use crate::connection::close::CloseReason;
-use crate::connection::slot::{State, Token};
+use crate::connection::slot::{SlotState, Token};
 
 impl Shard {
     /// Performs the action for a request.
@@ -122,8 +122,8 @@ impl Shard {
     pub(super) fn unsubscribe(&mut self, index: u32) {
         let slot = &self.connections.slots[index];
         let members = match slot.state {
-            State::Subscribed(_) => Vec::new(),
-            State::Active => match self.connections.active_mut(index).map(|a| &mut a.task) {
+            SlotState::Subscribed(_) => Vec::new(),
+            SlotState::Active => match self.connections.active_mut(index).map(|a| &mut a.task) {
                 Some(Task::AwaitingRecord { .. }) => Vec::new(),
                 Some(Task::Subscribed(subscriber)) => match &mut subscriber.feed {
                     FeedState::Single(_) => Vec::new(),
@@ -206,7 +206,7 @@ impl Shard {
         let slot = &mut self.connections.slots[index];
         slot.cursor = from.sequence;
         if idle && option == 0 && position.is_none() {
-            slot.state = State::Subscribed(encoder);
+            slot.state = SlotState::Subscribed(encoder);
         } else {
             let feed = FeedState::Single(SingleFeed {
                 encoder,

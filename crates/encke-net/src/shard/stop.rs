@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::Shard;
 use crate::connection::active::Task;
 use crate::connection::close::CloseReason;
-use crate::connection::slot::{Flags, State};
+use crate::connection::slot::{Flags, SlotState};
 
 impl Shard {
     /// Stops accepting; what is under way ends in its protocol's way, the rest is closed.
@@ -48,10 +48,12 @@ impl Shard {
         let slot = &mut self.connections.slots[index];
         slot.flags.set(Flags::KEEP_ALIVE, false);
         match slot.state {
-            State::Free | State::Member | State::Closed => return,
+            SlotState::Free | SlotState::Member | SlotState::Closed => return,
             // Subscribers are always left between two events: the last one says where to continue.
-            State::Idle | State::Subscribed(_) => return self.close(index, CloseReason::Stopping),
-            State::Active => {}
+            SlotState::Idle | SlotState::Subscribed(_) => {
+                return self.close(index, CloseReason::Stopping);
+            }
+            SlotState::Active => {}
         }
         let last = self.last_reason(index);
         let Some(active) = self.connections.active_mut(index) else {

@@ -6,7 +6,7 @@ use encke_stream::{Facts, Fetch, MediaKind, Offset, Refusal, Stream};
 
 use super::DurableStreams;
 use super::read::{cache_control, etag, has_already, position};
-use crate::action::{Action, Failure, NextPart, OnPart, OnRead, Part};
+use crate::action::{Action, BodyPart, Failure, NextPart, OnPart, OnRead};
 use crate::payload::{data, push_items};
 use crate::problem::{failed, refused};
 use crate::request::Request;
@@ -120,7 +120,7 @@ impl CatchUp {
 
 impl OnPart for Page {
     /// The next part. `None` if the stream has ended meanwhile: the response must not look complete.
-    fn part(mut self: Box<Self>, run: &Run<'_>) -> Option<Part> {
+    fn part(mut self: Box<Self>, run: &Run<'_>) -> Option<BodyPart> {
         if self.stream.has_ended() {
             return None;
         }
@@ -132,9 +132,9 @@ impl OnPart for Page {
             if kind == MediaKind::Json {
                 bytes.push(b']');
             }
-            return Some(Part { bytes, next: None });
+            return Some(BodyPart { bytes, next: None });
         }
-        Some(Part {
+        Some(BodyPart {
             bytes,
             next: Some(self.next(run.end)),
         })

@@ -1,11 +1,11 @@
 //! Cursors that keep caches from answering the same poll for ever (section 10.1).
 
-/// A cursor that a client client_cursor, if it is one that we may have given.
+/// A cursor that a client sent, if the server may have given it.
 pub(super) fn parse(cursor: &str) -> Option<u64> {
     cursor.parse().ok().filter(|cursor| *cursor <= CURSOR_MAX)
 }
 
-/// The cursor for one answer now: the number of the interval, and more than the client client_cursor.
+/// The cursor for one response: the number of the present interval, or more than the client's cursor.
 pub(super) fn next(now_ms: u64, client_cursor: u64) -> u64 {
     let interval = interval(now_ms);
     if client_cursor < interval {
@@ -15,8 +15,8 @@ pub(super) fn next(now_ms: u64, client_cursor: u64) -> u64 {
     }
 }
 
-/// The floor of a connection that was opened with a cursor: 0 for all whose cursor does not matter,
-/// so that they can share what is written to them.
+/// The floor of a subscription that was opened with a cursor: 0 for all whose cursor makes no difference, so that they can
+/// share their encoding.
 pub(super) fn floor(now_ms: u64, client_cursor: u64) -> u64 {
     if client_cursor < interval(now_ms) {
         0
@@ -25,7 +25,7 @@ pub(super) fn floor(now_ms: u64, client_cursor: u64) -> u64 {
     }
 }
 
-/// The cursor for a connection that goes on: never less than one that it was given before.
+/// The cursor within a subscription: never less than an earlier one.
 pub(super) fn above(now_ms: u64, floor: u64) -> u64 {
     let interval = interval(now_ms);
     if floor == 0 {
@@ -39,8 +39,8 @@ fn interval(now_ms: u64) -> u64 {
     (now_ms / 1000).saturating_sub(EPOCH_S) / INTERVAL_S
 }
 
-/// Between 1 and 3,600 s further. How far follows from the cursor alone, so that clients who poll
-/// with the same one go on with the same one, and share a cached answer.
+/// Between 1 and 3,600 s further. The distance depends on the cursor alone, so that clients that poll with the same cursor get
+/// the same next one, and share a cached response.
 fn further(cursor: u64) -> u64 {
     let spread = cursor.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     cursor.saturating_add(1 + spread % (JITTER_S_MAX / INTERVAL_S))
@@ -51,7 +51,7 @@ const EPOCH_S: u64 = 1_728_432_000;
 const INTERVAL_S: u64 = 20;
 const JITTER_S_MAX: u64 = 3600;
 
-/// What JavaScript can count up to; from there a cursor can always be further.
+/// The largest integer of JavaScript; beyond it there is room for further cursors.
 const CURSOR_MAX: u64 = (1 << 53) - 1;
 
 #[cfg(test)]

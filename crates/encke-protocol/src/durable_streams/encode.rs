@@ -22,7 +22,7 @@ impl Encoder for EventEncoder {
         encode(variant, run, now_ms, &mut out.bytes, &mut out.marks);
     }
 
-    /// A comment for people who look, and the event that says where to continue.
+    /// A comment for human readers, and the event that says where to continue.
     fn farewell(&self, variant: Variant, farewell: &Farewell, now_ms: u64, out: &mut Vec<u8>) {
         // Writing to a vector does not fail.
         let _ = write!(out, ": closed by the server: {}; ", farewell.why);

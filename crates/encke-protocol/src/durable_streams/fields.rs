@@ -1,4 +1,4 @@
-//! What the fields of a request say: parsed here once, with what is allowed in every refusal.
+//! Parses the header fields of requests. Every refusal names what is allowed.
 
 use encke_stream::{AckLevel, Lifetime, Offset, ProducerId, Retention};
 
@@ -8,7 +8,7 @@ use crate::request::Headers;
 use crate::response::Response;
 use crate::streams::StartPosition;
 
-/// Where a fork leaves which stream (section 4.2).
+/// The source of a fork, and the position where it begins (section 4.2).
 pub(super) struct Forking {
     /// The source's name.
     pub(super) source: String,
@@ -28,7 +28,7 @@ pub(super) fn says_closed(headers: Headers<'_>) -> bool {
 /// `Content-Type`; nothing if it is absent or empty.
 pub(super) fn content_type(headers: Headers<'_>) -> Result<Option<&str>, Response> {
     match text(headers, "Content-Type")?.filter(|value| !value.is_empty()) {
-        // It is stored with the stream and said in every answer.
+        // It is stored with the stream and sent with every response.
         Some(value) if value.len() > CONTENT_TYPE_BYTES_MAX || !is_media_type(value) => {
             Err(bad_field(format!(
                 "Content-Type is a media type like text/plain with at most \
@@ -87,7 +87,7 @@ pub(super) fn producer(headers: Headers<'_>) -> Result<Option<ProducerId>, Respo
     }))
 }
 
-/// When a stream is to end by itself (section 5.1).
+/// The lifetime of a stream (section 5.1).
 pub(super) fn lifetime(headers: Headers<'_>) -> Result<Option<Lifetime>, Response> {
     let ttl = text(headers, "Stream-TTL")?;
     let until = text(headers, "Stream-Expires-At")?;
@@ -113,7 +113,7 @@ pub(super) fn lifetime(headers: Headers<'_>) -> Result<Option<Lifetime>, Respons
     }
 }
 
-/// How safe what is asked for is to be when it is acknowledged; at a creation, everything that the stream will hold.
+/// The durability level at which the request is acknowledged; at a creation, the level of the stream.
 pub(super) fn ack(headers: Headers<'_>) -> Result<Option<AckLevel>, Response> {
     let Some(name) = text(headers, "Encke-Ack")? else {
         return Ok(None);
@@ -126,7 +126,7 @@ pub(super) fn ack(headers: Headers<'_>) -> Result<Option<AckLevel>, Response> {
     }
 }
 
-/// What is to be kept of a stream, at its creation.
+/// The retention of a stream, at its creation.
 pub(super) fn retention(headers: Headers<'_>) -> Result<Option<Retention>, Response> {
     let Some(value) = text(headers, "Encke-Retention")? else {
         return Ok(None);
@@ -139,7 +139,7 @@ pub(super) fn retention(headers: Headers<'_>) -> Result<Option<Retention>, Respo
     }
 }
 
-/// Before which position everything is to go, if the request is for that: nothing inside stands for `now`.
+/// The position before which a truncation removes everything, if the request is one: `None` inside stands for `now`.
 pub(super) fn truncation(headers: Headers<'_>) -> Result<Option<Option<Offset>>, Response> {
     let Some(value) = text(headers, "Encke-Truncate")? else {
         return Ok(None);
@@ -153,7 +153,7 @@ pub(super) fn truncation(headers: Headers<'_>) -> Result<Option<Option<Offset>>,
     }
 }
 
-/// What a creation says about a fork (section 4.2). `root` is where streams are found.
+/// The fork that a creation asks for (section 4.2). `root` is the path above the streams.
 pub(super) fn forking(headers: Headers<'_>, root: &str) -> Result<Option<Forking>, Response> {
     let from = text(headers, "Stream-Forked-From")?;
     let at = text(headers, "Stream-Fork-Offset")?;

@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 use encke_stream::{LOGS_MAX, Offset, Sequence};
 
-use crate::encoder::Ahead;
+use crate::encoder::AheadStream;
 
 /// A parsed id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,14 +35,14 @@ impl Id {
 }
 
 /// Writes an id as an event's field.
-pub(super) fn write(after: &[Sequence], ahead: &[Ahead], out: &mut Vec<u8>) {
+pub(super) fn write(after: &[Sequence], ahead: &[AheadStream], out: &mut Vec<u8>) {
     // Writing to a vector does not fail.
     for (log, sequence) in after.iter().enumerate() {
         let before = if log == 0 { "id:" } else { "," };
         let _ = write!(out, "{before}{sequence:016x}");
     }
     for (number, one) in ahead.iter().enumerate() {
-        let same = |other: &&Ahead| (other.log, other.at) == (one.log, one.at);
+        let same = |other: &&AheadStream| (other.log, other.at) == (one.log, one.at);
         if ahead[..number].iter().any(|other| same(&other)) {
             continue;
         }
@@ -118,9 +118,9 @@ mod tests {
             after in prop::collection::vec(0_u64..1_000, 1..4),
             ahead in prop::collection::vec((0_usize..3, 0_u64..2_000, 0_u32..3, 0_u8..128), 0..20),
         ) {
-            let ahead: Vec<Ahead> = ahead
+            let ahead: Vec<AheadStream> = ahead
                 .into_iter()
-                .map(|(log, sequence, units, place)| Ahead {
+                .map(|(log, sequence, units, place)| AheadStream {
                     log: log % after.len(),
                     at: Offset { sequence, units },
                     place,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use encke_stream::{Life, Offset, Sequence, Stream, log_of};
 
 use crate::action::{Action, Feed, MergeSource, Subscription};
-use crate::encoder::{Ahead, Encoders, MergeEncoderId, StreamEnd};
+use crate::encoder::{AheadStream, Encoders, MergeEncoderId, StreamEnd};
 use crate::problem::error;
 use crate::query;
 use crate::request::Request;
@@ -128,9 +128,9 @@ impl Events {
             Some(id) => id.after.clone(),
             None => common_position(&sources, committed),
         };
-        let ahead: Vec<Ahead> = sources
+        let ahead: Vec<AheadStream> = sources
             .iter()
-            .filter_map(|source| Ahead::of(&source.stream, source.from, source.place, &after))
+            .filter_map(|source| AheadStream::of(&source.stream, source.from, source.place, &after))
             .collect();
         let mut first = Vec::new();
         id::write(&after, &ahead, &mut first);

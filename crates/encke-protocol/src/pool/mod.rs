@@ -25,7 +25,7 @@ use crate::response::Response;
 
 /// The protocol of pools.
 #[derive(Clone, Debug)]
-pub(crate) struct Pools {
+pub(crate) struct PoolApi {
     settings: Arc<PoolApiSettings>,
 }
 
@@ -50,9 +50,9 @@ impl Default for PoolApiSettings {
     }
 }
 
-impl Pools {
+impl PoolApi {
     pub(crate) fn new(settings: PoolApiSettings) -> Self {
-        Pools {
+        PoolApi {
             settings: Arc::new(settings),
         }
     }

@@ -8,7 +8,7 @@ mod differences;
 mod judge;
 
 use super::body::Incoming;
-use super::take::{Limits, Step, take};
+use super::take::{ParseStep, RequestLimits, take};
 use conversation::{Conversation, HEAD_BYTES_MAX, InputEnd, ParsedRequest, by_name};
 use differences::Difference;
 
@@ -52,7 +52,7 @@ fn agree(ours: &Conversation, theirs: &Conversation) -> bool {
 
 /// Takes the input as a shard does.
 fn conversation(input: &[u8], pieces: &[usize]) -> Conversation {
-    let limits = Limits {
+    let limits = RequestLimits {
         head_bytes_max: HEAD_BYTES_MAX,
         body_bytes_max: BODY_BYTES_MAX,
     };
@@ -87,8 +87,8 @@ fn conversation(input: &[u8], pieces: &[usize]) -> Conversation {
                     let end = InputEnd::Refused(refused.reason.to_owned());
                     return Conversation { requests, end };
                 }
-                Ok(Step::More) => break,
-                Ok(Step::Head { .. } | Step::Request) => {}
+                Ok(ParseStep::More) => break,
+                Ok(ParseStep::Head { .. } | ParseStep::Request) => {}
             }
             if closes {
                 let end = InputEnd::Closed;
