@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use encke_log::ReadError;
 use encke_protocol::{
-    Action, EncoderId, Failure, Feed, OnCommit, OnRead, Response, Run, Subscription, Wait, problem,
+    Action, EncoderId, Failure, Feed, OnCommit, OnRead, OnRecord, Response, Run, Subscription,
+    Wait, problem,
 };
 use encke_stream::{Command, Fetch, Item, Offset, Piece, Reply, Stream};
 
@@ -84,10 +85,7 @@ impl Shard {
     }
 
     /// Takes a long poll off its topic's list; its position and its continuation.
-    pub(super) fn take_wait(
-        &mut self,
-        index: u32,
-    ) -> Option<(Offset, Box<dyn encke_protocol::OnRecord>)> {
+    pub(super) fn take_wait(&mut self, index: u32) -> Option<(Offset, Box<dyn OnRecord>)> {
         let at = self.position(index);
         self.unsubscribe(index);
         let active = self.connections.active_mut(index)?;
