@@ -25,7 +25,7 @@ pub struct Metrics {
     pub(crate) connections: IntGauge,
     pub(crate) subscribers: IntGauge,
     pub(crate) behind: IntGauge,
-    pub(crate) streams_jammed: IntGauge,
+    pub(crate) streams_congested: IntGauge,
     pub(crate) held_back: IntCounter,
     pub(crate) addresses: IntGauge,
     pub(crate) buffered_bytes: IntGauge,
@@ -33,7 +33,7 @@ pub struct Metrics {
     pub(crate) accepts_held: IntCounter,
     pub(crate) accepts_gathered: IntCounter,
     pub(crate) hangups: IntCounter,
-    pub(crate) errands_put_off: IntCounter,
+    pub(crate) deferred_put_off: IntCounter,
     pub(crate) rests: IntCounter,
     pub(crate) closed: IntCounterVec,
     pub(crate) requests: IntCounter,
@@ -108,7 +108,7 @@ impl Metrics {
                 "encke_clients_behind",
                 "Clients that read too slowly and lack records that are due to them.",
             )?,
-            streams_jammed: gauge(
+            streams_congested: gauge(
                 "encke_streams_jammed",
                 "Streams with at least 64 subscribers on a shard, most of them lagging. Appends to these streams are acknowledged late.",
             )?,
@@ -133,7 +133,7 @@ impl Metrics {
                 "Times accepting paused because `accept_rate` was reached.",
             )?,
             accepted: counter("encke_connections_accepted_total", "Connections accepted.")?,
-            errands_put_off: counter(
+            deferred_put_off: counter(
                 "encke_errands_put_off_total",
                 "Turns of a shard that left deferred work (new connections, long bodies, catching up, deadlines) to the next turn, because its time was used up.",
             )?,
@@ -358,7 +358,7 @@ impl ShardCounts {
             (&metrics.catch_ups, counts.catch_ups),
             (&metrics.accepted, counts.accepted),
             (&metrics.hangups, counts.hangups),
-            (&metrics.errands_put_off, counts.deferred_put_off),
+            (&metrics.deferred_put_off, counts.deferred_put_off),
             (&metrics.rests, counts.rests),
             (&metrics.held_back, counts.held_back),
         ] {

@@ -164,7 +164,7 @@ impl Server {
             metrics.pools.show(&board);
             metrics.addresses.set(addresses.known() as i64);
             metrics.buffered_bytes.set(buffers.bytes() as i64);
-            metrics.streams_jammed.set(congested.count() as i64);
+            metrics.streams_congested.set(congested.count() as i64);
             for (number, log) in watched_logs.iter().enumerate() {
                 metrics.log.show(number, &log.health(), log.class_floor(0));
             }
