@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_bounded_and_never_forgets_who_is_there() {
+    fn the_table_is_bounded_and_never_removes_an_address_with_connections() {
         let addresses = addresses(|settings| {
             settings.addresses_max = 64;
             settings.request_rate = 1;

@@ -1,11 +1,11 @@
-//! A wheel of deadlines, for connections that are busy or blocked. Idle ones have no entry.
+//! A wheel of deadlines, for active connections. Idle ones have no entry.
 
 use std::collections::VecDeque;
 
 use crate::connection::slot::Token;
 
-/// Deadlines by the tick in which they fall. An entry is a reminder only: whoever is reminded looks
-/// up its own deadline, so nothing is ever searched for or removed.
+/// Deadlines by the tick in which they fall. An entry is only a reminder: its owner looks up its own deadline, so entries are
+/// never searched for or removed.
 #[derive(Debug)]
 pub(crate) struct TimerWheel {
     buckets: Vec<Vec<Token>>,
@@ -28,7 +28,7 @@ impl TimerWheel {
         tick * TICK_MS
     }
 
-    /// Moves to the present and gives out the reminders that are due.
+    /// Moves to the present and collects the reminders that are due.
     pub(crate) fn advance(&mut self, now_ms: u64, due: &mut VecDeque<Token>) {
         let now = now_ms / TICK_MS;
         // After a long sleep every bucket is due once.

@@ -92,7 +92,7 @@ fn a_name_may_hold_an_at_sign() {
 }
 
 #[test]
-fn what_is_gone_is_refused_at_first_and_told_to_those_who_come_back() {
+fn what_is_gone_is_refused_at_first_and_reported_to_a_client_that_resumes() {
     let mut server = server(&["a", "b"]);
     let (body, _) = opened(ask(&mut server, "stream=a&stream=b", None));
     let id = body.trim().strip_prefix("id:").unwrap().to_owned();

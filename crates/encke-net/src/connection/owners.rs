@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_costs_nothing() {
+    fn a_connection_without_owner_costs_nothing() {
         let mut owners = ConnectionOwners::default();
         owners.set(5_000, Owner::default());
         assert_eq!(owners.0.len(), 0);

@@ -92,7 +92,7 @@ fn reads_are_refused_for_a_reason() {
 }
 
 #[test]
-fn who_has_it_already_is_not_sent_it_again() {
+fn a_client_that_has_the_data_already_does_not_get_it_again() {
     let mut server = with(TEXT);
     server.send("POST /v1/stream/a", &[TEXT], b"one");
     let whole = get(&mut server, "a");
