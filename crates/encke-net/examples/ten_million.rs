@@ -11,7 +11,7 @@
 
 use std::process::ExitCode;
 
-use encke_net::synthetic::Crowd;
+use encke_net::synthetic::SyntheticShard;
 use rustix::time::{ClockId, clock_gettime};
 
 fn main() -> ExitCode {
@@ -21,28 +21,28 @@ fn main() -> ExitCode {
         eprintln!("usage: ten_million [SUBSCRIBERS]");
         return ExitCode::from(2);
     };
-    let mut crowd = Crowd::new();
-    grow(&mut crowd, SMALL.min(count), "");
-    let small_ns = cost(&mut crowd);
+    let mut shard = SyntheticShard::new();
+    grow(&mut shard, SMALL.min(count), "");
+    let small_ns = cost(&mut shard);
     println!(
         "one of {:>10}: {small_ns:>6} ns of cpu a record",
-        crowd.subscribers()
+        shard.subscribers()
     );
     let before = resident_bytes();
-    let began = crowd.subscribers();
+    let began = shard.subscribers();
     let mut longest_ns = 0;
     let mut size = SMALL;
-    while crowd.subscribers() < count {
+    while shard.subscribers() < count {
         size = (size * 10).min(count);
         let label = format!("up to {size:>10}");
-        longest_ns = longest_ns.max(grow(&mut crowd, size, &label));
+        longest_ns = longest_ns.max(grow(&mut shard, size, &label));
     }
-    let added = crowd.subscribers() - began;
+    let added = shard.subscribers() - began;
     let bytes = resident_bytes().saturating_sub(before) as f64 / added.max(1) as f64;
-    let large_ns = cost(&mut crowd);
+    let large_ns = cost(&mut shard);
     println!(
         "one of {:>10}: {large_ns:>6} ns of cpu a record",
-        crowd.subscribers()
+        shard.subscribers()
     );
     println!("memory: {bytes:.0} bytes a subscriber, of {BYTES_MAX} allowed");
     println!(
@@ -54,13 +54,13 @@ fn main() -> ExitCode {
 }
 
 /// Subscribes until there are so many. Returns the longest that one took, in nanoseconds.
-fn grow(crowd: &mut Crowd, count: usize, label: &str) -> u64 {
-    let (mut longest_ns, mut spent_ns, began) = (0, 0, crowd.subscribers());
-    while crowd.subscribers() < count {
-        crowd.make_streams(STREAMS_AT_ONCE.min(count - crowd.subscribers()));
+fn grow(shard: &mut SyntheticShard, count: usize, label: &str) -> u64 {
+    let (mut longest_ns, mut spent_ns, began) = (0, 0, shard.subscribers());
+    while shard.subscribers() < count {
+        shard.make_streams(STREAMS_AT_ONCE.min(count - shard.subscribers()));
         loop {
             let start_ns = cpu_ns();
-            let more = crowd.subscribe();
+            let more = shard.subscribe();
             let took_ns = cpu_ns() - start_ns;
             if !more {
                 break;
@@ -69,7 +69,7 @@ fn grow(crowd: &mut Crowd, count: usize, label: &str) -> u64 {
             spent_ns += took_ns;
         }
     }
-    let added = (crowd.subscribers() - began).max(1) as u64;
+    let added = (shard.subscribers() - began).max(1) as u64;
     if !label.is_empty() {
         println!(
             "{label}: {:>6} ns of cpu a subscription, the longest {:.3} ms, {:.0} MiB resident",
@@ -82,7 +82,7 @@ fn grow(crowd: &mut Crowd, count: usize, label: &str) -> u64 {
 }
 
 /// Processor time for a record to one subscriber at random.
-fn cost(crowd: &mut Crowd) -> u64 {
+fn cost(shard: &mut SyntheticShard) -> u64 {
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     let data = [b'7'; 128];
     let mut publish = |count: u64| {
@@ -90,8 +90,8 @@ fn cost(crowd: &mut Crowd) -> u64 {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
-            let subscriber = (random % crowd.subscribers() as u64) as usize;
-            assert_eq!(crowd.publish(subscriber, &data), 1);
+            let subscriber = (random % shard.subscribers() as u64) as usize;
+            assert_eq!(shard.publish(subscriber, &data), 1);
         }
     };
     publish(RECORDS / 10);

@@ -1,8 +1,8 @@
-//! The clients by their addresses: how many connections each address has, and how fast it asks.
+//! The clients by their addresses: the connections and the request rate of each.
 //!
-//! One bounded table for all shards, in parts with a lock each. An address is in it while it has connections or while what
-//! it asked lately still counts; one that is exempt from the limits is never in it. A connection knows its address by
-//! number, in [`crate::owners`].
+//! One bounded table for all shards, in parts with a lock each. An address is in it while it has connections, or while its
+//! recent requests still count; one that is exempt from the limits is never in it. A connection knows its address by number,
+//! see `connection::owners`.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -13,8 +13,8 @@ use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 
-use crate::Settings;
-use crate::pace::Pace;
+use crate::rate_limit::RateLimit;
+use crate::settings::NetSettings;
 
 /// All addresses that count at present.
 #[derive(Debug)]
@@ -23,14 +23,14 @@ pub(crate) struct Addresses {
     hasher: RandomState,
     begin: Instant,
     known: AtomicUsize,
-    /// The part that is looked through next for addresses that no longer matter.
+    /// The part that is tidied next.
     untidy: AtomicUsize,
     connections_max: u32,
-    pace: Option<Pace>,
+    pace: Option<RateLimit>,
     part_max: usize,
 }
 
-/// The number of an address in the table; it holds as long as somebody who has entered by it has not left.
+/// The number of an address in the table; valid while a connection that has entered has not left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AddressNo(u32);
 
@@ -46,17 +46,17 @@ impl AddressNo {
     }
 }
 
-/// Why an address is turned away.
+/// Why an address is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turned {
+pub(crate) enum Denied {
     /// It has as many connections as it may.
-    Crowd,
-    /// It asks faster than it may; in so many seconds it may ask again.
-    Haste { retry_s: u64 },
-    /// The table is full of others.
+    TooMany,
+    /// It makes requests faster than it may; it may try again after `retry_s` seconds.
+    TooFast { retry_s: u64 },
+    /// The table is full.
     Full,
-    /// The listener is for trusted proxies, and it is none.
-    Stranger,
+    /// The listener is for trusted proxies only.
+    Untrusted,
 }
 
 #[derive(Debug, Default)]
@@ -64,14 +64,14 @@ struct Part {
     index: HashTable<u32>,
     entries: Vec<Entry>,
     free: Vec<u32>,
-    /// Where the search for an entry that can be done without goes on.
+    /// Where the next search for a dispensable entry begins.
     hand: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     key: Key,
-    /// Up to when its rate is used up; see [`Pace::take`].
+    /// Up to when its rate is used up; see [`RateLimit::take`].
     taken_ns: u64,
     connections: u32,
 }
@@ -79,11 +79,11 @@ struct Entry {
 // What an address costs beside its place in the index.
 const _: () = assert!(size_of::<Entry>() <= 24);
 
-/// What limits take for one client: an IPv4 address, or the /64 that an IPv6 client has for itself.
+/// What counts as one client: an IPv4 address, or the /64 that an IPv6 client has for itself.
 type Key = u64;
 
 impl Addresses {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &NetSettings) -> Self {
         Addresses {
             parts: (0..PARTS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::default(),
@@ -94,13 +94,13 @@ impl Addresses {
                 0 => u32::MAX,
                 max => u32::try_from(max).unwrap_or(u32::MAX),
             },
-            pace: Pace::new(settings.request_rate, settings.request_burst),
+            pace: RateLimit::new(settings.request_rate, settings.request_burst),
             part_max: settings.addresses_max.div_ceil(PARTS).min(PART_MAX),
         }
     }
 
-    /// Counts a connection of that address, which is a request, too, as far as the rate goes.
-    pub(crate) fn enter(&self, address: IpAddr, now: Instant) -> Result<AddressNo, Turned> {
+    /// Counts a connection of that address; for the rate it counts as a request.
+    pub(crate) fn enter(&self, address: IpAddr, now: Instant) -> Result<AddressNo, Denied> {
         let key = key(address);
         let hash = self.hasher.hash_one(key);
         let number = (hash >> 40) as usize % PARTS;
@@ -112,11 +112,11 @@ impl Addresses {
             .copied();
         let at = match found {
             Some(at) => at,
-            None => self.add(&mut part, key, now_ns).ok_or(Turned::Full)?,
+            None => self.add(&mut part, key, now_ns).ok_or(Denied::Full)?,
         };
         let entry = &mut part.entries[at as usize];
         if entry.connections >= self.connections_max {
-            return Err(Turned::Crowd);
+            return Err(Denied::TooMany);
         }
         take(self.pace, entry, now_ns)?;
         entry.connections += 1;
@@ -124,7 +124,7 @@ impl Addresses {
     }
 
     /// Counts a request.
-    pub(crate) fn request(&self, address: AddressNo, now: Instant) -> Result<(), Turned> {
+    pub(crate) fn request(&self, address: AddressNo, now: Instant) -> Result<(), Denied> {
         let Some(pace) = self.pace else {
             return Ok(());
         };
@@ -149,7 +149,7 @@ impl Addresses {
         }
     }
 
-    /// Forgets some of those who no longer matter; to be called now and then.
+    /// Removes some addresses that no longer matter; to be called now and then.
     pub(crate) fn tidy(&self, now: Instant) {
         if self.known() == 0 {
             return;
@@ -230,13 +230,13 @@ impl Addresses {
 
     /// Nanoseconds since the table was made.
     fn ns(&self, now: Instant) -> u64 {
-        // It is 0 for those who are new, so never for the present.
+        // 0 stands for a new address, so the present is never 0.
         now.duration_since(self.begin).as_nanos() as u64 + 1
     }
 }
 
 impl Part {
-    /// An entry without connections: one whose rate no longer matters if there is one within reach.
+    /// An entry without connections; preferably one whose rate no longer matters.
     fn dispensable(&mut self, now_ns: u64) -> Option<u32> {
         let mut second = None;
         for _ in 0..self.entries.len().min(DISPENSABLE_TRIES) {
@@ -254,12 +254,12 @@ impl Part {
     }
 }
 
-fn take(pace: Option<Pace>, entry: &mut Entry, now_ns: u64) -> Result<(), Turned> {
+fn take(pace: Option<RateLimit>, entry: &mut Entry, now_ns: u64) -> Result<(), Denied> {
     let Some(pace) = pace else {
         return Ok(());
     };
     pace.take(&mut entry.taken_ns, now_ns)
-        .map_err(|wait_ns| Turned::Haste {
+        .map_err(|wait_ns| Denied::TooFast {
             retry_s: wait_ns.div_ceil(1_000_000_000),
         })
 }
@@ -277,13 +277,13 @@ const V4: Key = 0xffff_ffff_0000_0000;
 const PART_BITS: u32 = 4;
 const PARTS: usize = 1 << PART_BITS;
 
-/// What the bits of an [`AddressNo`] leave room for; the topmost is somebody else's.
+/// What the bits of an [`AddressNo`] leave room for; the topmost has another meaning.
 const PART_MAX: usize = (1 << (31 - PART_BITS)) - 1;
 
-/// How many addresses are looked at for one to be forgotten; whoever finds none is turned away at little cost.
+/// Entries that are looked at for a dispensable one; an address is refused at little cost if there is none.
 const DISPENSABLE_TRIES: usize = 64;
 
-/// How many addresses are looked at in one step of tidying.
+/// Entries that are looked at in one step of tidying.
 const TIDY_STEP: usize = 512;
 
 #[cfg(test)]
@@ -291,8 +291,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn addresses(change: impl FnOnce(&mut Settings)) -> Addresses {
-        let mut settings = Settings::default();
+    fn addresses(change: impl FnOnce(&mut NetSettings)) -> Addresses {
+        let mut settings = NetSettings::default();
         change(&mut settings);
         Addresses::new(&settings)
     }
@@ -307,7 +307,7 @@ mod tests {
         let now = Instant::now();
         let first = addresses.enter(v4(1), now).unwrap();
         let second = addresses.enter(v4(1), now).unwrap();
-        assert_eq!(addresses.enter(v4(1), now), Err(Turned::Crowd));
+        assert_eq!(addresses.enter(v4(1), now), Err(Denied::TooMany));
         assert!(addresses.enter(v4(2), now).is_ok());
         assert!(addresses.is(first, v4(1)) && !addresses.is(first, v4(2)));
         addresses.leave(first, now);
@@ -324,10 +324,10 @@ mod tests {
         let now = Instant::now();
         let enter = |text: &str| addresses.enter(text.parse().unwrap(), now);
         assert!(enter("2001:db8::1").is_ok());
-        assert_eq!(enter("2001:db8::ffff:1:2:3"), Err(Turned::Crowd));
+        assert_eq!(enter("2001:db8::ffff:1:2:3"), Err(Denied::TooMany));
         assert!(enter("2001:db8:0:1::1").is_ok());
         assert!(enter("192.0.2.1").is_ok());
-        assert_eq!(enter("::ffff:192.0.2.1"), Err(Turned::Crowd));
+        assert_eq!(enter("::ffff:192.0.2.1"), Err(Denied::TooMany));
         assert_eq!(addresses.shown(enter("192.0.2.9").unwrap()), "192.0.2.9");
         let shown = addresses.shown(enter("2001:db8:0:2:3::4").unwrap());
         assert_eq!(shown, "2001:db8:0:2::/64");
@@ -347,7 +347,7 @@ mod tests {
         }
         assert_eq!(
             addresses.enter(v4(1), now),
-            Err(Turned::Haste { retry_s: 1 })
+            Err(Denied::TooFast { retry_s: 1 })
         );
         let later = now + Duration::from_secs(2);
         let entered = addresses.enter(v4(1), later).unwrap();
@@ -370,13 +370,13 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_bounded_and_never_forgets_who_is_there() {
+    fn the_table_is_bounded_and_never_removes_an_address_with_connections() {
         let addresses = addresses(|settings| {
             settings.addresses_max = 64;
             settings.request_rate = 1;
         });
         let now = Instant::now();
-        // Those who came and went are forgotten for those who come, though their rate would still matter.
+        // Addresses without connections are removed for new ones, although their rate still matters.
         for number in 0..1_000 {
             let entered = addresses.enter(v4(number), now).unwrap();
             addresses.leave(entered, now);
@@ -386,7 +386,7 @@ mod tests {
         for number in 1_000..2_000 {
             match addresses.enter(v4(number), now) {
                 Ok(entered) => inside.push((entered, v4(number))),
-                Err(turned) => assert_eq!(turned, Turned::Full),
+                Err(turned) => assert_eq!(turned, Denied::Full),
             }
         }
         assert_eq!(inside.len(), 64);

@@ -1,4 +1,4 @@
-//! What is not in memory of the streams of all logs.
+//! Reads what is not in memory, from all logs.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Archive {
         }
     }
 
-    /// Wakes the inline commit of a log when a read needs records that are accepted and not written yet.
+    /// Notifies these sequencers when a read lacks records that they have accepted and not written.
     pub(crate) fn with_inline_commits(self, inline_commits: Arc<[Arc<InlineCommit>]>) -> Archive {
         Archive {
             inline_commits,
@@ -40,8 +40,8 @@ impl Archive {
     pub(crate) fn read(&self, fetch: &Fetch) -> Result<Piece, ReadError> {
         let log = fetch.log();
         let piece = Piece::read(self.reader(log), fetch)?;
-        if let Some(inline) = self.inline_commits.get(log) {
-            inline.note_read(&piece);
+        if let Some(inline_commit) = self.inline_commits.get(log) {
+            inline_commit.note_read(&piece);
         }
         Ok(piece)
     }

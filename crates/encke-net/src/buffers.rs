@@ -1,4 +1,4 @@
-//! What connections hold in memory beyond their slots: parts of requests, and answers that wait for their socket.
+//! The memory of connections beyond their slots: parts of requests, and output that sockets have not taken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ pub(crate) struct Buffers {
 
 /// One connection's share. It is given back when this is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct BufferShare {
     bytes: usize,
     of: Option<Arc<Buffers>>,
 }
@@ -29,19 +29,19 @@ impl Buffers {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether more of requests may be kept. The last quarter is for subscribers, who are there already.
+    /// Whether more parts of requests may be kept. The last quarter is for output.
     pub(crate) fn have_room_for_requests(&self) -> bool {
         self.bytes() < self.bytes_max / 4 * 3
     }
 
-    /// Whether more of answers may be kept.
+    /// Whether more output may be kept.
     pub(crate) fn have_room(&self) -> bool {
         self.bytes() < self.bytes_max
     }
 }
 
-impl Held {
-    /// Holds so many bytes from now on.
+impl BufferShare {
+    /// Sets the bytes that it holds.
     pub(crate) fn set(&mut self, bytes: usize, buffers: &Arc<Buffers>) {
         if bytes == self.bytes {
             return;
@@ -56,7 +56,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for BufferShare {
     fn drop(&mut self) {
         if let Some(of) = &self.of {
             of.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -71,8 +71,8 @@ mod tests {
     #[test]
     fn what_is_held_is_given_back() {
         let buffers = Arc::new(Buffers::new(100));
-        let mut first = Held::default();
-        let mut second = Held::default();
+        let mut first = BufferShare::default();
+        let mut second = BufferShare::default();
         first.set(60, &buffers);
         assert!(buffers.have_room_for_requests());
         second.set(30, &buffers);

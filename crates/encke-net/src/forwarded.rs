@@ -5,8 +5,8 @@
 
 use std::net::IpAddr;
 
-use crate::Networks;
-use crate::http::Refused;
+use crate::http::Rejection;
+use crate::networks::Networks;
 
 /// Which fields the trusted proxies set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,10 +20,10 @@ pub enum ForwardedBy {
 
 /// What a proxy says about a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Said<'a> {
+pub(crate) struct ForwardedInfo<'a> {
     /// Where the client is; nothing if the proxy does not say or asks for itself.
     pub(crate) client: Option<IpAddr>,
-    /// Whether the client uses https, if it is said.
+    /// Whether the client uses https, if the fields say so.
     pub(crate) https: Option<bool>,
     /// The host as the client named it.
     pub(crate) host: Option<&'a str>,
@@ -34,7 +34,7 @@ pub(crate) fn read<'a>(
     by: ForwardedBy,
     trust: &Networks,
     fields: &[(&'a str, &'a [u8])],
-) -> Result<Said<'a>, Refused> {
+) -> Result<ForwardedInfo<'a>, Rejection> {
     let all = |wanted: &'static str| {
         fields
             .iter()
@@ -58,7 +58,7 @@ pub(crate) fn read<'a>(
                 let value = if alike { values.get(at) } else { values.last() };
                 Ok(value.copied())
             };
-            Ok(Said {
+            Ok(ForwardedInfo {
                 client,
                 https: of("x-forwarded-proto")?.and_then(scheme),
                 host: of("x-forwarded-host")?.filter(|host| is_host(host)),
@@ -74,7 +74,7 @@ pub(crate) fn read<'a>(
             let hops: Vec<Option<&str>> = elements.iter().map(|element| element.node).collect();
             let (client, at) = client(&hops, trust)?;
             let element = elements.get(at).copied().unwrap_or_default();
-            Ok(Said {
+            Ok(ForwardedInfo {
                 client,
                 https: element.proto.and_then(scheme),
                 host: element.host.filter(|host| is_host(host)),
@@ -84,7 +84,7 @@ pub(crate) fn read<'a>(
 }
 
 /// The client among the hops, and which hop it is. Everything before the last hop that is not trusted may be made up.
-fn client(hops: &[Option<&str>], trust: &Networks) -> Result<(Option<IpAddr>, usize), Refused> {
+fn client(hops: &[Option<&str>], trust: &Networks) -> Result<(Option<IpAddr>, usize), Rejection> {
     let mut nearest = (None, 0);
     for (at, hop) in hops.iter().enumerate().rev() {
         let Some(address) = hop.map(node).transpose()?.flatten() else {
@@ -100,7 +100,7 @@ fn client(hops: &[Option<&str>], trust: &Networks) -> Result<(Option<IpAddr>, us
 }
 
 /// A hop's address, with or without a port; nothing where it is hidden on purpose (RFC 7239, section 6).
-fn node(text: &str) -> Result<Option<IpAddr>, Refused> {
+fn node(text: &str) -> Result<Option<IpAddr>, Rejection> {
     if text.eq_ignore_ascii_case("unknown") || text.starts_with('_') {
         return Ok(None);
     }
@@ -130,7 +130,7 @@ struct Element<'a> {
 }
 
 impl<'a> Element<'a> {
-    fn parse(text: &'a str) -> Result<Self, Refused> {
+    fn parse(text: &'a str) -> Result<Self, Rejection> {
         let mut element = Element::default();
         for pair in split(text, b';')? {
             let pair = pair.trim();
@@ -158,7 +158,7 @@ impl<'a> Element<'a> {
 }
 
 /// Splits outside of quotes.
-fn split(text: &str, by: u8) -> Result<Vec<&str>, Refused> {
+fn split(text: &str, by: u8) -> Result<Vec<&str>, Rejection> {
     let mut parts = Vec::new();
     let (mut start, mut quoted, mut escaped) = (0, false, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -197,11 +197,11 @@ fn is_host(text: &str) -> bool {
         })
 }
 
-fn wrong() -> Refused {
-    Refused::new(
+fn wrong() -> Rejection {
+    Rejection::new(
         400,
         "forwarded",
-        "the fields in which a proxy tells of its client are malformed",
+        "the fields in which a proxy names its client are malformed",
     )
 }
 
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn said<'a>(by: ForwardedBy, fields: &[(&'a str, &'a str)]) -> Result<Said<'a>, u16> {
+    fn said<'a>(by: ForwardedBy, fields: &[(&'a str, &'a str)]) -> Result<ForwardedInfo<'a>, u16> {
         let trust = "10.0.0.0/8,2001:db8::/32".parse().unwrap();
         let fields: Vec<_> = fields
             .iter()
@@ -306,7 +306,10 @@ mod tests {
         let heard = said(ForwardedBy::Forwarded, &fields).unwrap();
         assert_eq!((heard.https, heard.host), (Some(true), Some("a.example")));
         // The other kind is not listened to.
-        assert_eq!(said(ForwardedBy::XForwarded, &fields), Ok(Said::default()));
+        assert_eq!(
+            said(ForwardedBy::XForwarded, &fields),
+            Ok(ForwardedInfo::default())
+        );
         for host in ["a/b", "a@b", "a b", "a\"b", ""] {
             let fields = [("X-Forwarded-Host", host)];
             assert_eq!(said(ForwardedBy::XForwarded, &fields).unwrap().host, None);

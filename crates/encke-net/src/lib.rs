@@ -1,40 +1,49 @@
 //! The reactor: a thread for each core, each with its own listener and its own connections.
 //!
-//! A shard speaks HTTP/1.1 (`http`), asks the faces what a request means, hands commands to the
-//! sequencer and records to subscribers. It never waits for a disk, a lock that is held long, or a
-//! client: what must be waited for comes back as a note in its inbox.
+//! A shard speaks HTTP/1.1 (`http`), asks the protocols what to do for a request, hands commands to the sequencer and records
+//! to subscribers. It never waits for a disk, a lock that is held long, or a client: results arrive as events in its channel.
+//!
+//! `shard` is the loop and what it does for connections. Its components own their state and know nothing of each other:
+//! `acceptor`, `connection` (slots, the table of active ones, what each is doing), `fanout` (topics, rounds, encodings,
+//! backpressure), `timers`, `deferred`, `outbox`.
 //!
 //! The one invariant: **an idle connection is a slot of 40 bytes and an entry in its topic's list.**
-//! Buffers, deadlines and partly sent output live beside the slots and only as long as they matter.
+//! Buffers, deadlines and partly sent output live beside the slots, and only as long as they matter.
 //!
 //! Start reading at [`Server::start`], then the shard's module and its `run`.
 
+mod accept_batching;
+mod acceptor;
 mod addresses;
 mod archive;
 mod buffers;
-mod chunks;
+mod chunked_vec;
+mod clock;
+mod connection;
+mod deferred;
+mod errors;
+mod fanout;
 mod forwarded;
+mod hash_index;
 mod http;
-mod inbox;
-mod jams;
 mod listen;
 mod log_metrics;
 mod metrics;
 mod networks;
-mod numbers;
-mod owners;
-mod pace;
+mod outbox;
+mod poller;
 mod pools;
 mod proxy;
 #[cfg(any(test, feature = "fuzzing"))]
 mod proxy_fuzzing;
+mod rate_limit;
 mod readers;
 mod server;
 mod settings;
 mod shard;
-mod slot;
-mod timer;
-mod topics;
+mod shard_channel;
+mod timer_wheel;
+mod timers;
 
 /// A shard's tables without sockets.
 #[doc(hidden)]
@@ -50,10 +59,12 @@ pub mod fuzzing {
     pub use crate::proxy_fuzzing::proxies;
 }
 
+pub use clock::now_ms;
+pub use errors::{StartError, StopError};
 pub use forwarded::ForwardedBy;
 pub use listen::ACCEPT_BACKLOG;
 pub use metrics::Metrics;
 pub use networks::{Networks, NotNetworks};
 pub use pools::pools;
-pub use server::{Server, StartError, StopError, Streams, now_ms};
-pub use settings::Settings;
+pub use server::{ServedStreams, Server};
+pub use settings::NetSettings;

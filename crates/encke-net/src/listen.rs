@@ -9,17 +9,17 @@ use rustix::net::{
     sockopt,
 };
 
-use crate::Settings;
+use crate::settings::NetSettings;
 
-/// Fails if somebody listens there already. With SO_REUSEPORT alone we would join another server of this user, and the
-/// kernel would give each of the two a part of the clients.
+/// Fails if the address is in use. With SO_REUSEPORT alone this server would join another one of the same user, and the kernel
+/// would give each of the two a part of the clients.
 pub(crate) fn is_free(address: SocketAddr) -> rustix::io::Result<()> {
     let socket = unbound(address)?;
     bind(&socket, &address)
 }
 
 /// A listener of a shard's own: with SO_REUSEPORT the kernel spreads connections evenly.
-pub(crate) fn listener(settings: &Settings, address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn listener(settings: &NetSettings, address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let socket = unbound(address)?;
     sockopt::set_socket_reuseport(&socket, true)?;
     // Connections inherit these, which saves a system call for each. By default the kernel would
@@ -27,7 +27,7 @@ pub(crate) fn listener(settings: &Settings, address: SocketAddr) -> rustix::io::
     sockopt::set_tcp_nodelay(&socket, true)?;
     sockopt::set_socket_send_buffer_size(&socket, settings.send_buffer_bytes)?;
     // Of what a slow client is sent it keeps this much, beside what the client's own window takes. The rest would be copied
-    // for nothing when nobody reads it, and be held here while it waits.
+    // for nothing if the client never reads it, and be held here while it waits.
     let unsent = u32::try_from(settings.unsent_bytes_max).unwrap_or(u32::MAX);
     socket2::SockRef::from(&socket)
         .set_tcp_notsent_lowat(unsent)
@@ -71,9 +71,9 @@ mod tests {
     #[test]
     fn a_socket_takes_no_more_than_is_set_beyond_what_the_client_has_room_for() {
         for unsent_bytes_max in [16 << 10, 64 << 10] {
-            let settings = Settings {
+            let settings = NetSettings {
                 unsent_bytes_max,
-                ..Settings::default()
+                ..NetSettings::default()
             };
             let listener = listener(&settings, SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
             let client = unbound(address(&listener).unwrap()).unwrap();

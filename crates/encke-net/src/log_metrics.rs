@@ -1,10 +1,10 @@
-//! What the logs say of themselves, for metrics: each by its index.
+//! The metrics of the logs, each by its index.
 
 use encke_log::Health;
 use encke_stream::{AckLevel, Committed, Views};
 use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry};
 
-/// What logs do, and their health.
+/// The activity and the health of the logs.
 #[derive(Clone)]
 pub(crate) struct LogMetrics {
     records: IntCounterVec,
@@ -24,7 +24,7 @@ pub(crate) struct LogMetrics {
     poisoned: IntGaugeVec,
 }
 
-/// What is counted with each commit of one log.
+/// The counters of one log's commits.
 #[derive(Clone)]
 pub(crate) struct CommitCounters {
     records: IntCounter,
@@ -57,17 +57,17 @@ impl LogMetrics {
             bytes: count("encke_log_bytes_total", "Bytes committed to a log.", &[LOG])?,
             acknowledged: count(
                 "encke_acknowledged_total",
-                "Changes to streams that were acknowledged, by how safe they were then.",
+                "Acknowledged changes to streams, by durability level at the acknowledgement.",
                 &[LEVEL, LOG],
             )?,
-            syncs: whole("encke_log_syncs", "Times that records were synced.")?,
+            syncs: whole("encke_log_syncs", "Syncs of records.")?,
             syncing_seconds: seconds(
                 "encke_log_syncing_seconds",
-                "How long syncing records has taken.",
+                "Time spent on syncing records.",
             )?,
             segment_bytes: whole(
                 "encke_log_segment_bytes",
-                "Bytes of segments on the disk, those in history and still kept included.",
+                "Bytes of segments on the disk, including those that are in history already.",
             )?,
             history_bytes: whole("encke_log_history_bytes", "Bytes of history on the disk.")?,
             segments_waiting: whole(
@@ -76,36 +76,36 @@ impl LogMetrics {
             )?,
             history_failed: whole(
                 "encke_log_history_failed",
-                "1 while history takes no sealed segments.",
+                "1 while sealed segments cannot be added to history.",
             )?,
             waited_seconds: seconds(
                 "encke_log_waited_seconds",
-                "How long writes have waited for a segment to be prepared or to go into history.",
+                "Time writes have waited for a segment to be prepared or to be added to history.",
             )?,
             rolled_seconds: seconds(
                 "encke_log_rolled_seconds",
-                "How long going from one segment to the next has taken, syncs included.",
+                "Time spent on changing to the next segment, including syncs.",
             )?,
             stalls: whole(
                 "encke_log_stalls",
-                "Writes that took 50 ms or more beside going to the next segment; the process's log says why.",
+                "Writes that took 50 ms or more, without the change to the next segment; the server's log says why.",
             )?,
             longest_stall_seconds: seconds(
                 "encke_log_longest_stall_seconds",
-                "How long the slowest write has taken, beside going to the next segment and syncs.",
+                "Time of the slowest write, without the change to the next segment and syncs.",
             )?,
             kept_behind: whole(
                 "encke_log_kept_behind",
-                "Records up to this one are past their retention.",
+                "Sequence up to which retention has removed records.",
             )?,
             poisoned: whole(
                 "encke_log_poisoned",
-                "1 for a log that has failed and takes nothing more.",
+                "1 for a log that has failed and refuses writes.",
             )?,
         })
     }
 
-    /// What is counted with each commit of a log.
+    /// The counters of one log's commits.
     pub(crate) fn counters(&self, log: usize) -> CommitCounters {
         let log = log.to_string();
         CommitCounters {
@@ -114,7 +114,7 @@ impl LogMetrics {
         }
     }
 
-    /// Brings all up to date with the health of a log; age or bytes have taken what is up to `kept_behind`.
+    /// Updates the gauges of a log; retention has removed what is up to `kept_behind`.
     pub(crate) fn show(&self, log: usize, health: &Health, kept_behind: u64) {
         let log = log.to_string();
         let whole = |gauges: &IntGaugeVec, value: u64| {
@@ -140,7 +140,7 @@ impl LogMetrics {
         whole(&self.poisoned, u64::from(health.poisoned.is_some()));
     }
 
-    /// Brings up to date what was acknowledged.
+    /// Updates the counters of acknowledgements.
     pub(crate) fn show_acknowledged(&self, views: &Views) {
         for (log, counts) in views.acknowledged().enumerate() {
             for (level, count) in AckLevel::ALL.into_iter().zip(counts) {

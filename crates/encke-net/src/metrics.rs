@@ -1,4 +1,4 @@
-//! What the reactor counts. Shards count for themselves and add up once a turn.
+//! The metrics of the reactor. Each shard counts for itself and adds up once a turn.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,9 +10,9 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
-use crate::inbox::Lag;
 use crate::log_metrics::LogMetrics;
 use crate::pools::PoolMetrics;
+use crate::shard_channel::Lag;
 
 type Refresh = Box<dyn Fn(&Metrics) + Send>;
 
@@ -20,12 +20,12 @@ type Refresh = Box<dyn Fn(&Metrics) + Send>;
 #[derive(Clone)]
 pub struct Metrics {
     registry: Registry,
-    /// What brings the gauges up to date before they are shown.
+    /// These update the gauges before they are rendered.
     gauges: Arc<Mutex<Vec<Refresh>>>,
     pub(crate) connections: IntGauge,
     pub(crate) subscribers: IntGauge,
     pub(crate) behind: IntGauge,
-    pub(crate) streams_jammed: IntGauge,
+    pub(crate) streams_congested: IntGauge,
     pub(crate) held_back: IntCounter,
     pub(crate) addresses: IntGauge,
     pub(crate) buffered_bytes: IntGauge,
@@ -33,7 +33,7 @@ pub struct Metrics {
     pub(crate) accepts_held: IntCounter,
     pub(crate) accepts_gathered: IntCounter,
     pub(crate) hangups: IntCounter,
-    pub(crate) errands_put_off: IntCounter,
+    pub(crate) deferred_put_off: IntCounter,
     pub(crate) rests: IntCounter,
     pub(crate) closed: IntCounterVec,
     pub(crate) requests: IntCounter,
@@ -68,7 +68,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Metrics that count nothing yet.
+    /// Metrics that have counted nothing.
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         let gauge = |name: &str, help: &str| -> Result<IntGauge, prometheus::Error> {
@@ -106,40 +106,40 @@ impl Metrics {
             )?,
             behind: gauge(
                 "encke_clients_behind",
-                "Clients that read too slowly and have not got everything yet that is due to them.",
+                "Clients that read too slowly and lack records that are due to them.",
             )?,
-            streams_jammed: gauge(
+            streams_congested: gauge(
                 "encke_streams_jammed",
-                "Streams most of whose subscribers are behind, of crowds: who publishes to them is answered later.",
+                "Streams with at least 64 subscribers on a shard, most of them lagging. Appends to these streams are acknowledged late.",
             )?,
             held_back: counter(
                 "encke_acknowledgements_held_total",
-                "Acknowledgements that were held back because most subscribers of their stream were behind.",
+                "Acknowledgements that were delayed because most subscribers of their stream were lagging.",
             )?,
             buffered_bytes: gauge(
                 "encke_buffered_bytes",
-                "Bytes held for connections: parts of requests, and answers that wait for their socket.",
+                "Bytes held for connections: parts of requests, and output that sockets have not taken.",
             )?,
             addresses: gauge(
                 "encke_addresses",
-                "Client addresses that limits are kept for.",
+                "Client addresses in the table of limits.",
             )?,
             accepts_gathered: counter(
                 "encke_accepts_gathered_total",
-                "Connections that were accepted together with others of a crowd.",
+                "Connections that were accepted in batches because many arrived at once.",
             )?,
             accepts_held: counter(
                 "encke_accepts_held_total",
-                "Times that those who wait to be accepted had to wait, because as many as allowed had come.",
+                "Times accepting paused because `accept_rate` was reached.",
             )?,
             accepted: counter("encke_connections_accepted_total", "Connections accepted.")?,
-            errands_put_off: counter(
+            deferred_put_off: counter(
                 "encke_errands_put_off_total",
-                "Turns of a shard that left new connections, long answers, catching up or deadlines to the next, because their time was over.",
+                "Turns of a shard that left deferred work (new connections, long bodies, catching up, deadlines) to the next turn, because its time was used up.",
             )?,
             rests: counter(
                 "encke_rests_total",
-                "Rounds of sends to a stream's subscribers that took longer than a turn of a shard, so that the next one waits a little.",
+                "Rounds of sends to a stream's subscribers that took longer than a turn of a shard, so that the next round was delayed.",
             )?,
             hangups: counter("encke_hangups_total", "Connections that the client closed.")?,
             closed: counters(
@@ -147,7 +147,7 @@ impl Metrics {
                 "Connections that the server closed, by reason.",
                 "reason",
             )?,
-            requests: counter("encke_requests_total", "Requests that reached a face.")?,
+            requests: counter("encke_requests_total", "Requests that reached a protocol.")?,
             refused: counters(
                 "encke_refused_total",
                 "Requests and connections refused, by reason or status.",
@@ -157,7 +157,7 @@ impl Metrics {
             bytes_out: counter("encke_bytes_sent_total", "Bytes sent.")?,
             deliveries: counter(
                 "encke_deliveries_total",
-                "Records written to subscribers, once for each subscriber.",
+                "Records written to subscribers, counted once for each subscriber.",
             )?,
             sends: counter(
                 "encke_sends_total",
@@ -165,11 +165,11 @@ impl Metrics {
             )?,
             blocked: counter(
                 "encke_blocked_total",
-                "Times that a subscriber's socket would take no more.",
+                "Times a subscriber's socket took no more.",
             )?,
             catch_ups: counter(
                 "encke_catch_ups_total",
-                "Pieces of streams read from the log for a connection.",
+                "Pieces of streams read from the log for connections.",
             )?,
             records: counter("encke_records_total", "Records committed.")?,
             batch_records: histogram(
@@ -186,18 +186,18 @@ impl Metrics {
             log: LogMetrics::new(&registry)?,
             mailbox_depth: gauges(
                 "encke_mailbox_depth",
-                "Items in a mailbox, those being worked on included.",
+                "Items in a mailbox, including those in work.",
                 "mailbox",
             )?,
             mailbox_bytes: gauges("encke_mailbox_bytes", "Bytes in a mailbox.", "mailbox")?,
             mailbox_age_us: gauges(
                 "encke_mailbox_age_microseconds",
-                "How long the oldest item in a mailbox has waited.",
+                "Age of the oldest item in a mailbox.",
                 "mailbox",
             )?,
             mailbox_mode: gauges(
                 "encke_mailbox_mode",
-                "What a mailbox does about its load: 0 nothing, 1 has senders wait, 2 refuses, 3 sheds.",
+                "Overload mode of a mailbox: 0 none, 1 senders wait, 2 refuses, 3 sheds.",
                 "mailbox",
             )?,
             mailbox_waiting: gauges(
@@ -207,7 +207,7 @@ impl Metrics {
             )?,
             mailbox_dropped: gauges(
                 "encke_mailbox_dropped",
-                "Items that a mailbox has refused, shed or dropped for their age since the start.",
+                "Items that a mailbox has refused, shed or expired since the start.",
                 "mailbox",
             )?,
             ring_lag_bytes: gauges(
@@ -220,30 +220,27 @@ impl Metrics {
                 "Age of the oldest record whose delivery has not begun.",
                 "shard",
             )?,
-            streams: gauge(
-                "encke_streams",
-                "Streams whose name is taken, in memory or not.",
-            )?,
+            streams: gauge("encke_streams", "Streams, in memory or not.")?,
             streams_in_memory: gauge("encke_streams_in_memory", "Streams in memory.")?,
             names_free: gauge(
                 "encke_names_free",
-                "Names in memory that no stream has, because somebody asked for them.",
+                "Names in memory that are free, because requests named them.",
             )?,
             stream_loads: counter(
                 "encke_stream_loads_total",
-                "Streams that were loaded because somebody named them.",
+                "Streams loaded into memory because requests named them.",
             )?,
             stream_evictions: counter(
                 "encke_stream_evictions_total",
-                "Streams that left memory because nobody used them.",
+                "Streams evicted from memory because they were unused.",
             )?,
             producers_forgotten: counter(
                 "encke_producers_forgotten_total",
-                "Producers that were forgotten because a stream had too many.",
+                "Producers evicted because their stream had too many.",
             )?,
             look_up_seconds: histogram(
                 "encke_look_up_seconds",
-                "How long a reader thread took to look a name up that was not in memory.",
+                "Time a reader thread took to load a name that was not in memory.",
                 powers(0.000_01, 2.0, 20)?,
             )?,
             pools: PoolMetrics::new(&registry)?,
@@ -264,12 +261,12 @@ impl Metrics {
         text
     }
 
-    /// Has `refresh` bring gauges up to date whenever the metrics are asked for.
+    /// Calls `refresh` to update gauges before each rendering.
     pub(crate) fn on_render(&self, refresh: impl Fn(&Metrics) + Send + 'static) {
         self.gauges.lock().push(Box::new(refresh));
     }
 
-    /// Forgets all that refreshes gauges, and what it holds.
+    /// Drops all refresh functions and what they hold.
     pub(crate) fn forget(&self) {
         self.gauges.lock().clear();
     }
@@ -311,7 +308,7 @@ impl Metrics {
         set(&self.ring_lag_us, lag.us.load(Ordering::Relaxed));
     }
 
-    /// Counts a commit.
+    /// ShardCounts a commit.
     pub(crate) fn committed(&self, committed: &encke_stream::Committed) {
         if committed.records > 0 {
             self.records.inc_by(committed.records as u64);
@@ -321,7 +318,7 @@ impl Metrics {
             self.sync_seconds.observe(sync.as_secs_f64());
         }
         if committed.failed {
-            // It stays so, whatever other logs do.
+            // It stays set, whatever other logs do.
             self.log_failed.set(1);
         }
     }
@@ -329,7 +326,7 @@ impl Metrics {
 
 /// One shard's counts since it last added them up.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct ShardCounts {
     pub(crate) requests: u64,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
@@ -339,7 +336,7 @@ pub(crate) struct Counts {
     pub(crate) catch_ups: u64,
     pub(crate) accepted: u64,
     pub(crate) hangups: u64,
-    pub(crate) errands_put_off: u64,
+    pub(crate) deferred_put_off: u64,
     pub(crate) rests: u64,
     pub(crate) connections: i64,
     pub(crate) subscribers: i64,
@@ -347,8 +344,8 @@ pub(crate) struct Counts {
     pub(crate) held_back: u64,
 }
 
-impl Counts {
-    /// Adds these counts to the metrics and starts anew.
+impl ShardCounts {
+    /// Adds these counts to the metrics and resets them.
     pub(crate) fn add_up(&mut self, metrics: &Metrics) {
         let counts = std::mem::take(self);
         for (metric, count) in [
@@ -361,7 +358,7 @@ impl Counts {
             (&metrics.catch_ups, counts.catch_ups),
             (&metrics.accepted, counts.accepted),
             (&metrics.hangups, counts.hangups),
-            (&metrics.errands_put_off, counts.errands_put_off),
+            (&metrics.deferred_put_off, counts.deferred_put_off),
             (&metrics.rests, counts.rests),
             (&metrics.held_back, counts.held_back),
         ] {

@@ -1,15 +1,19 @@
-//! The pools as a part of the server: the foreman's threads, and what is shown of the pools.
+//! The pools as a part of the server: the dispatcher's threads, and what is shown of the pools.
 
 use std::sync::Arc;
 
-use encke_jobs::{Board, Door as Foreman, Inbox, Machine, ReplayError, Threads, Tools};
+use encke_jobs::{
+    Board, Door as DispatcherSender, Inbox as DispatcherReceiver, Machine, ReplayError, Threads,
+    Tools,
+};
 use encke_stream::{InlineCommit, Logs, Lookup, Sequencers, Stream};
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use crate::archive::Archive;
-use crate::inbox::{Door, Note};
-use crate::server::{StartError, now_ms};
-use crate::settings::Settings;
+use crate::clock::now_ms;
+use crate::errors::StartError;
+use crate::settings::NetSettings;
+use crate::shard_channel::{ShardEvent, ShardSender};
 
 /// The names of the pools that the logs hold.
 ///
@@ -30,20 +34,23 @@ fn finder(archive: &Archive) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, Str
     }
 }
 
-/// The pools before anybody can ask for them.
-pub(crate) struct Pools {
-    pub(crate) foreman: Foreman,
-    inbox: Inbox,
+/// The pools before they serve requests.
+pub(crate) struct PoolService {
+    pub(crate) dispatcher: DispatcherSender,
+    receiver: DispatcherReceiver,
     machine: Machine,
     board: Arc<Board>,
     archive: Archive,
 }
 
-impl Pools {
-    /// Brings the pools back from their streams.
-    pub(crate) fn restore(settings: &Settings, archive: Archive) -> Result<Pools, StartError> {
+impl PoolService {
+    /// Restores the pools from their streams.
+    pub(crate) fn restore(
+        settings: &NetSettings,
+        archive: Archive,
+    ) -> Result<PoolService, StartError> {
         let board = Arc::new(Board::default());
-        let (foreman, inbox) = encke_jobs::inbox(
+        let (dispatcher, receiver) = encke_jobs::inbox(
             settings.pool_mailbox_items_max,
             settings.pool_mailbox_bytes_max,
         );
@@ -53,35 +60,38 @@ impl Pools {
             let find = finder(&archive);
             Machine::replay(limits, Arc::clone(&board), &find, &read, now_ms())?
         };
-        Ok(Pools {
-            foreman,
-            inbox,
+        Ok(PoolService {
+            dispatcher,
+            receiver,
             machine,
             board,
             archive,
         })
     }
 
-    /// Starts the foreman, which talks to the shards through these doors.
+    /// Starts the dispatcher, which talks to the shards through these senders.
     pub(crate) fn start(
         self,
         sequencers: Sequencers,
         inline_commits: Arc<[Arc<InlineCommit>]>,
-        doors: &[Arc<Door>],
+        senders: &[Arc<ShardSender>],
     ) -> std::io::Result<(Arc<Board>, Threads)> {
         let archive = self.archive.with_inline_commits(inline_commits);
         let loaders = archive.loaders.clone();
-        let number = doors.len() as u16;
-        let doors = doors.to_vec();
-        let threads = self.inbox.start(Tools {
+        let number = senders.len() as u16;
+        let senders = senders.to_vec();
+        let threads = self.receiver.start(Tools {
             machine: self.machine,
             load: Box::new(move |name| loaders.load(name).map_err(|error| error.to_string())),
             submit: Box::new(move |commands, now_ms| sequencers.submit(commands, now_ms)),
             number,
             read: Box::new(move |fetch| archive.read(fetch).map_err(|error| error.to_string())),
             tell: Box::new(move |client, told| {
-                if let Some(door) = doors.get(usize::from(client.shard)) {
-                    door.put(Note::Told { client, told });
+                if let Some(sender) = senders.get(usize::from(client.shard)) {
+                    sender.put(ShardEvent::Dispatched {
+                        client,
+                        event: told,
+                    });
                 }
             }),
             clock: now_ms,
@@ -90,7 +100,7 @@ impl Pools {
     }
 }
 
-/// What is shown of the pools.
+/// The metrics of the pools.
 #[derive(Clone)]
 pub(crate) struct PoolMetrics {
     jobs: IntGaugeVec,
@@ -123,7 +133,7 @@ impl PoolMetrics {
         registry.register(Box::new(cache.clone()))?;
         let loads = IntCounter::new(
             "encke_pool_loads_total",
-            "Jobs that were read from the log because their content was not in memory.",
+            "Jobs read from the log because their content was not in memory.",
         )?;
         registry.register(Box::new(loads.clone()))?;
         Ok(PoolMetrics {
@@ -131,17 +141,17 @@ impl PoolMetrics {
             loads,
             jobs: gauges(
                 "encke_pool_jobs",
-                "Jobs of a pool that are not over, by state: waiting or running.",
+                "Unfinished jobs of a pool, by state: waiting or running.",
                 &["pool", "state"],
             )?,
             oldest: gauges(
                 "encke_pool_oldest_seconds",
-                "Age of a pool's oldest job that is not over.",
+                "Age of a pool's oldest unfinished job.",
                 &["pool"],
             )?,
             workers: gauges(
                 "encke_pool_workers",
-                "Workers of a pool that are connected.",
+                "Connected workers of a pool.",
                 &["pool"],
             )?,
             done: counters(
@@ -151,17 +161,17 @@ impl PoolMetrics {
             )?,
             retried: counters(
                 "encke_pool_retried_total",
-                "Attempts at a pool's jobs that failed and were followed by another.",
+                "Failed attempts at a pool's jobs that were retried.",
                 &["pool"],
             )?,
             dead: counters(
                 "encke_pool_dead_total",
-                "Jobs of a pool that went to the dead letters.",
+                "Jobs of a pool that failed for good and went to the dead letters.",
                 &["pool"],
             )?,
             given: counters(
                 "encke_pool_worker_jobs_total",
-                "Jobs that a pool's worker was given; those of workers beyond the first hundred as one.",
+                "Jobs given to a pool's worker; the workers beyond the first hundred share one series.",
                 &["pool", "worker"],
             )?,
         })
@@ -210,5 +220,5 @@ impl PoolMetrics {
     }
 }
 
-/// Workers of a pool that have a line of their own among the metrics.
+/// Workers of a pool that have a series of their own.
 const WORKERS_SHOWN_MAX: usize = 100;

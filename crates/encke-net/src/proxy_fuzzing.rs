@@ -1,8 +1,9 @@
 //! The body of the fuzz target `proxies`, which a test runs over the saved corpus too.
 
 use crate::forwarded;
+use crate::forwarded::ForwardedBy;
+use crate::networks::Networks;
 use crate::proxy;
-use crate::{ForwardedBy, Networks};
 
 /// Reads any bytes as what proxies say, in front of a connection and in the fields of a request, and panics when a header is
 /// understood otherwise than as a whole, or when a host could leave its place in a URL.

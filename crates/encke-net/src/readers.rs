@@ -1,6 +1,6 @@
 //! The threads that read from files, so that no shard ever does.
 
-mod held;
+mod delayed;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -12,101 +12,127 @@ use encke_stream::Fetch;
 use prometheus::Histogram;
 
 use crate::archive::Archive;
-use crate::inbox::{Door, Note};
-use crate::slot::Token;
-use held::Held;
+use crate::connection::slot::Token;
+use crate::shard_channel::{ShardEvent, ShardSender};
+use delayed::DelayedPieces;
 
-/// Hands out reads to the reader threads.
+/// Sends tasks to the reader threads.
 #[derive(Clone)]
 pub(crate) struct Readers {
-    jobs: Vec<Sender<Job>>,
+    jobs: Vec<Sender<ReadTask>>,
 }
 
-pub(crate) enum Job {
-    /// A part of a stream, for a connection.
-    Fetch {
+pub(crate) enum ReadTask {
+    /// Reads a part of a stream, for a connection.
+    Read {
         fetch: Fetch,
         token: Token,
-        door: Arc<Door>,
+        sender: Arc<ShardSender>,
     },
-    /// What is known of a name, for a connection.
-    Look {
+    /// Loads what is known of a name, for a connection.
+    LoadName {
         name: Box<str>,
         token: Token,
-        door: Arc<Door>,
+        sender: Arc<ShardSender>,
     },
-    /// A stream, for a subscriber.
-    Load {
+    /// Loads a stream, for a subscriber.
+    LoadStream {
         no: StreamNo,
         token: Token,
-        door: Arc<Door>,
+        sender: Arc<ShardSender>,
     },
-    /// A stream that must be in memory because its lifetime is over.
+    /// Loads a stream whose lifetime is over.
     End(StreamNo),
 }
 
-/// What the reader threads work with.
+/// What the reader threads need.
 #[derive(Clone)]
-pub(crate) struct Means {
+pub(crate) struct ReaderTools {
     pub(crate) archive: Archive,
-    /// How long look-ups took.
+    /// How long loading names took.
     pub(crate) took: Histogram,
 }
 
-/// Where the jobs of threads arrive that are not started yet.
-pub(crate) struct Jobs(Vec<Receiver<Job>>);
+/// The queues of reader threads that are not started yet.
+pub(crate) struct ReaderQueues(Vec<Receiver<ReadTask>>);
 
 impl Readers {
-    /// Readers of `count` threads, which begin with [`Jobs::start`].
-    pub(crate) fn new(count: usize) -> (Readers, Jobs) {
+    /// Readers of `count` threads, which begin with [`ReaderQueues::start`].
+    pub(crate) fn new(count: usize) -> (Readers, ReaderQueues) {
         let ends = (0..count.max(1)).map(|_| {
             let options = Options::new(Bounds {
                 items_max: JOBS_MAX,
-                bytes_max: JOBS_MAX * size_of::<Job>(),
+                bytes_max: JOBS_MAX * size_of::<ReadTask>(),
             });
             mailbox("reader", options)
         });
         let (jobs, receivers) = ends.unzip();
-        (Readers { jobs }, Jobs(receivers))
+        (Readers { jobs }, ReaderQueues(receivers))
     }
 
-    /// Asks for a piece; it comes back through the door under that token. False: too many wait.
-    pub(crate) fn ask(&self, fetch: Fetch, token: Token, door: &Arc<Door>) -> bool {
-        let door = Arc::clone(door);
-        self.send(token, Job::Fetch { fetch, token, door })
+    /// Reads a piece and sends it to the shard under that token. False: the queue is full.
+    pub(crate) fn read(&self, fetch: Fetch, token: Token, sender: &Arc<ShardSender>) -> bool {
+        let sender = Arc::clone(sender);
+        self.send(
+            token,
+            ReadTask::Read {
+                fetch,
+                token,
+                sender,
+            },
+        )
     }
 
-    /// Asks what is known of a name; it comes back as a piece does. False: too many wait.
-    pub(crate) fn look(&self, name: Box<str>, token: Token, door: &Arc<Door>) -> bool {
-        let door = Arc::clone(door);
-        self.send(token, Job::Look { name, token, door })
+    /// Loads what is known of a name, and sends it as a piece. False: the queue is full.
+    pub(crate) fn load_name(
+        &self,
+        name: Box<str>,
+        token: Token,
+        sender: &Arc<ShardSender>,
+    ) -> bool {
+        let sender = Arc::clone(sender);
+        self.send(
+            token,
+            ReadTask::LoadName {
+                name,
+                token,
+                sender,
+            },
+        )
     }
 
-    /// Asks for a stream; it comes back as a piece does. False: too many wait.
-    pub(crate) fn load(&self, no: StreamNo, token: Token, door: &Arc<Door>) -> bool {
-        let door = Arc::clone(door);
-        self.send(token, Job::Load { no, token, door })
+    /// Loads a stream, and sends it as a piece. False: the queue is full.
+    pub(crate) fn load_stream(
+        &self,
+        no: StreamNo,
+        token: Token,
+        sender: &Arc<ShardSender>,
+    ) -> bool {
+        let sender = Arc::clone(sender);
+        self.send(token, ReadTask::LoadStream { no, token, sender })
     }
 
-    /// Has a stream brought into memory that is to end, unless too many wait.
+    /// Loads a stream that is to end, unless the queue is full.
     pub(crate) fn end(&self, no: StreamNo) {
-        self.send(no, Job::End(no));
+        self.send(no, ReadTask::End(no));
     }
 
-    /// What waits for each thread.
+    /// The queue of each thread.
     pub(crate) fn gauges(&self) -> impl Iterator<Item = Gauge> + '_ {
         self.jobs.iter().map(Sender::gauge)
     }
 
-    fn send(&self, key: u64, job: Job) -> bool {
+    fn send(&self, key: u64, job: ReadTask) -> bool {
         let reader = &self.jobs[key as usize % self.jobs.len()];
-        reader.try_send(Lane::Data, job, size_of::<Job>()).is_ok()
+        reader
+            .try_send(Lane::Data, job, size_of::<ReadTask>())
+            .is_ok()
     }
 }
 
-impl Jobs {
+impl ReaderQueues {
     /// Starts the threads. They end when the last clone of the readers is gone.
-    pub(crate) fn start(self, means: &Means) -> std::io::Result<Vec<JoinHandle<()>>> {
+    pub(crate) fn start(self, means: &ReaderTools) -> std::io::Result<Vec<JoinHandle<()>>> {
         let threads = (0..).zip(self.0).map(|(number, jobs): (usize, _)| {
             let means = means.clone();
             std::thread::Builder::new()
@@ -117,13 +143,17 @@ impl Jobs {
     }
 }
 
-fn work(means: &Means, mut jobs: Receiver<Job>) {
-    let Means { archive, took } = means;
+fn work(means: &ReaderTools, mut jobs: Receiver<ReadTask>) {
+    let ReaderTools { archive, took } = means;
     let loader = &archive.loaders;
-    // For each log what it holds back.
-    let mut held: Vec<Held> = archive.readers().iter().map(|_| Held::default()).collect();
+    // For each log the pieces that are delayed.
+    let mut held: Vec<DelayedPieces> = archive
+        .readers()
+        .iter()
+        .map(|_| DelayedPieces::default())
+        .collect();
     loop {
-        let job = match held.iter().filter_map(Held::pause).min() {
+        let job = match held.iter().filter_map(DelayedPieces::pause).min() {
             None => jobs.recv().map(Some),
             Some(pause) => jobs.recv_timeout(pause),
         };
@@ -136,40 +166,48 @@ fn work(means: &Means, mut jobs: Receiver<Job>) {
             Err(_) => return,
         };
         match job {
-            Job::Fetch { fetch, token, door } => {
+            ReadTask::Read {
+                fetch,
+                token,
+                sender,
+            } => {
                 let log = fetch.log();
                 let published = archive.published(log);
                 let piece = archive.read(&fetch);
                 match &piece {
-                    // As somebody wants it, and the reader is told.
+                    // Retention is configured so, and the client learns it.
                     Err(error @ ReadError::BelowFloor { .. }) => tracing::debug!(%error),
                     Err(error) => tracing::error!(%error, "a stream could not be read"),
                     Ok(_) => {}
                 }
                 match (piece, held.get_mut(log)) {
                     (Ok(piece), Some(held)) if piece.lacks() => {
-                        held.keep(door, token, piece, published);
+                        held.keep(sender, token, piece, published);
                     }
-                    (piece, _) => door.put_piece(token, piece),
+                    (piece, _) => sender.put_piece(token, piece),
                 }
             }
-            Job::Look { name, token, door } => {
+            ReadTask::LoadName {
+                name,
+                token,
+                sender,
+            } => {
                 let begun = Instant::now();
                 let known = loader.load(&name);
                 took.observe(begun.elapsed().as_secs_f64());
                 if let Err(error) = &known {
                     tracing::error!(%error, name = &*name, "a stream could not be loaded");
                 }
-                door.put(Note::Looked { token, known });
+                sender.put(ShardEvent::NameLoaded { token, known });
             }
-            Job::Load { no, token, door } => {
+            ReadTask::LoadStream { no, token, sender } => {
                 let stream = loader.load_number(no);
                 if let Err(error) = &stream {
                     tracing::error!(%error, no, "a subscriber's stream could not be loaded");
                 }
-                door.put(Note::Loaded { token, stream });
+                sender.put(ShardEvent::StreamLoaded { token, stream });
             }
-            Job::End(no) => {
+            ReadTask::End(no) => {
                 if let Err(error) = loader.load_number(no) {
                     tracing::error!(%error, no, "a stream that is to end could not be loaded");
                 }

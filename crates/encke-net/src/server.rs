@@ -4,81 +4,60 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use encke_face::Faces;
 use encke_jobs::Word;
 use encke_log::CommitError;
 use encke_mailbox::{Bounds, Options, mailbox};
+use encke_protocol::Router;
 use encke_stream::{AckLevel, InlineCommit, Logs, Outlet, Sequencer, Sequencers, Views};
 
 use crate::addresses::Addresses;
 use crate::archive::Archive;
 use crate::buffers::Buffers;
-use crate::inbox::{Door, Note, inbox};
-use crate::jams::Jams;
+use crate::clock::now_ms;
+use crate::errors::{StartError, StopError};
+use crate::fanout::congested_streams::CongestedStreams;
 use crate::listen;
 use crate::metrics::Metrics;
-use crate::pools::Pools;
-use crate::readers::{Means, Readers};
-use crate::settings::Settings;
-use crate::shard::{Parts, Shard};
+use crate::pools::PoolService;
+use crate::readers::{ReaderTools, Readers};
+use crate::settings::NetSettings;
+use crate::shard::{Shard, ShardContext};
+use crate::shard_channel::{ShardEvent, ShardSender, shard_channel};
 
 /// A server that runs until [`Server::stop`].
 pub struct Server {
     address: SocketAddr,
     shards: Vec<JoinHandle<()>>,
     readers: Vec<JoinHandle<()>>,
-    foreman: encke_jobs::Door,
+    dispatcher: encke_jobs::Door,
     pools: encke_jobs::Threads,
     /// One for each log.
     sequencer_threads: Vec<JoinHandle<Result<(), CommitError>>>,
-    doors: Vec<Arc<Door>>,
+    senders: Vec<Arc<ShardSender>>,
     /// One for each log, or none.
     inline_commits: Arc<[Arc<InlineCommit>]>,
     metrics: Metrics,
 }
 
 /// What a server serves: restored streams and their logs.
-pub struct Streams {
+pub struct ServedStreams {
     /// The streams, and what decides about them.
     pub logs: Logs,
     /// When an append is acknowledged to a stream that was made without a word about it.
     pub level: AckLevel,
 }
 
-/// Why a server could not be started.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The address can't be listened on.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// The address asked for.
-        address: SocketAddr,
-        /// What the system said.
-        source: rustix::io::Errno,
-    },
-    /// The system refused something a shard needs.
-    #[error("cannot set up a shard: {0}")]
-    Shard(#[from] rustix::io::Errno),
-    /// The pools can't be brought back from what they wrote down.
-    #[error(transparent)]
-    Pools(#[from] encke_jobs::ReplayError),
-    /// The system refused a thread.
-    #[error("cannot start a thread: {0}")]
-    Thread(#[from] std::io::Error),
-}
-
 impl Server {
     /// Starts all threads. When it returns, connections are accepted.
     pub fn start(
-        settings: Settings,
-        faces: &Faces,
-        streams: Streams,
+        settings: NetSettings,
+        router: &Router,
+        streams: ServedStreams,
         metrics: &Metrics,
     ) -> Result<Server, StartError> {
         let settings = Arc::new(settings);
-        let Streams { logs, level } = streams;
+        let ServedStreams { logs, level } = streams;
         let listeners = listeners(&settings)?;
         let address = match listeners.first() {
             Some(first) => listen::address(first)?,
@@ -88,12 +67,12 @@ impl Server {
             items_max: settings.mailbox_items_max,
             bytes_max: settings.mailbox_bytes_max,
         });
-        let (doors, inboxes) = ends(&settings, listeners.len())?;
+        let (senders, receivers) = ends(&settings, listeners.len())?;
         let archive = Archive::of(&logs);
         let background: Vec<_> = logs.logs.iter().map(|(_, log)| log.background()).collect();
         let (readers, jobs) = Readers::new(settings.readers);
-        let pools = Pools::restore(&settings, archive.clone())?;
-        let foreman = pools.foreman.clone();
+        let pools = PoolService::restore(&settings, archive.clone())?;
+        let dispatcher = pools.dispatcher.clone();
         let Logs { logs, views } = logs;
         let mut ways = Vec::with_capacity(logs.len());
         let mut inline_commits = Vec::new();
@@ -107,7 +86,7 @@ impl Server {
                 machine,
                 log,
                 receiver,
-                outlets(&doors, &foreman),
+                outlets(&senders, &dispatcher),
                 level,
                 Box::new(move |committed| {
                     watched.committed(committed);
@@ -117,67 +96,70 @@ impl Server {
             .evicting(settings.eviction, Box::new(move |no| expired.end(no)))
             .syncing_every(settings.sync_every);
             let thread = std::thread::Builder::new().name(name);
-            let (inline, sequencer) = match level {
+            let (inline_commit, sequencer) = match level {
                 AckLevel::Accepted => {
-                    let inline = Arc::new(InlineCommit::new(sequencer));
-                    let shared = Arc::clone(&inline);
-                    (Some(inline), thread.spawn(move || shared.run(now_ms))?)
+                    let inline_commit = Arc::new(InlineCommit::new(sequencer));
+                    let shared = Arc::clone(&inline_commit);
+                    (
+                        Some(inline_commit),
+                        thread.spawn(move || shared.run(now_ms))?,
+                    )
                 }
                 AckLevel::Written | AckLevel::Synced => {
                     (None, thread.spawn(move || sequencer.run(now_ms))?)
                 }
             };
-            inline_commits.extend(inline.clone());
+            inline_commits.extend(inline_commit.clone());
             sequencer_threads.push(sequencer);
-            ways.push((sender, inline));
+            ways.push((sender, inline_commit));
         }
         let inline_commits: Arc<[Arc<InlineCommit>]> = inline_commits.into();
         let sequencers = Sequencers::new(Arc::clone(&views), ways);
         let watched_logs = archive.readers().to_vec();
-        let reader_threads = jobs.start(&Means {
+        let reader_threads = jobs.start(&ReaderTools {
             archive: archive.with_inline_commits(Arc::clone(&inline_commits)),
             took: metrics.look_up_seconds.clone(),
         })?;
         let (board, pools) =
-            pools.start(sequencers.clone(), Arc::clone(&inline_commits), &doors)?;
+            pools.start(sequencers.clone(), Arc::clone(&inline_commits), &senders)?;
         let connections = Arc::new(AtomicUsize::new(0));
         let addresses = Arc::new(Addresses::new(&settings));
         let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max));
-        let jams = Arc::new(Jams::default());
+        let congested = Arc::new(CongestedStreams::default());
         let mut shards = Vec::new();
-        for (number, (listener, inbox)) in listeners.into_iter().zip(inboxes).enumerate() {
-            let shard = Shard::new(Parts {
+        for (number, (listener, receiver)) in listeners.into_iter().zip(receivers).enumerate() {
+            let context = ShardContext {
                 number: number as u16,
                 settings: Arc::clone(&settings),
-                faces: faces.clone(),
-                listener,
-                inbox,
-                door: Arc::clone(&doors[number]),
+                router: router.clone(),
+                receiver,
+                sender: Arc::clone(&senders[number]),
                 sequencers: sequencers.clone(),
-                foreman: foreman.clone(),
+                dispatcher: dispatcher.clone(),
                 readers: readers.clone(),
                 metrics: metrics.clone(),
                 connections: Arc::clone(&connections),
                 addresses: Arc::clone(&addresses),
                 buffers: Arc::clone(&buffers),
-                jams: Arc::clone(&jams),
+                congested: Arc::clone(&congested),
                 views: Arc::clone(&views),
-            })?;
+            };
+            let shard = Shard::new(context, listener)?;
             shards.push(
                 std::thread::Builder::new()
                     .name(format!("shard-{number}"))
                     .spawn(move || shard.run())?,
             );
         }
-        watch(metrics, &views, sequencers, &doors);
-        let gauged = foreman.clone();
+        watch(metrics, &views, sequencers, &senders);
+        let gauged = dispatcher.clone();
         let background_count = background.len();
         let loads = pools.loads();
         metrics.on_render(move |metrics| {
             for (number, gauge) in readers.gauges().enumerate() {
                 metrics.mailbox(&format!("reader-{number}"), &gauge);
             }
-            metrics.mailbox("foreman", &gauged.gauge());
+            metrics.mailbox("dispatcher", &gauged.gauge());
             metrics.mailbox("loader", &loads());
             for (number, background) in background.iter().enumerate() {
                 let name = numbered("seal", number, background_count);
@@ -186,7 +168,7 @@ impl Server {
             metrics.pools.show(&board);
             metrics.addresses.set(addresses.known() as i64);
             metrics.buffered_bytes.set(buffers.bytes() as i64);
-            metrics.streams_jammed.set(jams.count() as i64);
+            metrics.streams_congested.set(congested.count() as i64);
             for (number, log) in watched_logs.iter().enumerate() {
                 metrics.log.show(number, &log.health(), log.class_floor(0));
             }
@@ -195,10 +177,10 @@ impl Server {
             address,
             shards,
             readers: reader_threads,
-            foreman,
+            dispatcher,
             pools,
             sequencer_threads,
-            doors,
+            senders,
             inline_commits,
             metrics: metrics.clone(),
         })
@@ -215,23 +197,23 @@ impl Server {
     /// The log could not be made durable, or a thread panicked; what was acknowledged at level
     /// `synced` is safe all the same.
     pub fn stop(self) -> Result<(), StopError> {
-        // Workers, and whoever waits for a result, are told before their shards stop.
-        self.foreman.control(Word::Stop);
-        for door in &self.doors {
-            door.put(Note::Stop);
+        // Workers and clients that wait for a result get their last events before their shards stop.
+        self.dispatcher.control(Word::Stop);
+        for sender in &self.senders {
+            sender.put(ShardEvent::Stop);
         }
         for shard in self.shards {
             shard.join().map_err(|_| StopError::Panicked("shard"))?;
         }
-        drop(self.doors);
+        drop(self.senders);
         self.metrics.forget();
-        self.foreman.control(Word::Quit);
+        self.dispatcher.control(Word::Quit);
         if !self.pools.join() {
-            return Err(StopError::Panicked("foreman"));
+            return Err(StopError::Panicked("dispatcher"));
         }
         // That were the last senders of the sequencer's mailbox and of the readers'.
-        for inline in self.inline_commits.iter() {
-            inline.wake();
+        for inline_commit in self.inline_commits.iter() {
+            inline_commit.wake();
         }
         // All logs are closed, whatever becomes of one.
         let ends: Vec<_> = self
@@ -249,26 +231,8 @@ impl Server {
     }
 }
 
-/// Why a stop was not clean.
-#[derive(Debug, thiserror::Error)]
-pub enum StopError {
-    /// The log could not be closed.
-    #[error("the log could not be closed: {0}")]
-    Log(#[from] CommitError),
-    /// A thread panicked; its message stands in the log.
-    #[error("a {0} thread panicked")]
-    Panicked(&'static str),
-}
-
-/// Milliseconds since 1970.
-pub fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
-}
-
 /// One listener for each shard, all on the same port.
-fn listeners(settings: &Settings) -> Result<Vec<std::os::fd::OwnedFd>, StartError> {
+fn listeners(settings: &NetSettings) -> Result<Vec<std::os::fd::OwnedFd>, StartError> {
     let mut address = settings.listen;
     let failed = |source| StartError::Listen {
         address: settings.listen,
@@ -285,23 +249,26 @@ fn listeners(settings: &Settings) -> Result<Vec<std::os::fd::OwnedFd>, StartErro
     Ok(listeners)
 }
 
-/// Both ends of each shard's inbox.
+/// Both ends of each shard's receiver.
 fn ends(
-    settings: &Settings,
+    settings: &NetSettings,
     shards: usize,
-) -> rustix::io::Result<(Vec<Arc<Door>>, Vec<crate::inbox::Inbox>)> {
-    let ends = (0..shards).map(|_| inbox(settings));
-    let ends = ends.map(|ends| ends.map(|(door, inbox)| (Arc::new(door), inbox)));
+) -> rustix::io::Result<(
+    Vec<Arc<ShardSender>>,
+    Vec<crate::shard_channel::ShardReceiver>,
+)> {
+    let ends = (0..shards).map(|_| shard_channel(settings));
+    let ends = ends.map(|ends| ends.map(|(sender, receiver)| (Arc::new(sender), receiver)));
     ends.collect::<rustix::io::Result<Vec<_>>>()
         .map(|ends| ends.into_iter().unzip())
 }
 
-/// The shards as the sequencer sees them, and behind them the foreman.
-fn outlets(doors: &[Arc<Door>], foreman: &encke_jobs::Door) -> Vec<Box<dyn Outlet>> {
-    let doors = doors.iter().map(|door| Door::clone(door));
-    let doors = doors.map(|door| Box::new(door) as Box<dyn Outlet>);
-    let foreman: Box<dyn Outlet> = Box::new(foreman.clone());
-    doors.chain([foreman]).collect()
+/// The shards as the sequencer sees them, and behind them the dispatcher.
+fn outlets(senders: &[Arc<ShardSender>], dispatcher: &encke_jobs::Door) -> Vec<Box<dyn Outlet>> {
+    let senders = senders.iter().map(|sender| ShardSender::clone(sender));
+    let senders = senders.map(|sender| Box::new(sender) as Box<dyn Outlet>);
+    let dispatcher: Box<dyn Outlet> = Box::new(dispatcher.clone());
+    senders.chain([dispatcher]).collect()
 }
 
 /// The name of what there is one of for each log.
@@ -312,20 +279,25 @@ fn numbered(name: &str, log: usize, logs: usize) -> String {
     }
 }
 
-/// Lets the gauges be read when somebody asks for the metrics.
-fn watch(metrics: &Metrics, views: &Arc<Views>, sequencers: Sequencers, doors: &[Arc<Door>]) {
+/// Updates the gauges when metrics are rendered.
+fn watch(
+    metrics: &Metrics,
+    views: &Arc<Views>,
+    sequencers: Sequencers,
+    senders: &[Arc<ShardSender>],
+) {
     let views = Arc::clone(views);
-    let doors = doors.to_vec();
+    let senders = senders.to_vec();
     metrics.on_render(move |metrics| {
         metrics.streams(views.totals());
         metrics.log.show_acknowledged(&views);
         for (number, gauge) in sequencers.gauges().enumerate() {
             metrics.mailbox(&numbered("sequencer", number, views.logs()), &gauge);
         }
-        for (number, door) in doors.iter().enumerate() {
+        for (number, sender) in senders.iter().enumerate() {
             let shard = number.to_string();
-            metrics.mailbox(&format!("shard-{number}"), &door.gauge());
-            metrics.ring_lag(&shard, door.lag());
+            metrics.mailbox(&format!("shard-{number}"), &sender.gauge());
+            metrics.ring_lag(&shard, sender.lag());
         }
     });
 }

@@ -1,41 +1,42 @@
-//! What can be set about the reactor. Every bound has a name and a default.
+//! The settings of the reactor. Every bound has a name and a default.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use encke_stream::Eviction;
 
-use crate::{ForwardedBy, Networks};
+use crate::forwarded::ForwardedBy;
+use crate::networks::Networks;
 
-/// Settings of the reactor.
+/// NetSettings of the reactor.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct NetSettings {
     /// Where to listen.
     pub listen: SocketAddr,
     /// Reactor threads, each with its own listener.
     pub shards: usize,
     /// Threads that read what is not in memory.
     pub readers: usize,
-    /// Connections in all; more are answered 503 and closed.
+    /// Connections of the server; more are refused with 503.
     pub connections_max: usize,
-    /// Connections of one client address, or of one /64 of IPv6; more are answered 429 and closed. 0 for no such limit.
+    /// Connections of one client address, or of one /64 of IPv6; more are refused with 429. 0 for no limit.
     pub connections_per_address: usize,
-    /// Connections that are accepted in a second, in all; more wait in the kernel's queue. 0 for no such limit.
+    /// Connections that the server accepts in a second; more wait in the kernel's queue. 0 for no limit.
     pub accept_rate: u64,
-    /// Requests that a client address may make in a second, opening a connection included; more are answered 429. 0 for
-    /// no such limit.
+    /// Requests that a client address may make in a second, including opening a connection; more are refused with 429. 0 for
+    /// no limit.
     pub request_rate: u64,
     /// Requests that a client address may make at once after a pause.
     pub request_burst: u64,
-    /// Client addresses that are remembered for limits; when all of them have connections, others are answered 503.
+    /// Client addresses in the table of limits; when all of them have connections, others are refused with 503.
     pub addresses_max: usize,
-    /// Whose connections and requests are not held to the limits of addresses.
+    /// Networks without limits by address.
     pub exempt: Networks,
-    /// Proxies whose word about their clients counts.
+    /// Proxies that are trusted to name their clients.
     pub trust: Networks,
-    /// In which fields of a request they tell it.
+    /// The header fields in which they name them.
     pub forwarded_by: ForwardedBy,
-    /// Whether every connection begins with a header of the PROXY protocol, from one of them.
+    /// Whether every connection is from one of them and begins with a header of the PROXY protocol.
     pub proxy_protocol: bool,
     /// Bytes of a request's head.
     pub head_bytes_max: usize,
@@ -47,45 +48,43 @@ pub struct Settings {
     pub request_timeout: Duration,
     /// How long a request's body may take in all.
     pub body_timeout: Duration,
-    /// Requests that one connection may make before it is closed behind an answer; 0 for no such limit.
+    /// Requests that one connection may make before it is closed behind a response; 0 for no limit.
     pub requests_per_connection: u16,
     /// How long a connection may be kept without a request.
     pub idle_timeout: Duration,
-    /// How long a client may leave what was sent to it unread before it is closed.
+    /// How long a client may read nothing of what was sent to it before it is closed.
     pub stall_timeout: Duration,
-    /// How many bytes more may be appended to a stream than a subscriber takes of it while it is behind, before it is told
-    /// and closed.
+    /// Bytes that a lagging subscriber may be behind before it is closed.
     pub lag_bytes_max: u64,
-    /// How long a subscriber may be behind before it is told and closed, and how long a part of a long answer may take.
+    /// How long a subscriber may be behind before it is closed, and how long a part of a long body may take.
     pub lag_age_max: Duration,
-    /// Bytes that all connections may hold in parts of requests and in answers that wait for their socket.
+    /// Bytes that all connections may hold in parts of requests and in output that sockets have not taken.
     pub buffers_bytes_max: usize,
-    /// How long a subscriber hears nothing before a heartbeat is sent.
+    /// How long a subscriber's connection is quiet before a heartbeat is sent.
     pub heartbeat: Duration,
-    /// Commands that wait for the sequencer; over it the answer is 503.
+    /// Commands that wait for the sequencer; more are refused with 503.
     pub mailbox_items_max: usize,
-    /// What the commands that wait for the sequencer weigh, in bytes.
+    /// Bytes of the commands that wait for the sequencer.
     pub mailbox_bytes_max: usize,
-    /// Words that wait for the pools; over it the answer is 503.
+    /// Messages that wait for the dispatcher; more are refused with 503.
     pub pool_mailbox_items_max: usize,
-    /// What the words that wait for the pools weigh, in bytes.
+    /// Bytes of the messages that wait for the dispatcher.
     pub pool_mailbox_bytes_max: usize,
     /// Bounds of the pools.
     pub pools: encke_jobs::Limits,
-    /// What was acknowledged before it was synced is synced at least this often.
+    /// How often records are synced that were acknowledged before.
     pub sync_every: Duration,
-    /// Recent records that each shard keeps at hand, in bytes.
+    /// Bytes of recent records that each shard keeps.
     pub ring_bytes: usize,
     /// How far, in bytes of records, a shard's deliveries may be behind before publishers wait.
     pub admission_bytes: usize,
     /// How long a record may wait for its delivery to begin before publishers wait.
     pub admission_delay: Duration,
-    /// How long an acknowledgement is held back at most while most of a crowd of its stream's subscribers are behind; never if
-    /// zero.
+    /// How long an acknowledgement is delayed at most while most subscribers of its stream are lagging; never if zero.
     pub admission_wait: Duration,
     /// Sends to subscribers before a shard looks at its sockets and its mailbox again.
     pub sends_per_turn: usize,
-    /// How long a stream's subscribers wait for the next round of sends at most, behind one that took longer than a turn.
+    /// How long a stream's next round of sends is delayed at most, behind one that took longer than a turn.
     pub rest_max: Duration,
     /// Which streams stay in memory.
     pub eviction: Eviction,
@@ -93,16 +92,16 @@ pub struct Settings {
     pub send_buffer_bytes: usize,
     /// Bytes that the kernel takes for a connection beyond what it has sent of it.
     pub unsent_bytes_max: usize,
-    /// How long a turn of a shard may take for new connections, parts of long answers, catching up and deadlines, before it
-    /// looks at its sockets and commits again; longer if these took longer.
+    /// How long a turn of a shard may take for deferred work (new connections, long bodies, catching up, deadlines); longer if
+    /// the rest of the turn took longer.
     pub errands_time: Duration,
     /// How long a stop waits for what is under way.
     pub stop_timeout: Duration,
 }
 
-impl Default for Settings {
+impl Default for NetSettings {
     fn default() -> Self {
-        Settings {
+        NetSettings {
             listen: SocketAddr::from(([127, 0, 0, 1], 4437)),
             shards: std::thread::available_parallelism().map_or(1, usize::from),
             readers: 2,

@@ -5,18 +5,21 @@
 
 use std::sync::Arc;
 
-use encke_face::{Admin, Faces, Probes, Run, Settings, Style};
 use encke_log::Sequence;
+use encke_protocol::{
+    Action, Admin, CallerInfo, EncodedRun, EncoderId, Feed, Headers, Probes, ProtocolSettings,
+    Request, Router, Run, Variant,
+};
 use encke_stream::{
     Batch, Change, Command, Create, Data, Item, Journal, Limits, Machine, MediaKind, Offset,
     Record, Refusal, Stream, View, Views,
 };
 
-use crate::slot::{NONE, Slots};
-use crate::topics::{Next, Topics};
+use crate::connection::slot::{NONE, Slots};
+use crate::fanout::topics::{Next, Topics};
 
 /// A shard's tables, each subscriber on a stream of its own.
-pub struct Crowd {
+pub struct SyntheticShard {
     slots: Slots,
     topics: Topics,
     /// The streams' numbers.
@@ -24,52 +27,44 @@ pub struct Crowd {
     /// Streams that are made and not subscribed to yet.
     made: Vec<Arc<Stream>>,
     next: Sequence,
-    faces: Faces,
-    encoded: Vec<u8>,
+    router: Router,
+    encoder: EncoderId,
+    encoded: EncodedRun,
 }
 
-impl Crowd {
-    /// Tables without anybody in them.
+impl SyntheticShard {
+    /// Empty tables.
     pub fn new() -> Self {
-        let views = Views::one(Arc::new(View::default()));
+        let view = Arc::new(View::default());
+        let next = create(&view, std::iter::once("example".to_owned()), 1);
+        let views = Views::one(view);
         let probes = Probes {
             unready: Arc::new(|| None),
             metrics: Arc::new(Vec::new),
         };
-        Crowd {
+        let topics = Topics::new(RING_BYTES, 0, Arc::clone(&views));
+        let router = Router::new(views, ProtocolSettings::default(), Admin::new(probes));
+        let encoder = live_encoder(&router);
+        SyntheticShard {
             slots: Slots::default(),
-            topics: Topics::new(RING_BYTES, 0, Arc::clone(&views)),
+            topics,
             streams: Vec::new(),
             made: Vec::new(),
-            next: 1,
-            faces: Faces::new(views, Settings::default(), Admin::new(probes)),
-            encoded: Vec::new(),
+            next,
+            router,
+            encoder,
+            encoded: EncodedRun::default(),
         }
     }
 
     /// Makes streams for the next subscribers. Not a part of what a shard does, so not to be measured.
     pub fn make_streams(&mut self, count: usize) {
         let view = Arc::new(View::default());
-        let mut machine = Machine::new(Arc::clone(&view), Limits::default());
-        let mut journal = Counter(self.next);
         let names = (0..count).map(|number| format!("users/{:x}", self.next + number as Sequence));
-        for name in names {
-            let create = Create {
-                name: name.as_str().into(),
-                content_type: Some("application/json".into()),
-                lifetime: None,
-                closed: false,
-                fork: None,
-                data: Data::default(),
-                ack: None,
-                retention: None,
-                known: Vec::new(),
-            };
-            machine.apply(Command::Create(create), 0, &mut journal);
-            machine.publish(journal.0 - 1);
-            self.made.extend(view.find(&name));
-        }
-        self.next = journal.0;
+        let names: Vec<_> = names.collect();
+        self.next = create(&view, names.iter().cloned(), self.next);
+        self.made
+            .extend(names.iter().filter_map(|name| view.find(name)));
     }
 
     /// Subscribes one more, to a stream that was made. False: none is left.
@@ -94,8 +89,8 @@ impl Crowd {
         self.streams.len()
     }
 
-    /// Commits one record of the stream of the subscriber with that number, and encodes it for everybody on it. Returns
-    /// how many that were.
+    /// Commits one record of the stream of the subscriber with that number, and encodes it for the stream's subscribers.
+    /// Returns how many these are.
     pub fn publish(&mut self, subscriber: usize, data: &[u8]) -> usize {
         let sequence = self.next;
         self.next += 1;
@@ -147,22 +142,74 @@ impl Crowd {
             at_tail: true,
             closed: false,
         };
-        let style = Style::DurableStreams {
+        let variant = Variant {
             kind: MediaKind::Json,
-            cursor_floor: 0,
+            option: 0,
         };
-        self.encoded.clear();
-        let mut marks = Vec::new();
-        self.faces
-            .encode(style, &run, 0, &mut self.encoded, &mut marks);
+        self.encoded.bytes.clear();
+        self.encoded.marks.clear();
+        let encoder = self.router.encoders().encoder(self.encoder);
+        encoder.encode(variant, &run, 0, &mut self.encoded);
         self.slots[slot].cursor = end;
-        !self.encoded.is_empty()
+        !self.encoded.bytes.is_empty()
     }
 }
 
-impl Default for Crowd {
+impl Default for SyntheticShard {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// Creates streams in a view; the next sequence behind them.
+pub(crate) fn create(
+    view: &Arc<View>,
+    names: impl Iterator<Item = String>,
+    next: Sequence,
+) -> Sequence {
+    let mut machine = Machine::new(Arc::clone(view), Limits::default());
+    let mut journal = Counter(next);
+    for name in names {
+        let create = Create {
+            name: name.as_str().into(),
+            content_type: Some("application/json".into()),
+            lifetime: None,
+            closed: false,
+            fork: None,
+            data: Data::default(),
+            ack: None,
+            retention: None,
+            known: Vec::new(),
+        };
+        machine.apply(Command::Create(create), 0, &mut journal);
+        machine.publish(journal.0 - 1);
+    }
+    journal.0
+}
+
+/// The encoder of live reads, for tests.
+#[cfg(test)]
+pub(crate) fn encoder() -> EncoderId {
+    SyntheticShard::new().encoder
+}
+
+/// The encoder of live reads.
+fn live_encoder(router: &Router) -> EncoderId {
+    let action = router.request(Request {
+        method: "GET",
+        path: "/v1/stream/example",
+        query: Some("offset=-1&live=sse"),
+        headers: Headers(&[]),
+        body: Vec::new(),
+        caller: CallerInfo::default(),
+        now_ms: 0,
+    });
+    match action {
+        Action::Subscribe(subscription) => match subscription.feed {
+            Feed::Single { encoder, .. } => encoder,
+            Feed::Merged { .. } => unreachable!("the request names one stream"),
+        },
+        other => unreachable!("a live read subscribes: {other:?}"),
     }
 }
 
@@ -193,13 +240,13 @@ mod tests {
 
     #[test]
     fn each_record_reaches_its_own_subscriber_once() {
-        let mut crowd = Crowd::new();
-        crowd.make_streams(3_000);
-        while crowd.subscribe() {}
-        assert_eq!(crowd.subscribers(), 3_000);
+        let mut shard = SyntheticShard::new();
+        shard.make_streams(3_000);
+        while shard.subscribe() {}
+        assert_eq!(shard.subscribers(), 3_000);
         for round in 0..3 {
             for subscriber in (0..3_000).rev() {
-                assert_eq!(crowd.publish(subscriber, b"{}"), 1, "round {round}");
+                assert_eq!(shard.publish(subscriber, b"{}"), 1, "round {round}");
             }
         }
     }

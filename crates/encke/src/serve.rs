@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use bytesize::ByteSize;
-use encke_face::{Admin, Faces, Probes};
 use encke_log::Reader;
-use encke_net::{Metrics, Server, StartError, Streams};
+use encke_net::{Metrics, ServedStreams, Server, StartError};
+use encke_protocol::{Admin, Probes, Router};
 use encke_stream::Logs;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
@@ -73,16 +73,16 @@ fn start(config: &Config) -> Result<Server, Failed> {
         unready: Arc::new(move || unready(&readers)),
         metrics: Arc::new(move || rendered.render()),
     };
-    let faces = Faces::new(
+    let router = Router::new(
         Arc::clone(&logs.views),
         config.faces.clone(),
         Admin::new(probes),
     );
-    let streams = Streams {
+    let streams = ServedStreams {
         logs,
         level: config.ack.into(),
     };
-    Server::start(config.net.clone(), &faces, streams, &metrics).map_err(|error| match error {
+    Server::start(config.net.clone(), &router, streams, &metrics).map_err(|error| match error {
         StartError::Listen { .. } => Code::Listen.with(error),
         StartError::Pools(_) => Code::Data.with(error),
         error => Code::Running.with(error),
@@ -292,7 +292,7 @@ fn bound(limit: u64) -> String {
 }
 
 /// Whose word about clients counts.
-fn believe(net: &encke_net::Settings) -> String {
+fn believe(net: &encke_net::NetSettings) -> String {
     if net.trust.is_empty() {
         return "nobody about other clients".into();
     }

@@ -1,6 +1,6 @@
 //! A request's body on its way in.
 
-use super::Refused;
+use super::Rejection;
 use super::head::{FIELDS_MAX, Framing};
 
 /// A body that is being received, and the head it belongs to.
@@ -15,9 +15,9 @@ pub(crate) struct Incoming {
 
 #[derive(Clone, Copy, Debug)]
 enum Left {
-    /// So many bytes.
+    /// That many bytes.
     Bytes(u64),
-    Chunks(Chunk),
+    ChunkedVec(Chunk),
 }
 
 /// Where in the chunked coding the next byte stands (RFC 9112, section 7.1).
@@ -61,7 +61,7 @@ impl Trailer {
     };
 
     /// Takes a byte. `None`: it was the last.
-    fn take(self, byte: u8) -> Result<Option<Self>, Refused> {
+    fn take(self, byte: u8) -> Result<Option<Self>, Rejection> {
         let Trailer { bytes, fields, .. } = self;
         let place = match (self.place, byte) {
             (Place::LastLf, b'\n') => return Ok(None),
@@ -91,15 +91,15 @@ fn is_token(byte: u8) -> bool {
 }
 
 impl Incoming {
-    /// A body of that framing, of at most so many bytes.
-    pub(crate) fn new(head: &[u8], framing: Framing, bytes_max: usize) -> Result<Self, Refused> {
+    /// A body of that framing, of at most `bytes_max` bytes.
+    pub(crate) fn new(head: &[u8], framing: Framing, bytes_max: usize) -> Result<Self, Rejection> {
         let left = match framing {
             Framing::None => Left::Bytes(0),
             Framing::Length(length) if length > bytes_max as u64 => {
                 return Err(too_large(bytes_max));
             }
             Framing::Length(length) => Left::Bytes(length),
-            Framing::Chunked => Left::Chunks(Chunk::Size {
+            Framing::Chunked => Left::ChunkedVec(Chunk::Size {
                 value: 0,
                 digits: 0,
             }),
@@ -113,7 +113,7 @@ impl Incoming {
     }
 
     /// Takes what belongs to the body off the input. True when the body is complete.
-    pub(crate) fn feed(&mut self, input: &mut &[u8]) -> Result<bool, Refused> {
+    pub(crate) fn feed(&mut self, input: &mut &[u8]) -> Result<bool, Rejection> {
         match self.left {
             Left::Bytes(left) => {
                 let count = left.min(input.len() as u64) as usize;
@@ -122,9 +122,9 @@ impl Incoming {
                 self.left = Left::Bytes(left - count as u64);
                 Ok(left == count as u64)
             }
-            Left::Chunks(mut chunk) => {
+            Left::ChunkedVec(mut chunk) => {
                 let done = self.chunks(&mut chunk, input)?;
-                self.left = Left::Chunks(chunk);
+                self.left = Left::ChunkedVec(chunk);
                 Ok(done)
             }
         }
@@ -140,7 +140,7 @@ impl Incoming {
         (self.head, self.body)
     }
 
-    fn chunks(&mut self, chunk: &mut Chunk, input: &mut &[u8]) -> Result<bool, Refused> {
+    fn chunks(&mut self, chunk: &mut Chunk, input: &mut &[u8]) -> Result<bool, Rejection> {
         while let Some(&byte) = input.first() {
             if let Chunk::Data { left } = chunk {
                 let count = (*left).min(input.len() as u64) as usize;
@@ -199,7 +199,7 @@ impl Incoming {
         Ok(false)
     }
 
-    fn check(&self, more: u64) -> Result<(), Refused> {
+    fn check(&self, more: u64) -> Result<(), Rejection> {
         if self.body.len() as u64 + more > self.bytes_max as u64 {
             return Err(too_large(self.bytes_max));
         }
@@ -207,16 +207,16 @@ impl Incoming {
     }
 }
 
-fn too_large(bytes_max: usize) -> Refused {
-    Refused::new(
+fn too_large(bytes_max: usize) -> Rejection {
+    Rejection::new(
         413,
         "body_too_large",
         format!("a body has at most {bytes_max} bytes here"),
     )
 }
 
-fn bad_chunk() -> Refused {
-    Refused::new(400, "bad_chunk", "the chunked body is malformed")
+fn bad_chunk() -> Rejection {
+    Rejection::new(400, "bad_chunk", "the chunked body is malformed")
 }
 
 /// Enough for any body that fits in memory.

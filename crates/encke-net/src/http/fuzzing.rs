@@ -2,7 +2,7 @@
 
 use super::body::Incoming;
 use super::head::Framing;
-use super::take::{Limits, Step, take};
+use super::take::{ParseStep, RequestLimits, take};
 
 /// Reads `data` as what a connection brings, and panics when it is read in two ways.
 ///
@@ -51,7 +51,7 @@ struct Taken {
 
 /// Takes the input as a shard does, in pieces of these sizes.
 fn read(input: &[u8], mut piece_bytes: impl FnMut(usize) -> usize) -> Read {
-    let limits = Limits {
+    let limits = RequestLimits {
         head_bytes_max: HEAD_BYTES_MAX,
         body_bytes_max: BODY_BYTES_MAX,
     };
@@ -92,9 +92,9 @@ fn read(input: &[u8], mut piece_bytes: impl FnMut(usize) -> usize) -> Read {
                     found.refused = true;
                     return found;
                 }
-                Ok(Step::More) => break,
-                Ok(Step::Head { .. }) => {}
-                Ok(Step::Request) => {
+                Ok(ParseStep::More) => break,
+                Ok(ParseStep::Head { .. }) => {}
+                Ok(ParseStep::Request) => {
                     start = taken;
                     if let Some(last) = found.requests.last_mut() {
                         last.end = taken;

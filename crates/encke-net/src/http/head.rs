@@ -2,7 +2,7 @@
 
 use memchr::memchr_iter;
 
-use super::Refused;
+use super::Rejection;
 use super::target;
 
 /// A head, complete and fit to be answered.
@@ -14,9 +14,9 @@ pub(crate) struct Head<'a> {
     pub(crate) framing: Framing,
     /// The minor version: 0 for HTTP/1.0.
     pub(crate) version: u8,
-    /// Whether the client means to send another request.
+    /// Whether the client may send another request.
     pub(crate) keep_alive: bool,
-    /// Whether the client waits for a word before it sends the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     pub(crate) expects_continue: bool,
     /// How many bytes it took.
     pub(crate) bytes: usize,
@@ -43,24 +43,28 @@ pub(crate) const NO_FIELDS: Fields<'static> = [("", &[]); FIELDS_MAX];
 pub(crate) fn parse<'a>(
     input: &'a [u8],
     fields: &mut Fields<'a>,
-) -> Result<Option<(Head<'a>, usize)>, Refused> {
+) -> Result<Option<(Head<'a>, usize)>, Rejection> {
     let mut room = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut request = httparse::Request::new(&mut room);
     let bytes = match request.parse(input) {
         Ok(httparse::Status::Complete(bytes)) => bytes,
         Ok(httparse::Status::Partial) => return Ok(None),
         Err(httparse::Error::TooManyHeaders) => {
-            return Err(Refused::new(
+            return Err(Rejection::new(
                 431,
                 "too_many_fields",
                 format!("a request has at most {FIELDS_MAX} fields"),
             ));
         }
         Err(httparse::Error::Version) if names_version(input) => {
-            return Err(Refused::new(505, "version", "only HTTP/1.1 is spoken here"));
+            return Err(Rejection::new(
+                505,
+                "version",
+                "only HTTP/1.1 is spoken here",
+            ));
         }
         Err(error) => {
-            return Err(Refused::new(
+            return Err(Rejection::new(
                 400,
                 "malformed",
                 format!("the request is not HTTP/1.1: {error}"),
@@ -70,14 +74,14 @@ pub(crate) fn parse<'a>(
     let (Some(method), Some(target), Some(version)) =
         (request.method, request.path, request.version)
     else {
-        return Err(Refused::new(
+        return Err(Rejection::new(
             400,
             "malformed",
             "the request line is incomplete",
         ));
     };
-    // The parser takes a lone LF for a line's end, as it may; whoever stands before this server may not, and find another
-    // head (RFC 9112, section 2.2).
+    // The parser accepts a lone LF as a line's end, as it may; a proxy before this server may not, and find another head
+    // (RFC 9112, section 2.2).
     if memchr_iter(b'\n', &input[..bytes]).any(|at| at == 0 || input[at - 1] != b'\r') {
         return Err(bare_lf());
     }
@@ -113,12 +117,12 @@ struct Facts {
 }
 
 impl Facts {
-    fn take(&mut self, name: &str, value: &[u8]) -> Result<(), Refused> {
+    fn take(&mut self, name: &str, value: &[u8]) -> Result<(), Rejection> {
         // Lengths tell most fields apart at no cost.
         match name.len() {
             4 if name.eq_ignore_ascii_case("host") => {
                 if !target::is_host(value) {
-                    return Err(Refused::new(
+                    return Err(Rejection::new(
                         400,
                         "host",
                         "the Host field names a host, with or without a port",
@@ -135,7 +139,7 @@ impl Facts {
                     .peekable();
                 self.expects_continue |= members.peek().is_some();
                 if !members.all(|member| member.eq_ignore_ascii_case(b"100-continue")) {
-                    return Err(Refused::new(
+                    return Err(Rejection::new(
                         417,
                         "expectation",
                         "the only expectation met here is 100-continue",
@@ -149,7 +153,7 @@ impl Facts {
             }
             14 if name.eq_ignore_ascii_case("content-length") => {
                 if self.length.is_some() {
-                    return Err(Refused::new(
+                    return Err(Rejection::new(
                         400,
                         "two_lengths",
                         "Content-Length is given more than once",
@@ -159,7 +163,7 @@ impl Facts {
             }
             17 if name.eq_ignore_ascii_case("transfer-encoding") => {
                 if self.chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
-                    return Err(Refused::new(
+                    return Err(Rejection::new(
                         501,
                         "transfer_encoding",
                         "the only transfer encoding taken is chunked, once",
@@ -173,14 +177,14 @@ impl Facts {
     }
 
     /// Both lengths at once is how requests are smuggled past proxies (RFC 9112, section 11.2).
-    fn framing(&self, version: u8) -> Result<Framing, Refused> {
+    fn framing(&self, version: u8) -> Result<Framing, Rejection> {
         match (self.length, self.chunked) {
-            (Some(_), true) => Err(Refused::new(
+            (Some(_), true) => Err(Rejection::new(
                 400,
                 "two_lengths",
                 "Content-Length and Transfer-Encoding exclude each other",
             )),
-            (None, true) if version == 0 => Err(Refused::new(
+            (None, true) if version == 0 => Err(Rejection::new(
                 400,
                 "transfer_encoding",
                 "HTTP/1.0 has no transfer encodings",
@@ -191,11 +195,11 @@ impl Facts {
         }
     }
 
-    fn check_host(&self, version: u8) -> Result<(), Refused> {
+    fn check_host(&self, version: u8) -> Result<(), Rejection> {
         match self.hosts {
             1 => Ok(()),
             0 if version == 0 => Ok(()),
-            _ => Err(Refused::new(
+            _ => Err(Rejection::new(
                 400,
                 "host",
                 "HTTP/1.1 requests have one Host field",
@@ -205,19 +209,19 @@ impl Facts {
 }
 
 /// A line that ends in LF alone.
-pub(crate) fn bare_lf() -> Refused {
-    Refused::new(400, "bare_lf", "the lines of a request's head end in CR LF")
+pub(crate) fn bare_lf() -> Rejection {
+    Rejection::new(400, "bare_lf", "the lines of a request's head end in CR LF")
 }
 
 /// Digits only: no sign, no list, no space within.
-fn length(value: &[u8]) -> Result<u64, Refused> {
+fn length(value: &[u8]) -> Result<u64, Rejection> {
     let digits = value.trim_ascii();
     let plain = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(digits)
         .ok()
         .filter(|_| plain)
         .and_then(|digits| digits.parse().ok())
-        .ok_or_else(|| Refused::new(400, "bad_length", "Content-Length is one whole number"))
+        .ok_or_else(|| Rejection::new(400, "bad_length", "Content-Length is one whole number"))
 }
 
 /// Whether a request line that was refused for its version names one: what stands there may be no version at all.

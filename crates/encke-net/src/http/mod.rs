@@ -1,4 +1,4 @@
-//! HTTP/1.1 framing: heads, chunked bodies, responses. What a request means is the faces' business.
+//! HTTP/1.1 framing: heads, chunked bodies, responses. What a request means is the protocols' business.
 
 pub(crate) mod body;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -12,26 +12,26 @@ pub(crate) mod target;
 
 use std::borrow::Cow;
 
-/// Why a request can't be taken. The connection is closed after the answer, because where the next
-/// request would begin is not known (RFC 9112, section 6.3).
+/// Why a request is refused. The connection is closed after the response, because the beginning of the next request is not
+/// known (RFC 9112, section 6.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub(crate) struct Rejection {
     pub(crate) status: u16,
-    /// What metrics count it as.
+    /// The label in metrics, and the error's code.
     pub(crate) reason: &'static str,
     /// What was wrong and what is allowed.
     pub(crate) message: Cow<'static, str>,
-    /// In how many seconds it may be taken; 0 if the time does not matter.
+    /// After how many seconds the client may try again; 0 if the time does not matter.
     pub(crate) retry_s: u64,
 }
 
-impl Refused {
+impl Rejection {
     pub(crate) fn new(
         status: u16,
         reason: &'static str,
         message: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Refused {
+        Rejection {
             status,
             reason,
             message: message.into(),
@@ -39,8 +39,8 @@ impl Refused {
         }
     }
 
-    /// Says when to come back.
+    /// Says when the client may try again.
     pub(crate) fn retry(self, retry_s: u64) -> Self {
-        Refused { retry_s, ..self }
+        Rejection { retry_s, ..self }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use encke_face::{Body, Response};
+use encke_protocol::{Body, Response};
 
 /// How a response is framed: what the request and the connection say about it.
 #[derive(Clone, Copy, Debug)]

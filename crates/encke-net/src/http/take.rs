@@ -1,20 +1,20 @@
 //! One step through a connection's input: a head, a part of a body, a whole request. It knows no socket, so that the fuzzer
 //! takes the same steps as a shard.
 
-use super::Refused;
+use super::Rejection;
 use super::body::Incoming;
 use super::head::{self, Framing, Head, NO_FIELDS};
 
 /// What requests are held to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct RequestLimits {
     pub(crate) head_bytes_max: usize,
     pub(crate) body_bytes_max: usize,
 }
 
 /// What a step led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum ParseStep {
     /// All that can be taken is taken: more must come.
     More,
     /// A head, whose body is on its way.
@@ -31,28 +31,28 @@ pub(crate) enum Step {
 pub(crate) fn take(
     body: &mut Option<Incoming>,
     rest: &mut &[u8],
-    limits: Limits,
+    limits: RequestLimits,
     request: impl FnOnce(&Head<'_>, &[(&str, &[u8])], Vec<u8>),
-) -> Result<Step, Refused> {
+) -> Result<ParseStep, Rejection> {
     let mut fields = NO_FIELDS;
     if let Some(mut incoming) = body.take() {
         if !incoming.feed(rest)? {
             *body = Some(incoming);
-            return Ok(Step::More);
+            return Ok(ParseStep::More);
         }
         let (bytes, content) = incoming.into_parts();
         // The head was parsed before it was kept.
         if let Some((head, count)) = head::parse(&bytes, &mut fields)? {
             request(&head, &fields[..count], content);
         }
-        return Ok(Step::Request);
+        return Ok(ParseStep::Request);
     }
     // Empty lines before a request are not a part of it (RFC 9112, section 2.2): they start no clock, and are not kept.
     while let Some(behind) = rest.strip_prefix(b"\r\n") {
         *rest = behind;
     }
     match rest.first() {
-        None => return Ok(Step::More),
+        None => return Ok(ParseStep::More),
         Some(b'\n') => return Err(head::bare_lf()),
         Some(_) => {}
     }
@@ -60,7 +60,7 @@ pub(crate) fn take(
         if rest.len() > limits.head_bytes_max {
             return Err(head_too_large(limits.head_bytes_max));
         }
-        return Ok(Step::More);
+        return Ok(ParseStep::More);
     };
     if head.bytes > limits.head_bytes_max {
         return Err(head_too_large(limits.head_bytes_max));
@@ -83,14 +83,14 @@ pub(crate) fn take(
             let invites = head.expects_continue && behind.is_empty();
             *rest = behind;
             *body = Some(incoming);
-            return Ok(Step::Head { invites });
+            return Ok(ParseStep::Head { invites });
         }
     }
-    Ok(Step::Request)
+    Ok(ParseStep::Request)
 }
 
-fn head_too_large(bytes_max: usize) -> Refused {
-    Refused::new(
+fn head_too_large(bytes_max: usize) -> Rejection {
+    Rejection::new(
         431,
         "head_too_large",
         format!("a request's head has at most {bytes_max} bytes here"),

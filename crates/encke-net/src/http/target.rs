@@ -1,12 +1,12 @@
 //! What a request is aimed at: its target, and the host that it names.
 
-use super::Refused;
+use super::Rejection;
 
 /// The path and query of a request's target. An absolute form is taken as if sent to a proxy (RFC 9112, section 3.2.2).
 pub(crate) fn split<'a>(
     method: &str,
     target: &'a str,
-) -> Result<(&'a str, Option<&'a str>), Refused> {
+) -> Result<(&'a str, Option<&'a str>), Rejection> {
     if method == "CONNECT" {
         return Err(bad_target("no tunnels are opened here"));
     }
@@ -15,7 +15,7 @@ pub(crate) fn split<'a>(
         Some(b'*') if target.len() == 1 => target,
         _ => behind_authority(target)?,
     };
-    // A fragment is for whoever holds the answer, and never sent; whoever sends one may mean another path than is read.
+    // A fragment is for the client alone and never sent; a client that sends one may mean another path.
     // The others have no place in a URL, and readers differ in what they make of them.
     if origin.bytes().any(|byte| b"#<>`".contains(&byte)) {
         return Err(bad_target(
@@ -37,7 +37,7 @@ pub(crate) fn is_host(value: &[u8]) -> bool {
 }
 
 /// What follows the authority of an absolute target.
-fn behind_authority(target: &str) -> Result<&str, Refused> {
+fn behind_authority(target: &str) -> Result<&str, Rejection> {
     let rest = ["http://", "https://"].iter().find_map(|scheme| {
         let start = target.get(..scheme.len())?;
         start
@@ -81,8 +81,8 @@ fn is_authority(text: &[u8]) -> bool {
     host_is_good && port_is_good
 }
 
-fn bad_target(message: &'static str) -> Refused {
-    Refused::new(400, "bad_target", message)
+fn bad_target(message: &'static str) -> Rejection {
+    Rejection::new(400, "bad_target", message)
 }
 
 #[cfg(test)]

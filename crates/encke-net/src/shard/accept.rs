@@ -2,272 +2,136 @@
 
 use std::sync::atomic::Ordering;
 
-use rustix::event::epoll;
-use rustix::net::{SendFlags, SocketAddrAny, SocketFlags, acceptfrom_with, send};
+use rustix::net::{SendFlags, SocketAddrAny, send};
 
-use super::crowd::GATHER_MS;
-use super::{LISTENER, Shard};
-use crate::addresses::Turned;
-use crate::owners::Owner;
-use crate::slot::Flags;
+use super::Shard;
+use crate::acceptor::Accepted;
+use crate::addresses::Denied;
+use crate::connection::close::CloseReason;
+use crate::connection::owners::Owner;
+use crate::connection::slot::Flags;
 
 impl Shard {
-    /// Starts or stops looking at the listener.
-    pub(super) fn listen(&mut self, on: bool) -> rustix::io::Result<()> {
-        if on == self.listening {
-            return Ok(());
-        }
-        if on {
-            epoll::add(
-                &self.epoll,
-                &self.parts.listener,
-                epoll::EventData::new_u64(LISTENER),
-                epoll::EventFlags::IN,
-            )?;
-        } else {
-            epoll::delete(&self.epoll, &self.parts.listener)?;
-        }
-        self.listening = on;
-        self.gather_at_us = None;
-        Ok(())
-    }
-
-    /// Accepts one of those who wait, while as many wait as the turn accepts; the rest come with the next turn, for which
-    /// epoll reports the listener again.
-    ///
-    /// To ask for one more when nobody waits costs as much as half a connection, because the kernel makes the socket before
-    /// it looks. So one is accepted at first, and twice as many with each turn in which there were as many as that.
-    ///
-    /// While a crowd comes, they are gathered: see [`super::crowd`].
+    /// Accepts one connection, unless none waits or the rate is used up.
     pub(super) fn accept(&mut self) {
-        if !self.accept_one() {
-            self.errands.arrivals = 0;
-            self.accepts_next = 1;
-            return;
-        }
-        self.errands.arrived += 1;
-        self.errands.arrivals -= 1;
-        if self.errands.arrivals == 0 {
-            self.accepts_next = (2 * self.accepts_next).min(ACCEPTS_PER_TURN);
+        let first = self.acceptor.accepted() == 0;
+        let (now_ms, now_us) = (self.clock.now_ms(), self.clock.now_us());
+        match self.acceptor.accept(&self.poller, now_ms, now_us) {
+            Accepted::Connection(socket, peer) => self.admit_connection(socket, peer, first),
+            Accepted::Aborted | Accepted::Nobody => {}
+            Accepted::RateReached => self.context.metrics.accepts_held.inc(),
+            Accepted::OutOfDescriptors => self.count_refused("descriptors"),
         }
     }
 
-    /// Has those accepted in this turn who were gathered, if it is time. Whether it is.
-    pub(super) fn gathered(&mut self) -> bool {
+    /// Ends a turn in which connections were accepted.
+    pub(super) fn end_accepting(&mut self, batch: bool) {
+        let used = self.connections.slots.used();
         let now_us = self.clock.now_us();
-        let due = self.gather_at_us.is_some_and(|at_us| at_us <= now_us);
-        if due {
-            self.errands.arrivals = ACCEPTS_PER_TURN;
-        }
-        due
+        let gathered = self.acceptor.end_turn(&self.poller, batch, used, now_us);
+        let metric = &self.context.metrics.accepts_gathered;
+        metric.inc_by(gathered as u64);
     }
 
-    /// After those were accepted for whom the turn had time: whether those who come next are gathered.
-    pub(super) fn weigh_crowd(&mut self, gathered: bool) {
-        let arrived = std::mem::take(&mut self.errands.arrived);
-        let more = self.errands.arrivals > 0 || arrived == ACCEPTS_PER_TURN;
-        let now_us = self.clock.now_us();
-        let gather = self.crowd.note(arrived, self.slots.used(), now_us);
-        let at_us = if more {
-            now_us
-        } else {
-            now_us + GATHER_MS * 1000
-        };
-        if !self.listening {
-            // Nobody is accepted for now.
-        } else if gathered {
-            self.parts.metrics.accepts_gathered.inc_by(arrived as u64);
-            if gather || more {
-                self.gather_at_us = Some(at_us);
-            } else if self.heed(true).is_ok() {
-                self.gather_at_us = None;
-            }
-        } else if gather && self.heed(false).is_ok() {
-            self.gather_at_us = Some(at_us);
+    /// Has epoll report when a socket takes more. This is asked for only once it matters: of a new socket epoll would report
+    /// it at once, for nothing. False: the connection is closed, because nothing would ever report it.
+    pub(super) fn watch_output(&mut self, index: u32) -> bool {
+        let token = self.connections.slots.token(index);
+        let slot = &mut self.connections.slots[index];
+        if slot.flags.has(Flags::OUTPUT_WATCHED) {
+            return true;
         }
+        slot.flags.set(Flags::OUTPUT_WATCHED, true);
+        if self.newcomer == Some(index) {
+            return true;
+        }
+        let Some(fd) = slot.fd() else {
+            return true;
+        };
+        let watched = self.poller.watch_output(fd, token).is_ok();
+        if !watched {
+            self.cut(index, CloseReason::Epoll);
+        }
+        watched
     }
 
-    /// Has epoll tell of the listener or not, without taking it out.
-    fn heed(&self, on: bool) -> rustix::io::Result<()> {
-        let flags = if on {
-            epoll::EventFlags::IN
-        } else {
-            epoll::EventFlags::empty()
-        };
-        let data = epoll::EventData::new_u64(LISTENER);
-        epoll::modify(&self.epoll, &self.parts.listener, data, flags)
-    }
-
-    /// Accepts a connection, unless nobody waits or nobody may come in.
-    fn accept_one(&mut self) -> bool {
-        if self.accepts_enough() {
-            return false;
-        }
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let (socket, peer) = match acceptfrom_with(&self.parts.listener, flags) {
-            Ok(accepted) => accepted,
-            Err(rustix::io::Errno::AGAIN) => return false,
-            Err(
-                error @ (rustix::io::Errno::MFILE
-                | rustix::io::Errno::NFILE
-                | rustix::io::Errno::NOBUFS
-                | rustix::io::Errno::NOMEM),
-            ) => {
-                self.out_of_descriptors(error);
-                return false;
-            }
-            // The client gave up before it was accepted.
-            Err(_) => return true,
-        };
+    fn admit_connection(
+        &mut self,
+        socket: std::os::fd::OwnedFd,
+        peer: Option<SocketAddrAny>,
+        first: bool,
+    ) {
         let owner = match self.enter(peer) {
             Ok(owner) => owner,
-            Err((reason, answer)) => {
-                self.refuse_connection(reason);
-                // A fresh socket's buffer takes these few bytes, or nobody is there to read them.
-                let _ = send(&socket, answer, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-                return true;
+            Err((reason, response)) => {
+                self.count_refused(reason);
+                // A fresh socket's buffer takes these few bytes, or the client is gone.
+                let _ = send(&socket, response, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+                return;
             }
         };
-        let index = self.slots.add(socket, self.clock.now_s());
+        let index = self.connections.add(socket, self.clock.now_s());
         self.counts.accepted += 1;
         self.counts.connections += 1;
         self.owners.set(index, owner);
-        if self.errands.arrived == 0 {
-            // Who asks for the metrics is counted in them.
-            self.counts.add_up(&self.parts.metrics);
+        if first {
+            // A client that asks for the metrics is counted in them.
+            self.counts.add_up(&self.context.metrics);
         }
         self.welcome(index);
-        true
     }
 
-    /// Looks whether a new connection's request is there already, which spares it a turn, and has epoll tell of the rest.
+    /// Reads a new connection's request if it has arrived, which saves a turn, and adds the connection to epoll.
     fn welcome(&mut self, index: u32) {
-        let token = self.slots.token(index);
-        if self.parts.settings.proxy_protocol {
+        if self.context.settings.proxy_protocol {
             self.await_preface(index);
         }
         self.newcomer = Some(index);
         self.readable(index, false);
         self.newcomer = None;
-        if self.slots.find(token).is_none() {
+        if !self.connections.is_open(index) {
             return;
         }
-        let flags = watched(self.slots[index].flags);
-        let Some(fd) = self.slots[index].fd() else {
-            return;
-        };
-        // What came since it was read is told at once.
-        if epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), flags).is_err() {
-            self.close(index, "epoll");
+        let token = self.connections.slots.token(index);
+        let slot = &self.connections.slots[index];
+        let output = slot.flags.has(Flags::OUTPUT_WATCHED);
+        if let Some(fd) = slot.fd()
+            && self.poller.add(fd, token, output).is_err()
+        {
+            self.close(index, CloseReason::Epoll);
         }
     }
 
-    /// Has epoll tell when a socket takes more. It is asked for only once that is of interest: of a new socket it would tell
-    /// at once, for nothing. False: the connection is closed, because nobody would ever tell.
-    pub(super) fn watch_output(&mut self, index: u32) -> bool {
-        if self.slots[index].flags.has(Flags::WATCHED) {
-            return true;
-        }
-        self.slots[index].flags.set(Flags::WATCHED, true);
-        if self.newcomer == Some(index) {
-            return true;
-        }
-        let token = self.slots.token(index);
-        let flags = watched(self.slots[index].flags);
-        let Some(fd) = self.slots[index].fd() else {
-            return true;
-        };
-        // If it takes more by now, that is told at once.
-        let told = epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(token), flags);
-        if told.is_err() {
-            self.cut(index, "epoll");
-        }
-        told.is_ok()
-    }
-
-    /// Counts a new connection and finds out whose it is; why it is not let in, and what it is told, if it is not.
+    /// Counts a new connection and determines its owner; why it is refused and the response, if it is.
     fn enter(&self, peer: Option<SocketAddrAny>) -> Result<Owner, (&'static str, &'static [u8])> {
-        let connections = &self.parts.connections;
-        let entered =
-            if connections.fetch_add(1, Ordering::Relaxed) >= self.parts.settings.connections_max {
-                Err(("connections_max", FULL))
-            } else {
-                self.admit(peer).map_err(|turned| {
-                    let answer = match turned {
-                        Turned::Stranger => STRANGER,
-                        Turned::Crowd => CROWD,
-                        Turned::Haste { .. } => HASTE,
-                        Turned::Full => FULL,
-                    };
-                    (turned.reason(), answer)
-                })
-            };
+        let connections = &self.context.connections;
+        let count = connections.fetch_add(1, Ordering::Relaxed);
+        let entered = if count >= self.context.settings.connections_max {
+            Err(("connections_max", FULL))
+        } else {
+            self.admit(peer).map_err(|denied| {
+                let response = match denied {
+                    Denied::Untrusted => UNTRUSTED,
+                    Denied::TooMany => TOO_MANY,
+                    Denied::TooFast { .. } => TOO_FAST,
+                    Denied::Full => FULL,
+                };
+                (denied.reason(), response)
+            })
+        };
         if entered.is_err() {
             connections.fetch_sub(1, Ordering::Relaxed);
         }
         entered
     }
 
-    /// Whether as many were accepted as may be for now: the others are left to the kernel's queue, where they cost nothing.
-    /// To refuse them would cost as much as to accept them.
-    fn accepts_enough(&mut self) -> bool {
-        let Some(pace) = self.accept_pace else {
-            return false;
-        };
-        let now_ns = self.clock.now_us() * 1000;
-        if pace.take(&mut self.accepted_upto_ns, now_ns).is_ok() {
-            return false;
-        }
-        if self.listen(false).is_ok() {
-            self.parts.metrics.accepts_held.inc();
-            // A little later, so that some may come at once then: to look again and again would cost more than they do.
-            self.listen_again_ms = self.clock.now_ms() + PACE_PAUSE_MS;
-        }
-        true
-    }
-
-    /// Without descriptors the listener would be ready for ever: it is left alone for a while.
-    fn out_of_descriptors(&mut self, error: rustix::io::Errno) {
-        self.refuse_connection("descriptors");
-        if self.listen(false).is_ok() {
-            let now_ms = self.clock.now_ms();
-            // Said once, however long it lasts.
-            if now_ms > self.listen_again_ms + LISTEN_PAUSE_MS * 5 {
-                tracing::warn!(%error, "no connection can be accepted; trying again and again");
-            }
-            self.listen_again_ms = now_ms + LISTEN_PAUSE_MS;
-        }
-    }
-
-    fn refuse_connection(&self, reason: &str) {
-        self.parts
-            .metrics
-            .refused
-            .with_label_values(&[reason])
-            .inc();
+    fn count_refused(&self, reason: &str) {
+        let refused = &self.context.metrics.refused;
+        refused.with_label_values(&[reason]).inc();
     }
 }
 
-/// What epoll tells of a connection.
-fn watched(flags: Flags) -> epoll::EventFlags {
-    let input = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-    if flags.has(Flags::WATCHED) {
-        input | epoll::EventFlags::OUT
-    } else {
-        input
-    }
-}
-
-/// So many are accepted at most before other sockets have their turn.
-const ACCEPTS_PER_TURN: usize = 64;
-
-const LISTEN_PAUSE_MS: u64 = 100;
-
-/// Less than what may come at once takes to come, so that the rate is reached all the same.
-const PACE_PAUSE_MS: u64 = 10;
-const _: () = assert!(PACE_PAUSE_MS < 1000);
-
-/// An answer to somebody who has not asked yet.
+/// A response to a connection that has sent no request.
 macro_rules! refusal {
     ($status:literal, $length:literal, $fields:literal, $why:literal) => {
         concat!(
@@ -292,21 +156,21 @@ const FULL: &[u8] = refusal!(
     "the server has no room for clients"
 );
 
-const STRANGER: &[u8] = refusal!(
+const UNTRUSTED: &[u8] = refusal!(
     "403 Forbidden",
     "46",
     "",
     "only proxies that are trusted are heard here."
 );
 
-const CROWD: &[u8] = refusal!(
+const TOO_MANY: &[u8] = refusal!(
     "429 Too Many Requests",
     "46",
     "Retry-After: 5\r\n",
     "your address has too many connections already"
 );
 
-const HASTE: &[u8] = refusal!(
+const TOO_FAST: &[u8] = refusal!(
     "429 Too Many Requests",
     "47",
     "Retry-After: 5\r\n",
@@ -319,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_as_long_as_it_says() {
-        for refusal in [FULL, STRANGER, CROWD, HASTE] {
+        for refusal in [FULL, UNTRUSTED, TOO_MANY, TOO_FAST] {
             let refusal = std::str::from_utf8(refusal).unwrap();
             let (head, body) = refusal.split_once("\r\n\r\n").unwrap();
             let (_, length) = head.split_once("Content-Length: ").unwrap();

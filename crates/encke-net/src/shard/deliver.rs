@@ -1,242 +1,134 @@
 //! From a commit to the subscribers: rounds over a topic's list, one send for all that is due.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use encke_face::Run;
-use encke_log::ReadError;
-use encke_stream::{Batch, Fetch, Item, Life, Offset, Piece};
+use encke_protocol::EncoderId;
 
 use super::Shard;
-use super::encoded::{Encoded, MadeOf, RUN_BYTES};
-use super::rounds::Due;
-use crate::slot::{Flags, NONE, State};
-use crate::topics::{Next, Round};
+use crate::connection::active::{FeedState, PendingWrite, Task};
+use crate::connection::close::CloseReason;
+use crate::connection::slot::SlotState;
+use crate::fanout::encoding::{Encoding, EncodingKey};
+use crate::fanout::topics::Next;
 
 impl Shard {
-    /// Takes a commit and queues the topics that it concerns.
-    pub(super) fn commit(&mut self, batch: &Arc<Batch>) {
-        let bytes = self.taken_bytes;
-        self.taken_bytes += (batch.bytes + batch.records.len()) as u64;
-        let us = self.clock.now_us();
-        let rounds = &mut self.rounds;
-        self.topics.take(batch, |topic, number| {
-            topic.state = match topic.state {
-                Round::Quiet => Round::Queued,
-                Round::Running => Round::Again,
-                Round::Queued | Round::Again => return,
-            };
-            rounds.push(Due {
-                topic: number,
-                bytes,
-                us,
-            });
-        });
-        self.encoded.made_of = None;
-    }
-
     /// Serves subscribers until the turn's sends are used up.
     pub(super) fn deliver(&mut self) {
         let now_us = self.clock.now_us();
-        let topics = &self.topics;
-        self.rounds.wake(now_us, |topic| topics[topic].appended);
-        while self.sends_left > 0
-            && let Some(topic) = self.rounds.first()
-        {
-            if self.topics[topic].state == Round::Queued {
-                self.topics[topic].state = Round::Running;
-                self.topics.begin(topic);
-                self.rounds.begin(now_us);
-                self.jam.begin_round();
-            }
-            while self.sends_left > 0 && self.topics[topic].iter != NONE {
-                let index = self.topics[topic].iter;
-                self.topics[topic].iter = self.slots[index].next;
+        self.fan_out.wake(now_us);
+        while let Some(topic) = self.fan_out.round(now_us) {
+            while let Some(index) = self.fan_out.next_subscriber(topic, &self.connections.slots) {
                 if self.flush(index) {
-                    self.sends_left -= 1;
+                    self.fan_out.spend_send();
                 }
                 self.see_in_round(index);
             }
-            let over = self.topics[topic].iter == NONE;
+            let over = self.fan_out.is_over(topic);
             self.note_round(topic, over);
             if !over {
                 break;
             }
-            let round = &mut self.topics[topic];
-            let rests = self.rounds.end(now_us, round.appended);
-            self.counts.rests += u64::from(rests);
-            round.state = match round.state {
-                Round::Again => Round::Queued,
-                _ => Round::Quiet,
-            };
+            self.counts.rests += u64::from(self.fan_out.end_round(topic, now_us));
         }
-        self.report_lag();
+        let (bytes, us) = self.fan_out.lag(now_us);
+        let lag = &self.context.receiver.lag;
+        lag.bytes.store(bytes, Ordering::Relaxed);
+        lag.us.store(us, Ordering::Relaxed);
     }
 
     /// Sends a subscriber what is due to it. True if a system call was spent on it.
     pub(super) fn flush(&mut self, index: u32) -> bool {
-        let index = self.slots.subscriber(index);
-        if self.slots[index].flags.has(Flags::BEHIND) && self.is_passed(index) {
-            self.pass(index);
-            return true;
-        }
-        let slot = &self.slots[index];
-        if slot.state == State::Several {
-            return self.flush_several(index);
-        }
-        if slot.flags.has(Flags::BLOCKED) || slot.flags.has(Flags::CATCHING) {
-            return false;
-        }
-        if !matches!(slot.state, State::Following | State::Polling) {
-            return false;
-        }
-        if self.busy.get(index).is_some_and(|busy| busy.from.is_some()) {
-            return self.older(index);
-        }
-        match self.topics.next(slot.topic, slot.cursor) {
-            Next::Nothing => {
-                self.is_abreast(index);
-                false
+        let index = self.connections.slots.subscriber(index);
+        match self.connections.slots[index].state {
+            SlotState::Subscribed(encoder) => {
+                let slot = &self.connections.slots[index];
+                match self.fan_out.topics.next(slot.topic, slot.cursor) {
+                    Next::Nothing => false,
+                    Next::Recent(at) => self.push(index, at, (encoder, 0)),
+                    Next::Older => self.read_older(index),
+                }
             }
-            Next::Recent(at) if slot.state == State::Polling => self.poll_recent(index, at),
-            Next::Recent(at) => self.push(index, at),
-            Next::Older => self.older(index),
+            SlotState::Active => self.flush_active(index),
+            _ => false,
         }
     }
 
-    /// A piece of the stream has come for a subscriber that was behind.
-    pub(super) fn caught_up(&mut self, index: u32, piece: Result<Piece, ReadError>) {
-        self.slots[index].flags.set(Flags::CATCHING, false);
-        let Some(piece) = self.readable_piece(index, piece) else {
-            return;
+    fn flush_active(&mut self, index: u32) -> bool {
+        let Some(active) = self.connections.active(index) else {
+            return false;
         };
-        let Some(stream) = self.topics[self.slots[index].topic].stream.clone() else {
-            // It was let go of meanwhile. The piece will be read again.
-            self.load(index);
-            return;
-        };
-        let facts = stream.facts();
-        if facts.life == Life::Ended {
-            // What was read may have been gone in part.
-            let end = self.position(index);
-            self.end_behind(index, end, false);
-            return;
+        let blocked = active.pending.is_some();
+        let slot = &self.connections.slots[index];
+        let (topic, cursor) = (slot.topic, slot.cursor);
+        match &active.task {
+            Task::Subscribed(subscriber) => {
+                if subscriber.behind.is_some() && self.is_passed(index) {
+                    self.pass(index);
+                    return true;
+                }
+                if blocked || subscriber.reading {
+                    return false;
+                }
+                let feed = match &subscriber.feed {
+                    FeedState::Merged(_) => return self.flush_merged(index),
+                    FeedState::Single(feed) => *feed,
+                };
+                if feed.position.is_some() {
+                    return self.read_older(index);
+                }
+                match self.fan_out.topics.next(topic, cursor) {
+                    Next::Nothing => {
+                        self.is_abreast(index);
+                        false
+                    }
+                    Next::Recent(at) => self.push(index, at, (feed.encoder, feed.option)),
+                    Next::Older => self.read_older(index),
+                }
+            }
+            Task::AwaitingRecord {
+                position, loading, ..
+            } => {
+                if blocked || *loading {
+                    return false;
+                }
+                if position.is_some() {
+                    return self.read_older(index);
+                }
+                match self.fan_out.topics.next(topic, cursor) {
+                    Next::Nothing => false,
+                    Next::Recent(at) => self.answer_poll(index, at),
+                    Next::Older => self.read_older(index),
+                }
+            }
+            _ => false,
         }
-        let at_tail = !piece.more && piece.end >= facts.tail;
-        let items: Vec<Item<'_>> = piece.items().collect();
-        let run = Run {
-            items: &items,
-            end: piece.end,
-            at_tail,
-            closed: at_tail && facts.closed && facts.life == Life::Live,
+    }
+
+    /// Sends a subscriber the recent records from a position of the ring on.
+    fn push(&mut self, index: u32, at: u64, (encoder, option): (EncoderId, u64)) -> bool {
+        let slot = &self.connections.slots[index];
+        let last = self.fan_out.topics[slot.topic].last;
+        let key = EncodingKey {
+            topic: slot.topic,
+            from: slot.cursor,
+            last,
+            encoder,
+            option,
         };
-        let style = self.style(index);
-        let mut encoded = std::mem::take(&mut self.encoded);
-        encoded.made_of = None;
-        encoded.fill(|bytes, marks| {
+        let mut encoding = std::mem::take(&mut self.fan_out.encoding);
+        if encoding.key != Some(key) {
             let now_ms = self.clock.now_ms();
-            self.parts.faces.encode(style, &run, now_ms, bytes, marks);
-        });
-        encoded.count(&items);
-        encoded.end = piece.end.sequence;
-        encoded.ended = run.closed;
-        let token = self.slots.token(index);
-        let complete = self.send_encoded(index, &encoded);
+            let encoders = &self.encoders;
+            self.fan_out
+                .encode_recent(&mut encoding, key, at, encoders, now_ms);
+        }
+        let complete = self.send_encoding(index, &encoding);
+        let end = encoding.end;
+        self.fan_out.encoding = encoding;
         if complete {
-            self.reached(index, piece.end);
-        }
-        self.encoded = encoded;
-        if self.slots.find(token).is_some() {
-            self.slots[index].flags.set(Flags::EAGER, complete);
-            if complete {
-                self.settle(index);
-                self.lag(index);
-            }
-        }
-    }
-
-    /// A piece for a subscriber, unless it is closed for want of it or for another reason.
-    pub(super) fn readable_piece(
-        &mut self,
-        index: u32,
-        piece: Result<Piece, ReadError>,
-    ) -> Option<Piece> {
-        if self.is_dismissed(index) {
-            return None;
-        }
-        match piece {
-            Ok(piece) => return Some(piece),
-            Err(ReadError::BelowFloor { .. }) => self.pass(index),
-            Err(_) => self.close(index, "unreadable"),
-        }
-        None
-    }
-
-    /// Up to where a subscriber has everything.
-    pub(super) fn position(&self, index: u32) -> Offset {
-        self.busy
-            .get(index)
-            .and_then(|busy| busy.from)
-            .unwrap_or(Offset::behind(self.slots[index].cursor))
-    }
-
-    /// A subscriber has everything up to there.
-    pub(super) fn reached(&mut self, index: u32, reached: Offset) {
-        self.slots[index].cursor = reached.sequence;
-        if let Some(busy) = self.busy.get_mut(index) {
-            busy.from = (reached.units > 0).then_some(reached);
-        }
-    }
-
-    /// Comes back to a connection in a later turn.
-    pub(super) fn lag(&mut self, index: u32) {
-        if !self.slots[index].flags.has(Flags::LAGGING) {
-            self.slots[index].flags.set(Flags::LAGGING, true);
-            self.lagging.push_back(index);
-        }
-    }
-
-    /// Goes on with a connection that had more to do than one turn does.
-    pub(super) fn catch_lagging(&mut self, index: u32) {
-        if !self.slots[index].flags.has(Flags::LAGGING) {
-            // The slot was given to somebody else.
-            return;
-        }
-        self.slots[index].flags.set(Flags::LAGGING, false);
-        if self.slots[index].state == State::Streaming {
-            if self.busy(index).next.is_some() {
-                self.stream_on(index);
-            }
-        } else if self.slots[index].flags.has(Flags::UNREAD)
-            && !matches!(self.slots[index].state, State::Following | State::Several)
-        {
-            self.readable(index, true);
-        } else {
-            self.flush(index);
-        }
-    }
-
-    /// Sends a subscriber the recent records from a position on.
-    fn push(&mut self, index: u32, at: u64) -> bool {
-        let slot = &self.slots[index];
-        let (topic, from) = (slot.topic, slot.cursor);
-        let made_of = MadeOf {
-            topic,
-            from,
-            last: self.topics[topic].last,
-            style: self.style(index),
-        };
-        let mut encoded = std::mem::take(&mut self.encoded);
-        if encoded.made_of != Some(made_of) {
-            self.encode_recent(&mut encoded, made_of, at);
-        }
-        let complete = self.send_encoded(index, &encoded);
-        let end = encoded.end;
-        self.encoded = encoded;
-        if complete {
-            self.slots[index].cursor = end;
-            if end < made_of.last {
-                self.lag(index);
+            self.connections.slots[index].cursor = end;
+            if end < last {
+                self.queue(index);
             } else {
                 self.is_abreast(index);
             }
@@ -245,174 +137,98 @@ impl Shard {
     }
 
     /// Sends an encoded run. True when all of it is out and the subscriber is still there.
-    pub(super) fn send_encoded(&mut self, index: u32, encoded: &Encoded) -> bool {
-        if encoded.bytes.is_empty() {
-            if encoded.ended {
-                self.close(index, "ended");
+    pub(super) fn send_encoding(&mut self, index: u32, encoding: &Encoding) -> bool {
+        let bytes = &encoding.run.bytes;
+        if bytes.is_empty() {
+            if encoding.ended {
+                self.close(index, CloseReason::Ended);
                 return false;
             }
             return true;
         }
         self.counts.sends += 1;
-        let Some(sent) = self.send(index, &encoded.bytes) else {
+        let Some(sent) = self.send(index, bytes) else {
             return false;
         };
-        if sent == encoded.bytes.len() {
-            self.counts.deliveries += encoded.records;
-            self.gains(index, encoded.weight);
-            if encoded.ended {
-                self.close(index, "ended");
+        if sent == bytes.len() {
+            self.counts.deliveries += encoding.records;
+            self.gains(index, encoding.weight);
+            if encoding.ended {
+                self.close(index, CloseReason::Ended);
                 return false;
             }
             return true;
         }
         self.counts.blocked += 1;
-        // The subscriber is left behind the last event that is out; the one that is cut stays
-        // with it and counts as delivered once it is out.
-        let whole = encoded.marks.partition_point(|mark| mark.end <= sent);
-        if let Some(mark) = whole.checked_sub(1).map(|last| encoded.marks[last]) {
-            self.reached(index, mark.at);
-        }
-        let start = match whole.checked_sub(1) {
-            Some(last) => encoded.marks[last].end,
+        // The subscriber is left behind the last complete event. The rest of the one that is cut goes out before anything
+        // else, and counts as delivered then.
+        let marks = &encoding.run.marks;
+        let whole = marks.partition_point(|mark| mark.end <= sent);
+        let start = match whole.checked_sub(1).map(|last| marks[last]) {
+            Some(mark) => {
+                self.reached(index, mark.at);
+                mark.end
+            }
             None => 0,
         };
-        match encoded.marks.get(whole) {
+        match marks.get(whole) {
             Some(_) if sent == start => {
                 let here = self.position(index);
-                self.gains(index, encoded.share(start));
-                self.block(index, &[], Some(here), false);
+                self.gains(index, encoding.share(start));
+                self.block(
+                    index,
+                    PendingWrite {
+                        reached: Some(here),
+                        ..PendingWrite::default()
+                    },
+                );
             }
             Some(cut) => {
-                let ended = encoded.ended && whole + 1 == encoded.marks.len();
-                // The rest of it goes out before anything else does.
-                self.gains(index, encoded.share(cut.end));
-                self.block(index, &encoded.bytes[sent..cut.end], Some(cut.at), ended);
+                let ended = encoding.ended && whole + 1 == marks.len();
+                self.gains(index, encoding.share(cut.end));
+                let close = ended.then(|| self.last_reason(index));
+                self.block(
+                    index,
+                    PendingWrite {
+                        bytes: bytes[sent..cut.end].to_vec(),
+                        sent: 0,
+                        reached: Some(cut.at),
+                        close,
+                    },
+                );
             }
-            // Every byte belongs to a mark, so a cut has one.
-            None => self.close(index, "internal"),
+            // The last mark is behind the last byte.
+            None => self.close(index, CloseReason::Internal),
         }
         false
     }
 
-    /// Answers a long poll with the recent records from a position on.
-    fn poll_recent(&mut self, index: u32, at: u64) -> bool {
-        let Some(then) = self.take_then(index) else {
+    /// Responds to a long poll with the recent records from a position of the ring on.
+    fn answer_poll(&mut self, index: u32, at: u64) -> bool {
+        let topic = self.connections.slots[index].topic;
+        let Some(active) = self.connections.active_mut(index) else {
+            return false;
+        };
+        let Task::AwaitingRecord { .. } = active.task else {
             return false;
         };
         let mut items = Vec::new();
-        let gathered = self.gather(self.slots[index].topic, at, &mut items);
-        let faces = &self.parts.faces;
+        let gathered = self.fan_out.gather(topic, at, &mut items);
+        let Task::AwaitingRecord { then, .. } = std::mem::take(&mut active.task) else {
+            return false;
+        };
+        active.deadline_ms = 0;
         let response = if gathered.deleted && items.is_empty() {
-            faces.ended(then)
+            then.ended()
         } else {
-            faces.polled(then, Ok(gathered.run(&items)), self.clock.now_ms())
+            then.arrived(gathered.run(&items), self.clock.now_ms())
         };
         self.counts.deliveries += items.len() as u64;
         self.counts.sends += 1;
-        self.poll_answered(index, &response);
+        self.counts.subscribers -= 1;
+        let slots = &mut self.connections.slots;
+        self.fan_out.topics.unlink(slots, index);
+        self.respond_later(index, &response);
         true
-    }
-
-    /// Something may lie between the subscriber and the recent records: looks at the committed
-    /// facts, and asks a reader thread if there is data.
-    fn older(&mut self, index: u32) -> bool {
-        let slot = &self.slots[index];
-        let Some(stream) = self.topics[slot.topic].stream.clone() else {
-            self.load(index);
-            return false;
-        };
-        let state = slot.state;
-        let from = self.position(index);
-        let facts = stream.facts();
-        if from < facts.tail {
-            let eager = self.slots[index].flags.has(Flags::EAGER);
-            let bytes_max = if eager { EAGER_BYTES } else { RUN_BYTES };
-            let fetch = Fetch::new(&stream, from, facts.tail, bytes_max);
-            if state == State::Polling {
-                self.poll_fetches(index, fetch);
-                return true;
-            }
-            let token = self.slots.token(index);
-            if self.parts.readers.ask(fetch, token, &self.parts.door) {
-                self.slots[index].flags.set(Flags::CATCHING, true);
-            } else {
-                // The readers are overrun: the subscriber keeps its place and its turn.
-                self.lag(index);
-            }
-            return false;
-        }
-        let over = facts.closed || facts.life != Life::Live;
-        if over {
-            return self.end_behind(index, from, facts.closed && facts.life == Life::Live);
-        }
-        if let Some(busy) = self.busy.get_mut(index) {
-            busy.from = None;
-        }
-        // No data lies between the cursor and the recent records, or the tail would be behind it.
-        let topic = self.slots[index].topic;
-        let cursor = self.slots[index]
-            .cursor
-            .max(self.topics.complete_from(topic));
-        self.slots[index].cursor = cursor;
-        self.settle(index);
-        match self.topics.next(topic, cursor) {
-            Next::Recent(_) => self.flush(index),
-            _ => {
-                self.is_abreast(index);
-                false
-            }
-        }
-    }
-
-    /// Tells a subscriber that has all data that there will be no more.
-    pub(super) fn end_behind(&mut self, index: u32, end: Offset, closed: bool) -> bool {
-        let run = Run {
-            items: &[],
-            end,
-            at_tail: true,
-            closed,
-        };
-        let now_ms = self.clock.now_ms();
-        if self.slots[index].state == State::Polling {
-            let Some(then) = self.take_then(index) else {
-                return false;
-            };
-            let response = if closed {
-                self.parts.faces.polled(then, Ok(run), now_ms)
-            } else {
-                self.parts.faces.ended(then)
-            };
-            self.poll_answered(index, &response);
-            return true;
-        }
-        let style = self.style(index);
-        let mut encoded = Encoded {
-            ended: true,
-            ..Encoded::default()
-        };
-        if closed {
-            encoded.fill(|bytes, marks| {
-                self.parts.faces.encode(style, &run, now_ms, bytes, marks);
-            });
-        }
-        self.send_encoded(index, &encoded);
-        true
-    }
-
-    /// Tells the sequencer how far the deliveries are behind.
-    fn report_lag(&self) {
-        let (bytes, us) = match self.rounds.oldest() {
-            Some(due) => {
-                let now_us = self.clock.now_us();
-                (self.taken_bytes - due.bytes, now_us.saturating_sub(due.us))
-            }
-            None => (0, 0),
-        };
-        self.parts.inbox.lag.bytes.store(bytes, Ordering::Relaxed);
-        self.parts.inbox.lag.us.store(us, Ordering::Relaxed);
     }
 }
-
-/// How much is read at a time for a subscriber whose socket takes it at once. Others would have most of it read again.
-const EAGER_BYTES: usize = 4 * RUN_BYTES;

@@ -1,31 +1,35 @@
 //! What clients send: bytes to requests.
 
-use encke_face::{Answer, Headers, Request};
+use encke_protocol::{Action, Headers, Request};
 use rustix::net::{RecvFlags, recv};
 
 use super::Shard;
-use super::look::Parked;
-use crate::http::Refused;
+use crate::connection::active::{ParkedRequest, Task};
+use crate::connection::close::CloseReason;
+use crate::connection::slot::{Flags, SlotState};
+use crate::http::Rejection;
 use crate::http::head::Head;
-use crate::http::take::{Limits, Step, take};
-use crate::slot::{Flags, State};
+use crate::http::take::{ParseStep, RequestLimits, take};
 
 impl Shard {
-    /// Reads what the socket holds. Events come once for each arrival, so it must be emptied or
-    /// remembered as unread.
+    /// Reads what the socket holds. Epoll reports each arrival once, so the socket must be emptied or marked as unread.
     pub(super) fn readable(&mut self, index: u32, half_closed: bool) {
-        let token = self.slots.token(index);
-        self.slots[index].flags.set(Flags::UNREAD, false);
-        let mut scratch = std::mem::take(&mut self.scratch);
+        if !self.connections.is_open(index) {
+            return;
+        }
+        self.connections.slots[index]
+            .flags
+            .set(Flags::UNREAD, false);
+        let mut scratch = std::mem::take(&mut self.scratch.input);
         for turn in 0.. {
             if turn == READS_PER_TURN || self.has_enough(index) {
-                self.slots[index].flags.set(Flags::UNREAD, true);
+                self.connections.slots[index].flags.set(Flags::UNREAD, true);
                 if turn == READS_PER_TURN && !self.has_enough(index) {
-                    self.lag(index);
+                    self.queue(index);
                 }
                 break;
             }
-            let Some(fd) = self.slots[index].fd() else {
+            let Some(fd) = self.connections.slots[index].fd() else {
                 break;
             };
             let read = match recv(fd, &mut scratch[..], RecvFlags::DONTWAIT) {
@@ -33,7 +37,7 @@ impl Shard {
                 Err(rustix::io::Errno::AGAIN) => break,
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(_) => {
-                    self.hang_up(index);
+                    self.close(index, CloseReason::HangUp);
                     break;
                 }
             };
@@ -42,244 +46,283 @@ impl Shard {
                 break;
             }
             self.counts.bytes_in += read as u64;
-            self.slots[index].active_s = self.clock.now_s();
+            self.connections.slots[index].active_s = self.clock.now_s();
             self.received(index, &scratch[..read], read == scratch.len());
-            if self.slots.find(token).is_none() {
+            if !self.connections.is_open(index) {
                 break;
             }
-            // A short read has emptied the socket, unless the end of the stream is behind it.
+            // A short read has emptied the socket, unless the end of the input is behind it.
             if read < scratch.len() && !half_closed {
                 break;
             }
         }
-        self.scratch = scratch;
-        if self.slots.find(token).is_some() {
-            self.weigh(index);
-        }
+        self.scratch.input = scratch;
+        self.weigh(index);
     }
 
-    /// Goes on with what was left in the buffers while a request was worked on.
+    /// Continues with what was left in the buffers while a request was worked on.
     pub(super) fn resume(&mut self, index: u32) {
-        let slot = &self.slots[index];
-        if slot.state != State::Reading || slot.flags.has(Flags::BLOCKED) {
+        if !self.connections.reads(index) {
             return;
         }
-        let token = self.slots.token(index);
-        if self
-            .busy
-            .get(index)
-            .is_some_and(|busy| !busy.input.is_empty())
-        {
+        let active = self.connections.active(index);
+        if active.is_some_and(|active| !active.input.is_empty()) {
             self.input(index, &[]);
         }
-        if self.slots.find(token).is_some() && self.slots[index].flags.has(Flags::UNREAD) {
+        let flags = self.connections.slots[index].flags;
+        if flags.has(Flags::UNREAD) {
             self.readable(index, true);
         }
-        if self.slots.find(token).is_some() && self.slots[index].flags.has(Flags::ENDED) {
+        if self.connections.slots[index].flags.has(Flags::HALF_CLOSED) {
             self.half_closed(index);
         }
     }
 
     /// A request was not complete in time.
     pub(super) fn request_timeout(&mut self, index: u32) {
-        let body_until_ms = self.busy.get(index).map_or(0, |busy| busy.body_until_ms);
-        let refused = if body_until_ms > 0 && self.clock.now_ms() >= body_until_ms {
-            Refused::new(408, "body_timeout", "the request's body took too long")
-        } else {
-            Refused::new(408, "timeout", "the request took too long to arrive")
+        let task = self.connections.active(index).map(|active| &active.task);
+        let body_until_ms = match task {
+            Some(Task::Reading { body_until_ms, .. }) => *body_until_ms,
+            _ => 0,
         };
-        self.refuse(index, &refused);
+        let rejection = if body_until_ms > 0 && self.clock.now_ms() >= body_until_ms {
+            Rejection::new(408, "body_timeout", "the request's body took too long")
+        } else {
+            Rejection::new(408, "timeout", "the request took too long to arrive")
+        };
+        self.refuse(index, &rejection);
+    }
+
+    /// Whether a connection is subscribed to one or several streams.
+    pub(super) fn is_subscribed(&self, index: u32) -> bool {
+        match self.connections.slots[index].state {
+            SlotState::Subscribed(_) => true,
+            SlotState::Active => {
+                let active = self.connections.active(index);
+                active.is_some_and(|active| active.subscriber().is_some())
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the connection gets events and has nothing to send.
+    fn is_listener(&self, index: u32) -> bool {
+        let active = self.connections.active(index);
+        self.is_subscribed(index)
+            || active.is_some_and(|active| matches!(active.task, Task::Working { .. }))
+    }
+
+    fn is_lingering(&self, index: u32) -> bool {
+        let active = self.connections.active(index);
+        active.is_some_and(|active| matches!(active.task, Task::Lingering))
     }
 
     /// Whether the connection has sent as much ahead as it may.
     fn has_enough(&self, index: u32) -> bool {
-        !self.reads(index)
-            && !matches!(
-                self.slots[index].state,
-                State::Following | State::Several | State::Working | State::Lingering
-            )
-            && self.busy.get(index).is_some_and(|busy| {
-                busy.input.len() >= self.parts.settings.pipeline_bytes_max
-                    || !busy.input.is_empty() && !self.parts.buffers.have_room_for_requests()
-            })
+        let Some(active) = self.connections.active(index) else {
+            return false;
+        };
+        let discards = self.is_listener(index) || matches!(active.task, Task::Lingering);
+        if self.connections.reads(index) || discards {
+            return false;
+        }
+        let input = &active.input;
+        input.len() >= self.context.settings.pipeline_bytes_max
+            || !input.is_empty() && !self.context.buffers.have_room_for_requests()
     }
 
-    /// Whether the next request may be looked at.
-    fn reads(&self, index: u32) -> bool {
-        let slot = &self.slots[index];
-        slot.state == State::Reading && !slot.flags.has(Flags::BLOCKED)
-    }
-
-    /// The client has closed its side. It waits for the answers to what it sent before, and for nothing else:
-    /// a subscriber that does so hangs up.
+    /// The client has closed its side. It waits for the responses to what it sent before, and for nothing else: a subscriber
+    /// that does so hangs up.
     fn half_closed(&mut self, index: u32) {
-        let last = self
-            .busy
-            .get(index)
-            .is_none_or(|busy| busy.input.is_empty());
-        let long = self.asks_for_long(index);
-        let slot = &mut self.slots[index];
-        let blocked = slot.flags.has(Flags::BLOCKED);
-        match slot.state {
-            State::Asking if long => self.hang_up(index),
-            State::Committing | State::Asking | State::Fetching | State::Streaming if last => {
-                slot.flags.set(Flags::KEEP, false);
-            }
-            State::Reading if blocked && last => slot.flags.set(Flags::CLOSING, true),
-            State::Committing | State::Asking | State::Fetching | State::Streaming => {
-                slot.flags.set(Flags::ENDED, true);
-            }
-            State::Reading if blocked => slot.flags.set(Flags::ENDED, true),
-            _ => self.hang_up(index),
+        let long = self.waits_long(index);
+        let reason = self.last_reason(index);
+        let (active, slot) = self.connections.parts_mut(index);
+        let Some(active) = active else {
+            return self.close(index, CloseReason::HangUp);
+        };
+        let last = active.input.is_empty();
+        match (&active.task, &mut active.pending) {
+            (Task::AwaitingDispatch { .. }, _) if long => self.close(index, CloseReason::HangUp),
+            (
+                Task::AwaitingCommit(_)
+                | Task::AwaitingDispatch { .. }
+                | Task::AwaitingLoad(_)
+                | Task::AwaitingRead(_)
+                | Task::Streaming { .. },
+                _,
+            ) => match last {
+                true => slot.flags.set(Flags::KEEP_ALIVE, false),
+                false => slot.flags.set(Flags::HALF_CLOSED, true),
+            },
+            (Task::Reading { .. }, Some(pending)) => match last {
+                true => {
+                    pending.close.get_or_insert(reason);
+                }
+                false => slot.flags.set(Flags::HALF_CLOSED, true),
+            },
+            _ => self.close(index, CloseReason::HangUp),
         }
     }
 
     fn received(&mut self, index: u32, bytes: &[u8], full: bool) {
-        match self.slots[index].state {
-            State::Reading if self.reads(index) => self.input(index, bytes),
-            // A refused client is heard out for a while: most look for the answer only when they have sent everything.
-            State::Lingering => {}
-            State::Following | State::Several | State::Working if !full => {}
+        if self.connections.reads(index) {
+            self.input(index, bytes);
+        } else if self.is_listener(index) {
             // A subscriber has nothing to say, least of all that much.
-            State::Following | State::Several | State::Working => self.close(index, "talkative"),
-            _ => self.busy(index).input.extend_from_slice(bytes),
+            if full {
+                self.close(index, CloseReason::Talkative);
+            }
+        } else if !self.is_lingering(index) {
+            // Otherwise most refused clients look for the response only when they have sent everything.
+            let active = self.connections.activate(index);
+            active.input.extend_from_slice(bytes);
         }
     }
 
     /// Takes requests off the input until one must be waited for.
     fn input(&mut self, index: u32, new: &[u8]) {
-        let token = self.slots.token(index);
         let mut kept = Vec::new();
-        if let Some(busy) = self.busy.get_mut(index)
-            && !busy.input.is_empty()
+        if let Some(active) = self.connections.active_mut(index)
+            && !active.input.is_empty()
         {
-            kept = std::mem::take(&mut busy.input);
+            kept = std::mem::take(&mut active.input);
             kept.extend_from_slice(new);
         }
         let mut rest = if kept.is_empty() { new } else { &kept[..] };
-        while !rest.is_empty() && self.slots.find(token).is_some() && self.reads(index) {
+        while !rest.is_empty() && self.connections.reads(index) {
             match self.take_request(index, &mut rest) {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(refused) => {
-                    self.refuse(index, &refused);
+                Err(rejection) => {
+                    self.refuse(index, &rejection);
                     return;
                 }
             }
         }
-        if self.slots.find(token).is_none() {
+        if !self.connections.is_open(index) {
             return;
         }
         if !rest.is_empty() {
-            self.busy(index).input = rest.to_vec();
+            self.connections.activate(index).input = rest.to_vec();
         }
-        if self.slots[index].state == State::Reading && !self.slots[index].flags.has(Flags::BLOCKED)
-        {
+        if self.connections.reads(index) {
             self.await_rest(index, !rest.is_empty());
         }
     }
 
-    /// Part of a request is there: the rest must come in time.
+    /// A part of a request is there: the rest must arrive in time.
     fn await_rest(&mut self, index: u32, partial_head: bool) {
-        let waits = self
-            .busy
-            .get(index)
-            .is_some_and(|busy| busy.body.is_some() || partial_head);
-        if !waits {
-            self.settle(index);
+        let now_ms = self.clock.now_ms();
+        let body_timeout_ms = self.context.settings.body_timeout.as_millis() as u64;
+        let timeout_ms = self.context.settings.request_timeout.as_millis() as u64;
+        let active = self.connections.active_mut(index);
+        let task = active.map(|active| &mut active.task);
+        let body_until_ms = match task {
+            Some(Task::Reading {
+                body: Some(_),
+                body_until_ms,
+            }) => {
+                if *body_until_ms == 0 {
+                    *body_until_ms = now_ms + body_timeout_ms;
+                }
+                Some(*body_until_ms)
+            }
+            _ => None,
+        };
+        if body_until_ms.is_none() && !partial_head {
+            self.connections.settle(index);
             return;
         }
         self.weigh(index);
-        if !self.parts.buffers.have_room_for_requests() {
-            let refused = Refused::new(
+        if !self.context.buffers.have_room_for_requests() {
+            let rejection = Rejection::new(
                 503,
                 "buffers_max",
                 "the requests that are on their way already are as many as the server takes",
             );
-            self.refuse(index, &refused.retry(1));
+            self.refuse(index, &rejection.retry(1));
             return;
         }
-        let timeout_ms = self.parts.settings.request_timeout.as_millis() as u64;
-        let body_timeout_ms = self.parts.settings.body_timeout.as_millis() as u64;
-        let now_ms = self.clock.now_ms();
         let deadline_ms = now_ms + timeout_ms;
-        // A head has one deadline, or a byte now and then would hold it off for ever; a body has
-        // a new one with each part, because it may be large.
-        let busy = self.busy(index);
-        if busy.body.is_some() {
-            if busy.body_until_ms == 0 {
-                busy.body_until_ms = now_ms + body_timeout_ms;
-            }
-            let deadline_ms = deadline_ms.min(busy.body_until_ms);
-            self.deadline(index, deadline_ms);
-        } else if busy.deadline_ms == 0 {
-            self.deadline(index, deadline_ms);
+        // A head has one deadline, or a byte now and then would hold it off for ever; a body has a new one with each part,
+        // because it may be large.
+        if let Some(body_until_ms) = body_until_ms {
+            self.set_deadline(index, deadline_ms.min(body_until_ms));
+        } else if self.connections.activate(index).deadline_ms == 0 {
+            self.set_deadline(index, deadline_ms);
         }
     }
 
-    /// Takes one step: a whole request, its head, or a part of its body. False: more is needed.
-    fn take_request(&mut self, index: u32, rest: &mut &[u8]) -> Result<bool, Refused> {
-        if self.slots[index].flags.has(Flags::NAMELESS) {
+    /// Takes one step: a complete request, its head, or a part of its body. False: more is needed.
+    fn take_request(&mut self, index: u32, rest: &mut &[u8]) -> Result<bool, Rejection> {
+        let flags = self.connections.slots[index].flags;
+        if flags.has(Flags::AWAITS_PROXY) {
             return self.take_preface(index, rest);
         }
-        let settings = &self.parts.settings;
-        let limits = Limits {
+        let settings = &self.context.settings;
+        let limits = RequestLimits {
             head_bytes_max: settings.head_bytes_max,
             body_bytes_max: settings.body_bytes_max,
         };
-        let mut body = self.busy.get_mut(index).and_then(|busy| busy.body.take());
+        let mut body = match self.connections.active_mut(index).map(|a| &mut a.task) {
+            Some(Task::Reading { body, .. }) => body.take(),
+            _ => None,
+        };
         let step = take(&mut body, rest, limits, |head, fields, content| {
-            self.dispatch(index, head, fields, content);
+            self.ask(index, head, fields, content);
         })?;
-        if let Some(body) = body {
-            self.busy(index).body = Some(body);
+        if body.is_some()
+            && let Task::Reading { body: kept, .. } = &mut self.connections.activate(index).task
+        {
+            *kept = body;
         }
-        if step == (Step::Head { invites: true }) {
+        if step == (ParseStep::Head { invites: true }) {
             self.send_raw(index, b"HTTP/1.1 100 Continue\r\n\r\n");
         }
-        Ok(step != Step::More)
+        Ok(step != ParseStep::More)
     }
 
-    fn dispatch(&mut self, index: u32, head: &Head<'_>, fields: &[(&str, &[u8])], body: Vec<u8>) {
+    /// Asks the protocols what to do for a request, and does it.
+    fn ask(&mut self, index: u32, head: &Head<'_>, fields: &[(&str, &[u8])], body: Vec<u8>) {
         self.counts.requests += 1;
-        if let Some(busy) = self.busy.get_mut(index) {
-            busy.deadline_ms = 0;
-            busy.body_until_ms = 0;
+        if let Some(active) = self.connections.active_mut(index) {
+            active.deadline_ms = 0;
+            active.task = Task::default();
         }
-        let slot = &mut self.slots[index];
+        let slot = &mut self.connections.slots[index];
         slot.requests = slot.requests.saturating_add(1);
-        let requests_max = self.parts.settings.requests_per_connection;
+        let requests_max = self.context.settings.requests_per_connection;
         let last = requests_max > 0 && slot.requests >= requests_max;
         let keep = head.keep_alive && self.stopping.is_none() && !last;
         let flags = &mut slot.flags;
-        flags.set(Flags::KEEP, keep);
+        flags.set(Flags::KEEP_ALIVE, keep);
         flags.set(Flags::HEAD_ONLY, head.method == "HEAD");
-        flags.set(Flags::PLAIN, head.version == 0);
-        let via = match self.whose(index, fields) {
-            Ok(via) => via,
-            Err(refused) => {
-                self.turn_away(index, &refused);
+        flags.set(Flags::HTTP_1_0, head.version == 0);
+        let caller = match self.caller(index, fields) {
+            Ok(caller) => caller,
+            Err(rejection) => {
+                self.reject(index, &rejection);
                 return;
             }
         };
-        let answer = self.parts.faces.request(Request {
+        let action = self.context.router.request(Request {
             method: head.method,
             path: head.path,
             query: head.query,
             headers: Headers(fields),
             body,
-            via,
+            caller,
             now_ms: self.clock.now_ms(),
         });
-        match answer {
-            Answer::Look(look) => {
-                let parked = Parked::new(head, fields, via, look.body);
-                self.look(index, look.name, parked);
+        match action {
+            Action::Load(load) => {
+                let parked = ParkedRequest::new(head, fields, caller, load.body);
+                self.load_name(index, load.name, Box::new(parked));
             }
-            answer => self.answer(index, answer),
+            action => self.perform(index, action),
         }
     }
 }
 
-/// A client that sends without pause is left for the others after so many reads.
+/// Reads of one connection in a turn; a client that sends without pause leaves time for the others.
 const READS_PER_TURN: u32 = 16;

@@ -1,434 +1,296 @@
 //! A shard: one thread, its own listener, its own connections.
 //!
-//! A turn of [`Shard::run`] waits for sockets and notes, reads what came ([`input`]), asks the
-//! faces and answers ([`answer`]), hands what is to be committed to the sequencer, takes commits
-//! and sends their records to subscribers ([`deliver`]). What is left of its time goes to whoever
-//! comes or catches up, and to deadlines ([`errands`]).
+//! A turn of [`Shard::run`] waits for sockets and events, reads what arrived (`input`), asks the protocols and performs their
+//! actions (`respond`), hands commands to the sequencer, takes commits and sends their records to subscribers (`deliver`). The
+//! rest of its time goes to new connections, to those that catch up, and to deadlines (`run_deferred`).
 
 mod accept;
-mod answer;
-mod ask;
-mod busy;
-mod clients;
-mod clock;
-mod crowd;
+mod admission;
+mod backpressure;
+mod catch_up;
+mod deadlines;
 mod deliver;
-mod encoded;
-mod errands;
+mod dispatch;
+mod hand_over;
 mod input;
-mod jam;
-mod look;
+mod lag;
+mod load;
+mod long_body;
+mod merged;
+mod merged_older;
 mod output;
-mod rounds;
-mod several;
-pub(crate) mod slow;
-mod stream;
+mod respond;
+mod run_deferred;
+mod stop;
 
-use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use encke_face::Faces;
-use encke_stream::{Sequencers, Submission, Views};
+use encke_protocol::{Encoders, Router};
+use encke_stream::{Sequencers, Views};
 use rustix::event::epoll;
 
-use crate::Settings;
+use crate::acceptor::Acceptor;
 use crate::addresses::Addresses;
 use crate::buffers::Buffers;
-use crate::inbox::{Door, Inbox, Note};
-use crate::jams::Jams;
-use crate::metrics::{Counts, Metrics};
-use crate::owners::Owners;
-use crate::pace::Pace;
+use crate::clock::ShardClock;
+use crate::connection::close::CloseReason;
+use crate::connection::owners::ConnectionOwners;
+use crate::connection::slot::Token;
+use crate::connection::table::Connections;
+use crate::deferred::Deferred;
+use crate::fanout::backpressure::LOOK_EVERY_MS;
+use crate::fanout::congested_streams::CongestedStreams;
+use crate::fanout::queue::FanOut;
+use crate::metrics::{Metrics, ShardCounts};
+use crate::outbox::Outbox;
+use crate::poller::{LISTENER, Poller, WAKE};
 use crate::readers::Readers;
-use crate::slot::{Flags, Slots, State, Token};
-use crate::timer::{TICK_MS, Wheel};
-use crate::topics::Topics;
+use crate::settings::NetSettings;
+use crate::shard_channel::{ShardEvent, ShardReceiver, ShardSender};
+use crate::timer_wheel::TICK_MS;
+use crate::timers::Timers;
 
-use busy::{Busy, BusyOnes};
-use clock::Clock;
-use crowd::Crowd;
-use encoded::Encoded;
-use errands::Errands;
-use jam::{JamWatch, LOOK_EVERY_MS};
-use rounds::Rounds;
-
-/// What a shard needs of the rest.
-pub(crate) struct Parts {
+/// What a shard needs of the rest of the server.
+pub(crate) struct ShardContext {
     pub(crate) number: u16,
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) faces: Faces,
-    pub(crate) listener: OwnedFd,
-    pub(crate) inbox: Inbox,
-    pub(crate) door: Arc<Door>,
-    /// Where commands go, and are decided at once where they don't wait for the disk.
+    pub(crate) settings: Arc<NetSettings>,
+    pub(crate) router: Router,
+    pub(crate) receiver: ShardReceiver,
+    pub(crate) sender: Arc<ShardSender>,
+    /// Where commands go. Those that wait for no disk are committed inline.
     pub(crate) sequencers: Sequencers,
-    pub(crate) foreman: encke_jobs::Door,
+    pub(crate) dispatcher: encke_jobs::Door,
     pub(crate) readers: Readers,
     pub(crate) metrics: Metrics,
     /// Connections of all shards.
     pub(crate) connections: Arc<AtomicUsize>,
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) buffers: Arc<Buffers>,
-    /// The jammed streams of all shards.
-    pub(crate) jams: Arc<Jams>,
+    /// The congested streams of all shards.
+    pub(crate) congested: Arc<CongestedStreams>,
     pub(crate) views: Arc<Views>,
 }
 
 /// One reactor thread's state.
 pub(crate) struct Shard {
-    parts: Parts,
-    epoll: OwnedFd,
-    slots: Slots,
-    owners: Owners,
-    /// What only busy or blocked connections need.
-    busy: BusyOnes,
-    topics: Topics,
-    rounds: Rounds,
-    /// Subscribers that have more due than one turn sends.
-    lagging: VecDeque<u32>,
-    errands: Errands,
-    jam: JamWatch,
-    /// Sends to subscribers that are left to this turn.
-    sends_left: usize,
-    /// Commands for the sequencer, gathered over a turn.
-    outbox: Vec<(Submission, usize)>,
-    /// Words for the foreman, gathered over a turn, and how many questions there were.
-    words: Vec<(encke_jobs::Word, usize)>,
-    question: u32,
-    wheel: Wheel,
-    clock: Clock,
-    /// Bytes of all records taken so far.
-    taken_bytes: u64,
-    counts: Counts,
-    /// The last encoding, shared by all subscribers at the same place.
-    encoded: Encoded,
-    scratch: Vec<u8>,
-    out: Vec<u8>,
-    /// How fast this shard accepts, and what of it is used up; see [`Pace::take`].
-    accept_pace: Option<Pace>,
-    accepted_upto_ns: u64,
-    /// How many the next turn accepts in which somebody waits; see [`Shard::accept`].
-    accepts_next: usize,
-    crowd: Crowd,
-    /// When those who were gathered are accepted; nothing while epoll tells of each.
-    gather_at_us: Option<u64>,
-    /// Who was just accepted, and is not in epoll yet.
+    context: ShardContext,
+    encoders: Arc<Encoders>,
+    poller: Poller,
+    acceptor: Acceptor,
+    connections: Connections,
+    owners: ConnectionOwners,
+    fan_out: FanOut,
+    timers: Timers,
+    deferred: Deferred,
+    outbox: Outbox,
+    clock: ShardClock,
+    counts: ShardCounts,
+    scratch: Scratch,
+    /// A connection that was just accepted, and is not in epoll yet.
     newcomer: Option<u32>,
-    listening: bool,
-    /// When the listener is looked at again after descriptors ran out, or too many came.
-    listen_again_ms: u64,
+    /// Since when the shard is stopping.
     stopping: Option<Instant>,
+}
+
+/// Buffers that belong to the shard, not to a connection.
+struct Scratch {
+    input: Vec<u8>,
+    output: Vec<u8>,
 }
 
 impl Shard {
     /// A shard that is ready to run.
-    pub(crate) fn new(parts: Parts) -> rustix::io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(
-            &epoll,
-            parts.inbox.wake_fd(),
-            epoll::EventData::new_u64(WAKE),
-            epoll::EventFlags::IN | epoll::EventFlags::ET,
-        )?;
-        let clock = Clock::start();
-        let shards = parts.settings.shards.max(1) as u64;
-        // The connections of a second may come at once. All who were connected come back together when a server starts
-        // again, and those whom the kernel's queue can't hold try again only after a second.
-        let accepts_per_s = parts.settings.accept_rate.div_ceil(shards);
+    pub(crate) fn new(context: ShardContext, listener: OwnedFd) -> rustix::io::Result<Self> {
+        let settings = &context.settings;
+        let clock = ShardClock::start();
+        let shards = settings.shards.max(1) as u64;
         let mut shard = Shard {
-            slots: Slots::default(),
-            owners: Owners::default(),
-            accept_pace: Pace::new(accepts_per_s, accepts_per_s),
-            accepted_upto_ns: 0,
-            accepts_next: 1,
-            crowd: Crowd::default(),
-            gather_at_us: None,
-            newcomer: None,
-            busy: BusyOnes::default(),
-            topics: Topics::new(
-                parts.settings.ring_bytes,
-                parts.number,
-                Arc::clone(&parts.views),
+            encoders: Arc::clone(context.router.encoders()),
+            poller: Poller::new(context.receiver.wake_fd())?,
+            acceptor: Acceptor::new(listener, settings.accept_rate.div_ceil(shards)),
+            connections: Connections::default(),
+            owners: ConnectionOwners::default(),
+            fan_out: FanOut::new(
+                settings.ring_bytes,
+                context.number,
+                Arc::clone(&context.views),
+                settings.rest_max,
             ),
-            rounds: Rounds::new(parts.settings.rest_max),
-            lagging: VecDeque::new(),
-            errands: Errands::default(),
-            jam: JamWatch::default(),
-            sends_left: 0,
-            outbox: Vec::new(),
-            words: Vec::new(),
-            question: 0,
-            wheel: Wheel::new(clock.now_ms()),
+            timers: Timers::new(clock.now_ms()),
+            deferred: Deferred::default(),
+            outbox: Outbox::default(),
             clock,
-            taken_bytes: 0,
-            counts: Counts::default(),
-            encoded: Encoded::default(),
-            scratch: vec![0; SCRATCH_BYTES],
-            out: Vec::new(),
-            listening: false,
-            listen_again_ms: 0,
+            counts: ShardCounts::default(),
+            scratch: Scratch {
+                input: vec![0; SCRATCH_BYTES],
+                output: Vec::new(),
+            },
+            newcomer: None,
             stopping: None,
-            epoll,
-            parts,
+            context,
         };
-        shard.listen(true)?;
+        shard.acceptor.listen(&shard.poller, true)?;
         Ok(shard)
     }
 
-    /// Works until it is told to stop and what was under way is done.
+    /// Works until a stop is over.
     pub(crate) fn run(mut self) {
-        let mut events = Vec::with_capacity(EVENTS_PER_TURN);
-        let mut notes = Vec::new();
+        let mut sockets = Vec::with_capacity(EVENTS_PER_TURN);
+        let mut events = Vec::new();
         while !self.stopped() {
-            events.clear();
-            let timeout = self.patience();
-            match epoll::wait(
-                &self.epoll,
-                rustix::buffer::spare_capacity(&mut events),
-                Some(&timeout),
-            ) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => {
-                    tracing::error!(%error, "epoll failed; the shard can't go on");
-                    return;
-                }
+            if let Err(error) = self.poller.wait(&mut sockets, self.patience()) {
+                tracing::error!(%error, "epoll failed; the shard stops");
+                return;
             }
-            // Notes that come from now on are found when the inbox is drained, without a wake-up.
-            self.parts.inbox.notes.attend();
+            // Events that arrive from now on are found when the channel is drained, without a wake-up.
+            self.context.receiver.events.attend();
             self.clock.tick();
-            self.errands.arrivals = 0;
-            self.sends_left = self.parts.settings.sends_per_turn;
+            self.acceptor.begin_turn();
+            self.fan_out
+                .begin_turn(self.context.settings.sends_per_turn);
             let mut looked = self.clock.now();
-            for some in events.chunks(EVENTS_AT_ONCE) {
+            for some in sockets.chunks(EVENTS_AT_ONCE) {
                 if looked.elapsed() >= EVENTS_TIME {
-                    self.commits(&mut notes);
+                    self.take_events(&mut events);
                     looked = Instant::now();
                 }
                 for event in some {
                     let (token, flags) = (event.data.u64(), event.flags);
                     match token {
                         WAKE => {}
-                        LISTENER => self.errands.arrivals = self.accepts_next,
-                        token => self.event(token, flags),
+                        LISTENER => self.acceptor.ready(),
+                        token => self.socket_event(token, flags),
                     }
                 }
             }
-            self.commits(&mut notes);
-            self.let_go();
-            if self.errands.arrivals == 0 {
-                // Nobody was waiting: of those who come next, one is accepted at first.
-                self.accepts_next = 1;
-            }
-            let gathered = self.gathered();
-            let arrivals = self.errands.arrivals > 0;
-            self.run_errands();
-            if arrivals {
-                self.weigh_crowd(gathered);
+            self.take_events(&mut events);
+            self.release_acknowledgements();
+            let batch = self.acceptor.end_events(self.clock.now_us());
+            let accepts = self.acceptor.has_work();
+            self.run_deferred();
+            if accepts {
+                self.end_accepting(batch);
             }
             self.submit();
-            self.counts.add_up(&self.parts.metrics);
+            self.connections.free_closed();
+            self.counts.add_up(&self.context.metrics);
         }
         self.cut_short();
     }
 
-    /// Hands over what is to be committed, takes what was, and sends it to those who subscribe to it.
-    fn commits(&mut self, notes: &mut Vec<Note>) {
+    /// Hands over commands, takes events from other threads, and delivers committed records.
+    fn take_events(&mut self, events: &mut Vec<ShardEvent>) {
         self.submit();
-        self.parts.inbox.notes.drain(notes);
-        let taken = notes.len();
-        for note in notes.drain(..) {
-            self.note(note);
+        self.context.receiver.events.drain(events);
+        let taken = events.len();
+        for event in events.drain(..) {
+            self.take_event(event);
         }
-        self.parts.inbox.notes.handled(taken);
+        self.context.receiver.events.handled(taken);
         self.deliver();
     }
 
-    fn event(&mut self, token: Token, flags: epoll::EventFlags) {
-        let Some(index) = self.slots.find(token) else {
-            return;
-        };
-        if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
-            self.hang_up(index);
-            return;
-        }
-        if flags.contains(epoll::EventFlags::OUT) && self.slots[index].flags.has(Flags::BLOCKED) {
-            self.writable(index);
-        }
-        if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP)
-            && self.slots.find(token).is_some()
-        {
-            self.readable(index, flags.contains(epoll::EventFlags::RDHUP));
-        }
-    }
-
-    fn note(&mut self, note: Note) {
-        match note {
-            Note::Committed { batch, replies } => {
+    fn take_event(&mut self, event: ShardEvent) {
+        match event {
+            ShardEvent::Committed { batch, replies } => {
                 if let Some(batch) = batch {
-                    self.commit(&batch);
+                    self.fan_out.take(&batch, self.clock.now_us());
                 }
                 for reply in replies {
                     self.replied(reply);
                 }
             }
-            Note::Fetched { token, piece } => self.errands.pieces.push_back((token, piece)),
-            Note::Looked { token, known } => self.looked(token, known),
-            Note::Loaded { token, stream } => self.loaded(token, stream),
-            Note::Told { client, told } => self.told(client, told),
-            Note::Stop => self.stop(),
+            ShardEvent::PieceRead { token, piece } => self.deferred.add_piece(token, piece),
+            ShardEvent::NameLoaded { token, known } => self.name_loaded(token, known),
+            ShardEvent::StreamLoaded { token, stream } => self.stream_loaded(token, stream),
+            ShardEvent::Dispatched { client, event } => self.dispatched(client, event),
+            ShardEvent::Stop => self.stop(),
         }
     }
 
-    /// Hands the turn's commands to the sequencer. What it has no room for is answered with that.
-    fn submit(&mut self) {
-        self.hand_words();
-        if self.outbox.is_empty() {
+    fn socket_event(&mut self, token: Token, flags: epoll::EventFlags) {
+        let Some(index) = self.connections.find(token) else {
+            return;
+        };
+        if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+            self.close(index, CloseReason::HangUp);
             return;
         }
-        let mut outbox = std::mem::take(&mut self.outbox);
-        self.parts
-            .sequencers
-            .submit(&mut outbox, self.clock.now_ms());
-        for (request, _) in outbox.drain(..) {
-            self.overloaded(request.from.token);
+        if flags.contains(epoll::EventFlags::OUT) && self.connections.is_blocked(index) {
+            self.writable(index);
         }
-        // Answering may have brought the next requests of pipelining clients.
-        if self.outbox.is_empty() {
-            outbox.shrink_to(OUTBOX_KEPT);
-            self.outbox = outbox;
+        if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP) {
+            self.readable(index, flags.contains(epoll::EventFlags::RDHUP));
         }
     }
 
     /// How long the sockets may be waited for.
-    fn patience(&self) -> rustix::event::Timespec {
-        let wait_ms = if !self.rounds.is_empty()
-            || !self.lagging.is_empty()
-            || !self.outbox.is_empty()
-            || self.errands.wait()
+    fn patience(&self) -> Duration {
+        let now_ms = self.clock.now_ms();
+        let wait_ms = if !self.fan_out.is_quiet()
+            || self.deferred.is_due()
+            || self.timers.is_due()
+            || self.outbox.has_commands()
         {
             0
-        } else if !self.listening && self.stopping.is_none() {
-            let pause_ms = self.listen_again_ms.saturating_sub(self.clock.now_ms());
+        } else if let (Some(pause_ms), None) = (self.acceptor.pause_ms(now_ms), self.stopping) {
             pause_ms.clamp(1, TICK_MS)
-        } else if self.stopping.is_some() || !self.words.is_empty() {
+        } else if self.stopping.is_some() || self.outbox.has_messages() {
             TICK_MS
-        } else if self.slots.used() > 0 {
+        } else if self.connections.slots.used() > 0 {
             TICK_MS * 2
         } else {
             IDLE_WAIT_MS
         };
-        let wait_ms = match self.jam.holds() {
+        let wait_ms = match self.fan_out.backpressure.holds() {
             true => wait_ms.min(LOOK_EVERY_MS),
             false => wait_ms,
         };
-        let wake_us = [self.gather_at_us, self.rounds.wake_us()];
+        let wake_us = [self.acceptor.batch_at_us(), self.fan_out.wake_us()];
         let wait_ms = wake_us.into_iter().flatten().fold(wait_ms, |ms, at_us| {
             let left_us = at_us.saturating_sub(self.clock.now_us());
             ms.min(left_us.div_ceil(1000))
         });
-        rustix::event::Timespec {
-            tv_sec: (wait_ms / 1000) as i64,
-            tv_nsec: (wait_ms % 1000 * 1_000_000) as i64,
-        }
+        Duration::from_millis(wait_ms)
     }
 
-    fn stop(&mut self) {
-        if self.stopping.is_some() {
+    /// Closes a connection. What it does ends at once; its slot is freed at the end of the turn, so that until then its index
+    /// names no other connection.
+    fn close(&mut self, index: u32, reason: CloseReason) {
+        if !self.connections.is_open(index) {
             return;
         }
-        self.stopping = Some(Instant::now());
-        self.errands.arrivals = 0;
-        if let Err(error) = self.listen(false) {
-            tracing::warn!(%error, "the listener could not be taken out of epoll");
-        }
-        for index in 0..self.slots.len() as u32 {
-            self.say_goodbye(index);
-        }
-    }
-
-    /// Whether a stop is over: nothing is under way, or it took too long.
-    fn stopped(&self) -> bool {
-        let Some(since) = self.stopping else {
-            return false;
-        };
-        self.slots.used() == 0 || since.elapsed() > self.parts.settings.stop_timeout
-    }
-
-    /// The stop took too long: what has begun and is not out is cut, so that nobody takes it for the whole.
-    fn cut_short(&mut self) {
-        for index in 0..self.slots.len() as u32 {
-            let slot = &self.slots[index];
-            if slot.state == State::Streaming || slot.flags.has(Flags::BLOCKED) {
-                self.cut(index, "stopping");
+        match reason.label() {
+            Some(label) => {
+                let closed = &self.context.metrics.closed;
+                closed.with_label_values(&[label]).inc();
             }
+            None => self.counts.hangups += u64::from(reason == CloseReason::HangUp),
         }
-        self.counts.add_up(&self.parts.metrics);
-    }
-
-    /// Closes a connection that the client gave up.
-    fn hang_up(&mut self, index: u32) {
-        self.counts.hangups += 1;
-        self.remove(index);
-    }
-
-    /// Closes a connection for a reason that is counted.
-    fn close(&mut self, index: u32, reason: &str) {
-        self.parts.metrics.closed.with_label_values(&[reason]).inc();
-        self.remove(index);
-    }
-
-    fn remove(&mut self, index: u32) {
-        self.unask(index);
+        self.forget_request(index);
+        self.forget_lag(index);
         self.unsubscribe(index);
-        if self.slots[index].flags.has(Flags::BEHIND) {
-            self.counts.behind -= 1;
-            self.leaves_jam(index);
-        }
-        self.busy.remove(index);
         self.disown(index);
-        self.slots.remove(index);
+        self.connections.close(index);
         self.counts.connections -= 1;
-        self.parts.connections.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    fn unsubscribe(&mut self, index: u32) {
-        match self.slots[index].state {
-            State::Following | State::Polling => self.counts.subscribers -= 1,
-            State::Several => {
-                self.counts.subscribers -= 1;
-                self.leave_all(index);
-            }
-            _ => {}
-        }
-        self.topics.unlink(&mut self.slots, index);
-    }
-
-    fn busy(&mut self, index: u32) -> &mut Busy {
-        self.busy.enter(index)
+        self.context.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Tokens that are no connection's: their generation is never given to a slot.
-const WAKE: Token = u64::MAX;
-const LISTENER: Token = u64::MAX - 1;
-
 const EVENTS_PER_TURN: usize = 512;
 
-/// After so long a shard looks at its commits between two events: what a crowd asks for is no reason to have them wait.
-/// Less would make batches small.
+/// How long a shard handles sockets before it looks at its commits, so that they do not wait for many requests. Less would
+/// make batches small.
 const EVENTS_TIME: Duration = Duration::from_micros(400);
 
-/// So many events are dealt with between two looks at the clock.
+/// Events between two looks at the clock.
 const EVENTS_AT_ONCE: usize = 8;
 
-/// One read takes up to this much; it belongs to the shard, not to a connection.
+/// Bytes of one read, at most.
 const SCRATCH_BYTES: usize = 64 << 10;
 
-/// A shard without connections looks at its clock this often.
+/// How long a shard without connections waits.
 const IDLE_WAIT_MS: u64 = 1000;
-
-/// For how many commands a shard keeps room after a turn, so that a turn with many does not keep its memory.
-const OUTBOX_KEPT: usize = 64;

@@ -1,91 +1,67 @@
-//! What clients are sent, and what their sockets don't take at once.
+//! What clients are sent, and what their sockets do not take at once.
 
-use encke_face::Response;
-use encke_stream::Offset;
+use encke_protocol::{Body, Response, problem};
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
 use super::Shard;
-use crate::http::Refused;
+use crate::connection::active::{PendingWrite, Task};
+use crate::connection::close::CloseReason;
+use crate::connection::slot::Flags;
+use crate::http::Rejection;
 use crate::http::response::{Shape, encode};
-use crate::slot::{Flags, State};
 
 impl Shard {
-    /// Sends a response. The connection is kept or closed after it, as the request and the server say.
+    /// Sends a response. The connection is kept or closed behind it, as the request and the server say.
     pub(super) fn respond(&mut self, index: u32, response: &Response) {
-        self.slots[index].state = State::Reading;
+        self.connections.begin_reading(index);
         if response.status >= 400 {
             let status = response.status.to_string();
-            let refused = &self.parts.metrics.refused;
+            let refused = &self.context.metrics.refused;
             refused.with_label_values(&[&status]).inc();
         }
-        let flags = self.slots[index].flags;
-        let open = matches!(response.body, encke_face::Body::Open(_));
-        let keep = flags.has(Flags::KEEP) && !open && self.stopping.is_none();
-        let out = self.encode(index, response, flags.has(Flags::HEAD_ONLY), keep);
-        self.finish(index, &out, keep);
-        self.give_back(out);
+        let open = matches!(response.body, Body::Open(_));
+        let keep = self.keeps_alive(index) && !open && self.stopping.is_none();
+        self.send_response(index, response, keep);
     }
 
-    /// Sends the response that opens a subscription, or a long answer.
+    /// Sends the response that opens a subscription, or a long body.
     pub(super) fn open(&mut self, index: u32, response: &Response) {
-        let keep = self.slots[index].flags.has(Flags::KEEP);
+        let keep = self.keeps_alive(index);
         let out = self.encode(index, response, false, keep);
         self.send_raw(index, &out);
         self.give_back(out);
     }
 
-    /// Refuses a request whose end is not known: answers, then throws away what still comes, so
-    /// that the answer is not lost in a reset.
-    pub(super) fn refuse(&mut self, index: u32, refused: &Refused) {
-        let response = self.refusal(index, refused);
-        let token = self.slots.token(index);
+    /// Refuses a request whose end is not known: responds, then discards what still arrives, so that the response is not lost
+    /// in a reset.
+    pub(super) fn refuse(&mut self, index: u32, rejection: &Rejection) {
+        let response = self.rejection(index, rejection);
         let out = self.encode(index, &response, false, false);
         // What the socket does not take now is not worth waiting for.
         let sent = self.send(index, &out);
         self.give_back(out);
-        if sent.is_none() || self.slots.find(token).is_none() {
+        if sent.is_none() {
             return;
         }
-        self.busy.remove(index);
-        self.slots[index].state = State::Lingering;
-        self.slots[index].flags = Flags::default();
-        if let Some(fd) = self.slots[index].fd() {
+        let active = self.connections.begin(index, Task::Lingering);
+        active.input = Vec::new();
+        active.pending = None;
+        active.reminder_ms = 0;
+        self.weigh(index);
+        let slot = &mut self.connections.slots[index];
+        slot.flags = Flags::default();
+        if let Some(fd) = slot.fd() {
             // A client that is gone already is noticed by the next event.
             let _ = shutdown(fd, Shutdown::Write);
         }
-        self.deadline(index, self.clock.now_ms() + LINGER_MS);
+        self.set_deadline(index, self.clock.now_ms() + LINGER_MS);
     }
 
     /// Refuses a request that is complete; the connection goes on.
-    pub(super) fn turn_away(&mut self, index: u32, refused: &Refused) {
-        let response = self.refusal(index, refused);
-        let flags = self.slots[index].flags;
-        let keep = flags.has(Flags::KEEP);
-        let out = self.encode(index, &response, flags.has(Flags::HEAD_ONLY), keep);
-        self.finish(index, &out, keep);
-        self.give_back(out);
-    }
-
-    /// The answer to a request that is refused, which is counted by its reason.
-    fn refusal(&self, index: u32, refused: &Refused) -> Response {
-        tracing::debug!(
-            client = %self.client_name(index),
-            status = refused.status,
-            reason = refused.reason,
-            "refused a request"
-        );
-        let reason = &self.parts.metrics.refused;
-        reason.with_label_values(&[refused.reason]).inc();
-        let body = format!(
-            "{{\"error\":{{\"code\":\"{}\",\"message\":\"{}\"}}}}",
-            refused.reason,
-            refused.message.replace(['"', '\\'], "'")
-        );
-        let retry_s = (refused.retry_s > 0).then_some(refused.retry_s);
-        Response::new(refused.status)
-            .field("Content-Type", "application/json")
-            .field_if("Retry-After", retry_s)
-            .body(body)
+    pub(super) fn reject(&mut self, index: u32, rejection: &Rejection) {
+        let response = self.rejection(index, rejection);
+        let keep = self.keeps_alive(index);
+        self.send_response(index, &response, keep);
     }
 
     /// Sends bytes that belong together; a subscriber's position stays where it is.
@@ -94,116 +70,143 @@ impl Shard {
             return;
         };
         if sent < bytes.len() {
-            let state = self.slots[index].state;
-            let following = matches!(state, State::Following | State::Several);
-            let reached = following.then(|| self.position(index));
-            self.block(index, &bytes[sent..], reached, false);
+            let reached = self.is_subscribed(index).then(|| self.position(index));
+            self.block(
+                index,
+                PendingWrite {
+                    bytes: bytes[sent..].to_vec(),
+                    sent: 0,
+                    reached,
+                    close: None,
+                },
+            );
         }
     }
 
-    /// Sends; how many bytes the socket took, or nothing when the connection is gone.
+    /// Sends; how many bytes the socket took, or `None` if the connection is closed.
     pub(super) fn send(&mut self, index: u32, bytes: &[u8]) -> Option<usize> {
-        let fd = self.slots[index].fd()?;
+        if !self.connections.is_open(index) {
+            return None;
+        }
+        let slot = &mut self.connections.slots[index];
+        let fd = slot.fd()?;
         loop {
             match send(fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(sent) => {
                     self.counts.bytes_out += sent as u64;
-                    self.slots[index].active_s = self.clock.now_s();
+                    slot.active_s = self.clock.now_s();
                     return Some(sent);
                 }
                 Err(rustix::io::Errno::AGAIN) => return Some(0),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) => {
-                    self.hang_up(index);
+                    self.close(index, CloseReason::HangUp);
                     return None;
                 }
             }
         }
     }
 
-    /// Keeps what the socket did not take. `reached` is a subscriber's position once it is out.
-    pub(super) fn block(&mut self, index: u32, rest: &[u8], reached: Option<Offset>, ended: bool) {
-        if !rest.is_empty() && !self.parts.buffers.have_room() {
-            self.cut(index, "buffers_max");
+    /// Keeps what the socket did not take.
+    pub(super) fn block(&mut self, index: u32, pending: PendingWrite) {
+        if !pending.bytes.is_empty() && !self.context.buffers.have_room() {
+            self.cut(index, CloseReason::BuffersMax);
             return;
         }
         if !self.watch_output(index) {
             return;
         }
-        let stall_ms = self.parts.settings.stall_timeout.as_millis() as u64;
-        let busy = self.busy(index);
-        busy.output.clear();
-        busy.output.extend_from_slice(rest);
-        busy.sent = 0;
-        busy.reached = reached;
-        busy.ended = ended;
-        self.slots[index].flags.set(Flags::BLOCKED, true);
+        let stall_ms = self.context.settings.stall_timeout.as_millis() as u64;
+        self.connections.activate(index).pending = Some(pending);
         self.falls_behind(index);
         self.weigh(index);
-        self.deadline(index, self.clock.now_ms() + stall_ms);
+        self.set_deadline(index, self.clock.now_ms() + stall_ms);
     }
 
-    /// The socket takes more.
+    /// The socket of a blocked connection takes more.
     pub(super) fn writable(&mut self, index: u32) {
-        let Some(busy) = self.busy.get_mut(index) else {
+        let active = self.connections.active_mut(index);
+        let Some(mut pending) = active.and_then(|active| active.pending.take()) else {
             return;
         };
-        let output = std::mem::take(&mut busy.output);
-        let start = busy.sent;
-        let Some(sent) = self.send(index, &output[start..]) else {
+        let Some(sent) = self.send(index, &pending.bytes[pending.sent..]) else {
             return;
         };
-        let stall_ms = self.parts.settings.stall_timeout.as_millis() as u64;
+        let stall_ms = self.context.settings.stall_timeout.as_millis() as u64;
         let deadline_ms = self.clock.now_ms() + stall_ms;
-        let busy = self.busy(index);
-        busy.sent += sent;
-        if busy.sent < output.len() {
-            busy.output = output;
-            // Who was told that it is closed is not waited for any longer.
-            if sent > 0 && busy.reason.is_none() {
-                busy.deadline_ms = deadline_ms;
+        pending.sent += sent;
+        let active = self.connections.activate(index);
+        if pending.sent < pending.bytes.len() {
+            // A subscriber that was sent a farewell gets no more time.
+            let dismissed = pending.close.is_some_and(CloseReason::is_dismissal);
+            if sent > 0 && !dismissed {
+                active.deadline_ms = deadline_ms;
             }
+            active.pending = Some(pending);
             return;
         }
-        busy.sent = 0;
-        busy.deadline_ms = 0;
-        let (reached, ended) = (busy.reached.take(), std::mem::take(&mut busy.ended));
-        let reason = busy.reason.take();
-        let closing = self.slots[index].flags.has(Flags::CLOSING);
-        self.slots[index].flags.set(Flags::BLOCKED, false);
-        if ended || closing {
-            let reason = reason.unwrap_or_else(|| self.last_reason(index));
+        active.deadline_ms = 0;
+        if let Some(reason) = pending.close {
             self.close(index, reason);
             return;
         }
         self.weigh(index);
-        if self.slots[index].state == State::Streaming {
-            // Each part of a long answer has its own time.
+        if self.is_streaming(index) {
+            // Each part of a long body has its own time.
             self.is_abreast(index);
+            self.stream_on(index);
+        } else if let Some(reached) = pending.reached {
+            self.reached(index, reached);
+            self.flush(index);
+        } else {
+            self.resume(index);
         }
-        let token = self.slots.token(index);
-        match reached {
-            None if self.slots[index].state == State::Streaming => self.stream_on(index),
-            Some(reached) => {
-                self.reached(index, reached);
-                self.flush(index);
-            }
-            None => self.resume(index),
-        }
-        if self.slots.find(token).is_some() {
-            self.settle(index);
+        self.connections.settle(index);
+    }
+
+    /// Why a connection is closed behind a response.
+    pub(super) fn last_reason(&self, index: u32) -> CloseReason {
+        let requests_max = self.context.settings.requests_per_connection;
+        let requests = self.connections.slots[index].requests;
+        match requests_max > 0 && requests >= requests_max {
+            true => CloseReason::RequestsPerConnection,
+            false => CloseReason::Done,
         }
     }
 
-    /// Forgets what a connection that is no longer busy was busy with.
-    pub(super) fn settle(&mut self, index: u32) {
-        if let Some(busy) = self.busy.get_mut(index) {
-            if busy.is_idle() && !self.slots[index].flags.has(Flags::BLOCKED) {
-                self.busy.remove(index);
-            } else if self.slots[index].state == State::Reading && busy.body.is_none() {
-                busy.deadline_ms = 0;
-            }
-        }
+    pub(super) fn give_back(&mut self, mut out: Vec<u8>) {
+        out.clear();
+        out.shrink_to(OUT_BYTES_KEPT);
+        self.scratch.output = out;
+    }
+
+    fn keeps_alive(&self, index: u32) -> bool {
+        self.connections.slots[index].flags.has(Flags::KEEP_ALIVE)
+    }
+
+    /// The response to a request that is refused, which is counted by its reason.
+    fn rejection(&self, index: u32, rejection: &Rejection) -> Response {
+        tracing::debug!(
+            client = %self.client_name(index),
+            status = rejection.status,
+            reason = rejection.reason,
+            "refused a request"
+        );
+        let refused = &self.context.metrics.refused;
+        refused.with_label_values(&[rejection.reason]).inc();
+        problem::rejected(
+            rejection.status,
+            rejection.reason,
+            &rejection.message,
+            rejection.retry_s,
+        )
+    }
+
+    fn send_response(&mut self, index: u32, response: &Response, keep: bool) {
+        let head_only = self.connections.slots[index].flags.has(Flags::HEAD_ONLY);
+        let out = self.encode(index, response, head_only, keep);
+        self.finish(index, &out, keep);
+        self.give_back(out);
     }
 
     fn finish(&mut self, index: u32, bytes: &[u8], keep: bool) {
@@ -211,23 +214,20 @@ impl Shard {
             return;
         };
         if sent < bytes.len() {
-            self.slots[index].flags.set(Flags::CLOSING, !keep);
-            self.block(index, &bytes[sent..], None, false);
+            let close = (!keep).then(|| self.last_reason(index));
+            self.block(
+                index,
+                PendingWrite {
+                    bytes: bytes[sent..].to_vec(),
+                    close,
+                    ..PendingWrite::default()
+                },
+            );
         } else if keep {
-            self.settle(index);
+            self.connections.settle(index);
         } else {
             let reason = self.last_reason(index);
             self.close(index, reason);
-        }
-    }
-
-    /// Why a connection is closed behind an answer.
-    fn last_reason(&self, index: u32) -> &'static str {
-        let requests_max = self.parts.settings.requests_per_connection;
-        if requests_max > 0 && self.slots[index].requests >= requests_max {
-            "requests_per_connection"
-        } else {
-            "done"
         }
     }
 
@@ -238,27 +238,20 @@ impl Shard {
         head_only: bool,
         keep_alive: bool,
     ) -> Vec<u8> {
-        let chunks = !self.slots[index].flags.has(Flags::PLAIN);
-        let mut out = std::mem::take(&mut self.out);
+        let mut out = std::mem::take(&mut self.scratch.output);
         out.clear();
         let shape = Shape {
             head_only,
             keep_alive,
-            chunks,
+            chunks: !self.connections.slots[index].flags.has(Flags::HTTP_1_0),
         };
         encode(response, shape, self.clock.date(), &mut out);
         out
-    }
-
-    pub(super) fn give_back(&mut self, mut out: Vec<u8>) {
-        out.clear();
-        out.shrink_to(OUT_BYTES_KEPT);
-        self.out = out;
     }
 }
 
 /// How long a refused client may go on sending before it is closed.
 const LINGER_MS: u64 = 2_000;
 
-/// A buffer that one large response made larger is not kept so.
+/// The largest buffer that is kept for the next response.
 const OUT_BYTES_KEPT: usize = 1 << 20;

@@ -35,8 +35,8 @@ pub(crate) struct Config {
     pub(crate) data: PathBuf,
     pub(crate) logs: usize,
     pub(crate) ack: Ack,
-    pub(crate) net: encke_net::Settings,
-    pub(crate) faces: encke_face::Settings,
+    pub(crate) net: encke_net::NetSettings,
+    pub(crate) faces: encke_protocol::ProtocolSettings,
     pub(crate) log_options: encke_log::Options,
     pub(crate) limits: encke_stream::Limits,
     pub(crate) log: String,
@@ -125,8 +125,8 @@ impl Default for Config {
             data: "encke-data".into(),
             logs: 1,
             ack: Ack::default(),
-            net: encke_net::Settings::default(),
-            faces: encke_face::Settings::default(),
+            net: encke_net::NetSettings::default(),
+            faces: encke_protocol::ProtocolSettings::default(),
             log_options: encke_log::Options {
                 retention: vec![Retention::default()],
                 ..encke_log::Options::default()

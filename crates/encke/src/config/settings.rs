@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 use clap::Args;
-use encke_face::events::STREAMS_MAX;
+use encke_protocol::events::STREAMS_MAX;
 use encke_stream::LOGS_MAX;
 use jiff::SignedDuration;
 use serde::Deserialize;

@@ -211,7 +211,7 @@ fn sockets(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
     if let Some(check) = checks.last_mut() {
         check.need = bytes(pages.saturating_mul(page));
     }
-    let send_buffer = encke_net::Settings::default().send_buffer_bytes as u64;
+    let send_buffer = encke_net::NetSettings::default().send_buffer_bytes as u64;
     checks.push(at_least_bytes(
         "net.core.wmem_max",
         machine.wmem_max,

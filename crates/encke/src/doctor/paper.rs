@@ -36,7 +36,7 @@ pub(super) struct Paper {
 
 impl Paper {
     pub(super) fn new(connections: u64, logs: usize) -> Self {
-        let settings = encke_net::Settings::default();
+        let settings = encke_net::NetSettings::default();
         let history_bytes = encke_log::Options::default().history_cache_bytes;
         let logs = logs as u64;
         Paper {

@@ -1,6 +1,6 @@
 //! How this parser and hyper differ, and why.
 
-use super::{Conversation, End};
+use super::conversation::{Conversation, InputEnd};
 
 /// A known difference.
 #[derive(Debug)]
@@ -31,14 +31,14 @@ pub(super) fn explain(ours: &Conversation, theirs: &Conversation) -> Option<&'st
 
 /// Whether this parser refuses what hyper takes, for that reason.
 fn stricter(ours: &Conversation, theirs: &Conversation, reason: &str) -> bool {
-    let goes_on = theirs.requests.len() > ours.requests.len() || theirs.end == End::Partial;
-    matches!(&ours.end, End::Refused(why) if why == reason) && goes_on
+    let goes_on = theirs.requests.len() > ours.requests.len() || theirs.end == InputEnd::Partial;
+    matches!(&ours.end, InputEnd::Refused(why) if why == reason) && goes_on
 }
 
 /// Whether this parser closes where hyper goes on.
 fn closes_sooner(ours: &Conversation, theirs: &Conversation) -> bool {
-    let goes_on = theirs.end != End::Closed || theirs.requests.len() > ours.requests.len();
-    ours.end == End::Closed && goes_on
+    let goes_on = theirs.end != InputEnd::Closed || theirs.requests.len() > ours.requests.len();
+    ours.end == InputEnd::Closed && goes_on
 }
 
 /// The name of the difference that is checked once more: what hyper waits to see the end of must be no request.
@@ -108,8 +108,8 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         why: "a lone LF may be taken for a line's end, and hyper does; a proxy that does not would find another head",
         is: |ours, theirs| {
             // One between two requests is none of the next for hyper, so nothing need follow it.
-            let refused = matches!(&ours.end, End::Refused(why) if why == "bare_lf");
-            stricter(ours, theirs, "bare_lf") || refused && theirs.end == End::Open
+            let refused = matches!(&ours.end, InputEnd::Refused(why) if why == "bare_lf");
+            stricter(ours, theirs, "bare_lf") || refused && theirs.end == InputEnd::Open
         },
     },
     Difference {
@@ -123,9 +123,10 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         section: "RFC 9112, section 2.2",
         why: "what can't become a request any more is refused at once; hyper waits for the end of the head first",
         is: |ours, theirs| {
-            let waits = theirs.end == End::Partial && ours.requests.len() == theirs.requests.len();
+            let waits =
+                theirs.end == InputEnd::Partial && ours.requests.len() == theirs.requests.len();
             waits
-                && matches!(&ours.end, End::Refused(why) if why == "malformed" || why == "version")
+                && matches!(&ours.end, InputEnd::Refused(why) if why == "malformed" || why == "version")
         },
     },
     Difference {
@@ -156,7 +157,7 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         section: "RFC 9112, section 2.2",
         why: "a CR behind a request may be the beginning of an empty line, so it is kept until the next byte comes; hyper \
               takes it for one at once",
-        is: |ours, theirs| ours.end == End::Blank && theirs.end == End::Open,
+        is: |ours, theirs| ours.end == InputEnd::Blank && theirs.end == InputEnd::Open,
     },
     Difference {
         name: EMPTY_LINES,
@@ -165,8 +166,9 @@ pub(super) const DIFFERENCES: &[Difference] = &[
               a head",
         // A head that is too large for hyper is too large here as well, unless it is empty lines that make it so.
         is: |ours, theirs| {
-            let too_large = matches!(&theirs.end, End::Refused(why) if why.contains("TooLarge"));
-            too_large && !matches!(ours.end, End::Refused(_))
+            let too_large =
+                matches!(&theirs.end, InputEnd::Refused(why) if why.contains("TooLarge"));
+            too_large && !matches!(ours.end, InputEnd::Refused(_))
         },
     },
 ];

@@ -16,7 +16,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 
-use super::{Asked, Conversation, End, HEAD_BYTES_MAX, by_name};
+use super::conversation::{Conversation, HEAD_BYTES_MAX, InputEnd, ParsedRequest, by_name};
 use crate::http::head::FIELDS_MAX;
 
 /// What hyper makes of an input that comes in these pieces, and then no more.
@@ -34,7 +34,7 @@ pub(super) fn conversation(input: &[u8], pieces: &[usize]) -> Conversation {
             let (head, body) = request.into_parts();
             // A body that is malformed or cut short ends the connection, as a request that was never made.
             let body = body.collect().await?.to_bytes();
-            answered.borrow_mut().push(Asked {
+            answered.borrow_mut().push(ParsedRequest {
                 version: u8::from(head.version != hyper::Version::HTTP_10),
                 method: head.method.to_string(),
                 target: target(&head.uri),
@@ -52,13 +52,13 @@ pub(super) fn conversation(input: &[u8], pieces: &[usize]) -> Conversation {
         .serve_connection(wire.clone(), service);
     let mut connection = pin!(connection);
     let end = match run(connection.as_mut()) {
-        Some(Ok(())) => End::Closed,
-        Some(Err(error)) => End::Refused(error),
+        Some(Ok(())) => InputEnd::Closed,
+        Some(Err(error)) => InputEnd::Refused(error),
         None => {
             wire.0.borrow_mut().ended = true;
             match run(connection) {
-                Some(Ok(())) => End::Open,
-                Some(Err(_)) => End::Partial,
+                Some(Ok(())) => InputEnd::Open,
+                Some(Err(_)) => InputEnd::Partial,
                 None => unreachable!("hyper waits though its input has ended"),
             }
         }

@@ -1,0 +1,359 @@
+//! What a connection is doing, with the data that it needs for that.
+
+use std::sync::Arc;
+
+use encke_log::Sequence;
+use encke_protocol::{
+    CallerInfo, EncoderId, NextPart, OnCommit, OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent,
+};
+use encke_stream::{Lookup, Offset};
+
+use super::close::CloseReason;
+use super::slot::SlotState;
+use crate::buffers::{BufferShare, Buffers};
+use crate::http::body::Incoming;
+use crate::http::head::Head;
+
+/// A connection that is doing something: kept beside its slot, and only while something in it matters.
+#[derive(Debug, Default)]
+pub(crate) struct Active {
+    pub(crate) task: Task,
+    /// Bytes that were received and not used yet.
+    pub(crate) input: Vec<u8>,
+    /// What the socket did not take; the connection is blocked while there is something.
+    pub(crate) pending: Option<PendingWrite>,
+    /// What it is counted for in memory.
+    memory: BufferShare,
+    /// When the timer wheel reminds of the deadline; 0 if it does not.
+    pub(crate) reminder_ms: u64,
+    /// When the client has taken too long, or the poll times out; 0 for never.
+    pub(crate) deadline_ms: u64,
+    /// When its subscription ends; 0 for never.
+    pub(crate) ends_at_ms: u64,
+}
+
+// What an active connection costs, beside what it holds.
+const _: () = assert!(size_of::<Active>() <= 256);
+
+/// What a connection is doing.
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// Receives a request.
+    Reading {
+        /// Its body, once the head is complete.
+        body: Option<Incoming>,
+        /// When the body must be complete; 0 while there is none.
+        body_until_ms: u64,
+    },
+    /// A reader thread loads the stream that the request names.
+    AwaitingLoad(Box<ParkedRequest>),
+    /// The sequencer has its command.
+    AwaitingCommit(Box<dyn OnCommit>),
+    /// A reader thread reads a part of a stream.
+    AwaitingRead(Box<dyn OnRead>),
+    /// A long poll: on its topic's list until a record arrives.
+    AwaitingRecord {
+        /// Its position, if that lies inside a record.
+        position: Option<Offset>,
+        /// A reader thread loads its stream.
+        loading: bool,
+        then: Box<dyn OnRecord>,
+    },
+    /// The dispatcher has its request.
+    AwaitingDispatch {
+        question: u32,
+        then: Box<dyn OnDispatch>,
+    },
+    /// A worker: gets jobs for as long as the connection lasts.
+    Working {
+        question: u32,
+        events: Box<dyn OnWorkerEvent>,
+    },
+    /// Its response goes out in parts.
+    Streaming {
+        step: StreamingStep,
+        behind: Option<Behind>,
+    },
+    /// Subscribed for as long as the connection lasts.
+    Subscribed(Subscriber),
+    /// Refused: what it still sends is discarded until it closes.
+    Lingering,
+}
+
+/// Where a long body stands.
+#[derive(Debug)]
+pub(crate) enum StreamingStep {
+    /// The next part is read when the socket has taken the last one.
+    Next(Box<NextPart>),
+    /// A reader thread reads the next part.
+    Reading(Box<dyn OnPart>),
+    /// All parts are out.
+    Over,
+}
+
+/// A subscriber that needs more than its slot.
+#[derive(Debug)]
+pub(crate) struct Subscriber {
+    pub(crate) feed: FeedState,
+    /// Since when it is behind, if it is.
+    pub(crate) behind: Option<Behind>,
+    /// A reader thread reads or loads for it.
+    pub(crate) reading: bool,
+    /// The socket took the last piece of older records at once: the next piece may be larger.
+    pub(crate) eager: bool,
+}
+
+/// What a subscriber gets.
+#[derive(Debug)]
+pub(crate) enum FeedState {
+    /// The records of the stream of its topic.
+    Single(SingleFeed),
+    /// The records of several streams.
+    Merged(Box<super::merged_feed::MergedFeed>),
+}
+
+/// A feed of one stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SingleFeed {
+    pub(crate) encoder: EncoderId,
+    /// The encoder's option.
+    pub(crate) option: u64,
+    /// The subscriber's position, if that lies inside a record.
+    pub(crate) position: Option<Offset>,
+}
+
+/// Bytes that the socket did not take.
+#[derive(Debug, Default)]
+pub(crate) struct PendingWrite {
+    pub(crate) bytes: Vec<u8>,
+    /// How many of them it has taken since.
+    pub(crate) sent: usize,
+    /// A subscriber's position behind them.
+    pub(crate) reached: Option<Offset>,
+    /// Why the connection is closed behind them, if it is.
+    pub(crate) close: Option<CloseReason>,
+}
+
+/// Since when a client is behind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Behind {
+    pub(crate) since_ms: u64,
+    /// What the subscriber has of what was appended to its streams, counted as [`Topic::appended`] counts.
+    ///
+    /// [`Topic::appended`]: crate::fanout::topics::Topic::appended
+    pub(crate) has: u32,
+}
+
+/// A complete request that waits until the stream that it names is loaded.
+#[derive(Debug)]
+pub(crate) struct ParkedRequest {
+    pub(crate) method: Box<str>,
+    pub(crate) path: Box<str>,
+    pub(crate) query: Option<Box<str>>,
+    pub(crate) fields: Vec<(Box<str>, Box<[u8]>)>,
+    pub(crate) body: Vec<u8>,
+    pub(crate) tls: bool,
+    pub(crate) host: Option<Box<str>>,
+    pub(crate) identity: Option<Box<str>>,
+    /// What was found so far stays in memory until the request is answered.
+    pub(crate) held: Vec<Lookup>,
+}
+
+impl Active {
+    /// What its slot says once nothing in here matters any more.
+    pub(crate) fn rest(&self) -> Option<SlotState> {
+        if !self.input.is_empty() || self.pending.is_some() || self.ends_at_ms > 0 {
+            return None;
+        }
+        match &self.task {
+            Task::Reading { body: None, .. } => Some(SlotState::Idle),
+            Task::Subscribed(subscriber) => subscriber.rest(),
+            _ => None,
+        }
+    }
+
+    /// Counts what it holds in memory now.
+    pub(crate) fn weigh(&mut self, buffers: &Arc<Buffers>) {
+        let task = match &self.task {
+            Task::Reading {
+                body: Some(body), ..
+            } => body.bytes(),
+            Task::Subscribed(Subscriber {
+                feed: FeedState::Merged(merged),
+                ..
+            }) => merged.bytes(),
+            _ => 0,
+        };
+        let pending = self.pending.as_ref();
+        let pending = pending.map_or(0, |pending| pending.bytes.capacity());
+        let bytes = match self.input.capacity() + pending + task {
+            0 => 0,
+            bytes => bytes + size_of::<Active>(),
+        };
+        self.memory.set(bytes, buffers);
+    }
+
+    /// Since when it is behind, if it is.
+    pub(crate) fn behind(&self) -> Option<Behind> {
+        match &self.task {
+            Task::Subscribed(subscriber) => subscriber.behind,
+            Task::Streaming { behind, .. } => *behind,
+            _ => None,
+        }
+    }
+
+    /// The same, to be changed. `None`: it can't be behind.
+    pub(crate) fn behind_mut(&mut self) -> Option<&mut Option<Behind>> {
+        match &mut self.task {
+            Task::Subscribed(subscriber) => Some(&mut subscriber.behind),
+            Task::Streaming { behind, .. } => Some(behind),
+            _ => None,
+        }
+    }
+
+    /// Whether the subscriber was sent a farewell.
+    pub(crate) fn is_dismissed(&self) -> bool {
+        let close = self.pending.as_ref().and_then(|pending| pending.close);
+        close.is_some_and(CloseReason::is_dismissal)
+    }
+
+    pub(crate) fn subscriber(&self) -> Option<&Subscriber> {
+        match &self.task {
+            Task::Subscribed(subscriber) => Some(subscriber),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn subscriber_mut(&mut self) -> Option<&mut Subscriber> {
+        match &mut self.task {
+            Task::Subscribed(subscriber) => Some(subscriber),
+            _ => None,
+        }
+    }
+}
+
+impl Default for Task {
+    fn default() -> Self {
+        Task::Reading {
+            body: None,
+            body_until_ms: 0,
+        }
+    }
+}
+
+impl Subscriber {
+    pub(crate) fn new(feed: FeedState) -> Self {
+        Subscriber {
+            feed,
+            behind: None,
+            reading: false,
+            eager: false,
+        }
+    }
+
+    fn rest(&self) -> Option<SlotState> {
+        let quiet = self.behind.is_none() && !self.reading && !self.eager;
+        match &self.feed {
+            FeedState::Single(SingleFeed {
+                encoder,
+                option: 0,
+                position: None,
+            }) if quiet => Some(SlotState::Subscribed(*encoder)),
+            _ => None,
+        }
+    }
+
+    /// The position of a subscriber of one stream whose slot's cursor stands there.
+    pub(crate) fn position(&self, cursor: Sequence) -> Offset {
+        match &self.feed {
+            FeedState::Single(feed) => feed.position.unwrap_or(Offset::behind(cursor)),
+            FeedState::Merged(_) => Offset::behind(cursor),
+        }
+    }
+}
+
+impl Behind {
+    /// How much of what was appended it has not got.
+    pub(crate) fn lag(self, appended: u32) -> u32 {
+        appended.wrapping_sub(self.has)
+    }
+}
+
+impl ParkedRequest {
+    pub(crate) fn new(
+        head: &Head<'_>,
+        fields: &[(&str, &[u8])],
+        caller: CallerInfo<'_>,
+        body: Vec<u8>,
+    ) -> Self {
+        let fields = fields.iter();
+        ParkedRequest {
+            method: head.method.into(),
+            path: head.path.into(),
+            query: head.query.map(Box::from),
+            fields: fields
+                .map(|(name, value)| ((*name).into(), (*value).into()))
+                .collect(),
+            body,
+            tls: caller.tls,
+            host: caller.host.map(Box::from),
+            identity: caller.identity.map(Box::from),
+            held: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subscriber(option: u64) -> Active {
+        let feed = FeedState::Single(SingleFeed {
+            encoder: encoder(),
+            option,
+            position: None,
+        });
+        Active {
+            task: Task::Subscribed(Subscriber::new(feed)),
+            ..Active::default()
+        }
+    }
+
+    fn encoder() -> EncoderId {
+        crate::synthetic::encoder()
+    }
+
+    #[test]
+    fn a_connection_rests_once_nothing_of_it_matters() {
+        assert_eq!(Active::default().rest(), Some(SlotState::Idle));
+        let mut active = subscriber(0);
+        assert_eq!(active.rest(), Some(SlotState::Subscribed(encoder())));
+        active.input.push(b'x');
+        assert_eq!(active.rest(), None);
+        active.input.clear();
+        active.pending = Some(PendingWrite::default());
+        assert_eq!(active.rest(), None);
+        active.pending = None;
+        active.subscriber_mut().unwrap().reading = true;
+        assert_eq!(active.rest(), None);
+        assert_eq!(subscriber(7).rest(), None, "its option is kept here");
+        let waiting = Active {
+            task: Task::Lingering,
+            ..Active::default()
+        };
+        assert_eq!(waiting.rest(), None);
+    }
+
+    #[test]
+    fn memory_is_counted_while_something_is_held() {
+        let buffers = Arc::new(Buffers::new(1 << 20));
+        let mut active = subscriber(0);
+        active.weigh(&buffers);
+        assert_eq!(buffers.bytes(), 0);
+        active.input = Vec::with_capacity(100);
+        active.weigh(&buffers);
+        assert_eq!(buffers.bytes(), 100 + size_of::<Active>());
+        drop(active);
+        assert_eq!(buffers.bytes(), 0);
+    }
+}

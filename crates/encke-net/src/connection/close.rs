@@ -1,0 +1,69 @@
+//! Why connections are closed.
+
+/// Why a connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CloseReason {
+    /// The client closed it, or its socket failed.
+    HangUp,
+    /// The client of a refused request has had time to read the response.
+    Lingered,
+    /// The response was the last one.
+    Done,
+    /// The connection has had as many requests as it may.
+    RequestsPerConnection,
+    /// All streams of the subscription have ended.
+    Ended,
+    /// The server stops.
+    Stopping,
+    /// No request for too long.
+    Idle,
+    /// The client has not read for too long.
+    Stalled,
+    /// The subscriber is too many bytes behind.
+    LagMax,
+    /// The subscriber has been behind for too long.
+    LagAgeMax,
+    /// Retention has removed what the client would get next.
+    NoLongerKept,
+    /// All connections together hold too much memory.
+    BuffersMax,
+    /// The data could not be read.
+    Unreadable,
+    /// A subscriber sent too much.
+    Talkative,
+    /// The kernel cannot watch the socket.
+    Epoll,
+    /// A fault of the server.
+    Internal,
+}
+
+impl CloseReason {
+    /// The label in metrics of the connections that the server closes; `None` for the others.
+    pub(crate) fn label(self) -> Option<&'static str> {
+        Some(match self {
+            CloseReason::HangUp | CloseReason::Lingered => return None,
+            CloseReason::Done => "done",
+            CloseReason::RequestsPerConnection => "requests_per_connection",
+            CloseReason::Ended => "ended",
+            CloseReason::Stopping => "stopping",
+            CloseReason::Idle => "idle",
+            CloseReason::Stalled => "stalled",
+            CloseReason::LagMax => "lag_max",
+            CloseReason::LagAgeMax => "lag_age_max",
+            CloseReason::NoLongerKept => "no_longer_kept",
+            CloseReason::BuffersMax => "buffers_max",
+            CloseReason::Unreadable => "unreadable",
+            CloseReason::Talkative => "talkative",
+            CloseReason::Epoll => "epoll",
+            CloseReason::Internal => "internal",
+        })
+    }
+
+    /// Whether a subscriber is sent a farewell before it is closed for this reason.
+    pub(crate) fn is_dismissal(self) -> bool {
+        matches!(
+            self,
+            CloseReason::LagMax | CloseReason::LagAgeMax | CloseReason::NoLongerKept
+        )
+    }
+}

@@ -1,0 +1,217 @@
+//! The feed of a subscriber of several streams: the records of all of them in the order of the log.
+//!
+//! The cursor of the subscriber's slot is its position in every stream. With several logs, each has an order of its own and
+//! they take turns: one send carries records of one log, and the slot's cursor is the position in that log.
+
+use std::sync::Arc;
+
+use encke_log::Sequence;
+use encke_protocol::{AheadStream, MergeEncoderId, MergeSource, StreamEnd};
+use encke_stream::{Offset, Piece, Stream, log_of};
+
+/// What a subscriber of several streams needs beside its slot.
+#[derive(Debug)]
+pub(crate) struct MergedFeed {
+    pub(crate) encoder: MergeEncoderId,
+    pub(crate) members: Vec<FeedMember>,
+    /// `None` if there is one log.
+    turns: Option<Box<LogTurns>>,
+    /// The part of the streams that is being read for it.
+    pub(crate) older: Option<Box<OlderRecords>>,
+}
+
+/// Several logs that take turns.
+#[derive(Debug)]
+struct LogTurns {
+    /// The log whose turn it is.
+    log: usize,
+    /// The client's positions in the logs, by index. For the log whose turn it is, the slot's cursor holds it.
+    after: Vec<Sequence>,
+}
+
+/// One of the streams.
+#[derive(Debug)]
+pub(crate) struct FeedMember {
+    /// The slot that stands on the topic's list.
+    pub(crate) slot: u32,
+    pub(crate) stream: Arc<Stream>,
+    /// The client has its records up to there, however far the others are.
+    pub(crate) from: Offset,
+    pub(crate) place: u8,
+    /// The record with which it ends, once that is known.
+    pub(crate) end: Option<(Sequence, StreamEnd)>,
+}
+
+/// A part of all streams on its way from the log.
+#[derive(Debug)]
+pub(crate) struct OlderRecords {
+    /// The member whose part is being read.
+    pub(crate) asked: usize,
+    /// Up to this sequence everything that was read is complete.
+    pub(crate) upto: Sequence,
+    pub(crate) records: Vec<OlderRecord>,
+    bytes: usize,
+}
+
+/// A record that was read from the log.
+#[derive(Debug)]
+pub(crate) struct OlderRecord {
+    pub(crate) sequence: Sequence,
+    pub(crate) member: usize,
+    pub(crate) data: Vec<u8>,
+    pub(crate) skip: u32,
+    pub(crate) take: u32,
+    pub(crate) end: Offset,
+}
+
+// What each stream costs a subscriber of several, beside a slot, and the feed itself.
+const _: () = assert!(size_of::<FeedMember>() <= 48);
+const _: () = assert!(size_of::<MergedFeed>() <= 48);
+
+impl FeedMember {
+    pub(crate) fn new(slot: u32, source: MergeSource) -> Self {
+        FeedMember {
+            slot,
+            stream: source.stream,
+            from: source.from,
+            place: source.place,
+            end: None,
+        }
+    }
+
+    pub(crate) fn log(&self) -> usize {
+        log_of(self.stream.no)
+    }
+
+    /// The client's position in this stream, if it has everything up to `after`.
+    pub(crate) fn position(&self, after: Sequence) -> Offset {
+        self.from.max(Offset::behind(after))
+    }
+}
+
+impl MergedFeed {
+    /// A feed of these members from these positions on; the first member's log has its turn.
+    pub(crate) fn new(
+        encoder: MergeEncoderId,
+        members: Vec<FeedMember>,
+        after: Vec<Sequence>,
+    ) -> Self {
+        let log = members.first().map_or(0, FeedMember::log);
+        MergedFeed {
+            encoder,
+            members,
+            turns: (after.len() > 1).then(|| Box::new(LogTurns { log, after })),
+            older: None,
+        }
+    }
+
+    /// What waits to be sent, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.older.as_ref().map_or(0, |older| older.bytes)
+    }
+
+    /// The client's positions in all logs, if `after` is the one in the log whose turn it is.
+    pub(crate) fn all_after(&self, after: Sequence) -> Vec<Sequence> {
+        match &self.turns {
+            None => vec![after],
+            Some(turns) => {
+                let mut all = turns.after.clone();
+                all[turns.log] = after;
+                all
+            }
+        }
+    }
+
+    /// The log whose turn it is.
+    pub(crate) fn log(&self) -> usize {
+        self.turns.as_ref().map_or(0, |turns| turns.log)
+    }
+
+    /// The streams of which the client has more than that.
+    pub(crate) fn ahead(&self, after: &[Sequence]) -> Vec<AheadStream> {
+        let ahead = self.members.iter();
+        ahead
+            .filter_map(|member| AheadStream::of(&member.stream, member.from, member.place, after))
+            .collect()
+    }
+
+    /// Gives the turn to the next log that has streams of the subscriber, whose position in the present one is `cursor`. Its
+    /// position in the next one; `None` if there is no other.
+    pub(crate) fn turn(&mut self, cursor: Sequence) -> Option<Sequence> {
+        let turns = self.turns.as_mut()?;
+        let logs = turns.after.len();
+        let mut others = (1..logs).map(|step| (turns.log + step) % logs);
+        let next = others.find(|log| self.members.iter().any(|member| member.log() == *log))?;
+        turns.after[turns.log] = cursor;
+        turns.log = next;
+        Some(turns.after[next])
+    }
+}
+
+impl Default for OlderRecords {
+    fn default() -> Self {
+        OlderRecords {
+            asked: 0,
+            upto: Sequence::MAX,
+            records: Vec::new(),
+            bytes: 0,
+        }
+    }
+}
+
+impl OlderRecords {
+    /// Takes the part of the member that was asked for.
+    pub(crate) fn take(&mut self, piece: &Piece) {
+        for item in piece.items() {
+            self.bytes += item.data.len();
+            self.records.push(OlderRecord {
+                sequence: whole(item.end),
+                member: self.asked,
+                data: item.data.to_vec(),
+                skip: item.skip,
+                take: item.take,
+                end: item.end,
+            });
+        }
+        if piece.more {
+            self.upto = self.upto.min(whole(piece.end));
+        }
+        self.asked += 1;
+        self.trim();
+    }
+
+    /// Drops the newest records if there are too many; they are read again later.
+    fn trim(&mut self) {
+        if self.bytes <= READ_BYTES_MAX {
+            return;
+        }
+        self.records.sort_by_key(|read| read.sequence);
+        let mut bytes = 0;
+        let mut kept = 0;
+        for same in self.records.chunk_by(|a, b| a.sequence == b.sequence) {
+            bytes += same.iter().map(|read| read.data.len()).sum::<usize>();
+            // The first stay however large they are, or nothing would ever be sent.
+            if bytes > READ_BYTES_MAX && kept > 0 {
+                self.upto = self.upto.min(same[0].sequence - 1);
+                break;
+            }
+            kept += same.len();
+        }
+        self.records.truncate(kept);
+        self.bytes = self.records.iter().map(|read| read.data.len()).sum();
+    }
+}
+
+/// The last record of which a position includes anything.
+fn whole(position: Offset) -> Sequence {
+    position.sequence + Sequence::from(position.units > 0)
+}
+
+/// Bytes that are read of all streams before something is sent, approximately.
+pub(crate) const PARTS_BYTES: usize = 256 << 10;
+
+/// Bytes that are read of one stream at a time, at least, however many streams there are.
+pub(crate) const PART_BYTES_MIN: usize = 4 << 10;
+
+/// Bytes that wait for the other streams' parts, at most, unless one record is larger.
+const READ_BYTES_MAX: usize = 2 * PARTS_BYTES;

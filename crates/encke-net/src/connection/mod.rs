@@ -1,0 +1,8 @@
+//! Connections: a slot of 40 bytes for each, and what only an active one needs beside it.
+
+pub(crate) mod active;
+pub(crate) mod close;
+pub(crate) mod merged_feed;
+pub(crate) mod owners;
+pub(crate) mod slot;
+pub(crate) mod table;

@@ -1,0 +1,97 @@
+//! Work that waits for its turn behind commits and their deliveries.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use encke_log::ReadError;
+use encke_stream::Piece;
+
+use crate::connection::slot::Token;
+
+/// A piece of a stream that a reader thread has read for a connection.
+type ReadPiece = (Token, Result<Piece, ReadError>);
+
+/// Deferred work, apart from what timers and the acceptor know.
+#[derive(Debug, Default)]
+pub(crate) struct Deferred {
+    /// [`ShardSender::put_piece`] bounds how much they hold.
+    ///
+    /// [`ShardSender::put_piece`]: crate::shard_channel::ShardSender::put_piece
+    pieces: VecDeque<ReadPiece>,
+    /// Connections that have more to do than one turn allows.
+    queued: VecDeque<u32>,
+    /// Of these, how many this turn still comes to.
+    queued_left: usize,
+}
+
+impl Deferred {
+    pub(crate) fn add_piece(&mut self, token: Token, piece: Result<Piece, ReadError>) {
+        self.pieces.push_back((token, piece));
+    }
+
+    pub(crate) fn next_piece(&mut self) -> Option<ReadPiece> {
+        self.pieces.pop_front()
+    }
+
+    /// Queues a connection for the next turn.
+    pub(crate) fn queue(&mut self, index: u32) {
+        self.queued.push_back(index);
+    }
+
+    /// Begins a turn: a connection that is queued again in it has had its turn.
+    pub(crate) fn begin_turn(&mut self) {
+        self.queued_left = self.queued.len();
+    }
+
+    /// The next connection that was queued when the turn began.
+    pub(crate) fn next_queued(&mut self) -> Option<u32> {
+        self.queued_left = self.queued_left.checked_sub(1)?;
+        self.queued.pop_front()
+    }
+
+    /// Whether this turn has left something undone.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        !self.pieces.is_empty() || self.queued_left > 0
+    }
+
+    /// Whether something waits.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.pieces.is_empty() || !self.queued.is_empty()
+    }
+}
+
+/// How long deferred work may take when the rest of the turn took that long. It gets half of a shard's time even if the shard
+/// is never idle; otherwise no client would catch up beside a stream that is busy enough.
+pub(crate) fn time(configured: Duration, taken: Duration) -> Duration {
+    configured.max(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deferred_work_gets_its_time_and_half_of_a_long_turn() {
+        let configured = Duration::from_micros(200);
+        assert_eq!(time(configured, Duration::from_micros(10)), configured);
+        let long = Duration::from_millis(3);
+        assert_eq!(time(configured, long), long);
+    }
+
+    #[test]
+    fn a_connection_that_is_queued_again_waits_for_the_next_turn() {
+        let mut deferred = Deferred::default();
+        deferred.queue(1);
+        deferred.queue(2);
+        deferred.begin_turn();
+        assert_eq!(deferred.next_queued(), Some(1));
+        deferred.queue(1);
+        assert!(deferred.is_unfinished());
+        assert_eq!(deferred.next_queued(), Some(2));
+        assert_eq!(deferred.next_queued(), None);
+        assert!(!deferred.is_unfinished() && deferred.is_due());
+        deferred.begin_turn();
+        assert_eq!(deferred.next_queued(), Some(1));
+        assert!(!deferred.is_due());
+    }
+}

@@ -1,0 +1,38 @@
+//! Why a server cannot start or stop.
+
+use std::net::SocketAddr;
+
+use encke_log::CommitError;
+
+/// Why a server could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The server cannot listen on the address.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The configured address.
+        address: SocketAddr,
+        /// The system's error.
+        source: rustix::io::Errno,
+    },
+    /// The system refuses something that a shard needs.
+    #[error("cannot set up a shard: {0}")]
+    Shard(#[from] rustix::io::Errno),
+    /// The pools cannot be restored from their streams.
+    #[error(transparent)]
+    Pools(#[from] encke_jobs::ReplayError),
+    /// The system refuses a thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// Why a stop was not clean.
+#[derive(Debug, thiserror::Error)]
+pub enum StopError {
+    /// A log could not be closed.
+    #[error("the log could not be closed: {0}")]
+    Log(#[from] CommitError),
+    /// A thread panicked; its message is in the log.
+    #[error("a {0} thread panicked")]
+    Panicked(&'static str),
+}

@@ -1,0 +1,174 @@
+//! What happens when a connection's time is over.
+
+use std::time::Duration;
+
+use encke_protocol::EncoderId;
+
+use super::Shard;
+use crate::connection::active::{FeedState, Task};
+use crate::connection::close::CloseReason;
+use crate::connection::slot::{SlotState, Token};
+
+impl Shard {
+    /// Sets a connection's deadline.
+    pub(super) fn set_deadline(&mut self, index: u32, deadline_ms: u64) {
+        self.connections.activate(index).deadline_ms = deadline_ms;
+        self.remind(index);
+    }
+
+    /// Has the timers remind of a connection's deadline.
+    pub(super) fn remind(&mut self, index: u32) {
+        let token = self.connections.slots.token(index);
+        if let Some(active) = self.connections.active_mut(index) {
+            self.timers.remind(active, token, self.clock.now_ms());
+        }
+    }
+
+    /// Finds out what is due in this turn.
+    pub(super) fn advance_timers(&mut self) {
+        let now_ms = self.clock.now_ms();
+        self.timers.advance(now_ms);
+        if self.stopping.is_none() && self.acceptor.pause_ms(now_ms) == Some(0) {
+            // It was in epoll before, so it can be again; if not, the next turn tries.
+            let _ = self.acceptor.listen(&self.poller, true);
+        }
+        let slots = self.connections.slots.len();
+        if self.timers.begin_sweep(slots, now_ms) {
+            self.context.addresses.tidy(self.clock.now());
+        }
+    }
+
+    /// The timers have reminded of a connection.
+    pub(super) fn reminded(&mut self, token: Token) {
+        let now_ms = self.clock.now_ms();
+        let Some(index) = self.connections.find(token) else {
+            return;
+        };
+        let Some(active) = self.connections.active_mut(index) else {
+            return;
+        };
+        if active.reminder_ms > now_ms {
+            // A later reminder has replaced this one.
+            return;
+        }
+        active.reminder_ms = 0;
+        let (deadline_ms, ends_at_ms) = (active.deadline_ms, active.ends_at_ms);
+        if ends_at_ms > 0 && ends_at_ms <= now_ms {
+            self.end_subscription(index);
+            return;
+        }
+        if deadline_ms > 0 && self.is_too_far_behind(index) && !self.connections.is_open(index) {
+            return;
+        }
+        if deadline_ms > 0 && deadline_ms <= now_ms {
+            self.overdue(index);
+        } else if deadline_ms > 0 || ends_at_ms > 0 {
+            self.remind(index);
+        }
+    }
+
+    /// A connection's deadline has passed.
+    fn overdue(&mut self, index: u32) {
+        let Some(active) = self.connections.active(index) else {
+            return;
+        };
+        match (&active.task, &active.pending) {
+            (Task::AwaitingRecord { .. }, _) => self.poll_timed_out(index),
+            (Task::Lingering, _) => self.close(index, CloseReason::Lingered),
+            (_, Some(pending)) => {
+                let dismissed = pending.close.filter(|reason| reason.is_dismissal());
+                self.cut(index, dismissed.unwrap_or(CloseReason::Stalled));
+            }
+            (Task::Reading { .. }, None) => self.request_timeout(index),
+            _ => {}
+        }
+    }
+
+    /// A subscription's time is over: closes it between two events.
+    fn end_subscription(&mut self, index: u32) {
+        let Some(active) = self.connections.active_mut(index) else {
+            return;
+        };
+        active.ends_at_ms = 0;
+        match &mut active.pending {
+            Some(pending) => {
+                pending.close.get_or_insert(CloseReason::Ended);
+                self.remind(index);
+            }
+            None => self.close(index, CloseReason::Ended),
+        }
+    }
+
+    /// Visits the next connections of the sweep. False: this step is over.
+    pub(super) fn sweep(&mut self) -> bool {
+        let slots = self.connections.slots.len();
+        for visited in 0..VISITED_AT_ONCE {
+            match self.timers.next_swept(slots) {
+                Some(index) => self.visit(index),
+                None => return visited > 0,
+            }
+        }
+        true
+    }
+
+    /// Closes a connection that is idle for too long, keeps a quiet one alive, and lets streams leave memory.
+    fn visit(&mut self, index: u32) {
+        let settings = &self.context.settings;
+        let slot = &self.connections.slots[index];
+        let quiet_s = self.clock.now_s().saturating_sub(slot.active_s);
+        let quiet = Duration::from_secs(u64::from(quiet_s));
+        let beats = quiet >= settings.heartbeat;
+        match slot.state {
+            SlotState::Idle if quiet >= settings.idle_timeout => {
+                self.close(index, CloseReason::Idle);
+            }
+            SlotState::Subscribed(encoder) => {
+                self.fan_out.topics.rest(slot.topic);
+                if beats {
+                    self.heartbeat(index, encoder);
+                }
+            }
+            SlotState::Active => self.visit_active(index, beats),
+            SlotState::Idle | SlotState::Free | SlotState::Member | SlotState::Closed => {}
+        }
+    }
+
+    fn visit_active(&mut self, index: u32, beats: bool) {
+        let Some(active) = self.connections.active(index) else {
+            return;
+        };
+        let beats = beats && active.pending.is_none();
+        match &active.task {
+            Task::Subscribed(subscriber) => match &subscriber.feed {
+                FeedState::Single(feed) => {
+                    let encoder = feed.encoder;
+                    let topic = self.connections.slots[index].topic;
+                    self.fan_out.topics.rest(topic);
+                    if beats {
+                        self.heartbeat(index, encoder);
+                    }
+                }
+                FeedState::Merged(_) if beats => self.heartbeat_merged(index),
+                FeedState::Merged(_) => {}
+            },
+            Task::Working { events, .. } if beats => {
+                let beat = events.heartbeat();
+                self.send_raw(index, beat);
+            }
+            _ => {}
+        }
+    }
+
+    fn heartbeat(&mut self, index: u32, encoder: EncoderId) {
+        let topic = self.connections.slots[index].topic;
+        // A stream with readers does not expire.
+        if let Some(stream) = &self.fan_out.topics[topic].stream {
+            stream.touch(self.clock.now_ms());
+        }
+        let beat = self.encoders.encoder(encoder).heartbeat();
+        self.send_raw(index, beat);
+    }
+}
+
+/// Connections that the sweep visits between two looks at the clock.
+const VISITED_AT_ONCE: usize = 16;

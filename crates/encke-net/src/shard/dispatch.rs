@@ -1,0 +1,117 @@
+//! Requests to the dispatcher: one answer, or jobs for as long as a worker is connected.
+
+use encke_jobs::Client;
+use encke_protocol::{DispatchEvent, DispatchRequest, Dispatched, OnDispatch, WorkerOutput};
+
+use super::Shard;
+use crate::connection::active::Task;
+use crate::connection::close::CloseReason;
+
+impl Shard {
+    /// Sends a request to the dispatcher.
+    pub(super) fn dispatch(
+        &mut self,
+        index: u32,
+        request: DispatchRequest,
+        then: Box<dyn OnDispatch>,
+    ) {
+        let question = self.send_dispatch(index, request);
+        let task = Task::AwaitingDispatch { question, then };
+        self.connections.begin(index, task);
+    }
+
+    /// An event of the dispatcher for one of this shard's connections.
+    pub(super) fn dispatched(&mut self, client: Client, event: DispatchEvent) {
+        let Some(index) = self.asking(client) else {
+            // The connection is gone: jobs and slots that were meant for it are another worker's.
+            if matches!(
+                event,
+                DispatchEvent::Handed(_) | DispatchEvent::Hired { .. }
+            ) {
+                self.send_gone(client);
+            }
+            return;
+        };
+        let Some(active) = self.connections.active_mut(index) else {
+            return;
+        };
+        match std::mem::take(&mut active.task) {
+            Task::AwaitingDispatch { question, then } => match then.dispatched(event) {
+                Dispatched::Respond(response) => self.respond_later(index, &response),
+                Dispatched::Open(response, events) => {
+                    active.task = Task::Working { question, events };
+                    self.open(index, &response);
+                }
+            },
+            Task::Working { question, events } => {
+                let output = events.event(event);
+                active.task = Task::Working { question, events };
+                match output {
+                    WorkerOutput::Send(bytes) => self.send_behind(index, &bytes),
+                    WorkerOutput::End(bytes) => {
+                        self.send_behind(index, &bytes);
+                        self.close_behind(index);
+                    }
+                }
+            }
+            other => active.task = other,
+        }
+    }
+
+    /// Whether the connection waits for an answer that may never come, so that it is given up when the client closes its side.
+    pub(super) fn waits_long(&self, index: u32) -> bool {
+        match self.connections.active(index).map(|active| &active.task) {
+            Some(Task::AwaitingDispatch { then, .. }) => then.waits_long(),
+            _ => false,
+        }
+    }
+
+    /// A connection closes: the dispatcher learns it if it has a request of that connection.
+    pub(super) fn forget_request(&mut self, index: u32) {
+        let task = self.connections.active(index).map(|active| &active.task);
+        if let Some(Task::AwaitingDispatch { question, .. } | Task::Working { question, .. }) = task
+        {
+            let client = self.client(index, *question);
+            self.send_gone(client);
+        }
+    }
+
+    /// The connection that waits for an answer to that request.
+    fn asking(&self, client: Client) -> Option<u32> {
+        let index = self.connections.find(client.token)?;
+        match self.connections.active(index)?.task {
+            Task::AwaitingDispatch { question, .. } | Task::Working { question, .. } => {
+                (question == client.question).then_some(index)
+            }
+            _ => None,
+        }
+    }
+
+    /// Sends bytes behind those that the socket has not taken. Their number is bounded by the jobs that a worker may have at
+    /// a time.
+    fn send_behind(&mut self, index: u32, bytes: &[u8]) {
+        let active = self.connections.active_mut(index);
+        let Some(pending) = active.and_then(|active| active.pending.as_mut()) else {
+            self.send_raw(index, bytes);
+            return;
+        };
+        if !self.context.buffers.have_room() {
+            self.cut(index, CloseReason::BuffersMax);
+            return;
+        }
+        pending.bytes.extend_from_slice(bytes);
+        self.weigh(index);
+    }
+
+    /// Closes the connection behind what the socket has not taken.
+    fn close_behind(&mut self, index: u32) {
+        let last = self.last_reason(index);
+        let active = self.connections.active_mut(index);
+        match active.and_then(|active| active.pending.as_mut()) {
+            Some(pending) => {
+                pending.close.get_or_insert(last);
+            }
+            None => self.close(index, CloseReason::Done),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Hands commands to the sequencer and messages to the dispatcher.
+
+use encke_jobs::{Client, JobError, Word};
+use encke_protocol::{DispatchEvent, DispatchRequest};
+use encke_stream::{Caller, Command, Submission};
+
+use super::Shard;
+
+impl Shard {
+    /// Sends a command to the sequencer with the next hand-over.
+    pub(super) fn send_command(&mut self, index: u32, command: Command) {
+        let bytes = command.weight_bytes();
+        let from = Caller {
+            shard: self.context.number,
+            token: self.connections.slots.token(index),
+        };
+        let request = Submission { command, from };
+        self.outbox.add_command(request, bytes);
+    }
+
+    /// Sends a request to the dispatcher with the next hand-over; its number.
+    pub(super) fn send_dispatch(&mut self, index: u32, request: DispatchRequest) -> u32 {
+        let question = self.outbox.next_question();
+        let client = self.client(index, question);
+        self.send_message(Word::Ask(client, request));
+        question
+    }
+
+    /// Tells the dispatcher that a client is gone.
+    pub(super) fn send_gone(&mut self, client: Client) {
+        self.send_message(Word::Gone(client));
+    }
+
+    pub(super) fn client(&self, index: u32, question: u32) -> Client {
+        Client {
+            shard: self.context.number,
+            token: self.connections.slots.token(index),
+            question,
+        }
+    }
+
+    /// Hands commands to the sequencer and messages to the dispatcher. Those for which there is no room are refused.
+    pub(super) fn submit(&mut self) {
+        self.submit_messages();
+        if !self.outbox.has_commands() {
+            return;
+        }
+        let mut commands = self.outbox.take_commands();
+        let now_ms = self.clock.now_ms();
+        self.context.sequencers.submit(&mut commands, now_ms);
+        for (request, _) in commands.drain(..) {
+            self.overloaded(request.from.token);
+        }
+        self.outbox.give_back(commands);
+    }
+
+    /// Requests without room are refused; that a client is gone is sent again later.
+    fn submit_messages(&mut self) {
+        if !self.outbox.has_messages() {
+            return;
+        }
+        let mut messages = self.outbox.take_messages();
+        self.context.dispatcher.put_many(&mut messages);
+        for client in self.outbox.refused(messages) {
+            self.dispatched(client, DispatchEvent::No(JobError::Overloaded));
+        }
+    }
+
+    fn send_message(&mut self, message: Word) {
+        let bytes = self.context.dispatcher.weight_bytes(&message);
+        self.outbox.add_message(message, bytes);
+    }
+}

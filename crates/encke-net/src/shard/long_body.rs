@@ -1,0 +1,124 @@
+//! Long bodies: a part at a time, each read when the socket has taken the one before it.
+
+use encke_log::ReadError;
+use encke_protocol::{NextPart, Response, Run};
+use encke_stream::{Item, Piece};
+
+use super::Shard;
+use crate::connection::active::{StreamingStep, Task};
+use crate::connection::close::CloseReason;
+use crate::connection::slot::Flags;
+use crate::http::response::{LAST_CHUNK, chunk};
+
+impl Shard {
+    /// Begins a long body: sends the head and the first part, then has the next one read.
+    pub(super) fn stream(&mut self, index: u32, response: &Response, next: NextPart) {
+        let task = Task::Streaming {
+            step: StreamingStep::Next(Box::new(next)),
+            behind: None,
+        };
+        self.connections.begin(index, task);
+        self.open(index, response);
+        self.stream_on(index);
+    }
+
+    /// Has the next part read, unless the socket has still to take the last one.
+    pub(super) fn stream_on(&mut self, index: u32) {
+        let token = self.connections.slots.token(index);
+        let Some(active) = self.connections.active_mut(index) else {
+            return;
+        };
+        let Task::Streaming { step, .. } = &mut active.task else {
+            return;
+        };
+        if active.pending.is_some() {
+            return;
+        }
+        match std::mem::replace(step, StreamingStep::Over) {
+            StreamingStep::Over => self.stream_over(index),
+            StreamingStep::Reading(then) => *step = StreamingStep::Reading(then),
+            StreamingStep::Next(next) => {
+                let fetch = next.fetch.clone();
+                let sender = &self.context.sender;
+                if self.context.readers.read(fetch, token, sender) {
+                    *step = StreamingStep::Reading(next.then);
+                } else {
+                    // The readers are overloaded: the body keeps its place and tries again.
+                    *step = StreamingStep::Next(next);
+                    self.queue(index);
+                }
+            }
+        }
+    }
+
+    /// The next part was read. What cannot be read ends the connection in the middle of the body, so that the client does not
+    /// take the beginning for the whole.
+    pub(super) fn part_read(&mut self, index: u32, piece: Result<Piece, ReadError>) {
+        let Some(active) = self.connections.active_mut(index) else {
+            return;
+        };
+        let Task::Streaming { step, .. } = &mut active.task else {
+            return;
+        };
+        let then = match std::mem::replace(step, StreamingStep::Over) {
+            StreamingStep::Reading(then) => then,
+            other => {
+                *step = other;
+                return self.cut(index, CloseReason::Unreadable);
+            }
+        };
+        let piece = match piece {
+            Ok(piece) => piece,
+            Err(ReadError::BelowFloor { .. }) => return self.cut(index, CloseReason::NoLongerKept),
+            Err(_) => return self.cut(index, CloseReason::Unreadable),
+        };
+        let items: Vec<Item<'_>> = piece.items().collect();
+        let run = Run {
+            items: &items,
+            end: piece.end,
+            at_tail: !piece.more,
+            closed: false,
+        };
+        let Some(part) = then.part(&run) else {
+            return self.cut(index, CloseReason::Internal);
+        };
+        let last = part.next.is_none();
+        if let Some(next) = part.next {
+            *step = StreamingStep::Next(Box::new(next));
+        }
+        let plain = self.connections.slots[index].flags.has(Flags::HTTP_1_0);
+        let mut out = std::mem::take(&mut self.scratch.output);
+        out.clear();
+        if plain {
+            out.extend_from_slice(&part.bytes);
+        } else {
+            chunk(&part.bytes, &mut out);
+            if last {
+                out.extend_from_slice(LAST_CHUNK);
+            }
+        }
+        self.send_raw(index, &out);
+        self.give_back(out);
+        self.stream_on(index);
+    }
+
+    /// Whether a connection's response is a long body.
+    pub(super) fn is_streaming(&self, index: u32) -> bool {
+        let active = self.connections.active(index);
+        active.is_some_and(|active| matches!(active.task, Task::Streaming { .. }))
+    }
+
+    /// All parts are out.
+    fn stream_over(&mut self, index: u32) {
+        self.forget_lag(index);
+        let flags = self.connections.slots[index].flags;
+        self.connections.begin_reading(index);
+        let keep = flags.has(Flags::KEEP_ALIVE) && !flags.has(Flags::HTTP_1_0);
+        if !keep || self.stopping.is_some() {
+            self.close(index, CloseReason::Done);
+            return;
+        }
+        self.connections.settle(index);
+        self.resume(index);
+    }
+}

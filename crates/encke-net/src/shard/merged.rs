@@ -1,0 +1,285 @@
+//! Subscribers of several streams: one connection, the records of all its streams in the order of the log.
+//!
+//! Such a subscriber has a slot like all others, and on each topic's list a slot without a socket that leads to it. So a
+//! subscriber of one stream costs nothing more, and a record finds its subscribers as always. What is due is merged: recent
+//! records by their positions in the ring, older ones by reading a part of each stream (`merged_older`).
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use encke_log::Sequence;
+use encke_protocol::{MergeEncoderId, MergeSource, MergedRecord, StreamEnd};
+use encke_stream::{Item, Life, Offset};
+
+use super::Shard;
+use crate::connection::active::{FeedState, Subscriber, Task};
+use crate::connection::close::CloseReason;
+use crate::connection::merged_feed::{FeedMember, MergedFeed};
+use crate::fanout::encoding::RUN_BYTES;
+use crate::fanout::topics::Next;
+
+impl Shard {
+    /// Subscribes a connection to several streams.
+    pub(super) fn follow_merged(
+        &mut self,
+        index: u32,
+        sources: Vec<MergeSource>,
+        after: Vec<Sequence>,
+        encoder: MergeEncoderId,
+    ) {
+        let mut members = Vec::with_capacity(sources.len());
+        for source in sources {
+            let topic = self.fan_out.topics.intern(&source.stream);
+            let slots = &mut self.connections.slots;
+            let slot = slots.add_member(index);
+            self.fan_out.topics.link(slots, topic, slot);
+            members.push(FeedMember::new(slot, source));
+        }
+        let log = members.first().map_or(0, FeedMember::log);
+        self.connections.slots[index].cursor = after[log];
+        let merged = MergedFeed::new(encoder, members, after);
+        let feed = FeedState::Merged(Box::new(merged));
+        let task = Task::Subscribed(Subscriber::new(feed));
+        self.connections.begin(index, task);
+    }
+
+    /// The feed of a subscriber of several streams.
+    pub(super) fn merged(&self, index: u32) -> Option<&MergedFeed> {
+        match &self.connections.active(index)?.subscriber()?.feed {
+            FeedState::Merged(merged) => Some(merged),
+            FeedState::Single(_) => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub(super) fn merged_mut(&mut self, index: u32) -> Option<&mut MergedFeed> {
+        match &mut self.connections.active_mut(index)?.subscriber_mut()?.feed {
+            FeedState::Merged(merged) => Some(merged),
+            FeedState::Single(_) => None,
+        }
+    }
+
+    /// Gives the turn to the next log that has streams of the subscriber. False: there is no other.
+    fn turn(&mut self, index: u32) -> bool {
+        let cursor = self.connections.slots[index].cursor;
+        match self
+            .merged_mut(index)
+            .and_then(|merged| merged.turn(cursor))
+        {
+            Some(after) => {
+                self.connections.slots[index].cursor = after;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Sends a subscriber of several streams what is due to it. True if a system call was spent on it.
+    pub(super) fn flush_merged(&mut self, index: u32) -> bool {
+        let first = self.merged(index).map(MergedFeed::log);
+        loop {
+            let due = self.due(index);
+            if !due.ended.is_empty() {
+                self.tell_ended(index, &due.ended);
+                return true;
+            }
+            if due.older {
+                self.read_older_merged(index);
+                return false;
+            }
+            if !due.heads.is_empty() {
+                return self.push_merged(index, due.heads);
+            }
+            if !self.turn(index) || self.merged(index).map(MergedFeed::log) == first {
+                self.is_abreast(index);
+                return false;
+            }
+        }
+    }
+
+    /// Keeps a quiet subscriber's connection alive, and its streams: one with readers does not expire.
+    pub(super) fn heartbeat_merged(&mut self, index: u32) {
+        let now_ms = self.clock.now_ms();
+        let Some(merged) = self.merged(index) else {
+            return;
+        };
+        for member in &merged.members {
+            member.stream.touch(now_ms);
+        }
+        let beat = self.encoders.merge_encoder(merged.encoder).heartbeat();
+        self.send_raw(index, beat);
+    }
+
+    /// What stands at the subscriber's position in each stream.
+    fn due(&self, index: u32) -> DueRecords {
+        let mut due = DueRecords::default();
+        let after = self.connections.slots[index].cursor;
+        let Some(merged) = self.merged(index) else {
+            return due;
+        };
+        for (number, member) in merged.members.iter().enumerate() {
+            if member.log() != merged.log() {
+                continue;
+            }
+            let topic = self.connections.slots[member.slot].topic;
+            let position = member.position(after);
+            if let Some((last, why)) = member.end
+                && position >= Offset::behind(last)
+            {
+                due.ended.push((number, why));
+                continue;
+            }
+            match self.fan_out.topics.next(topic, position.sequence) {
+                Next::Nothing if position.units == 0 => {}
+                Next::Recent(at) if position.units == 0 => due.heads.push(Reverse((at, number))),
+                _ => {
+                    let facts = member.stream.facts();
+                    if position < facts.tail {
+                        due.older = true;
+                    } else if facts.life != Life::Live {
+                        due.ended.push((number, StreamEnd::Deleted));
+                    } else if facts.closed {
+                        due.ended.push((number, StreamEnd::Closed));
+                    } else {
+                        // No data lies in between, or the tail would be behind it.
+                        let from = self
+                            .fan_out
+                            .topics
+                            .complete_from(topic)
+                            .max(position.sequence);
+                        if let Next::Recent(at) = self.fan_out.topics.next(topic, from) {
+                            due.heads.push(Reverse((at, number)));
+                        }
+                    }
+                }
+            }
+        }
+        due
+    }
+
+    /// Tells that streams have ended, and closes the connection when none is left.
+    fn tell_ended(&mut self, index: u32, ended: &[(usize, StreamEnd)]) {
+        let mut events = Vec::new();
+        // From the back, so that the numbers before stay what they are.
+        for (number, why) in ended.iter().rev() {
+            let Some(merged) = self.merged_mut(index) else {
+                return;
+            };
+            merged.older = None;
+            let encoder = merged.encoder;
+            let member = merged.members.remove(*number);
+            let encoder = self.encoders.merge_encoder(encoder);
+            encoder.ended(&member.stream, *why, &mut events);
+            let topic = self.connections.slots[member.slot].topic;
+            self.loses(index, self.fan_out.topics[topic].appended);
+            self.drop_member(member.slot);
+        }
+        let last = self
+            .merged(index)
+            .is_none_or(|merged| merged.members.is_empty());
+        self.counts.sends += 1;
+        self.send_raw(index, &events);
+        if !last {
+            self.queue(index);
+            return;
+        }
+        let reason = self.last_reason(index);
+        let active = self.connections.active_mut(index);
+        match active.and_then(|active| active.pending.as_mut()) {
+            Some(pending) => {
+                pending.close.get_or_insert(reason);
+            }
+            None => self.close(index, CloseReason::Ended),
+        }
+    }
+
+    /// Sends the recent records of all streams, merged, as many as one send should carry.
+    fn push_merged(&mut self, index: u32, heads: Vec<Reverse<(u64, usize)>>) -> bool {
+        let mut encoding = std::mem::take(&mut self.fan_out.encoding);
+        encoding.begin();
+        let mut ends = None;
+        let mut more = false;
+        if let Some(merged) = self.merged(index) {
+            let encoder = self.encoders.merge_encoder(merged.encoder);
+            let mut heads = BinaryHeap::from(heads);
+            let mut bytes = 0;
+            while let Some(Reverse((at, number))) = heads.pop() {
+                let member = &merged.members[number];
+                let topic = self.connections.slots[member.slot].topic;
+                let (record, next) = self.fan_out.topics.record(topic, at);
+                encoding.end = record.sequence;
+                if record.units > 0 {
+                    bytes += record.data.len();
+                    let item = Item {
+                        data: &record.data,
+                        skip: 0,
+                        take: record.units,
+                        end: Offset::behind(record.sequence),
+                    };
+                    encoding.add(item, record.sequence, |out| {
+                        let after = merged.all_after(record.sequence);
+                        let ahead = merged.ahead(&after);
+                        let merged_record = MergedRecord {
+                            stream: &member.stream,
+                            item,
+                            after: &after,
+                            ahead: &ahead,
+                        };
+                        encoder.record(&merged_record, out);
+                    });
+                }
+                if record.deletes || record.closes {
+                    let why = match record.deletes {
+                        true => StreamEnd::Deleted,
+                        false => StreamEnd::Closed,
+                    };
+                    ends = Some((number, record.sequence, why));
+                    more = true;
+                    break;
+                }
+                if next != 0 {
+                    heads.push(Reverse((next, number)));
+                }
+                if bytes > RUN_BYTES {
+                    more = true;
+                    break;
+                }
+            }
+        }
+        if let Some((number, sequence, why)) = ends
+            && let Some(merged) = self.merged_mut(index)
+        {
+            merged.members[number].end = Some((sequence, why));
+        }
+        let complete = self.send_encoding(index, &encoding);
+        let end = encoding.end;
+        self.fan_out.encoding = encoding;
+        if complete {
+            self.connections.slots[index].cursor = end;
+            // Other logs have their turn.
+            if self.turn(index) || more {
+                self.queue(index);
+            } else {
+                self.is_abreast(index);
+            }
+        }
+        true
+    }
+
+    pub(super) fn drop_member(&mut self, slot: u32) {
+        let slots = &mut self.connections.slots;
+        self.fan_out.topics.unlink(slots, slot);
+        slots.remove_member(slot);
+    }
+}
+
+/// What stands at a subscriber's position.
+#[derive(Default)]
+struct DueRecords {
+    /// The next recent record of each stream that has one: its place in the ring and the member.
+    heads: Vec<Reverse<(u64, usize)>>,
+    /// Members that have nothing more, now or ever.
+    ended: Vec<(usize, StreamEnd)>,
+    /// Some have data that must be read from the log.
+    older: bool,
+}

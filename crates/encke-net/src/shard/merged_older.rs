@@ -1,0 +1,167 @@
+//! Older records of several streams: a part of each is read from the log, and what lies before the end of the shortest part is
+//! sent.
+
+use encke_log::{ReadError, Sequence};
+use encke_protocol::{AheadStream, MergedRecord, StreamEnd};
+use encke_stream::{Fetch, Item, Life, Offset, Piece};
+
+use super::Shard;
+use crate::connection::active::FeedState;
+use crate::connection::merged_feed::{OlderRecords, PART_BYTES_MIN, PARTS_BYTES};
+
+impl Shard {
+    /// A part of one of the streams was read.
+    pub(super) fn read_for_merged(&mut self, index: u32, piece: Result<Piece, ReadError>) {
+        self.set_reading(index, false);
+        let Some(piece) = self.readable_piece(index, piece) else {
+            return;
+        };
+        if let Some(merged) = self.merged_mut(index)
+            && let Some(older) = &mut merged.older
+        {
+            older.take(&piece);
+        }
+        self.weigh(index);
+        self.read_next(index);
+    }
+
+    /// Begins to read a part of all streams from the log.
+    pub(super) fn read_older_merged(&mut self, index: u32) {
+        if let Some(merged) = self.merged_mut(index) {
+            merged.older = Some(Box::default());
+            self.read_next(index);
+        }
+    }
+
+    /// Has the next stream's part read; sends what was read when there is none left.
+    fn read_next(&mut self, index: u32) {
+        let slot = &self.connections.slots[index];
+        let (after, token) = (slot.cursor, self.connections.slots.token(index));
+        // Read before any facts, so that they include everything up to there.
+        let committed = self.context.views.all_committed();
+        let Some(active) = self.connections.active_mut(index) else {
+            return;
+        };
+        let Some(subscriber) = active.subscriber_mut() else {
+            return;
+        };
+        let FeedState::Merged(merged) = &mut subscriber.feed else {
+            return;
+        };
+        let log = merged.log();
+        let committed = committed[log];
+        let Some(older) = &mut merged.older else {
+            return;
+        };
+        let bytes_max = (PARTS_BYTES / merged.members.len().max(1)).max(PART_BYTES_MIN);
+        while let Some(member) = merged.members.get(older.asked) {
+            if member.log() != log {
+                older.asked += 1;
+                continue;
+            }
+            let from = member.position(after);
+            let tail = member.stream.facts().tail;
+            older.upto = older.upto.min(committed.max(after));
+            let upto = tail.min(Offset::behind(older.upto));
+            if from >= upto {
+                older.asked += 1;
+                continue;
+            }
+            let fetch = Fetch::new(&member.stream, from, upto, bytes_max);
+            let sender = &self.context.sender;
+            if self.context.readers.read(fetch, token, sender) {
+                subscriber.reading = true;
+            } else {
+                // The readers are overloaded: the subscriber keeps its position and begins again.
+                merged.older = None;
+                self.queue(index);
+            }
+            return;
+        }
+        if let Some(older) = merged.older.take() {
+            self.send_older(index, *older);
+        }
+    }
+
+    /// Sends what was read of all streams, as far as it is complete.
+    fn send_older(&mut self, index: u32, mut part: OlderRecords) {
+        let after = self.connections.slots[index].cursor;
+        part.records.retain(|read| read.sequence <= part.upto);
+        part.records
+            .sort_by_key(|read| (read.sequence, read.member));
+        let mut encoding = std::mem::take(&mut self.fan_out.encoding);
+        encoding.begin();
+        if let Some(merged) = self.merged(index) {
+            let encoder = self.encoders.merge_encoder(merged.encoder);
+            let records = part.records.chunk_by(|a, b| a.sequence == b.sequence);
+            for same in records {
+                for (number, read) in same.iter().enumerate() {
+                    // A fork and its source share records; until all have theirs, the id says which have.
+                    let mut after = read.sequence;
+                    let mut ahead = Vec::new();
+                    if number + 1 < same.len() {
+                        after -= 1;
+                        let had = same[..=number].iter();
+                        ahead.extend(had.map(|had| AheadStream {
+                            log: merged.log(),
+                            at: Offset::behind(read.sequence),
+                            place: merged.members[had.member].place,
+                        }));
+                    }
+                    ahead.extend(merged.ahead(&merged.all_after(read.sequence)));
+                    let after = merged.all_after(after);
+                    let item = Item {
+                        data: &read.data,
+                        skip: read.skip,
+                        take: read.take,
+                        end: read.end,
+                    };
+                    let record = MergedRecord {
+                        stream: &merged.members[read.member].stream,
+                        item,
+                        after: &after,
+                        ahead: &ahead,
+                    };
+                    let last = number + 1 == same.len();
+                    if last {
+                        encoding.add(item, read.sequence, |out| {
+                            encoder.record(&record, out);
+                        });
+                    } else {
+                        encoding.add_part(item, |out| encoder.record(&record, out));
+                    }
+                }
+            }
+        }
+        self.weigh(index);
+        let complete = self.send_encoding(index, &encoding);
+        self.fan_out.encoding = encoding;
+        if complete {
+            let after = part.upto.max(after);
+            self.connections.slots[index].cursor = after;
+            self.note_ends(index, after);
+            self.queue(index);
+        }
+    }
+
+    /// Notes which streams have nothing more behind what was read: a stream may end without a record that is read.
+    fn note_ends(&mut self, index: u32, after: Sequence) {
+        let Some(merged) = self.merged_mut(index) else {
+            return;
+        };
+        let log = merged.log();
+        let members = merged.members.iter_mut();
+        for member in members.filter(|member| member.log() == log) {
+            let facts = member.stream.facts();
+            let why = match facts.life {
+                Life::Live if facts.closed => StreamEnd::Closed,
+                Life::Live => continue,
+                Life::Kept | Life::Ended => StreamEnd::Deleted,
+            };
+            let position = member.position(after);
+            if position >= facts.tail {
+                member.end = Some((position.sequence, why));
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Work that comes behind commits and their deliveries in a turn: new connections, parts of long bodies and of what subscribers
+//! catch up on, deadlines, heartbeats. The shard does one of each kind after the other, until nothing is left or the turn's
+//! time for them is used up. The rest follows in the next turn, behind what was committed meanwhile. So many clients that
+//! arrive at once delay the others by a fraction of a millisecond, not by all the time that they take.
+
+use std::time::Instant;
+
+use encke_stream::Piece;
+
+use super::Shard;
+use crate::connection::slot::Flags;
+use crate::deferred::time;
+
+impl Shard {
+    /// Does deferred work for as long as the rest of the turn took, and at least for the configured time.
+    pub(super) fn run_deferred(&mut self) {
+        let begun = Instant::now();
+        let taken = begun.duration_since(self.clock.now());
+        let time = time(self.context.settings.errands_time, taken);
+        self.advance_timers();
+        self.deferred.begin_turn();
+        loop {
+            let mut busy = false;
+            if let Some((token, piece)) = self.deferred.next_piece() {
+                let bytes = piece.as_ref().map_or(0, Piece::bytes);
+                self.piece_read(token, piece);
+                self.context.receiver.took_piece(bytes);
+                busy = true;
+            }
+            for _ in 0..DUE_AT_ONCE {
+                let Some(token) = self.timers.next_due() else {
+                    break;
+                };
+                self.reminded(token);
+                busy = true;
+            }
+            if let Some(index) = self.deferred.next_queued() {
+                self.run_queued(index);
+                busy = true;
+            }
+            if self.acceptor.has_work() {
+                self.accept();
+                busy = true;
+            }
+            busy |= self.sweep();
+            if !busy {
+                break;
+            }
+            if begun.elapsed() >= time {
+                let put_off = self.deferred.is_unfinished()
+                    || self.timers.is_due()
+                    || self.acceptor.has_work();
+                self.counts.deferred_put_off += u64::from(put_off);
+                break;
+            }
+        }
+    }
+
+    /// Queues a connection that has more to do than one turn allows.
+    pub(super) fn queue(&mut self, index: u32) {
+        let flags = &mut self.connections.slots[index].flags;
+        if !flags.has(Flags::QUEUED) {
+            flags.set(Flags::QUEUED, true);
+            self.deferred.queue(index);
+        }
+    }
+
+    fn run_queued(&mut self, index: u32) {
+        let flags = &mut self.connections.slots[index].flags;
+        if !flags.has(Flags::QUEUED) {
+            // The connection is gone.
+            return;
+        }
+        flags.set(Flags::QUEUED, false);
+        let unread = flags.has(Flags::UNREAD);
+        if self.is_streaming(index) {
+            self.stream_on(index);
+        } else if unread && !self.is_subscribed(index) {
+            self.readable(index, true);
+        } else {
+            self.flush(index);
+        }
+    }
+}
+
+/// Deadlines that are looked at between two looks at the clock. Most reminders were replaced and cost nothing.
+const DUE_AT_ONCE: usize = 4;

@@ -1,0 +1,291 @@
+//! The channel to a shard from other threads, and how it wakes the shard.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use encke_jobs::Client;
+use encke_log::ReadError;
+use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, Why, mailbox_with_waker};
+use encke_protocol::DispatchEvent;
+use encke_stream::{Batch, Handover, LoadError, Lookup, Outlet, Piece, Reply, Stream};
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::connection::slot::Token;
+use crate::settings::NetSettings;
+
+/// Something that happened elsewhere.
+#[derive(Debug)]
+pub(crate) enum ShardEvent {
+    /// A commit: all records, and the replies to this shard's commands.
+    Committed {
+        batch: Option<Arc<Batch>>,
+        replies: Vec<Reply>,
+    },
+    /// A part of a stream for a connection.
+    PieceRead {
+        token: Token,
+        piece: Result<Piece, ReadError>,
+    },
+    /// What is known of the name that a connection's request names.
+    NameLoaded {
+        token: Token,
+        known: Result<Lookup, LoadError>,
+    },
+    /// The stream of a subscriber; `None` if it has ended.
+    StreamLoaded {
+        token: Token,
+        stream: Result<Option<Arc<Stream>>, LoadError>,
+    },
+    /// An event of the dispatcher for a connection.
+    Dispatched {
+        client: Client,
+        event: DispatchEvent,
+    },
+    /// The server stops.
+    Stop,
+}
+
+/// The shard's end, which it drains in one go.
+pub(crate) struct ShardReceiver {
+    pub(crate) events: Receiver<ShardEvent>,
+    pub(crate) wake: Arc<OwnedFd>,
+    pub(crate) lag: Arc<Lag>,
+    pieces: Arc<AtomicUsize>,
+}
+
+/// The other threads' end.
+#[derive(Clone)]
+pub(crate) struct ShardSender {
+    events: Sender<ShardEvent>,
+    lag: Arc<Lag>,
+    /// Bytes of pieces that were sent and not taken yet.
+    pieces: Arc<AtomicUsize>,
+    admission: Admission,
+    bytes_max: usize,
+}
+
+/// How far a shard's deliveries are behind: the shard writes it, the sequencer reads it.
+#[derive(Debug, Default)]
+pub(crate) struct Lag {
+    pub(crate) bytes: AtomicU64,
+    pub(crate) us: AtomicU64,
+}
+
+#[derive(Clone, Copy)]
+struct Admission {
+    bytes: u64,
+    us: u64,
+}
+
+/// Both ends of a channel.
+pub(crate) fn shard_channel(
+    settings: &NetSettings,
+) -> rustix::io::Result<(ShardSender, ShardReceiver)> {
+    let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+    let options = Options::new(Bounds {
+        items_max: EVENTS_MAX,
+        bytes_max: settings.ring_bytes,
+    });
+    let waker = Arc::clone(&wake);
+    let (sender, events) = mailbox_with_waker("shard", options, move || {
+        // The counter is never read: edge-triggered epoll reports each write, and 64 bits never overflow.
+        let _ = rustix::io::write(&waker, &1u64.to_ne_bytes());
+    });
+    let lag = Arc::new(Lag::default());
+    let pieces = Arc::new(AtomicUsize::new(0));
+    let sender = ShardSender {
+        pieces: Arc::clone(&pieces),
+        events: sender,
+        lag: Arc::clone(&lag),
+        admission: Admission {
+            bytes: settings.admission_bytes as u64,
+            us: settings.admission_delay.as_micros() as u64,
+        },
+        bytes_max: settings.ring_bytes,
+    };
+    let receiver = ShardReceiver {
+        events,
+        wake,
+        lag,
+        pieces,
+    };
+    Ok((sender, receiver))
+}
+
+impl ShardReceiver {
+    pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+impl ShardReceiver {
+    /// A piece was taken and handled: there is room for others.
+    pub(crate) fn took_piece(&self, bytes: usize) {
+        self.pieces.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl ShardSender {
+    /// Sends a piece; waits while the shard has enough of them. So many clients that read old records never fill the channel,
+    /// which also carries commits, and a turn is over soon.
+    pub(crate) fn put_piece(&self, token: Token, piece: Result<Piece, ReadError>) {
+        while self.pieces.load(Ordering::Relaxed) > PIECES_BYTES && !self.events.is_closed() {
+            std::thread::sleep(PIECES_PAUSE);
+        }
+        let bytes = piece.as_ref().map_or(0, Piece::bytes);
+        self.pieces.fetch_add(bytes, Ordering::Relaxed);
+        self.put(ShardEvent::PieceRead { token, piece });
+    }
+
+    /// Sends an event; waits while the channel is full. For a shard that is gone it does nothing.
+    pub(crate) fn put(&self, event: ShardEvent) {
+        let (lane, bytes) = self.weigh(&event);
+        if let Err(refused) = self.events.send(lane, event, bytes)
+            && refused.why != Why::Closed
+        {
+            tracing::error!(why = %refused.why, "a shard's mailbox refused an event that it must take");
+        }
+    }
+
+    /// The event's lane and weight in bytes.
+    fn weigh(&self, event: &ShardEvent) -> (Lane, usize) {
+        let (lane, bytes) = match event {
+            ShardEvent::Committed { batch, replies } => {
+                let records = batch.as_ref().map_or(0, |batch| batch.bytes);
+                (Lane::Data, records + replies.len() * size_of::<Reply>())
+            }
+            ShardEvent::PieceRead { piece, .. } => {
+                (Lane::Data, piece.as_ref().map_or(0, Piece::bytes))
+            }
+            ShardEvent::NameLoaded { .. } | ShardEvent::StreamLoaded { .. } => (Lane::Data, 0),
+            ShardEvent::Dispatched { event, .. } => {
+                let handed = match event {
+                    DispatchEvent::Handed(handed) => handed.payload.body.len(),
+                    _ => 0,
+                };
+                (Lane::Data, handed)
+            }
+            ShardEvent::Stop => (Lane::Control, 0),
+        };
+        // A commit that is larger than the channel's bound may be in it alone.
+        (lane, (bytes + size_of::<ShardEvent>()).min(self.bytes_max))
+    }
+
+    /// Whether the shard's deliveries are behind.
+    fn is_behind(&self) -> bool {
+        self.lag.bytes.load(Ordering::Relaxed) > self.admission.bytes
+            || self.lag.us.load(Ordering::Relaxed) > self.admission.us
+    }
+
+    /// How many events wait, and how old the oldest is.
+    pub(crate) fn gauge(&self) -> encke_mailbox::Gauge {
+        self.events.gauge()
+    }
+
+    pub(crate) fn lag(&self) -> &Lag {
+        &self.lag
+    }
+}
+
+impl Outlet for ShardSender {
+    fn deliver(&self, batch: Option<Arc<Batch>>, replies: Vec<Reply>) {
+        self.put(ShardEvent::Committed { batch, replies });
+    }
+
+    fn admit(&self) {
+        // The shard lowers these with every turn; polling costs less than a wake-up.
+        while self.is_behind() {
+            if self.events.is_closed() {
+                return;
+            }
+            std::thread::sleep(ADMISSION_PAUSE);
+        }
+    }
+
+    fn offer(&self, batch: Option<Arc<Batch>>, replies: Vec<Reply>) -> Result<(), Handover> {
+        let event = ShardEvent::Committed { batch, replies };
+        let (lane, bytes) = self.weigh(&event);
+        let Err(refused) = self.events.try_send(lane, event, bytes) else {
+            return Ok(());
+        };
+        match (refused.why, refused.item) {
+            // The shard is gone.
+            (Why::Closed, _) => Ok(()),
+            (_, ShardEvent::Committed { batch, replies }) => Err(Handover { batch, replies }),
+            // The refused event is the one that was sent.
+            (
+                _,
+                ShardEvent::PieceRead { .. }
+                | ShardEvent::NameLoaded { .. }
+                | ShardEvent::StreamLoaded { .. }
+                | ShardEvent::Dispatched { .. }
+                | ShardEvent::Stop,
+            ) => Ok(()),
+        }
+    }
+
+    fn admits(&self) -> bool {
+        !self.is_behind() || self.events.is_closed()
+    }
+}
+
+/// Events that wait for a shard. Each holds many records or replies; the bound in bytes is the one that counts.
+const EVENTS_MAX: usize = 65_536;
+
+/// Bytes of pieces that a shard has before the reader threads wait: work for about a millisecond.
+const PIECES_BYTES: usize = 512 << 10;
+
+const PIECES_PAUSE: Duration = Duration::from_micros(200);
+
+const ADMISSION_PAUSE: Duration = Duration::from_micros(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn publishers_wait_while_deliveries_are_behind_by_bytes_or_by_time() {
+        let settings = NetSettings {
+            admission_bytes: 1000,
+            admission_delay: Duration::from_millis(5),
+            ..NetSettings::default()
+        };
+        let (sender, receiver) = shard_channel(&settings).unwrap();
+        for (bytes, us, admits) in [
+            (0, 0, true),
+            (1000, 5_000, true),
+            (1001, 0, false),
+            (0, 5_001, false),
+        ] {
+            receiver.lag.bytes.store(bytes, Ordering::Relaxed);
+            receiver.lag.us.store(us, Ordering::Relaxed);
+            assert_eq!(sender.admits(), admits, "{bytes} bytes, {us} µs");
+        }
+        // A publisher that waits continues when the shard has caught up.
+        let waiting = std::thread::spawn(move || sender.admit());
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!waiting.is_finished());
+        receiver.lag.us.store(0, Ordering::Relaxed);
+        waiting.join().unwrap();
+    }
+
+    #[test]
+    fn a_reader_waits_until_the_shard_has_taken_what_was_read() {
+        let (sender, receiver) = shard_channel(&NetSettings::default()).unwrap();
+        receiver.pieces.store(PIECES_BYTES + 1, Ordering::Relaxed);
+        let waiting = std::thread::spawn(move || {
+            let failed = ReadError::Io {
+                file: "a".into(),
+                position: 0,
+                source: std::io::ErrorKind::Other.into(),
+            };
+            sender.put_piece(0, Err(failed));
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!waiting.is_finished());
+        receiver.took_piece(PIECES_BYTES + 1);
+        waiting.join().unwrap();
+    }
+}

@@ -1,0 +1,150 @@
+//! Deadlines of active connections, and the sweep over all connections.
+
+use std::collections::VecDeque;
+
+use crate::connection::active::Active;
+use crate::connection::slot::Token;
+use crate::timer_wheel::{TICK_MS, TimerWheel};
+
+/// A shard's timers.
+#[derive(Debug)]
+pub(crate) struct Timers {
+    wheel: TimerWheel,
+    /// Connections whose deadline may have passed.
+    due: VecDeque<Token>,
+    /// The slot that the sweep comes to next.
+    sweep_at: u32,
+    /// Slots that are left in this step of the sweep.
+    sweep_left: u64,
+    swept_ms: u64,
+}
+
+impl Timers {
+    pub(crate) fn new(now_ms: u64) -> Self {
+        Timers {
+            wheel: TimerWheel::new(now_ms),
+            due: VecDeque::new(),
+            sweep_at: 0,
+            sweep_left: 0,
+            swept_ms: now_ms,
+        }
+    }
+
+    /// Reminds of a connection's deadline, unless the wheel does in time already. So one reminder is enough for a connection
+    /// whose deadline moves again and again.
+    pub(crate) fn remind(&mut self, active: &mut Active, token: Token, now_ms: u64) {
+        let due_ms = match active.behind() {
+            Some(_) => active.deadline_ms.min(now_ms + LAG_CHECK_MS),
+            None => active.deadline_ms,
+        };
+        let due_ms = match active.ends_at_ms {
+            0 => due_ms,
+            ends_at_ms if due_ms == 0 => ends_at_ms,
+            ends_at_ms => due_ms.min(ends_at_ms),
+        };
+        if active.reminder_ms == 0 || active.reminder_ms > due_ms + TICK_MS {
+            active.reminder_ms = self.wheel.remind(token, due_ms);
+        }
+    }
+
+    /// Moves to the present: collects the connections that the wheel reminds of.
+    pub(crate) fn advance(&mut self, now_ms: u64) {
+        self.wheel.advance(now_ms, &mut self.due);
+    }
+
+    /// The next connection whose deadline may have passed.
+    pub(crate) fn next_due(&mut self) -> Option<Token> {
+        let token = self.due.pop_front();
+        if token.is_none() {
+            self.due.shrink_to(DUE_KEPT);
+        }
+        token
+    }
+
+    /// Begins the next step of the sweep, when it is time to. Whether it was.
+    pub(crate) fn begin_sweep(&mut self, slots: usize, now_ms: u64) -> bool {
+        let passed_ms = now_ms.saturating_sub(self.swept_ms);
+        if passed_ms < SWEEP_STEP_MS {
+            return false;
+        }
+        self.swept_ms = now_ms;
+        let slots = slots as u64;
+        let part = slots * passed_ms / SWEEP_MS + 1;
+        self.sweep_left = (self.sweep_left + part).min(slots);
+        true
+    }
+
+    /// The next slot of this step.
+    pub(crate) fn next_swept(&mut self, slots: usize) -> Option<u32> {
+        self.sweep_left = self.sweep_left.checked_sub(1)?;
+        let index = self.sweep_at % slots as u32;
+        self.sweep_at = index + 1;
+        Some(index)
+    }
+
+    /// Whether something is left to do now.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.due.is_empty() || self.sweep_left > 0
+    }
+}
+
+/// The sweep comes to each connection once in this time, in steps of that.
+const SWEEP_MS: u64 = 5_000;
+const SWEEP_STEP_MS: u64 = 100;
+
+/// How often a client that is behind is checked.
+const LAG_CHECK_MS: u64 = 500;
+
+/// Reminders for which room is kept.
+const DUE_KEPT: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_that_moves_needs_one_reminder() {
+        let mut timers = Timers::new(0);
+        let mut active = Active::default();
+        for deadline_ms in [1_000, 1_500, 2_000] {
+            active.deadline_ms = deadline_ms;
+            timers.remind(&mut active, 7, 0);
+        }
+        timers.advance(1_000 + 2 * TICK_MS);
+        assert_eq!(timers.next_due(), Some(7));
+        assert_eq!(timers.next_due(), None);
+        // One that comes earlier needs another.
+        active.reminder_ms = 0;
+        timers.remind(&mut active, 7, 1_100);
+        active.deadline_ms = 1_300;
+        timers.remind(&mut active, 7, 1_100);
+        timers.advance(1_300 + 2 * TICK_MS);
+        assert_eq!(timers.next_due(), Some(7));
+    }
+
+    #[test]
+    fn a_subscription_that_ends_is_reminded_of() {
+        let mut timers = Timers::new(0);
+        let mut active = Active::default();
+        active.ends_at_ms = 900;
+        timers.remind(&mut active, 7, 0);
+        timers.advance(899);
+        assert_eq!(timers.next_due(), None);
+        timers.advance(900 + 2 * TICK_MS);
+        assert_eq!(timers.next_due(), Some(7));
+    }
+
+    #[test]
+    fn the_sweep_comes_to_every_slot_once_in_its_time() {
+        let mut timers = Timers::new(0);
+        let mut seen = vec![0; 1_000];
+        for now_ms in (0..=SWEEP_MS).step_by(20) {
+            timers.begin_sweep(seen.len(), now_ms);
+            while let Some(index) = timers.next_swept(seen.len()) {
+                seen[index as usize] += 1;
+            }
+        }
+        assert!(seen.iter().all(|times| (1..=2).contains(times)));
+        assert!(!timers.is_due());
+    }
+}

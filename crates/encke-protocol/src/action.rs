@@ -1,0 +1,198 @@
+//! What the reactor does for a request, and the continuations that it resumes.
+//!
+//! Each continuation is a trait object of exactly the event that it waits for, so it cannot be resumed with another one.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use encke_stream::{Command, Fetch, Offset, Outcome, Sequence, Stream};
+
+use crate::encoder::{EncoderId, MergeEncoderId};
+use crate::response::Response;
+use crate::run::Run;
+
+/// A request to the dispatcher of the pools, and what the dispatcher sends for it.
+pub use encke_jobs::{Ask as DispatchRequest, Told as DispatchEvent};
+
+/// What the reactor does next for a request.
+#[derive(Debug)]
+pub enum Action {
+    /// Send this response.
+    Respond(Response),
+    /// Load the stream of this name into memory, then ask the router again.
+    Load(LoadName),
+    /// Commit the command, then resume.
+    Commit(Command, Box<dyn OnCommit>),
+    /// Read a part of a stream, then resume.
+    Read(Fetch, Box<dyn OnRead>),
+    /// Send this response, the beginning of a long body, then the parts that follow it.
+    Stream(Response, NextPart),
+    /// Send the head of a subscription, then every record that follows.
+    Subscribe(Subscription),
+    /// Wait for a record, then resume: a long poll.
+    Wait(Wait),
+    /// Send a request to the dispatcher, then resume with its answer.
+    Dispatch(DispatchRequest, Box<dyn OnDispatch>),
+}
+
+/// Waits for the outcome of a command.
+pub trait OnCommit: Debug + Send {
+    /// The response to the request.
+    fn committed(self: Box<Self>, outcome: Outcome) -> Response;
+}
+
+/// Waits for a part of a stream.
+pub trait OnRead: Debug + Send {
+    /// What follows from the records that were read.
+    fn read(self: Box<Self>, run: Result<Run<'_>, Failure>, now_ms: u64) -> Action;
+}
+
+/// Waits for a part of a long body.
+pub trait OnPart: Debug + Send {
+    /// The next part of the body. `None`: the stream has ended, and the reactor cuts the response off.
+    fn part(self: Box<Self>, run: &Run<'_>) -> Option<BodyPart>;
+}
+
+/// Waits for a record of a stream. It becomes an [`OnRead`] when the record must be read from the log.
+pub trait OnRecord: OnRead {
+    /// The response when records have arrived, or when the stream is closed.
+    fn arrived(self: Box<Self>, run: Run<'_>, now_ms: u64) -> Response;
+    /// The response when no record arrives in time.
+    fn timed_out(self: Box<Self>, now_ms: u64) -> Response;
+    /// The response when the stream is deleted.
+    fn ended(self: Box<Self>) -> Response;
+}
+
+/// Waits for the dispatcher.
+pub trait OnDispatch: Debug + Send {
+    /// What follows from the dispatcher's first event.
+    fn dispatched(self: Box<Self>, event: DispatchEvent) -> Dispatched;
+    /// Whether the answer may take long. Then the reactor gives the request up when the client closes its side.
+    fn waits_long(&self) -> bool;
+}
+
+/// Encodes the events that the dispatcher sends to a worker for as long as its connection lasts.
+pub trait OnWorkerEvent: Debug + Send {
+    /// The bytes of one event.
+    fn event(&self, event: DispatchEvent) -> WorkerOutput;
+    /// The bytes that keep a quiet connection alive.
+    fn heartbeat(&self) -> &'static [u8];
+}
+
+/// What follows from the dispatcher's first event.
+#[derive(Debug)]
+pub enum Dispatched {
+    /// Send this response.
+    Respond(Response),
+    /// Send the head of a stream of events, then what the continuation makes of each further event.
+    Open(Response, Box<dyn OnWorkerEvent>),
+}
+
+/// Bytes for a worker.
+#[derive(Debug)]
+pub enum WorkerOutput {
+    /// More follow.
+    Send(Vec<u8>),
+    /// Close the connection behind them.
+    End(Vec<u8>),
+}
+
+/// A name of which nothing is in memory. The reactor repeats the request when a reader thread has loaded it.
+#[derive(Debug)]
+pub struct LoadName {
+    /// The name.
+    pub name: Box<str>,
+    /// The request's body, given back.
+    pub body: Vec<u8>,
+}
+
+/// A subscription for as long as the connection lasts.
+#[derive(Debug)]
+pub struct Subscription {
+    /// The response that opens it.
+    pub response: Response,
+    /// What it delivers.
+    pub feed: Feed,
+    /// When it ends by itself, in milliseconds since 1970; `None` for never.
+    pub ends_at_ms: Option<u64>,
+}
+
+/// What a subscription delivers.
+#[derive(Debug)]
+pub enum Feed {
+    /// The records of one stream.
+    Single {
+        /// The stream.
+        stream: Arc<Stream>,
+        /// The position behind which the records begin.
+        from: Offset,
+        /// The encoder of its records.
+        encoder: EncoderId,
+        /// The encoder's own option, see [`Variant::option`](crate::Variant::option).
+        option: u64,
+    },
+    /// The records of several streams, merged in the order of the log.
+    Merged {
+        /// The streams; at least one.
+        sources: Vec<MergeSource>,
+        /// The client has every record up to these positions, whatever the stream: one for each log, by index.
+        after: Vec<Sequence>,
+        /// The encoder of their records.
+        encoder: MergeEncoderId,
+    },
+}
+
+/// One of the streams of a merged feed.
+#[derive(Debug)]
+pub struct MergeSource {
+    /// The stream.
+    pub stream: Arc<Stream>,
+    /// The position behind which its records begin, unless the client has everything up to there already.
+    pub from: Offset,
+    /// Its place in the request, from 0.
+    pub place: u8,
+}
+
+/// A long poll: waits for one response.
+#[derive(Debug)]
+pub struct Wait {
+    /// The stream whose record it waits for.
+    pub stream: Arc<Stream>,
+    /// The position behind which the record lies.
+    pub from: Offset,
+    /// When it times out, in milliseconds since 1970.
+    pub until_ms: u64,
+    /// The continuation.
+    pub then: Box<dyn OnRecord>,
+}
+
+/// A part of a long body.
+#[derive(Debug)]
+pub struct BodyPart {
+    /// Its bytes; possibly none.
+    pub bytes: Vec<u8>,
+    /// The part behind it; `None` after the last.
+    pub next: Option<NextPart>,
+}
+
+/// The part of a long body that is read when the socket has taken the one before.
+#[derive(Debug)]
+pub struct NextPart {
+    /// What is read for it.
+    pub fetch: Fetch,
+    /// The continuation.
+    pub then: Box<dyn OnPart>,
+}
+
+/// Why an event that a continuation waits for does not happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Retention has removed the data.
+    NoLongerKept,
+    /// A queue is full; the client may try again.
+    Overloaded,
+    /// The data could not be read.
+    Unreadable,
+    /// The server stops.
+    Stopping,
+}

@@ -1,0 +1,150 @@
+//! Catch-up reads (section 5.6): everything from an offset to the tail, however much that is.
+
+use std::sync::Arc;
+
+use encke_stream::{Facts, Fetch, MediaKind, Offset, Refusal, Stream};
+
+use super::DurableStreams;
+use super::read::{cache_control, etag, has_already, position};
+use crate::action::{Action, BodyPart, Failure, NextPart, OnPart, OnRead};
+use crate::payload::{data, push_items};
+use crate::problem::{failed, refused};
+use crate::request::Request;
+use crate::response::{Body, Response};
+use crate::run::Run;
+
+/// Waits for the first data.
+#[derive(Debug)]
+struct CatchUp {
+    stream: Arc<Stream>,
+    /// Where the response begins.
+    first_kept: Offset,
+    /// What was committed when the request arrived; the response goes up to there.
+    facts: Facts,
+    page_bytes: usize,
+    page_bytes_max: usize,
+}
+
+/// Waits for a further part of a response that has begun.
+#[derive(Debug)]
+struct Page {
+    stream: Arc<Stream>,
+    tail: Offset,
+    /// Bytes of the last part, and at most.
+    page_bytes: usize,
+    page_bytes_max: usize,
+    /// No message has been written yet, so the next one needs no comma.
+    first: bool,
+}
+
+impl DurableStreams {
+    pub(super) fn catch_up(
+        &self,
+        request: &Request<'_>,
+        stream: Arc<Stream>,
+        facts: Facts,
+        from: Offset,
+    ) -> Action {
+        let first_kept = self.streams.first_kept(&stream, from);
+        let tag = etag(&stream, first_kept, facts.tail, facts.closed);
+        if has_already(request.headers, &tag) {
+            let response = Response::shared(304).field("ETag", tag);
+            let response = response.field("Cache-Control", cache_control(facts.closed));
+            return Action::Respond(position(response, &stream, facts.tail, true, facts.closed));
+        }
+        let page_bytes_max = self.settings.page_bytes;
+        let page_bytes = self.settings.first_page_bytes.min(page_bytes_max);
+        let fetch = Fetch::new(&stream, from, facts.tail, page_bytes);
+        let catch_up = CatchUp {
+            stream,
+            first_kept,
+            facts,
+            page_bytes,
+            page_bytes_max,
+        };
+        if fetch.spans.is_empty() {
+            let nothing = data(catch_up.stream.media.kind, &[]);
+            return Action::Respond(catch_up.response().body(nothing));
+        }
+        Action::Read(fetch, Box::new(catch_up))
+    }
+
+    /// The response to `offset=now`: where the tail is, and no data.
+    pub(super) fn tail(&self, stream: &Stream, facts: Facts) -> Action {
+        let response = Response::shared(200).field("Cache-Control", "no-store");
+        let response = position(response, stream, facts.tail, true, facts.closed);
+        Action::Respond(response.body(data(stream.media.kind, &[])))
+    }
+}
+
+impl OnRead for CatchUp {
+    /// The response, or its beginning.
+    fn read(self: Box<Self>, run: Result<Run<'_>, Failure>, _now_ms: u64) -> Action {
+        let run = match run {
+            Ok(run) => run,
+            Err(failure) => return Action::Respond(failed(failure)),
+        };
+        if self.stream.has_ended() {
+            return Action::Respond(refused(&Refusal::NotFound));
+        }
+        let kind = self.stream.media.kind;
+        if run.at_tail {
+            return Action::Respond(self.response().body(data(kind, run.items)));
+        }
+        let mut first = Vec::new();
+        if kind == MediaKind::Json {
+            first.push(b'[');
+        }
+        push_items(kind, run.items, true, &mut first);
+        let response = self.response().body(Body::Parts(first));
+        let page = Page {
+            stream: self.stream,
+            tail: self.facts.tail,
+            page_bytes: self.page_bytes,
+            page_bytes_max: self.page_bytes_max,
+            first: run.items.is_empty(),
+        };
+        Action::Stream(response, Box::new(page).next(run.end))
+    }
+}
+
+impl CatchUp {
+    fn response(&self) -> Response {
+        let Facts { tail, closed, .. } = self.facts;
+        let response = Response::shared(200)
+            .field("ETag", etag(&self.stream, self.first_kept, tail, closed))
+            .field("Cache-Control", cache_control(closed));
+        position(response, &self.stream, tail, true, closed)
+    }
+}
+
+impl OnPart for Page {
+    /// The next part. `None` if the stream has ended meanwhile: the response must not look complete.
+    fn part(mut self: Box<Self>, run: &Run<'_>) -> Option<BodyPart> {
+        if self.stream.has_ended() {
+            return None;
+        }
+        let kind = self.stream.media.kind;
+        let mut bytes = Vec::new();
+        push_items(kind, run.items, self.first, &mut bytes);
+        self.first &= run.items.is_empty();
+        if run.at_tail {
+            if kind == MediaKind::Json {
+                bytes.push(b']');
+            }
+            return Some(BodyPart { bytes, next: None });
+        }
+        Some(BodyPart {
+            bytes,
+            next: Some(self.next(run.end)),
+        })
+    }
+}
+
+impl Page {
+    fn next(mut self: Box<Self>, from: Offset) -> NextPart {
+        self.page_bytes = self.page_bytes.saturating_mul(2).min(self.page_bytes_max);
+        let fetch = Fetch::new(&self.stream, from, self.tail, self.page_bytes);
+        NextPart { fetch, then: self }
+    }
+}

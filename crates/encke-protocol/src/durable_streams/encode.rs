@@ -1,0 +1,137 @@
+//! Server-sent events: records become a `data` event and a `control` event (section 5.8).
+
+use std::io::Write;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use encke_stream::{Item, MediaKind};
+
+use super::cursor;
+use crate::encoder::{EncodedRun, Encoder, Farewell, Mark, Variant};
+use crate::payload::join;
+use crate::run::Run;
+use crate::sse::{self, lines};
+
+/// Encodes records as pairs of events. The option of its variant is a number that the cursors of the subscriber must
+/// exceed; 0 for most.
+#[derive(Debug)]
+pub(crate) struct EventEncoder;
+
+impl Encoder for EventEncoder {
+    fn encode(&self, variant: Variant, run: &Run<'_>, now_ms: u64, out: &mut EncodedRun) {
+        encode(variant, run, now_ms, &mut out.bytes, &mut out.marks);
+    }
+
+    /// A comment for human readers, and the event that says where to continue.
+    fn farewell(&self, variant: Variant, farewell: &Farewell, now_ms: u64, out: &mut Vec<u8>) {
+        // Writing to a vector does not fail.
+        let _ = write!(out, ": closed by the server: {}; ", farewell.why);
+        let _ = match farewell.resumable {
+            true => write!(out, "go on at offset {}\n\n", farewell.at),
+            false => write!(out, "offset=-1 gives what is left\n\n"),
+        };
+        let here = Run {
+            items: &[],
+            end: farewell.at,
+            at_tail: false,
+            closed: false,
+        };
+        control(variant.option, &here, now_ms, out);
+    }
+
+    fn heartbeat(&self) -> &'static [u8] {
+        sse::HEARTBEAT
+    }
+}
+
+fn encode(variant: Variant, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>, marks: &mut Vec<Mark>) {
+    let Variant {
+        kind,
+        option: cursor_floor,
+    } = variant;
+    let mut items = run.items;
+    let mut payload = Vec::new();
+    while !items.is_empty() {
+        let (now, later) = items.split_at(together(items));
+        items = later;
+        payload.clear();
+        join(kind, now, &mut payload);
+        out.extend_from_slice(b"event: data\n");
+        if kind == MediaKind::Binary {
+            out.extend_from_slice(b"data:");
+            let start = out.len();
+            out.resize(start + payload.len().div_ceil(3) * 4, 0);
+            // The room is just what the encoding of this length needs.
+            let _ = STANDARD.encode_slice(&payload, &mut out[start..]);
+            out.push(b'\n');
+        } else {
+            lines(&payload, out);
+        }
+        out.push(b'\n');
+        let last = items.is_empty();
+        let reached = Run {
+            items: &[],
+            end: if last {
+                run.end
+            } else {
+                now.last().map_or(run.end, |item| item.end)
+            },
+            at_tail: last && run.at_tail,
+            closed: last && run.closed,
+        };
+        control(cursor_floor, &reached, now_ms, out);
+        marks.push(Mark {
+            end: out.len(),
+            at: reached.end,
+        });
+    }
+    // A subscriber that is at the tail with nothing to read learns that.
+    if run.items.is_empty() && (run.at_tail || run.closed) {
+        control(cursor_floor, run, now_ms, out);
+        marks.push(Mark {
+            end: out.len(),
+            at: run.end,
+        });
+    }
+}
+
+/// Appends the event that says where the client is.
+pub(crate) fn control(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>) {
+    // Writing to a vector does not fail.
+    let _ = write!(
+        out,
+        "event: control\ndata:{{\"streamNextOffset\":\"{}\"",
+        run.end
+    );
+    if !run.closed {
+        let _ = write!(
+            out,
+            ",\"streamCursor\":\"{}\"",
+            cursor::above(now_ms, cursor_floor)
+        );
+    }
+    if run.at_tail || run.closed {
+        out.extend_from_slice(b",\"upToDate\":true");
+    }
+    if run.closed {
+        out.extend_from_slice(b",\"streamClosed\":true");
+    }
+    out.extend_from_slice(b"}\n\n");
+}
+
+/// How many records go into one event: as many as keep it small, and at least one.
+fn together(items: &[Item<'_>]) -> usize {
+    let mut bytes = 0;
+    items
+        .iter()
+        .take_while(|item| {
+            bytes += item.data.len();
+            bytes <= EVENT_BYTES
+        })
+        .count()
+        .max(1)
+}
+
+/// Records share an event up to this size. Less makes more events and so more bytes; more makes a partly written event,
+/// which a slow connection keeps, larger.
+const EVENT_BYTES: usize = 16 << 10;

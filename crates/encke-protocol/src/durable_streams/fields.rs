@@ -1,0 +1,396 @@
+//! Parses the header fields of requests. Every refusal names what is allowed.
+
+use encke_stream::{AckLevel, Lifetime, Offset, ProducerId, Retention};
+
+use crate::problem::error;
+use crate::query;
+use crate::request::Headers;
+use crate::response::Response;
+use crate::streams::StartPosition;
+
+/// The source of a fork, and the position where it begins (section 4.2).
+pub(super) struct Forking {
+    /// The source's name.
+    pub(super) source: String,
+    /// The source's tail if it is left out.
+    pub(super) at: Option<Offset>,
+    /// Units behind the offset; 0 if it is left out.
+    pub(super) sub_offset: u32,
+}
+
+/// Whether `Stream-Closed` is `true`; any other value counts as none (section 4.1).
+pub(super) fn says_closed(headers: Headers<'_>) -> bool {
+    headers
+        .first("Stream-Closed")
+        .is_some_and(|value| value.trim_ascii().eq_ignore_ascii_case(b"true"))
+}
+
+/// `Content-Type`; nothing if it is absent or empty.
+pub(super) fn content_type(headers: Headers<'_>) -> Result<Option<&str>, Response> {
+    match text(headers, "Content-Type")?.filter(|value| !value.is_empty()) {
+        // It is stored with the stream and sent with every response.
+        Some(value) if value.len() > CONTENT_TYPE_BYTES_MAX || !is_media_type(value) => {
+            Err(bad_field(format!(
+                "Content-Type is a media type like text/plain with at most \
+                 {CONTENT_TYPE_BYTES_MAX} bytes, not {value:?}"
+            )))
+        }
+        value => Ok(value),
+    }
+}
+
+/// The writer's own sequence (section 5.2).
+pub(super) fn writer_seq(headers: Headers<'_>) -> Result<Option<&str>, Response> {
+    match text(headers, "Stream-Seq")? {
+        Some(value) if value.len() > STREAM_SEQ_BYTES_MAX => Err(bad_field(format!(
+            "Stream-Seq has {} bytes, at most {STREAM_SEQ_BYTES_MAX} are allowed",
+            value.len()
+        ))),
+        value => Ok(value),
+    }
+}
+
+/// The three fields of an idempotent producer: all, or none (section 5.2.1).
+pub(super) fn producer(headers: Headers<'_>) -> Result<Option<ProducerId>, Response> {
+    let id = text(headers, "Producer-Id")?;
+    let epoch = text(headers, "Producer-Epoch")?;
+    let seq = text(headers, "Producer-Seq")?;
+    let (id, epoch, seq) = match (id, epoch, seq) {
+        (None, None, None) => return Ok(None),
+        (Some(id), Some(epoch), Some(seq)) => (id, epoch, seq),
+        _ => {
+            return Err(bad_field(
+                "Producer-Id, Producer-Epoch and Producer-Seq come together or not at all",
+            ));
+        }
+    };
+    if id.is_empty() || id.len() > PRODUCER_ID_BYTES_MAX {
+        return Err(bad_field(format!(
+            "Producer-Id has 1 to {PRODUCER_ID_BYTES_MAX} bytes, not {}",
+            id.len()
+        )));
+    }
+    let number = |name: &str, digits: &str| {
+        decimal(digits)
+            .filter(|number| *number <= NUMBER_MAX)
+            .ok_or_else(|| {
+                bad_field(format!(
+                    "{name} is a whole number from 0 to {NUMBER_MAX} without leading zeros, \
+                     not {digits:?}"
+                ))
+            })
+    };
+    Ok(Some(ProducerId {
+        id: id.into(),
+        epoch: number("Producer-Epoch", epoch)?,
+        seq: number("Producer-Seq", seq)?,
+    }))
+}
+
+/// The lifetime of a stream (section 5.1).
+pub(super) fn lifetime(headers: Headers<'_>) -> Result<Option<Lifetime>, Response> {
+    let ttl = text(headers, "Stream-TTL")?;
+    let until = text(headers, "Stream-Expires-At")?;
+    match (ttl, until) {
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Err(bad_field(
+            "Stream-TTL and Stream-Expires-At exclude each other",
+        )),
+        (Some(ttl), None) => match decimal(ttl) {
+            Some(ttl_s) => Ok(Some(Lifetime::Sliding { ttl_s })),
+            None => Err(bad_field(format!(
+                "Stream-TTL is a whole number of seconds without sign or leading zeros, \
+                 not {ttl:?}"
+            ))),
+        },
+        (None, Some(until)) => match timestamp_ms(until) {
+            Some(at_ms) => Ok(Some(Lifetime::Until { at_ms })),
+            None => Err(bad_field(format!(
+                "Stream-Expires-At is a time like 2026-01-31T12:00:00Z (RFC 3339), from 1970 on, \
+                 not {until:?}"
+            ))),
+        },
+    }
+}
+
+/// The durability level at which the request is acknowledged; at a creation, the level of the stream.
+pub(super) fn ack(headers: Headers<'_>) -> Result<Option<AckLevel>, Response> {
+    let Some(name) = text(headers, "Encke-Ack")? else {
+        return Ok(None);
+    };
+    match name.parse() {
+        Ok(level) => Ok(Some(level)),
+        Err(_) => Err(bad_field(format!(
+            "Encke-Ack is synced, written or accepted, not {name:?}"
+        ))),
+    }
+}
+
+/// The retention of a stream, at its creation.
+pub(super) fn retention(headers: Headers<'_>) -> Result<Option<Retention>, Response> {
+    let Some(value) = text(headers, "Encke-Retention")? else {
+        return Ok(None);
+    };
+    match value.parse() {
+        Ok(retention) => Ok(Some(retention)),
+        Err(why) => Err(bad_field(format!(
+            "Encke-Retention: {why}; this is {value:?}"
+        ))),
+    }
+}
+
+/// The position before which a truncation removes everything, if the request is one: `None` inside stands for `now`.
+pub(super) fn truncation(headers: Headers<'_>) -> Result<Option<Option<Offset>>, Response> {
+    let Some(value) = text(headers, "Encke-Truncate")? else {
+        return Ok(None);
+    };
+    match value.parse() {
+        Ok(StartPosition::Now) => Ok(Some(None)),
+        Ok(StartPosition::At(offset)) => Ok(Some(Some(offset))),
+        Ok(StartPosition::Start) | Err(_) => Err(bad_field(format!(
+            "Encke-Truncate is an offset that this stream gave, or now, not {value:?}"
+        ))),
+    }
+}
+
+/// The fork that a creation asks for (section 4.2). `root` is the path above the streams.
+pub(super) fn forking(headers: Headers<'_>, root: &str) -> Result<Option<Forking>, Response> {
+    let from = text(headers, "Stream-Forked-From")?;
+    let at = text(headers, "Stream-Fork-Offset")?;
+    let sub_offset = text(headers, "Stream-Fork-Sub-Offset")?;
+    let Some(from) = from else {
+        if at.is_some() || sub_offset.is_some() {
+            return Err(bad_field(
+                "Stream-Fork-Offset and Stream-Fork-Sub-Offset need Stream-Forked-From",
+            ));
+        }
+        return Ok(None);
+    };
+    let path = from.strip_prefix(root).unwrap_or(from);
+    let source = query::decode(path)
+        .map_err(|_| bad_field("Stream-Forked-From is not percent-encoded UTF-8"))?;
+    let sub_offset = match sub_offset {
+        None => 0,
+        Some(digits) => decimal(digits)
+            .and_then(|units| u32::try_from(units).ok())
+            .ok_or_else(|| {
+                bad_field(format!(
+                    "Stream-Fork-Sub-Offset is a whole number from 0 to {}, not {digits:?}",
+                    u32::MAX
+                ))
+            })?,
+    };
+    let at = match at {
+        None if sub_offset > 0 => {
+            return Err(bad_field("Stream-Fork-Sub-Offset needs Stream-Fork-Offset"));
+        }
+        None => None,
+        Some("-1") => Some(Offset::START),
+        Some(token) => match token.parse() {
+            Ok(at) => Some(at),
+            Err(why) => {
+                return Err(bad_field(format!(
+                    "Stream-Fork-Offset: {why}, or -1; this is {token:?}"
+                )));
+            }
+        },
+    };
+    Ok(Some(Forking {
+        source: source.into_owned(),
+        at,
+        sub_offset,
+    }))
+}
+
+/// The answer to a field that says nothing sensible.
+fn bad_field(why: impl Into<String>) -> Response {
+    error(400, "bad_field", why.into())
+}
+
+fn text<'a>(headers: Headers<'a>, name: &'static str) -> Result<Option<&'a str>, Response> {
+    headers
+        .text(name)
+        .map_err(|_| bad_field(format!("{name} is not UTF-8")))
+}
+
+/// A whole number in plain decimal notation: digits only, no leading zeros.
+fn decimal(digits: &str) -> Option<u64> {
+    let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+    let canonical = digits == "0" || !digits.starts_with('0');
+    digits.parse().ok().filter(|_| plain && canonical)
+}
+
+/// A type and a subtype (RFC 9110, section 8.3.1). Parameters may be anything that fits in a field.
+fn is_media_type(value: &str) -> bool {
+    let is_token = |part: &str| {
+        let is_allowed =
+            |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        !part.is_empty() && part.bytes().all(is_allowed)
+    };
+    let essence = value.split(';').next().unwrap_or(value);
+    let parts = essence.trim_matches([' ', '\t']).split_once('/');
+    parts.is_some_and(|(kind, subtype)| is_token(kind) && is_token(subtype))
+        && !value.contains(char::is_control)
+}
+
+/// A time as RFC 3339 has it, in milliseconds since 1970; nothing if it is before that.
+fn timestamp_ms(text: &str) -> Option<u64> {
+    if !is_rfc3339(text) {
+        return None;
+    }
+    // What jiff reads beyond RFC 3339 was refused above; it knows months and leap years.
+    let at: jiff::Timestamp = text.parse().ok()?;
+    u64::try_from(at.as_millisecond()).ok()
+}
+
+/// The form alone: `2026-01-31T12:00:00`, a fraction if there is one, and `Z` or `+01:00`. (Of a
+/// fraction jiff reads up to nine digits.)
+fn is_rfc3339(text: &str) -> bool {
+    let matches = |text: &str, form: &str| {
+        text.len() == form.len()
+            && text
+                .bytes()
+                .zip(form.bytes())
+                .all(|(byte, form)| match form {
+                    b'0' => byte.is_ascii_digit(),
+                    form => byte.eq_ignore_ascii_case(&form),
+                })
+    };
+    let Some((date_time, rest)) = text.split_at_checked(DATE_TIME.len()) else {
+        return false;
+    };
+    let zone = match rest.strip_prefix('.') {
+        Some(fraction) => {
+            let zone = fraction.trim_start_matches(|digit: char| digit.is_ascii_digit());
+            if zone.len() == fraction.len() {
+                return false;
+            }
+            zone
+        }
+        None => rest,
+    };
+    matches(date_time, DATE_TIME)
+        && (matches(zone, "Z") || matches(zone, "+00:00") || matches(zone, "-00:00"))
+}
+
+const DATE_TIME: &str = "0000-00-00T00:00:00";
+
+/// What JavaScript can count up to (section 5.2.1).
+const NUMBER_MAX: u64 = (1 << 53) - 1;
+
+const PRODUCER_ID_BYTES_MAX: usize = 256;
+
+/// What is stored with every stream of a type, and in every answer.
+const CONTENT_TYPE_BYTES_MAX: usize = 256;
+
+/// What is stored with every stream that has such writers.
+const STREAM_SEQ_BYTES_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn times_are_those_of_rfc_3339() {
+        for (text, ms) in [
+            ("1970-01-01T00:00:00Z", 0),
+            ("1970-01-01t00:00:01z", 1000),
+            ("1970-01-01T00:00:00.001Z", 1),
+            ("1970-01-01T00:00:00.999999999Z", 999),
+            ("2016-12-31T23:59:60Z", 1_483_228_799_000),
+            ("1970-01-01T01:00:00+01:00", 0),
+            ("1969-12-31T16:00:00-08:00", 0),
+            ("2024-02-29T00:00:00-00:00", 1_709_164_800_000),
+            ("9999-12-30T00:00:00Z", 253_402_128_000_000),
+        ] {
+            assert_eq!(timestamp_ms(text), Some(ms), "{text}");
+        }
+        for text in [
+            "",
+            "0",
+            "2026-01-31",
+            "2026-01-31T12:00Z",
+            "2026-01-31T12:00:00",
+            "2026-01-31 12:00:00Z",
+            "2026-01-31T12:00:00.Z",
+            "2026-01-31T12:00:00,5Z",
+            "2026-01-31T12:00:00.1234567890Z",
+            "2026-01-31T12:00:00+1:00",
+            "2026-01-31T12:00:00+0100",
+            "2026-01-31T12:00:00+01:00[Europe/Berlin]",
+            "2026-01-31T12:00:00Z[UTC]",
+            "20260131T120000Z",
+            "+002026-01-31T12:00:00Z",
+            "2026-W05-6T12:00:00Z",
+            "2026-02-30T12:00:00Z",
+            "2025-02-29T12:00:00Z",
+            "2026-13-01T12:00:00Z",
+            "2026-01-31T24:00:00Z",
+            "2026-01-31T12:60:00Z",
+            "2026-01-31T12:00:00+99:00",
+            "1969-12-31T23:59:59Z",
+            "Sat, 31 Jan 2026 12:00:00 GMT",
+            "2026-01-31T12:00:0äZ",
+        ] {
+            assert_eq!(timestamp_ms(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_plain() {
+        for (digits, number) in [("0", 0), ("7", 7), ("18446744073709551615", u64::MAX)] {
+            assert_eq!(decimal(digits), Some(number));
+        }
+        for digits in [
+            "",
+            "00",
+            "01",
+            "+1",
+            "-1",
+            "-0",
+            "1.0",
+            "1e3",
+            " 1",
+            "1 ",
+            "0x1",
+            "١",
+            "1_000",
+            "18446744073709551616",
+        ] {
+            assert_eq!(decimal(digits), None, "{digits}");
+        }
+    }
+
+    #[test]
+    fn types_have_two_parts() {
+        for value in [
+            "text/plain",
+            "a/b",
+            "A/B; charset=\"x y\"",
+            "a/b;",
+            "x-y/z.w+json ; q",
+        ] {
+            assert!(is_media_type(value), "{value}");
+        }
+        for value in [
+            ".", "text", "text/", "/plain", "a/b/c", "a b/c", "a/ b", "ä/b", "a/b;\x01",
+        ] {
+            assert!(!is_media_type(value), "{value}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_time_panics(text in "\\PC{0,40}", near in "[0-9:TZ+.-]{15,35}") {
+            let _ = timestamp_ms(&text);
+            let _ = timestamp_ms(&near);
+        }
+
+        #[test]
+        fn what_we_say_is_what_we_read(ms in 0..253_402_128_000_000_u64) {
+            let said = super::super::read::timestamp(ms);
+            prop_assert_eq!(timestamp_ms(&said), Some(ms));
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The Durable Streams protocol, version 1.0: a stream is a URL.
+//!
+//! `read` answers GET and HEAD by way of `catch_up`, `poll` and `follow`; `write` answers POST and DELETE, `create` PUT;
+//! `fields` reads the fields of requests, `encode` writes the records of live subscribers. Section numbers are those of the
+//! protocol's text.
+
+mod catch_up;
+mod create;
+mod cursor;
+mod encode;
+mod fields;
+mod follow;
+mod poll;
+mod read;
+mod write;
+
+use std::sync::Arc;
+
+use crate::action::Action;
+use crate::encoder::{EncoderId, Encoders};
+use crate::problem::error;
+use crate::query;
+use crate::request::Request;
+use crate::response::Response;
+use crate::streams::{METHODS, StreamAccess, load, preflight};
+
+/// The protocol over the committed streams.
+#[derive(Clone, Debug)]
+pub(crate) struct DurableStreams {
+    streams: StreamAccess,
+    settings: Arc<DurableStreamsSettings>,
+    encoder: EncoderId,
+}
+
+/// The settings of the protocol.
+#[derive(Clone, Debug)]
+pub struct DurableStreamsSettings {
+    /// The path above the streams; starts and ends with `/`.
+    pub root: String,
+    /// Bytes of a stream's name, decoded.
+    pub name_bytes_max: usize,
+    /// How long a long poll waits for data, in milliseconds.
+    pub poll_wait_ms: u64,
+    /// Bytes of data that are read at a time, and that one response to a long poll holds, approximately.
+    pub page_bytes: usize,
+    /// Bytes of the first part of a long body, approximately. Each part is twice as large as the one before it, up to
+    /// `page_bytes`, so that a client that reads nothing costs little.
+    pub first_page_bytes: usize,
+}
+
+impl Default for DurableStreamsSettings {
+    fn default() -> Self {
+        DurableStreamsSettings {
+            root: "/v1/stream/".into(),
+            name_bytes_max: 1024,
+            poll_wait_ms: 20_000,
+            page_bytes: 256 << 10,
+            first_page_bytes: 32 << 10,
+        }
+    }
+}
+
+impl DurableStreams {
+    pub(crate) fn new(
+        streams: StreamAccess,
+        settings: DurableStreamsSettings,
+        encoders: &mut Encoders,
+    ) -> Self {
+        DurableStreams {
+            streams,
+            settings: Arc::new(settings),
+            encoder: encoders.add(encode::EventEncoder),
+        }
+    }
+
+    /// The path below the root, if the request is for this protocol.
+    pub(crate) fn path<'a>(&self, path: &'a str) -> Option<&'a str> {
+        path.strip_prefix(&*self.settings.root)
+    }
+
+    /// What to do for a request for the path below the root.
+    pub(crate) fn request(&self, mut request: Request<'_>, path: &str) -> Action {
+        if request.method == "OPTIONS" {
+            return Action::Respond(preflight());
+        }
+        let name = match self.name(path) {
+            Ok(name) => name,
+            Err(response) => return Action::Respond(response),
+        };
+        if !["GET", "HEAD", "POST", "PUT", "DELETE"].contains(&request.method) {
+            let refused = error(
+                405,
+                "method_not_allowed",
+                format!(
+                    "{} is not a method of streams: {METHODS} are",
+                    request.method
+                ),
+            );
+            return Action::Respond(refused.field("Allow", METHODS));
+        }
+        // Held until the action is decided, so that the stream stays in memory.
+        let Some(known) = self.streams.known(&name) else {
+            return load(&name, request.body);
+        };
+        let action = match request.method {
+            "GET" => self.get(&request, &name),
+            "HEAD" => self.head(&request, &name),
+            "POST" => self.post(&mut request, &name),
+            "PUT" => self.put(&mut request, &name, known),
+            _ => self.delete(&request, &name),
+        };
+        action.unwrap_or_else(Action::Respond)
+    }
+
+    /// The name of the stream that a path below the root names, percent-decoded once.
+    fn name(&self, path: &str) -> Result<String, Response> {
+        let Ok(name) = query::decode(path) else {
+            let why = "the path is not percent-encoded UTF-8";
+            return Err(error(400, "bad_path", why));
+        };
+        self.streams.check_name(&name)?;
+        Ok(name.into_owned())
+    }
+}

@@ -1,0 +1,111 @@
+//! Live reads by long poll (section 5.7): data at once if there is some, else when it comes.
+
+use std::sync::Arc;
+
+use encke_stream::{Facts, Fetch, Offset, Refusal, Stream};
+
+use super::read::{cache_control, closed, etag, position};
+use super::{DurableStreams, cursor};
+use crate::action::{Action, Failure, OnRead, OnRecord, Wait};
+use crate::payload::data;
+use crate::problem::{failed, refused};
+use crate::request::Request;
+use crate::response::Response;
+use crate::run::Run;
+
+/// A long poll, reading or waiting at the tail.
+#[derive(Debug)]
+struct LongPoll {
+    stream: Arc<Stream>,
+    from: Offset,
+    /// The cursor that the client sent.
+    client_cursor: u64,
+}
+
+impl DurableStreams {
+    pub(super) fn long_poll(
+        &self,
+        request: &Request<'_>,
+        stream: Arc<Stream>,
+        facts: Facts,
+        from: Offset,
+        client_cursor: u64,
+    ) -> Action {
+        let fetch = Fetch::new(&stream, from, facts.tail, self.settings.page_bytes);
+        let poll = LongPoll {
+            stream: Arc::clone(&stream),
+            from,
+            client_cursor,
+        };
+        if !fetch.spans.is_empty() {
+            return Action::Read(fetch, Box::new(poll));
+        }
+        if facts.closed {
+            return Action::Respond(poll.nothing(facts.tail, true, request.now_ms));
+        }
+        Action::Wait(Wait {
+            stream,
+            from,
+            until_ms: request.now_ms + self.settings.poll_wait_ms,
+            then: Box::new(poll),
+        })
+    }
+}
+
+impl OnRead for LongPoll {
+    fn read(self: Box<Self>, run: Result<Run<'_>, Failure>, now_ms: u64) -> Action {
+        Action::Respond(match run {
+            Ok(run) => self.arrived(run, now_ms),
+            Err(failure) => failed(failure),
+        })
+    }
+}
+
+impl OnRecord for LongPoll {
+    fn arrived(self: Box<Self>, run: Run<'_>, now_ms: u64) -> Response {
+        if self.stream.has_ended() {
+            return self.ended();
+        }
+        let facts = self.stream.facts();
+        let at_tail = run.at_tail && run.end >= facts.tail;
+        let over = run.closed || at_tail && facts.closed;
+        if run.items.is_empty() {
+            return self.nothing(self.from.max(run.end), over, now_ms);
+        }
+        let response = Response::shared(200)
+            .field("ETag", etag(&self.stream, self.from, run.end, over))
+            .field("Cache-Control", cache_control(over))
+            .field_if(
+                "Stream-Cursor",
+                (!over).then(|| cursor::next(now_ms, self.client_cursor)),
+            );
+        position(response, &self.stream, run.end, at_tail, over)
+            .body(data(self.stream.media.kind, run.items))
+    }
+
+    fn timed_out(self: Box<Self>, now_ms: u64) -> Response {
+        self.nothing(self.from, false, now_ms)
+    }
+
+    fn ended(self: Box<Self>) -> Response {
+        let kept = self.stream.facts().forks > 0;
+        refused(&if kept {
+            Refusal::Gone
+        } else {
+            Refusal::NotFound
+        })
+    }
+}
+
+impl LongPoll {
+    fn nothing(&self, tail: Offset, over: bool, now_ms: u64) -> Response {
+        let response = Response::shared(204)
+            .field("Stream-Next-Offset", tail)
+            .field("Stream-Up-To-Date", "true")
+            .field("Cache-Control", "no-store");
+        if over {
+            return closed(response, true);
+        }
+        response.field("Stream-Cursor", cursor::next(now_ms, self.client_cursor))
+    }
+}

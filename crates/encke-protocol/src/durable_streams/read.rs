@@ -1,0 +1,187 @@
+//! GET and HEAD (sections 5.5 to 5.8): the parameters of a read, and the fields that all responses share.
+
+use encke_stream::{Facts, Lifetime, Offset, Retention, Stream};
+
+use super::{DurableStreams, cursor};
+use crate::action::Action;
+use crate::problem::error;
+use crate::query;
+use crate::request::{Headers, Request};
+use crate::response::Response;
+use crate::streams::{StartPosition, check_own};
+
+impl DurableStreams {
+    pub(crate) fn head(&self, request: &Request<'_>, name: &str) -> Result<Action, Response> {
+        let stream = self.streams.find(name, request.now_ms)?;
+        let facts = stream.facts();
+        let response = Response::shared(200)
+            .field("Content-Type", &stream.media.name)
+            .field("Stream-Next-Offset", facts.tail)
+            .field("Encke-Ack", stream.ack)
+            .field_if("Encke-Retention", retention(&stream))
+            .field_if("Encke-Floor", floor(facts))
+            .field("Cache-Control", "no-store");
+        let response = match stream.lifetime {
+            Lifetime::Unbounded => response,
+            Lifetime::Sliding { ttl_s } => response.field("Stream-TTL", ttl_s),
+            Lifetime::Until { at_ms } => response.field("Stream-Expires-At", timestamp(at_ms)),
+        };
+        Ok(Action::Respond(closed(response, facts.closed)))
+    }
+
+    pub(crate) fn get(&self, request: &Request<'_>, name: &str) -> Result<Action, Response> {
+        let parameters = Parameters::parse(request.query)?;
+        let stream = self.streams.find(name, request.now_ms)?;
+        let facts = stream.facts();
+        let from = match parameters.offset {
+            Some(StartPosition::Now) => facts.tail,
+            Some(StartPosition::At(offset)) => offset,
+            None | Some(StartPosition::Start) => Offset::START,
+        };
+        if from > facts.tail {
+            return Err(error(
+                400,
+                "beyond_tail",
+                format!(
+                    "the offset {from} is beyond the stream's end at {}: this server never gave it \
+                     for this stream, or has lost what was only accepted or written",
+                    facts.tail
+                ),
+            ));
+        }
+        check_own(&stream, from)?;
+        self.streams.check_kept(&stream, from)?;
+        stream.touch(request.now_ms);
+        Ok(match parameters.live {
+            None if matches!(parameters.offset, Some(StartPosition::Now)) => {
+                self.tail(&stream, facts)
+            }
+            None => self.catch_up(request, stream, facts, from),
+            Some(Live::LongPoll) => self.long_poll(request, stream, facts, from, parameters.cursor),
+            Some(Live::Sse) => self.subscribe(request, stream, facts, from, parameters.cursor),
+        })
+    }
+}
+
+/// A stream's retention, if it has limits.
+fn retention(stream: &Stream) -> Option<Retention> {
+    Some(stream.retention()).filter(Retention::is_limited)
+}
+
+/// Where the kept part of a stream begins, if retention or a truncation has removed records.
+fn floor(facts: Facts) -> Option<Offset> {
+    (facts.floor > 0).then(|| Offset::behind(facts.floor))
+}
+
+/// Adds the fields that say where a response ends, and whether more may follow.
+pub(super) fn position(
+    response: Response,
+    stream: &Stream,
+    end: Offset,
+    at_tail: bool,
+    over: bool,
+) -> Response {
+    let response = response
+        .field("Content-Type", &stream.media.name)
+        .field("Stream-Next-Offset", end)
+        .field_if("Encke-Retention", retention(stream))
+        .field_if("Stream-Up-To-Date", at_tail.then_some("true"));
+    closed(response, over)
+}
+
+/// A tag that changes when data arrives or the stream is closed (section 10.1).
+pub(super) fn etag(stream: &Stream, from: Offset, end: Offset, over: bool) -> String {
+    format!(
+        "\"{:x}:{from}:{end}{}\"",
+        stream.no,
+        if over { ":c" } else { "" }
+    )
+}
+
+pub(super) fn closed(response: Response, closed: bool) -> Response {
+    response.field_if("Stream-Closed", closed.then_some("true"))
+}
+
+/// A complete stream never changes; any other may.
+pub(super) fn cache_control(over: bool) -> &'static str {
+    if over {
+        "public, max-age=60, stale-while-revalidate=300"
+    } else {
+        "no-cache"
+    }
+}
+
+/// Whether the client has the content of `etag` already: `If-None-Match` lists it, or any (RFC
+/// 9110, section 13.1.2).
+pub(super) fn has_already(headers: Headers<'_>, etag: &str) -> bool {
+    // The server's tags hold no commas, so splitting a list at commas yields whole tags.
+    let mut tags = headers
+        .all("If-None-Match")
+        .flat_map(|list| list.split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii);
+    tags.any(|tag| tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == etag.as_bytes())
+}
+
+/// A time in the format of RFC 3339.
+pub(super) fn timestamp(at_ms: u64) -> String {
+    i64::try_from(at_ms)
+        .ok()
+        .and_then(|at_ms| jiff::Timestamp::from_millisecond(at_ms).ok())
+        .map(|at| at.to_string())
+        .unwrap_or_default()
+}
+
+/// The parameters of a read. Unknown ones are ignored.
+#[derive(Debug, Default)]
+struct Parameters {
+    offset: Option<StartPosition>,
+    live: Option<Live>,
+    cursor: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Live {
+    LongPoll,
+    Sse,
+}
+
+impl Parameters {
+    fn parse(query: Option<&str>) -> Result<Self, Response> {
+        let bad = |why: String| error(400, "bad_parameter", why);
+        let mut parameters = Parameters::default();
+        for parameter in query::parameters(query) {
+            let Ok((name, value)) = parameter else {
+                return Err(bad("the query is not percent-encoded UTF-8".into()));
+            };
+            match &*name {
+                "offset" if parameters.offset.is_some() => {
+                    return Err(bad("the offset is given more than once".into()));
+                }
+                "offset" => {
+                    parameters.offset =
+                        Some(value.parse().map_err(|why| {
+                            bad(format!("{why}, or -1, or now; this is {value:?}"))
+                        })?);
+                }
+                "live" => {
+                    parameters.live = Some(match &*value {
+                        "long-poll" => Live::LongPoll,
+                        "sse" => Live::Sse,
+                        other => {
+                            return Err(bad(format!("live is long-poll or sse, not {other:?}")));
+                        }
+                    });
+                }
+                // A cursor is opaque to clients; one that the server did not give starts over.
+                "cursor" => parameters.cursor = cursor::parse(&value).unwrap_or(0),
+                _ => {}
+            }
+        }
+        if parameters.live.is_some() && parameters.offset.is_none() {
+            return Err(bad(
+                "a live read needs an offset: -1, now, or a token".into()
+            ));
+        }
+        Ok(parameters)
+    }
+}

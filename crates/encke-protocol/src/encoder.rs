@@ -1,0 +1,166 @@
+//! How records become bytes for subscribers. The reactor knows these traits and no format.
+
+use std::fmt;
+
+use encke_stream::{Item, MediaKind, Offset, Sequence, Stream, log_of};
+
+use crate::run::Run;
+
+/// Encodes the records of one stream. Subscribers with the same encoder, variant and position share one encoding.
+pub trait Encoder: Send + Sync {
+    /// Appends a run to `out`, and marks where a subscriber may be left.
+    fn encode(&self, variant: Variant, run: &Run<'_>, now_ms: u64, out: &mut EncodedRun);
+    /// Appends the last bytes to a subscriber whose connection the server closes although more records would follow.
+    fn farewell(&self, variant: Variant, farewell: &Farewell, now_ms: u64, out: &mut Vec<u8>);
+    /// The bytes that keep a quiet connection alive.
+    fn heartbeat(&self) -> &'static [u8];
+}
+
+/// Encodes the records of several streams, one at a time.
+pub trait MergeEncoder: Send + Sync {
+    /// Appends a record.
+    fn record(&self, record: &MergedRecord<'_>, out: &mut Vec<u8>);
+    /// Appends that a stream has no further records.
+    fn ended(&self, stream: &Stream, end: StreamEnd, out: &mut Vec<u8>);
+    /// Appends the last bytes to a subscriber whose connection the server closes although more records would follow. `why` is
+    /// one line for the client; with `resumable` it may continue behind the last record, otherwise retention has removed
+    /// records that it lacks.
+    fn farewell(&self, why: &str, resumable: bool, out: &mut Vec<u8>);
+    /// The bytes that keep a quiet connection alive.
+    fn heartbeat(&self) -> &'static [u8];
+}
+
+/// In which of its forms an encoder writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// The kind of the stream's data.
+    pub kind: MediaKind,
+    /// The encoder's own. A subscriber whose option is 0 needs no memory for it while it is idle.
+    pub option: u64,
+}
+
+/// An encoded run.
+#[derive(Clone, Debug, Default)]
+pub struct EncodedRun {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Where a subscriber may be left, in ascending order; the last one is behind the last byte.
+    pub marks: Vec<Mark>,
+}
+
+/// A place in an encoded run where a subscriber may be left and continued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Bytes of the encoding before this place.
+    pub end: usize,
+    /// The subscriber's position there.
+    pub at: Offset,
+}
+
+/// Why and where the server closes a subscriber's connection although more records would follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Farewell {
+    /// Why: one line for the client.
+    pub why: &'static str,
+    /// The subscriber's position.
+    pub at: Offset,
+    /// The client may continue from there; otherwise retention has removed records that it lacks.
+    pub resumable: bool,
+}
+
+/// A record of a merged feed.
+#[derive(Clone, Copy, Debug)]
+pub struct MergedRecord<'a> {
+    /// Its stream.
+    pub stream: &'a Stream,
+    /// Its data.
+    pub item: Item<'a>,
+    /// With this record the client has everything up to these sequences: one for each log, by index.
+    pub after: &'a [Sequence],
+    /// The streams of which it has more.
+    pub ahead: &'a [AheadStream],
+}
+
+/// A stream of a merged feed of which the client has more than of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AheadStream {
+    /// The index of the stream's log.
+    pub log: usize,
+    /// The client's position in the stream.
+    pub at: Offset,
+    /// The stream's place in the request, from 0.
+    pub place: u8,
+}
+
+impl AheadStream {
+    /// `Some` if the client's position in the stream is beyond `after`.
+    pub fn of(
+        stream: &Stream,
+        position: Offset,
+        place: u8,
+        after: &[Sequence],
+    ) -> Option<AheadStream> {
+        let log = log_of(stream.no);
+        let of_all = after.get(log).copied().unwrap_or_default();
+        (position > Offset::behind(of_all)).then_some(AheadStream {
+            log,
+            at: position,
+            place,
+        })
+    }
+}
+
+/// Why a stream has no further records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// It was closed; its records can still be read.
+    Closed,
+    /// It was deleted, or its lifetime is over.
+    Deleted,
+}
+
+/// The number of an [`Encoder`]: a byte, because each subscriber has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EncoderId(u8);
+
+/// The number of a [`MergeEncoder`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MergeEncoderId(u8);
+
+/// The encoders of all protocols. Protocols register theirs at the start.
+#[derive(Default)]
+pub struct Encoders {
+    encoders: Vec<Box<dyn Encoder>>,
+    merge_encoders: Vec<Box<dyn MergeEncoder>>,
+}
+
+impl Encoders {
+    /// Registers an encoder.
+    pub(crate) fn add(&mut self, encoder: impl Encoder + 'static) -> EncoderId {
+        self.encoders.push(Box::new(encoder));
+        // Each protocol registers a few at the start.
+        EncoderId((self.encoders.len() - 1) as u8)
+    }
+
+    /// Registers an encoder of merged feeds.
+    pub(crate) fn add_merge(&mut self, encoder: impl MergeEncoder + 'static) -> MergeEncoderId {
+        self.merge_encoders.push(Box::new(encoder));
+        MergeEncoderId((self.merge_encoders.len() - 1) as u8)
+    }
+
+    /// The encoder of that number.
+    pub fn encoder(&self, id: EncoderId) -> &dyn Encoder {
+        &*self.encoders[usize::from(id.0)]
+    }
+
+    /// The encoder of merged feeds of that number.
+    pub fn merge_encoder(&self, id: MergeEncoderId) -> &dyn MergeEncoder {
+        &*self.merge_encoders[usize::from(id.0)]
+    }
+}
+
+impl fmt::Debug for Encoders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Encoders")
+    }
+}

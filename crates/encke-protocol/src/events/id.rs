@@ -1,0 +1,166 @@
+//! Event ids: the position of a subscriber of several streams.
+//!
+//! `00000000000003e8` says that the client has everything up to that sequence of the log, of every stream. A client that
+//! began further on with some streams, and has not caught up with the others yet, has more of those. Then the id continues
+//! with `;POSITION:PLACES` for each such position, where the places are bits; the first stream of the request is the lowest.
+//!
+//! With several logs an id begins with a sequence for each log, in their order and separated by commas, and each further
+//! position names its log: `;POSITION:PLACES:LOG`.
+
+use std::io::Write;
+use std::str::FromStr;
+
+use encke_stream::{LOGS_MAX, Offset, Sequence};
+
+use crate::encoder::AheadStream;
+
+/// A parsed id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Id {
+    /// The client has everything up to these sequences, one for each log.
+    pub(super) after: Vec<Sequence>,
+    /// What it has beyond: the log, the position, and the places of the streams.
+    ahead: Vec<(usize, Offset, u128)>,
+}
+
+impl Id {
+    /// The client's position in the stream at that place of the request, which is in that log.
+    pub(super) fn position(&self, place: usize, log: usize) -> Offset {
+        let bit = 1_u128.checked_shl(place as u32).unwrap_or(0);
+        let ahead = self.ahead.iter();
+        let ahead = ahead.filter(|(other, _, places)| *other == log && places & bit != 0);
+        let after = self.after.get(log).copied().unwrap_or_default();
+        ahead.fold(Offset::behind(after), |had, (_, at, _)| had.max(*at))
+    }
+}
+
+/// Writes an id as an event's field.
+pub(super) fn write(after: &[Sequence], ahead: &[AheadStream], out: &mut Vec<u8>) {
+    // Writing to a vector does not fail.
+    for (log, sequence) in after.iter().enumerate() {
+        let before = if log == 0 { "id:" } else { "," };
+        let _ = write!(out, "{before}{sequence:016x}");
+    }
+    for (number, one) in ahead.iter().enumerate() {
+        let same = |other: &&AheadStream| (other.log, other.at) == (one.log, one.at);
+        if ahead[..number].iter().any(|other| same(&other)) {
+            continue;
+        }
+        let places = ahead.iter().filter(same);
+        let places = places.fold(0_u128, |places, other| places | 1 << other.place);
+        let _ = write!(out, ";{}:{places:x}", one.at);
+        if after.len() > 1 {
+            let _ = write!(out, ":{:x}", one.log);
+        }
+    }
+    out.push(b'\n');
+}
+
+/// The text is not an id that the server gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BadId;
+
+impl FromStr for Id {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let mut parts = text.split(';');
+        let sequence = |text: &str| match text.len() {
+            SEQUENCE_DIGITS => digits(text)
+                .and_then(|digits| Sequence::from_str_radix(digits, 16).map_err(|_| BadId)),
+            _ => Err(BadId),
+        };
+        let after = parts.next().unwrap_or_default().split(',');
+        let after = after.take(LOGS_MAX + 1).map(sequence);
+        let after = after.collect::<Result<Vec<_>, _>>()?;
+        let mut ahead = Vec::new();
+        for part in parts {
+            let mut fields = part.split(':');
+            let mut field = || fields.next().ok_or(BadId);
+            let at = field()?.parse().map_err(|_| BadId)?;
+            let places = digits(field()?)?;
+            let places = u128::from_str_radix(places, 16).map_err(|_| BadId)?;
+            let log = match after.len() {
+                1 => 0,
+                _ => usize::from_str_radix(digits(field()?)?, 16).map_err(|_| BadId)?,
+            };
+            if fields.next().is_some() || ahead.len() == PLACES_MAX {
+                return Err(BadId);
+            }
+            ahead.push((log, at, places));
+        }
+        Ok(Id { after, ahead })
+    }
+}
+
+/// Lower-case digits only: one position has one id.
+fn digits(text: &str) -> Result<&str, BadId> {
+    let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    match text.bytes().all(is_digit) {
+        true if !text.is_empty() => Ok(text),
+        _ => Err(BadId),
+    }
+}
+
+const SEQUENCE_DIGITS: usize = 16;
+
+/// The number of streams that an id can name.
+pub(super) const PLACES_MAX: usize = u128::BITS as usize;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn an_id_says_what_each_place_has(
+            after in prop::collection::vec(0_u64..1_000, 1..4),
+            ahead in prop::collection::vec((0_usize..3, 0_u64..2_000, 0_u32..3, 0_u8..128), 0..20),
+        ) {
+            let ahead: Vec<AheadStream> = ahead
+                .into_iter()
+                .map(|(log, sequence, units, place)| AheadStream {
+                    log: log % after.len(),
+                    at: Offset { sequence, units },
+                    place,
+                })
+                .collect();
+            let mut out = Vec::new();
+            write(&after, &ahead, &mut out);
+            let text = String::from_utf8(out).unwrap();
+            let id: Id = text.trim_end().strip_prefix("id:").unwrap().parse().unwrap();
+            prop_assert_eq!(&id.after, &after);
+            for (log, after) in after.iter().enumerate() {
+                for place in 0..128 {
+                    let own = ahead.iter().filter(|one| (one.log, one.place) == (log, place));
+                    let expected = own.fold(Offset::behind(*after), |had, one| had.max(one.at));
+                    prop_assert_eq!(id.position(usize::from(place), log), expected);
+                }
+            }
+        }
+
+        #[test]
+        fn whatever_is_sent_is_no_panic(text in "[0-9a-f;:,_x]{0,60}") {
+            let _ = text.parse::<Id>();
+        }
+    }
+
+    #[test]
+    fn what_the_server_never_gives_is_refused() {
+        for text in [
+            "",
+            "0",
+            "00000000000003E8",
+            "00000000000003e8;",
+            "00000000000003e8;1:1",
+            "+0000000000003e8",
+            "00000000000003e8,",
+            ",00000000000003e8",
+            "00000000000003e8;00000000000003e9_0000000000000000:1:0",
+            "00000000000003e8,00000000000003e8;00000000000003e9_0000000000000000:1",
+        ] {
+            assert_eq!(text.parse::<Id>(), Err(BadId), "{text}");
+        }
+    }
+}

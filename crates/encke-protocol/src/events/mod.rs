@@ -1,0 +1,321 @@
+//! Several streams over one connection: `GET /v1/events?stream=NAME[@OFFSET]&stream=...`.
+//!
+//! The response is one stream of server-sent events with the records of all of them, each once and in the order of the log.
+//! An event's id is the client's position in every stream, so that a client that resumes with `Last-Event-ID` misses nothing
+//! and gets nothing twice. `id` reads and writes ids, `encode` writes events.
+
+mod encode;
+mod id;
+
+use std::sync::Arc;
+
+use encke_stream::{Life, Offset, Sequence, Stream, log_of};
+
+use crate::action::{Action, Feed, MergeSource, Subscription};
+use crate::encoder::{AheadStream, Encoders, MergeEncoderId, StreamEnd};
+use crate::problem::error;
+use crate::query;
+use crate::request::Request;
+use crate::response::{Body, Response};
+use crate::sse;
+use crate::streams::{StartPosition, StreamAccess, check_own, load, preflight};
+use id::Id;
+
+/// The path of the endpoint.
+pub(crate) const PATH: &str = "/v1/events";
+
+/// The most streams that one subscriber may ever name, because an id marks them by bits.
+pub const STREAMS_MAX: usize = id::PLACES_MAX;
+
+/// The settings of the protocol.
+#[derive(Clone, Copy, Debug)]
+pub struct EventsSettings {
+    /// Streams that one subscriber may name, from 1 to [`STREAMS_MAX`].
+    pub streams_per_subscriber_max: usize,
+}
+
+impl Default for EventsSettings {
+    fn default() -> Self {
+        EventsSettings {
+            streams_per_subscriber_max: 64,
+        }
+    }
+}
+
+/// The protocol over the committed streams.
+#[derive(Clone, Debug)]
+pub(crate) struct Events {
+    streams: StreamAccess,
+    settings: EventsSettings,
+    encoder: MergeEncoderId,
+}
+
+impl Events {
+    pub(crate) fn new(
+        streams: StreamAccess,
+        settings: EventsSettings,
+        encoders: &mut Encoders,
+    ) -> Self {
+        Events {
+            streams,
+            settings,
+            encoder: encoders.add_merge(encode::MergedEvents),
+        }
+    }
+
+    /// What to do for a request for the endpoint.
+    pub(crate) fn request(&self, request: &Request<'_>) -> Action {
+        let action = match request.method {
+            "OPTIONS" => return Action::Respond(preflight()),
+            "GET" | "HEAD" => self.subscribe(request),
+            method => Err(error(
+                405,
+                "method_not_allowed",
+                format!("{method} is not a method of events: GET and HEAD are"),
+            )
+            .field("Allow", "GET, HEAD, OPTIONS")),
+        };
+        action.unwrap_or_else(Action::Respond)
+    }
+
+    fn subscribe(&self, request: &Request<'_>) -> Result<Action, Response> {
+        let parameters = Parameters::parse(request)?;
+        check_count(&parameters.named, self.settings)?;
+        // Read before any stream's facts, so that they include everything up to here.
+        let committed = self.streams.views.all_committed();
+        let resumed = parameters.after.as_ref();
+        if let Some(id) = resumed {
+            check_id(id, &committed)?;
+        }
+        let mut sources = Vec::with_capacity(parameters.named.len());
+        let mut over = Vec::new();
+        let mut held = Vec::with_capacity(parameters.named.len());
+        for (place, named) in parameters.named.iter().enumerate() {
+            self.streams.check_name(&named.name)?;
+            // Held until the action is decided, so that the stream stays in memory.
+            let Some(known) = self.streams.known(&named.name) else {
+                return Ok(load(&named.name, Vec::new()));
+            };
+            held.push(known);
+            let stream = match self.streams.find(&named.name, request.now_ms) {
+                Ok(stream) => stream,
+                // A client that resumes learns what has ended meanwhile, and continues with the rest.
+                Err(_) if resumed.is_some() => {
+                    over.push((named.name.as_str(), StreamEnd::Deleted));
+                    continue;
+                }
+                Err(response) => return Err(missing(&named.name, response.status)),
+            };
+            let committed = committed[log_of(stream.no)];
+            let from = named.start(&self.streams, &stream, place, resumed, committed)?;
+            let facts = stream.facts();
+            stream.touch(request.now_ms);
+            if from >= facts.tail && (facts.closed || facts.life != Life::Live) {
+                over.push((named.name.as_str(), StreamEnd::Closed));
+                continue;
+            }
+            sources.push(MergeSource {
+                stream,
+                from,
+                place: place as u8,
+            });
+        }
+        if sources.is_empty() && resumed.is_some() {
+            // This status stops a browser's EventSource (HTML, section 9.2.3).
+            return Ok(Action::Respond(Response::shared(204)));
+        }
+        let after = match resumed {
+            Some(id) => id.after.clone(),
+            None => common_position(&sources, committed),
+        };
+        let ahead: Vec<AheadStream> = sources
+            .iter()
+            .filter_map(|source| AheadStream::of(&source.stream, source.from, source.place, &after))
+            .collect();
+        let mut first = Vec::new();
+        id::write(&after, &ahead, &mut first);
+        first.push(b'\n');
+        for (name, end) in over {
+            encode::ended(name, end, &mut first);
+        }
+        let response = sse::head().body(Body::Open(first));
+        if sources.is_empty() || request.method == "HEAD" {
+            return Ok(Action::Respond(response));
+        }
+        Ok(Action::Subscribe(Subscription {
+            response,
+            feed: Feed::Merged {
+                sources,
+                after,
+                encoder: self.encoder,
+            },
+            ends_at_ms: None,
+        }))
+    }
+}
+
+/// Refuses an id that the server never gave, or whose records it has lost.
+fn check_id(id: &Id, committed: &[Sequence]) -> Result<(), Response> {
+    if id.after.len() != committed.len() {
+        let why = format!(
+            "the event id has {} positions, one for each log, and this server has {} logs: it never gave it",
+            id.after.len(),
+            committed.len()
+        );
+        return Err(error(400, "bad_parameter", why));
+    }
+    let mut positions = id.after.iter().zip(committed);
+    if positions.any(|(after, committed)| after > committed) {
+        return Err(error(
+            400,
+            "beyond_tail",
+            "the event id is beyond the end of the log: this server never gave it, or has lost what \
+             was only accepted or written",
+        ));
+    }
+    Ok(())
+}
+
+/// The positions up to which a new client has everything of all its streams: those at the tail need nothing before it.
+fn common_position(sources: &[MergeSource], committed: Vec<Sequence>) -> Vec<Sequence> {
+    let mut after = committed;
+    for source in sources {
+        let after = &mut after[log_of(source.stream.no)];
+        *after = source.from.sequence.min(*after);
+    }
+    after
+}
+
+/// The response when one of the streams is not there.
+fn missing(name: &str, status: u16) -> Response {
+    match status {
+        410 => error(410, "gone", format!("the stream {name:?} was deleted")),
+        _ => error(404, "not_found", format!("there is no stream {name:?}")),
+    }
+}
+
+fn check_count(named: &[Named], settings: EventsSettings) -> Result<(), Response> {
+    let max = settings.streams_per_subscriber_max.min(STREAMS_MAX);
+    if named.is_empty() {
+        return Err(error(
+            400,
+            "no_streams",
+            "name at least one stream: stream=NAME, or stream=NAME@OFFSET",
+        ));
+    }
+    if named.len() > max {
+        return Err(error(
+            400,
+            "too_many_streams",
+            format!(
+                "{} streams are named, at most {max} are allowed for one subscriber",
+                named.len()
+            ),
+        ));
+    }
+    for (place, one) in named.iter().enumerate() {
+        if named[..place].iter().any(|other| other.name == one.name) {
+            let why = format!("the stream {:?} is named more than once", one.name);
+            return Err(error(400, "named_twice", why));
+        }
+    }
+    Ok(())
+}
+
+/// The parameters of a request.
+struct Parameters {
+    named: Vec<Named>,
+    after: Option<Id>,
+}
+
+/// A stream that the request names, and the position behind which its records begin.
+struct Named {
+    name: String,
+    from: StartPosition,
+}
+
+impl Parameters {
+    fn parse(request: &Request<'_>) -> Result<Self, Response> {
+        let bad = |why: String| error(400, "bad_parameter", why);
+        let mut named = Vec::new();
+        let mut after = None;
+        for parameter in query::parameters(request.query) {
+            let Ok((name, value)) = parameter else {
+                return Err(bad("the query is not percent-encoded UTF-8".into()));
+            };
+            match &*name {
+                "stream" => named.push(Named::parse(&value)),
+                "after" => after = Some(value.into_owned()),
+                _ => {}
+            }
+        }
+        let field = request.headers.text("Last-Event-ID");
+        let field = field.map_err(|_| bad("Last-Event-ID is not text".into()))?;
+        // The id of a client that resumes is newer than the one in its URL.
+        if let Some(id) = field.filter(|id| !id.is_empty()) {
+            after = Some(id.to_owned());
+        }
+        let after = after.map(|id| {
+            id.parse().map_err(|_| {
+                bad(format!(
+                    "{id:?} is not an event id that this server gives out"
+                ))
+            })
+        });
+        Ok(Parameters {
+            named,
+            after: after.transpose()?,
+        })
+    }
+}
+
+impl Named {
+    /// The text behind the last `@` is an offset if it can be parsed as one; otherwise it belongs to the name.
+    fn parse(value: &str) -> Named {
+        let split = value.rsplit_once('@');
+        let split = split.and_then(|(name, token)| Some((name, token.parse().ok()?)));
+        let (name, from) = split.unwrap_or((value, StartPosition::Now));
+        Named {
+            name: name.to_owned(),
+            from,
+        }
+    }
+
+    /// The position behind which the stream's records are delivered.
+    fn start(
+        &self,
+        streams: &StreamAccess,
+        stream: &Arc<Stream>,
+        place: usize,
+        resumed: Option<&Id>,
+        committed: Sequence,
+    ) -> Result<Offset, Response> {
+        let asked = match self.from {
+            StartPosition::Start => Offset::START,
+            StartPosition::Now if resumed.is_some() => Offset::START,
+            StartPosition::Now => return Ok(Offset::behind(committed).max(stream.facts().tail)),
+            StartPosition::At(offset) => offset,
+        };
+        let tail = stream.facts().tail;
+        if asked > tail && asked > Offset::behind(committed) {
+            return Err(error(
+                400,
+                "beyond_tail",
+                format!(
+                    "the offset {asked} is beyond the end of the stream {:?} at {tail}",
+                    self.name
+                ),
+            ));
+        }
+        check_own(stream, asked)?;
+        let had = resumed.map_or(Offset::START, |id| id.position(place, log_of(stream.no)));
+        let had = had.max(asked);
+        // The stream was created since: all of it is new.
+        let had = match stream.reaches_back_to(had) {
+            true => had,
+            false => Offset::START,
+        };
+        streams.check_kept(stream, had)?;
+        Ok(streams.first_kept(stream, had))
+    }
+}

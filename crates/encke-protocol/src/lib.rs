@@ -1,0 +1,49 @@
+//! The protocols, sans-IO.
+//!
+//! A protocol gets a parsed [`Request`] and returns an [`Action`]: a response, a command to commit, a part of a stream to
+//! read, or a subscription. An action that waits for an event carries a continuation for exactly that event ([`OnCommit`],
+//! [`OnRead`] and their like), which the reactor resumes. An [`Encoder`] turns the records of subscribers into bytes, once for
+//! all subscribers at the same position.
+//!
+//! The one invariant: **a protocol never sees a socket, a clock or a file.** The time is in the request; the same request
+//! over the same streams gets the same answer, under the reactor, under HTTP/2, under the fuzzer.
+//!
+//! Protocols do not know each other. What they share stands beside them: `streams` finds streams by name, `payload` and `sse`
+//! write records, `problem` writes every error.
+//!
+//! Start reading at [`Router::request`], then `action`, then a protocol.
+
+mod action;
+mod admin;
+mod durable_streams;
+mod encoder;
+pub mod events;
+mod json;
+mod payload;
+mod pool;
+pub mod problem;
+mod query;
+mod request;
+mod response;
+mod router;
+mod run;
+mod sse;
+mod streams;
+
+pub use action::{
+    Action, BodyPart, DispatchEvent, DispatchRequest, Dispatched, Failure, Feed, LoadName,
+    MergeSource, NextPart, OnCommit, OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent,
+    Subscription, Wait, WorkerOutput,
+};
+pub use admin::{Admin, Probes};
+pub use durable_streams::DurableStreamsSettings;
+pub use encoder::{
+    AheadStream, EncodedRun, Encoder, EncoderId, Encoders, Farewell, Mark, MergeEncoder,
+    MergeEncoderId, MergedRecord, StreamEnd, Variant,
+};
+pub use events::EventsSettings;
+pub use pool::PoolApiSettings;
+pub use request::{CallerInfo, Headers, Request};
+pub use response::{Body, Response};
+pub use router::{ProtocolSettings, Router};
+pub use run::Run;

@@ -1,0 +1,88 @@
+//! The protocol of pools: job queues for workers that speak plain HTTP.
+//!
+//! ```text
+//! PUT, GET, DELETE  /v1/pool/{name}                        create (settings in JSON), status, remove
+//! GET               /v1/pool                               all pools
+//! POST              /v1/pool/{name}?key=&slot=&wait=       a job
+//! GET               /v1/pool/{name}/work?worker=&slot=     jobs as events, or one with ?wait=
+//! GET               /v1/pool/{name}/job/{id}               the state of a job
+//! POST              /v1/pool/{name}/job/{id}/ack?attempt=  done; the body is the result
+//! POST              /v1/pool/{name}/job/{id}/refuse?attempt=   retry elsewhere; the body is the reason
+//! POST              /v1/pool/{name}/job/{id}/extend?attempt=&by=   more time
+//! DELETE            /v1/pool/{name}/worker/{worker}        remove a worker
+//! ```
+//!
+//! `requests` parses requests, `responses` writes what the dispatcher answers. The rules are those of `encke-jobs`.
+
+mod requests;
+mod responses;
+
+use std::sync::Arc;
+
+use crate::action::Action;
+use crate::request::Request;
+use crate::response::Response;
+
+/// The protocol of pools.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolApi {
+    settings: Arc<PoolApiSettings>,
+}
+
+/// The settings of the protocol.
+#[derive(Clone, Debug)]
+pub struct PoolApiSettings {
+    /// The path above the pools; starts and ends with `/`.
+    pub root: String,
+    /// Bytes of a pool's or a worker's name, decoded.
+    pub name_bytes_max: usize,
+    /// The longest time that a request may wait for a job or for a result, in seconds.
+    pub wait_s_max: u64,
+}
+
+impl Default for PoolApiSettings {
+    fn default() -> Self {
+        PoolApiSettings {
+            root: "/v1/pool/".into(),
+            name_bytes_max: 200,
+            wait_s_max: 300,
+        }
+    }
+}
+
+impl PoolApi {
+    pub(crate) fn new(settings: PoolApiSettings) -> Self {
+        PoolApi {
+            settings: Arc::new(settings),
+        }
+    }
+
+    /// The path below the root, if the request is for this protocol.
+    pub(crate) fn path<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let root = &*self.settings.root;
+        path.strip_prefix(root)
+            .or_else(|| (root.strip_suffix('/') == Some(path)).then_some(""))
+    }
+
+    /// What to do for a request for the path below the root.
+    pub(crate) fn request(&self, mut request: Request<'_>, path: &str) -> Action {
+        if request.method == "OPTIONS" {
+            return Action::Respond(preflight());
+        }
+        requests::parse(&self.settings, &mut request, path).unwrap_or_else(Action::Respond)
+    }
+}
+
+/// The response to a browser's preflight request.
+fn preflight() -> Response {
+    Response::shared(204)
+        .field(
+            "Access-Control-Allow-Methods",
+            "GET, PUT, POST, DELETE, OPTIONS",
+        )
+        .field(
+            "Access-Control-Allow-Headers",
+            "Content-Type, Authorization, Last-Event-ID",
+        )
+        .field("Access-Control-Max-Age", "86400")
+}

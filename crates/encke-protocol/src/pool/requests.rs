@@ -1,0 +1,321 @@
+//! Requests of clients and workers.
+
+use std::borrow::Cow;
+
+use encke_jobs::{End, How, JobId, Payload, Post, Settings, Work};
+
+use super::PoolApiSettings;
+use super::responses::{Once, OpenWorker, PollJson, PollRaw, WaitForResult};
+use crate::action::{Action, DispatchRequest, OnDispatch};
+use crate::problem::error;
+use crate::query;
+use crate::request::Request;
+use crate::response::Response;
+
+/// The parameters of a request, each at most once.
+#[derive(Debug, Default)]
+struct Query<'a> {
+    key: Option<Cow<'a, str>>,
+    slot: Option<u32>,
+    wait_ms: Option<u64>,
+    by_ms: Option<u64>,
+    attempt: Option<u16>,
+    worker: Option<Cow<'a, str>>,
+    if_connected: bool,
+    force: bool,
+}
+
+/// What to do for a request for the path below the root.
+pub(super) fn parse(
+    settings: &PoolApiSettings,
+    request: &mut Request<'_>,
+    path: &str,
+) -> Result<Action, Response> {
+    Parser { settings }.request(request, path)
+}
+
+/// Checks names and times against the settings.
+struct Parser<'a> {
+    settings: &'a PoolApiSettings,
+}
+
+impl Parser<'_> {
+    fn request(&self, request: &mut Request<'_>, path: &str) -> Result<Action, Response> {
+        let query = self.query(request.query)?;
+        let parts: Vec<&str> = path.split('/').collect();
+        let method = request.method;
+        if let [""] = parts[..] {
+            only(method, &["GET"])?;
+            return Ok(once("", DispatchRequest::List));
+        }
+        let pool = self.name("pool", parts[0])?;
+        let url = format!("{}{}", self.settings.root, parts[0]);
+        match parts[1..] {
+            [] => match method {
+                "PUT" => {
+                    let settings = settings(&request.body)?;
+                    Ok(once(&url, DispatchRequest::Make { pool, settings }))
+                }
+                "GET" => Ok(once(&url, DispatchRequest::Show { pool })),
+                "DELETE" => {
+                    let force = query.force;
+                    Ok(once(&url, DispatchRequest::Remove { pool, force }))
+                }
+                "POST" => post(request, query, pool, url),
+                _ => Err(not_allowed(method, &["GET", "PUT", "POST", "DELETE"])),
+            },
+            ["work"] => {
+                only(method, &["GET"])?;
+                self.work(request, query, pool)
+            }
+            ["worker", worker] => {
+                only(method, &["DELETE"])?;
+                let worker = self.name("worker", worker)?;
+                Ok(once(&url, DispatchRequest::Dismiss { pool, worker }))
+            }
+            ["job", id] => {
+                only(method, &["GET"])?;
+                let id = job(id)?;
+                Ok(once(&url, DispatchRequest::Find { pool, id }))
+            }
+            ["job", id, what] => {
+                let id = job(id)?;
+                let how = match what {
+                    "ack" => How::Ack {
+                        result: payload(request, None)?,
+                    },
+                    "refuse" => How::Refuse {
+                        reason: reason(&request.body),
+                    },
+                    "extend" => How::Extend { ms: query.by_ms },
+                    _ => return Err(nothing_here()),
+                };
+                only(method, &["POST"])?;
+                let attempt = query.attempt.ok_or_else(|| {
+                    bad(
+                        "missing_attempt",
+                        "name the attempt that was handed out: ?attempt=",
+                    )
+                })?;
+                let end = End {
+                    pool,
+                    id,
+                    attempt,
+                    how,
+                };
+                Ok(once(&url, DispatchRequest::End(end)))
+            }
+            _ => Err(nothing_here()),
+        }
+    }
+
+    fn work(
+        &self,
+        request: &Request<'_>,
+        query: Query<'_>,
+        pool: Box<str>,
+    ) -> Result<Action, Response> {
+        let worker = query
+            .worker
+            .ok_or_else(|| bad("missing_worker", "a worker names itself: ?worker="))?;
+        let worker = self.check_name("worker", &worker)?;
+        let accepts = |what: &[u8]| {
+            let accept = request.headers.first("Accept").unwrap_or_default();
+            accept.windows(what.len()).any(|part| part == what)
+        };
+        let json = accepts(b"application/json");
+        let (poll_ms, then): (_, Box<dyn OnDispatch>) = match query.wait_ms {
+            None if !json => (
+                None,
+                Box::new(OpenWorker {
+                    worker: worker.to_string(),
+                }),
+            ),
+            wait_ms if json => (Some(wait_ms.unwrap_or(POLL_MS)), Box::new(PollJson)),
+            wait_ms => (wait_ms, Box::new(PollRaw)),
+        };
+        let work = Work {
+            pool,
+            worker,
+            slot: query.slot,
+            poll_ms,
+        };
+        Ok(Action::Dispatch(DispatchRequest::Work(work), then))
+    }
+
+    fn query<'a>(&self, text: Option<&'a str>) -> Result<Query<'a>, Response> {
+        let mut query = Query::default();
+        for pair in query::parameters(text) {
+            let Ok((name, value)) = pair else {
+                return Err(bad("bad_query", "the query is not percent-encoded UTF-8"));
+            };
+            match &*name {
+                "key" => query.key = Some(value),
+                "worker" => query.worker = Some(value),
+                "slot" => query.slot = Some(number("slot", &value)?),
+                "attempt" => query.attempt = Some(number("attempt", &value)?),
+                "wait" => {
+                    let wait_ms = milliseconds("wait", &value)?;
+                    let most = self.settings.wait_s_max;
+                    if wait_ms > most * 1_000 {
+                        let why = format!("wait is {value}, at most {most} seconds are allowed");
+                        return Err(bad("bad_query", why));
+                    }
+                    query.wait_ms = Some(wait_ms);
+                }
+                "by" => query.by_ms = Some(milliseconds("by", &value)?),
+                "if" if value == "connected" => query.if_connected = true,
+                "force" if matches!(&*value, "" | "true" | "1") => query.force = true,
+                _ => {
+                    let why = format!("the query's {name}={value} has no meaning here");
+                    return Err(bad("bad_query", why));
+                }
+            }
+        }
+        Ok(query)
+    }
+
+    fn name(&self, of: &str, part: &str) -> Result<Box<str>, Response> {
+        match query::decode(part) {
+            Ok(name) => self.check_name(of, &name),
+            Err(_) => Err(bad("bad_path", "the path is not percent-encoded UTF-8")),
+        }
+    }
+
+    fn check_name(&self, of: &str, name: &str) -> Result<Box<str>, Response> {
+        let most = self.settings.name_bytes_max;
+        let why = if name.is_empty() {
+            format!("the {of} has no name")
+        } else if name.len() > most {
+            format!(
+                "the {of}'s name has {} bytes, at most {most} are allowed",
+                name.len()
+            )
+        } else if name.chars().any(char::is_control) || name.contains('/') {
+            format!("the {of}'s name holds a control character or a slash")
+        } else if matches!(name, "." | "..") {
+            format!("the {of}'s name is `.` or `..`")
+        } else {
+            return Ok(name.into());
+        };
+        Err(bad("bad_name", why))
+    }
+}
+
+fn post(
+    request: &mut Request<'_>,
+    query: Query<'_>,
+    pool: Box<str>,
+    url: String,
+) -> Result<Action, Response> {
+    let post = Post {
+        pool,
+        payload: payload(request, query.key)?,
+        slot: query.slot,
+        wait_ms: query.wait_ms,
+        if_connected: query.if_connected,
+    };
+    let then: Box<dyn OnDispatch> = match post.wait_ms {
+        None => Box::new(Once { pool: url }),
+        Some(_) => Box::new(WaitForResult { pool: url }),
+    };
+    Ok(Action::Dispatch(DispatchRequest::Post(post), then))
+}
+
+fn payload(request: &mut Request<'_>, key: Option<Cow<'_, str>>) -> Result<Payload, Response> {
+    let content_type = request.headers.text("Content-Type");
+    let content_type = content_type
+        .map_err(|_| bad("bad_content_type", "the Content-Type is not UTF-8"))?
+        .filter(|content_type| !content_type.is_empty())
+        .unwrap_or("application/octet-stream");
+    if key.as_ref().is_some_and(|key| key.len() > KEY_BYTES_MAX) {
+        let why = format!("a key has at most {KEY_BYTES_MAX} bytes");
+        return Err(bad("bad_key", why));
+    }
+    Ok(Payload {
+        content_type: content_type.into(),
+        key: key.map(|key| key.into()),
+        body: std::mem::take(&mut request.body).into(),
+    })
+}
+
+fn settings(body: &[u8]) -> Result<Settings, Response> {
+    serde_json::from_slice(body).map_err(|error| {
+        let why = format!(
+            "the settings can't be read: {error}. An example: {{\"type\":\"claim\",\"ack_ms\":30000}}"
+        );
+        bad("bad_settings", why)
+    })
+}
+
+fn once(pool: &str, request: DispatchRequest) -> Action {
+    let pool = pool.to_owned();
+    Action::Dispatch(request, Box::new(Once { pool }))
+}
+
+fn bad(code: &'static str, why: impl AsRef<str>) -> Response {
+    error(400, code, why)
+}
+
+fn job(id: &str) -> Result<JobId, Response> {
+    id.parse()
+        .map_err(|_| bad("bad_job", format!("{id:?} is no job: jobs are numbers")))
+}
+
+fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Response> {
+    value.parse().map_err(|_| {
+        bad(
+            "bad_query",
+            format!("{name}={value} is not a number in range"),
+        )
+    })
+}
+
+/// Seconds, possibly with a fraction.
+fn milliseconds(name: &str, value: &str) -> Result<u64, Response> {
+    match value.parse::<f64>() {
+        Ok(seconds) if (0.0..=SECONDS_MAX).contains(&seconds) => Ok((seconds * 1_000.0) as u64),
+        _ => Err(bad(
+            "bad_query",
+            format!("{name}={value} is not a number of seconds up to {SECONDS_MAX}"),
+        )),
+    }
+}
+
+fn reason(body: &[u8]) -> Box<str> {
+    let text = String::from_utf8_lossy(body);
+    let end = text
+        .char_indices()
+        .map(|(at, _)| at)
+        .find(|at| *at >= REASON_BYTES_MAX);
+    text[..end.unwrap_or(text.len())].trim().into()
+}
+
+fn only(method: &str, methods: &[&str]) -> Result<(), Response> {
+    if methods.contains(&method) {
+        return Ok(());
+    }
+    Err(not_allowed(method, methods))
+}
+
+fn not_allowed(method: &str, methods: &[&str]) -> Response {
+    let methods = methods.join(", ");
+    let why = format!("{method} is not allowed here: {methods} are");
+    error(405, "method_not_allowed", why).field("Allow", methods)
+}
+
+fn nothing_here() -> Response {
+    error(
+        404,
+        "not_found",
+        "there is nothing here: below a pool there are /work, /job/{id} and /worker/{name}",
+    )
+}
+
+/// How long a poll waits by default.
+const POLL_MS: u64 = 30_000;
+const KEY_BYTES_MAX: usize = 1_024;
+/// Bytes of a refusal's reason that are kept.
+const REASON_BYTES_MAX: usize = 1_024;
+/// A day.
+const SECONDS_MAX: f64 = 86_400.0;

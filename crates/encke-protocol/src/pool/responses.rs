@@ -1,0 +1,369 @@
+//! What the dispatcher sends to clients and workers, as responses and events.
+
+use std::fmt::Write as _;
+
+use encke_jobs::{Handed, Info, JobError, JobInfo, JobState, Payload, content, string};
+use encke_pool::PoolError;
+use serde_json::json;
+
+use crate::action::{DispatchEvent, Dispatched, OnDispatch, OnWorkerEvent, WorkerOutput};
+use crate::problem::{error, refused};
+use crate::response::{Body, Response};
+use crate::sse;
+
+/// Waits for the one answer to a request. Its field is the pool's URL, as in [`WaitForResult`].
+#[derive(Debug)]
+pub(super) struct Once {
+    pub(super) pool: String,
+}
+
+/// Waits for a job's result.
+#[derive(Debug)]
+pub(super) struct WaitForResult {
+    pub(super) pool: String,
+}
+
+/// Waits for one job, as JSON.
+#[derive(Debug)]
+pub(super) struct PollJson;
+
+/// Waits for one job, as its content with fields that describe it.
+#[derive(Debug)]
+pub(super) struct PollRaw;
+
+/// Waits until the worker is registered, then opens its stream of jobs.
+#[derive(Debug)]
+pub(super) struct OpenWorker {
+    pub(super) worker: String,
+}
+
+/// Encodes a worker's jobs as events.
+#[derive(Debug)]
+struct WorkerEvents;
+
+impl OnDispatch for Once {
+    fn dispatched(self: Box<Self>, event: DispatchEvent) -> Dispatched {
+        Dispatched::Respond(match event {
+            DispatchEvent::Made { existed, info } => {
+                let response = shown(if existed { 200 } else { 201 }, &info);
+                response.field_if("Location", (!existed).then_some(self.pool))
+            }
+            DispatchEvent::Posted { id } => {
+                posted(id).field("Location", format!("{}/job/{id}", self.pool))
+            }
+            DispatchEvent::Job(job) => state(200, &self.pool, &job),
+            event => respond(event),
+        })
+    }
+
+    fn waits_long(&self) -> bool {
+        false
+    }
+}
+
+impl OnDispatch for WaitForResult {
+    fn dispatched(self: Box<Self>, event: DispatchEvent) -> Dispatched {
+        Dispatched::Respond(match event {
+            DispatchEvent::Job(job) => awaited(&self.pool, job),
+            event => respond(event),
+        })
+    }
+
+    fn waits_long(&self) -> bool {
+        true
+    }
+}
+
+impl OnDispatch for PollJson {
+    fn dispatched(self: Box<Self>, event: DispatchEvent) -> Dispatched {
+        Dispatched::Respond(match event {
+            DispatchEvent::Handed(handed) => {
+                let mut body = object(&handed);
+                body.push(b'\n');
+                plain(200)
+                    .field("Content-Type", "application/json")
+                    .body(body)
+            }
+            event => respond(event),
+        })
+    }
+
+    fn waits_long(&self) -> bool {
+        true
+    }
+}
+
+impl OnDispatch for PollRaw {
+    fn dispatched(self: Box<Self>, event: DispatchEvent) -> Dispatched {
+        Dispatched::Respond(respond(event))
+    }
+
+    fn waits_long(&self) -> bool {
+        true
+    }
+}
+
+impl OnDispatch for OpenWorker {
+    fn dispatched(self: Box<Self>, event: DispatchEvent) -> Dispatched {
+        match event {
+            DispatchEvent::Hired { slot } => {
+                Dispatched::Open(registered(&self.worker, slot), Box::new(WorkerEvents))
+            }
+            event => Dispatched::Respond(respond(event)),
+        }
+    }
+
+    fn waits_long(&self) -> bool {
+        true
+    }
+}
+
+impl OnWorkerEvent for WorkerEvents {
+    fn event(&self, event: DispatchEvent) -> WorkerOutput {
+        match event {
+            DispatchEvent::Handed(handed) => WorkerOutput::Send(job_event(&handed)),
+            DispatchEvent::Stopping => WorkerOutput::End(b"event: stopping\ndata: {}\n\n".to_vec()),
+            // A registered worker gets nothing else.
+            _ => WorkerOutput::End(b"event: removed\ndata: {}\n\n".to_vec()),
+        }
+    }
+
+    fn heartbeat(&self) -> &'static [u8] {
+        sse::HEARTBEAT
+    }
+}
+
+/// The response to a request that makes no difference to this event.
+fn respond(event: DispatchEvent) -> Response {
+    match event {
+        DispatchEvent::Made { info, .. } | DispatchEvent::Shown(info) => shown(200, &info),
+        DispatchEvent::Listed(pools) => {
+            let list = pools
+                .iter()
+                .map(|(name, settings)| json!({ "name": **name, "type": settings.kind }))
+                .collect::<Vec<_>>();
+            json_body(200, &json!({ "pools": list }))
+        }
+        DispatchEvent::Posted { id } => posted(id),
+        DispatchEvent::Job(job) => state(200, "", &job),
+        DispatchEvent::Handed(handed) => handed_raw(handed),
+        DispatchEvent::Ended {
+            deadline_ms: Some(deadline_ms),
+        } => json_body(200, &json!({ "deadline_ms": deadline_ms })),
+        DispatchEvent::Ended { deadline_ms: None }
+        | DispatchEvent::Hired { .. }
+        | DispatchEvent::NoJob
+        | DispatchEvent::Removed => plain(204),
+        DispatchEvent::Closed => error(404, "unknown_pool", "the pool was removed"),
+        DispatchEvent::Stopping => refusal(&JobError::Stopping),
+        DispatchEvent::No(error) => refusal(&error),
+    }
+}
+
+/// The response to a job that was posted.
+fn posted(id: encke_jobs::JobId) -> Response {
+    json_body(202, &json!({ "job": id })).field("Job-Id", id)
+}
+
+/// The head of a worker's events, and the first of them. Each registration is also sent under its former name, `hired`.
+fn registered(worker: &str, slot: u32) -> Response {
+    let mut data = b"{\"worker\":".to_vec();
+    string(worker, &mut data);
+    data.extend_from_slice(format!(",\"slot\":{slot}}}").as_bytes());
+    let mut first = b"retry: 1000\n".to_vec();
+    for name in ["hired", "registered"] {
+        first.extend_from_slice(format!("event: {name}\ndata: ").as_bytes());
+        first.extend_from_slice(&data);
+        first.extend_from_slice(b"\n\n");
+    }
+    sse::head().body(Body::Open(first))
+}
+
+/// A job as an event, on one line.
+fn job_event(handed: &Handed) -> Vec<u8> {
+    let mut event = format!("event: job\nid: {}\ndata: ", handed.id).into_bytes();
+    event.extend_from_slice(&object(handed));
+    event.extend_from_slice(b"\n\n");
+    event
+}
+
+fn object(handed: &Handed) -> Vec<u8> {
+    let Handed {
+        id,
+        attempt,
+        deadline_ms,
+        payload,
+    } = handed;
+    let mut out = Vec::with_capacity(payload.body.len() + 128);
+    out.extend_from_slice(
+        format!("{{\"job\":{id},\"attempt\":{attempt},\"deadline_ms\":{deadline_ms},").as_bytes(),
+    );
+    if let Some(key) = &payload.key {
+        out.extend_from_slice(b"\"key\":");
+        string(key, &mut out);
+        out.push(b',');
+    }
+    content(payload, &mut out);
+    out.push(b'}');
+    out
+}
+
+/// A job as its content, for workers that know nothing but HTTP.
+fn handed_raw(handed: Handed) -> Response {
+    let Handed {
+        id,
+        attempt,
+        deadline_ms,
+        payload,
+    } = handed;
+    raw(200, payload.clone())
+        .field("Job-Id", id)
+        .field("Job-Attempt", attempt)
+        .field("Job-Deadline", deadline_ms)
+        .field_if("Job-Key", payload.key)
+}
+
+fn raw(status: u16, payload: Payload) -> Response {
+    plain(status)
+        .field("Content-Type", payload.content_type)
+        .body(payload.body.to_vec())
+}
+
+/// The response to a client that waits for a result.
+fn awaited(pool: &str, job: JobInfo) -> Response {
+    let id = job.id;
+    let response = match job.state {
+        JobState::Done {
+            result: Some(result),
+        } => raw(200, result),
+        JobState::Dead => error(
+            502,
+            "job_failed",
+            format!("the job failed {} times and is given up", job.attempts),
+        ),
+        _ => state(202, pool, &job),
+    };
+    response
+        .field("Job-Id", id)
+        .field("Location", format!("{pool}/job/{id}"))
+}
+
+fn state(status: u16, pool: &str, job: &JobInfo) -> Response {
+    let mut body = format!("{{\"job\":{},\"attempts\":{},", job.id, job.attempts).into_bytes();
+    match &job.state {
+        JobState::Waiting => body.extend_from_slice(b"\"state\":\"waiting\""),
+        JobState::Running {
+            worker,
+            deadline_ms,
+        } => {
+            body.extend_from_slice(b"\"state\":\"running\",\"worker\":");
+            string(worker, &mut body);
+            body.extend_from_slice(format!(",\"deadline_ms\":{deadline_ms}").as_bytes());
+        }
+        JobState::Done { result } => {
+            body.extend_from_slice(b"\"state\":\"done\"");
+            if let Some(result) = result {
+                body.extend_from_slice(b",\"result\":{");
+                content(result, &mut body);
+                body.push(b'}');
+            }
+        }
+        JobState::Dead => body.extend_from_slice(b"\"state\":\"dead\""),
+    }
+    body.extend_from_slice(b"}\n");
+    let response = plain(status).field("Content-Type", "application/json");
+    match status {
+        200 => response.body(body),
+        _ => response
+            .field("Content-Location", format!("{pool}/job/{}", job.id))
+            .body(body),
+    }
+}
+
+fn shown(status: u16, info: &Info) -> Response {
+    let figures = &info.figures;
+    let workers: Vec<_> = info
+        .workers
+        .iter()
+        .map(|worker| {
+            json!({
+                "name": *worker.name,
+                "slot": worker.slot,
+                "connected": worker.connected,
+                "running": worker.running,
+                "given": worker.given,
+                "done": worker.done,
+            })
+        })
+        .collect();
+    let shown = json!({
+        "name": *info.name,
+        "settings": info.settings,
+        "waiting": figures.waiting,
+        "running": figures.running,
+        "done": figures.done,
+        "retried": figures.retried,
+        "dead": figures.dead,
+        "oldest_s": figures.oldest_s,
+        "workers": workers,
+    });
+    json_body(status, &shown)
+}
+
+/// The response to a request that was refused.
+fn refusal(why: &JobError) -> Response {
+    let (status, code) = match why {
+        JobError::Log(refusal) => return refused(refusal),
+        JobError::Pool(pool) => match pool {
+            PoolError::UnknownPool { .. } => (404, "unknown_pool"),
+            PoolError::UnknownWorker { .. } => (404, "unknown_worker"),
+            PoolError::PoolExists { .. } => (409, "pool_exists"),
+            PoolError::NameTaken { .. } => (409, "name_taken"),
+            PoolError::SlotTaken { .. } => (409, "slot_taken"),
+            PoolError::WorkerConnected { .. } => (409, "worker_connected"),
+            PoolError::OutOfRange { .. } => (400, "out_of_range"),
+            PoolError::WrongStrategy { .. } => (400, "wrong_type"),
+            PoolError::NobodyConnected => (503, "nobody_connected"),
+            PoolError::Full { .. } => (503, "full"),
+            PoolError::AllBusy
+            | PoolError::TooManyWaiting { .. }
+            | PoolError::TooManyLeftClaimed => (503, "busy"),
+            PoolError::TimedOut => (504, "timed_out"),
+        },
+        JobError::Setting(_) => (400, "bad_settings"),
+        JobError::UnknownPool(_) => (404, "unknown_pool"),
+        JobError::Forgets => (403, "retention_is_set"),
+        JobError::TooManyPools { .. } => (507, "too_many_pools"),
+        JobError::Differs { .. } => (409, "config_differs"),
+        JobError::Changing => (409, "pool_changes"),
+        JobError::StreamTaken(_) => (409, "stream_taken"),
+        JobError::Busy { .. } => (409, "pool_busy"),
+        JobError::Full { .. } => (503, "too_many_jobs"),
+        JobError::TooLarge { .. } => (413, "too_large"),
+        JobError::Aim(_) => (400, "no_aim"),
+        JobError::UnknownJob(_) => (404, "unknown_job"),
+        JobError::Over { .. } => (409, "attempt_over"),
+        JobError::Overloaded => (503, "overloaded"),
+        JobError::Stopping => (503, "stopping"),
+    };
+    let mut message = String::new();
+    // Writing to a string does not fail.
+    let _ = write!(message, "{why}");
+    let response = error(status, code, message);
+    match status {
+        503 => response.field("Retry-After", RETRY_AFTER_S),
+        _ => response,
+    }
+}
+
+fn json_body(status: u16, body: &serde_json::Value) -> Response {
+    plain(status)
+        .field("Content-Type", "application/json")
+        .body(format!("{body}\n"))
+}
+
+fn plain(status: u16) -> Response {
+    Response::shared(status).field("Cache-Control", "no-store")
+}
+
+const RETRY_AFTER_S: u32 = 1;

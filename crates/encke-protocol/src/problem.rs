@@ -1,0 +1,95 @@
+//! Errors as responses: the one place that writes them as JSON.
+
+use encke_stream::Refusal;
+
+use crate::action::Failure;
+use crate::response::Response;
+
+/// A response that says what was wrong, for browsers of all origins.
+pub(crate) fn error(status: u16, code: &'static str, message: impl AsRef<str>) -> Response {
+    Response::shared(status)
+        .field("Content-Type", "application/json")
+        .field("Cache-Control", "no-store")
+        .body(body(code, message.as_ref()))
+}
+
+/// A response to a request that reaches no protocol, because of its transport or a limit. With `retry_s` above 0 the client
+/// may try again after that many seconds.
+pub fn rejected(status: u16, code: &'static str, message: &str, retry_s: u64) -> Response {
+    Response::new(status)
+        .field("Content-Type", "application/json")
+        .field_if("Retry-After", (retry_s > 0).then_some(retry_s))
+        .body(body(code, message))
+}
+
+/// The response to a request whose continuation cannot be resumed.
+pub fn failed(failure: Failure) -> Response {
+    match failure {
+        Failure::Overloaded => error(
+            503,
+            "overloaded",
+            "more requests wait than the server takes; try again",
+        )
+        .field("Retry-After", RETRY_AFTER_S),
+        Failure::NoLongerKept => error(
+            410,
+            "no_longer_kept",
+            "the requested records are no longer kept; -1 gives what is left",
+        ),
+        Failure::Unreadable => error(
+            500,
+            "unreadable",
+            "the data could not be read; the server's log says why",
+        ),
+        Failure::Stopping => error(503, "stopping", "the server stops; try again")
+            .field("Retry-After", RETRY_AFTER_S),
+    }
+}
+
+/// The response to a command that was refused.
+pub(crate) fn refused(refusal: &Refusal) -> Response {
+    let (status, code) = match refusal {
+        Refusal::NotFound => (404, "not_found"),
+        Refusal::Gone => (410, "gone"),
+        Refusal::NameKept => (409, "name_kept"),
+        Refusal::Differs { .. } => (409, "config_differs"),
+        Refusal::Closed { .. } => (409, "closed"),
+        Refusal::TypeDiffers { .. } => (409, "type_differs"),
+        Refusal::WriterSeq { .. } => (409, "stream_seq"),
+        Refusal::StaleEpoch { .. } => (403, "stale_epoch"),
+        Refusal::EpochStart { .. } => (400, "epoch_start"),
+        Refusal::SeqGap { .. } => (409, "sequence_gap"),
+        Refusal::SourceNotFound => (404, "source_not_found"),
+        Refusal::SourceGone => (409, "source_gone"),
+        Refusal::BeyondTail { .. } | Refusal::TruncateBeyondTail { .. } => (400, "beyond_tail"),
+        Refusal::BeforeStart { .. } => (400, "before_start"),
+        Refusal::NoLongerKept { .. } => (410, "no_longer_kept"),
+        Refusal::TooDeep { .. } => (409, "fork_too_deep"),
+        Refusal::TooLarge { .. } => (413, "too_large"),
+        Refusal::NoSpace => (507, "disk_full"),
+        Refusal::Stalled(_) => (503, "log_stalled"),
+        Refusal::Evicted => (503, "let_go"),
+        Refusal::NameBusy => (503, "name_busy"),
+        Refusal::LogFailed(_) => (503, "log_failed"),
+    };
+    let response = error(status, code, refusal.to_string());
+    match refusal {
+        Refusal::Closed { tail } => response
+            .field("Stream-Closed", "true")
+            .field("Stream-Next-Offset", tail),
+        Refusal::StaleEpoch { current } => response.field("Producer-Epoch", current),
+        Refusal::SeqGap { expected, received } => response
+            .field("Producer-Expected-Seq", expected)
+            .field("Producer-Received-Seq", received),
+        Refusal::Stalled(_) | Refusal::Evicted | Refusal::NameBusy => {
+            response.field("Retry-After", RETRY_AFTER_S)
+        }
+        _ => response,
+    }
+}
+
+fn body(code: &str, message: &str) -> String {
+    serde_json::json!({ "error": { "code": code, "message": message } }).to_string()
+}
+
+const RETRY_AFTER_S: u32 = 1;

@@ -1,0 +1,68 @@
+//! A request as a protocol sees it.
+
+/// A request, parsed and with its whole body.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The method, as sent.
+    pub method: &'a str,
+    /// The target's path, still percent-encoded.
+    pub path: &'a str,
+    /// What follows the path's `?`.
+    pub query: Option<&'a str>,
+    /// The header fields, in the order sent.
+    pub headers: Headers<'a>,
+    /// The body; empty if there is none.
+    pub body: Vec<u8>,
+    /// The client that sent it.
+    pub caller: CallerInfo<'a>,
+    /// Milliseconds since 1970.
+    pub now_ms: u64,
+}
+
+/// What is known of the client that sent a request, beyond the request itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallerInfo<'a> {
+    /// A trusted proxy says that the client uses https.
+    pub tls: bool,
+    /// The host that the client named according to a trusted proxy, if it differs from the `Host` field.
+    pub host: Option<&'a str>,
+    /// The name under which the client has authenticated itself. `None`: it has not, as all clients today.
+    pub identity: Option<&'a str>,
+}
+
+/// A request's header fields.
+#[derive(Clone, Copy, Debug)]
+pub struct Headers<'a>(pub &'a [(&'a str, &'a [u8])]);
+
+impl<'a> Headers<'a> {
+    /// The value of the first field with that name, without regard to case.
+    pub fn first(&self, name: &str) -> Option<&'a [u8]> {
+        self.all(name).next()
+    }
+
+    /// The values of all fields with that name.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.0
+            .iter()
+            .filter(move |(field, _)| field.eq_ignore_ascii_case(name))
+            .map(|(_, value)| *value)
+    }
+
+    /// The value of the first field with that name as text, without the blanks around it. `None`: there is no such field.
+    ///
+    /// # Errors
+    /// The value is not UTF-8.
+    pub fn text(&self, name: &str) -> Result<Option<&'a str>, NotText> {
+        match self.first(name) {
+            None => Ok(None),
+            Some(value) => std::str::from_utf8(value)
+                .map(|value| Some(value.trim_matches([' ', '\t'])))
+                .map_err(|_| NotText),
+        }
+    }
+}
+
+/// A header field is not UTF-8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the field is not UTF-8")]
+pub struct NotText;

@@ -1,0 +1,149 @@
+//! A response as a protocol gives it.
+
+use std::fmt::Display;
+
+/// A response. The reactor adds the status line, the length, the date and the connection's fields.
+#[derive(Debug, Default)]
+pub struct Response {
+    /// The status code.
+    pub status: u16,
+    /// The fields, each ended by CRLF.
+    pub fields: Vec<u8>,
+    /// The body.
+    pub body: Body,
+}
+
+/// A response's body.
+#[derive(Debug, Default)]
+pub enum Body {
+    /// No bytes; the response has a length of 0 where the status allows one.
+    #[default]
+    Empty,
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// These bytes, a part of the program.
+    Static(&'static [u8]),
+    /// The first bytes of a body without end: it ends with the subscription.
+    Open(Vec<u8>),
+    /// The first part of a long body.
+    Parts(Vec<u8>),
+}
+
+impl Response {
+    /// A response without a body.
+    pub fn new(status: u16) -> Self {
+        Response {
+            status,
+            ..Response::default()
+        }
+    }
+
+    /// A response with the fields that all protocols send: for browsers that read across origins, and against browsers that
+    /// guess types (Durable Streams, section 12.7).
+    pub(crate) fn shared(status: u16) -> Self {
+        Response::new(status).fields(SHARED_FIELDS)
+    }
+
+    /// Adds a field. A value is cut at the first control character, because that would end the field.
+    #[must_use]
+    pub fn field(mut self, name: &str, value: impl Display) -> Self {
+        self.push(name, value);
+        self
+    }
+
+    /// Adds a field if there is a value.
+    #[must_use]
+    pub fn field_if(self, name: &str, value: Option<impl Display>) -> Self {
+        match value {
+            Some(value) => self.field(name, value),
+            None => self,
+        }
+    }
+
+    /// Adds encoded fields, each ended by CRLF.
+    #[must_use]
+    fn fields(mut self, fields: &[u8]) -> Self {
+        self.fields.extend_from_slice(fields);
+        self
+    }
+
+    /// Sets the body.
+    #[must_use]
+    pub fn body(mut self, body: impl Into<Body>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    fn push(&mut self, name: &str, value: impl Display) {
+        use std::io::Write;
+        let start = self.fields.len();
+        // Writing to a vector does not fail.
+        let _ = write!(self.fields, "{name}: {value}");
+        // A client's input must neither begin a field nor break this one (RFC 9110, section 5.5).
+        if let Some(end) = self.fields[start..]
+            .iter()
+            .position(|byte| byte.is_ascii_control() && *byte != b'\t')
+        {
+            self.fields.truncate(start + end);
+        }
+        self.fields.extend_from_slice(b"\r\n");
+    }
+}
+
+const SHARED_FIELDS: &[u8] = b"X-Content-Type-Options: nosniff\r\n\
+    Cross-Origin-Resource-Policy: cross-origin\r\n\
+    Access-Control-Allow-Origin: *\r\n\
+    Access-Control-Expose-Headers: Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, \
+    Stream-Closed, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, \
+    Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, ETag, Location, Retry-After, \
+    Encke-Ack, Encke-Retention, Encke-Floor, Job-Id, Job-Attempt, Job-Deadline, Job-Key\r\n";
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        if bytes.is_empty() {
+            Body::Empty
+        } else {
+            Body::Bytes(bytes)
+        }
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        text.into_bytes().into()
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Body::Static(text.as_bytes())
+    }
+}
+
+impl AsRef<[u8]> for Body {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Body::Empty => &[],
+            Body::Bytes(bytes) | Body::Open(bytes) | Body::Parts(bytes) => bytes,
+            Body::Static(bytes) => bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_cannot_start_another_field() {
+        let response = Response::new(200).field("A", "x\r\nSet-Cookie: y");
+        assert_eq!(response.fields, b"A: x\r\n");
+        for control in (0..b' ').chain([0x7f]).filter(|byte| *byte != b'\t') {
+            let value = format!("x{}y", char::from(control));
+            let response = Response::new(200).field("A", value);
+            assert_eq!(response.fields, b"A: x\r\n", "{control}");
+        }
+        let response = Response::new(200).field("A", "x\t y ä");
+        assert_eq!(response.fields, "A: x\t y ä\r\n".as_bytes());
+    }
+}

@@ -1,0 +1,59 @@
+//! Server-sent events (HTML, section 9.2).
+
+use crate::response::Response;
+
+/// The head of a stream of events.
+pub(crate) fn head() -> Response {
+    Response::shared(200)
+        .field("Content-Type", "text/event-stream")
+        .field("Cache-Control", "no-cache")
+        // Proxies that buffer responses would delay events.
+        .field("X-Accel-Buffering", "no")
+}
+
+/// Appends a payload as `data` lines. Every kind of line end in it starts a new one, so that a
+/// payload can't end the event or begin another.
+pub(crate) fn lines(payload: &[u8], out: &mut Vec<u8>) {
+    let mut rest = payload;
+    loop {
+        out.extend_from_slice(b"data:");
+        if rest.first() == Some(&b' ') {
+            // Readers drop one space behind the colon.
+            out.push(b' ');
+        }
+        let Some(end) = memchr::memchr2(b'\n', b'\r', rest) else {
+            out.extend_from_slice(rest);
+            out.push(b'\n');
+            return;
+        };
+        out.extend_from_slice(&rest[..end]);
+        out.push(b'\n');
+        let crlf = rest[end..].starts_with(b"\r\n");
+        rest = &rest[end + 1 + usize::from(crlf)..];
+    }
+}
+
+/// The bytes that keep a quiet connection alive: a comment.
+pub(crate) const HEARTBEAT: &[u8] = b":\n\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(payload: &str) -> String {
+        let mut out = Vec::new();
+        lines(payload.as_bytes(), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn no_line_end_leaves_the_event() {
+        assert_eq!(text("a"), "data:a\n");
+        assert_eq!(text(" a"), "data:  a\n");
+        assert_eq!(text(""), "data:\n");
+        assert_eq!(
+            text("a\r\n\r\nevent: x\rb\n"),
+            "data:a\ndata:\ndata:event: x\ndata:b\ndata:\n"
+        );
+    }
+}

@@ -1,0 +1,161 @@
+//! Access to the committed streams by name, for every protocol over streams.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use encke_stream::{BadOffset, Life, Lookup, Offset, Refusal, Sequence, Stream, Views};
+
+use crate::action::{Action, LoadName};
+use crate::problem::{error, refused};
+use crate::response::Response;
+
+/// The committed streams, and which names they may have.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamAccess {
+    pub(crate) views: Arc<Views>,
+    pub(crate) name_bytes_max: usize,
+}
+
+/// A position in a stream, as clients name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StartPosition {
+    /// `-1`: the beginning, or the beginning of what is left.
+    Start,
+    /// `now`: the end.
+    Now,
+    /// Behind what was read before.
+    At(Offset),
+}
+
+impl FromStr for StartPosition {
+    type Err = BadOffset;
+
+    fn from_str(text: &str) -> Result<Self, BadOffset> {
+        Ok(match text {
+            "-1" => StartPosition::Start,
+            "now" => StartPosition::Now,
+            token => StartPosition::At(token.parse()?),
+        })
+    }
+}
+
+impl StreamAccess {
+    /// Refuses a name that no stream can have.
+    pub(crate) fn check_name(&self, name: &str) -> Result<(), Response> {
+        let bad = |why: String| Err(error(400, "bad_path", why));
+        if name.is_empty() {
+            return bad("the path names no stream".into());
+        }
+        if name.len() > self.name_bytes_max {
+            return bad(format!(
+                "the stream's name has {} bytes, at most {} are allowed",
+                name.len(),
+                self.name_bytes_max
+            ));
+        }
+        if name.chars().any(char::is_control) {
+            return bad("the stream's name holds a control character".into());
+        }
+        if name.split('/').any(|part| part == "." || part == "..") {
+            return bad("the stream's name holds `.` or `..` as a segment".into());
+        }
+        if name == RESERVED || name.starts_with(RESERVED_PREFIX) {
+            return Err(error(
+                501,
+                "not_implemented",
+                "subscriptions are not served yet",
+            ));
+        }
+        Ok(())
+    }
+
+    /// What is known of a name. While the caller holds it, it stays in memory. `None`: it must be loaded.
+    pub(crate) fn known(&self, name: &str) -> Option<Lookup> {
+        self.views.look(name)
+    }
+
+    /// The stream of that name, if clients may use it.
+    pub(crate) fn find(&self, name: &str, now_ms: u64) -> Result<Arc<Stream>, Response> {
+        let Some(stream) = self.views.find(name) else {
+            return Err(refused(&Refusal::NotFound));
+        };
+        let facts = stream.facts();
+        match facts.life {
+            Life::Live if !stream.expired(now_ms) => Ok(stream),
+            Life::Live if facts.forks == 0 => Err(refused(&Refusal::NotFound)),
+            Life::Ended => Err(refused(&Refusal::NotFound)),
+            Life::Live | Life::Kept => Err(refused(&Refusal::Gone)),
+        }
+    }
+
+    /// Where an answer begins: one from the beginning depends on what retention has left.
+    pub(crate) fn first_kept(&self, stream: &Stream, from: Offset) -> Offset {
+        match from {
+            Offset::START => Offset::behind(self.kept_behind(stream)),
+            from => from,
+        }
+    }
+
+    /// Refuses a read whose first records are no longer kept.
+    pub(crate) fn check_kept(&self, stream: &Stream, from: Offset) -> Result<(), Response> {
+        let kept_behind = self.kept_behind(stream);
+        if from == Offset::START || from >= stream.facts().tail || from.sequence >= kept_behind {
+            return Ok(());
+        }
+        Err(error(
+            410,
+            "no_longer_kept",
+            format!(
+                "what follows the offset {from} of the stream {:?} is no longer kept; -1 gives what is left",
+                stream.name
+            ),
+        ))
+    }
+
+    fn kept_behind(&self, stream: &Stream) -> Sequence {
+        self.views.of(stream.no).kept_behind(stream)
+    }
+}
+
+/// Refuses an offset of an earlier stream of that name.
+pub(crate) fn check_own(stream: &Stream, from: Offset) -> Result<(), Response> {
+    if stream.reaches_back_to(from) {
+        return Ok(());
+    }
+    Err(error(
+        410,
+        "before_start",
+        format!(
+            "the offset {from} is of an earlier stream of the name {:?}",
+            stream.name
+        ),
+    ))
+}
+
+/// Asks for a name to be loaded.
+pub(crate) fn load(name: &str, body: Vec<u8>) -> Action {
+    Action::Load(LoadName {
+        name: name.into(),
+        body,
+    })
+}
+
+/// The response to a browser's preflight request.
+pub(crate) fn preflight() -> Response {
+    Response::shared(204)
+        .field("Access-Control-Allow-Methods", METHODS)
+        .field("Access-Control-Allow-Headers", REQUEST_FIELDS)
+        .field("Access-Control-Max-Age", "86400")
+}
+
+/// The methods of a stream.
+pub(crate) const METHODS: &str = "GET, HEAD, PUT, POST, DELETE, OPTIONS";
+
+const REQUEST_FIELDS: &str = "Content-Type, Authorization, If-None-Match, Last-Event-ID, \
+    Stream-Seq, Stream-TTL, Stream-Expires-At, Stream-Closed, Stream-Forked-From, \
+    Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq, \
+    Encke-Ack, Encke-Retention, Encke-Truncate";
+
+/// Control paths of Durable Streams (section 6); no stream's name starts with this segment.
+const RESERVED: &str = "__ds";
+const RESERVED_PREFIX: &str = "__ds/";

@@ -1,0 +1,392 @@
+//! The face of pools, request by request.
+
+#![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
+#![allow(unreachable_pub, dead_code)] // Each test uses what it needs of the server.
+
+mod server;
+
+use encke_jobs::Client;
+use encke_protocol::{Body, Response};
+use serde_json::{Value, json};
+use server::{Heard, Reply, Said, Server};
+
+const TEXT: (&str, &str) = ("Content-Type", "text/plain");
+
+fn with(settings: &str) -> Server {
+    let mut server = Server::default();
+    let made = server.send("PUT /v1/pool/p", &[], settings.as_bytes());
+    assert_eq!(made.status, 201, "{}", made.text());
+    assert_eq!(made.field("Location"), Some("/v1/pool/p"));
+    server
+}
+
+fn json(said: &Said) -> Value {
+    serde_json::from_slice(&said.body).unwrap()
+}
+
+fn post(server: &mut Server, target: &str, body: &str) -> u64 {
+    let posted = server.send(&format!("POST {target}"), &[TEXT], body.as_bytes());
+    assert_eq!(posted.status, 202, "{}", posted.text());
+    let id = json(&posted)["job"].as_u64().unwrap();
+    assert_eq!(posted.field("Job-Id"), Some(&*id.to_string()));
+    let location = format!("/v1/pool/p/job/{id}");
+    assert_eq!(posted.field("Location"), Some(&*location));
+    id
+}
+
+fn asks(server: &mut Server, line: &str, headers: &[(&str, &str)]) -> Client {
+    match server.reply(line, headers, b"") {
+        Reply::Asks(client) => client,
+        Reply::Said(said) => panic!("{line}: {}", said.text()),
+        _ => panic!("{line}"),
+    }
+}
+
+/// A worker by events, and what it was told first.
+fn worker(server: &mut Server, name: &str) -> Client {
+    let line = format!("GET /v1/pool/p/work?worker={name}");
+    let client = asks(server, &line, &[("Accept", "*/*")]);
+    let mut heard = server.heard(client).into_iter();
+    let Some(Heard::Open(response)) = heard.next() else {
+        panic!("a worker is told that it is one");
+    };
+    server.unhear(client, heard.collect());
+    assert_eq!(response.status, 200);
+    let Body::Open(first) = &response.body else {
+        panic!("{response:?}");
+    };
+    let first = String::from_utf8(first.clone()).unwrap();
+    assert!(
+        first.contains("event: hired\ndata: {\"worker\":"),
+        "{first}"
+    );
+    assert!(
+        first.contains("event: registered\ndata: {\"worker\":"),
+        "{first}"
+    );
+    client
+}
+
+/// What a client that asked was answered, once.
+fn answer(server: &mut Server, client: Client) -> Response {
+    let mut heard = server.heard(client);
+    match (heard.pop(), heard.len()) {
+        (Some(Heard::Respond(response)), 0) => response,
+        (last, before) => panic!("{last:?} after {before} others"),
+    }
+}
+
+/// The jobs that a worker was sent.
+fn jobs(server: &mut Server, client: Client) -> Vec<Value> {
+    server.work();
+    let sent = server.heard(client).into_iter().map(|saying| match saying {
+        Heard::Send(bytes) => {
+            let event = String::from_utf8(bytes).unwrap();
+            let mut lines = event.strip_suffix("\n\n").unwrap().lines();
+            assert_eq!(lines.next(), Some("event: job"));
+            let id = lines.next().unwrap().strip_prefix("id: ").unwrap();
+            let data = lines.next().unwrap().strip_prefix("data: ").unwrap();
+            assert_eq!(lines.next(), None);
+            let job: Value = serde_json::from_str(data).unwrap();
+            assert_eq!(job["job"].to_string(), id);
+            job
+        }
+        saying => panic!("{saying:?}"),
+    });
+    sent.collect()
+}
+
+#[test]
+fn a_pool_is_made_once_and_shown() {
+    let mut server = with(r#"{"type":"claim","attempts":2}"#);
+    let again = server.send("PUT /v1/pool/p", &[], br#"{"type":"claim","attempts":2}"#);
+    assert_eq!(again.status, 200);
+    let other = server.send("PUT /v1/pool/p", &[], br#"{"type":"hash"}"#);
+    assert_eq!((other.status, &*other.code()), (409, "config_differs"));
+    let shown = json(&server.send("GET /v1/pool/p", &[], b""));
+    assert_eq!(shown["settings"]["attempts"], 2);
+    assert_eq!(shown["waiting"], 0);
+    let list = json(&server.send("GET /v1/pool", &[], b""));
+    assert_eq!(list, json!({"pools": [{"name": "p", "type": "claim"}]}));
+    let gone = server.send("DELETE /v1/pool/p", &[], b"");
+    assert_eq!(gone.status, 204);
+    assert_eq!(server.send("GET /v1/pool/p", &[], b"").status, 404);
+    // The name is free again, and the streams that everybody may read are there still.
+    let made = server.send("PUT /v1/pool/p", &[], br#"{"type":"hash"}"#);
+    assert_eq!(made.status, 201);
+}
+
+#[test]
+fn what_is_wrong_is_told() {
+    let mut server = with(r#"{"type":"direct","size":2,"job_bytes_max":5,"waiting_max":2}"#);
+    let made = server.send("PUT /v1/pool/h", &[], br#"{"type":"hash"}"#);
+    assert_eq!(made.status, 201);
+    for (line, body, status, code) in [
+        ("GET /v1/pool/none", "", 404, "unknown_pool"),
+        ("POST /v1/pool/none", "x", 404, "unknown_pool"),
+        ("PUT /v1/pool/q", "", 400, "bad_settings"),
+        ("PUT /v1/pool/q", "{}", 400, "bad_settings"),
+        ("PUT /v1/pool/q", r#"{"type":"fifo"}"#, 400, "bad_settings"),
+        (
+            "PUT /v1/pool/q",
+            r#"{"type":"claim","x":1}"#,
+            400,
+            "bad_settings",
+        ),
+        (
+            "PUT /v1/pool/q",
+            r#"{"type":"claim","size":0}"#,
+            400,
+            "bad_settings",
+        ),
+        ("PUT /v1/pool/%00", r#"{"type":"claim"}"#, 400, "bad_name"),
+        ("PUT /v1/pool/%2F", r#"{"type":"claim"}"#, 400, "bad_name"),
+        ("PUT /v1/pool/%zz", r#"{"type":"claim"}"#, 400, "bad_path"),
+        ("PATCH /v1/pool/p", "", 405, "method_not_allowed"),
+        (
+            "POST /v1/pool/p/work?worker=a",
+            "",
+            405,
+            "method_not_allowed",
+        ),
+        ("GET /v1/pool/p/else", "", 404, "not_found"),
+        ("POST /v1/pool/p", "x", 400, "no_aim"),
+        ("POST /v1/pool/p?slot=2", "x", 400, "out_of_range"),
+        ("POST /v1/pool/p?slot=-1", "x", 400, "bad_query"),
+        ("POST /v1/pool/p?slot=0&wait=301", "x", 400, "bad_query"),
+        ("POST /v1/pool/p?slot=0&wait=soon", "x", 400, "bad_query"),
+        ("POST /v1/pool/p?slot=0&priority=1", "x", 400, "bad_query"),
+        ("POST /v1/pool/p?slot=0", "123456", 413, "too_large"),
+        (
+            "POST /v1/pool/p?slot=0&if=connected",
+            "x",
+            503,
+            "nobody_connected",
+        ),
+        ("POST /v1/pool/h", "x", 400, "no_aim"),
+        ("GET /v1/pool/p/work", "", 400, "missing_worker"),
+        ("GET /v1/pool/p/work?worker=", "", 400, "bad_name"),
+        (
+            "GET /v1/pool/p/work?worker=a&slot=2",
+            "",
+            400,
+            "out_of_range",
+        ),
+        ("GET /v1/pool/p/job/x", "", 400, "bad_job"),
+        ("GET /v1/pool/p/job/999", "", 404, "unknown_job"),
+        ("POST /v1/pool/p/job/9/ack", "", 400, "missing_attempt"),
+        (
+            "POST /v1/pool/p/job/999/ack?attempt=1",
+            "",
+            404,
+            "unknown_job",
+        ),
+        ("DELETE /v1/pool/p/worker/a", "", 404, "unknown_worker"),
+    ] {
+        let said = server.send(line, &[], body.as_bytes());
+        assert_eq!(
+            (said.status, &*said.code()),
+            (status, code),
+            "{line} {body}"
+        );
+        assert_eq!(said.field("Retry-After").is_some(), status == 503, "{line}");
+    }
+    post(&mut server, "/v1/pool/p?slot=0", "1");
+    post(&mut server, "/v1/pool/p?slot=1", "2");
+    let full = server.send("POST /v1/pool/p?slot=0", &[], b"3");
+    assert_eq!((full.status, &*full.code()), (503, "too_many_jobs"));
+    let busy = server.send("DELETE /v1/pool/p", &[], b"");
+    assert_eq!((busy.status, &*busy.code()), (409, "pool_busy"));
+    assert_eq!(server.send("DELETE /v1/pool/p?force", &[], b"").status, 204);
+}
+
+#[test]
+fn names_and_slots_are_one_workers() {
+    let mut server = with(r#"{"type":"direct","size":2}"#);
+    asks(&mut server, "GET /v1/pool/p/work?worker=a&slot=1", &[]);
+    for (query, code) in [
+        ("worker=a", "worker_connected"),
+        ("worker=a&slot=0", "name_taken"),
+        ("worker=b&slot=1", "slot_taken"),
+    ] {
+        let said = server.send(&format!("GET /v1/pool/p/work?{query}"), &[], b"");
+        assert_eq!((said.status, &*said.code()), (409, code));
+    }
+    asks(&mut server, "GET /v1/pool/p/work?worker=b", &[]);
+    let full = server.send("GET /v1/pool/p/work?worker=c", &[], b"");
+    assert_eq!((full.status, &*full.code()), (503, "full"));
+    let busy = server.send("DELETE /v1/pool/p/worker/a", &[], b"");
+    assert_eq!((busy.status, &*busy.code()), (409, "worker_connected"));
+}
+
+#[test]
+fn a_claimed_worker_gets_one_job_at_a_time() {
+    let mut server = with(r#"{"type":"claim"}"#);
+    let first = post(&mut server, "/v1/pool/p", "one");
+    let second = post(&mut server, "/v1/pool/p", "two");
+    let anna = worker(&mut server, "anna");
+    let got = jobs(&mut server, anna);
+    assert_eq!(got.len(), 1);
+    let job = &got[0];
+    assert_eq!(
+        (&job["job"], &job["attempt"], &job["data"], &job["type"]),
+        (
+            &json!(first),
+            &json!(1),
+            &json!("one"),
+            &json!("text/plain")
+        )
+    );
+    let shown = json(&server.send(&format!("GET /v1/pool/p/job/{first}"), &[], b""));
+    assert_eq!(
+        (&shown["state"], &shown["worker"]),
+        (&json!("running"), &json!("anna"))
+    );
+    let ack = format!("POST /v1/pool/p/job/{first}/ack?attempt=1");
+    assert_eq!(server.send(&ack, &[TEXT], b"done").status, 204);
+    // Again: the first answer may have been lost.
+    assert_eq!(server.send(&ack, &[TEXT], b"done").status, 204);
+    let late = server.send(
+        &format!("POST /v1/pool/p/job/{first}/ack?attempt=2"),
+        &[],
+        b"",
+    );
+    assert_eq!((late.status, &*late.code()), (409, "attempt_over"));
+    let shown = json(&server.send(&format!("GET /v1/pool/p/job/{first}"), &[], b""));
+    assert_eq!(
+        shown["result"],
+        json!({"type": "text/plain", "data": "done"})
+    );
+    let next = jobs(&mut server, anna);
+    assert_eq!((next.len(), &next[0]["job"]), (1, &json!(second)));
+    let results = server.send("GET /v1/stream/pool/p/results?offset=-1", &[], b"");
+    assert_eq!(json(&results)[0]["worker"], "anna");
+}
+
+#[test]
+fn a_job_that_is_refused_goes_to_another_and_then_to_the_dead_letters() {
+    let mut server = with(r#"{"type":"round_robin","attempts":2}"#);
+    let id = post(&mut server, "/v1/pool/p", "job");
+    let anna = worker(&mut server, "anna");
+    assert_eq!(jobs(&mut server, anna)[0]["attempt"], 1);
+    let bob = worker(&mut server, "bob");
+    let refuse = |attempt| format!("POST /v1/pool/p/job/{id}/refuse?attempt={attempt}");
+    assert_eq!(server.send(&refuse(1), &[], b"no ink").status, 204);
+    assert_eq!(jobs(&mut server, anna), Vec::<Value>::new());
+    assert_eq!(jobs(&mut server, bob)[0]["attempt"], 2);
+    let late = server.send(&format!("POST /v1/pool/p/job/{id}/ack?attempt=1"), &[], b"");
+    assert_eq!((late.status, &*late.code()), (409, "attempt_over"));
+    assert_eq!(server.send(&refuse(2), &[], b"no paper").status, 204);
+    let dead = json(&server.send("GET /v1/stream/pool/p/dead?offset=-1", &[], b""));
+    assert_eq!(dead[0]["job"], id);
+    assert_eq!(dead[0]["reason"], "refused: no paper");
+    assert_eq!(dead[0]["data"], "job");
+    let shown = json(&server.send(&format!("GET /v1/pool/p/job/{id}"), &[], b""));
+    assert_eq!(shown["state"], "dead");
+}
+
+#[test]
+fn time_runs_out_unless_more_is_asked_for() {
+    let mut server = with(r#"{"type":"claim","ack_ms":1000}"#);
+    let id = post(&mut server, "/v1/pool/p", "job");
+    let anna = worker(&mut server, "anna");
+    assert_eq!(jobs(&mut server, anna).len(), 1);
+    server.now_ms += 900;
+    let more = server.send(
+        &format!("POST /v1/pool/p/job/{id}/extend?attempt=1&by=2"),
+        &[],
+        b"",
+    );
+    assert_eq!(json(&more)["deadline_ms"], server.now_ms + 2_000);
+    server.now_ms += 1_900;
+    assert_eq!(jobs(&mut server, anna).len(), 0);
+    server.now_ms += 101;
+    assert_eq!(jobs(&mut server, anna)[0]["attempt"], 2);
+    let shown = json(&server.send("GET /v1/pool/p", &[], b""));
+    assert_eq!(shown["retried"], 1);
+}
+
+#[test]
+fn a_result_is_waited_for() {
+    let mut server = with(r#"{"type":"claim","attempts":1}"#);
+    let anna = worker(&mut server, "anna");
+    let asker = asks(&mut server, "POST /v1/pool/p?wait=5", &[TEXT]);
+    let job = jobs(&mut server, anna).remove(0);
+    let ack = format!("POST /v1/pool/p/job/{}/ack?attempt=1", job["job"]);
+    assert_eq!(
+        server
+            .send(&ack, &[("Content-Type", "image/png")], b"\xff")
+            .status,
+        204
+    );
+    let response = answer(&mut server, asker);
+    assert_eq!(
+        (response.status, response.body.as_ref()),
+        (200, &b"\xff"[..])
+    );
+    let fields = String::from_utf8_lossy(&response.fields);
+    assert!(fields.contains("Content-Type: image/png\r\n"), "{fields}");
+    // Too long.
+    let asker = asks(&mut server, "POST /v1/pool/p?wait=5", &[TEXT]);
+    server.now_ms += 5_000;
+    server.work();
+    let response = answer(&mut server, asker);
+    assert_eq!(response.status, 202);
+    // In vain.
+    let refuse = format!(
+        "POST /v1/pool/p/job/{}/refuse?attempt=1",
+        jobs(&mut server, anna)[0]["job"]
+    );
+    assert_eq!(server.send(&refuse, &[], b"").status, 204);
+    let asker = asks(&mut server, "POST /v1/pool/p?wait=5", &[TEXT]);
+    let refuse = format!(
+        "POST /v1/pool/p/job/{}/refuse?attempt=1",
+        jobs(&mut server, anna)[0]["job"]
+    );
+    assert_eq!(server.send(&refuse, &[], b"").status, 204);
+    let response = answer(&mut server, asker);
+    assert_eq!(response.status, 502);
+}
+
+#[test]
+fn a_worker_may_ask_for_one_job_at_a_time() {
+    let mut server = with(r#"{"type":"hash"}"#);
+    let json_field = [("Accept", "application/json")];
+    let poll = "GET /v1/pool/p/work?worker=a&wait=5";
+    let waiting = asks(&mut server, poll, &json_field);
+    server.now_ms += 5_000;
+    server.work();
+    assert_eq!(answer(&mut server, waiting).status, 204);
+    post(&mut server, "/v1/pool/p?key=k%20", "x");
+    let got = server.send(poll, &json_field, b"");
+    assert_eq!(
+        (&json(&got)["key"], &json(&got)["data"]),
+        (&json!("k "), &json!("x"))
+    );
+    let id = post(&mut server, "/v1/pool/p?key=k", "\u{e4}");
+    let got = server.send(poll, &[], b"");
+    assert_eq!((got.status, got.text()), (200, "\u{e4}"));
+    assert_eq!(got.field("Content-Type"), Some("text/plain"));
+    assert_eq!(got.field("Job-Id"), Some(&*id.to_string()));
+    assert_eq!(got.field("Job-Attempt"), Some("1"));
+    assert_eq!(got.field("Job-Key"), Some("k"));
+    let deadline = (server.now_ms + 30_000).to_string();
+    assert_eq!(got.field("Job-Deadline"), Some(&*deadline));
+}
+
+#[test]
+fn the_server_says_goodbye() {
+    let mut server = with(r#"{"type":"claim"}"#);
+    let anna = worker(&mut server, "anna");
+    let poll = asks(&mut server, "GET /v1/pool/p/work?worker=b&wait=5", &[]);
+    server.jobs.stop();
+    server.work();
+    let heard = server.heard(anna);
+    assert!(
+        matches!(&heard[..], [Heard::End(bytes)] if bytes.starts_with(b"event: stopping\n")),
+        "{heard:?}"
+    );
+    assert_eq!(answer(&mut server, poll).status, 503);
+    let late = server.send("POST /v1/pool/p", &[], b"x");
+    assert_eq!((late.status, &*late.code()), (503, "stopping"));
+}

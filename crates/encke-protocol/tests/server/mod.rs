@@ -1,0 +1,430 @@
+//! A whole server without sockets and threads: the router over the machine over a log on a simulated
+//! disk. Each request is done when the next one comes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use encke_jobs::{Client, Effect};
+use encke_log::simulated::SimulatedDisk;
+use encke_log::{Log, Options};
+use encke_protocol::{
+    Action, Admin, Body, CallerInfo, DispatchEvent, DispatchRequest, Dispatched, EncodedRun, Feed,
+    Headers, Mark, OnDispatch, OnWorkerEvent, Probes, ProtocolSettings, Request, Response, Router,
+    Run, Subscription, Variant, Wait, WorkerOutput,
+};
+use encke_stream::{
+    Command, Fetch, Item, Limits, LogJournal, Machine, Offset, Outcome, Piece, Stream, View, Views,
+    restore_on,
+};
+
+pub struct Server {
+    pub router: Router,
+    pub view: Arc<View>,
+    pub now_ms: u64,
+    /// Who sends all further requests.
+    pub caller: CallerInfo<'static>,
+    pub jobs: encke_jobs::Machine,
+    asked: HashMap<Client, (Waiting, Vec<Heard>)>,
+    machine: Machine,
+    log: Log<SimulatedDisk>,
+}
+
+/// 2025-01-01, 00:00 UTC; a whole number of cursor intervals after their epoch.
+pub const NOW_MS: u64 = 1_735_689_600_000;
+/// The number of its interval.
+pub const NOW_CURSOR: u64 = (NOW_MS / 1000 - 1_728_432_000) / 20;
+
+/// What the pools have sent to a client.
+#[derive(Debug)]
+pub enum Heard {
+    Respond(Response),
+    Open(Response),
+    Send(Vec<u8>),
+    End(Vec<u8>),
+}
+
+/// What a client of the pools waits with.
+enum Waiting {
+    First(Box<dyn OnDispatch>),
+    Worker(Box<dyn OnWorkerEvent>),
+    Nothing,
+}
+
+impl Waiting {
+    fn event(&mut self, event: DispatchEvent) -> Heard {
+        match std::mem::replace(self, Waiting::Nothing) {
+            Waiting::First(then) => match then.dispatched(event) {
+                Dispatched::Respond(response) => Heard::Respond(response),
+                Dispatched::Open(response, events) => {
+                    *self = Waiting::Worker(events);
+                    Heard::Open(response)
+                }
+            },
+            Waiting::Worker(events) => {
+                let output = events.event(event);
+                *self = Waiting::Worker(events);
+                match output {
+                    WorkerOutput::Send(bytes) => Heard::Send(bytes),
+                    WorkerOutput::End(bytes) => Heard::End(bytes),
+                }
+            }
+            Waiting::Nothing => panic!("{event:?} behind the response"),
+        }
+    }
+}
+
+/// What became of a request.
+pub enum Reply {
+    Said(Said),
+    Subscribed(Said, Subscription),
+    SubscribedAll(Said, Subscription),
+    Polls(Wait),
+    /// The pools have not answered yet, or go on telling.
+    Asks(Client),
+}
+
+/// A response, taken apart.
+#[derive(Clone, Debug)]
+pub struct Said {
+    pub status: u16,
+    pub fields: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    /// It ends with the connection.
+    pub open: bool,
+    /// In how many parts it came.
+    pub parts: usize,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self::new(ProtocolSettings::default())
+    }
+}
+
+impl Server {
+    pub fn new(settings: ProtocolSettings) -> Self {
+        let options = Options {
+            segment_bytes: 1 << 20,
+            history: false,
+            ..Options::default()
+        };
+        let disk = SimulatedDisk::new(1);
+        let limits = Limits {
+            fork_depth_max: 4,
+            ..Limits::default()
+        };
+        let (machine, view, log) = restore_on(disk, options, limits, NOW_MS).unwrap();
+        let probes = Probes {
+            unready: Arc::new(|| None),
+            metrics: Arc::new(|| b"# none\n".to_vec()),
+        };
+        Server {
+            router: Router::new(Views::one(Arc::clone(&view)), settings, Admin::new(probes)),
+            view,
+            now_ms: NOW_MS,
+            caller: CallerInfo::default(),
+            jobs: encke_jobs::Machine::new(Default::default(), Default::default()),
+            asked: HashMap::new(),
+            machine,
+            log,
+        }
+    }
+
+    /// A request that is answered at once, or must be.
+    pub fn send(&mut self, line: &str, headers: &[(&str, &str)], body: &[u8]) -> Said {
+        match self.reply(line, headers, body) {
+            Reply::Said(said) => said,
+            Reply::Subscribed(..) => panic!("{line} subscribes"),
+            Reply::SubscribedAll(..) => panic!("{line} subscribes to several"),
+            Reply::Polls(_) => panic!("{line} polls"),
+            Reply::Asks(_) => panic!("{line} waits for the pools"),
+        }
+    }
+
+    /// `line` is the method and the target.
+    pub fn reply(&mut self, line: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+        let (method, target) = line.split_once(' ').unwrap();
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (target, None),
+        };
+        let headers: Vec<(&str, &[u8])> = headers
+            .iter()
+            .map(|(name, value)| (*name, value.as_bytes()))
+            .collect();
+        self.request(method, path, query, &headers, body)
+    }
+
+    pub fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        query: Option<&str>,
+        headers: &[(&str, &[u8])],
+        body: &[u8],
+    ) -> Reply {
+        let mut answer = self.router.request(Request {
+            method,
+            path,
+            query,
+            headers: Headers(headers),
+            body: body.to_vec(),
+            caller: self.caller,
+            now_ms: self.now_ms,
+        });
+        loop {
+            answer = match answer {
+                Action::Respond(response) => return Reply::Said(said(response)),
+                Action::Subscribe(mut subscription) => {
+                    let opened = said(std::mem::take(&mut subscription.response));
+                    return match subscription.feed {
+                        Feed::Single { .. } => Reply::Subscribed(opened, subscription),
+                        Feed::Merged { .. } => Reply::SubscribedAll(opened, subscription),
+                    };
+                }
+                Action::Wait(wait) => return Reply::Polls(wait),
+                Action::Load(load) => panic!("{} is not in memory", load.name),
+                Action::Commit(command, then) => {
+                    let outcome = self.apply(command);
+                    self.commit();
+                    Action::Respond(then.committed(outcome))
+                }
+                Action::Read(fetch, then) => {
+                    let piece = self.read(&fetch);
+                    let items: Vec<_> = piece.items().collect();
+                    then.read(Ok(run(&piece, &items)), self.now_ms)
+                }
+                Action::Dispatch(request, then) => return self.ask(request, then),
+                Action::Stream(response, next) => {
+                    let mut said = said(response);
+                    let mut next = Some(next);
+                    while let Some(part) = next {
+                        let piece = self.read(&part.fetch);
+                        let items: Vec<_> = piece.items().collect();
+                        let part = part.then.part(&run(&piece, &items)).unwrap();
+                        said.body.extend_from_slice(&part.bytes);
+                        said.parts += 1;
+                        next = part.next;
+                    }
+                    return Reply::Said(said);
+                }
+            };
+        }
+    }
+
+    fn ask(&mut self, ask: DispatchRequest, then: Box<dyn OnDispatch>) -> Reply {
+        let client = Client {
+            shard: 0,
+            token: self.asked.len() as u64,
+            question: 1,
+        };
+        self.asked
+            .insert(client, (Waiting::First(then), Vec::new()));
+        self.jobs.ask(self.now_ms, client, ask);
+        self.work();
+        let mut said = self.heard(client);
+        match said.pop() {
+            Some(Heard::Respond(response)) => Reply::Said(self::said(response)),
+            Some(other) => {
+                said.push(other);
+                if let Some((_, heard)) = self.asked.get_mut(&client) {
+                    heard.extend(said);
+                }
+                Reply::Asks(client)
+            }
+            None => Reply::Asks(client),
+        }
+    }
+
+    /// Does for the pools what they want done.
+    pub fn work(&mut self) {
+        self.jobs.tick(self.now_ms);
+        self.jobs.flush(self.now_ms);
+        loop {
+            let effects = self.jobs.take_effects();
+            if effects.is_empty() {
+                return;
+            }
+            for effect in effects {
+                match effect {
+                    Effect::Commit { op, command } => {
+                        let outcome = self.apply(command);
+                        self.commit();
+                        self.jobs.committed(self.now_ms, op, outcome);
+                    }
+                    Effect::Load { .. } => panic!("what is in memory is read"),
+                    Effect::Tell { to, told } => {
+                        let (then, heard) = self.asked.get_mut(&to).unwrap();
+                        heard.push(then.event(told));
+                    }
+                }
+            }
+            self.jobs.flush(self.now_ms);
+        }
+    }
+
+    /// What the pools said to a client since somebody looked.
+    pub fn heard(&mut self, client: Client) -> Vec<Heard> {
+        let (_, heard) = self.asked.get_mut(&client).unwrap();
+        std::mem::take(heard)
+    }
+
+    /// Puts back what nobody has looked at.
+    pub fn unhear(&mut self, client: Client, said: Vec<Heard>) {
+        let (_, heard) = self.asked.get_mut(&client).unwrap();
+        heard.splice(0..0, said);
+    }
+
+    fn apply(&mut self, command: Command) -> Outcome {
+        let mut journal = LogJournal {
+            log: &mut self.log,
+            now_ms: self.now_ms,
+        };
+        self.machine.apply(command, self.now_ms, &mut journal)
+    }
+
+    /// Ends the streams whose lifetime is over, as the sequencer does it by itself.
+    pub fn expire(&mut self) {
+        let mut journal = LogJournal {
+            log: &mut self.log,
+            now_ms: self.now_ms,
+        };
+        let load = &mut |no| panic!("{no} is not in memory");
+        self.machine
+            .expire(self.now_ms, &mut journal, load)
+            .unwrap();
+        self.commit();
+    }
+
+    pub fn stream(&self, name: &str) -> Arc<Stream> {
+        self.view.find(name).unwrap()
+    }
+
+    /// What a subscriber is sent up to the tail.
+    pub fn follow(&self, subscription: &Subscription) -> (Vec<u8>, Vec<Mark>) {
+        let Feed::Single {
+            stream,
+            from,
+            encoder,
+            option,
+        } = &subscription.feed
+        else {
+            panic!("a subscription to one stream");
+        };
+        let mut out = EncodedRun::default();
+        let facts = stream.facts();
+        let mut from = *from;
+        let encoder = self.router.encoders().encoder(*encoder);
+        while from < facts.tail {
+            let fetch = Fetch::new(stream, from, facts.tail, 64);
+            let piece = self.read(&fetch);
+            let items: Vec<_> = piece.items().collect();
+            let run = Run {
+                closed: !piece.more && facts.closed,
+                ..run(&piece, &items)
+            };
+            let variant = Variant {
+                kind: stream.media.kind,
+                option: *option,
+            };
+            encoder.encode(variant, &run, self.now_ms, &mut out);
+            from = piece.end;
+        }
+        (out.bytes, out.marks)
+    }
+
+    /// What a poll says once records have come.
+    pub fn polled(&self, wait: Wait) -> Said {
+        let facts = wait.stream.facts();
+        let piece = self.read(&Fetch::new(&wait.stream, wait.from, facts.tail, 1 << 20));
+        let items: Vec<_> = piece.items().collect();
+        let run = Run {
+            closed: facts.closed,
+            ..run(&piece, &items)
+        };
+        said(wait.then.arrived(run, self.now_ms))
+    }
+
+    fn read(&self, fetch: &Fetch) -> Piece {
+        Piece::read(&self.log.reader(), fetch).unwrap()
+    }
+
+    fn commit(&mut self) {
+        self.log.write().unwrap();
+        self.log.sync().unwrap();
+        self.log.publish();
+        self.machine.publish(self.log.next_sequence() - 1);
+        for (stream, floor) in self.machine.take_floors() {
+            self.log.set_floor(stream, floor);
+        }
+    }
+}
+
+/// A piece as the shards hand it over.
+fn run<'a>(piece: &Piece, items: &'a [Item<'a>]) -> Run<'a> {
+    Run {
+        items,
+        end: piece.end,
+        at_tail: !piece.more,
+        closed: false,
+    }
+}
+
+/// Takes a response apart, and sees that it can be written to a socket as it is.
+pub fn said(response: Response) -> Said {
+    let fields = std::str::from_utf8(&response.fields).unwrap_or_default();
+    let mut parsed = Vec::new();
+    for line in fields.split_inclusive("\r\n") {
+        let line = line.strip_suffix("\r\n").expect("every field ends");
+        let (name, value) = line.split_once(": ").expect("a name and a value");
+        let is_token = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        assert!(!name.is_empty() && name.chars().all(is_token), "{name:?}");
+        assert!(!value.contains(char::is_control), "{line:?}");
+        parsed.push((name.to_owned(), value.to_owned()));
+    }
+    assert!(!response.fields.is_empty());
+    Said {
+        status: response.status,
+        fields: parsed,
+        open: matches!(response.body, Body::Open(_)),
+        parts: 1,
+        body: response.body.as_ref().to_vec(),
+    }
+}
+
+impl Said {
+    /// The value of a field that may be there once at most.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let mut found = self
+            .fields
+            .iter()
+            .filter(|(field, _)| field.eq_ignore_ascii_case(name))
+            .map(|(_, value)| &**value);
+        let value = found.next();
+        assert_eq!(found.next(), None, "{name} twice");
+        value
+    }
+
+    /// Where the reader is now.
+    pub fn next(&self) -> Offset {
+        let next = self
+            .field("Stream-Next-Offset")
+            .expect("Stream-Next-Offset");
+        next.parse().expect("an offset")
+    }
+
+    /// The token for that.
+    pub fn token(&self) -> String {
+        self.next().to_string()
+    }
+
+    /// The machine-readable word for what went wrong.
+    pub fn code(&self) -> String {
+        let body: serde_json::Value = serde_json::from_slice(&self.body).unwrap();
+        body["error"]["code"].as_str().unwrap().to_owned()
+    }
+
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+}

@@ -1,0 +1,127 @@
+//! What a request for several streams asks for: positions, ids, and what is told at once.
+
+#![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
+#![allow(unreachable_pub)] // What the modules of a test show, they show to the test.
+#![allow(dead_code)] // The server is made for other tests too.
+
+mod server;
+
+use encke_protocol::{Feed, MergeSource};
+use encke_stream::{Offset, Sequence};
+use server::{Reply, Said, Server};
+
+const TEXT: (&str, &[u8]) = ("Content-Type", b"text/plain");
+
+fn server(streams: &[&str]) -> Server {
+    let mut server = Server::default();
+    for stream in streams {
+        let path = format!("/v1/stream/{stream}");
+        let made = server.request("PUT", &path, None, &[TEXT], b"");
+        assert!(matches!(made, Reply::Said(Said { status: 201, .. })));
+        let appended = server.request("POST", &path, None, &[TEXT], b"x");
+        assert!(matches!(appended, Reply::Said(Said { status: 204, .. })));
+    }
+    server
+}
+
+fn ask(server: &mut Server, query: &str, id: Option<&str>) -> Reply {
+    let id = id.map(|id| ("Last-Event-ID", id.as_bytes()));
+    let fields: Vec<_> = id.into_iter().collect();
+    server.request("GET", "/v1/events", Some(query), &fields, b"")
+}
+
+/// What a subscription delivers.
+struct Merged {
+    members: Vec<MergeSource>,
+    after: Vec<Sequence>,
+}
+
+fn opened(reply: Reply) -> (String, Merged) {
+    let Reply::SubscribedAll(said, subscribe) = reply else {
+        panic!("a subscription was due");
+    };
+    assert_eq!(said.status, 200);
+    assert!(said.open, "it ends with the connection");
+    let Feed::Merged { sources, after, .. } = subscribe.feed else {
+        panic!("a merged feed was due");
+    };
+    let merged = Merged {
+        members: sources,
+        after,
+    };
+    (String::from_utf8(said.body).unwrap(), merged)
+}
+
+fn refused(reply: Reply) -> (u16, String) {
+    let Reply::Said(said) = reply else {
+        panic!("a refusal was due");
+    };
+    (said.status, String::from_utf8(said.body).unwrap())
+}
+
+#[test]
+fn positions_are_what_was_asked_for_and_the_id_says_so() {
+    let mut server = server(&["a", "b"]);
+    let committed = server.view.committed();
+    let tail = server.stream("b").facts().tail;
+    let query = format!("stream=a@-1&stream=b@{tail}");
+    let (body, subscribe) = opened(ask(&mut server, &query, None));
+    assert_eq!(subscribe.after, [0]);
+    assert_eq!(subscribe.members[0].from, Offset::START);
+    assert_eq!(subscribe.members[1].from, tail);
+    assert_eq!(body, format!("id:0000000000000000;{tail}:2\n\n"));
+    // Coming back with it is the same, whatever the parameters would say by now.
+    let id = body.trim().strip_prefix("id:").unwrap();
+    let (again, subscribe) = opened(ask(&mut server, "stream=a&stream=b", Some(id)));
+    assert_eq!(again, body);
+    assert_eq!(subscribe.members[1].from, tail);
+    // From now on, everything before is had.
+    let (body, subscribe) = opened(ask(&mut server, "stream=a&stream=b", None));
+    assert_eq!(subscribe.after, [committed]);
+    assert_eq!(body, format!("id:{committed:016x}\n\n"));
+}
+
+#[test]
+fn a_name_may_hold_an_at_sign() {
+    let mut server = server(&["user@home", "user"]);
+    let (_, subscribe) = opened(ask(&mut server, "stream=user@home&stream=user@-1", None));
+    assert_eq!(&*subscribe.members[0].stream.name, "user@home");
+    assert_eq!(&*subscribe.members[1].stream.name, "user");
+    let (_, subscribe) = opened(ask(&mut server, "stream=user%40home%40now", None));
+    assert_eq!(&*subscribe.members[0].stream.name, "user@home");
+}
+
+#[test]
+fn what_is_gone_is_refused_at_first_and_reported_to_a_client_that_resumes() {
+    let mut server = server(&["a", "b"]);
+    let (body, _) = opened(ask(&mut server, "stream=a&stream=b", None));
+    let id = body.trim().strip_prefix("id:").unwrap().to_owned();
+    server.request("DELETE", "/v1/stream/b", None, &[], b"");
+    let (status, body) = refused(ask(&mut server, "stream=a&stream=b", None));
+    assert_eq!(status, 404);
+    assert!(body.contains("\\\"b\\\""), "it does not say which: {body}");
+    let (body, subscribe) = opened(ask(&mut server, "stream=a&stream=b", Some(&id)));
+    assert_eq!(subscribe.members.len(), 1);
+    let end = "event:end\ndata:{\"stream\":\"b\",\"why\":\"deleted\"}\n\n";
+    assert!(body.ends_with(end), "{body}");
+    // A new stream of the name is told whole.
+    server.request("PUT", "/v1/stream/b", None, &[TEXT], b"");
+    let (_, subscribe) = opened(ask(&mut server, "stream=a&stream=b", Some(&id)));
+    assert_eq!(subscribe.members[1].from, Offset::START);
+    server.request("DELETE", "/v1/stream/a", None, &[], b"");
+    server.request("DELETE", "/v1/stream/b", None, &[], b"");
+    let (status, _) = refused(ask(&mut server, "stream=a&stream=b", Some(&id)));
+    assert_eq!(status, 204, "nothing is left to come back for");
+}
+
+#[test]
+fn head_says_what_get_would_and_begins_nothing() {
+    let mut server = server(&["a"]);
+    let reply = server.request("HEAD", "/v1/events", Some("stream=a"), &[], b"");
+    let Reply::Said(said) = reply else {
+        panic!("HEAD began something");
+    };
+    assert_eq!(said.status, 200);
+    let reply = server.request("HEAD", "/v1/events", Some("stream=b"), &[], b"");
+    assert_eq!(refused(reply).0, 404);
+}
