@@ -322,7 +322,7 @@ fn a_torn_tail_takes_nothing_that_was_acknowledged() {
             .expect("it can be written");
     };
     // What a write leaves that a crash cut short.
-    let tears: [Tear<'_>; 5] = [
+    let tears: [Tear<'_>; 4] = [
         ("garbage", &|file| write(file, &[0xa5; 300])),
         ("half a frame", &|file| {
             write(file, &bytes[last..last + (end - last) / 2]);
@@ -331,9 +331,6 @@ fn a_torn_tail_takes_nothing_that_was_acknowledged() {
             write(file, &bytes[last..end]);
         }),
         ("ones", &|file| write(file, &[0xff; 4096])),
-        ("nothing, not even the space", &|file| {
-            file.set_len(end as u64).expect("it can be cut");
-        }),
     ];
     for (what, tear) in tears {
         let data = copy(data.path());
@@ -357,6 +354,24 @@ fn a_torn_tail_takes_nothing_that_was_acknowledged() {
             encke.kill();
         }
     }
+}
+
+/// No crash makes a file shorter than the space that was reserved for it.
+#[test]
+fn a_segment_that_is_shorter_than_it_was_is_refused() {
+    let data = crashed(40);
+    let segment = newest_segment(data.path());
+    let bytes = std::fs::read(&segment).expect("it can be read");
+    let file = OpenOptions::new().write(true).open(&segment);
+    let file = file.expect("it is there");
+    file.set_len(used(&bytes) as u64).expect("it can be cut");
+    let refused = Ended::of(&mut serve(data.path(), &SMALL));
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    let name = segment
+        .file_name()
+        .expect("it has a name")
+        .to_string_lossy();
+    assert!(refused.stderr.contains(&*name), "{refused:?}");
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn as_many_logs_as_there_are_and_no_other_number() {
     assert!(
         data.refused
             .as_ref()
-            .is_some_and(|why| why.contains("is not log 1"))
+            .is_some_and(|why| why.contains("does not say that this is log 1"))
     );
 }
 
