@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::ask::{Figures, WorkerInfo};
 
-/// What is shown of all pools: written by the foreman after each batch, read by anybody.
+/// What is shown of all pools: written by the dispatcher after each batch, read by anybody.
 #[derive(Debug, Default)]
 pub struct Board {
     pools: Mutex<BTreeMap<Arc<str>, Arc<Shown>>>,

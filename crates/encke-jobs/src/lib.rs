@@ -6,8 +6,8 @@
 //! letters.
 //!
 //! [`Machine`] holds the rules. It is deterministic: what is asked, what the log took and the time go
-//! in; commands for the log, jobs to be read and words for clients come out. [`Inbox::start`] runs it in
-//! a thread, the *foreman*, with a mailbox that is drained in batches.
+//! in; commands for the log, jobs to be read and words for clients come out. [`DispatcherReceiver::start`] runs it in
+//! a thread, the *dispatcher*, with a mailbox that is drained in batches.
 //!
 //! # The one invariant
 //!
@@ -36,9 +36,10 @@
 mod ask;
 mod cache;
 mod crew;
+mod dispatcher;
 mod end;
 mod figures;
-mod foreman;
+
 mod json;
 mod line;
 mod machine;
@@ -56,8 +57,11 @@ pub use ask::{
     Ask, Client, End, Figures, Handed, How, Info, JobError, JobId, JobInfo, JobState, Payload,
     Post, Told, Work, WorkerInfo,
 };
+pub use dispatcher::{
+    DispatcherContext, DispatcherReceiver, DispatcherSender, DispatcherThreads, Look, ReadPiece,
+    Submit, Word, dispatcher_mailbox,
+};
 pub use figures::{Board, Shown};
-pub use foreman::{Door, Inbox, Look, ReadPiece, Submit, Threads, Tools, Word, inbox};
 pub use json::{content, string};
 pub use machine::{Effect, Machine};
 pub use record::BadRecord;

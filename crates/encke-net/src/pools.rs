@@ -1,8 +1,11 @@
-//! The pools as a part of the server: the foreman's threads, and what is shown of the pools.
+//! The pools as a part of the server: the dispatcher's threads, and what is shown of the pools.
 
 use std::sync::Arc;
 
-use encke_jobs::{Board, Door as Foreman, Inbox, Machine, ReplayError, Threads, Tools};
+use encke_jobs::{
+    Board, DispatcherContext, DispatcherReceiver, DispatcherSender, DispatcherThreads, Machine,
+    ReplayError,
+};
 use encke_stream::{Desk, Intake, Known, Logs, Stream};
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
@@ -32,8 +35,8 @@ fn finder(archive: &Archive) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, Str
 
 /// The pools before anybody can ask for them.
 pub(crate) struct Pools {
-    pub(crate) foreman: Foreman,
-    inbox: Inbox,
+    pub(crate) dispatcher: DispatcherSender,
+    receiver: DispatcherReceiver,
     machine: Machine,
     board: Arc<Board>,
     archive: Archive,
@@ -43,7 +46,7 @@ impl Pools {
     /// Brings the pools back from their streams.
     pub(crate) fn restore(settings: &Settings, archive: Archive) -> Result<Pools, StartError> {
         let board = Arc::new(Board::default());
-        let (foreman, inbox) = encke_jobs::inbox(
+        let (dispatcher, receiver) = encke_jobs::dispatcher_mailbox(
             settings.pool_mailbox_items_max,
             settings.pool_mailbox_bytes_max,
         );
@@ -54,26 +57,26 @@ impl Pools {
             Machine::replay(limits, Arc::clone(&board), &find, &read, now_ms())?
         };
         Ok(Pools {
-            foreman,
-            inbox,
+            dispatcher,
+            receiver,
             machine,
             board,
             archive,
         })
     }
 
-    /// Starts the foreman, which talks to the shards through these doors.
+    /// Starts the dispatcher, which talks to the shards through these doors.
     pub(crate) fn start(
         self,
         intake: Intake,
         desks: Arc<[Arc<Desk>]>,
         doors: &[Arc<Door>],
-    ) -> std::io::Result<(Arc<Board>, Threads)> {
+    ) -> std::io::Result<(Arc<Board>, DispatcherThreads)> {
         let archive = self.archive.with_desks(desks);
         let loaders = archive.loaders.clone();
         let number = doors.len() as u16;
         let doors = doors.to_vec();
-        let threads = self.inbox.start(Tools {
+        let threads = self.receiver.start(DispatcherContext {
             machine: self.machine,
             load: Box::new(move |name| loaders.load(name).map_err(|error| error.to_string())),
             submit: Box::new(move |commands, now_ms| intake.submit(commands, now_ms)),

@@ -29,8 +29,8 @@ pub struct Server {
     address: SocketAddr,
     shards: Vec<JoinHandle<()>>,
     readers: Vec<JoinHandle<()>>,
-    foreman: encke_jobs::Door,
-    pools: encke_jobs::Threads,
+    dispatcher: encke_jobs::DispatcherSender,
+    pools: encke_jobs::DispatcherThreads,
     /// One for each log.
     sequencers: Vec<JoinHandle<Result<(), CommitError>>>,
     doors: Vec<Arc<Door>>,
@@ -93,7 +93,7 @@ impl Server {
         let background: Vec<_> = logs.logs.iter().map(|(_, log)| log.background()).collect();
         let (readers, jobs) = Readers::new(settings.readers);
         let pools = Pools::restore(&settings, archive.clone())?;
-        let foreman = pools.foreman.clone();
+        let dispatcher = pools.dispatcher.clone();
         let Logs { logs, views } = logs;
         let mut ways = Vec::with_capacity(logs.len());
         let mut desks = Vec::new();
@@ -107,7 +107,7 @@ impl Server {
                 machine,
                 log,
                 receiver,
-                outlets(&doors, &foreman),
+                outlets(&doors, &dispatcher),
                 level,
                 Box::new(move |committed| {
                     watched.committed(committed);
@@ -153,7 +153,7 @@ impl Server {
                 inbox,
                 door: Arc::clone(&doors[number]),
                 intake: intake.clone(),
-                foreman: foreman.clone(),
+                foreman: dispatcher.clone(),
                 readers: readers.clone(),
                 metrics: metrics.clone(),
                 connections: Arc::clone(&connections),
@@ -169,14 +169,14 @@ impl Server {
             );
         }
         watch(metrics, &views, intake, &doors);
-        let gauged = foreman.clone();
+        let gauged = dispatcher.clone();
         let background_count = background.len();
         let loads = pools.loads();
         metrics.on_render(move |metrics| {
             for (number, gauge) in readers.gauges().enumerate() {
                 metrics.mailbox(&format!("reader-{number}"), &gauge);
             }
-            metrics.mailbox("foreman", &gauged.gauge());
+            metrics.mailbox("dispatcher", &gauged.gauge());
             metrics.mailbox("loader", &loads());
             for (number, background) in background.iter().enumerate() {
                 let name = numbered("seal", number, background_count);
@@ -194,7 +194,7 @@ impl Server {
             address,
             shards,
             readers: reader_threads,
-            foreman,
+            dispatcher,
             pools,
             sequencers,
             doors,
@@ -215,7 +215,7 @@ impl Server {
     /// `synced` is safe all the same.
     pub fn stop(self) -> Result<(), StopError> {
         // Workers, and whoever waits for a result, are told before their shards stop.
-        self.foreman.control(Word::Stop);
+        self.dispatcher.control(Word::Stop);
         for door in &self.doors {
             door.put(Note::Stop);
         }
@@ -224,9 +224,9 @@ impl Server {
         }
         drop(self.doors);
         self.metrics.forget();
-        self.foreman.control(Word::Quit);
+        self.dispatcher.control(Word::Quit);
         if !self.pools.join() {
-            return Err(StopError::Panicked("foreman"));
+            return Err(StopError::Panicked("dispatcher"));
         }
         // That were the last senders of the sequencer's mailbox and of the readers'.
         for desk in self.desks.iter() {
@@ -291,12 +291,12 @@ fn ends(
         .map(|ends| ends.into_iter().unzip())
 }
 
-/// The shards as the sequencer sees them, and behind them the foreman.
-fn outlets(doors: &[Arc<Door>], foreman: &encke_jobs::Door) -> Vec<Box<dyn Outlet>> {
+/// The shards as the sequencer sees them, and behind them the dispatcher.
+fn outlets(doors: &[Arc<Door>], dispatcher: &encke_jobs::DispatcherSender) -> Vec<Box<dyn Outlet>> {
     let doors = doors.iter().map(|door| Door::clone(door));
     let doors = doors.map(|door| Box::new(door) as Box<dyn Outlet>);
-    let foreman: Box<dyn Outlet> = Box::new(foreman.clone());
-    doors.chain([foreman]).collect()
+    let dispatcher: Box<dyn Outlet> = Box::new(dispatcher.clone());
+    doors.chain([dispatcher]).collect()
 }
 
 /// The name of what there is one of for each log.

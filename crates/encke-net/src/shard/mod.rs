@@ -65,7 +65,7 @@ pub(crate) struct Parts {
     pub(crate) door: Arc<Door>,
     /// Where commands go, and are decided at once where they don't wait for the disk.
     pub(crate) intake: Intake,
-    pub(crate) foreman: encke_jobs::Door,
+    pub(crate) foreman: encke_jobs::DispatcherSender,
     pub(crate) readers: Readers,
     pub(crate) metrics: Metrics,
     /// Connections of all shards.

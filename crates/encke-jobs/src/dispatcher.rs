@@ -15,14 +15,14 @@ use crate::ask::{Ask, Client, End, How, JobId, Payload, Post, Told};
 use crate::machine::{Effect, Machine};
 use crate::record;
 
-/// Everybody else's end of the foreman's mailbox.
+/// Everybody else's end of the dispatcher's mailbox.
 #[derive(Clone)]
-pub struct Door {
+pub struct DispatcherSender {
     words: Sender<Word>,
     bytes_max: usize,
 }
 
-/// Something that the foreman is told.
+/// Something that the dispatcher is told.
 #[derive(Debug)]
 pub enum Word {
     /// Somebody asks for something.
@@ -46,10 +46,10 @@ pub enum Word {
     Quit,
 }
 
-/// The foreman's own end.
-pub struct Inbox {
+/// The dispatcher's own end.
+pub struct DispatcherReceiver {
     words: Receiver<Word>,
-    door: Door,
+    sender: DispatcherSender,
 }
 
 /// Says what is known of a stream's name, or why it can't.
@@ -61,8 +61,8 @@ pub type Submit = Box<dyn Fn(&mut Vec<(Request, usize)>, u64) + Send>;
 /// Reads a part of a stream, or says why it can't.
 pub type ReadPiece = Box<dyn Fn(&Fetch) -> Result<Piece, String> + Send>;
 
-/// What the foreman works with.
-pub struct Tools {
+/// What the dispatcher works with.
+pub struct DispatcherContext {
     /// The pools.
     pub machine: Machine,
     /// What is known of a stream's name, from memory or from the store, or why that can't be said. As
@@ -71,7 +71,7 @@ pub struct Tools {
     /// Hands commands with their weights to the sequencer, and has them decided where it does not wake by itself; what
     /// it has no room for stays. The time is in milliseconds since 1970.
     pub submit: Submit,
-    /// The foreman's number among the sequencer's outlets.
+    /// The dispatcher's number among the sequencer's outlets.
     pub number: u16,
     /// Reads a part of a stream, or says why it can't.
     pub read: ReadPiece,
@@ -82,13 +82,13 @@ pub struct Tools {
 }
 
 /// The threads, which end after [`Word::Quit`].
-pub struct Threads {
-    foreman: JoinHandle<()>,
+pub struct DispatcherThreads {
+    dispatcher: JoinHandle<()>,
     loader: JoinHandle<()>,
     loads: Watch<Load>,
 }
 
-impl Threads {
+impl DispatcherThreads {
     /// What gives the gauge of the mailbox in which jobs wait to be read, for as long as anybody asks.
     pub fn loads(&self) -> impl Fn() -> Gauge + Send + Sync + use<> {
         let loads = self.loads.clone();
@@ -97,27 +97,30 @@ impl Threads {
 
     /// Waits until both have ended. False: one of them panicked.
     pub fn join(self) -> bool {
-        let foreman = self.foreman.join();
+        let dispatcher = self.dispatcher.join();
         let loader = self.loader.join();
-        foreman.is_ok() && loader.is_ok()
+        dispatcher.is_ok() && loader.is_ok()
     }
 }
 
 /// Makes the mailbox, which holds at most so many words and bytes.
-pub fn inbox(items_max: usize, bytes_max: usize) -> (Door, Inbox) {
+pub fn dispatcher_mailbox(
+    items_max: usize,
+    bytes_max: usize,
+) -> (DispatcherSender, DispatcherReceiver) {
     let options = Options::new(Bounds {
         items_max,
         bytes_max,
     });
-    let (sender, words) = mailbox("foreman", options);
-    let door = Door {
+    let (sender, words) = mailbox("dispatcher", options);
+    let sender = DispatcherSender {
         words: sender,
         bytes_max,
     };
-    (door.clone(), Inbox { words, door })
+    (sender.clone(), DispatcherReceiver { words, sender })
 }
 
-impl Door {
+impl DispatcherSender {
     /// Hands over all words that there is room for, in order; the others stay.
     pub fn put_many(&self, words: &mut Vec<(Word, usize)>) {
         self.words.try_send_many(Lane::Data, words);
@@ -144,7 +147,7 @@ impl Door {
         (content + size_of::<Word>()).min(self.bytes_max)
     }
 
-    /// Tells the foreman something that comes before all else.
+    /// Tells the dispatcher something that comes before all else.
     pub fn control(&self, word: Word) {
         // One that is gone needs to be told nothing.
         let _ = self.words.send(Lane::Control, word, size_of::<Word>());
@@ -162,7 +165,7 @@ impl Door {
     }
 }
 
-impl Outlet for Door {
+impl Outlet for DispatcherSender {
     fn deliver(&self, _batch: Option<Arc<Batch>>, replies: Vec<Reply>) {
         // What the records hold is known here: nobody else writes them.
         self.put(Word::Committed(replies));
@@ -185,13 +188,13 @@ impl Outlet for Door {
     }
 }
 
-impl Inbox {
-    /// Starts the foreman, and the thread that reads jobs for it.
+impl DispatcherReceiver {
+    /// Starts the dispatcher, and the thread that reads jobs for it.
     ///
     /// # Errors
     /// The system refused a thread.
-    pub fn start(self, tools: Tools) -> std::io::Result<Threads> {
-        let Tools {
+    pub fn start(self, tools: DispatcherContext) -> std::io::Result<DispatcherThreads> {
+        let DispatcherContext {
             machine,
             load: find,
             submit,
@@ -206,11 +209,11 @@ impl Inbox {
         };
         let (loads, loading) = mailbox("loader", Options::new(bounds));
         let watch = loads.watch();
-        let door = self.door;
+        let sender = self.sender;
         let loader = std::thread::Builder::new()
             .name("loader".into())
-            .spawn(move || load(loading, &door, &*read))?;
-        let foreman = Foreman {
+            .spawn(move || load(loading, &sender, &*read))?;
+        let dispatcher = Dispatcher {
             machine,
             find,
             held: HashMap::new(),
@@ -221,18 +224,18 @@ impl Inbox {
             tell,
         };
         let words = self.words;
-        let foreman = std::thread::Builder::new()
-            .name("foreman".into())
-            .spawn(move || foreman.run(words, clock))?;
-        Ok(Threads {
-            foreman,
+        let dispatcher = std::thread::Builder::new()
+            .name("dispatcher".into())
+            .spawn(move || dispatcher.run(words, clock))?;
+        Ok(DispatcherThreads {
+            dispatcher,
             loader,
             loads: watch,
         })
     }
 }
 
-struct Foreman {
+struct Dispatcher {
     machine: Machine,
     find: Look,
     /// The streams of the pools, so that they stay in memory.
@@ -251,7 +254,7 @@ struct Load {
     fetch: Fetch,
 }
 
-impl Foreman {
+impl Dispatcher {
     fn run(mut self, mut words: Receiver<Word>, clock: fn() -> u64) {
         let mut batch = Vec::new();
         let mut quits = false;
@@ -406,11 +409,15 @@ impl Foreman {
     }
 }
 
-/// Reads jobs until the foreman is gone.
-fn load(mut loads: Receiver<Load>, door: &Door, read: &dyn Fn(&Fetch) -> Result<Piece, String>) {
+/// Reads jobs until the dispatcher is gone.
+fn load(
+    mut loads: Receiver<Load>,
+    sender: &DispatcherSender,
+    read: &dyn Fn(&Fetch) -> Result<Piece, String>,
+) {
     while let Ok(load) = loads.recv() {
         let payload = read_job(&load.fetch, read);
-        door.put(Word::Loaded {
+        sender.put(Word::Loaded {
             pool: load.pool,
             id: load.id,
             payload,
