@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_jobs::Ask;
+use encke_jobs::PoolRequest;
 use encke_stream::{Command, Fetch, Offset, Sequence, Stream};
 
 use crate::durable_streams::Pending;
@@ -29,7 +29,7 @@ pub enum Answer {
     SubscribeAll(SubscribeAll),
     /// Ask the pools this, and send what [`Faces::told`](crate::Faces::told) makes of what they say, once
     /// or as long as the connection holds.
-    Ask(Ask, Then),
+    Ask(PoolRequest, Then),
     /// Wait for a record, then ask [`Faces::polled`](crate::Faces::polled).
     Poll(Poll),
 }

@@ -119,7 +119,7 @@ impl Faces {
     }
 
     /// Goes on with what the pools say.
-    pub fn told(&self, then: &Then, told: encke_jobs::Told) -> Saying {
+    pub fn told(&self, then: &Then, told: encke_jobs::PoolResponse) -> Saying {
         match &*then.0 {
             Pending::Pool(asked) => pool::told(asked, told),
             pending => Saying::Respond(misplaced(pending)),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::ask::{JobId, Payload};
+use crate::request::{JobId, Payload};
 
 /// Content of jobs in memory, within a bound; what has no room is read from the log when it is due.
 #[derive(Debug, Default)]

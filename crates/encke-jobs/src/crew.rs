@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use encke_pool::{Claim, Connected, Pool, PoolError};
 
-use crate::ask::{Client, WorkerInfo};
-use crate::settings::{Kind, Settings};
+use crate::request::PoolClient;
+use crate::response::WorkerStatus;
+use crate::settings::{Kind, PoolSettings};
 
 /// The workers of a pool, by their slots.
 #[derive(Debug)]
@@ -45,15 +46,15 @@ pub(crate) enum Link {
     /// Not at all.
     None,
     /// It is told of all jobs.
-    Stream(Client),
+    Stream(PoolClient),
     /// It waits for one, until then, in milliseconds since 1970.
-    Poll(Client, u64),
+    Poll(PoolClient, u64),
     /// It has got the one that it waited for, and is expected to ask again.
     Away,
 }
 
 impl Crew {
-    pub(crate) fn new(name: &str, settings: &Settings, worker_bytes_max: u64) -> Self {
+    pub(crate) fn new(name: &str, settings: &PoolSettings, worker_bytes_max: u64) -> Self {
         Crew {
             kind: settings.kind,
             growing: settings.size.is_none(),
@@ -331,8 +332,8 @@ impl Crew {
     }
 
     /// All workers, in the order of slots.
-    pub(crate) fn info(&self) -> Vec<WorkerInfo> {
-        let info = |(slot, worker): (&u32, &Worker)| WorkerInfo {
+    pub(crate) fn status(&self) -> Vec<WorkerStatus> {
+        let info = |(slot, worker): (&u32, &Worker)| WorkerStatus {
             name: Arc::clone(&worker.name),
             slot: *slot,
             connected: worker.link != Link::None,
@@ -351,19 +352,19 @@ const PICKS_PER_WORKER: usize = 4;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Limits;
+    use crate::settings::PoolLimits;
 
     fn crew(settings: &str) -> Crew {
-        let settings: Settings = serde_json::from_str(settings).unwrap();
-        let settings = settings.checked(&Limits::default()).unwrap();
+        let settings: PoolSettings = serde_json::from_str(settings).unwrap();
+        let settings = settings.checked(&PoolLimits::default()).unwrap();
         Crew::new("test", &settings, 100)
     }
 
-    fn client(token: u64) -> Client {
-        Client {
+    fn client(token: u64) -> PoolClient {
+        PoolClient {
             shard: 0,
             token,
-            question: 0,
+            request: 0,
         }
     }
 

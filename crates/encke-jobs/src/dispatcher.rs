@@ -11,24 +11,27 @@ use encke_stream::{
     Request, Stream, Target,
 };
 
-use crate::ask::{Ask, Client, End, How, JobId, Payload, Post, Told};
 use crate::machine::{Effect, Machine};
 use crate::record;
+use crate::request::{
+    AttemptAction, AttemptReport, JobId, NewJob, Payload, PoolClient, PoolRequest,
+};
+use crate::response::PoolResponse;
 
 /// Everybody else's end of the dispatcher's mailbox.
 #[derive(Clone)]
 pub struct DispatcherSender {
-    words: Sender<Word>,
+    words: Sender<DispatcherMessage>,
     bytes_max: usize,
 }
 
 /// Something that the dispatcher is told.
 #[derive(Debug)]
-pub enum Word {
+pub enum DispatcherMessage {
     /// Somebody asks for something.
-    Ask(Client, Ask),
+    Request(PoolClient, PoolRequest),
     /// A client has hung up, or was gone when it was told something.
-    Gone(Client),
+    Disconnected(PoolClient),
     /// What became of commands.
     Committed(Vec<Reply>),
     /// A job was read, or why it could not be.
@@ -48,7 +51,7 @@ pub enum Word {
 
 /// The dispatcher's own end.
 pub struct DispatcherReceiver {
-    words: Receiver<Word>,
+    words: Receiver<DispatcherMessage>,
     sender: DispatcherSender,
 }
 
@@ -76,12 +79,12 @@ pub struct DispatcherContext {
     /// Reads a part of a stream, or says why it can't.
     pub read: ReadPiece,
     /// Tells a client; may wait for its shard, but must not fail.
-    pub tell: Box<dyn Fn(Client, Told) + Send>,
+    pub respond: Box<dyn Fn(PoolClient, PoolResponse) + Send>,
     /// Milliseconds since 1970.
     pub clock: fn() -> u64,
 }
 
-/// The threads, which end after [`Word::Quit`].
+/// The threads, which end after [`DispatcherMessage::Quit`].
 pub struct DispatcherThreads {
     dispatcher: JoinHandle<()>,
     loader: JoinHandle<()>,
@@ -122,35 +125,37 @@ pub fn dispatcher_mailbox(
 
 impl DispatcherSender {
     /// Hands over all words that there is room for, in order; the others stay.
-    pub fn put_many(&self, words: &mut Vec<(Word, usize)>) {
+    pub fn put_many(&self, words: &mut Vec<(DispatcherMessage, usize)>) {
         self.words.try_send_many(Lane::Data, words);
     }
 
     /// What a word weighs in the mailbox, in bytes.
-    pub fn weight_bytes(&self, word: &Word) -> usize {
+    pub fn weight_bytes(&self, word: &DispatcherMessage) -> usize {
         let content = match word {
-            Word::Ask(_, Ask::Post(Post { payload, .. }))
-            | Word::Ask(
+            DispatcherMessage::Request(_, PoolRequest::Post(NewJob { payload, .. }))
+            | DispatcherMessage::Request(
                 _,
-                Ask::End(End {
-                    how: How::Ack { result: payload },
+                PoolRequest::Report(AttemptReport {
+                    action: AttemptAction::Ack { result: payload },
                     ..
                 }),
             )
-            | Word::Loaded {
+            | DispatcherMessage::Loaded {
                 payload: Ok(payload),
                 ..
             } => payload.body.len(),
-            Word::Committed(replies) => replies.len() * size_of::<Reply>(),
+            DispatcherMessage::Committed(replies) => replies.len() * size_of::<Reply>(),
             _ => 0,
         };
-        (content + size_of::<Word>()).min(self.bytes_max)
+        (content + size_of::<DispatcherMessage>()).min(self.bytes_max)
     }
 
     /// Tells the dispatcher something that comes before all else.
-    pub fn control(&self, word: Word) {
+    pub fn control(&self, word: DispatcherMessage) {
         // One that is gone needs to be told nothing.
-        let _ = self.words.send(Lane::Control, word, size_of::<Word>());
+        let _ = self
+            .words
+            .send(Lane::Control, word, size_of::<DispatcherMessage>());
     }
 
     /// How many words wait, and how old the oldest is.
@@ -159,7 +164,7 @@ impl DispatcherSender {
     }
 
     /// Waits for room.
-    fn put(&self, word: Word) {
+    fn put(&self, word: DispatcherMessage) {
         let bytes = self.weight_bytes(&word);
         let _ = self.words.send(Lane::Data, word, bytes);
     }
@@ -168,19 +173,19 @@ impl DispatcherSender {
 impl Outlet for DispatcherSender {
     fn deliver(&self, _batch: Option<Arc<Batch>>, replies: Vec<Reply>) {
         // What the records hold is known here: nobody else writes them.
-        self.put(Word::Committed(replies));
+        self.put(DispatcherMessage::Committed(replies));
     }
 
     fn admit(&self) {}
 
     fn offer(&self, batch: Option<Arc<Batch>>, replies: Vec<Reply>) -> Result<(), Handover> {
-        let word = Word::Committed(replies);
+        let word = DispatcherMessage::Committed(replies);
         let bytes = self.weight_bytes(&word);
         match self.words.try_send(Lane::Data, word, bytes) {
             Ok(()) => Ok(()),
             Err(refused) => match (refused.why, refused.item) {
                 (Why::Closed, _) => Ok(()),
-                (_, Word::Committed(replies)) => Err(Handover { batch, replies }),
+                (_, DispatcherMessage::Committed(replies)) => Err(Handover { batch, replies }),
                 // What comes back is what was sent.
                 _ => Ok(()),
             },
@@ -200,7 +205,7 @@ impl DispatcherReceiver {
             submit,
             number,
             read,
-            tell,
+            respond,
             clock,
         } = tools;
         let bounds = Bounds {
@@ -221,7 +226,7 @@ impl DispatcherReceiver {
             number,
             loads,
             unread: VecDeque::new(),
-            tell,
+            respond,
         };
         let words = self.words;
         let dispatcher = std::thread::Builder::new()
@@ -245,7 +250,7 @@ struct Dispatcher {
     loads: Sender<Load>,
     /// Jobs to be read that the loader has no room for yet: at most those that workers are to get.
     unread: VecDeque<Load>,
-    tell: Box<dyn Fn(Client, Told) + Send>,
+    respond: Box<dyn Fn(PoolClient, PoolResponse) + Send>,
 }
 
 struct Load {
@@ -255,7 +260,7 @@ struct Load {
 }
 
 impl Dispatcher {
-    fn run(mut self, mut words: Receiver<Word>, clock: fn() -> u64) {
+    fn run(mut self, mut words: Receiver<DispatcherMessage>, clock: fn() -> u64) {
         let mut batch = Vec::new();
         let mut quits = false;
         self.machine.flush(clock());
@@ -272,18 +277,22 @@ impl Dispatcher {
             let now_ms = clock();
             for word in batch.drain(..) {
                 match word {
-                    Word::Ask(client, ask) => self.machine.ask(now_ms, client, ask),
-                    Word::Gone(client) => self.machine.gone(now_ms, client),
-                    Word::Committed(replies) => {
+                    DispatcherMessage::Request(client, request) => {
+                        self.machine.request(now_ms, client, request)
+                    }
+                    DispatcherMessage::Disconnected(client) => {
+                        self.machine.disconnected(now_ms, client)
+                    }
+                    DispatcherMessage::Committed(replies) => {
                         for reply in replies {
                             self.machine.committed(now_ms, reply.token, reply.outcome);
                         }
                     }
-                    Word::Loaded { pool, id, payload } => {
+                    DispatcherMessage::Loaded { pool, id, payload } => {
                         self.machine.loaded(now_ms, pool, id, payload);
                     }
-                    Word::Stop => self.machine.stop(),
-                    Word::Quit => {
+                    DispatcherMessage::Stop => self.machine.stop(),
+                    DispatcherMessage::Quit => {
                         self.machine.stop();
                         quits = true;
                     }
@@ -312,7 +321,7 @@ impl Dispatcher {
                 break;
             }
             let mut commits = Vec::new();
-            let mut tells = Vec::new();
+            let mut responses = Vec::new();
             for effect in effects {
                 match effect {
                     Effect::Commit { op, command } => match self.request(op, command) {
@@ -323,7 +332,7 @@ impl Dispatcher {
                         }
                     },
                     Effect::Load { pool, id, stream } => self.load(now_ms, pool, id, &stream),
-                    Effect::Tell { to, told } => tells.push((to, told)),
+                    Effect::Respond { to, response } => responses.push((to, response)),
                 }
             }
             if !commits.is_empty() {
@@ -332,8 +341,8 @@ impl Dispatcher {
             for (request, _) in commits {
                 self.machine.unsent(now_ms, request.from.token);
             }
-            for (to, told) in tells {
-                (self.tell)(to, told);
+            for (to, response) in responses {
+                (self.respond)(to, response);
             }
         }
         while let Some(load) = self.unread.pop_front() {
@@ -417,7 +426,7 @@ fn load(
 ) {
     while let Ok(load) = loads.recv() {
         let payload = read_job(&load.fetch, read);
-        sender.put(Word::Loaded {
+        sender.put(DispatcherMessage::Loaded {
             pool: load.pool,
             id: load.id,
             payload,

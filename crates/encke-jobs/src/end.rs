@@ -1,9 +1,11 @@
 //! Attempts that end: acknowledged, refused, too late, or with their worker.
 
-use crate::ask::{Client, End, How, JobError, JobId, JobInfo, JobState, Payload, Told};
+use crate::error::JobError;
 use crate::json;
 use crate::machine::{Due, Machine, PoolNo};
 use crate::record::{Entry, chapter_name};
+use crate::request::{AttemptAction, AttemptReport, JobId, Payload, PoolClient};
+use crate::response::{JobInfo, JobState, PoolResponse};
 use crate::shop::{Ended, Member, Running, Shop, Stage, Step};
 
 impl Machine {
@@ -11,20 +13,20 @@ impl Machine {
     pub(crate) fn end(
         &mut self,
         now_ms: u64,
-        from: Client,
+        from: PoolClient,
         no: PoolNo,
-        end: End,
+        end: AttemptReport,
     ) -> Result<(), JobError> {
-        let End {
+        let AttemptReport {
             pool,
             id,
             attempt,
-            how,
+            action,
         } = end;
         let Some(shop) = self.pools.get_mut(&no) else {
             return Err(JobError::UnknownPool(pool));
         };
-        let over = |now| JobError::Over { id, attempt, now };
+        let over = |state| JobError::AttemptOver { id, attempt, state };
         let Some(running) = shop.running.get_mut(&id) else {
             let ended = shop.finished.find(id);
             if let Some(ended) = ended {
@@ -32,8 +34,8 @@ impl Machine {
                     return Err(over("it has failed as often as it may"));
                 }
                 // The answer to the first word may have been lost.
-                if ended.attempt == attempt && matches!(how, How::Ack { .. }) {
-                    self.tell(from, Told::Ended { deadline_ms: None });
+                if ended.attempt == attempt && matches!(action, AttemptAction::Ack { .. }) {
+                    self.respond(from, PoolResponse::Reported { deadline_ms: None });
                     return Ok(());
                 }
                 return Err(over("it is done"));
@@ -49,8 +51,8 @@ impl Machine {
         if running.stage != Stage::Running {
             return Err(over("it is just ending"));
         }
-        match how {
-            How::Ack { result } => {
+        match action {
+            AttemptAction::Ack { result } => {
                 running.stage = Stage::Ending;
                 let worker = std::sync::Arc::clone(&running.worker);
                 release(shop, id, true);
@@ -69,10 +71,10 @@ impl Machine {
                     result: Some(result),
                 });
             }
-            How::Refuse { reason } => {
+            AttemptAction::Refuse { reason } => {
                 self.fail(now_ms, no, id, "refused", Some(reason), Some(from));
             }
-            How::Extend { ms } => {
+            AttemptAction::Extend { ms } => {
                 let ms = ms.unwrap_or(shop.settings.ack_ms).min(EXTENSION_MS_MAX);
                 shop.draft.steps.push(Step {
                     entry: Entry::Extended {
@@ -102,7 +104,7 @@ impl Machine {
         id: JobId,
         why: &'static str,
         reason: Option<Box<str>>,
-        client: Option<Client>,
+        client: Option<PoolClient>,
     ) {
         let Some(shop) = self.pools.get_mut(&no) else {
             return;
@@ -154,19 +156,19 @@ impl Machine {
     }
 
     /// A worker that polls gets no job after all.
-    pub(crate) fn unseat(&mut self, seat: Client) {
+    pub(crate) fn unseat(&mut self, seat: PoolClient) {
         let Some((no, slot)) = self.seats.get(&seat).copied() else {
             return;
         };
         let shop = self.pools.get(&no);
         if shop.is_some_and(|shop| !shop.crew.link(slot).is_with(seat)) {
             self.seats.remove(&seat);
-            self.tell(seat, Told::NoJob);
+            self.respond(seat, PoolResponse::NoJob);
         }
     }
 
     /// The last attempt has failed: the job goes to the dead letters with its content.
-    fn die(&mut self, no: PoolNo, id: JobId, reason: Box<str>, client: Option<Client>) {
+    fn die(&mut self, no: PoolNo, id: JobId, reason: Box<str>, client: Option<PoolClient>) {
         let content = self.cache.find(id).cloned();
         if let Some(content) = content {
             return self.bury(no, id, &reason, client, Some(&content));
@@ -187,7 +189,7 @@ impl Machine {
         no: PoolNo,
         id: JobId,
         reason: &str,
-        client: Option<Client>,
+        client: Option<PoolClient>,
         content: Option<&Payload>,
     ) {
         let Some(shop) = self.pools.get_mut(&no) else {
@@ -265,7 +267,7 @@ impl Machine {
             state,
             attempts: attempt,
         };
-        self.tell_waiters(waiters, &job);
+        self.respond_to_waiters(waiters, &job);
     }
 
     /// A job waits again, in the log too.

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 
-use crate::ask::Payload;
+use crate::request::Payload;
 
 /// Writes `"type":…,"data":…`, on one line. JSON is written as it is, text as a string, and anything
 /// else in base64, which is told by `"encoding":"base64"`; so are large texts that would be longer

@@ -33,12 +33,13 @@
 //! it down, `op.rs` takes it to the log, and `record.rs` says how it looks there; `make.rs` has pools
 //! and chapters; `replay.rs` brings all back.
 
-mod ask;
 mod cache;
 mod crew;
 mod dispatcher;
 mod end;
-mod figures;
+mod error;
+mod request;
+mod response;
 
 mod json;
 mod line;
@@ -50,20 +51,24 @@ mod record;
 mod replay;
 mod settings;
 mod shop;
+mod stats;
 mod turn;
 mod work;
 
-pub use ask::{
-    Ask, Client, End, Figures, Handed, How, Info, JobError, JobId, JobInfo, JobState, Payload,
-    Post, Told, Work, WorkerInfo,
-};
 pub use dispatcher::{
-    DispatcherContext, DispatcherReceiver, DispatcherSender, DispatcherThreads, Look, ReadPiece,
-    Submit, Word, dispatcher_mailbox,
+    DispatcherContext, DispatcherMessage, DispatcherReceiver, DispatcherSender, DispatcherThreads,
+    Look, ReadPiece, Submit, dispatcher_mailbox,
 };
-pub use figures::{Board, Shown};
+pub use error::JobError;
 pub use json::{content, string};
 pub use machine::{Effect, Machine};
 pub use record::BadRecord;
 pub use replay::{Find, Read, ReplayError, pools};
-pub use settings::{Kind, Limits, OutOfBounds, Settings};
+pub use request::{
+    AttemptAction, AttemptReport, JobId, NewJob, Payload, PoolClient, PoolRequest, Registration,
+};
+pub use response::{
+    DispatchedJob, JobInfo, JobState, PoolResponse, PoolStats, PoolStatus, WorkerStatus,
+};
+pub use settings::{Kind, PoolLimits, PoolSettings, SettingOutOfRange};
+pub use stats::{PublishedPool, PublishedStats};

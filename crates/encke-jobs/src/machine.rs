@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use encke_stream::Command;
 
-use crate::ask::{Ask, Client, JobError, JobId, JobInfo, Payload, Told};
 use crate::cache::Cache;
-use crate::figures::Board;
+use crate::error::JobError;
 use crate::op::Op;
-use crate::settings::Limits;
+use crate::request::{JobId, Payload, PoolClient, PoolRequest};
+use crate::response::{JobInfo, PoolResponse};
+use crate::settings::PoolLimits;
 use crate::shop::{Phase, Shop};
+use crate::stats::PublishedStats;
 
 /// A pool's number: the sequence of the record that announced it.
 pub(crate) type PoolNo = u64;
@@ -25,8 +27,8 @@ pub(crate) type PoolNo = u64;
 /// when [`Machine::committed`] says that it is in the log.
 #[derive(Debug)]
 pub struct Machine {
-    pub(crate) limits: Limits,
-    pub(crate) board: Arc<Board>,
+    pub(crate) limits: PoolLimits,
+    pub(crate) published: Arc<PublishedStats>,
     pub(crate) pools: HashMap<PoolNo, Shop>,
     pub(crate) names: HashMap<Box<str>, PoolNo>,
     /// Names of pools that are being made.
@@ -37,9 +39,9 @@ pub struct Machine {
     pub(crate) ops: HashMap<u64, Op>,
     pub(crate) next_op: u64,
     /// Workers' connections: their pool and slot.
-    pub(crate) seats: HashMap<Client, (PoolNo, u32)>,
+    pub(crate) seats: HashMap<PoolClient, (PoolNo, u32)>,
     /// Clients that wait for a job to be over, and when they will have waited long enough.
-    pub(crate) waits: HashMap<Client, (PoolNo, JobId, u64)>,
+    pub(crate) waits: HashMap<PoolClient, (PoolNo, JobId, u64)>,
     pub(crate) due: BTreeSet<(u64, Due)>,
     /// Pools that something happened to since the last flush.
     pub(crate) touched: BTreeSet<PoolNo>,
@@ -71,11 +73,11 @@ pub enum Effect {
         stream: String,
     },
     /// Tell a client.
-    Tell {
+    Respond {
         /// Whom.
-        to: Client,
+        to: PoolClient,
         /// What.
-        told: Told,
+        response: PoolResponse,
     },
 }
 
@@ -85,11 +87,11 @@ pub(crate) enum Due {
     /// An attempt.
     Attempt(PoolNo, JobId),
     /// A worker's poll.
-    Poll(PoolNo, u32, Client),
+    Poll(PoolNo, u32, PoolClient),
     /// A worker that has not asked again.
     Away(PoolNo, u32),
     /// A client that waits for a result.
-    Wait(Client),
+    Wait(PoolClient),
     /// A pool that was paused.
     Pause(PoolNo),
     /// A pool's figures.
@@ -100,10 +102,10 @@ pub(crate) enum Due {
 
 impl Machine {
     /// No pools.
-    pub fn new(limits: Limits, board: Arc<Board>) -> Self {
+    pub fn new(limits: PoolLimits, published: Arc<PublishedStats>) -> Self {
         Machine {
             limits,
-            board,
+            published,
             pools: HashMap::new(),
             names: HashMap::new(),
             making: HashSet::new(),
@@ -122,84 +124,92 @@ impl Machine {
     }
 
     /// Somebody asks for something.
-    pub fn ask(&mut self, now_ms: u64, from: Client, ask: Ask) {
-        if let Err(error) = self.try_ask(now_ms, from, ask) {
-            self.tell(from, Told::No(error));
+    pub fn request(&mut self, now_ms: u64, from: PoolClient, request: PoolRequest) {
+        if let Err(error) = self.try_request(now_ms, from, request) {
+            self.respond(from, PoolResponse::Refused(error));
         }
     }
 
-    fn try_ask(&mut self, now_ms: u64, from: Client, ask: Ask) -> Result<(), JobError> {
-        let no = match &ask {
-            Ask::Make { .. } | Ask::List => 0,
-            Ask::Show { pool } | Ask::Remove { pool, .. } | Ask::Dismiss { pool, .. } => {
-                self.number(pool)?
-            }
-            Ask::Post(post) => self.number(&post.pool)?,
-            Ask::Find { pool, .. } => self.number(pool)?,
-            Ask::Work(work) => self.number(&work.pool)?,
-            Ask::End(end) => self.number(&end.pool)?,
+    fn try_request(
+        &mut self,
+        now_ms: u64,
+        from: PoolClient,
+        request: PoolRequest,
+    ) -> Result<(), JobError> {
+        let no = match &request {
+            PoolRequest::Create { .. } | PoolRequest::List => 0,
+            PoolRequest::Describe { pool }
+            | PoolRequest::Remove { pool, .. }
+            | PoolRequest::RemoveWorker { pool, .. } => self.number(pool)?,
+            PoolRequest::Post(post) => self.number(&post.pool)?,
+            PoolRequest::DescribeJob { pool, .. } => self.number(pool)?,
+            PoolRequest::Register(work) => self.number(&work.pool)?,
+            PoolRequest::Report(end) => self.number(&end.pool)?,
         };
         if let Some(shop) = self.pools.get_mut(&no) {
-            let reads = matches!(ask, Ask::Show { .. } | Ask::Find { .. });
+            let reads = matches!(
+                request,
+                PoolRequest::Describe { .. } | PoolRequest::DescribeJob { .. }
+            );
             match shop.phase {
-                Phase::Removing if !reads => return Err(JobError::Changing),
+                Phase::Removing if !reads => return Err(JobError::PoolChanging),
                 Phase::Quiet | Phase::Turning if !reads => {
-                    shop.held.push((from, ask));
+                    shop.held.push((from, request));
                     return Ok(());
                 }
                 _ => {}
             }
         }
         self.touched.insert(no);
-        match ask {
-            Ask::Make { pool, settings } => self.make(from, pool, settings),
-            Ask::List => {
+        match request {
+            PoolRequest::Create { pool, settings } => self.make(from, pool, settings),
+            PoolRequest::List => {
                 let pools = self.pools.values();
                 let mut pools: Vec<_> = pools
                     .map(|shop| (Arc::clone(&shop.name), shop.settings.clone()))
                     .collect();
                 pools.sort_by(|one, other| one.0.cmp(&other.0));
-                self.tell(from, Told::Listed(pools));
+                self.respond(from, PoolResponse::Listed(pools));
                 Ok(())
             }
-            Ask::Show { pool } => {
+            PoolRequest::Describe { pool } => {
                 let shop = self.pools.get(&no);
                 let shop = shop.ok_or(JobError::UnknownPool(pool))?;
-                let info = shop.info();
-                self.tell(from, Told::Shown(info));
+                let status = shop.status();
+                self.respond(from, PoolResponse::Described(status));
                 Ok(())
             }
-            Ask::Find { pool, id } => {
+            PoolRequest::DescribeJob { pool, id } => {
                 let shop = self.pools.get(&no);
                 let shop = shop.ok_or(JobError::UnknownPool(pool))?;
                 let job = shop.job(id).ok_or(JobError::UnknownJob(id))?;
-                self.tell(from, Told::Job(job));
+                self.respond(from, PoolResponse::Job(job));
                 Ok(())
             }
-            Ask::Dismiss { pool, worker } => {
+            PoolRequest::RemoveWorker { pool, worker } => {
                 let shop = self.pools.get_mut(&no);
                 let shop = shop.ok_or(JobError::UnknownPool(pool))?;
                 shop.crew.dismiss(&worker)?;
-                self.tell(from, Told::Removed);
+                self.respond(from, PoolResponse::Removed);
                 Ok(())
             }
-            Ask::Remove { force, .. } => self.remove(from, no, force),
-            Ask::Post(post) => self.post(now_ms, from, no, post),
-            Ask::Work(work) => self.work(now_ms, from, no, work),
-            Ask::End(end) => self.end(now_ms, from, no, end),
+            PoolRequest::Remove { force, .. } => self.remove(from, no, force),
+            PoolRequest::Post(post) => self.post(now_ms, from, no, post),
+            PoolRequest::Register(work) => self.work(now_ms, from, no, work),
+            PoolRequest::Report(end) => self.end(now_ms, from, no, end),
         }
     }
 
     fn number(&self, pool: &str) -> Result<PoolNo, JobError> {
         match self.names.get(pool) {
             Some(no) => Ok(*no),
-            None if self.making.contains(pool) => Err(JobError::Changing),
+            None if self.making.contains(pool) => Err(JobError::PoolChanging),
             None => Err(JobError::UnknownPool(pool.into())),
         }
     }
 
     /// A client has hung up, or was gone when it was told something.
-    pub fn gone(&mut self, now_ms: u64, client: Client) {
+    pub fn disconnected(&mut self, now_ms: u64, client: PoolClient) {
         self.wait_no_more(client);
         // What workers have is theirs until the server is back.
         if !self.stopping {
@@ -253,7 +263,7 @@ impl Machine {
                 self.due.insert((at_ms, Due::Show(no)));
             }
         }
-        self.board.cached(self.cache.bytes());
+        self.published.cached(self.cache.bytes());
     }
 
     /// What is to be done, in order.
@@ -266,22 +276,22 @@ impl Machine {
     pub fn stop(&mut self) {
         self.stopping = true;
         for (client, (no, id, _)) in std::mem::take(&mut self.waits) {
-            let told = self.job_now(no, id);
-            self.tell(client, told);
+            let response = self.job_now(no, id);
+            self.respond(client, response);
         }
         for (client, (no, slot)) in std::mem::take(&mut self.seats) {
             let shop = self.pools.get(&no);
             // Not those who have got the job that they waited for.
             if shop.is_some_and(|shop| shop.crew.link(slot).is_with(client)) {
-                self.tell(client, Told::Stopping);
+                self.respond(client, PoolResponse::Stopping);
             }
         }
         for shop in self.pools.values_mut() {
             let held = std::mem::take(&mut shop.held);
             for (client, _) in held {
-                self.effects.push(Effect::Tell {
+                self.effects.push(Effect::Respond {
                     to: client,
-                    told: Told::Stopping,
+                    response: PoolResponse::Stopping,
                 });
             }
         }
@@ -290,27 +300,27 @@ impl Machine {
 
     pub(crate) fn show(&mut self, no: PoolNo) {
         if let Some(shop) = self.pools.get(&no) {
-            shop.shown.set(shop.figures(), shop.crew.info());
+            shop.published.set(shop.stats(), shop.crew.status());
         }
     }
 
-    pub(crate) fn job_now(&self, no: PoolNo, id: JobId) -> Told {
+    pub(crate) fn job_now(&self, no: PoolNo, id: JobId) -> PoolResponse {
         let job = self.pools.get(&no).and_then(|shop| shop.job(id));
         match job {
-            Some(job) => Told::Job(job),
-            None => Told::No(JobError::UnknownJob(id)),
+            Some(job) => PoolResponse::Job(job),
+            None => PoolResponse::Refused(JobError::UnknownJob(id)),
         }
     }
 
-    fn wait_over(&mut self, client: Client) {
+    fn wait_over(&mut self, client: PoolClient) {
         if let Some((no, id)) = self.wait_no_more(client) {
-            let told = self.job_now(no, id);
-            self.tell(client, told);
+            let response = self.job_now(no, id);
+            self.respond(client, response);
         }
     }
 
     /// A client waits for its job no longer. Returns the job, if there was one.
-    fn wait_no_more(&mut self, client: Client) -> Option<(PoolNo, JobId)> {
+    fn wait_no_more(&mut self, client: PoolClient) -> Option<(PoolNo, JobId)> {
         let (no, id, until_ms) = self.waits.remove(&client)?;
         self.due.remove(&(until_ms, Due::Wait(client)));
         if let Some(shop) = self.pools.get_mut(&no)
@@ -325,24 +335,24 @@ impl Machine {
     }
 
     /// A job is over: whoever waits for it is told.
-    pub(crate) fn tell_waiters(&mut self, waiters: Vec<Client>, job: &JobInfo) {
+    pub(crate) fn respond_to_waiters(&mut self, waiters: Vec<PoolClient>, job: &JobInfo) {
         for client in waiters {
             if let Some((_, _, until_ms)) = self.waits.remove(&client) {
                 self.due.remove(&(until_ms, Due::Wait(client)));
-                self.tell(client, Told::Job(job.clone()));
+                self.respond(client, PoolResponse::Job(job.clone()));
             }
         }
     }
 
-    pub(crate) fn tell(&mut self, to: Client, told: Told) {
-        self.effects.push(Effect::Tell { to, told });
+    pub(crate) fn respond(&mut self, to: PoolClient, response: PoolResponse) {
+        self.effects.push(Effect::Respond { to, response });
     }
 
     pub(crate) fn load(&mut self, pool: PoolNo, id: JobId, stream: String) {
-        self.board.loaded_one();
+        self.published.loaded_one();
         self.effects.push(Effect::Load { pool, id, stream });
     }
 }
 
-/// Figures are shown so often.
+/// PoolStats are published so often.
 const SHOW_MS: u64 = 100;

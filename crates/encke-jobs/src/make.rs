@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use encke_stream::Data;
 
-use crate::ask::{Client, JobError, Told};
+use crate::error::JobError;
 use crate::machine::{Due, Machine, PoolNo};
 use crate::op::{BYTES, JSON, Making, Op, append, bytes, create};
 use crate::record::{REGISTRY, Record, Register, chapter_name, side_name};
-use crate::settings::Settings;
+use crate::request::PoolClient;
+use crate::response::PoolResponse;
+use crate::settings::PoolSettings;
 use crate::shop::{Chapters, Phase, Shop};
 
 impl Machine {
@@ -17,36 +19,40 @@ impl Machine {
     /// and its announcement, its first chapter, then the word that it begins there.
     pub(crate) fn make(
         &mut self,
-        from: Client,
+        from: PoolClient,
         name: Box<str>,
-        settings: Settings,
+        settings: PoolSettings,
     ) -> Result<(), JobError> {
         if self.stopping {
             return Err(JobError::Stopping);
         }
         if self.limits.forgets {
-            return Err(JobError::Forgets);
+            return Err(JobError::RetentionIsSet);
         }
         let settings = settings.checked(&self.limits)?;
         if let Some(shop) = self.names.get(&name).and_then(|no| self.pools.get(no)) {
             if shop.phase == Phase::Removing {
-                return Err(JobError::Changing);
+                return Err(JobError::PoolChanging);
             }
-            if let Some((what, has, asked)) = shop.settings.difference(&settings) {
-                return Err(JobError::Differs { what, has, asked });
+            if let Some((what, has, requested)) = shop.settings.difference(&settings) {
+                return Err(JobError::SettingsDiffer {
+                    what,
+                    has,
+                    requested,
+                });
             }
-            let info = shop.info();
-            self.tell(
+            let status = shop.status();
+            self.respond(
                 from,
-                Told::Made {
+                PoolResponse::Created {
                     existed: true,
-                    info,
+                    status,
                 },
             );
             return Ok(());
         }
         if self.making.contains(&name) {
-            return Err(JobError::Changing);
+            return Err(JobError::PoolChanging);
         }
         let pools_max = self.limits.pools_max;
         if self.pools.len() + self.making.len() >= pools_max {
@@ -130,33 +136,38 @@ impl Machine {
             making.settings.clone(),
             &self.limits,
             Chapters::new([(1, first)]),
-            self.board.add(&making.name),
+            self.published.add(&making.name),
         );
-        let info = shop.info();
+        let status = shop.status();
         self.names.insert(making.name.clone(), no);
         self.pools.insert(no, shop);
-        self.tell(
+        self.respond(
             making.from,
-            Told::Made {
+            PoolResponse::Created {
                 existed: false,
-                info,
+                status,
             },
         );
     }
 
     fn unmade(&mut self, making: &Making, error: JobError) {
         self.making.remove(&making.name);
-        self.tell(making.from, Told::No(error));
+        self.respond(making.from, PoolResponse::Refused(error));
     }
 
-    pub(crate) fn remove(&mut self, from: Client, no: PoolNo, force: bool) -> Result<(), JobError> {
+    pub(crate) fn remove(
+        &mut self,
+        from: PoolClient,
+        no: PoolNo,
+        force: bool,
+    ) -> Result<(), JobError> {
         let Some(shop) = self.pools.get_mut(&no) else {
             return Ok(());
         };
         let jobs = (shop.live() + shop.posting) as u64;
         let workers = shop.crew.connected() as u64;
         if !force && jobs + workers > 0 {
-            return Err(JobError::Busy { jobs, workers });
+            return Err(JobError::PoolBusy { jobs, workers });
         }
         shop.phase = Phase::Removing;
         let gone = bytes(Register::Gone { no }.encode());
@@ -164,37 +175,37 @@ impl Machine {
         Ok(())
     }
 
-    pub(crate) fn removed(&mut self, no: PoolNo, from: Client, outcome: Result<u64, JobError>) {
+    pub(crate) fn removed(&mut self, no: PoolNo, from: PoolClient, outcome: Result<u64, JobError>) {
         if let Err(error) = outcome {
             if let Some(shop) = self.pools.get_mut(&no) {
                 shop.phase = Phase::Open;
             }
-            return self.tell(from, Told::No(error));
+            return self.respond(from, PoolResponse::Refused(error));
         }
         let Some(shop) = self.pools.remove(&no) else {
             return;
         };
         let name: Box<str> = (*shop.name).into();
         self.names.remove(&name);
-        self.board.remove(&name);
+        self.published.remove(&name);
         for (chapter, _) in shop.chapters.all() {
             self.forget_chapter(&name, no, chapter);
         }
-        let unknown = || Told::No(JobError::UnknownPool(name.clone()));
+        let unknown = || PoolResponse::Refused(JobError::UnknownPool(name.clone()));
         for client in shop.clients() {
             if let Some((_, _, until_ms)) = self.waits.remove(&client) {
                 self.due.remove(&(until_ms, Due::Wait(client)));
-                self.tell(client, unknown());
+                self.respond(client, unknown());
             }
         }
         for client in shop.draft.steps.iter().filter_map(|step| step.client) {
-            self.tell(client, unknown());
+            self.respond(client, unknown());
         }
         let seats = self.seats.iter().filter(|(_, (pool, _))| *pool == no);
-        let seats: Vec<Client> = seats.map(|(client, _)| *client).collect();
+        let seats: Vec<PoolClient> = seats.map(|(client, _)| *client).collect();
         for client in seats {
             self.seats.remove(&client);
-            self.tell(client, Told::Closed);
+            self.respond(client, PoolResponse::PoolRemoved);
         }
         for id in shop.running.keys().copied() {
             self.cache.remove(id);
@@ -202,7 +213,7 @@ impl Machine {
         for job in shop.lines.iter() {
             self.cache.remove(job.id);
         }
-        self.tell(from, Told::Removed);
+        self.respond(from, PoolResponse::Removed);
     }
 
     /// Deletes a chapter that nobody needs.
@@ -250,7 +261,7 @@ impl Machine {
         match outcome {
             Ok(first) => self.go_on(no, chapter, first, parts),
             Err(error) => {
-                if matches!(error, JobError::Changing)
+                if matches!(error, JobError::PoolChanging)
                     && let Some(shop) = self.pools.get(&no)
                 {
                     let name = Arc::clone(&shop.name);
@@ -331,8 +342,8 @@ impl Machine {
         }
         let held = std::mem::take(&mut shop.held);
         self.touched.insert(no);
-        for (client, ask) in held {
-            self.ask(now_ms, client, ask);
+        for (client, request) in held {
+            self.request(now_ms, client, request);
         }
     }
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use encke_stream::{Append, Command, Create, Data, Lifetime, Outcome, Refusal, Target};
 
-use crate::ask::{Client, JobError};
+use crate::error::JobError;
 use crate::machine::{Due, Effect, Machine, PoolNo};
 use crate::post::Posted;
-use crate::settings::Settings;
+use crate::request::PoolClient;
+use crate::settings::PoolSettings;
 use crate::shop::Step;
 
 /// What a command to the log was for.
@@ -32,7 +33,7 @@ pub(crate) enum Op {
     /// The pool goes on in that chapter, which begins with that record.
     TurnedTo(PoolNo, u32, u64),
     /// A pool is removed.
-    Gone(PoolNo, Client),
+    Gone(PoolNo, PoolClient),
     /// A job.
     Post(PoolNo, Posted),
     /// A record of what was decided.
@@ -51,8 +52,8 @@ pub(crate) enum Op {
 #[derive(Debug)]
 pub(crate) struct Making {
     pub(crate) name: Box<str>,
-    pub(crate) settings: Settings,
-    pub(crate) from: Client,
+    pub(crate) settings: PoolSettings,
+    pub(crate) from: PoolClient,
     /// A stream that it needs can't be had.
     pub(crate) taken: parking_lot::Mutex<Option<JobError>>,
 }
@@ -67,7 +68,7 @@ impl Machine {
             Outcome::Refused(refusal) => Err(JobError::Log(refusal)),
             // One that could not be made known before: what it begins with is not what is now.
             Outcome::Created { existed: true, .. } if matches!(op, Op::Chapter(..)) => {
-                Err(JobError::Changing)
+                Err(JobError::PoolChanging)
             }
             outcome => Ok(tail(&outcome)),
         };

@@ -2,17 +2,19 @@
 
 use encke_pool::PoolError;
 
-use crate::ask::{Client, JobError, Payload, Post, Told};
+use crate::error::JobError;
 use crate::machine::{Due, Machine, PoolNo};
 use crate::op::{Op, append, bytes};
 use crate::record::{Record, Waiting, chapter_name};
+use crate::request::{NewJob, Payload, PoolClient};
+use crate::response::PoolResponse;
 use crate::settings::Kind;
 use crate::shop::{Member, Shop};
 
 /// A job on its way to the log.
 #[derive(Debug)]
 pub(crate) struct Posted {
-    pub(crate) from: Client,
+    pub(crate) from: PoolClient,
     pub(crate) aim: u32,
     pub(crate) posted_s: u32,
     pub(crate) wait_ms: Option<u64>,
@@ -23,9 +25,9 @@ impl Machine {
     pub(crate) fn post(
         &mut self,
         now_ms: u64,
-        from: Client,
+        from: PoolClient,
         no: PoolNo,
-        post: Post,
+        post: NewJob,
     ) -> Result<(), JobError> {
         if self.stopping {
             return Err(JobError::Stopping);
@@ -43,7 +45,7 @@ impl Machine {
         }
         let waiting_max = shop.settings.waiting_max();
         if shop.lines.len() + shop.posting >= waiting_max {
-            return Err(JobError::Full { waiting_max });
+            return Err(JobError::TooManyJobs { waiting_max });
         }
         if post.if_connected && !shop.crew.somebody_for(aim) {
             return Err(PoolError::NobodyConnected.into());
@@ -72,14 +74,14 @@ impl Machine {
         outcome: Result<u64, JobError>,
     ) {
         let Some(shop) = self.pools.get_mut(&no) else {
-            return self.tell(posted.from, Told::No(JobError::Changing));
+            return self.respond(posted.from, PoolResponse::Refused(JobError::PoolChanging));
         };
         self.touched.insert(no);
         shop.flying -= 1;
         shop.posting -= 1;
         let id = match outcome {
             Ok(id) => id,
-            Err(error) => return self.tell(posted.from, Told::No(error)),
+            Err(error) => return self.respond(posted.from, PoolResponse::Refused(error)),
         };
         shop.chapters.records += 1;
         shop.chapters.add(id);
@@ -95,7 +97,7 @@ impl Machine {
         shop.tell_job("posted", id, key.as_slice(), now_ms);
         let wait_ms = posted.wait_ms.filter(|_| !self.stopping);
         match wait_ms {
-            None => self.tell(posted.from, Told::Posted { id }),
+            None => self.respond(posted.from, PoolResponse::Posted { id }),
             Some(wait_ms) => {
                 shop.waiters.entry(id).or_default().push(posted.from);
                 let until_ms = now_ms + wait_ms;
@@ -108,10 +110,10 @@ impl Machine {
 }
 
 /// What a job's worker is chosen by.
-fn aim(shop: &Shop, post: &Post) -> Result<u32, JobError> {
-    match (shop.settings.kind, &post.payload.key, post.slot) {
+fn aim(shop: &Shop, job: &NewJob) -> Result<u32, JobError> {
+    match (shop.settings.kind, &job.payload.key, job.slot) {
         (Kind::Hash, Some(key), None) => Ok(crc32c::crc32c(key.as_bytes())),
-        (Kind::Hash, _, _) => Err(JobError::Aim(
+        (Kind::Hash, _, _) => Err(JobError::WrongSelector(
             "a job of a hash pool needs a key, and no slot: ?key=",
         )),
         (Kind::Direct, _, Some(slot)) if slot >= shop.settings.size_max => {
@@ -121,10 +123,12 @@ fn aim(shop: &Shop, post: &Post) -> Result<u32, JobError> {
             }))
         }
         (Kind::Direct, _, Some(slot)) => Ok(slot),
-        (Kind::Direct, _, None) => {
-            Err(JobError::Aim("a job of a direct pool needs a slot: ?slot="))
-        }
-        (_, _, Some(_)) => Err(JobError::Aim("only jobs of a direct pool have a slot")),
+        (Kind::Direct, _, None) => Err(JobError::WrongSelector(
+            "a job of a direct pool needs a slot: ?slot=",
+        )),
+        (_, _, Some(_)) => Err(JobError::WrongSelector(
+            "only jobs of a direct pool have a slot",
+        )),
         (_, _, None) => Ok(0),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ask::{JobId, Payload};
+use crate::request::{JobId, Payload};
 
 /// The stream that tells which pools there are.
 pub(crate) const REGISTRY: &str = "\u{1}pools";

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use encke_stream::{Fetch, Offset, Piece, Stream};
 
-use crate::ask::JobId;
-use crate::figures::Board;
 use crate::machine::{Due, Machine, PoolNo};
 use crate::record::{
     BadRecord, Counts, Entry, Jobs, REGISTRY, Record, Register, Waiting, chapter_name,
 };
-use crate::settings::{Limits, Settings};
+use crate::request::JobId;
+use crate::settings::{PoolLimits, PoolSettings};
 use crate::shop::{Chapters, Ended, Finished, Running, Shop, Stage};
+use crate::stats::PublishedStats;
 
 /// Why the pools can't be brought back.
 #[derive(Debug, thiserror::Error)]
@@ -58,13 +58,13 @@ impl Machine {
     /// # Errors
     /// Something of them can't be read.
     pub fn replay(
-        limits: Limits,
-        board: Arc<Board>,
+        limits: PoolLimits,
+        published: Arc<PublishedStats>,
         find: Find<'_>,
         read: Read<'_>,
         now_ms: u64,
     ) -> Result<Machine, ReplayError> {
-        let mut machine = Machine::new(limits, board);
+        let mut machine = Machine::new(limits, published);
         let find = &seek(find);
         let Some(registry) = Registry::read(find, read)? else {
             return Ok(machine);
@@ -112,9 +112,9 @@ impl Machine {
             );
             return Ok(());
         };
-        let shown = self.board.add(name);
+        let published = self.published.add(name);
         let chapters = Chapters::new(replay.chapters.iter().copied());
-        let mut shop = Shop::new(name, settings, &self.limits, chapters, shown);
+        let mut shop = Shop::new(name, settings, &self.limits, chapters, published);
         shop.counts = replay.counts;
         shop.finished = replay.finished;
         shop.chapters.records = replay.records;
@@ -225,8 +225,8 @@ type Lease = (Arc<str>, u64);
 /// What is known of a pool, record by record.
 struct Replay {
     chapter: u32,
-    limits: Limits,
-    settings: Option<Settings>,
+    limits: PoolLimits,
+    settings: Option<PoolSettings>,
     counts: Counts,
     chapters: Vec<(u32, u64)>,
     finished: Finished,
@@ -236,7 +236,7 @@ struct Replay {
 }
 
 impl Replay {
-    fn new(chapter: u32, limits: Limits) -> Self {
+    fn new(chapter: u32, limits: PoolLimits) -> Self {
         Replay {
             chapter,
             limits,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// What a pool is: fixed when it is made. All are optional in a request but the type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Settings {
+pub struct PoolSettings {
     /// How a job's worker is chosen: `round_robin`, `random`, `hash`, `direct` or `claim`.
     #[serde(rename = "type")]
     pub kind: Kind,
@@ -67,7 +67,7 @@ impl Kind {
 
 /// Bounds of all pools together, and of what a pool can be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct PoolLimits {
     /// Pools that there may be.
     pub pools_max: usize,
     /// The most jobs that may wait in one pool, and how many may if the pool does not say.
@@ -94,9 +94,9 @@ pub struct Limits {
     pub forgets: bool,
 }
 
-impl Default for Limits {
+impl Default for PoolLimits {
     fn default() -> Self {
-        Limits {
+        PoolLimits {
             pools_max: 1_000,
             waiting_max: 1_000_000,
             job_bytes_max: 1 << 20,
@@ -115,7 +115,7 @@ impl Default for Limits {
 /// A setting that can't be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} is {value}, and must be between {least} and {most}")]
-pub struct OutOfBounds {
+pub struct SettingOutOfRange {
     /// Which setting.
     pub name: &'static str,
     /// What it was to be.
@@ -126,12 +126,12 @@ pub struct OutOfBounds {
     pub most: u64,
 }
 
-impl Settings {
+impl PoolSettings {
     /// Fills in what was left out and checks what was said.
     ///
     /// # Errors
     /// A setting is out of its bounds.
-    pub fn checked(mut self, limits: &Limits) -> Result<Self, OutOfBounds> {
+    pub fn checked(mut self, limits: &PoolLimits) -> Result<Self, SettingOutOfRange> {
         let waiting_max = self.waiting_max.unwrap_or(limits.waiting_max);
         let in_flight = match self.kind {
             Kind::Claim => 1,
@@ -164,7 +164,7 @@ impl Settings {
             ),
         ] {
             if value < least || value > most {
-                return Err(OutOfBounds {
+                return Err(SettingOutOfRange {
                     name,
                     value,
                     least,
@@ -196,8 +196,8 @@ impl Settings {
     }
 
     /// The first setting that another pool has otherwise: its name, here and there.
-    pub fn difference(&self, other: &Settings) -> Option<(String, String, String)> {
-        let fields = |settings: &Settings| match serde_json::to_value(settings) {
+    pub fn difference(&self, other: &PoolSettings) -> Option<(String, String, String)> {
+        let fields = |settings: &PoolSettings| match serde_json::to_value(settings) {
             Ok(serde_json::Value::Object(fields)) => fields,
             _ => serde_json::Map::new(),
         };
@@ -246,8 +246,9 @@ mod tests {
 
     #[test]
     fn what_is_left_out_has_a_default() {
-        let settings: Settings = serde_json::from_str(r#"{"type":"claim","in_flight":9}"#).unwrap();
-        let settings = settings.checked(&Limits::default()).unwrap();
+        let settings: PoolSettings =
+            serde_json::from_str(r#"{"type":"claim","in_flight":9}"#).unwrap();
+        let settings = settings.checked(&PoolLimits::default()).unwrap();
         assert_eq!(settings.in_flight_max(), 1);
         assert_eq!(settings.ack_ms, 30_000);
         assert_eq!(settings.waiting_max(), 1_000_000);
@@ -265,15 +266,15 @@ mod tests {
             ("waiting_max", "0"),
         ] {
             let text = format!(r#"{{"type":"random","{field}":{value}}}"#);
-            let settings: Settings = serde_json::from_str(&text).unwrap();
-            let error = settings.checked(&Limits::default()).unwrap_err();
+            let settings: PoolSettings = serde_json::from_str(&text).unwrap();
+            let error = settings.checked(&PoolLimits::default()).unwrap_err();
             assert!(error.to_string().contains(value), "{field}: {error}");
         }
     }
 
     #[test]
     fn a_difference_names_the_setting() {
-        let parse = |text| serde_json::from_str::<Settings>(text).unwrap();
+        let parse = |text| serde_json::from_str::<PoolSettings>(text).unwrap();
         let one = parse(r#"{"type":"hash"}"#);
         let other = parse(r#"{"type":"hash","attempts":5}"#);
         assert_eq!(one.difference(&one), None);

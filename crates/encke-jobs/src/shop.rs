@@ -6,19 +6,20 @@ use std::sync::Arc;
 use encke_pool::Claim;
 use encke_stream::Data;
 
-use crate::ask::{Ask, Client, Figures, Info, JobId, JobInfo, JobState, Payload};
 use crate::crew::Crew;
-use crate::figures::Shown;
 use crate::json;
 use crate::line::Lines;
 use crate::record::{Counts, Entry, Held, Jobs, Snapshot, Waiting};
-use crate::settings::{Limits, Settings};
+use crate::request::{JobId, Payload, PoolClient, PoolRequest};
+use crate::response::{JobInfo, JobState, PoolStats, PoolStatus};
+use crate::settings::{PoolLimits, PoolSettings};
+use crate::stats::PublishedPool;
 
 /// A pool.
 #[derive(Debug)]
 pub(crate) struct Shop {
     pub(crate) name: Arc<str>,
-    pub(crate) settings: Settings,
+    pub(crate) settings: PoolSettings,
     pub(crate) lines: Lines,
     pub(crate) running: HashMap<JobId, Running>,
     pub(crate) finished: Finished,
@@ -27,7 +28,7 @@ pub(crate) struct Shop {
     /// Who failed at a job last, of jobs that are not over.
     pub(crate) avoid: HashMap<JobId, u32>,
     /// Who waits for a job to be over.
-    pub(crate) waiters: HashMap<JobId, Vec<Client>>,
+    pub(crate) waiters: HashMap<JobId, Vec<PoolClient>>,
     pub(crate) chapters: Chapters,
     pub(crate) draft: Draft,
     /// Records of the journal on their way to the log, and the jobs among them.
@@ -35,10 +36,10 @@ pub(crate) struct Shop {
     pub(crate) posting: usize,
     pub(crate) phase: Phase,
     /// What was asked while nothing may change.
-    pub(crate) held: Vec<(Client, Ask)>,
+    pub(crate) held: Vec<(PoolClient, PoolRequest)>,
     /// Nothing is handed out before then, because the log refused.
     pub(crate) pause_until_ms: u64,
-    pub(crate) shown: Arc<Shown>,
+    pub(crate) published: Arc<PublishedPool>,
 }
 
 /// Whether a pool may change.
@@ -61,7 +62,7 @@ pub(crate) struct Running {
     /// The worker's slot, as long as the worker is taken up by it.
     pub(crate) slot: Option<u32>,
     /// The connection it is for; nothing once that is gone, or after a restart.
-    pub(crate) seat: Option<Client>,
+    pub(crate) seat: Option<PoolClient>,
     pub(crate) claim: Option<Claim<u32>>,
     pub(crate) deadline_ms: u64,
     pub(crate) stage: Stage,
@@ -83,7 +84,7 @@ pub(crate) enum Stage {
     /// It was the last one: the content is being read for the dead letter.
     Dying {
         reason: Box<str>,
-        client: Option<Client>,
+        client: Option<PoolClient>,
     },
 }
 
@@ -101,7 +102,7 @@ pub(crate) struct Draft {
 pub(crate) struct Step {
     pub(crate) entry: Entry,
     /// Who is told.
-    pub(crate) client: Option<Client>,
+    pub(crate) client: Option<PoolClient>,
     /// What came of the job.
     pub(crate) result: Option<Payload>,
 }
@@ -148,7 +149,7 @@ pub(crate) struct Ended {
 }
 
 impl Finished {
-    pub(crate) fn add(&mut self, id: JobId, ended: Ended, limits: &Limits) {
+    pub(crate) fn add(&mut self, id: JobId, ended: Ended, limits: &PoolLimits) {
         if let Some(result) = &ended.result {
             self.bytes += result.body.len();
             self.kept.push_back(id);
@@ -273,10 +274,10 @@ impl Shop {
     /// A pool without jobs.
     pub(crate) fn new(
         name: &str,
-        settings: Settings,
-        limits: &Limits,
+        settings: PoolSettings,
+        limits: &PoolLimits,
         chapters: Chapters,
-        shown: Arc<Shown>,
+        published: Arc<PublishedPool>,
     ) -> Self {
         Shop {
             name: name.into(),
@@ -294,7 +295,7 @@ impl Shop {
             phase: Phase::Open,
             held: Vec::new(),
             pause_until_ms: 0,
-            shown,
+            published,
             settings,
         }
     }
@@ -371,10 +372,10 @@ impl Shop {
         })
     }
 
-    pub(crate) fn figures(&self) -> Figures {
+    pub(crate) fn stats(&self) -> PoolStats {
         let running = self.running.values().map(|running| running.job.posted_s);
         let oldest_s = self.lines.oldest_s().into_iter().chain(running).min();
-        Figures {
+        PoolStats {
             waiting: self.lines.len() as u64,
             running: self.running.len() as u64,
             done: self.counts.done,
@@ -385,17 +386,17 @@ impl Shop {
         }
     }
 
-    pub(crate) fn info(&self) -> Box<Info> {
-        Box::new(Info {
+    pub(crate) fn status(&self) -> Box<PoolStatus> {
+        Box::new(PoolStatus {
             name: Arc::clone(&self.name),
             settings: self.settings.clone(),
-            figures: self.figures(),
-            workers: self.crew.info(),
+            stats: self.stats(),
+            workers: self.crew.status(),
         })
     }
 
     /// The connections of those who wait for a job or for a result.
-    pub(crate) fn clients(&self) -> BTreeSet<Client> {
+    pub(crate) fn clients(&self) -> BTreeSet<PoolClient> {
         self.waiters.values().flatten().copied().collect()
     }
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use encke_stream::{Data, Refusal};
 
-use crate::ask::{JobError, Told};
 use crate::end::release;
+use crate::error::JobError;
 use crate::machine::{Due, Machine, PoolNo};
 use crate::op::{JSON, Op, append, bytes, create};
 use crate::record::{ENTRY_BYTES, Entry, Record, chapter_name, side_name};
+use crate::response::PoolResponse;
 use crate::shop::{Phase, Stage, Step};
 
 impl Machine {
@@ -102,7 +103,7 @@ impl Machine {
         self.touched.insert(no);
         let Some(shop) = self.pools.get_mut(&no) else {
             for client in steps.iter().filter_map(|step| step.client) {
-                self.tell(client, Told::No(JobError::Changing));
+                self.respond(client, PoolResponse::Refused(JobError::PoolChanging));
             }
             return;
         };
@@ -127,7 +128,7 @@ impl Machine {
 
     /// A step is in the log.
     fn holds(&mut self, now_ms: u64, no: PoolNo, step: Step) {
-        let mut told = Told::Ended { deadline_ms: None };
+        let mut response = PoolResponse::Reported { deadline_ms: None };
         match step.entry {
             Entry::Leased { id, .. } => self.leased(now_ms, no, id),
             Entry::Extended {
@@ -135,7 +136,7 @@ impl Machine {
                 attempt,
                 deadline_ms,
             } => {
-                told = Told::Ended {
+                response = PoolResponse::Reported {
                     deadline_ms: Some(deadline_ms),
                 };
                 let shop = self.pools.get_mut(&no);
@@ -154,7 +155,7 @@ impl Machine {
             Entry::Dead { id, .. } => self.finish(now_ms, no, id, true, None),
         }
         if let Some(client) = step.client {
-            self.tell(client, told);
+            self.respond(client, response);
         }
     }
 
@@ -190,7 +191,7 @@ impl Machine {
             Entry::Extended { .. } => {}
         }
         if let Some(client) = step.client {
-            self.tell(client, Told::No(error.clone()));
+            self.respond(client, PoolResponse::Refused(error.clone()));
         }
     }
 }

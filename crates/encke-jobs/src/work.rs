@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use encke_pool::Claim;
 
-use crate::ask::{Client, Handed, JobError, JobId, Payload, Told, Work};
 use crate::crew::Link;
+use crate::error::JobError;
 use crate::line::Lines;
 use crate::machine::{Due, Machine, PoolNo};
 use crate::record::{Entry, Waiting, chapter_name};
+use crate::request::{JobId, Payload, PoolClient, Registration};
+use crate::response::{DispatchedJob, PoolResponse};
 use crate::shop::{Member, Phase, Running, Shop, Stage, Step};
 
 impl Machine {
@@ -16,9 +18,9 @@ impl Machine {
     pub(crate) fn work(
         &mut self,
         now_ms: u64,
-        from: Client,
+        from: PoolClient,
         no: PoolNo,
-        work: Work,
+        work: Registration,
     ) -> Result<(), JobError> {
         if self.stopping {
             return Err(JobError::Stopping);
@@ -40,7 +42,7 @@ impl Machine {
             Link::Poll(_, until_ms) => {
                 self.due.insert((until_ms, Due::Poll(no, slot, from)));
             }
-            _ => self.tell(from, Told::Hired { slot }),
+            _ => self.respond(from, PoolResponse::Registered { slot }),
         }
         Ok(())
     }
@@ -152,13 +154,13 @@ impl Machine {
             return;
         };
         running.stage = Stage::Running;
-        let handed = Handed {
+        let handed = DispatchedJob {
             id,
             attempt: running.job.attempts,
             deadline_ms: running.deadline_ms,
             payload,
         };
-        self.tell(seat, Told::Handed(handed));
+        self.respond(seat, PoolResponse::Dispatched(handed));
     }
 
     /// A job's content was read.
@@ -194,7 +196,7 @@ impl Machine {
     }
 
     /// A worker's connection is gone, and what it had goes to others.
-    pub(crate) fn worker_gone(&mut self, now_ms: u64, client: Client) {
+    pub(crate) fn worker_gone(&mut self, now_ms: u64, client: PoolClient) {
         let Some((no, slot)) = self.seats.remove(&client) else {
             return;
         };
@@ -221,7 +223,7 @@ impl Machine {
     }
 
     /// A worker's poll has brought nothing.
-    pub(crate) fn poll_over(&mut self, now_ms: u64, no: PoolNo, slot: u32, client: Client) {
+    pub(crate) fn poll_over(&mut self, now_ms: u64, no: PoolNo, slot: u32, client: PoolClient) {
         let Some(shop) = self.pools.get_mut(&no) else {
             return;
         };
@@ -232,7 +234,7 @@ impl Machine {
             }
             self.seats.remove(&client);
             self.touched.insert(no);
-            self.tell(client, Told::NoJob);
+            self.respond(client, PoolResponse::NoJob);
         }
     }
 
@@ -336,7 +338,7 @@ fn matches(shop: &mut Shop) -> Vec<Matched> {
 
 impl Link {
     /// Whether that is the connection.
-    pub(crate) fn is_with(self, client: Client) -> bool {
+    pub(crate) fn is_with(self, client: PoolClient) -> bool {
         match self {
             Link::Stream(has) | Link::Poll(has, _) => has == client,
             Link::None | Link::Away => false,

@@ -5,7 +5,7 @@
 
 mod world;
 
-use encke_jobs::{How, JobState, Limits};
+use encke_jobs::{AttemptAction, JobState, PoolLimits};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use world::World;
@@ -80,12 +80,12 @@ fn take(mut world: World, step: Step) -> World {
             let at = usize::from(choice) % world.held.len();
             let (_, handed) = world.held.swap_remove(at);
             let reason = "not today".into();
-            world.end(handed.id, handed.attempt, How::Refuse { reason });
+            world.end(handed.id, handed.attempt, AttemptAction::Refuse { reason });
         }
         Step::Extend(choice) if !world.held.is_empty() => {
             let at = usize::from(choice) % world.held.len();
             let (id, attempt) = (world.held[at].1.id, world.held[at].1.attempt);
-            world.end(id, attempt, How::Extend { ms: Some(3_000) });
+            world.end(id, attempt, AttemptAction::Extend { ms: Some(3_000) });
         }
         Step::Pass(ms) => world.pass(ms.into()),
         Step::Commit(count) => world.commit(count.into()),
@@ -100,7 +100,9 @@ fn take(mut world: World, step: Step) -> World {
         .filter(|(_, client)| {
             world.told.get(client).is_some_and(|told| {
                 let first = told.first();
-                first.is_some_and(|told| !matches!(told, encke_jobs::Told::Hired { .. }))
+                first.is_some_and(|told| {
+                    !matches!(told, encke_jobs::PoolResponse::Registered { .. })
+                })
             })
         })
         .map(|(name, _)| name.clone())
@@ -130,7 +132,7 @@ fn finish(mut world: World) -> World {
             world.ack(handed.id, handed.attempt);
             world.settle();
         }
-        let figures = world.info().figures;
+        let figures = world.info().stats;
         if figures.waiting + figures.running == 0 {
             return world;
         }
@@ -142,12 +144,12 @@ fn finish(mut world: World) -> World {
 }
 
 fn check(settings: &str, steps: Vec<Step>) {
-    let limits = Limits {
+    let limits = PoolLimits {
         chapter_records: 8,
         cache_bytes: 400,
         finished_max: 100_000,
         record_bytes: 512,
-        ..Limits::default()
+        ..PoolLimits::default()
     };
     let mut world = World::new(limits, settings);
     for step in steps {
@@ -186,10 +188,10 @@ fn check(settings: &str, steps: Vec<Step>) {
         "{} chapters are left",
         world.chapters()
     );
-    let before = world.info().figures;
+    let before = world.info().stats;
     // And what is there after a last restart is the same.
     let mut world = world.crash(0);
-    let after = world.info().figures;
+    let after = world.info().stats;
     assert_eq!(
         (before.done, before.dead, before.retried),
         (after.done, after.dead, after.retried)
@@ -198,10 +200,10 @@ fn check(settings: &str, steps: Vec<Step>) {
 
 #[test]
 fn more_waits_than_one_record_takes() {
-    let limits = Limits {
+    let limits = PoolLimits {
         chapter_records: 8,
         record_bytes: 512,
-        ..Limits::default()
+        ..PoolLimits::default()
     };
     let mut world = World::new(limits, r#"{"type":"claim","ack_ms":1000000}"#);
     for number in 0..200 {
@@ -213,7 +215,7 @@ fn more_waits_than_one_record_takes() {
     let (_, handed) = world.held[0].clone();
     // Words on one job make the journal long.
     for _ in 0..700 {
-        let how = How::Extend {
+        let how = AttemptAction::Extend {
             ms: Some(1_000_000),
         };
         world.end(handed.id, handed.attempt, how);
@@ -221,17 +223,17 @@ fn more_waits_than_one_record_takes() {
     }
     assert_eq!(world.chapters(), 2, "a new chapter has begun");
     let mut world = world.crash(0);
-    let figures = world.info().figures;
+    let figures = world.info().stats;
     assert_eq!((figures.waiting, figures.running), (199, 1));
     assert_eq!(world.chapters(), 2);
 }
 
 #[test]
 fn chapters_that_crash_after_crash_leaves_unfinished_are_all_deleted() {
-    let limits = Limits {
+    let limits = PoolLimits {
         chapter_records: 8,
         cache_bytes: 400,
-        ..Limits::default()
+        ..PoolLimits::default()
     };
     let mut world = World::new(limits, r#"{"type":"claim","ack_ms":1000000}"#);
     world.join("w", None, None);
@@ -243,7 +245,7 @@ fn chapters_that_crash_after_crash_leaves_unfinished_are_all_deleted() {
     for _ in 0..30 {
         for _ in 0..40 {
             let ms = Some(1_000_000);
-            world.end(handed.id, handed.attempt, How::Extend { ms });
+            world.end(handed.id, handed.attempt, AttemptAction::Extend { ms });
             world.commit(1);
             if world.chapters() == 2 {
                 begun += 1;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use encke_jobs::{Client, Told};
+use encke_jobs::{PoolClient, PoolResponse};
 use encke_log::ReadError;
 use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, Why, mailbox_with_waker};
 use encke_stream::{Batch, Handover, Known, LoadError, Outlet, Piece, Reply, Stream};
@@ -38,7 +38,10 @@ pub(crate) enum Note {
         stream: Result<Option<Arc<Stream>>, LoadError>,
     },
     /// The pools have something to say to a connection.
-    Told { client: Client, told: Told },
+    Told {
+        client: PoolClient,
+        told: PoolResponse,
+    },
     /// The server is going away.
     Stop,
 }
@@ -154,7 +157,7 @@ impl Door {
             Note::Looked { .. } | Note::Loaded { .. } => (Lane::Data, 0),
             Note::Told { told, .. } => {
                 let handed = match told {
-                    Told::Handed(handed) => handed.payload.body.len(),
+                    PoolResponse::Dispatched(handed) => handed.payload.body.len(),
                     _ => 0,
                 };
                 (Lane::Data, handed)

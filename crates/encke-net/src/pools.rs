@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use encke_jobs::{
-    Board, DispatcherContext, DispatcherReceiver, DispatcherSender, DispatcherThreads, Machine,
-    ReplayError,
+    DispatcherContext, DispatcherReceiver, DispatcherSender, DispatcherThreads, Machine,
+    PublishedStats, ReplayError,
 };
 use encke_stream::{Desk, Intake, Known, Logs, Stream};
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
@@ -38,14 +38,14 @@ pub(crate) struct Pools {
     pub(crate) dispatcher: DispatcherSender,
     receiver: DispatcherReceiver,
     machine: Machine,
-    board: Arc<Board>,
+    published: Arc<PublishedStats>,
     archive: Archive,
 }
 
 impl Pools {
     /// Brings the pools back from their streams.
     pub(crate) fn restore(settings: &Settings, archive: Archive) -> Result<Pools, StartError> {
-        let board = Arc::new(Board::default());
+        let published = Arc::new(PublishedStats::default());
         let (dispatcher, receiver) = encke_jobs::dispatcher_mailbox(
             settings.pool_mailbox_items_max,
             settings.pool_mailbox_bytes_max,
@@ -54,13 +54,13 @@ impl Pools {
         let read = |fetch: &_| archive.read(fetch).map_err(|error| error.to_string());
         let machine = {
             let find = finder(&archive);
-            Machine::replay(limits, Arc::clone(&board), &find, &read, now_ms())?
+            Machine::replay(limits, Arc::clone(&published), &find, &read, now_ms())?
         };
         Ok(Pools {
             dispatcher,
             receiver,
             machine,
-            board,
+            published,
             archive,
         })
     }
@@ -71,7 +71,7 @@ impl Pools {
         intake: Intake,
         desks: Arc<[Arc<Desk>]>,
         doors: &[Arc<Door>],
-    ) -> std::io::Result<(Arc<Board>, DispatcherThreads)> {
+    ) -> std::io::Result<(Arc<PublishedStats>, DispatcherThreads)> {
         let archive = self.archive.with_desks(desks);
         let loaders = archive.loaders.clone();
         let number = doors.len() as u16;
@@ -82,14 +82,14 @@ impl Pools {
             submit: Box::new(move |commands, now_ms| intake.submit(commands, now_ms)),
             number,
             read: Box::new(move |fetch| archive.read(fetch).map_err(|error| error.to_string())),
-            tell: Box::new(move |client, told| {
+            respond: Box::new(move |client, told| {
                 if let Some(door) = doors.get(usize::from(client.shard)) {
                     door.put(Note::Told { client, told });
                 }
             }),
             clock: now_ms,
         })?;
-        Ok((self.board, threads))
+        Ok((self.published, threads))
     }
 }
 
@@ -170,17 +170,17 @@ impl PoolMetrics {
         })
     }
 
-    pub(crate) fn show(&self, board: &Board) {
+    pub(crate) fn show(&self, published: &PublishedStats) {
         for gauges in [&self.jobs, &self.oldest, &self.workers] {
             gauges.reset();
         }
         for counters in [&self.done, &self.retried, &self.dead, &self.given] {
             counters.reset();
         }
-        self.cache.set(board.cached_bytes() as i64);
+        self.cache.set(published.cached_bytes() as i64);
         self.loads.reset();
-        self.loads.inc_by(board.loads());
-        for (pool, figures, workers) in board.read() {
+        self.loads.inc_by(published.loads());
+        for (pool, figures, workers) in published.read() {
             let pool = &*pool;
             let jobs = |state, count: u64| {
                 self.jobs

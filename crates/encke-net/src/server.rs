@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use encke_face::Faces;
-use encke_jobs::Word;
+use encke_jobs::DispatcherMessage;
 use encke_log::CommitError;
 use encke_mailbox::{Bounds, Options, mailbox};
 use encke_stream::{AckLevel, Desk, Intake, Logs, Outlet, Sequencer, Views};
@@ -215,7 +215,7 @@ impl Server {
     /// `synced` is safe all the same.
     pub fn stop(self) -> Result<(), StopError> {
         // Workers, and whoever waits for a result, are told before their shards stop.
-        self.dispatcher.control(Word::Stop);
+        self.dispatcher.control(DispatcherMessage::Stop);
         for door in &self.doors {
             door.put(Note::Stop);
         }
@@ -224,7 +224,7 @@ impl Server {
         }
         drop(self.doors);
         self.metrics.forget();
-        self.dispatcher.control(Word::Quit);
+        self.dispatcher.control(DispatcherMessage::Quit);
         if !self.pools.join() {
             return Err(StopError::Panicked("dispatcher"));
         }

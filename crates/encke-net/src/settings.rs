@@ -71,7 +71,7 @@ pub struct Settings {
     /// What the words that wait for the pools weigh, in bytes.
     pub pool_mailbox_bytes_max: usize,
     /// Bounds of the pools.
-    pub pools: encke_jobs::Limits,
+    pub pools: encke_jobs::PoolLimits,
     /// What was acknowledged before it was synced is synced at least this often.
     pub sync_every: Duration,
     /// Recent records that each shard keeps at hand, in bytes.
@@ -132,7 +132,7 @@ impl Default for Settings {
             mailbox_bytes_max: 64 << 20,
             pool_mailbox_items_max: 65_536,
             pool_mailbox_bytes_max: 64 << 20,
-            pools: encke_jobs::Limits::default(),
+            pools: encke_jobs::PoolLimits::default(),
             sync_every: Duration::from_secs(1),
             ring_bytes: 64 << 20,
             admission_bytes: 16 << 20,

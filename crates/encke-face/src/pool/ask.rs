@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use encke_jobs::{Ask, End, How, JobId, Payload, Post, Settings, Work};
+use encke_jobs::{
+    AttemptAction, AttemptReport, JobId, NewJob, Payload, PoolRequest, PoolSettings, Registration,
+};
 
 use super::{Asked, Pools, bad};
 use crate::answer::{Answer, Then};
@@ -30,7 +32,7 @@ impl Pools {
         let method = request.method;
         if let [""] = parts[..] {
             only(method, &["GET"])?;
-            return Ok(once("", Ask::List));
+            return Ok(once("", PoolRequest::List));
         }
         let pool = self.name("pool", parts[0])?;
         let url = format!("{}{}", self.settings.root, parts[0]);
@@ -38,12 +40,12 @@ impl Pools {
             [] => match method {
                 "PUT" => {
                     let settings = settings(&request.body)?;
-                    Ok(once(&url, Ask::Make { pool, settings }))
+                    Ok(once(&url, PoolRequest::Create { pool, settings }))
                 }
-                "GET" => Ok(once(&url, Ask::Show { pool })),
+                "GET" => Ok(once(&url, PoolRequest::Describe { pool })),
                 "DELETE" => {
                     let force = query.force;
-                    Ok(once(&url, Ask::Remove { pool, force }))
+                    Ok(once(&url, PoolRequest::Remove { pool, force }))
                 }
                 "POST" => post(request, query, pool, url),
                 _ => Err(not_allowed(method, &["GET", "PUT", "POST", "DELETE"])),
@@ -55,23 +57,23 @@ impl Pools {
             ["worker", worker] => {
                 only(method, &["DELETE"])?;
                 let worker = self.name("worker", worker)?;
-                Ok(once(&url, Ask::Dismiss { pool, worker }))
+                Ok(once(&url, PoolRequest::RemoveWorker { pool, worker }))
             }
             ["job", id] => {
                 only(method, &["GET"])?;
                 let id = job(id)?;
-                Ok(once(&url, Ask::Find { pool, id }))
+                Ok(once(&url, PoolRequest::DescribeJob { pool, id }))
             }
             ["job", id, what] => {
                 let id = job(id)?;
-                let how = match what {
-                    "ack" => How::Ack {
+                let action = match what {
+                    "ack" => AttemptAction::Ack {
                         result: payload(request, None)?,
                     },
-                    "refuse" => How::Refuse {
+                    "refuse" => AttemptAction::Refuse {
                         reason: reason(&request.body),
                     },
-                    "extend" => How::Extend { ms: query.by_ms },
+                    "extend" => AttemptAction::Extend { ms: query.by_ms },
                     _ => return Err(nothing_here()),
                 };
                 only(method, &["POST"])?;
@@ -81,13 +83,13 @@ impl Pools {
                         "say which attempt is meant: ?attempt=, as the job was handed out with",
                     )
                 })?;
-                let end = End {
+                let end = AttemptReport {
                     pool,
                     id,
                     attempt,
-                    how,
+                    action,
                 };
-                Ok(once(&url, Ask::End(end)))
+                Ok(once(&url, PoolRequest::Report(end)))
             }
             _ => Err(nothing_here()),
         }
@@ -118,13 +120,13 @@ impl Pools {
             wait_ms if json => (Some(wait_ms.unwrap_or(POLL_MS)), Asked::PollJson),
             wait_ms => (wait_ms, Asked::PollPlain),
         };
-        let work = Work {
+        let work = Registration {
             pool,
             worker,
             slot: query.slot,
             poll_ms,
         };
-        Ok(Answer::Ask(Ask::Work(work), then(asked)))
+        Ok(Answer::Ask(PoolRequest::Register(work), then(asked)))
     }
 
     fn query<'a>(&self, text: Option<&'a str>) -> Result<Query<'a>, Response> {
@@ -192,7 +194,7 @@ fn post(
     pool: Box<str>,
     url: String,
 ) -> Result<Answer, Response> {
-    let post = Post {
+    let post = NewJob {
         pool,
         payload: payload(request, query.key)?,
         slot: query.slot,
@@ -203,7 +205,7 @@ fn post(
         None => Asked::Once { pool: url },
         Some(_) => Asked::Result { pool: url },
     };
-    Ok(Answer::Ask(Ask::Post(post), then(asked)))
+    Ok(Answer::Ask(PoolRequest::Post(post), then(asked)))
 }
 
 fn payload(request: &mut Request<'_>, key: Option<Cow<'_, str>>) -> Result<Payload, Response> {
@@ -223,7 +225,7 @@ fn payload(request: &mut Request<'_>, key: Option<Cow<'_, str>>) -> Result<Paylo
     })
 }
 
-fn settings(body: &[u8]) -> Result<Settings, Response> {
+fn settings(body: &[u8]) -> Result<PoolSettings, Response> {
     serde_json::from_slice(body).map_err(|error| {
         let why = format!(
             "the settings can't be read: {error}. An example: {{\"type\":\"claim\",\"ack_ms\":30000}}"
@@ -232,7 +234,7 @@ fn settings(body: &[u8]) -> Result<Settings, Response> {
     })
 }
 
-fn once(pool: &str, ask: Ask) -> Answer {
+fn once(pool: &str, ask: PoolRequest) -> Answer {
     let pool = pool.to_owned();
     Answer::Ask(ask, then(Asked::Once { pool }))
 }

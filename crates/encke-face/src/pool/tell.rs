@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use encke_jobs::{Handed, Info, JobError, JobInfo, JobState, Payload, Told, content, string};
+use encke_jobs::{
+    DispatchedJob, JobError, JobInfo, JobState, Payload, PoolResponse, PoolStatus, content, string,
+};
 use encke_pool::PoolError;
 use serde_json::json;
 
@@ -11,47 +13,52 @@ use crate::durable_streams::{answer, error, refused};
 use crate::{Body, Response};
 
 /// Writes an answer, or a part of one.
-pub(crate) fn told(asked: &Asked, told: Told) -> Saying {
+pub(crate) fn told(asked: &Asked, told: PoolResponse) -> Saying {
     let response = match (asked, told) {
-        (Asked::Stream { worker }, Told::Hired { slot }) => {
+        (Asked::Stream { worker }, PoolResponse::Registered { slot }) => {
             return Saying::Open(hired(worker, slot));
         }
-        (Asked::Stream { .. }, Told::Handed(handed)) => return Saying::Send(event(&handed)),
-        (Asked::Stream { .. }, Told::Closed) => {
+        (Asked::Stream { .. }, PoolResponse::Dispatched(handed)) => {
+            return Saying::Send(event(&handed));
+        }
+        (Asked::Stream { .. }, PoolResponse::PoolRemoved) => {
             return Saying::End(b"event: removed\ndata: {}\n\n".to_vec());
         }
-        (Asked::Stream { .. }, Told::Stopping) => {
+        (Asked::Stream { .. }, PoolResponse::Stopping) => {
             return Saying::End(b"event: stopping\ndata: {}\n\n".to_vec());
         }
-        (_, Told::Hired { .. }) => plain(204),
-        (Asked::PollJson, Told::Handed(handed)) => {
+        (_, PoolResponse::Registered { .. }) => plain(204),
+        (Asked::PollJson, PoolResponse::Dispatched(handed)) => {
             let mut body = object(&handed);
             body.push(b'\n');
             plain(200)
                 .field("Content-Type", "application/json")
                 .body(body)
         }
-        (_, Told::Handed(handed)) => handed_plain(handed),
-        (_, Told::NoJob | Told::Removed) => plain(204),
-        (_, Told::Closed) => error(404, "unknown_pool", "the pool was removed".into()),
-        (_, Told::Stopping) => refusal(&JobError::Stopping),
-        (Asked::Once { pool } | Asked::Result { pool }, Told::Made { existed, info }) => {
-            let response = shown(if existed { 200 } else { 201 }, &info);
+        (_, PoolResponse::Dispatched(handed)) => handed_plain(handed),
+        (_, PoolResponse::NoJob | PoolResponse::Removed) => plain(204),
+        (_, PoolResponse::PoolRemoved) => error(404, "unknown_pool", "the pool was removed".into()),
+        (_, PoolResponse::Stopping) => refusal(&JobError::Stopping),
+        (
+            Asked::Once { pool } | Asked::Result { pool },
+            PoolResponse::Created { existed, status },
+        ) => {
+            let response = shown(if existed { 200 } else { 201 }, &status);
             match existed {
                 true => response,
                 false => response.field("Location", pool),
             }
         }
-        (_, Told::Made { info, .. }) => shown(200, &info),
-        (_, Told::Shown(info)) => shown(200, &info),
-        (_, Told::Listed(pools)) => {
+        (_, PoolResponse::Created { status, .. }) => shown(200, &status),
+        (_, PoolResponse::Described(info)) => shown(200, &info),
+        (_, PoolResponse::Listed(pools)) => {
             let list = pools
                 .iter()
                 .map(|(name, settings)| json!({ "name": **name, "type": settings.kind }))
                 .collect::<Vec<_>>();
             json_body(200, &json!({ "pools": list }))
         }
-        (asked, Told::Posted { id }) => {
+        (asked, PoolResponse::Posted { id }) => {
             let response = json_body(202, &json!({ "job": id }));
             let response = response.field("Job-Id", id);
             match asked {
@@ -59,14 +66,14 @@ pub(crate) fn told(asked: &Asked, told: Told) -> Saying {
                 _ => response,
             }
         }
-        (Asked::Result { pool }, Told::Job(job)) => awaited(pool, job),
-        (Asked::Once { pool }, Told::Job(job)) => state(200, pool, &job),
-        (_, Told::Job(job)) => state(200, "", &job),
-        (_, Told::Ended { deadline_ms }) => match deadline_ms {
+        (Asked::Result { pool }, PoolResponse::Job(job)) => awaited(pool, job),
+        (Asked::Once { pool }, PoolResponse::Job(job)) => state(200, pool, &job),
+        (_, PoolResponse::Job(job)) => state(200, "", &job),
+        (_, PoolResponse::Reported { deadline_ms }) => match deadline_ms {
             Some(deadline_ms) => json_body(200, &json!({ "deadline_ms": deadline_ms })),
             None => plain(204),
         },
-        (_, Told::No(error)) => refusal(&error),
+        (_, PoolResponse::Refused(error)) => refusal(&error),
     };
     Saying::Respond(response)
 }
@@ -84,15 +91,15 @@ fn hired(worker: &str, slot: u32) -> Response {
 }
 
 /// A job as an event: its name, and everything on one line.
-fn event(handed: &Handed) -> Vec<u8> {
+fn event(handed: &DispatchedJob) -> Vec<u8> {
     let mut event = format!("event: job\nid: {}\ndata: ", handed.id).into_bytes();
     event.extend_from_slice(&object(handed));
     event.extend_from_slice(b"\n\n");
     event
 }
 
-fn object(handed: &Handed) -> Vec<u8> {
-    let Handed {
+fn object(handed: &DispatchedJob) -> Vec<u8> {
+    let DispatchedJob {
         id,
         attempt,
         deadline_ms,
@@ -113,8 +120,8 @@ fn object(handed: &Handed) -> Vec<u8> {
 }
 
 /// A job as it is, for workers that know nothing but HTTP.
-fn handed_plain(handed: Handed) -> Response {
-    let Handed {
+fn handed_plain(handed: DispatchedJob) -> Response {
+    let DispatchedJob {
         id,
         attempt,
         deadline_ms,
@@ -184,8 +191,8 @@ fn state(status: u16, pool: &str, job: &JobInfo) -> Response {
     }
 }
 
-fn shown(status: u16, info: &Info) -> Response {
-    let figures = &info.figures;
+fn shown(status: u16, info: &PoolStatus) -> Response {
+    let figures = &info.stats;
     let workers: Vec<_> = info
         .workers
         .iter()
@@ -236,17 +243,17 @@ fn refusal(why: &JobError) -> Response {
         },
         JobError::Setting(_) => (400, "bad_settings"),
         JobError::UnknownPool(_) => (404, "unknown_pool"),
-        JobError::Forgets => (403, "retention_is_set"),
+        JobError::RetentionIsSet => (403, "retention_is_set"),
         JobError::TooManyPools { .. } => (507, "too_many_pools"),
-        JobError::Differs { .. } => (409, "config_differs"),
-        JobError::Changing => (409, "pool_changes"),
+        JobError::SettingsDiffer { .. } => (409, "config_differs"),
+        JobError::PoolChanging => (409, "pool_changes"),
         JobError::StreamTaken(_) => (409, "stream_taken"),
-        JobError::Busy { .. } => (409, "pool_busy"),
-        JobError::Full { .. } => (503, "too_many_jobs"),
+        JobError::PoolBusy { .. } => (409, "pool_busy"),
+        JobError::TooManyJobs { .. } => (503, "too_many_jobs"),
         JobError::TooLarge { .. } => (413, "too_large"),
-        JobError::Aim(_) => (400, "no_aim"),
+        JobError::WrongSelector(_) => (400, "no_aim"),
         JobError::UnknownJob(_) => (404, "unknown_job"),
-        JobError::Over { .. } => (409, "attempt_over"),
+        JobError::AttemptOver { .. } => (409, "attempt_over"),
         JobError::Overloaded => (503, "overloaded"),
         JobError::Stopping => (503, "stopping"),
     };

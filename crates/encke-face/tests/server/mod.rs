@@ -8,7 +8,7 @@ use encke_face::{
     Admin, Answer, Body, Faces, Headers, Mark, Poll, Probes, Request, Response, Run, Saying,
     Settings, Subscribe, SubscribeAll, Then, Via,
 };
-use encke_jobs::{Ask, Client, Effect};
+use encke_jobs::{Effect, PoolClient, PoolRequest};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_stream::{
@@ -23,7 +23,7 @@ pub struct Server {
     /// What a proxy says of all further requests.
     pub via: Via<'static>,
     pub jobs: encke_jobs::Machine,
-    asked: HashMap<Client, (Then, Vec<Saying>)>,
+    asked: HashMap<PoolClient, (Then, Vec<Saying>)>,
     machine: Machine,
     log: Log<SimulatedDisk>,
 }
@@ -40,7 +40,7 @@ pub enum Reply {
     SubscribedAll(Said, SubscribeAll),
     Polls(Poll),
     /// The pools have not answered yet, or go on telling.
-    Asks(Client),
+    Asks(PoolClient),
 }
 
 /// A response, taken apart.
@@ -178,14 +178,14 @@ impl Server {
         }
     }
 
-    fn ask(&mut self, ask: Ask, then: Then) -> Reply {
-        let client = Client {
+    fn ask(&mut self, ask: PoolRequest, then: Then) -> Reply {
+        let client = PoolClient {
             shard: 0,
             token: self.asked.len() as u64,
-            question: 1,
+            request: 1,
         };
         self.asked.insert(client, (then, Vec::new()));
-        self.jobs.ask(self.now_ms, client, ask);
+        self.jobs.request(self.now_ms, client, ask);
         self.work();
         let mut said = self.heard(client);
         match said.pop() {
@@ -218,9 +218,9 @@ impl Server {
                         self.jobs.committed(self.now_ms, op, outcome);
                     }
                     Effect::Load { .. } => panic!("what is in memory is read"),
-                    Effect::Tell { to, told } => {
+                    Effect::Respond { to, response } => {
                         let (then, heard) = self.asked.get_mut(&to).unwrap();
-                        heard.push(self.faces.told(then, told));
+                        heard.push(self.faces.told(then, response));
                     }
                 }
             }
@@ -229,13 +229,13 @@ impl Server {
     }
 
     /// What the pools said to a client since somebody looked.
-    pub fn heard(&mut self, client: Client) -> Vec<Saying> {
+    pub fn heard(&mut self, client: PoolClient) -> Vec<Saying> {
         let (_, heard) = self.asked.get_mut(&client).unwrap();
         std::mem::take(heard)
     }
 
     /// Puts back what nobody has looked at.
-    pub fn unhear(&mut self, client: Client, said: Vec<Saying>) {
+    pub fn unhear(&mut self, client: PoolClient, said: Vec<Saying>) {
         let (_, heard) = self.asked.get_mut(&client).unwrap();
         heard.splice(0..0, said);
     }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use encke_jobs::{
-    Ask, Board, Client, Effect, End, Handed, How, JobId, JobInfo, Limits, Machine, Payload, Post,
-    Settings, Told, Work,
+    AttemptAction, AttemptReport, DispatchedJob, Effect, JobId, JobInfo, Machine, NewJob, Payload,
+    PoolClient, PoolLimits, PoolRequest, PoolResponse, PoolSettings, PublishedStats, Registration,
 };
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
@@ -19,7 +19,7 @@ pub(crate) const POOL: &str = "p";
 pub(crate) struct World {
     pub(crate) now_ms: u64,
     pub(crate) jobs: Machine,
-    limits: Limits,
+    limits: PoolLimits,
     streams: encke_stream::Machine,
     view: Arc<View>,
     log: Log<SimulatedDisk>,
@@ -28,11 +28,11 @@ pub(crate) struct World {
     pub(crate) queue: VecDeque<(u64, Command)>,
     next_client: u64,
     /// What clients were told and nobody has looked at.
-    pub(crate) told: BTreeMap<Client, Vec<Told>>,
+    pub(crate) told: BTreeMap<PoolClient, Vec<PoolResponse>>,
     /// Workers that are connected by a stream.
-    pub(crate) workers: BTreeMap<String, Client>,
+    pub(crate) workers: BTreeMap<String, PoolClient>,
     /// Jobs that workers have, as they know it, dead workers' too.
-    pub(crate) held: Vec<(String, Handed)>,
+    pub(crate) held: Vec<(String, DispatchedJob)>,
     /// Every attempt that was ever handed out.
     pub(crate) handed: BTreeSet<(JobId, u16)>,
     /// Jobs that were accepted.
@@ -40,27 +40,27 @@ pub(crate) struct World {
     /// Acknowledgements that were sent, by job, and that were answered.
     pub(crate) acks: BTreeMap<JobId, u32>,
     pub(crate) answered: BTreeMap<JobId, u32>,
-    asked: BTreeMap<Client, JobId>,
-    posted: BTreeSet<Client>,
+    asked: BTreeMap<PoolClient, JobId>,
+    posted: BTreeSet<PoolClient>,
 }
 
 impl World {
-    pub(crate) fn new(limits: Limits, settings: &str) -> Self {
+    pub(crate) fn new(limits: PoolLimits, settings: &str) -> Self {
         let mut world = Self::open(SimulatedDisk::new(3), limits, 1_000_000);
-        let settings: Settings = serde_json::from_str(settings).unwrap();
+        let settings: PoolSettings = serde_json::from_str(settings).unwrap();
         let client = world.client();
         let pool = POOL.into();
-        world.ask(client, Ask::Make { pool, settings });
+        world.ask(client, PoolRequest::Create { pool, settings });
         world.settle();
         let told = world.told.remove(&client).unwrap();
         assert!(
-            matches!(told[..], [Told::Made { existed: false, .. }]),
+            matches!(told[..], [PoolResponse::Created { existed: false, .. }]),
             "{told:?}"
         );
         world
     }
 
-    fn open(disk: SimulatedDisk, limits: Limits, now_ms: u64) -> Self {
+    fn open(disk: SimulatedDisk, limits: PoolLimits, now_ms: u64) -> Self {
         let options = Options {
             segment_bytes: 32 << 10,
             history: false,
@@ -71,9 +71,9 @@ impl World {
             restore_on(disk.clone(), options, stream_limits, now_ms).unwrap();
         let reader = log.reader();
         let read = |fetch: &Fetch| Piece::read(&reader, fetch).map_err(|error| error.to_string());
-        let board = Arc::new(Board::default());
+        let published = Arc::new(PublishedStats::default());
         let find = |name: &str| Ok(view.find(name));
-        let jobs = Machine::replay(limits.clone(), board, &find, &read, now_ms).unwrap();
+        let jobs = Machine::replay(limits.clone(), published, &find, &read, now_ms).unwrap();
         World {
             now_ms,
             jobs,
@@ -121,77 +121,82 @@ impl World {
         world
     }
 
-    pub(crate) fn client(&mut self) -> Client {
+    pub(crate) fn client(&mut self) -> PoolClient {
         self.next_client += 1;
-        Client {
+        PoolClient {
             shard: 0,
             token: self.next_client,
-            question: 0,
+            request: 0,
         }
     }
 
-    pub(crate) fn ask(&mut self, client: Client, ask: Ask) {
-        self.jobs.ask(self.now_ms, client, ask);
+    pub(crate) fn ask(&mut self, client: PoolClient, ask: PoolRequest) {
+        self.jobs.request(self.now_ms, client, ask);
         self.flush();
     }
 
-    pub(crate) fn post(&mut self, body: &str, key: Option<&str>, slot: Option<u32>) -> Client {
+    pub(crate) fn post(&mut self, body: &str, key: Option<&str>, slot: Option<u32>) -> PoolClient {
         let client = self.client();
         self.posted.insert(client);
-        let post = Post {
+        let post = NewJob {
             pool: POOL.into(),
             payload: text(body, key),
             slot,
             wait_ms: None,
             if_connected: false,
         };
-        self.ask(client, Ask::Post(post));
+        self.ask(client, PoolRequest::Post(post));
         client
     }
 
-    pub(crate) fn join(&mut self, worker: &str, slot: Option<u32>, poll_ms: Option<u64>) -> Client {
+    pub(crate) fn join(
+        &mut self,
+        worker: &str,
+        slot: Option<u32>,
+        poll_ms: Option<u64>,
+    ) -> PoolClient {
         let client = self.client();
-        let work = Work {
+        let work = Registration {
             pool: POOL.into(),
             worker: worker.into(),
             slot,
             poll_ms,
         };
         self.workers.insert(worker.to_owned(), client);
-        self.ask(client, Ask::Work(work));
+        self.ask(client, PoolRequest::Register(work));
         client
     }
 
     pub(crate) fn leave(&mut self, worker: &str) {
         if let Some(client) = self.workers.remove(worker) {
-            self.jobs.gone(self.now_ms, client);
+            self.jobs.disconnected(self.now_ms, client);
             self.flush();
         }
     }
 
-    pub(crate) fn end(&mut self, id: JobId, attempt: u16, how: How) -> Client {
+    pub(crate) fn end(&mut self, id: JobId, attempt: u16, action: AttemptAction) -> PoolClient {
         let client = self.client();
-        if matches!(how, How::Ack { .. }) {
+        if matches!(action, AttemptAction::Ack { .. }) {
             *self.acks.entry(id).or_default() += 1;
             self.asked.insert(client, id);
         }
-        let end = End {
+        let end = AttemptReport {
             pool: POOL.into(),
             id,
             attempt,
-            how,
+            action,
         };
-        self.ask(client, Ask::End(end));
+        self.ask(client, PoolRequest::Report(end));
         client
     }
 
-    pub(crate) fn ack(&mut self, id: JobId, attempt: u16) -> Client {
+    pub(crate) fn ack(&mut self, id: JobId, attempt: u16) -> PoolClient {
         let result = text(&format!("done {id}"), None);
-        self.end(id, attempt, How::Ack { result })
+        self.end(id, attempt, AttemptAction::Ack { result })
     }
 
     /// What a client was told, if anything.
-    pub(crate) fn heard(&mut self, client: Client) -> Option<Told> {
+    pub(crate) fn heard(&mut self, client: PoolClient) -> Option<PoolResponse> {
         let told = self.told.get_mut(&client)?;
         (!told.is_empty()).then(|| told.remove(0))
     }
@@ -199,18 +204,18 @@ impl World {
     pub(crate) fn find(&mut self, id: JobId) -> Option<JobInfo> {
         let client = self.client();
         let pool = POOL.into();
-        self.ask(client, Ask::Find { pool, id });
+        self.ask(client, PoolRequest::DescribeJob { pool, id });
         match self.heard(client) {
-            Some(Told::Job(job)) => Some(job),
+            Some(PoolResponse::Job(job)) => Some(job),
             _ => None,
         }
     }
 
-    pub(crate) fn info(&mut self) -> encke_jobs::Info {
+    pub(crate) fn info(&mut self) -> encke_jobs::PoolStatus {
         let client = self.client();
-        self.ask(client, Ask::Show { pool: POOL.into() });
+        self.ask(client, PoolRequest::Describe { pool: POOL.into() });
         match self.heard(client) {
-            Some(Told::Shown(info)) => *info,
+            Some(PoolResponse::Described(info)) => *info,
             told => panic!("{told:?}"),
         }
     }
@@ -293,18 +298,18 @@ impl World {
                         self.jobs.loaded(self.now_ms, pool, id, Ok(payload));
                         self.jobs.flush(self.now_ms);
                     }
-                    Effect::Tell { to, told } => self.tell(to, told),
+                    Effect::Respond { to, response } => self.tell(to, response),
                 }
             }
         }
     }
 
-    fn tell(&mut self, to: Client, told: Told) {
+    fn tell(&mut self, to: PoolClient, told: PoolResponse) {
         match &told {
-            Told::Posted { id } => {
+            PoolResponse::Posted { id } => {
                 assert!(self.accepted.insert(*id), "{id} was accepted twice");
             }
-            Told::Handed(handed) => {
+            PoolResponse::Dispatched(handed) => {
                 let attempt = (handed.id, handed.attempt);
                 assert!(
                     self.handed.insert(attempt),
@@ -314,10 +319,10 @@ impl World {
                 match worker {
                     Some((worker, _)) => self.held.push((worker.clone(), handed.clone())),
                     // It hung up in the same moment.
-                    None => self.jobs.gone(self.now_ms, to),
+                    None => self.jobs.disconnected(self.now_ms, to),
                 }
             }
-            Told::Ended { .. } => {
+            PoolResponse::Reported { .. } => {
                 if let Some(id) = self.asked.get(&to) {
                     *self.answered.entry(*id).or_default() += 1;
                 }

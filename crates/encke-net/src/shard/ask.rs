@@ -1,14 +1,14 @@
 //! Questions to the pools, and what the foreman says: an answer, or jobs for as long as a worker is there.
 
 use encke_face::{Saying, Then};
-use encke_jobs::{Ask, Client, JobError, Told, Word};
+use encke_jobs::{DispatcherMessage, JobError, PoolClient, PoolRequest, PoolResponse};
 
 use super::Shard;
 use crate::slot::{Flags, State};
 
 impl Shard {
     /// Asks the pools. The answer comes as a note.
-    pub(super) fn ask(&mut self, index: u32, ask: Ask, then: Then) {
+    pub(super) fn ask(&mut self, index: u32, ask: PoolRequest, then: Then) {
         self.slots[index].state = State::Asking;
         // 0 is nobody's.
         self.question = self.question.wrapping_add(1).max(1);
@@ -16,7 +16,7 @@ impl Shard {
         let busy = self.busy(index);
         busy.then = Some(then);
         busy.question = question;
-        let word = Word::Ask(self.client(index, question), ask);
+        let word = DispatcherMessage::Request(self.client(index, question), ask);
         let bytes = self.parts.foreman.weight_bytes(&word);
         self.words.push((word, bytes));
     }
@@ -31,17 +31,22 @@ impl Shard {
         self.parts.foreman.put_many(&mut words);
         for (word, bytes) in words {
             match word {
-                Word::Ask(client, _) => self.told(client, Told::No(JobError::Overloaded)),
+                DispatcherMessage::Request(client, _) => {
+                    self.told(client, PoolResponse::Refused(JobError::Overloaded))
+                }
                 word => self.words.push((word, bytes)),
             }
         }
     }
 
     /// The foreman has something to say to one of this shard's connections.
-    pub(super) fn told(&mut self, client: Client, told: Told) {
+    pub(super) fn told(&mut self, client: PoolClient, told: PoolResponse) {
         let Some((index, then)) = self.asking(client) else {
             // What was meant for it is somebody else's.
-            if matches!(told, Told::Handed(_) | Told::Hired { .. }) {
+            if matches!(
+                told,
+                PoolResponse::Dispatched(_) | PoolResponse::Registered { .. }
+            ) {
                 self.say_gone(client);
             }
             return;
@@ -91,28 +96,28 @@ impl Shard {
         }
     }
 
-    fn say_gone(&mut self, client: Client) {
-        let word = Word::Gone(client);
+    fn say_gone(&mut self, client: PoolClient) {
+        let word = DispatcherMessage::Disconnected(client);
         let bytes = self.parts.foreman.weight_bytes(&word);
         self.words.push((word, bytes));
     }
 
-    fn client(&self, index: u32, question: u32) -> Client {
-        Client {
+    fn client(&self, index: u32, question: u32) -> PoolClient {
+        PoolClient {
             shard: self.parts.number,
             token: self.slots.token(index),
-            question,
+            request: question,
         }
     }
 
     /// The connection that has asked, and what its face waits with.
-    fn asking(&mut self, client: Client) -> Option<(u32, Then)> {
+    fn asking(&mut self, client: PoolClient) -> Option<(u32, Then)> {
         let index = self.slots.find(client.token)?;
         if !matches!(self.slots[index].state, State::Asking | State::Working) {
             return None;
         }
         let busy = self.busy.get_mut(index)?;
-        if busy.question != client.question {
+        if busy.question != client.request {
             return None;
         }
         Some((index, busy.then.take()?))

@@ -96,7 +96,7 @@ pub(crate) struct Shard {
     /// Commands for the sequencer, gathered over a turn.
     outbox: Vec<(Request, usize)>,
     /// Words for the foreman, gathered over a turn, and how many questions there were.
-    words: Vec<(encke_jobs::Word, usize)>,
+    words: Vec<(encke_jobs::DispatcherMessage, usize)>,
     question: u32,
     wheel: Wheel,
     clock: Clock,

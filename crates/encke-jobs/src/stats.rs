@@ -6,28 +6,28 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::ask::{Figures, WorkerInfo};
+use crate::response::{PoolStats, WorkerStatus};
 
-/// What is shown of all pools: written by the dispatcher after each batch, read by anybody.
+/// What is published of all pools: written by the dispatcher after each batch, read by anybody.
 #[derive(Debug, Default)]
-pub struct Board {
-    pools: Mutex<BTreeMap<Arc<str>, Arc<Shown>>>,
+pub struct PublishedStats {
+    pools: Mutex<BTreeMap<Arc<str>, Arc<PublishedPool>>>,
     cached_bytes: AtomicUsize,
     loads: AtomicU64,
 }
 
-/// What is shown of one pool.
+/// What is published of one pool.
 #[derive(Debug, Default)]
-pub struct Shown {
-    state: Mutex<(Figures, Vec<WorkerInfo>)>,
+pub struct PublishedPool {
+    state: Mutex<(PoolStats, Vec<WorkerStatus>)>,
 }
 
-impl Board {
+impl PublishedStats {
     /// Every pool: its name, its figures and its workers, in the order of names.
-    pub fn read(&self) -> Vec<(Arc<str>, Figures, Vec<WorkerInfo>)> {
+    pub fn read(&self) -> Vec<(Arc<str>, PoolStats, Vec<WorkerStatus>)> {
         let pools = self.pools.lock();
-        let read = |(name, shown): (&Arc<str>, &Arc<Shown>)| {
-            let (figures, workers) = shown.state.lock().clone();
+        let read = |(name, published): (&Arc<str>, &Arc<PublishedPool>)| {
+            let (figures, workers) = published.state.lock().clone();
             (Arc::clone(name), figures, workers)
         };
         pools.iter().map(read).collect()
@@ -51,10 +51,12 @@ impl Board {
         self.loads.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn add(&self, name: &str) -> Arc<Shown> {
-        let shown = Arc::new(Shown::default());
-        self.pools.lock().insert(name.into(), Arc::clone(&shown));
-        shown
+    pub(crate) fn add(&self, name: &str) -> Arc<PublishedPool> {
+        let published = Arc::new(PublishedPool::default());
+        self.pools
+            .lock()
+            .insert(name.into(), Arc::clone(&published));
+        published
     }
 
     pub(crate) fn remove(&self, name: &str) {
@@ -62,8 +64,8 @@ impl Board {
     }
 }
 
-impl Shown {
-    pub(crate) fn set(&self, figures: Figures, workers: Vec<WorkerInfo>) {
+impl PublishedPool {
+    pub(crate) fn set(&self, figures: PoolStats, workers: Vec<WorkerStatus>) {
         *self.state.lock() = (figures, workers);
     }
 }
