@@ -6,12 +6,12 @@ use crate::request::{JobId, Payload};
 
 /// Content of jobs in memory, within a bound; what has no room is read from the log when it is due.
 #[derive(Debug, Default)]
-pub(crate) struct Cache {
+pub(crate) struct PayloadCache {
     payloads: HashMap<JobId, Payload>,
     bytes: usize,
 }
 
-impl Cache {
+impl PayloadCache {
     pub(crate) fn add(&mut self, id: JobId, payload: Payload, bytes_max: usize) {
         let bytes = weight(&payload);
         if self.bytes + bytes <= bytes_max {

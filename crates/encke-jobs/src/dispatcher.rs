@@ -11,7 +11,7 @@ use encke_stream::{
     Request, Stream, Target,
 };
 
-use crate::machine::{Effect, Machine};
+use crate::machine::{Effect, JobMachine};
 use crate::record;
 use crate::request::{
     AttemptAction, AttemptReport, JobId, NewJob, Payload, PoolClient, PoolRequest,
@@ -67,7 +67,7 @@ pub type ReadPiece = Box<dyn Fn(&Fetch) -> Result<Piece, String> + Send>;
 /// What the dispatcher works with.
 pub struct DispatcherContext {
     /// The pools.
-    pub machine: Machine,
+    pub machine: JobMachine,
     /// What is known of a stream's name, from memory or from the store, or why that can't be said. As
     /// long as the answer is held it stays in memory.
     pub load: Look,
@@ -241,7 +241,7 @@ impl DispatcherReceiver {
 }
 
 struct Dispatcher {
-    machine: Machine,
+    machine: JobMachine,
     find: Look,
     /// The streams of the pools, so that they stay in memory.
     held: HashMap<Box<str>, Arc<Stream>>,

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use encke_stream::Command;
 
-use crate::cache::Cache;
+use crate::cache::PayloadCache;
 use crate::error::JobError;
 use crate::op::Op;
+use crate::pool_state::{PoolPhase, PoolState};
 use crate::request::{JobId, Payload, PoolClient, PoolRequest};
 use crate::response::{JobInfo, PoolResponse};
 use crate::settings::PoolLimits;
-use crate::shop::{Phase, Shop};
 use crate::stats::PublishedStats;
 
 /// A pool's number: the sequence of the record that announced it.
@@ -23,13 +23,13 @@ pub(crate) type PoolNo = u64;
 /// The pools: what is asked, what the log took and the time in; commands for the log, jobs to read
 /// and words for clients out.
 ///
-/// What is asked is decided at once and written down with [`Machine::flush`]; it holds, and is told,
-/// when [`Machine::committed`] says that it is in the log.
+/// What is asked is decided at once and written down with [`JobMachine::flush`]; it holds, and is told,
+/// when [`JobMachine::committed`] says that it is in the log.
 #[derive(Debug)]
-pub struct Machine {
+pub struct JobMachine {
     pub(crate) limits: PoolLimits,
     pub(crate) published: Arc<PublishedStats>,
-    pub(crate) pools: HashMap<PoolNo, Shop>,
+    pub(crate) pools: HashMap<PoolNo, PoolState>,
     pub(crate) names: HashMap<Box<str>, PoolNo>,
     /// Names of pools that are being made.
     pub(crate) making: HashSet<Box<str>>,
@@ -42,14 +42,14 @@ pub struct Machine {
     pub(crate) seats: HashMap<PoolClient, (PoolNo, u32)>,
     /// Clients that wait for a job to be over, and when they will have waited long enough.
     pub(crate) waits: HashMap<PoolClient, (PoolNo, JobId, u64)>,
-    pub(crate) due: BTreeSet<(u64, Due)>,
+    pub(crate) due: BTreeSet<(u64, JobTimer)>,
     /// Pools that something happened to since the last flush.
     pub(crate) touched: BTreeSet<PoolNo>,
     /// Content of jobs that wait or run.
-    pub(crate) cache: Cache,
+    pub(crate) cache: PayloadCache,
     pub(crate) effects: Vec<Effect>,
-    /// Chapters that nobody needs and that could not be deleted yet.
-    pub(crate) forgotten: Vec<String>,
+    /// JournalSegments that nobody needs and that could not be deleted yet.
+    pub(crate) undeleted: Vec<String>,
     pub(crate) stopping: bool,
 }
 
@@ -83,7 +83,7 @@ pub enum Effect {
 
 /// What comes due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Due {
+pub(crate) enum JobTimer {
     /// An attempt.
     Attempt(PoolNo, JobId),
     /// A worker's poll.
@@ -96,14 +96,14 @@ pub(crate) enum Due {
     Pause(PoolNo),
     /// A pool's figures.
     Show(PoolNo),
-    /// Chapters that could not be deleted.
-    Forget,
+    /// JournalSegments that could not be deleted.
+    DeleteStreams,
 }
 
-impl Machine {
+impl JobMachine {
     /// No pools.
     pub fn new(limits: PoolLimits, published: Arc<PublishedStats>) -> Self {
-        Machine {
+        JobMachine {
             limits,
             published,
             pools: HashMap::new(),
@@ -116,9 +116,9 @@ impl Machine {
             waits: HashMap::new(),
             due: BTreeSet::new(),
             touched: BTreeSet::new(),
-            cache: Cache::default(),
+            cache: PayloadCache::default(),
             effects: Vec::new(),
-            forgotten: Vec::new(),
+            undeleted: Vec::new(),
             stopping: false,
         }
     }
@@ -146,15 +146,15 @@ impl Machine {
             PoolRequest::Register(work) => self.number(&work.pool)?,
             PoolRequest::Report(end) => self.number(&end.pool)?,
         };
-        if let Some(shop) = self.pools.get_mut(&no) {
+        if let Some(pool) = self.pools.get_mut(&no) {
             let reads = matches!(
                 request,
                 PoolRequest::Describe { .. } | PoolRequest::DescribeJob { .. }
             );
-            match shop.phase {
-                Phase::Removing if !reads => return Err(JobError::PoolChanging),
-                Phase::Quiet | Phase::Turning if !reads => {
-                    shop.held.push((from, request));
+            match pool.phase {
+                PoolPhase::Removing if !reads => return Err(JobError::PoolChanging),
+                PoolPhase::Draining | PoolPhase::Rotating if !reads => {
+                    pool.held.push((from, request));
                     return Ok(());
                 }
                 _ => {}
@@ -162,34 +162,34 @@ impl Machine {
         }
         self.touched.insert(no);
         match request {
-            PoolRequest::Create { pool, settings } => self.make(from, pool, settings),
+            PoolRequest::Create { pool, settings } => self.create_pool(from, pool, settings),
             PoolRequest::List => {
                 let pools = self.pools.values();
                 let mut pools: Vec<_> = pools
-                    .map(|shop| (Arc::clone(&shop.name), shop.settings.clone()))
+                    .map(|pool| (Arc::clone(&pool.name), pool.settings.clone()))
                     .collect();
                 pools.sort_by(|one, other| one.0.cmp(&other.0));
                 self.respond(from, PoolResponse::Listed(pools));
                 Ok(())
             }
             PoolRequest::Describe { pool } => {
-                let shop = self.pools.get(&no);
-                let shop = shop.ok_or(JobError::UnknownPool(pool))?;
-                let status = shop.status();
+                let found = self.pools.get(&no);
+                let pool = found.ok_or(JobError::UnknownPool(pool))?;
+                let status = pool.status();
                 self.respond(from, PoolResponse::Described(status));
                 Ok(())
             }
             PoolRequest::DescribeJob { pool, id } => {
-                let shop = self.pools.get(&no);
-                let shop = shop.ok_or(JobError::UnknownPool(pool))?;
-                let job = shop.job(id).ok_or(JobError::UnknownJob(id))?;
+                let found = self.pools.get(&no);
+                let pool = found.ok_or(JobError::UnknownPool(pool))?;
+                let job = pool.job(id).ok_or(JobError::UnknownJob(id))?;
                 self.respond(from, PoolResponse::Job(job));
                 Ok(())
             }
             PoolRequest::RemoveWorker { pool, worker } => {
-                let shop = self.pools.get_mut(&no);
-                let shop = shop.ok_or(JobError::UnknownPool(pool))?;
-                shop.crew.dismiss(&worker)?;
+                let found = self.pools.get_mut(&no);
+                let pool = found.ok_or(JobError::UnknownPool(pool))?;
+                pool.workers.dismiss(&worker)?;
                 self.respond(from, PoolResponse::Removed);
                 Ok(())
             }
@@ -230,24 +230,24 @@ impl Machine {
         {
             self.due.pop_first();
             match due {
-                Due::Attempt(no, id) => self.overdue(now_ms, no, id),
-                Due::Poll(no, slot, client) => self.poll_over(now_ms, no, slot, client),
-                Due::Away(no, slot) => self.away(now_ms, no, slot),
-                Due::Wait(client) => self.wait_over(client),
-                Due::Pause(no) => {
+                JobTimer::Attempt(no, id) => self.overdue(now_ms, no, id),
+                JobTimer::Poll(no, slot, client) => self.poll_over(now_ms, no, slot, client),
+                JobTimer::Away(no, slot) => self.away(now_ms, no, slot),
+                JobTimer::Wait(client) => self.wait_over(client),
+                JobTimer::Pause(no) => {
                     self.touched.insert(no);
                 }
-                Due::Show(no) => self.show(no),
-                Due::Forget => {
-                    for stream in std::mem::take(&mut self.forgotten) {
-                        self.forget(stream);
+                JobTimer::Show(no) => self.show(no),
+                JobTimer::DeleteStreams => {
+                    for stream in std::mem::take(&mut self.undeleted) {
+                        self.delete_stream(stream);
                     }
                 }
             }
         }
     }
 
-    /// When [`Machine::tick`] has something to do next, in milliseconds since 1970.
+    /// When [`JobMachine::tick`] has something to do next, in milliseconds since 1970.
     pub fn next_due_ms(&self) -> Option<u64> {
         self.due.first().map(|(at_ms, _)| *at_ms)
     }
@@ -256,11 +256,11 @@ impl Machine {
     pub fn flush(&mut self, now_ms: u64) {
         while let Some(no) = self.touched.pop_first() {
             self.dispatch(now_ms, no);
-            self.write_turn(no);
-            self.mind_chapters(no);
+            self.write_batch(no);
+            self.rotate_segments(no);
             let at_ms = now_ms / SHOW_MS * SHOW_MS + SHOW_MS;
             if self.pools.contains_key(&no) {
-                self.due.insert((at_ms, Due::Show(no)));
+                self.due.insert((at_ms, JobTimer::Show(no)));
             }
         }
         self.published.cached(self.cache.bytes());
@@ -280,14 +280,14 @@ impl Machine {
             self.respond(client, response);
         }
         for (client, (no, slot)) in std::mem::take(&mut self.seats) {
-            let shop = self.pools.get(&no);
+            let pool = self.pools.get(&no);
             // Not those who have got the job that they waited for.
-            if shop.is_some_and(|shop| shop.crew.link(slot).is_with(client)) {
+            if pool.is_some_and(|pool| pool.workers.link(slot).is_with(client)) {
                 self.respond(client, PoolResponse::Stopping);
             }
         }
-        for shop in self.pools.values_mut() {
-            let held = std::mem::take(&mut shop.held);
+        for pool in self.pools.values_mut() {
+            let held = std::mem::take(&mut pool.held);
             for (client, _) in held {
                 self.effects.push(Effect::Respond {
                     to: client,
@@ -299,13 +299,13 @@ impl Machine {
     }
 
     pub(crate) fn show(&mut self, no: PoolNo) {
-        if let Some(shop) = self.pools.get(&no) {
-            shop.published.set(shop.stats(), shop.crew.status());
+        if let Some(pool) = self.pools.get(&no) {
+            pool.published.set(pool.stats(), pool.workers.status());
         }
     }
 
     pub(crate) fn job_now(&self, no: PoolNo, id: JobId) -> PoolResponse {
-        let job = self.pools.get(&no).and_then(|shop| shop.job(id));
+        let job = self.pools.get(&no).and_then(|pool| pool.job(id));
         match job {
             Some(job) => PoolResponse::Job(job),
             None => PoolResponse::Refused(JobError::UnknownJob(id)),
@@ -322,13 +322,13 @@ impl Machine {
     /// A client waits for its job no longer. Returns the job, if there was one.
     fn wait_no_more(&mut self, client: PoolClient) -> Option<(PoolNo, JobId)> {
         let (no, id, until_ms) = self.waits.remove(&client)?;
-        self.due.remove(&(until_ms, Due::Wait(client)));
-        if let Some(shop) = self.pools.get_mut(&no)
-            && let Some(waiters) = shop.waiters.get_mut(&id)
+        self.due.remove(&(until_ms, JobTimer::Wait(client)));
+        if let Some(pool) = self.pools.get_mut(&no)
+            && let Some(waiters) = pool.waiters.get_mut(&id)
         {
             waiters.retain(|waiter| *waiter != client);
             if waiters.is_empty() {
-                shop.waiters.remove(&id);
+                pool.waiters.remove(&id);
             }
         }
         Some((no, id))
@@ -338,7 +338,7 @@ impl Machine {
     pub(crate) fn respond_to_waiters(&mut self, waiters: Vec<PoolClient>, job: &JobInfo) {
         for client in waiters {
             if let Some((_, _, until_ms)) = self.waits.remove(&client) {
-                self.due.remove(&(until_ms, Due::Wait(client)));
+                self.due.remove(&(until_ms, JobTimer::Wait(client)));
                 self.respond(client, PoolResponse::Job(job.clone()));
             }
         }

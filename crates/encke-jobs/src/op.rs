@@ -6,11 +6,11 @@ use std::sync::Arc;
 use encke_stream::{Append, Command, Create, Data, Lifetime, Outcome, Refusal, Target};
 
 use crate::error::JobError;
-use crate::machine::{Due, Effect, Machine, PoolNo};
-use crate::post::Posted;
+use crate::machine::{Effect, JobMachine, JobTimer, PoolNo};
+use crate::pool_state::Decision;
+use crate::post::PendingPost;
 use crate::request::PoolClient;
 use crate::settings::PoolSettings;
-use crate::shop::Step;
 
 /// What a command to the log was for.
 #[derive(Debug)]
@@ -18,39 +18,39 @@ pub(crate) enum Op {
     /// The stream of pools, made if it was not there.
     Registry,
     /// One of the streams of a pool that is being made.
-    Side(Arc<Making>),
+    Side(Arc<PoolCreation>),
     /// A pool was announced.
-    Announced(Arc<Making>),
-    /// A pool's first chapter.
-    First(Arc<Making>, PoolNo),
-    /// The first chapter is where the pool begins.
-    Opened(Arc<Making>, PoolNo, u64),
-    /// A chapter of a pool that is there already.
+    Announced(Arc<PoolCreation>),
+    /// A pool's first segment.
+    First(Arc<PoolCreation>, PoolNo),
+    /// The first segment is where the pool begins.
+    Opened(Arc<PoolCreation>, PoolNo, u64),
+    /// A segment of a pool that is there already.
     /// The other parts of what it begins with are to follow.
-    Chapter(PoolNo, u32, VecDeque<Vec<u8>>),
-    /// A part of what a chapter begins with, the chapter's first record, and the parts that follow.
+    Segment(PoolNo, u32, VecDeque<Vec<u8>>),
+    /// A part of what a segment begins with, the segment's first record, and the parts that follow.
     Part(PoolNo, u32, u64, VecDeque<Vec<u8>>),
-    /// The pool goes on in that chapter, which begins with that record.
-    TurnedTo(PoolNo, u32, u64),
+    /// The pool goes on in that segment, which begins with that record.
+    Rotated(PoolNo, u32, u64),
     /// A pool is removed.
     Gone(PoolNo, PoolClient),
     /// A job.
-    Post(PoolNo, Posted),
+    Post(PoolNo, PendingPost),
     /// A record of what was decided.
-    Turn(PoolNo, Vec<Step>),
+    Batch(PoolNo, Vec<Decision>),
     /// Messages for a stream that everybody may read.
     Messages(Arc<str>, &'static str, Data),
     /// The same, after the stream was found to be gone and is made anew.
     Again(Arc<str>),
-    /// A chapter that nobody needs.
-    Forget(String),
+    /// A segment that nobody needs.
+    Delete(String),
     /// Nothing follows.
     Nothing,
 }
 
 /// A pool that is being made.
 #[derive(Debug)]
-pub(crate) struct Making {
+pub(crate) struct PoolCreation {
     pub(crate) name: Box<str>,
     pub(crate) settings: PoolSettings,
     pub(crate) from: PoolClient,
@@ -58,7 +58,7 @@ pub(crate) struct Making {
     pub(crate) taken: parking_lot::Mutex<Option<JobError>>,
 }
 
-impl Machine {
+impl JobMachine {
     /// What became of a command.
     pub fn committed(&mut self, now_ms: u64, op: u64, outcome: Outcome) {
         let Some(op) = self.ops.remove(&op) else {
@@ -67,7 +67,7 @@ impl Machine {
         let outcome = match outcome {
             Outcome::Refused(refusal) => Err(JobError::Log(refusal)),
             // One that could not be made known before: what it begins with is not what is now.
-            Outcome::Created { existed: true, .. } if matches!(op, Op::Chapter(..)) => {
+            Outcome::Created { existed: true, .. } if matches!(op, Op::Segment(..)) => {
                 Err(JobError::PoolChanging)
             }
             outcome => Ok(tail(&outcome)),
@@ -87,29 +87,30 @@ impl Machine {
             Op::Registry => self.registered = outcome.is_ok(),
             Op::Side(making) => side_made(&making, outcome),
             Op::Announced(making) => self.announced(&making, outcome),
-            Op::First(making, no) => self.first_chapter(&making, no, outcome),
+            Op::First(making, no) => self.first_segment(&making, no, outcome),
             Op::Opened(making, no, first) => self.opened(&making, no, first, outcome),
-            Op::Chapter(no, chapter, parts) => self.chapter(now_ms, no, chapter, parts, outcome),
-            Op::Part(no, chapter, first, parts) => {
-                self.part(now_ms, no, chapter, first, parts, outcome);
+            Op::Segment(no, segment, parts) => self.segment(now_ms, no, segment, parts, outcome),
+            Op::Part(no, segment, first, parts) => {
+                self.part(now_ms, no, segment, first, parts, outcome);
             }
-            Op::TurnedTo(no, chapter, first) => {
-                self.turned_to(now_ms, no, chapter, first, outcome);
+            Op::Rotated(no, segment, first) => {
+                self.rotated(now_ms, no, segment, first, outcome);
             }
             Op::Gone(no, from) => self.removed(no, from, outcome),
             Op::Post(no, posted) => self.posted(now_ms, no, posted, outcome),
-            Op::Turn(no, steps) => self.turned(now_ms, no, steps, outcome),
-            Op::Messages(name, what, data) => self.told_all(&name, what, data, outcome),
+            Op::Batch(no, decisions) => self.batch_committed(now_ms, no, decisions, outcome),
+            Op::Messages(name, what, data) => self.messages_committed(&name, what, data, outcome),
             Op::Again(name) => {
                 if let Err(error) = outcome {
                     tracing::error!(stream = %name, %error, "messages of a pool are lost");
                 }
             }
-            Op::Forget(stream) => {
+            Op::Delete(stream) => {
                 let found = !matches!(outcome, Err(JobError::Log(Refusal::NotFound)));
                 if outcome.is_err() && found && !self.stopping {
-                    self.due.insert((now_ms + FORGET_MS, Due::Forget));
-                    self.forgotten.push(stream);
+                    self.due
+                        .insert((now_ms + DELETE_RETRY_MS, JobTimer::DeleteStreams));
+                    self.undeleted.push(stream);
                 }
             }
             Op::Nothing => {}
@@ -132,13 +133,13 @@ impl Machine {
     }
 
     /// Deletes a stream that nobody needs.
-    pub(crate) fn forget(&mut self, stream: String) {
+    pub(crate) fn delete_stream(&mut self, stream: String) {
         let target = Target::Named(stream.as_str().into());
-        self.commit(Command::Delete { target, ack: None }, Op::Forget(stream));
+        self.commit(Command::Delete { target, ack: None }, Op::Delete(stream));
     }
 }
 
-fn side_made(making: &Making, outcome: Result<u64, JobError>) {
+fn side_made(making: &PoolCreation, outcome: Result<u64, JobError>) {
     let error = match outcome {
         // One that is there and ends by itself some day is as good.
         Ok(_) => return,
@@ -195,5 +196,5 @@ pub(crate) const BYTES: &str = "application/octet-stream";
 /// The type of streams that everybody may read.
 pub(crate) const JSON: &str = "application/json";
 
-/// When a chapter could not be deleted, it is tried again after so long, in milliseconds.
-const FORGET_MS: u64 = 5_000;
+/// When a segment could not be deleted, it is tried again after so long, in milliseconds.
+const DELETE_RETRY_MS: u64 = 5_000;

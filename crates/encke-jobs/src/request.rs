@@ -58,7 +58,7 @@ pub enum PoolRequest {
         /// The job.
         id: JobId,
     },
-    /// Register a worker for jobs.
+    /// RegistryRecord a worker for jobs.
     Register(Registration),
     /// Report on an attempt.
     Report(AttemptReport),

@@ -86,7 +86,7 @@ pub struct PoolLimits {
     /// Bytes of jobs that one worker may have at a time, unless it has one only.
     pub worker_bytes_max: u64,
     /// Records after which a pool's past is written anew as what is left of it.
-    pub chapter_records: u64,
+    pub segment_records: u64,
     /// Bytes at which a record of decisions, or of what is left of the past, goes on in another one.
     pub record_bytes: usize,
     /// Whether the log lets go of records that are old: then no pool can be made, because its jobs
@@ -105,7 +105,7 @@ impl Default for PoolLimits {
             finished_bytes: 8 << 20,
             wait_ms_max: 300_000,
             worker_bytes_max: 4 << 20,
-            chapter_records: 65_536,
+            segment_records: 65_536,
             record_bytes: 256 << 10,
             forgets: false,
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_jobs::{
-    DispatcherContext, DispatcherReceiver, DispatcherSender, DispatcherThreads, Machine,
+    DispatcherContext, DispatcherReceiver, DispatcherSender, DispatcherThreads, JobMachine,
     PublishedStats, ReplayError,
 };
 use encke_stream::{Desk, Intake, Known, Logs, Stream};
@@ -37,7 +37,7 @@ fn finder(archive: &Archive) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, Str
 pub(crate) struct Pools {
     pub(crate) dispatcher: DispatcherSender,
     receiver: DispatcherReceiver,
-    machine: Machine,
+    machine: JobMachine,
     published: Arc<PublishedStats>,
     archive: Archive,
 }
@@ -54,7 +54,7 @@ impl Pools {
         let read = |fetch: &_| archive.read(fetch).map_err(|error| error.to_string());
         let machine = {
             let find = finder(&archive);
-            Machine::replay(limits, Arc::clone(&published), &find, &read, now_ms())?
+            JobMachine::replay(limits, Arc::clone(&published), &find, &read, now_ms())?
         };
         Ok(Pools {
             dispatcher,

@@ -22,7 +22,7 @@ pub struct Server {
     pub now_ms: u64,
     /// What a proxy says of all further requests.
     pub via: Via<'static>,
-    pub jobs: encke_jobs::Machine,
+    pub jobs: encke_jobs::JobMachine,
     asked: HashMap<PoolClient, (Then, Vec<Saying>)>,
     machine: Machine,
     log: Log<SimulatedDisk>,
@@ -83,7 +83,7 @@ impl Server {
             view,
             now_ms: NOW_MS,
             via: Via::default(),
-            jobs: encke_jobs::Machine::new(Default::default(), Default::default()),
+            jobs: encke_jobs::JobMachine::new(Default::default(), Default::default()),
             asked: HashMap::new(),
             machine,
             log,

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use encke_jobs::{
-    AttemptAction, AttemptReport, DispatchedJob, Effect, JobId, JobInfo, Machine, NewJob, Payload,
-    PoolClient, PoolLimits, PoolRequest, PoolResponse, PoolSettings, PublishedStats, Registration,
+    AttemptAction, AttemptReport, DispatchedJob, Effect, JobId, JobInfo, JobMachine, NewJob,
+    Payload, PoolClient, PoolLimits, PoolRequest, PoolResponse, PoolSettings, PublishedStats,
+    Registration,
 };
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
@@ -18,7 +19,7 @@ pub(crate) const POOL: &str = "p";
 
 pub(crate) struct World {
     pub(crate) now_ms: u64,
-    pub(crate) jobs: Machine,
+    pub(crate) jobs: JobMachine,
     limits: PoolLimits,
     streams: encke_stream::Machine,
     view: Arc<View>,
@@ -73,7 +74,7 @@ impl World {
         let read = |fetch: &Fetch| Piece::read(&reader, fetch).map_err(|error| error.to_string());
         let published = Arc::new(PublishedStats::default());
         let find = |name: &str| Ok(view.find(name));
-        let jobs = Machine::replay(limits.clone(), published, &find, &read, now_ms).unwrap();
+        let jobs = JobMachine::replay(limits.clone(), published, &find, &read, now_ms).unwrap();
         World {
             now_ms,
             jobs,
@@ -285,7 +286,7 @@ impl World {
                         self.queue.push_back((op, command));
                     }
                     Effect::Load { pool, id, stream } => {
-                        let stream = self.view.find(&stream).expect("a chapter that is needed");
+                        let stream = self.view.find(&stream).expect("a segment that is needed");
                         let from = Offset::behind(id - 1);
                         let piece = self.read(&Fetch::new(&stream, from, Offset::behind(id), 1));
                         let item = piece.items().next().expect("a job that is needed");
@@ -357,7 +358,7 @@ impl World {
     }
 
     /// The streams that hold the pool's journal.
-    pub(crate) fn chapters(&self) -> usize {
+    pub(crate) fn segments(&self) -> usize {
         let mut count = 0;
         self.view.for_each(&mut |stream: &Arc<Stream>| {
             count += usize::from(stream.name.starts_with("\u{1}pool/"));

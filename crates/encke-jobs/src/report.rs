@@ -2,13 +2,13 @@
 
 use crate::error::JobError;
 use crate::json;
-use crate::machine::{Due, Machine, PoolNo};
-use crate::record::{Entry, chapter_name};
+use crate::machine::{JobMachine, JobTimer, PoolNo};
+use crate::pool_state::{AttemptStage, Decision, EventField, FinishedJob, PoolState, RunningJob};
+use crate::record::{JournalEntry, segment_name};
 use crate::request::{AttemptAction, AttemptReport, JobId, Payload, PoolClient};
 use crate::response::{JobInfo, JobState, PoolResponse};
-use crate::shop::{Ended, Member, Running, Shop, Stage, Step};
 
-impl Machine {
+impl JobMachine {
     /// A worker has a word to say on an attempt.
     pub(crate) fn end(
         &mut self,
@@ -23,12 +23,12 @@ impl Machine {
             attempt,
             action,
         } = end;
-        let Some(shop) = self.pools.get_mut(&no) else {
+        let Some(pool) = self.pools.get_mut(&no) else {
             return Err(JobError::UnknownPool(pool));
         };
         let over = |state| JobError::AttemptOver { id, attempt, state };
-        let Some(running) = shop.running.get_mut(&id) else {
-            let ended = shop.finished.find(id);
+        let Some(running) = pool.running.get_mut(&id) else {
+            let ended = pool.finished.find(id);
             if let Some(ended) = ended {
                 if ended.dead {
                     return Err(over("it has failed as often as it may"));
@@ -40,22 +40,22 @@ impl Machine {
                 }
                 return Err(over("it is done"));
             }
-            return match shop.lines.find(id) {
+            return match pool.queues.find(id) {
                 Some(_) => Err(over("it waits for another worker")),
                 None => Err(JobError::UnknownJob(id)),
             };
         };
-        if running.job.attempts != attempt || running.stage == Stage::Leasing {
+        if running.job.attempts != attempt || running.stage == AttemptStage::Leasing {
             return Err(over("another worker has it"));
         }
-        if running.stage != Stage::Running {
+        if running.stage != AttemptStage::Running {
             return Err(over("it is just ending"));
         }
         match action {
             AttemptAction::Ack { result } => {
-                running.stage = Stage::Ending;
+                running.stage = AttemptStage::Ending;
                 let worker = std::sync::Arc::clone(&running.worker);
-                release(shop, id, true);
+                release(pool, id, true);
                 let mut line = Vec::with_capacity(result.body.len() + 128);
                 line.extend_from_slice(
                     format!("{{\"job\":{id},\"attempt\":{attempt},\"worker\":").as_bytes(),
@@ -64,9 +64,9 @@ impl Machine {
                 line.extend_from_slice(format!(",\"time_ms\":{now_ms},").as_bytes());
                 json::content(&result, &mut line);
                 line.push(b'}');
-                shop.draft.results.push(&line);
-                shop.draft.steps.push(Step {
-                    entry: Entry::Done { id, attempt },
+                pool.draft.results.push(&line);
+                pool.draft.decisions.push(Decision {
+                    entry: JournalEntry::Done { id, attempt },
                     client: Some(from),
                     result: Some(result),
                 });
@@ -75,9 +75,9 @@ impl Machine {
                 self.fail(now_ms, no, id, "refused", Some(reason), Some(from));
             }
             AttemptAction::Extend { ms } => {
-                let ms = ms.unwrap_or(shop.settings.ack_ms).min(EXTENSION_MS_MAX);
-                shop.draft.steps.push(Step {
-                    entry: Entry::Extended {
+                let ms = ms.unwrap_or(pool.settings.ack_ms).min(EXTENSION_MS_MAX);
+                pool.draft.decisions.push(Decision {
+                    entry: JournalEntry::Extended {
                         id,
                         attempt,
                         deadline_ms: now_ms + ms,
@@ -106,38 +106,38 @@ impl Machine {
         reason: Option<Box<str>>,
         client: Option<PoolClient>,
     ) {
-        let Some(shop) = self.pools.get_mut(&no) else {
+        let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
-        let Some(running) = shop.running.get_mut(&id) else {
+        let Some(running) = pool.running.get_mut(&id) else {
             return;
         };
         let unread = match running.stage {
-            Stage::Loading => true,
-            Stage::Running => false,
-            Stage::Leasing | Stage::Ending | Stage::Dying { .. } => return,
+            AttemptStage::Loading => true,
+            AttemptStage::Running => false,
+            AttemptStage::Leasing | AttemptStage::Ending | AttemptStage::Dying { .. } => return,
         };
         let attempt = running.job.attempts;
         let seat = running.seat;
         let worker = std::sync::Arc::clone(&running.worker);
-        running.stage = Stage::Ending;
+        running.stage = AttemptStage::Ending;
         self.due
-            .remove(&(running.deadline_ms, Due::Attempt(no, id)));
-        if let Some(slot) = release(shop, id, false) {
-            shop.avoid.insert(id, slot);
+            .remove(&(running.deadline_ms, JobTimer::Attempt(no, id)));
+        if let Some(slot) = release(pool, id, false) {
+            pool.avoid.insert(id, slot);
         }
         let reason = reason.unwrap_or_default();
         let more = [
-            Member::Text("worker", &worker),
-            Member::Number("attempt", attempt.into()),
-            Member::Text("why", why),
-            Member::Text("reason", &reason),
+            EventField::Text("worker", &worker),
+            EventField::Number("attempt", attempt.into()),
+            EventField::Text("why", why),
+            EventField::Text("reason", &reason),
         ];
-        shop.tell_job("failed", id, &more, now_ms);
-        let last = attempt >= shop.settings.attempts;
+        pool.job_event("failed", id, &more, now_ms);
+        let last = attempt >= pool.settings.attempts;
         if !last {
-            shop.draft.steps.push(Step {
-                entry: Entry::Back { id, attempt },
+            pool.draft.decisions.push(Decision {
+                entry: JournalEntry::Back { id, attempt },
                 client,
                 result: None,
             });
@@ -160,8 +160,8 @@ impl Machine {
         let Some((no, slot)) = self.seats.get(&seat).copied() else {
             return;
         };
-        let shop = self.pools.get(&no);
-        if shop.is_some_and(|shop| !shop.crew.link(slot).is_with(seat)) {
+        let pool = self.pools.get(&no);
+        if pool.is_some_and(|pool| !pool.workers.link(slot).is_with(seat)) {
             self.seats.remove(&seat);
             self.respond(seat, PoolResponse::NoJob);
         }
@@ -173,12 +173,12 @@ impl Machine {
         if let Some(content) = content {
             return self.bury(no, id, &reason, client, Some(&content));
         }
-        let Some(shop) = self.pools.get_mut(&no) else {
+        let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
-        let stream = chapter_name(&shop.name, no, shop.chapters.of(id));
-        if let Some(running) = shop.running.get_mut(&id) {
-            running.stage = Stage::Dying { reason, client };
+        let stream = segment_name(&pool.name, no, pool.segments.of(id));
+        if let Some(running) = pool.running.get_mut(&id) {
+            running.stage = AttemptStage::Dying { reason, client };
             self.load(no, id, stream);
         }
     }
@@ -192,13 +192,13 @@ impl Machine {
         client: Option<PoolClient>,
         content: Option<&Payload>,
     ) {
-        let Some(shop) = self.pools.get_mut(&no) else {
+        let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
-        let Some(running) = shop.running.get_mut(&id) else {
+        let Some(running) = pool.running.get_mut(&id) else {
             return;
         };
-        running.stage = Stage::Ending;
+        running.stage = AttemptStage::Ending;
         let attempt = running.job.attempts;
         let mut letter = format!("{{\"job\":{id},\"attempts\":{attempt},\"worker\":").into_bytes();
         json::string(&running.worker, &mut letter);
@@ -213,9 +213,9 @@ impl Machine {
             json::content(content, &mut letter);
         }
         letter.push(b'}');
-        shop.draft.dead.push(&letter);
-        shop.draft.steps.push(Step {
-            entry: Entry::Dead { id, attempt },
+        pool.draft.dead.push(&letter);
+        pool.draft.decisions.push(Decision {
+            entry: JournalEntry::Dead { id, attempt },
             client,
             result: None,
         });
@@ -235,29 +235,29 @@ impl Machine {
             return;
         };
         self.forget_seat(&running);
-        let Some(shop) = self.pools.get_mut(&no) else {
+        let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
         let attempt = running.job.attempts;
         match dead {
-            true => shop.counts.dead += 1,
-            false => shop.counts.done += 1,
+            true => pool.counts.dead += 1,
+            false => pool.counts.done += 1,
         }
-        shop.avoid.remove(&id);
-        shop.chapters.remove(id);
+        pool.avoid.remove(&id);
+        pool.segments.remove(id);
         let more = [
-            Member::Text("worker", &running.worker),
-            Member::Number("attempt", attempt.into()),
+            EventField::Text("worker", &running.worker),
+            EventField::Number("attempt", attempt.into()),
         ];
         let event = if dead { "dead" } else { "done" };
-        shop.tell_job(event, id, &more, now_ms);
-        let ended = Ended {
+        pool.job_event(event, id, &more, now_ms);
+        let ended = FinishedJob {
             attempt,
             dead,
             result: result.clone(),
         };
-        shop.finished.add(id, ended, &self.limits);
-        let waiters = shop.waiters.remove(&id).unwrap_or_default();
+        pool.finished.add(id, ended, &self.limits);
+        let waiters = pool.waiters.remove(&id).unwrap_or_default();
         let state = match dead {
             true => JobState::Dead,
             false => JobState::Done { result },
@@ -275,30 +275,30 @@ impl Machine {
         let Some(running) = self.take_running(no, id) else {
             return;
         };
-        let Some(shop) = self.pools.get_mut(&no) else {
+        let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
-        shop.counts.retried += 1;
-        shop.lines.put_back(running.job);
-        let attempt = Member::Number("attempt", running.job.attempts.into());
-        shop.tell_job("waits", id, &[attempt], now_ms);
+        pool.counts.retried += 1;
+        pool.queues.put_back(running.job);
+        let attempt = EventField::Number("attempt", running.job.attempts.into());
+        pool.job_event("waits", id, &[attempt], now_ms);
         self.forget_seat(&running);
     }
 
     /// Takes an attempt that is over, and that nothing is due for any more.
-    fn take_running(&mut self, no: PoolNo, id: JobId) -> Option<Running> {
+    fn take_running(&mut self, no: PoolNo, id: JobId) -> Option<RunningJob> {
         let running = self.pools.get_mut(&no)?.running.remove(&id)?;
         self.due
-            .remove(&(running.deadline_ms, Due::Attempt(no, id)));
+            .remove(&(running.deadline_ms, JobTimer::Attempt(no, id)));
         Some(running)
     }
 
     /// Nothing can go wrong any more on a polling worker's way to its job.
-    pub(crate) fn forget_seat(&mut self, running: &Running) {
+    pub(crate) fn forget_seat(&mut self, running: &RunningJob) {
         if let Some(seat) = running.seat
             && let Some((no, slot)) = self.seats.get(&seat)
-            && let Some(shop) = self.pools.get(no)
-            && !shop.crew.link(*slot).is_with(seat)
+            && let Some(pool) = self.pools.get(no)
+            && !pool.workers.link(*slot).is_with(seat)
         {
             self.seats.remove(&seat);
         }
@@ -306,11 +306,11 @@ impl Machine {
 }
 
 /// Frees the worker of a job. Returns its slot.
-pub(crate) fn release(shop: &mut Shop, id: JobId, done: bool) -> Option<u32> {
-    let running = shop.running.get_mut(&id)?;
+pub(crate) fn release(pool: &mut PoolState, id: JobId, done: bool) -> Option<u32> {
+    let running = pool.running.get_mut(&id)?;
     running.claim = None;
     let slot = running.slot.take()?;
-    shop.crew.take(slot, running.job.bytes, done);
+    pool.workers.take(slot, running.job.bytes, done);
     Some(slot)
 }
 

@@ -11,7 +11,7 @@ use crate::settings::{Kind, PoolSettings};
 
 /// The workers of a pool, by their slots.
 #[derive(Debug)]
-pub(crate) struct Crew {
+pub(crate) struct Workers {
     kind: Kind,
     growing: bool,
     in_flight_max: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Crew {
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) name: Arc<str>,
-    link: Link,
+    link: WorkerLink,
     /// What keeps it in the pool's picks.
     connected: Option<Connected<u32>>,
     /// When it was last there, in milliseconds since 1970.
@@ -42,7 +42,7 @@ pub(crate) struct Worker {
 
 /// How a worker is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Link {
+pub(crate) enum WorkerLink {
     /// Not at all.
     None,
     /// It is told of all jobs.
@@ -53,9 +53,9 @@ pub(crate) enum Link {
     Away,
 }
 
-impl Crew {
+impl Workers {
     pub(crate) fn new(name: &str, settings: &PoolSettings, worker_bytes_max: u64) -> Self {
-        Crew {
+        Workers {
             kind: settings.kind,
             growing: settings.size.is_none(),
             in_flight_max: settings.in_flight_max(),
@@ -72,7 +72,7 @@ impl Crew {
         &mut self,
         name: &str,
         slot: Option<u32>,
-        link: Link,
+        link: WorkerLink,
         now_ms: u64,
     ) -> Result<u32, PoolError> {
         let slot = match self.names.get(name) {
@@ -86,7 +86,7 @@ impl Crew {
             None => self.add(name, slot, now_ms)?,
         };
         if let Some(worker) = self.workers.get_mut(&slot) {
-            if matches!(worker.link, Link::Stream(_) | Link::Poll(..)) {
+            if matches!(worker.link, WorkerLink::Stream(_) | WorkerLink::Poll(..)) {
                 let name = name.into();
                 return Err(PoolError::WorkerConnected { name });
             }
@@ -117,7 +117,7 @@ impl Crew {
         self.names.insert(Arc::clone(&name), slot);
         let worker = Worker {
             name,
-            link: Link::None,
+            link: WorkerLink::None,
             connected: None,
             seen_ms: now_ms,
             watched: false,
@@ -130,10 +130,10 @@ impl Crew {
         Ok(slot)
     }
 
-    /// Makes room where only those who are gone take it: the one gone longest is forgotten.
+    /// Makes room where only those who are gone take it: the one gone longest is undeleted.
     fn forget(&mut self) -> bool {
         let gone = self.workers.values();
-        let gone = gone.filter(|worker| worker.link == Link::None && worker.running == 0);
+        let gone = gone.filter(|worker| worker.link == WorkerLink::None && worker.running == 0);
         let oldest = gone.min_by_key(|worker| worker.seen_ms);
         let Some(name) = oldest.map(|worker| Arc::clone(&worker.name)) else {
             return false;
@@ -146,7 +146,7 @@ impl Crew {
         let unknown = || PoolError::UnknownWorker { name: name.into() };
         let slot = *self.names.get(name).ok_or_else(unknown)?;
         let worker = self.workers.get_mut(&slot).ok_or_else(unknown)?;
-        if worker.link != Link::None || worker.running > 0 {
+        if worker.link != WorkerLink::None || worker.running > 0 {
             return Err(PoolError::WorkerConnected { name: name.into() });
         }
         worker.connected = None;
@@ -157,7 +157,7 @@ impl Crew {
     }
 
     /// Changes how a worker is reached.
-    pub(crate) fn relink(&mut self, slot: u32, link: Link, now_ms: u64) {
+    pub(crate) fn relink(&mut self, slot: u32, link: WorkerLink, now_ms: u64) {
         if let Some(worker) = self.workers.get_mut(&slot) {
             worker.link = link;
             worker.seen_ms = now_ms;
@@ -165,16 +165,16 @@ impl Crew {
         self.settle(slot);
     }
 
-    pub(crate) fn link(&self, slot: u32) -> Link {
+    pub(crate) fn link(&self, slot: u32) -> WorkerLink {
         self.workers
             .get(&slot)
-            .map_or(Link::None, |worker| worker.link)
+            .map_or(WorkerLink::None, |worker| worker.link)
     }
 
     /// Whether that worker is expected to poll again.
     pub(crate) fn is_away(&self, name: &str) -> bool {
         let slot = self.names.get(name);
-        slot.is_some_and(|slot| self.link(*slot) == Link::Away)
+        slot.is_some_and(|slot| self.link(*slot) == WorkerLink::Away)
     }
 
     pub(crate) fn name(&self, slot: u32) -> Option<Arc<str>> {
@@ -188,16 +188,18 @@ impl Crew {
             return;
         };
         let in_picks = match (kind, worker.link) {
-            (_, Link::None) => false,
+            (_, WorkerLink::None) => false,
             // Who comes anew with a job that it got before can be claimed when that is over.
-            (Kind::Claim, Link::Stream(_)) => worker.running == 0 || worker.connected.is_some(),
-            (_, Link::Stream(_)) => true,
+            (Kind::Claim, WorkerLink::Stream(_)) => {
+                worker.running == 0 || worker.connected.is_some()
+            }
+            (_, WorkerLink::Stream(_)) => true,
             // Between two polls nobody else gets its keys, unless it stays away.
-            (Kind::Hash, Link::Poll(..) | Link::Away) => true,
+            (Kind::Hash, WorkerLink::Poll(..) | WorkerLink::Away) => true,
             // Who is claimed by an older poll's job is free for another only when that is over.
-            (Kind::Claim, Link::Poll(..)) => worker.running == 0,
-            (_, Link::Poll(..)) => true,
-            (_, Link::Away) => false,
+            (Kind::Claim, WorkerLink::Poll(..)) => worker.running == 0,
+            (_, WorkerLink::Poll(..)) => true,
+            (_, WorkerLink::Away) => false,
         };
         if in_picks == worker.connected.is_some() {
             return;
@@ -218,12 +220,12 @@ impl Crew {
         self.workers
             .get(&slot)
             .is_some_and(|worker| match worker.link {
-                Link::Stream(_) | Link::Poll(..) => {
+                WorkerLink::Stream(_) | WorkerLink::Poll(..) => {
                     worker.running == 0
                         || worker.running < self.in_flight_max
                             && worker.bytes + u64::from(bytes) <= self.worker_bytes_max
                 }
-                Link::None | Link::Away => false,
+                WorkerLink::None | WorkerLink::Away => false,
             })
     }
 
@@ -271,22 +273,22 @@ impl Crew {
     /// Whether there is a worker that a job with that aim could go to.
     pub(crate) fn somebody_for(&self, aim: u32) -> bool {
         match self.kind {
-            Kind::Direct => !matches!(self.link(aim), Link::None),
+            Kind::Direct => !matches!(self.link(aim), WorkerLink::None),
             _ => self.connected() > 0,
         }
     }
 
     /// A worker gets a job. Returns how it is reached; one that polls is away then.
-    pub(crate) fn give(&mut self, slot: u32, bytes: u32) -> Link {
+    pub(crate) fn give(&mut self, slot: u32, bytes: u32) -> WorkerLink {
         let Some(worker) = self.workers.get_mut(&slot) else {
-            return Link::None;
+            return WorkerLink::None;
         };
         worker.running += 1;
         worker.bytes += u64::from(bytes);
         worker.given += 1;
         let link = worker.link;
-        if matches!(link, Link::Poll(..)) {
-            worker.link = Link::Away;
+        if matches!(link, WorkerLink::Poll(..)) {
+            worker.link = WorkerLink::Away;
             self.settle(slot);
         }
         link
@@ -324,7 +326,9 @@ impl Crew {
     /// How many workers are there.
     pub(crate) fn connected(&self) -> usize {
         let workers = self.workers.values();
-        workers.filter(|worker| worker.link != Link::None).count()
+        workers
+            .filter(|worker| worker.link != WorkerLink::None)
+            .count()
     }
 
     pub(crate) fn slots(&self) -> impl Iterator<Item = u32> {
@@ -336,7 +340,7 @@ impl Crew {
         let info = |(slot, worker): (&u32, &Worker)| WorkerStatus {
             name: Arc::clone(&worker.name),
             slot: *slot,
-            connected: worker.link != Link::None,
+            connected: worker.link != WorkerLink::None,
             running: worker.running,
             given: worker.given,
             done: worker.done,
@@ -354,10 +358,10 @@ mod tests {
     use super::*;
     use crate::settings::PoolLimits;
 
-    fn crew(settings: &str) -> Crew {
+    fn workers(settings: &str) -> Workers {
         let settings: PoolSettings = serde_json::from_str(settings).unwrap();
         let settings = settings.checked(&PoolLimits::default()).unwrap();
-        Crew::new("test", &settings, 100)
+        Workers::new("test", &settings, 100)
     }
 
     fn client(token: u64) -> PoolClient {
@@ -370,69 +374,96 @@ mod tests {
 
     #[test]
     fn a_name_is_one_workers_and_a_slot_too() {
-        let mut crew = crew(r#"{"type":"direct","size":2}"#);
-        assert_eq!(crew.join("a", Some(1), Link::Stream(client(1)), 0), Ok(1));
-        let taken = crew.join("a", None, Link::Stream(client(2)), 0);
+        let mut workers = workers(r#"{"type":"direct","size":2}"#);
+        assert_eq!(
+            workers.join("a", Some(1), WorkerLink::Stream(client(1)), 0),
+            Ok(1)
+        );
+        let taken = workers.join("a", None, WorkerLink::Stream(client(2)), 0);
         assert!(matches!(taken, Err(PoolError::WorkerConnected { .. })));
-        let taken = crew.join("a", Some(0), Link::Stream(client(2)), 0);
+        let taken = workers.join("a", Some(0), WorkerLink::Stream(client(2)), 0);
         assert!(matches!(taken, Err(PoolError::NameTaken { slot: 1, .. })));
-        let taken = crew.join("b", Some(1), Link::Stream(client(2)), 0);
+        let taken = workers.join("b", Some(1), WorkerLink::Stream(client(2)), 0);
         assert!(matches!(taken, Err(PoolError::SlotTaken { slot: 1, .. })));
-        let beyond = crew.join("b", Some(2), Link::Stream(client(2)), 0);
+        let beyond = workers.join("b", Some(2), WorkerLink::Stream(client(2)), 0);
         assert!(matches!(beyond, Err(PoolError::OutOfRange { .. })));
-        assert_eq!(crew.join("b", None, Link::Stream(client(2)), 0), Ok(0));
-        let full = crew.join("c", None, Link::Stream(client(3)), 0);
+        assert_eq!(
+            workers.join("b", None, WorkerLink::Stream(client(2)), 0),
+            Ok(0)
+        );
+        let full = workers.join("c", None, WorkerLink::Stream(client(3)), 0);
         assert!(matches!(full, Err(PoolError::Full { size: 2 })));
     }
 
     #[test]
     fn who_is_gone_makes_room_in_a_growing_pool() {
-        let mut crew = crew(r#"{"type":"claim","size_max":2}"#);
-        crew.join("a", None, Link::Stream(client(1)), 1).unwrap();
-        crew.join("b", None, Link::Stream(client(2)), 2).unwrap();
-        assert!(crew.join("c", None, Link::Stream(client(3)), 3).is_err());
-        crew.relink(1, Link::None, 4);
-        crew.relink(0, Link::None, 5);
-        assert_eq!(crew.join("c", None, Link::Stream(client(3)), 6), Ok(1));
-        assert_eq!(crew.name(0).as_deref(), Some("a"));
+        let mut workers = workers(r#"{"type":"claim","size_max":2}"#);
+        workers
+            .join("a", None, WorkerLink::Stream(client(1)), 1)
+            .unwrap();
+        workers
+            .join("b", None, WorkerLink::Stream(client(2)), 2)
+            .unwrap();
+        assert!(
+            workers
+                .join("c", None, WorkerLink::Stream(client(3)), 3)
+                .is_err()
+        );
+        workers.relink(1, WorkerLink::None, 4);
+        workers.relink(0, WorkerLink::None, 5);
+        assert_eq!(
+            workers.join("c", None, WorkerLink::Stream(client(3)), 6),
+            Ok(1)
+        );
+        assert_eq!(workers.name(0).as_deref(), Some("a"));
     }
 
     #[test]
     fn room_ends_with_the_number_and_with_the_bytes() {
-        let mut crew = crew(r#"{"type":"round_robin","in_flight":2}"#);
-        crew.join("a", None, Link::Stream(client(1)), 0).unwrap();
-        assert!(crew.somebody_has_room(1_000));
-        crew.give(0, 90);
-        assert!(crew.somebody_has_room(10) && !crew.somebody_has_room(11));
-        crew.give(0, 1);
-        assert!(!crew.somebody_has_room(0));
-        crew.take(0, 90, true);
-        assert!(crew.somebody_has_room(10));
+        let mut workers = workers(r#"{"type":"round_robin","in_flight":2}"#);
+        workers
+            .join("a", None, WorkerLink::Stream(client(1)), 0)
+            .unwrap();
+        assert!(workers.somebody_has_room(1_000));
+        workers.give(0, 90);
+        assert!(workers.somebody_has_room(10) && !workers.somebody_has_room(11));
+        workers.give(0, 1);
+        assert!(!workers.somebody_has_room(0));
+        workers.take(0, 90, true);
+        assert!(workers.somebody_has_room(10));
     }
 
     #[test]
     fn a_claimed_worker_that_polls_again_waits_for_its_job_to_end() {
-        let mut crew = crew(r#"{"type":"claim"}"#);
-        crew.join("a", None, Link::Poll(client(1), 9), 0).unwrap();
-        let (slot, claim) = crew.pick(1, None).unwrap();
-        assert_eq!(crew.give(slot, 1), Link::Poll(client(1), 9));
-        assert_eq!(crew.link(slot), Link::Away);
-        crew.join("a", None, Link::Poll(client(2), 9), 0).unwrap();
-        assert!(crew.pick(1, None).is_none());
+        let mut workers = workers(r#"{"type":"claim"}"#);
+        workers
+            .join("a", None, WorkerLink::Poll(client(1), 9), 0)
+            .unwrap();
+        let (slot, claim) = workers.pick(1, None).unwrap();
+        assert_eq!(workers.give(slot, 1), WorkerLink::Poll(client(1), 9));
+        assert_eq!(workers.link(slot), WorkerLink::Away);
+        workers
+            .join("a", None, WorkerLink::Poll(client(2), 9), 0)
+            .unwrap();
+        assert!(workers.pick(1, None).is_none());
         drop(claim);
-        crew.take(slot, 1, true);
-        assert!(crew.pick(1, None).is_some());
+        workers.take(slot, 1, true);
+        assert!(workers.pick(1, None).is_some());
     }
 
     #[test]
     fn who_refused_a_job_is_asked_again_only_when_alone() {
         for kind in ["claim", "round_robin", "random"] {
-            let mut crew = crew(&format!(r#"{{"type":"{kind}"}}"#));
-            crew.join("a", None, Link::Stream(client(1)), 0).unwrap();
-            assert!(crew.pick(1, Some(0)).is_some());
-            crew.join("b", None, Link::Stream(client(2)), 0).unwrap();
+            let mut workers = workers(&format!(r#"{{"type":"{kind}"}}"#));
+            workers
+                .join("a", None, WorkerLink::Stream(client(1)), 0)
+                .unwrap();
+            assert!(workers.pick(1, Some(0)).is_some());
+            workers
+                .join("b", None, WorkerLink::Stream(client(2)), 0)
+                .unwrap();
             for _ in 0..20 {
-                assert_eq!(crew.pick(1, Some(0)).unwrap().0, 1, "{kind}");
+                assert_eq!(workers.pick(1, Some(0)).unwrap().0, 1, "{kind}");
             }
         }
     }

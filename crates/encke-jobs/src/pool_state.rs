@@ -6,35 +6,35 @@ use std::sync::Arc;
 use encke_pool::Claim;
 use encke_stream::Data;
 
-use crate::crew::Crew;
 use crate::json;
-use crate::line::Lines;
-use crate::record::{Counts, Entry, Held, Jobs, Snapshot, Waiting};
+use crate::queue::JobQueues;
+use crate::record::{CarriedJobs, JobCounts, JournalEntry, LeasedJob, PoolSnapshot, WaitingJob};
 use crate::request::{JobId, Payload, PoolClient, PoolRequest};
 use crate::response::{JobInfo, JobState, PoolStats, PoolStatus};
 use crate::settings::{PoolLimits, PoolSettings};
 use crate::stats::PublishedPool;
+use crate::workers::Workers;
 
 /// A pool.
 #[derive(Debug)]
-pub(crate) struct Shop {
+pub(crate) struct PoolState {
     pub(crate) name: Arc<str>,
     pub(crate) settings: PoolSettings,
-    pub(crate) lines: Lines,
-    pub(crate) running: HashMap<JobId, Running>,
-    pub(crate) finished: Finished,
-    pub(crate) counts: Counts,
-    pub(crate) crew: Crew,
+    pub(crate) queues: JobQueues,
+    pub(crate) running: HashMap<JobId, RunningJob>,
+    pub(crate) finished: FinishedJobs,
+    pub(crate) counts: JobCounts,
+    pub(crate) workers: Workers,
     /// Who failed at a job last, of jobs that are not over.
     pub(crate) avoid: HashMap<JobId, u32>,
     /// Who waits for a job to be over.
     pub(crate) waiters: HashMap<JobId, Vec<PoolClient>>,
-    pub(crate) chapters: Chapters,
-    pub(crate) draft: Draft,
+    pub(crate) segments: JournalSegments,
+    pub(crate) draft: BatchDraft,
     /// Records of the journal on their way to the log, and the jobs among them.
     pub(crate) flying: usize,
     pub(crate) posting: usize,
-    pub(crate) phase: Phase,
+    pub(crate) phase: PoolPhase,
     /// What was asked while nothing may change.
     pub(crate) held: Vec<(PoolClient, PoolRequest)>,
     /// Nothing is handed out before then, because the log refused.
@@ -44,20 +44,20 @@ pub(crate) struct Shop {
 
 /// Whether a pool may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum PoolPhase {
     Open,
-    /// A new chapter begins when all that is on its way is in the log.
-    Quiet,
-    /// The new chapter is on its way.
-    Turning,
+    /// A new segment begins when all that is on its way is in the log.
+    Draining,
+    /// The new segment is on its way.
+    Rotating,
     Removing,
 }
 
 /// A job that a worker has, or is about to get.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningJob {
     /// Its attempts count this one.
-    pub(crate) job: Waiting,
+    pub(crate) job: WaitingJob,
     pub(crate) worker: Arc<str>,
     /// The worker's slot, as long as the worker is taken up by it.
     pub(crate) slot: Option<u32>,
@@ -65,14 +65,14 @@ pub(crate) struct Running {
     pub(crate) seat: Option<PoolClient>,
     pub(crate) claim: Option<Claim<u32>>,
     pub(crate) deadline_ms: u64,
-    pub(crate) stage: Stage,
+    pub(crate) stage: AttemptStage,
     /// Its content, until it is handed out.
     pub(crate) payload: Option<Payload>,
 }
 
 /// How far an attempt is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum AttemptStage {
     /// On its way to the log; nobody knows of it.
     Leasing,
     /// In the log; its content is being read.
@@ -90,8 +90,8 @@ pub(crate) enum Stage {
 
 /// What was decided since the last record.
 #[derive(Debug, Default)]
-pub(crate) struct Draft {
-    pub(crate) steps: Vec<Step>,
+pub(crate) struct BatchDraft {
+    pub(crate) decisions: Vec<Decision>,
     pub(crate) results: Messages,
     pub(crate) dead: Messages,
     pub(crate) events: Messages,
@@ -99,8 +99,8 @@ pub(crate) struct Draft {
 
 /// An entry, and what follows when it is in the log.
 #[derive(Debug)]
-pub(crate) struct Step {
-    pub(crate) entry: Entry,
+pub(crate) struct Decision {
+    pub(crate) entry: JournalEntry,
     /// Who is told.
     pub(crate) client: Option<PoolClient>,
     /// What came of the job.
@@ -132,8 +132,8 @@ const MESSAGES_BYTES: usize = 256 << 10;
 
 /// Jobs that are over, the newest so many.
 #[derive(Debug, Default)]
-pub(crate) struct Finished {
-    jobs: HashMap<JobId, Ended>,
+pub(crate) struct FinishedJobs {
+    jobs: HashMap<JobId, FinishedJob>,
     order: VecDeque<JobId>,
     /// Those whose results are kept.
     kept: VecDeque<JobId>,
@@ -142,14 +142,14 @@ pub(crate) struct Finished {
 
 /// A job that is over.
 #[derive(Clone, Debug)]
-pub(crate) struct Ended {
+pub(crate) struct FinishedJob {
     pub(crate) attempt: u16,
     pub(crate) dead: bool,
     pub(crate) result: Option<Payload>,
 }
 
-impl Finished {
-    pub(crate) fn add(&mut self, id: JobId, ended: Ended, limits: &PoolLimits) {
+impl FinishedJobs {
+    pub(crate) fn add(&mut self, id: JobId, ended: FinishedJob, limits: &PoolLimits) {
         if let Some(result) = &ended.result {
             self.bytes += result.body.len();
             self.kept.push_back(id);
@@ -177,7 +177,7 @@ impl Finished {
         }
     }
 
-    pub(crate) fn find(&self, id: JobId) -> Option<&Ended> {
+    pub(crate) fn find(&self, id: JobId) -> Option<&FinishedJob> {
         self.jobs.get(&id)
     }
 
@@ -193,7 +193,7 @@ impl Finished {
 
 /// The streams that hold a pool's journal, the last of which grows.
 #[derive(Debug)]
-pub(crate) struct Chapters {
+pub(crate) struct JournalSegments {
     /// Number, first record, and jobs in it that are not over.
     list: Vec<(u32, u64, usize)>,
     /// The number that the next one gets.
@@ -202,15 +202,15 @@ pub(crate) struct Chapters {
     pub(crate) records: u64,
 }
 
-impl Chapters {
-    /// With these chapters, in order, and no jobs.
-    pub(crate) fn new(chapters: impl IntoIterator<Item = (u32, u64)>) -> Self {
-        let list: Vec<_> = chapters
+impl JournalSegments {
+    /// With these segments, in order, and no jobs.
+    pub(crate) fn new(segments: impl IntoIterator<Item = (u32, u64)>) -> Self {
+        let list: Vec<_> = segments
             .into_iter()
             .map(|(number, first)| (number, first, 0))
             .collect();
         let next = list.last().map_or(1, |(number, _, _)| number + 1);
-        Chapters {
+        JournalSegments {
             list,
             next,
             records: 0,
@@ -231,9 +231,9 @@ impl Chapters {
         behind.saturating_sub(1)
     }
 
-    /// The chapter that holds a job.
+    /// The segment that holds a job.
     pub(crate) fn of(&self, id: JobId) -> u32 {
-        self.list.get(self.at(id)).map_or(0, |chapter| chapter.0)
+        self.list.get(self.at(id)).map_or(0, |segment| segment.0)
     }
 
     pub(crate) fn add(&mut self, id: JobId) {
@@ -251,7 +251,7 @@ impl Chapters {
         }
     }
 
-    /// Chapters but the last that hold nothing any more; they are forgotten here.
+    /// JournalSegments but the last that hold nothing any more; they are undeleted here.
     pub(crate) fn done(&mut self) -> Vec<u32> {
         let last = self.last();
         let (done, left) = std::mem::take(&mut self.list)
@@ -263,36 +263,36 @@ impl Chapters {
     }
 
     pub(crate) fn all(&self) -> Vec<(u32, u64)> {
-        let chapters = self.list.iter();
-        chapters
+        let segments = self.list.iter();
+        segments
             .map(|(number, first, _)| (*number, *first))
             .collect()
     }
 }
 
-impl Shop {
+impl PoolState {
     /// A pool without jobs.
     pub(crate) fn new(
         name: &str,
         settings: PoolSettings,
         limits: &PoolLimits,
-        chapters: Chapters,
+        segments: JournalSegments,
         published: Arc<PublishedPool>,
     ) -> Self {
-        Shop {
+        PoolState {
             name: name.into(),
-            lines: Lines::new(settings.kind),
+            queues: JobQueues::new(settings.kind),
             running: HashMap::new(),
-            finished: Finished::default(),
-            counts: Counts::default(),
-            crew: Crew::new(name, &settings, limits.worker_bytes_max),
+            finished: FinishedJobs::default(),
+            counts: JobCounts::default(),
+            workers: Workers::new(name, &settings, limits.worker_bytes_max),
             avoid: HashMap::new(),
             waiters: HashMap::new(),
-            chapters,
-            draft: Draft::default(),
+            segments,
+            draft: BatchDraft::default(),
             flying: 0,
             posting: 0,
-            phase: Phase::Open,
+            phase: PoolPhase::Open,
             held: Vec::new(),
             pause_until_ms: 0,
             published,
@@ -302,28 +302,28 @@ impl Shop {
 
     /// Jobs that are not over.
     pub(crate) fn live(&self) -> usize {
-        self.lines.len() + self.running.len()
+        self.queues.len() + self.running.len()
     }
 
     /// All but the content of jobs. Nothing may be on its way to the log.
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        let mut waiting: Vec<Waiting> = self.lines.iter().copied().collect();
+    pub(crate) fn snapshot(&self) -> PoolSnapshot {
+        let mut waiting: Vec<WaitingJob> = self.queues.iter().copied().collect();
         waiting.sort_unstable_by_key(|job| job.id);
-        let mut running: Vec<Held> = self
+        let mut running: Vec<LeasedJob> = self
             .running
             .values()
-            .map(|running| Held {
+            .map(|running| LeasedJob {
                 job: running.job,
                 worker: (*running.worker).into(),
                 deadline_ms: running.deadline_ms,
             })
             .collect();
         running.sort_unstable_by_key(|held| held.job.id);
-        Snapshot {
+        PoolSnapshot {
             settings: serde_json::to_string(&self.settings).unwrap_or_default(),
             counts: self.counts,
-            chapters: self.chapters.all(),
-            jobs: Jobs {
+            segments: self.segments.all(),
+            jobs: CarriedJobs {
                 waiting,
                 running,
                 finished: self.finished.list(),
@@ -336,7 +336,7 @@ impl Shop {
         if let Some(running) = self.running.get(&id) {
             // Before the lease is in the log nobody has it.
             let (state, attempts) = match running.stage {
-                Stage::Leasing => (JobState::Waiting, running.job.attempts - 1),
+                AttemptStage::Leasing => (JobState::Waiting, running.job.attempts - 1),
                 _ => (
                     JobState::Running {
                         worker: Arc::clone(&running.worker),
@@ -364,7 +364,7 @@ impl Shop {
                 attempts: ended.attempt,
             });
         }
-        let waiting = self.lines.find(id)?;
+        let waiting = self.queues.find(id)?;
         Some(JobInfo {
             id,
             state: JobState::Waiting,
@@ -374,15 +374,15 @@ impl Shop {
 
     pub(crate) fn stats(&self) -> PoolStats {
         let running = self.running.values().map(|running| running.job.posted_s);
-        let oldest_s = self.lines.oldest_s().into_iter().chain(running).min();
+        let oldest_s = self.queues.oldest_s().into_iter().chain(running).min();
         PoolStats {
-            waiting: self.lines.len() as u64,
+            waiting: self.queues.len() as u64,
             running: self.running.len() as u64,
             done: self.counts.done,
             retried: self.counts.retried,
             dead: self.counts.dead,
             oldest_s: oldest_s.map_or(0, u64::from),
-            connected: self.crew.connected() as u64,
+            connected: self.workers.connected() as u64,
         }
     }
 
@@ -391,7 +391,7 @@ impl Shop {
             name: Arc::clone(&self.name),
             settings: self.settings.clone(),
             stats: self.stats(),
-            workers: self.crew.status(),
+            workers: self.workers.status(),
         })
     }
 
@@ -401,7 +401,13 @@ impl Shop {
     }
 
     /// Tells in the stream of events what happened to a job.
-    pub(crate) fn tell_job(&mut self, what: &str, id: JobId, more: &[Member<'_>], now_ms: u64) {
+    pub(crate) fn job_event(
+        &mut self,
+        what: &str,
+        id: JobId,
+        more: &[EventField<'_>],
+        now_ms: u64,
+    ) {
         if self.settings.events {
             let mut message = format!("{{\"event\":\"{what}\",\"job\":{id}").into_bytes();
             members(more, now_ms, &mut message);
@@ -410,32 +416,32 @@ impl Shop {
     }
 
     /// Tells in the stream of events what happened to a worker.
-    pub(crate) fn tell_worker(&mut self, what: &str, slot: u32, now_ms: u64) {
+    pub(crate) fn worker_event(&mut self, what: &str, slot: u32, now_ms: u64) {
         if self.settings.events
-            && let Some(name) = self.crew.name(slot)
+            && let Some(name) = self.workers.name(slot)
         {
             let mut message = format!("{{\"event\":\"{what}\",\"slot\":{slot}").into_bytes();
-            members(&[Member::Text("worker", &name)], now_ms, &mut message);
+            members(&[EventField::Text("worker", &name)], now_ms, &mut message);
             self.draft.events.push(&message);
         }
     }
 }
 
 /// A member of an event's object.
-pub(crate) enum Member<'a> {
+pub(crate) enum EventField<'a> {
     Text(&'static str, &'a str),
     Number(&'static str, u64),
 }
 
-fn members(members: &[Member<'_>], now_ms: u64, out: &mut Vec<u8>) {
+fn members(members: &[EventField<'_>], now_ms: u64, out: &mut Vec<u8>) {
     for member in members {
-        let (Member::Text(name, _) | Member::Number(name, _)) = member;
+        let (EventField::Text(name, _) | EventField::Number(name, _)) = member;
         out.push(b',');
         json::string(name, out);
         out.push(b':');
         match member {
-            Member::Text(_, text) => json::string(text, out),
-            Member::Number(_, number) => out.extend_from_slice(number.to_string().as_bytes()),
+            EventField::Text(_, text) => json::string(text, out),
+            EventField::Number(_, number) => out.extend_from_slice(number.to_string().as_bytes()),
         }
     }
     out.extend_from_slice(format!(",\"time_ms\":{now_ms}}}").as_bytes());

@@ -1,4 +1,4 @@
-//! Making and removing pools, and the chapters of their journals.
+//! PoolCreation and removing pools, and the segments of their journals.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,18 +6,18 @@ use std::sync::Arc;
 use encke_stream::Data;
 
 use crate::error::JobError;
-use crate::machine::{Due, Machine, PoolNo};
-use crate::op::{BYTES, JSON, Making, Op, append, bytes, create};
-use crate::record::{REGISTRY, Record, Register, chapter_name, side_name};
+use crate::machine::{JobMachine, JobTimer, PoolNo};
+use crate::op::{BYTES, JSON, Op, PoolCreation, append, bytes, create};
+use crate::pool_state::{JournalSegments, PoolPhase, PoolState};
+use crate::record::{JournalRecord, REGISTRY, RegistryRecord, segment_name, side_name};
 use crate::request::PoolClient;
 use crate::response::PoolResponse;
 use crate::settings::PoolSettings;
-use crate::shop::{Chapters, Phase, Shop};
 
-impl Machine {
-    /// Makes a pool, step by step, so that one that was not made whole is none: its public streams
-    /// and its announcement, its first chapter, then the word that it begins there.
-    pub(crate) fn make(
+impl JobMachine {
+    /// Makes a pool, decision by decision, so that one that was not made whole is none: its public streams
+    /// and its announcement, its first segment, then the word that it begins there.
+    pub(crate) fn create_pool(
         &mut self,
         from: PoolClient,
         name: Box<str>,
@@ -30,18 +30,18 @@ impl Machine {
             return Err(JobError::RetentionIsSet);
         }
         let settings = settings.checked(&self.limits)?;
-        if let Some(shop) = self.names.get(&name).and_then(|no| self.pools.get(no)) {
-            if shop.phase == Phase::Removing {
+        if let Some(pool) = self.names.get(&name).and_then(|no| self.pools.get(no)) {
+            if pool.phase == PoolPhase::Removing {
                 return Err(JobError::PoolChanging);
             }
-            if let Some((what, has, requested)) = shop.settings.difference(&settings) {
+            if let Some((what, has, requested)) = pool.settings.difference(&settings) {
                 return Err(JobError::SettingsDiffer {
                     what,
                     has,
                     requested,
                 });
             }
-            let status = shop.status();
+            let status = pool.status();
             self.respond(
                 from,
                 PoolResponse::Created {
@@ -62,8 +62,8 @@ impl Machine {
             self.commit(create(REGISTRY, BYTES, Data::default()), Op::Registry);
         }
         self.making.insert(name.clone());
-        let announced = bytes(Register::Made { name: &name }.encode());
-        let making = Arc::new(Making {
+        let announced = bytes(RegistryRecord::Made { name: &name }.encode());
+        let making = Arc::new(PoolCreation {
             name,
             settings,
             from,
@@ -80,67 +80,67 @@ impl Machine {
         Ok(())
     }
 
-    pub(crate) fn announced(&mut self, making: &Arc<Making>, outcome: Result<u64, JobError>) {
+    pub(crate) fn announced(&mut self, making: &Arc<PoolCreation>, outcome: Result<u64, JobError>) {
         let taken = making.taken.lock().take();
         let no = match (outcome, taken) {
             (Ok(no), None) => no,
             (Ok(no), Some(error)) => {
-                let gone = bytes(Register::Gone { no }.encode());
+                let gone = bytes(RegistryRecord::Gone { no }.encode());
                 self.commit(append(REGISTRY, gone), Op::Nothing);
-                return self.unmade(making, error);
+                return self.creation_failed(making, error);
             }
-            (Err(error), _) => return self.unmade(making, error),
+            (Err(error), _) => return self.creation_failed(making, error),
         };
-        let shop = Shop::new(
+        let pool = PoolState::new(
             &making.name,
             making.settings.clone(),
             &self.limits,
-            Chapters::new([]),
+            JournalSegments::new([]),
             Arc::default(),
         );
-        let begin = bytes(Record::Begin(shop.snapshot()).encode());
-        let name = chapter_name(&making.name, no, 1);
+        let begin = bytes(JournalRecord::Begin(pool.snapshot()).encode());
+        let name = segment_name(&making.name, no, 1);
         let op = Op::First(Arc::clone(making), no);
         self.commit(create(&name, BYTES, begin), op);
     }
 
-    pub(crate) fn first_chapter(
+    pub(crate) fn first_segment(
         &mut self,
-        making: &Arc<Making>,
+        making: &Arc<PoolCreation>,
         no: PoolNo,
         outcome: Result<u64, JobError>,
     ) {
         match outcome {
             Ok(first) => {
-                let chapter = bytes(Register::Chapter { no, chapter: 1 }.encode());
+                let segment = bytes(RegistryRecord::Segment { no, segment: 1 }.encode());
                 let op = Op::Opened(Arc::clone(making), no, first);
-                self.commit(append(REGISTRY, chapter), op);
+                self.commit(append(REGISTRY, segment), op);
             }
-            Err(error) => self.unmade(making, error),
+            Err(error) => self.creation_failed(making, error),
         }
     }
 
     pub(crate) fn opened(
         &mut self,
-        making: &Arc<Making>,
+        making: &Arc<PoolCreation>,
         no: PoolNo,
         first: u64,
         outcome: Result<u64, JobError>,
     ) {
         if let Err(error) = outcome {
-            return self.unmade(making, error);
+            return self.creation_failed(making, error);
         }
         self.making.remove(&making.name);
-        let shop = Shop::new(
+        let pool = PoolState::new(
             &making.name,
             making.settings.clone(),
             &self.limits,
-            Chapters::new([(1, first)]),
+            JournalSegments::new([(1, first)]),
             self.published.add(&making.name),
         );
-        let status = shop.status();
+        let status = pool.status();
         self.names.insert(making.name.clone(), no);
-        self.pools.insert(no, shop);
+        self.pools.insert(no, pool);
         self.respond(
             making.from,
             PoolResponse::Created {
@@ -150,7 +150,7 @@ impl Machine {
         );
     }
 
-    fn unmade(&mut self, making: &Making, error: JobError) {
+    fn creation_failed(&mut self, making: &PoolCreation, error: JobError) {
         self.making.remove(&making.name);
         self.respond(making.from, PoolResponse::Refused(error));
     }
@@ -161,44 +161,49 @@ impl Machine {
         no: PoolNo,
         force: bool,
     ) -> Result<(), JobError> {
-        let Some(shop) = self.pools.get_mut(&no) else {
+        let Some(pool) = self.pools.get_mut(&no) else {
             return Ok(());
         };
-        let jobs = (shop.live() + shop.posting) as u64;
-        let workers = shop.crew.connected() as u64;
+        let jobs = (pool.live() + pool.posting) as u64;
+        let workers = pool.workers.connected() as u64;
         if !force && jobs + workers > 0 {
             return Err(JobError::PoolBusy { jobs, workers });
         }
-        shop.phase = Phase::Removing;
-        let gone = bytes(Register::Gone { no }.encode());
+        pool.phase = PoolPhase::Removing;
+        let gone = bytes(RegistryRecord::Gone { no }.encode());
         self.commit(append(REGISTRY, gone), Op::Gone(no, from));
         Ok(())
     }
 
     pub(crate) fn removed(&mut self, no: PoolNo, from: PoolClient, outcome: Result<u64, JobError>) {
         if let Err(error) = outcome {
-            if let Some(shop) = self.pools.get_mut(&no) {
-                shop.phase = Phase::Open;
+            if let Some(pool) = self.pools.get_mut(&no) {
+                pool.phase = PoolPhase::Open;
             }
             return self.respond(from, PoolResponse::Refused(error));
         }
-        let Some(shop) = self.pools.remove(&no) else {
+        let Some(pool) = self.pools.remove(&no) else {
             return;
         };
-        let name: Box<str> = (*shop.name).into();
+        let name: Box<str> = (*pool.name).into();
         self.names.remove(&name);
         self.published.remove(&name);
-        for (chapter, _) in shop.chapters.all() {
-            self.forget_chapter(&name, no, chapter);
+        for (segment, _) in pool.segments.all() {
+            self.delete_segment(&name, no, segment);
         }
         let unknown = || PoolResponse::Refused(JobError::UnknownPool(name.clone()));
-        for client in shop.clients() {
+        for client in pool.clients() {
             if let Some((_, _, until_ms)) = self.waits.remove(&client) {
-                self.due.remove(&(until_ms, Due::Wait(client)));
+                self.due.remove(&(until_ms, JobTimer::Wait(client)));
                 self.respond(client, unknown());
             }
         }
-        for client in shop.draft.steps.iter().filter_map(|step| step.client) {
+        for client in pool
+            .draft
+            .decisions
+            .iter()
+            .filter_map(|decision| decision.client)
+        {
             self.respond(client, unknown());
         }
         let seats = self.seats.iter().filter(|(_, (pool, _))| *pool == no);
@@ -207,140 +212,140 @@ impl Machine {
             self.seats.remove(&client);
             self.respond(client, PoolResponse::PoolRemoved);
         }
-        for id in shop.running.keys().copied() {
+        for id in pool.running.keys().copied() {
             self.cache.remove(id);
         }
-        for job in shop.lines.iter() {
+        for job in pool.queues.iter() {
             self.cache.remove(job.id);
         }
         self.respond(from, PoolResponse::Removed);
     }
 
-    /// Deletes a chapter that nobody needs.
-    pub(crate) fn forget_chapter(&mut self, pool: &str, no: PoolNo, chapter: u32) {
-        self.forget(chapter_name(pool, no, chapter));
+    /// Deletes a segment that nobody needs.
+    pub(crate) fn delete_segment(&mut self, pool: &str, no: PoolNo, segment: u32) {
+        self.delete_stream(segment_name(pool, no, segment));
     }
 
-    /// Begins a new chapter when the last one has become long, so that a pool's past costs no start
+    /// Begins a new segment when the last one has become long, so that a pool's past costs no start
     /// time for ever, and deletes those that hold nothing any more.
-    pub(crate) fn mind_chapters(&mut self, no: PoolNo) {
-        let records = self.limits.chapter_records;
-        let Some(shop) = self.pools.get_mut(&no) else {
+    pub(crate) fn rotate_segments(&mut self, no: PoolNo) {
+        let records = self.limits.segment_records;
+        let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
-        let long = records.max(4 * shop.live() as u64);
-        if shop.phase == Phase::Open && shop.chapters.records >= long && !self.stopping {
-            shop.phase = Phase::Quiet;
+        let long = records.max(4 * pool.live() as u64);
+        if pool.phase == PoolPhase::Open && pool.segments.records >= long && !self.stopping {
+            pool.phase = PoolPhase::Draining;
         }
-        let done = shop.chapters.done();
-        let name = Arc::clone(&shop.name);
-        let begins = shop.phase == Phase::Quiet && shop.flying == 0;
+        let done = pool.segments.done();
+        let name = Arc::clone(&pool.name);
+        let begins = pool.phase == PoolPhase::Draining && pool.flying == 0;
         if begins {
-            shop.phase = Phase::Turning;
-            let chapter = shop.chapters.next;
+            pool.phase = PoolPhase::Rotating;
+            let segment = pool.segments.next;
             // One that could not be begun whole is left behind.
-            shop.chapters.next += 1;
-            let mut parts = shop.snapshot().parts(self.limits.record_bytes);
+            pool.segments.next += 1;
+            let mut parts = pool.snapshot().parts(self.limits.record_bytes);
             let begin = bytes(parts.pop_front().unwrap_or_default());
-            let command = create(&chapter_name(&name, no, chapter), BYTES, begin);
-            self.commit(command, Op::Chapter(no, chapter, parts));
+            let command = create(&segment_name(&name, no, segment), BYTES, begin);
+            self.commit(command, Op::Segment(no, segment, parts));
         }
-        for chapter in done {
-            self.forget_chapter(&name, no, chapter);
+        for segment in done {
+            self.delete_segment(&name, no, segment);
         }
     }
 
-    pub(crate) fn chapter(
+    pub(crate) fn segment(
         &mut self,
         now_ms: u64,
         no: PoolNo,
-        chapter: u32,
+        segment: u32,
         parts: VecDeque<Vec<u8>>,
         outcome: Result<u64, JobError>,
     ) {
         match outcome {
-            Ok(first) => self.go_on(no, chapter, first, parts),
+            Ok(first) => self.go_on(no, segment, first, parts),
             Err(error) => {
                 if matches!(error, JobError::PoolChanging)
-                    && let Some(shop) = self.pools.get(&no)
+                    && let Some(pool) = self.pools.get(&no)
                 {
-                    let name = Arc::clone(&shop.name);
-                    self.forget_chapter(&name, no, chapter);
+                    let name = Arc::clone(&pool.name);
+                    self.delete_segment(&name, no, segment);
                 }
                 self.reopen(now_ms, no, Err(error));
             }
         }
     }
 
-    /// Writes the next part of what a chapter begins with; behind the last one, that it has begun.
-    fn go_on(&mut self, no: PoolNo, chapter: u32, first: u64, mut parts: VecDeque<Vec<u8>>) {
-        let Some(shop) = self.pools.get(&no) else {
+    /// Writes the next part of what a segment begins with; behind the last one, that it has begun.
+    fn go_on(&mut self, no: PoolNo, segment: u32, first: u64, mut parts: VecDeque<Vec<u8>>) {
+        let Some(pool) = self.pools.get(&no) else {
             return;
         };
         match parts.pop_front() {
             Some(part) => {
-                let command = append(&chapter_name(&shop.name, no, chapter), bytes(part));
-                self.commit(command, Op::Part(no, chapter, first, parts));
+                let command = append(&segment_name(&pool.name, no, segment), bytes(part));
+                self.commit(command, Op::Part(no, segment, first, parts));
             }
             None => {
-                let word = bytes(Register::Chapter { no, chapter }.encode());
-                self.commit(append(REGISTRY, word), Op::TurnedTo(no, chapter, first));
+                let word = bytes(RegistryRecord::Segment { no, segment }.encode());
+                self.commit(append(REGISTRY, word), Op::Rotated(no, segment, first));
             }
         }
     }
 
-    /// What became of a part of what a chapter begins with.
+    /// What became of a part of what a segment begins with.
     pub(crate) fn part(
         &mut self,
         now_ms: u64,
         no: PoolNo,
-        chapter: u32,
+        segment: u32,
         first: u64,
         parts: VecDeque<Vec<u8>>,
         outcome: Result<u64, JobError>,
     ) {
         match outcome {
-            Ok(_) => self.go_on(no, chapter, first, parts),
-            error => self.turned_to(now_ms, no, chapter, first, error),
+            Ok(_) => self.go_on(no, segment, first, parts),
+            error => self.rotated(now_ms, no, segment, first, error),
         }
     }
 
-    pub(crate) fn turned_to(
+    pub(crate) fn rotated(
         &mut self,
         now_ms: u64,
         no: PoolNo,
-        chapter: u32,
+        segment: u32,
         first: u64,
         outcome: Result<u64, JobError>,
     ) {
-        let turned = outcome.map(|_| (chapter, first));
+        let turned = outcome.map(|_| (segment, first));
         if turned.is_err()
-            && let Some(shop) = self.pools.get(&no)
+            && let Some(pool) = self.pools.get(&no)
         {
-            let name = Arc::clone(&shop.name);
-            self.forget_chapter(&name, no, chapter);
+            let name = Arc::clone(&pool.name);
+            self.delete_segment(&name, no, segment);
         }
         self.reopen(now_ms, no, turned);
     }
 
-    /// Goes on, in the new chapter or in the old one.
+    /// Goes on, in the new segment or in the old one.
     fn reopen(&mut self, now_ms: u64, no: PoolNo, turned: Result<(u32, u64), JobError>) {
-        let Some(shop) = self.pools.get_mut(&no) else {
+        let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
         match turned {
-            Ok((chapter, first)) => shop.chapters.begin(chapter, first),
+            Ok((segment, first)) => pool.segments.begin(segment, first),
             Err(error) => {
-                tracing::warn!(pool = %shop.name, %error, "a chapter could not be begun");
+                tracing::warn!(pool = %pool.name, %error, "a segment could not be begun");
                 // Tried again when half as much again has been written.
-                shop.chapters.records /= 2;
+                pool.segments.records /= 2;
             }
         }
         // A removal that was asked for meanwhile goes on.
-        if shop.phase == Phase::Turning {
-            shop.phase = Phase::Open;
+        if pool.phase == PoolPhase::Rotating {
+            pool.phase = PoolPhase::Open;
         }
-        let held = std::mem::take(&mut shop.held);
+        let held = std::mem::take(&mut pool.held);
         self.touched.insert(no);
         for (client, request) in held {
             self.request(now_ms, client, request);

@@ -2,35 +2,35 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::record::Waiting;
+use crate::record::WaitingJob;
 use crate::settings::Kind;
 
 /// One line of jobs. Those that come back from a failed attempt stand where they stood before.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
+pub(crate) struct JobQueue {
     /// As they were posted.
-    fresh: VecDeque<Waiting>,
+    fresh: VecDeque<WaitingJob>,
     /// Those that came back: few.
-    back: BTreeMap<u64, Waiting>,
+    back: BTreeMap<u64, WaitingJob>,
 }
 
-impl Line {
+impl JobQueue {
     pub(crate) fn len(&self) -> usize {
         self.fresh.len() + self.back.len()
     }
 
     /// Adds a job that is newer than all others.
-    pub(crate) fn push(&mut self, job: Waiting) {
+    pub(crate) fn push(&mut self, job: WaitingJob) {
         debug_assert!(self.fresh.back().is_none_or(|last| last.id < job.id));
         self.fresh.push_back(job);
     }
 
     /// Puts a job to its place.
-    pub(crate) fn put_back(&mut self, job: Waiting) {
+    pub(crate) fn put_back(&mut self, job: WaitingJob) {
         self.back.insert(job.id, job);
     }
 
-    pub(crate) fn first(&self) -> Option<&Waiting> {
+    pub(crate) fn first(&self) -> Option<&WaitingJob> {
         let fresh = self.fresh.front();
         match (fresh, self.back.values().next()) {
             (Some(fresh), Some(back)) if fresh.id < back.id => Some(fresh),
@@ -38,7 +38,7 @@ impl Line {
         }
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Waiting> {
+    pub(crate) fn pop(&mut self) -> Option<WaitingJob> {
         let first = self.first()?.id;
         if self.fresh.front().is_some_and(|fresh| fresh.id == first) {
             let job = self.fresh.pop_front();
@@ -51,7 +51,7 @@ impl Line {
     }
 
     /// The job of that name.
-    fn find(&self, id: u64) -> Option<&Waiting> {
+    fn find(&self, id: u64) -> Option<&WaitingJob> {
         let fresh = self.fresh.binary_search_by_key(&id, |job| job.id);
         fresh
             .ok()
@@ -59,11 +59,11 @@ impl Line {
             .or_else(|| self.back.get(&id))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiting> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &WaitingJob> {
         self.back.values().chain(&self.fresh)
     }
 
-    fn drain(&mut self) -> impl Iterator<Item = Waiting> {
+    fn drain(&mut self) -> impl Iterator<Item = WaitingJob> {
         let back = std::mem::take(&mut self.back).into_values();
         back.chain(std::mem::take(&mut self.fresh))
     }
@@ -71,79 +71,79 @@ impl Line {
 
 /// All jobs of a pool that wait.
 #[derive(Debug)]
-pub(crate) enum Lines {
+pub(crate) enum JobQueues {
     /// Any worker takes any job.
-    One(Line),
+    One(JobQueue),
     /// Each slot has its own; none is empty.
-    BySlot(BTreeMap<u32, Line>),
+    BySlot(BTreeMap<u32, JobQueue>),
     /// Who takes a job depends on who is there: only the first so many are assigned.
-    ByKey(Keyed),
+    ByKey(KeyedQueue),
 }
 
 /// Jobs whose worker is chosen by a key.
 #[derive(Debug, Default)]
-pub(crate) struct Keyed {
+pub(crate) struct KeyedQueue {
     /// Not assigned yet.
-    common: Line,
+    common: JobQueue,
     /// Assigned, by the worker's slot.
-    assigned: BTreeMap<u32, Line>,
+    assigned: BTreeMap<u32, JobQueue>,
     ahead: usize,
 }
 
-impl Lines {
+impl JobQueues {
     /// None waits yet.
     pub(crate) fn new(kind: Kind) -> Self {
         match kind {
-            Kind::RoundRobin | Kind::Random | Kind::Claim => Lines::One(Line::default()),
-            Kind::Direct => Lines::BySlot(BTreeMap::new()),
-            Kind::Hash => Lines::ByKey(Keyed::default()),
+            Kind::RoundRobin | Kind::Random | Kind::Claim => JobQueues::One(JobQueue::default()),
+            Kind::Direct => JobQueues::BySlot(BTreeMap::new()),
+            Kind::Hash => JobQueues::ByKey(KeyedQueue::default()),
         }
     }
 
     pub(crate) fn len(&self) -> usize {
         match self {
-            Lines::One(line) => line.len(),
-            Lines::BySlot(lines) => lines.values().map(Line::len).sum(),
-            Lines::ByKey(keyed) => keyed.common.len() + keyed.ahead,
+            JobQueues::One(line) => line.len(),
+            JobQueues::BySlot(lines) => lines.values().map(JobQueue::len).sum(),
+            JobQueues::ByKey(keyed) => keyed.common.len() + keyed.ahead,
         }
     }
 
     /// Adds a job that is newer than all others.
-    pub(crate) fn push(&mut self, job: Waiting) {
+    pub(crate) fn push(&mut self, job: WaitingJob) {
         match self {
-            Lines::One(line) => line.push(job),
-            Lines::BySlot(lines) => lines.entry(job.aim).or_default().push(job),
-            Lines::ByKey(keyed) => keyed.common.push(job),
+            JobQueues::One(line) => line.push(job),
+            JobQueues::BySlot(lines) => lines.entry(job.aim).or_default().push(job),
+            JobQueues::ByKey(keyed) => keyed.common.push(job),
         }
     }
 
     /// Puts a job to its place.
-    pub(crate) fn put_back(&mut self, job: Waiting) {
+    pub(crate) fn put_back(&mut self, job: WaitingJob) {
         match self {
-            Lines::One(line) => line.put_back(job),
-            Lines::BySlot(lines) => lines.entry(job.aim).or_default().put_back(job),
-            Lines::ByKey(keyed) => keyed.common.put_back(job),
+            JobQueues::One(line) => line.put_back(job),
+            JobQueues::BySlot(lines) => lines.entry(job.aim).or_default().put_back(job),
+            JobQueues::ByKey(keyed) => keyed.common.put_back(job),
         }
     }
 
     /// The jobs, in no order.
-    pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = &Waiting> + '_> {
+    pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = &WaitingJob> + '_> {
         match self {
-            Lines::One(line) => Box::new(line.iter()),
-            Lines::BySlot(lines) => Box::new(lines.values().flat_map(Line::iter)),
-            Lines::ByKey(keyed) => {
-                let assigned = keyed.assigned.values().flat_map(Line::iter);
+            JobQueues::One(line) => Box::new(line.iter()),
+            JobQueues::BySlot(lines) => Box::new(lines.values().flat_map(JobQueue::iter)),
+            JobQueues::ByKey(keyed) => {
+                let assigned = keyed.assigned.values().flat_map(JobQueue::iter);
                 Box::new(keyed.common.iter().chain(assigned))
             }
         }
     }
 
     /// The job of that name.
-    pub(crate) fn find(&self, id: u64) -> Option<&Waiting> {
+    pub(crate) fn find(&self, id: u64) -> Option<&WaitingJob> {
         match self {
-            Lines::One(line) => line.find(id),
-            Lines::BySlot(lines) => lines.values().find_map(|line| line.find(id)),
-            Lines::ByKey(keyed) => {
+            JobQueues::One(line) => line.find(id),
+            JobQueues::BySlot(lines) => lines.values().find_map(|line| line.find(id)),
+            JobQueues::ByKey(keyed) => {
                 let mut assigned = keyed.assigned.values();
                 let assigned = assigned.find_map(|line| line.find(id));
                 assigned.or_else(|| keyed.common.find(id))
@@ -153,11 +153,11 @@ impl Lines {
 
     /// When the first of them was posted.
     pub(crate) fn oldest_s(&self) -> Option<u32> {
-        let first = |line: &Line| line.first().map(|job| job.posted_s);
+        let first = |line: &JobQueue| line.first().map(|job| job.posted_s);
         match self {
-            Lines::One(line) => first(line),
-            Lines::BySlot(lines) => lines.values().filter_map(first).min(),
-            Lines::ByKey(keyed) => {
+            JobQueues::One(line) => first(line),
+            JobQueues::BySlot(lines) => lines.values().filter_map(first).min(),
+            JobQueues::ByKey(keyed) => {
                 let assigned = keyed.assigned.values().filter_map(first).min();
                 assigned.into_iter().chain(first(&keyed.common)).min()
             }
@@ -165,7 +165,7 @@ impl Lines {
     }
 }
 
-impl Keyed {
+impl KeyedQueue {
     /// Assigns the first so many jobs that are not, as `choose` says by their aim.
     pub(crate) fn assign(&mut self, mut choose: impl FnMut(u32) -> Option<u32>) {
         while self.ahead < AHEAD_MAX
@@ -194,11 +194,11 @@ impl Keyed {
         self.assigned.keys().copied().collect()
     }
 
-    pub(crate) fn first(&self, slot: u32) -> Option<&Waiting> {
+    pub(crate) fn first(&self, slot: u32) -> Option<&WaitingJob> {
         self.assigned.get(&slot)?.first()
     }
 
-    pub(crate) fn pop(&mut self, slot: u32) -> Option<Waiting> {
+    pub(crate) fn pop(&mut self, slot: u32) -> Option<WaitingJob> {
         let line = self.assigned.get_mut(&slot)?;
         let job = line.pop();
         if line.len() == 0 {
@@ -220,8 +220,8 @@ const KEPT: usize = 1_024;
 mod tests {
     use super::*;
 
-    fn job(id: u64) -> Waiting {
-        Waiting {
+    fn job(id: u64) -> WaitingJob {
+        WaitingJob {
             id,
             aim: id as u32 % 3,
             posted_s: id as u32,
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn what_comes_back_stands_where_it_stood() {
-        let mut line = Line::default();
+        let mut line = JobQueue::default();
         (1..=4).for_each(|id| line.push(job(id)));
         let first = line.pop().unwrap();
         let second = line.pop().unwrap();
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn jobs_are_assigned_anew_in_their_order() {
-        let mut keyed = Keyed::default();
+        let mut keyed = KeyedQueue::default();
         (1..=9).for_each(|id| keyed.common.push(job(id)));
         keyed.assign(|aim| Some(aim % 2));
         assert_eq!(keyed.slots(), [0, 1]);
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_full_window_leaves_the_rest() {
-        let mut keyed = Keyed::default();
+        let mut keyed = KeyedQueue::default();
         (0..AHEAD_MAX as u64 + 5).for_each(|id| keyed.common.push(job(id)));
         keyed.assign(|_| Some(0));
         assert_eq!((keyed.ahead, keyed.common.len()), (AHEAD_MAX, 5));
