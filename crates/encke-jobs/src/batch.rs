@@ -5,8 +5,8 @@ use std::sync::Arc;
 use encke_stream::{Data, Refusal};
 
 use crate::error::JobError;
-use crate::machine::{JobMachine, JobTimer, PoolNo};
-use crate::op::{JSON, Op, append, bytes, create};
+use crate::machine::{JobMachine, JobTimer};
+use crate::op::{JSON, Op, PoolNo, append, bytes, create};
 use crate::pool_state::{AttemptStage, Decision, PoolPhase};
 use crate::record::{ENTRY_BYTES, JournalEntry, JournalRecord, segment_name, side_name};
 use crate::report::release;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use encke_stream::Data;
 
 use crate::error::JobError;
-use crate::machine::{JobMachine, JobTimer, PoolNo};
-use crate::op::{BYTES, JSON, Op, PoolCreation, append, bytes, create};
+use crate::machine::{JobMachine, JobTimer};
+use crate::op::{BYTES, JSON, Op, PoolCreation, PoolNo, append, bytes, create};
 use crate::pool_state::{JournalSegments, PoolPhase, PoolState};
 use crate::record::{JournalRecord, REGISTRY, RegistryRecord, segment_name, side_name};
 use crate::request::PoolClient;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use encke_pool::Claim;
 
 use crate::error::JobError;
-use crate::machine::{JobMachine, JobTimer, PoolNo};
+use crate::machine::{JobMachine, JobTimer};
+use crate::op::PoolNo;
 use crate::pool_state::{AttemptStage, Decision, EventField, PoolPhase, PoolState, RunningJob};
 use crate::queue::JobQueues;
 use crate::record::{JournalEntry, WaitingJob, segment_name};

@@ -35,6 +35,7 @@
 
 mod batch;
 mod cache;
+mod commit;
 mod create;
 mod dispatch;
 mod dispatcher;

@@ -10,15 +10,12 @@ use encke_stream::Command;
 
 use crate::cache::PayloadCache;
 use crate::error::JobError;
-use crate::op::Op;
+use crate::op::{Op, PoolNo};
 use crate::pool_state::{PoolPhase, PoolState};
 use crate::request::{JobId, Payload, PoolClient, PoolRequest};
 use crate::response::{JobInfo, PoolResponse};
 use crate::settings::PoolLimits;
 use crate::stats::PublishedStats;
-
-/// A pool's number: the sequence of the record that announced it.
-pub(crate) type PoolNo = u64;
 
 /// The pools: what is asked, what the log took and the time in; commands for the log, jobs to read
 /// and words for clients out.

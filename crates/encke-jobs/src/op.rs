@@ -3,14 +3,15 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use encke_stream::{Append, Command, Create, Data, Lifetime, Outcome, Refusal, Target};
+use encke_stream::{Append, Command, Create, Data, Lifetime, Target};
 
 use crate::error::JobError;
-use crate::machine::{Effect, JobMachine, JobTimer, PoolNo};
 use crate::pool_state::Decision;
-use crate::post::PendingPost;
-use crate::request::PoolClient;
+use crate::request::{Payload, PoolClient};
 use crate::settings::PoolSettings;
+
+/// A pool's number: the sequence of the record that announced it.
+pub(crate) type PoolNo = u64;
 
 /// What a command to the log was for.
 #[derive(Debug)]
@@ -58,104 +59,14 @@ pub(crate) struct PoolCreation {
     pub(crate) taken: parking_lot::Mutex<Option<JobError>>,
 }
 
-impl JobMachine {
-    /// What became of a command.
-    pub fn committed(&mut self, now_ms: u64, op: u64, outcome: Outcome) {
-        let Some(op) = self.ops.remove(&op) else {
-            return;
-        };
-        let outcome = match outcome {
-            Outcome::Refused(refusal) => Err(JobError::Log(refusal)),
-            // One that could not be made known before: what it begins with is not what is now.
-            Outcome::Created { existed: true, .. } if matches!(op, Op::Segment(..)) => {
-                Err(JobError::PoolChanging)
-            }
-            outcome => Ok(tail(&outcome)),
-        };
-        self.follow(now_ms, op, outcome);
-    }
-
-    /// The log has no room for a command now.
-    pub fn unsent(&mut self, now_ms: u64, op: u64) {
-        if let Some(op) = self.ops.remove(&op) {
-            self.follow(now_ms, op, Err(JobError::Overloaded));
-        }
-    }
-
-    fn follow(&mut self, now_ms: u64, op: Op, outcome: Result<u64, JobError>) {
-        match op {
-            Op::Registry => self.registered = outcome.is_ok(),
-            Op::Side(making) => side_made(&making, outcome),
-            Op::Announced(making) => self.announced(&making, outcome),
-            Op::First(making, no) => self.first_segment(&making, no, outcome),
-            Op::Opened(making, no, first) => self.opened(&making, no, first, outcome),
-            Op::Segment(no, segment, parts) => self.segment(now_ms, no, segment, parts, outcome),
-            Op::Part(no, segment, first, parts) => {
-                self.part(now_ms, no, segment, first, parts, outcome);
-            }
-            Op::Rotated(no, segment, first) => {
-                self.rotated(now_ms, no, segment, first, outcome);
-            }
-            Op::Gone(no, from) => self.removed(no, from, outcome),
-            Op::Post(no, posted) => self.posted(now_ms, no, posted, outcome),
-            Op::Batch(no, decisions) => self.batch_committed(now_ms, no, decisions, outcome),
-            Op::Messages(name, what, data) => self.messages_committed(&name, what, data, outcome),
-            Op::Again(name) => {
-                if let Err(error) = outcome {
-                    tracing::error!(stream = %name, %error, "messages of a pool are lost");
-                }
-            }
-            Op::Delete(stream) => {
-                let found = !matches!(outcome, Err(JobError::Log(Refusal::NotFound)));
-                if outcome.is_err() && found && !self.stopping {
-                    self.due
-                        .insert((now_ms + DELETE_RETRY_MS, JobTimer::DeleteStreams));
-                    self.undeleted.push(stream);
-                }
-            }
-            Op::Nothing => {}
-        }
-    }
-
-    /// Whether anything is on its way to the log.
-    pub fn is_idle(&self) -> bool {
-        self.ops.is_empty()
-    }
-
-    pub(crate) fn commit(&mut self, command: Command, op: Op) {
-        let number = self.next_op;
-        self.next_op += 1;
-        self.ops.insert(number, op);
-        self.effects.push(Effect::Commit {
-            op: number,
-            command,
-        });
-    }
-
-    /// Deletes a stream that nobody needs.
-    pub(crate) fn delete_stream(&mut self, stream: String) {
-        let target = Target::Named(stream.as_str().into());
-        self.commit(Command::Delete { target, ack: None }, Op::Delete(stream));
-    }
-}
-
-fn side_made(making: &PoolCreation, outcome: Result<u64, JobError>) {
-    let error = match outcome {
-        // One that is there and ends by itself some day is as good.
-        Ok(_) => return,
-        Err(JobError::Log(Refusal::Differs { what, .. })) if what != "content type" => return,
-        Err(JobError::Log(Refusal::Differs { .. })) => JobError::StreamTaken(making.name.clone()),
-        Err(error) => error,
-    };
-    making.taken.lock().get_or_insert(error);
-}
-
-/// The last record that an outcome tells of.
-fn tail(outcome: &Outcome) -> u64 {
-    match outcome {
-        Outcome::Created { tail, .. } | Outcome::Appended { tail, .. } => tail.sequence,
-        Outcome::Truncated { .. } | Outcome::Deleted | Outcome::Refused(_) => 0,
-    }
+/// A job on its way to the log.
+#[derive(Debug)]
+pub(crate) struct PendingPost {
+    pub(crate) from: PoolClient,
+    pub(crate) aim: u32,
+    pub(crate) posted_s: u32,
+    pub(crate) wait_ms: Option<u64>,
+    pub(crate) payload: Payload,
 }
 
 /// A stream to be made, of bytes or of JSON messages.
@@ -195,6 +106,3 @@ pub(crate) fn bytes(bytes: Vec<u8>) -> Data {
 pub(crate) const BYTES: &str = "application/octet-stream";
 /// The type of streams that everybody may read.
 pub(crate) const JSON: &str = "application/json";
-
-/// When a segment could not be deleted, it is tried again after so long, in milliseconds.
-const DELETE_RETRY_MS: u64 = 5_000;

@@ -3,23 +3,13 @@
 use encke_pool::PoolError;
 
 use crate::error::JobError;
-use crate::machine::{JobMachine, JobTimer, PoolNo};
-use crate::op::{Op, append, bytes};
+use crate::machine::{JobMachine, JobTimer};
+use crate::op::{Op, PendingPost, PoolNo, append, bytes};
 use crate::pool_state::{EventField, PoolState};
 use crate::record::{JournalRecord, WaitingJob, segment_name};
-use crate::request::{NewJob, Payload, PoolClient};
+use crate::request::{NewJob, PoolClient};
 use crate::response::PoolResponse;
 use crate::settings::Kind;
-
-/// A job on its way to the log.
-#[derive(Debug)]
-pub(crate) struct PendingPost {
-    pub(crate) from: PoolClient,
-    pub(crate) aim: u32,
-    pub(crate) posted_s: u32,
-    pub(crate) wait_ms: Option<u64>,
-    pub(crate) payload: Payload,
-}
 
 impl JobMachine {
     pub(crate) fn post(

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use encke_stream::{Fetch, Offset, Piece, Stream};
 
-use crate::machine::{JobMachine, JobTimer, PoolNo};
+use crate::machine::{JobMachine, JobTimer};
+use crate::op::PoolNo;
 use crate::pool_state::{
     AttemptStage, FinishedJob, FinishedJobs, JournalSegments, PoolState, RunningJob,
 };

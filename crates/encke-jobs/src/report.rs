@@ -2,7 +2,8 @@
 
 use crate::error::JobError;
 use crate::json;
-use crate::machine::{JobMachine, JobTimer, PoolNo};
+use crate::machine::{JobMachine, JobTimer};
+use crate::op::PoolNo;
 use crate::pool_state::{AttemptStage, Decision, EventField, FinishedJob, PoolState, RunningJob};
 use crate::record::{JournalEntry, segment_name};
 use crate::request::{AttemptAction, AttemptReport, JobId, Payload, PoolClient};
