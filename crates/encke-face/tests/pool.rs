@@ -56,10 +56,22 @@ fn worker(server: &mut Server, name: &str) -> PoolClient {
         panic!("{response:?}");
     };
     let first = String::from_utf8(first.clone()).unwrap();
+    let data = format!("data: {{\"worker\":\"{name}\",\"slot\":");
+    // Workers may wait for the event by its former name, too.
+    let events: Vec<&str> = first.split_terminator("\n\n").collect();
+    let [registered, hired] = events[..] else {
+        panic!("{first}");
+    };
+    let data_of = |event: &str, name: &str| {
+        let rest = event.split_once(&format!("event: {name}\n"));
+        rest.map(|(_, data)| data.to_owned())
+    };
+    let sent = data_of(registered, "registered");
     assert!(
-        first.contains("event: hired\ndata: {\"worker\":"),
+        sent.as_ref().is_some_and(|sent| sent.starts_with(&data)),
         "{first}"
     );
+    assert_eq!(data_of(hired, "hired"), sent);
     client
 }
 

@@ -16,7 +16,7 @@ use crate::{Body, Response};
 pub(crate) fn told(asked: &Asked, told: PoolResponse) -> Saying {
     let response = match (asked, told) {
         (Asked::Stream { worker }, PoolResponse::Registered { slot }) => {
-            return Saying::Open(hired(worker, slot));
+            return Saying::Open(registered(worker, slot));
         }
         (Asked::Stream { .. }, PoolResponse::Dispatched(handed)) => {
             return Saying::Send(event(&handed));
@@ -78,11 +78,17 @@ pub(crate) fn told(asked: &Asked, told: PoolResponse) -> Saying {
     Saying::Respond(response)
 }
 
-/// The beginning of a worker's events.
-fn hired(worker: &str, slot: u32) -> Response {
-    let mut first = b"retry: 1000\nevent: hired\ndata: {\"worker\":".to_vec();
-    string(worker, &mut first);
-    first.extend_from_slice(format!(",\"slot\":{slot}}}\n\n").as_bytes());
+/// The response head and first events of a worker's event stream.
+fn registered(worker: &str, slot: u32) -> Response {
+    let mut data = b"{\"worker\":".to_vec();
+    string(worker, &mut data);
+    data.extend_from_slice(format!(",\"slot\":{slot}}}\n\n").as_bytes());
+    let mut first = b"retry: 1000\n".to_vec();
+    // `hired` is the former name of the event, for workers that wait for it.
+    for name in ["registered", "hired"] {
+        first.extend_from_slice(format!("event: {name}\ndata: ").as_bytes());
+        first.extend_from_slice(&data);
+    }
     answer(200)
         .field("Content-Type", "text/event-stream")
         .field("Cache-Control", "no-cache")
