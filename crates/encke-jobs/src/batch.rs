@@ -9,7 +9,6 @@ use crate::machine::{JobMachine, JobTimer};
 use crate::op::{JSON, Op, PoolNo, append, bytes, create};
 use crate::pool_state::{AttemptStage, Decision, PoolPhase};
 use crate::record::{ENTRY_BYTES, JournalEntry, JournalRecord, segment_name, side_name};
-use crate::report::release;
 use crate::response::PoolResponse;
 
 impl JobMachine {
@@ -169,7 +168,7 @@ impl JobMachine {
         };
         match decision.entry {
             JournalEntry::Leased { id, .. } => {
-                release(pool, id, false);
+                pool.release(id, false);
                 if let Some(mut running) = pool.running.remove(&id) {
                     running.job.attempts -= 1;
                     pool.queues.put_back(running.job);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_pool::Claim;
+use encke_pool::Picked;
 
 use crate::error::JobError;
 use crate::machine::{JobMachine, JobTimer};
@@ -12,7 +12,7 @@ use crate::queue::JobQueues;
 use crate::record::{JournalEntry, WaitingJob, segment_name};
 use crate::request::{JobId, Payload, PoolClient, Registration};
 use crate::response::{DispatchedJob, PoolResponse};
-use crate::workers::WorkerLink;
+use crate::workers::{WorkerLink, Workers};
 
 impl JobMachine {
     /// A worker wants jobs.
@@ -34,7 +34,9 @@ impl JobMachine {
             Some(ms) => WorkerLink::Poll(from, now_ms + ms.min(self.limits.wait_ms_max)),
         };
         let was_away = pool.workers.is_away(&work.worker);
-        let slot = pool.workers.join(&work.worker, work.slot, link, now_ms)?;
+        let slot = pool
+            .workers
+            .register(&work.worker, work.slot, link, now_ms)?;
         if !was_away {
             pool.worker_event("joined", slot, now_ms);
         }
@@ -56,22 +58,22 @@ impl JobMachine {
         if self.stopping || pool.phase != PoolPhase::Open || now_ms < pool.pause_until_ms {
             return;
         }
-        for matched in matches(pool) {
-            self.lease(now_ms, no, matched);
+        for assignment in assign(pool) {
+            self.lease(now_ms, no, assignment);
         }
     }
 
     /// Writes down that a worker gets a job; the job is handed out when that is in the log.
-    fn lease(&mut self, now_ms: u64, no: PoolNo, matched: Assignment) {
+    fn lease(&mut self, now_ms: u64, no: PoolNo, assignment: Assignment) {
         let Assignment {
             mut job,
-            slot,
+            place,
             link,
-            claim,
-        } = matched;
+        } = assignment;
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
+        let slot = *place;
         job.attempts += 1;
         let deadline_ms = now_ms + pool.settings.ack_ms;
         let worker = pool.workers.name(slot).unwrap_or_else(|| "".into());
@@ -90,7 +92,7 @@ impl JobMachine {
             WorkerLink::Poll(client, until_ms) => {
                 self.due
                     .remove(&(until_ms, JobTimer::Poll(no, slot, client)));
-                if pool.workers.is_newly_away(slot) {
+                if pool.workers.watch(slot) {
                     self.due
                         .insert((now_ms + AWAY_MS, JobTimer::Away(no, slot)));
                 }
@@ -104,9 +106,8 @@ impl JobMachine {
         let running = RunningJob {
             job,
             worker,
-            slot: Some(slot),
+            place: Some(place),
             seat,
-            claim,
             deadline_ms,
             stage: AttemptStage::Leasing,
             payload,
@@ -209,7 +210,7 @@ impl JobMachine {
         };
         self.touched.insert(no);
         if pool.workers.link(slot).is_with(client) {
-            pool.workers.relink(slot, WorkerLink::None, now_ms);
+            pool.workers.set_link(slot, WorkerLink::None, now_ms);
             pool.worker_event("left", slot, now_ms);
         }
         let had = pool.running.iter_mut();
@@ -232,8 +233,8 @@ impl JobMachine {
             return;
         };
         if pool.workers.link(slot).is_with(client) {
-            pool.workers.relink(slot, WorkerLink::Away, now_ms);
-            if pool.workers.is_newly_away(slot) {
+            pool.workers.set_link(slot, WorkerLink::Away, now_ms);
+            if pool.workers.watch(slot) {
                 self.due
                     .insert((now_ms + AWAY_MS, JobTimer::Away(no, slot)));
             }
@@ -257,81 +258,80 @@ impl JobMachine {
             self.due.insert((until_ms, JobTimer::Away(no, slot)));
         } else {
             pool.workers.unwatch(slot);
-            pool.workers.relink(slot, WorkerLink::None, now_ms);
+            pool.workers.set_link(slot, WorkerLink::None, now_ms);
             pool.worker_event("left", slot, now_ms);
             self.touched.insert(no);
         }
     }
 }
 
-/// A job that waited, and the worker that gets it.
+/// A job from a queue, and its place at the picked worker.
 struct Assignment {
     job: WaitingJob,
-    slot: u32,
+    place: Picked<u32>,
     link: WorkerLink,
-    claim: Option<Claim<u32>>,
 }
 
-/// Takes jobs off the lines and finds workers for them, until one of the two runs out.
-fn matches(pool: &mut PoolState) -> Vec<Assignment> {
-    let mut matched = Vec::new();
+/// Takes jobs from the queues and picks workers for them, until either runs out.
+fn assign(pool: &mut PoolState) -> Vec<Assignment> {
+    let mut assigned = Vec::new();
     let PoolState {
         queues,
         workers,
         avoid,
         ..
     } = pool;
-    let mut give = |workers: &mut crate::workers::Workers, job: WaitingJob, slot, claim| {
-        let link = workers.give(slot, job.bytes);
-        matched.push(Assignment {
-            job,
-            slot,
-            link,
-            claim,
-        });
+    let mut give = |workers: &mut Workers, job, place: Picked<u32>| {
+        let link = workers.give(*place);
+        assigned.push(Assignment { job, place, link });
     };
     match queues {
-        JobQueues::One(line) => {
+        JobQueues::One(queue) => {
             let mut skipped = Vec::new();
             while skipped.len() < SKIPPED_MAX
-                && let Some(first) = line.first()
-                && workers.somebody_has_room(first.bytes)
+                && let Some(&first) = queue.first()
             {
-                let found = workers.pick(first.bytes, avoid.get(&first.id).copied());
-                let Some(job) = line.pop() else { break };
-                match found {
-                    Some((slot, claim)) => give(workers, job, slot, claim),
-                    None => skipped.push(job),
+                let avoided = avoid.get(&first.id).copied();
+                match workers.pick(first.bytes, avoided) {
+                    Some(place) => {
+                        queue.pop();
+                        give(workers, first, place);
+                    }
+                    // Only the worker that failed at this job has room for it.
+                    None if avoided.is_some() && workers.pick(first.bytes, None).is_some() => {
+                        skipped.extend(queue.pop());
+                    }
+                    None => break,
                 }
             }
             for job in skipped {
-                line.put_back(job);
+                queue.put_back(job);
             }
         }
-        JobQueues::BySlot(lines) => {
-            for (slot, line) in lines.iter_mut() {
-                while let Some(first) = line.first()
-                    && workers.has_room(*slot, first.bytes)
-                    && let Some(job) = line.pop()
+        JobQueues::BySlot(queues) => {
+            for (slot, queue) in queues.iter_mut() {
+                while let Some(&first) = queue.first()
+                    && let Some(place) = workers.pick_at(*slot, first.bytes)
                 {
-                    give(workers, job, *slot, None);
+                    queue.pop();
+                    give(workers, first, place);
                 }
             }
-            lines.retain(|_, line| line.len() > 0);
+            queues.retain(|_, queue| queue.len() > 0);
         }
         JobQueues::ByKey(keyed) => {
             if std::mem::take(&mut workers.changed) {
                 keyed.unassign();
             }
             loop {
-                keyed.assign(|aim| workers.pick_for(aim));
+                keyed.assign(|selector| workers.slot_for(selector));
                 let mut moved = false;
                 for slot in keyed.slots() {
-                    while let Some(first) = keyed.first(slot)
-                        && workers.has_room(slot, first.bytes)
-                        && let Some(job) = keyed.pop(slot)
+                    while let Some(&first) = keyed.first(slot)
+                        && let Some(place) = workers.pick_at(slot, first.bytes)
                     {
-                        give(workers, job, slot, None);
+                        keyed.pop(slot);
+                        give(workers, first, place);
                         moved = true;
                     }
                 }
@@ -341,17 +341,7 @@ fn matches(pool: &mut PoolState) -> Vec<Assignment> {
             }
         }
     }
-    matched
-}
-
-impl WorkerLink {
-    /// Whether that is the connection.
-    pub(crate) fn is_with(self, client: PoolClient) -> bool {
-        match self {
-            WorkerLink::Stream(has) | WorkerLink::Poll(has, _) => has == client,
-            WorkerLink::None | WorkerLink::Away => false,
-        }
-    }
+    assigned
 }
 
 /// How long a worker that polls may be away before it counts as gone, in milliseconds.

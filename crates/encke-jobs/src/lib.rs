@@ -71,5 +71,5 @@ pub use request::{
 pub use response::{
     DispatchedJob, JobInfo, JobState, PoolResponse, PoolStats, PoolStatus, WorkerStatus,
 };
-pub use settings::{Kind, PoolLimits, PoolSettings, SettingOutOfRange};
+pub use settings::{PoolLimits, PoolSettings, SettingOutOfRange};
 pub use stats::{PublishedPool, PublishedStats};

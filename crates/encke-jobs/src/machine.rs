@@ -186,7 +186,7 @@ impl JobMachine {
             PoolRequest::RemoveWorker { pool, worker } => {
                 let found = self.pools.get_mut(&no);
                 let pool = found.ok_or(JobError::UnknownPool(pool))?;
-                pool.workers.dismiss(&worker)?;
+                pool.workers.remove(&worker)?;
                 self.respond(from, PoolResponse::Removed);
                 Ok(())
             }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use encke_pool::Claim;
+use encke_pool::Picked;
 use encke_stream::Data;
 
 use crate::json;
@@ -59,11 +59,10 @@ pub(crate) struct RunningJob {
     /// Its attempts count this one.
     pub(crate) job: WaitingJob,
     pub(crate) worker: Arc<str>,
-    /// The worker's slot, as long as the worker is taken up by it.
-    pub(crate) slot: Option<u32>,
     /// The connection it is for; nothing once that is gone, or after a restart.
     pub(crate) seat: Option<PoolClient>,
-    pub(crate) claim: Option<Claim<u32>>,
+    /// The job's place at its worker, as long as the job occupies it.
+    pub(crate) place: Option<Picked<u32>>,
     pub(crate) deadline_ms: u64,
     pub(crate) stage: AttemptStage,
     /// Its content, until it is handed out.
@@ -281,11 +280,11 @@ impl PoolState {
     ) -> Self {
         PoolState {
             name: name.into(),
-            queues: JobQueues::new(settings.kind),
+            queues: JobQueues::new(settings.strategy),
             running: HashMap::new(),
             finished: FinishedJobs::default(),
             counts: JobCounts::default(),
-            workers: Workers::new(name, &settings, limits.worker_bytes_max),
+            workers: Workers::new(&settings, limits.worker_bytes_max),
             avoid: HashMap::new(),
             waiters: HashMap::new(),
             segments,
@@ -298,6 +297,15 @@ impl PoolState {
             published,
             settings,
         }
+    }
+
+    /// Releases the place of a job at its worker. Returns the worker's slot. None: the job has no place.
+    pub(crate) fn release(&mut self, id: JobId, done: bool) -> Option<u32> {
+        let place = self.running.get_mut(&id)?.place.take()?;
+        let slot = *place;
+        drop(place);
+        self.workers.take(slot, done);
+        Some(slot)
     }
 
     /// Jobs that are not over.

@@ -9,7 +9,7 @@ use crate::pool_state::{EventField, PoolState};
 use crate::record::{JournalRecord, WaitingJob, segment_name};
 use crate::request::{NewJob, PoolClient};
 use crate::response::PoolResponse;
-use crate::settings::Kind;
+use encke_pool::Strategy;
 
 impl JobMachine {
     pub(crate) fn post(
@@ -37,7 +37,7 @@ impl JobMachine {
         if pool.queues.len() + pool.posting >= waiting_max {
             return Err(JobError::TooManyJobs { waiting_max });
         }
-        if post.if_connected && !pool.workers.somebody_for(aim) {
+        if post.if_connected && !pool.workers.is_connected_for(aim) {
             return Err(PoolError::NobodyConnected.into());
         }
         let posted_s = u32::try_from(now_ms / 1_000).unwrap_or(u32::MAX);
@@ -101,19 +101,19 @@ impl JobMachine {
 
 /// What a job's worker is chosen by.
 fn aim(pool: &PoolState, job: &NewJob) -> Result<u32, JobError> {
-    match (pool.settings.kind, &job.payload.key, job.slot) {
-        (Kind::Hash, Some(key), None) => Ok(crc32c::crc32c(key.as_bytes())),
-        (Kind::Hash, _, _) => Err(JobError::WrongSelector(
+    match (pool.settings.strategy, &job.payload.key, job.slot) {
+        (Strategy::Hash, Some(key), None) => Ok(crc32c::crc32c(key.as_bytes())),
+        (Strategy::Hash, _, _) => Err(JobError::WrongSelector(
             "a job of a hash pool needs a key, and no slot: ?key=",
         )),
-        (Kind::Direct, _, Some(slot)) if slot >= pool.settings.size_max => {
+        (Strategy::Direct, _, Some(slot)) if slot >= pool.settings.size_max => {
             Err(JobError::Pool(PoolError::OutOfRange {
                 slot: slot as usize,
                 size: pool.settings.size_max as usize,
             }))
         }
-        (Kind::Direct, _, Some(slot)) => Ok(slot),
-        (Kind::Direct, _, None) => Err(JobError::WrongSelector(
+        (Strategy::Direct, _, Some(slot)) => Ok(slot),
+        (Strategy::Direct, _, None) => Err(JobError::WrongSelector(
             "a job of a direct pool needs a slot: ?slot=",
         )),
         (_, _, Some(_)) => Err(JobError::WrongSelector(

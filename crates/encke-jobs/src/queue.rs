@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::record::WaitingJob;
-use crate::settings::Kind;
+use encke_pool::Strategy;
 
 /// One line of jobs. Those that come back from a failed attempt stand where they stood before.
 #[derive(Debug, Default)]
@@ -92,11 +92,13 @@ pub(crate) struct KeyedQueue {
 
 impl JobQueues {
     /// None waits yet.
-    pub(crate) fn new(kind: Kind) -> Self {
-        match kind {
-            Kind::RoundRobin | Kind::Random | Kind::Claim => JobQueues::One(JobQueue::default()),
-            Kind::Direct => JobQueues::BySlot(BTreeMap::new()),
-            Kind::Hash => JobQueues::ByKey(KeyedQueue::default()),
+    pub(crate) fn new(strategy: Strategy) -> Self {
+        match strategy {
+            Strategy::RoundRobin | Strategy::Random | Strategy::Claim => {
+                JobQueues::One(JobQueue::default())
+            }
+            Strategy::Direct => JobQueues::BySlot(BTreeMap::new()),
+            Strategy::Hash => JobQueues::ByKey(KeyedQueue::default()),
         }
     }
 

@@ -135,9 +135,8 @@ impl JobMachine {
             let running = RunningJob {
                 job,
                 worker,
-                slot: None,
                 seat: None,
-                claim: None,
+                place: None,
                 deadline_ms,
                 stage: AttemptStage::Running,
                 payload: None,

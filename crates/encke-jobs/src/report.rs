@@ -4,7 +4,7 @@ use crate::error::JobError;
 use crate::json;
 use crate::machine::{JobMachine, JobTimer};
 use crate::op::PoolNo;
-use crate::pool_state::{AttemptStage, Decision, EventField, FinishedJob, PoolState, RunningJob};
+use crate::pool_state::{AttemptStage, Decision, EventField, FinishedJob, RunningJob};
 use crate::record::{JournalEntry, segment_name};
 use crate::request::{AttemptAction, AttemptReport, JobId, Payload, PoolClient};
 use crate::response::{JobInfo, JobState, PoolResponse};
@@ -56,7 +56,7 @@ impl JobMachine {
             AttemptAction::Ack { result } => {
                 running.stage = AttemptStage::Ending;
                 let worker = std::sync::Arc::clone(&running.worker);
-                release(pool, id, true);
+                pool.release(id, true);
                 let mut line = Vec::with_capacity(result.body.len() + 128);
                 line.extend_from_slice(
                     format!("{{\"job\":{id},\"attempt\":{attempt},\"worker\":").as_bytes(),
@@ -124,7 +124,7 @@ impl JobMachine {
         running.stage = AttemptStage::Ending;
         self.due
             .remove(&(running.deadline_ms, JobTimer::Attempt(no, id)));
-        if let Some(slot) = release(pool, id, false) {
+        if let Some(slot) = pool.release(id, false) {
             pool.avoid.insert(id, slot);
         }
         let reason = reason.unwrap_or_default();
@@ -304,15 +304,6 @@ impl JobMachine {
             self.seats.remove(&seat);
         }
     }
-}
-
-/// Frees the worker of a job. Returns its slot.
-pub(crate) fn release(pool: &mut PoolState, id: JobId, done: bool) -> Option<u32> {
-    let running = pool.running.get_mut(&id)?;
-    running.claim = None;
-    let slot = running.slot.take()?;
-    pool.workers.take(slot, running.job.bytes, done);
-    Some(slot)
 }
 
 /// A day.

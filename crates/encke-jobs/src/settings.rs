@@ -1,6 +1,6 @@
 //! What a pool can be told, and the bounds of what it can be told.
 
-use encke_pool::{Options, Size, Strategy};
+use encke_pool::{Capacity, PoolOptions, Size, Strategy};
 use serde::{Deserialize, Serialize};
 
 /// What a pool is: fixed when it is made. All are optional in a request but the type.
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct PoolSettings {
     /// How a job's worker is chosen: `round_robin`, `random`, `hash`, `direct` or `claim`.
-    #[serde(rename = "type")]
-    pub kind: Kind,
+    #[serde(rename = "type", with = "strategy_name")]
+    pub strategy: Strategy,
     /// Exactly so many slots for workers. Nothing: as many as are needed, up to `size_max`.
     #[serde(default)]
     pub size: Option<u32>,
@@ -34,35 +34,6 @@ pub struct PoolSettings {
     /// Whether what happens to jobs and workers is told in the stream `pool/NAME/events`.
     #[serde(default = "events")]
     pub events: bool,
-}
-
-/// A pool's type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// One worker after another.
-    RoundRobin,
-    /// Any worker, each as likely as the next.
-    Random,
-    /// The same worker for the same key, as long as it is there.
-    Hash,
-    /// The worker at the job's slot.
-    Direct,
-    /// The first worker that is free, one job at a time.
-    Claim,
-}
-
-impl Kind {
-    /// How the pool's picks are made.
-    pub fn strategy(self) -> Strategy {
-        match self {
-            Kind::RoundRobin => Strategy::RoundRobin,
-            Kind::Random => Strategy::Random,
-            Kind::Hash => Strategy::Hash,
-            Kind::Direct => Strategy::Direct,
-            Kind::Claim => Strategy::Claim,
-        }
-    }
 }
 
 /// Bounds of all pools together, and of what a pool can be told.
@@ -133,8 +104,8 @@ impl PoolSettings {
     /// A setting is out of its bounds.
     pub fn checked(mut self, limits: &PoolLimits) -> Result<Self, SettingOutOfRange> {
         let waiting_max = self.waiting_max.unwrap_or(limits.waiting_max);
-        let in_flight = match self.kind {
-            Kind::Claim => 1,
+        let in_flight = match self.strategy {
+            Strategy::Claim => 1,
             _ => self.in_flight.unwrap_or(IN_FLIGHT),
         };
         self.waiting_max = Some(waiting_max);
@@ -185,14 +156,21 @@ impl PoolSettings {
         self.waiting_max.unwrap_or(u32::MAX) as usize
     }
 
-    pub(crate) fn options(&self) -> Options {
+    /// The options of the pool that picks. `worker_bytes_max` bounds the jobs of one worker.
+    pub(crate) fn options(&self, worker_bytes_max: u64) -> PoolOptions {
         let size = match self.size {
             Some(size) => Size::Fixed(size as usize),
             None => Size::Growing {
                 size_max: self.size_max as usize,
             },
         };
-        Options::new(self.kind.strategy()).size(size)
+        let capacity = Capacity {
+            jobs_max: u16::try_from(self.in_flight_max()).unwrap_or(u16::MAX),
+            bytes_max: worker_bytes_max,
+        };
+        PoolOptions::new(self.strategy)
+            .size(size)
+            .capacity(capacity)
     }
 
     /// The first setting that another pool has otherwise: its name, here and there.
@@ -208,6 +186,22 @@ impl PoolSettings {
                 Some(asked) if *asked != has => Some((name, has.to_string(), asked.to_string())),
                 _ => None,
             })
+    }
+}
+
+/// A strategy by its name.
+mod strategy_name {
+    use encke_pool::Strategy;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(strategy: &Strategy, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(strategy.name())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Strategy, D::Error> {
+        let name = <std::borrow::Cow<'de, str>>::deserialize(from)?;
+        name.parse().map_err(D::Error::custom)
     }
 }
 

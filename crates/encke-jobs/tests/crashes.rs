@@ -52,9 +52,9 @@ fn take(mut world: World, decision: Decision) -> World {
         Decision::Post(number) => {
             let key = format!("k{}", number % 7);
             let info = world.info();
-            let (key, slot) = match info.settings.kind {
-                encke_jobs::Kind::Hash => (Some(&*key), None),
-                encke_jobs::Kind::Direct => (None, Some(u32::from(number % 6))),
+            let (key, slot) = match info.settings.strategy {
+                encke_pool::Strategy::Hash => (Some(&*key), None),
+                encke_pool::Strategy::Direct => (None, Some(u32::from(number % 6))),
                 _ => (None, None),
             };
             world.post(&format!("#{number}"), key, slot);

@@ -7,7 +7,7 @@ mod real {
     use arc_swap::ArcSwap;
     pub(crate) use parking_lot::Mutex;
     pub(crate) use std::sync::Arc;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
     pub(crate) use std::thread;
 
     /// A value that is read without waiting and replaced as a whole.
@@ -36,7 +36,7 @@ mod model {
 
     pub(crate) use loom::sync::Arc;
     use loom::sync::MutexGuard;
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
     pub(crate) use loom::thread;
 
     /// Loom's mutex with the interface of parking_lot's.

@@ -54,7 +54,7 @@ pub(crate) fn told(asked: &Asked, told: PoolResponse) -> Saying {
         (_, PoolResponse::Listed(pools)) => {
             let list = pools
                 .iter()
-                .map(|(name, settings)| json!({ "name": **name, "type": settings.kind }))
+                .map(|(name, settings)| json!({ "name": **name, "type": settings.strategy.name() }))
                 .collect::<Vec<_>>();
             json_body(200, &json!({ "pools": list }))
         }
@@ -232,9 +232,7 @@ fn refusal(why: &JobError) -> Response {
     let (status, code) = match why {
         JobError::Log(refusal) => return refused(refusal),
         JobError::Pool(pool) => match pool {
-            PoolError::UnknownPool { .. } => (404, "unknown_pool"),
             PoolError::UnknownWorker { .. } => (404, "unknown_worker"),
-            PoolError::PoolExists { .. } => (409, "pool_exists"),
             PoolError::NameTaken { .. } => (409, "name_taken"),
             PoolError::SlotTaken { .. } => (409, "slot_taken"),
             PoolError::WorkerConnected { .. } => (409, "worker_connected"),
@@ -242,10 +240,7 @@ fn refusal(why: &JobError) -> Response {
             PoolError::WrongStrategy { .. } => (400, "wrong_type"),
             PoolError::NobodyConnected => (503, "nobody_connected"),
             PoolError::Full { .. } => (503, "full"),
-            PoolError::AllBusy
-            | PoolError::TooManyWaiting { .. }
-            | PoolError::TooManyLeftClaimed => (503, "busy"),
-            PoolError::TimedOut => (504, "timed_out"),
+            PoolError::NoRoom | PoolError::TooManyLeftClaimed => (503, "busy"),
         },
         JobError::Setting(_) => (400, "bad_settings"),
         JobError::UnknownPool(_) => (404, "unknown_pool"),
