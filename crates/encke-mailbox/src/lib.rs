@@ -43,7 +43,7 @@
 // Set by hand, for the models of tests/model.rs alone; that file says how.
 #![allow(unexpected_cfgs)]
 
-mod aging;
+mod blocked;
 mod clock;
 mod error;
 mod gauge;
@@ -59,7 +59,7 @@ mod watch;
 
 pub use error::{Closed, Refused, Why};
 pub use gauge::{Gauge, LaneGauge};
-pub use options::{AgeLimit, Bounds, Lane, LaneOptions, Mode, Options, Overload};
+pub use options::{Bounds, Lane, Options};
 pub use receiver::Receiver;
 pub use reply::{NoReply, Reply, ReplyTo, reply};
 pub use sender::Sender;
@@ -72,7 +72,7 @@ use shared::Shared;
 /// `name` is what the gauges and errors call it.
 pub fn mailbox<T: Send>(name: &'static str, options: Options) -> (Sender<T>, Receiver<T>) {
     let (sender, shared) = Sender::first(Shared::new(name, options, None));
-    (sender, Receiver::new(shared, &options))
+    (sender, Receiver::new(shared))
 }
 
 /// Makes a mailbox whose receiver sleeps elsewhere, for example in epoll with an eventfd.
@@ -86,5 +86,5 @@ pub fn mailbox_with_waker<T: Send>(
     wake: impl Fn() + Send + Sync + 'static,
 ) -> (Sender<T>, Receiver<T>) {
     let (sender, shared) = Sender::first(Shared::new(name, options, Some(Box::new(wake))));
-    (sender, Receiver::new(shared, &options))
+    (sender, Receiver::new(shared))
 }

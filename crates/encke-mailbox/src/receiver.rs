@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::aging::Aging;
 use crate::error::Closed;
 use crate::gauge::Gauge;
-use crate::options::{Lane, Options};
-use crate::shared::{Shared, Tidings};
+use crate::options::Lane;
+use crate::shared::{Shared, WakeUps};
 use crate::stock::{Amount, Stock};
 use crate::sync::{self, Arc, Ordering, thread};
 
@@ -35,8 +34,6 @@ pub struct Receiver<T> {
     carries: bool,
     /// How many items the last drain of each lane found.
     last_batch: [usize; Lane::COUNT],
-    /// What goes because it is too old, where a lane says so.
-    aging: [Option<Aging>; Lane::COUNT],
     /// How often to yield before the next sleep: what pays is found out by trying.
     yields: usize,
 }
@@ -69,7 +66,7 @@ const REST_PAUSES: [usize; 2] = [32, 96];
 const SPARE_SIZES_MAX: usize = 4;
 
 impl<T> Receiver<T> {
-    pub(crate) fn new(shared: Arc<Shared<T>>, options: &Options) -> Self {
+    pub(crate) fn new(shared: Arc<Shared<T>>) -> Self {
         Self {
             shared,
             hand: Lane::ALL.map(|_| Stock::new()),
@@ -78,7 +75,6 @@ impl<T> Receiver<T> {
             spare_sizes: Vec::new(),
             carries: false,
             last_batch: [0; Lane::COUNT],
-            aging: Lane::ALL.map(|lane| options.lane(lane).age_limit.map(Aging::new)),
             yields: YIELDS_MAX,
         }
     }
@@ -95,9 +91,6 @@ impl<T> Receiver<T> {
         self.settle(lent.saturating_sub(before));
         self.lend_all(into);
         self.gather(&Lane::ALL);
-        for lane in Lane::ALL {
-            self.shed_aged(lane);
-        }
         self.lend_all(into);
         into.len() - before
     }
@@ -165,7 +158,6 @@ impl<T> Receiver<T> {
                 self.gather(&[Lane::Control]);
             }
             for lane in Lane::ALL {
-                self.shed_aged(lane);
                 if let Some((item, size)) = self.hand[lane as usize].pop() {
                     self.single = Some((lane, size));
                     return Some(item);
@@ -280,7 +272,7 @@ impl<T> Receiver<T> {
     /// Takes what waits in these lanes, of which nothing may be in `hand`, and lets senders in for it.
     fn gather(&mut self, lanes: &[Lane]) {
         let shared = &*self.shared;
-        let mut tidings = Tidings::default();
+        let mut wake_ups = WakeUps::default();
         let mut carries = false;
         for &lane in lanes {
             // What goes to the mailbox now gathers the next batch, likely about as large as the last.
@@ -294,14 +286,14 @@ impl<T> Receiver<T> {
             state
                 .lane(lane)
                 .take(&mut self.hand[lane as usize], carried, meter);
-            shared.admit(&mut state, lane, &mut tidings);
+            shared.admit(&mut state, lane, &mut wake_ups);
         }
         let empty = state.is_empty();
         state.armed = empty && shared.sleeps_elsewhere();
         drop(state);
         // Whoever sleeps elsewhere comes back for those who were let in just now.
-        tidings.receiver = !empty && shared.sleeps_elsewhere();
-        shared.tell(tidings);
+        wake_ups.receiver = !empty && shared.sleeps_elsewhere();
+        shared.wake(wake_ups);
         self.carries = carries;
         for &lane in lanes {
             self.last_batch[lane as usize] = self.hand[lane as usize].items.len();
@@ -312,15 +304,15 @@ impl<T> Receiver<T> {
     /// Gives senders the room back that was carried over and has been handled since.
     fn release(&mut self) {
         let shared = &*self.shared;
-        let mut tidings = Tidings::default();
+        let mut wake_ups = WakeUps::default();
         let mut state = shared.state.lock();
         self.carries = false;
         for lane in Lane::ALL {
             self.carries |= state.lane(lane).carry_at_most(shared.meter(lane).in_hand());
-            shared.admit(&mut state, lane, &mut tidings);
+            shared.admit(&mut state, lane, &mut wake_ups);
         }
         drop(state);
-        shared.tell(tidings);
+        shared.wake(wake_ups);
     }
 
     /// Hands out all that is in hand.
@@ -336,7 +328,7 @@ impl<T> Receiver<T> {
                 lane,
                 sizes,
                 bytes: stock.bytes,
-                oldest_ns: stock.oldest_ns(),
+                oldest_ns: stock.oldest_ns,
             });
             let mut items = Vec::from(std::mem::take(&mut stock.items));
             if into.is_empty() {
@@ -396,43 +388,11 @@ impl<T> Receiver<T> {
         !self.hand[lane as usize].items.is_empty()
     }
 
-    /// Drops what has become too old of what is in hand.
-    fn shed_aged(&mut self, lane: Lane) {
-        let stock = &mut self.hand[lane as usize];
-        let Some(aging) = &mut self.aging[lane as usize] else {
-            return;
-        };
-        if stock.items.is_empty() {
-            return;
-        }
-        let now_ns = self.shared.clock.now_ns();
-        let Some(age_max_ns) = aging.observe(now_ns.saturating_sub(stock.oldest_ns()), now_ns)
-        else {
-            return;
-        };
-        let mut aged = Amount::default();
-        while !stock.items.is_empty() && now_ns.saturating_sub(stock.oldest_ns()) > age_max_ns {
-            let Some((_item, size)) = stock.pop() else {
-                break;
-            };
-            aged.items += 1;
-            aged.bytes += u64::from(size);
-        }
-        if aged != Amount::default() {
-            let meter = self.shared.meter(lane);
-            meter.aged(aged.items);
-            meter.handled(aged);
-            self.show_oldest(lane);
-        }
-    }
-
     /// Shows in the gauge how long the oldest item of this lane that is in hand has been here.
     fn show_oldest(&self, lane: Lane) {
         let lent = self.lent.iter().find(|lent| lent.lane == lane);
-        let oldest_ns = lent.map_or_else(
-            || self.hand[lane as usize].oldest_ns(),
-            |lent| lent.oldest_ns,
-        );
+        let oldest_ns =
+            lent.map_or_else(|| self.hand[lane as usize].oldest_ns, |lent| lent.oldest_ns);
         self.shared.meter(lane).oldest_in_hand(oldest_ns);
     }
 }
@@ -441,19 +401,18 @@ impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
         state.receiver_gone = true;
-        let waiting: Vec<_> = state.lanes.iter().flat_map(|lane| lane.seats()).collect();
+        let blocked: Vec<_> = state.lanes.iter().flat_map(|lane| lane.blocked()).collect();
         let left = Lane::ALL.map(|lane| {
             let mut stock = Stock::new();
             let meter = self.shared.meter(lane);
+            state.lane(lane).take(&mut stock, Amount::default(), meter);
             meter.handled(meter.in_hand());
-            let queued = state.lane(lane).abandon(&mut stock);
-            meter.shed(queued.items, queued.bytes);
             stock
         });
         drop(state);
-        // Senders take back what they wanted to send; items are dropped without the lock, for their drop may send.
-        for seat in waiting {
-            seat.nudge();
+        // Blocked senders take their items back. Items are dropped without the lock, because their drop may send.
+        for sender in blocked {
+            sender.wake();
         }
         drop(left);
     }

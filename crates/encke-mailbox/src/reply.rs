@@ -4,9 +4,8 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
 
-use crate::sync::{self, Arc, Mutex, thread};
+use crate::sync::{Arc, Mutex, thread};
 
 /// Makes a slot for one answer: the [`ReplyTo`] travels with the question, the [`Reply`] stays with who asks.
 ///
@@ -33,40 +32,34 @@ use crate::sync::{self, Arc, Mutex, thread};
 /// # server.join().unwrap();
 /// ```
 pub fn reply<R>() -> (ReplyTo<R>, Reply<R>) {
-    let slot = Arc::new(Mutex::new(Slot::Open(None)));
+    let slot = Arc::new(Mutex::new(ReplySlot::Open(None)));
     (ReplyTo { slot: slot.clone() }, Reply { slot })
 }
 
 /// Gives the answer. Dropped without one, it tells who waits that none will come.
 pub struct ReplyTo<R> {
-    slot: Arc<Mutex<Slot<R>>>,
+    slot: Arc<Mutex<ReplySlot<R>>>,
 }
 
 /// Waits for the answer, in a thread with [`Self::wait`] or as a future. Dropped, it gives the answer up.
 pub struct Reply<R> {
-    slot: Arc<Mutex<Slot<R>>>,
+    slot: Arc<Mutex<ReplySlot<R>>>,
 }
 
-/// Why there is no answer.
+/// The question was dropped unanswered.
 #[derive(thiserror::Error, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoReply {
-    /// The question was dropped unanswered: it was shed, or who should have answered is gone.
-    #[error("dropped without an answer")]
-    Dropped,
-    /// The time was up. If the answer comes later it goes back to who gave it.
-    #[error("no answer in time")]
-    TimedOut,
-}
+#[error("dropped without an answer")]
+pub struct NoReply;
 
-enum Slot<R> {
+enum ReplySlot<R> {
     /// No answer yet; who waits, if anyone does already.
-    Open(Option<Asker>),
+    Open(Option<Waiter>),
     Answered(R),
     /// There will be no answer, or nobody wants it, or it has been fetched.
     Closed,
 }
 
-enum Asker {
+enum Waiter {
     Thread(thread::Thread),
     Task(Waker),
 }
@@ -75,57 +68,33 @@ impl<R> ReplyTo<R> {
     /// Gives the answer. It comes back if nobody waits for it any more.
     pub fn send(self, answer: R) -> Result<(), R> {
         let mut slot = self.slot.lock();
-        let Slot::Open(asker) = &mut *slot else {
+        let ReplySlot::Open(waiter) = &mut *slot else {
             return Err(answer);
         };
-        let asker = asker.take();
-        *slot = Slot::Answered(answer);
+        let waiter = waiter.take();
+        *slot = ReplySlot::Answered(answer);
         drop(slot);
-        wake(asker);
+        wake(waiter);
         Ok(())
-    }
-
-    /// True when nobody waits for the answer any more, so that the work for it can be saved.
-    pub fn is_unwanted(&self) -> bool {
-        matches!(*self.slot.lock(), Slot::Closed)
     }
 }
 
 impl<R> Reply<R> {
-    /// Blocks until the answer is there.
+    /// Blocks the thread until the answer arrives.
     pub fn wait(self) -> Result<R, NoReply> {
-        self.wait_until(None)
-    }
-
-    /// The same, but no longer than `timeout`.
-    pub fn wait_timeout(self, timeout: Duration) -> Result<R, NoReply> {
-        self.wait_until(Instant::now().checked_add(timeout))
-    }
-
-    /// The answer if it is there already, or why none will come. None: not yet.
-    pub fn try_take(&mut self) -> Option<Result<R, NoReply>> {
-        take(&mut self.slot.lock())
-    }
-
-    fn wait_until(self, deadline: Option<Instant>) -> Result<R, NoReply> {
-        let mut in_time = true;
         loop {
             {
                 let mut slot = self.slot.lock();
                 if let Some(answer) = take(&mut slot) {
                     return answer;
                 }
-                if !in_time {
-                    // Dropping `self` closes the slot. An answer that comes in between is dropped with it.
-                    return Err(NoReply::TimedOut);
-                }
-                if let Slot::Open(asker) = &mut *slot
-                    && !matches!(asker, Some(Asker::Thread(_)))
+                if let ReplySlot::Open(waiter) = &mut *slot
+                    && !matches!(waiter, Some(Waiter::Thread(_)))
                 {
-                    *asker = Some(Asker::Thread(thread::current()));
+                    *waiter = Some(Waiter::Thread(thread::current()));
                 }
             }
-            in_time = sync::park(deadline);
+            thread::park();
         }
     }
 }
@@ -138,10 +107,10 @@ impl<R> Future for Reply<R> {
         if let Some(answer) = take(&mut slot) {
             return Poll::Ready(answer);
         }
-        if let Slot::Open(asker) = &mut *slot {
-            match asker {
-                Some(Asker::Task(waker)) => waker.clone_from(context.waker()),
-                _ => *asker = Some(Asker::Task(context.waker().clone())),
+        if let ReplySlot::Open(waiter) = &mut *slot {
+            match waiter {
+                Some(Waiter::Task(waker)) => waker.clone_from(context.waker()),
+                _ => *waiter = Some(Waiter::Task(context.waker().clone())),
             }
         }
         Poll::Pending
@@ -151,20 +120,20 @@ impl<R> Future for Reply<R> {
 impl<R> Drop for ReplyTo<R> {
     fn drop(&mut self) {
         let mut slot = self.slot.lock();
-        let Slot::Open(asker) = &mut *slot else {
+        let ReplySlot::Open(waiter) = &mut *slot else {
             return;
         };
-        let asker = asker.take();
-        *slot = Slot::Closed;
+        let waiter = waiter.take();
+        *slot = ReplySlot::Closed;
         drop(slot);
-        wake(asker);
+        wake(waiter);
     }
 }
 
 impl<R> Drop for Reply<R> {
     fn drop(&mut self) {
         // The answer may be large, or have a drop of its own: it goes without the lock.
-        let _gone = std::mem::replace(&mut *self.slot.lock(), Slot::Closed);
+        let _gone = std::mem::replace(&mut *self.slot.lock(), ReplySlot::Closed);
     }
 }
 
@@ -180,20 +149,20 @@ impl<R> fmt::Debug for Reply<R> {
     }
 }
 
-fn take<R>(slot: &mut Slot<R>) -> Option<Result<R, NoReply>> {
-    if matches!(slot, Slot::Open(_)) {
+fn take<R>(slot: &mut ReplySlot<R>) -> Option<Result<R, NoReply>> {
+    if matches!(slot, ReplySlot::Open(_)) {
         return None;
     }
-    match std::mem::replace(slot, Slot::Closed) {
-        Slot::Answered(answer) => Some(Ok(answer)),
-        Slot::Open(_) | Slot::Closed => Some(Err(NoReply::Dropped)),
+    match std::mem::replace(slot, ReplySlot::Closed) {
+        ReplySlot::Answered(answer) => Some(Ok(answer)),
+        ReplySlot::Open(_) | ReplySlot::Closed => Some(Err(NoReply)),
     }
 }
 
-fn wake(asker: Option<Asker>) {
-    match asker {
-        Some(Asker::Thread(thread)) => thread.unpark(),
-        Some(Asker::Task(waker)) => waker.wake(),
+fn wake(waiter: Option<Waiter>) {
+    match waiter {
+        Some(Waiter::Thread(thread)) => thread.unpark(),
+        Some(Waiter::Task(waker)) => waker.wake(),
         None => {}
     }
 }

@@ -23,21 +23,6 @@ mod real {
             Some(deadline) => !condvar.wait_until(guard, deadline).timed_out(),
         }
     }
-
-    /// Parks this thread until it is unparked, or until `deadline`. Returns false when the deadline has passed.
-    pub(crate) fn park(deadline: Option<Instant>) -> bool {
-        match deadline {
-            None => thread::park(),
-            Some(deadline) => {
-                let now = Instant::now();
-                if now >= deadline {
-                    return false;
-                }
-                thread::park_timeout(deadline - now);
-            }
-        }
-        true
-    }
 }
 #[cfg(not(encke_model))]
 pub(crate) use real::*;
@@ -89,15 +74,6 @@ mod model {
         if deadline.is_none() {
             let held = guard.0.take().expect("taken only while waiting");
             guard.0 = Some(condvar.wait(held).expect("no model panics under a lock"));
-        }
-        deadline.is_none()
-    }
-
-    /// See [`wait`].
-    pub(crate) fn park(deadline: Option<Instant>) -> bool {
-        match deadline {
-            None => thread::park(),
-            Some(_) => thread::yield_now(),
         }
         deadline.is_none()
     }
