@@ -1,4 +1,4 @@
-//! The thread that runs the pools: a mailbox that is drained in batches, and the machine.
+//! The thread that runs the pools: it drains its mailbox in batches and feeds the machine.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,87 +18,89 @@ use crate::request::{
 };
 use crate::response::PoolResponse;
 
-/// Everybody else's end of the dispatcher's mailbox.
+/// The sending end of the dispatcher's mailbox.
 #[derive(Clone)]
 pub struct DispatcherSender {
-    words: Sender<DispatcherMessage>,
+    messages: Sender<DispatcherMessage>,
     bytes_max: usize,
 }
 
-/// Something that the dispatcher is told.
+/// A message for the dispatcher.
 #[derive(Debug)]
 pub enum DispatcherMessage {
-    /// Somebody asks for something.
+    /// A client's request.
     Request(PoolClient, PoolRequest),
-    /// A client has hung up, or was gone when it was told something.
+    /// A client has disconnected.
     Disconnected(PoolClient),
-    /// What became of commands.
+    /// The outcomes of commands.
     Committed(Vec<Reply>),
-    /// A job was read, or why it could not be.
+    /// A job was read from the log.
     Loaded {
-        /// Of which pool.
+        /// The pool's number.
         pool: u64,
-        /// Which job.
+        /// The job.
         id: JobId,
-        /// What it holds.
+        /// Its content, or the reason for the failure.
         payload: Result<Payload, String>,
     },
-    /// The server is going away: tell all who wait.
+    /// The server is stopping: answer all clients that wait.
     Stop,
-    /// Nobody will ask any more.
+    /// No more requests follow: end the threads.
     Quit,
 }
 
-/// The dispatcher's own end.
+/// The receiving end of the dispatcher's mailbox.
 pub struct DispatcherReceiver {
-    words: Receiver<DispatcherMessage>,
+    messages: Receiver<DispatcherMessage>,
     sender: DispatcherSender,
 }
 
-/// Says what is known of a stream's name, or why it can't.
-pub type Look = Box<dyn Fn(&str) -> Result<Known, String> + Send>;
+/// Looks up a stream by its name, in memory and in the store. The stream stays in memory while the result is held.
+pub type LookUpStream = Box<dyn Fn(&str) -> Result<Known, String> + Send>;
 
-/// Takes commands with their weights, but those that there is no room for.
-pub type Submit = Box<dyn Fn(&mut Vec<(Request, usize)>, u64) + Send>;
+/// Submits commands with their weights to the sequencer. Commands that the sequencer has no room for stay in the list. The
+/// time is in milliseconds since 1970.
+pub type SubmitCommands = Box<dyn Fn(&mut Vec<(Request, usize)>, u64) + Send>;
 
-/// Reads a part of a stream, or says why it can't.
+/// Reads a part of a stream.
 pub type ReadPiece = Box<dyn Fn(&Fetch) -> Result<Piece, String> + Send>;
 
-/// What the dispatcher works with.
+/// Sends a response to a client. It may wait for the client's shard, and it does not fail.
+pub type SendResponse = Box<dyn Fn(PoolClient, PoolResponse) + Send>;
+
+/// The dispatcher's state and its connections to the rest of the server.
 pub struct DispatcherContext {
     /// The pools.
     pub machine: JobMachine,
-    /// What is known of a stream's name, from memory or from the store, or why that can't be said. As
-    /// long as the answer is held it stays in memory.
-    pub load: Look,
-    /// Hands commands with their weights to the sequencer, and has them decided where it does not wake by itself; what
-    /// it has no room for stays. The time is in milliseconds since 1970.
-    pub submit: Submit,
+    /// See [`LookUpStream`].
+    pub look_up: LookUpStream,
+    /// See [`SubmitCommands`].
+    pub submit: SubmitCommands,
     /// The dispatcher's number among the sequencer's outlets.
     pub number: u16,
-    /// Reads a part of a stream, or says why it can't.
+    /// See [`ReadPiece`].
     pub read: ReadPiece,
-    /// Tells a client; may wait for its shard, but must not fail.
-    pub respond: Box<dyn Fn(PoolClient, PoolResponse) + Send>,
-    /// Milliseconds since 1970.
+    /// See [`SendResponse`].
+    pub respond: SendResponse,
+    /// The time in milliseconds since 1970.
     pub clock: fn() -> u64,
 }
 
-/// The threads, which end after [`DispatcherMessage::Quit`].
+/// The threads. They end after [`DispatcherMessage::Quit`].
 pub struct DispatcherThreads {
     dispatcher: JoinHandle<()>,
     loader: JoinHandle<()>,
-    loads: Watch<Load>,
+    loads: Watch<JobLoad>,
 }
 
 impl DispatcherThreads {
-    /// What gives the gauge of the mailbox in which jobs wait to be read, for as long as anybody asks.
+    /// A function that reads the gauge of the mailbox of jobs to be read.
     pub fn loads(&self) -> impl Fn() -> Gauge + Send + Sync + use<> {
         let loads = self.loads.clone();
         move || loads.gauge()
     }
 
-    /// Waits until both have ended. False: one of them panicked.
+    /// Waits until both threads have ended. False: one of them panicked.
     pub fn join(self) -> bool {
         let dispatcher = self.dispatcher.join();
         let loader = self.loader.join();
@@ -106,7 +108,7 @@ impl DispatcherThreads {
     }
 }
 
-/// Makes the mailbox, which holds at most so many words and bytes.
+/// Creates the mailbox with these bounds on messages and their bytes.
 pub fn dispatcher_mailbox(
     items_max: usize,
     bytes_max: usize,
@@ -115,23 +117,23 @@ pub fn dispatcher_mailbox(
         items_max,
         bytes_max,
     });
-    let (sender, words) = mailbox("dispatcher", options);
+    let (sender, messages) = mailbox("dispatcher", options);
     let sender = DispatcherSender {
-        words: sender,
+        messages: sender,
         bytes_max,
     };
-    (sender.clone(), DispatcherReceiver { words, sender })
+    (sender.clone(), DispatcherReceiver { messages, sender })
 }
 
 impl DispatcherSender {
-    /// Hands over all words that there is room for, in order; the others stay.
-    pub fn put_many(&self, words: &mut Vec<(DispatcherMessage, usize)>) {
-        self.words.try_send_many(Lane::Data, words);
+    /// Sends as many messages as there is room for, in order; the others stay in the list.
+    pub fn put_many(&self, messages: &mut Vec<(DispatcherMessage, usize)>) {
+        self.messages.try_send_many(Lane::Data, messages);
     }
 
-    /// What a word weighs in the mailbox, in bytes.
-    pub fn weight_bytes(&self, word: &DispatcherMessage) -> usize {
-        let content = match word {
+    /// The weight of a message in the mailbox, in bytes.
+    pub fn weight_bytes(&self, message: &DispatcherMessage) -> usize {
+        let content = match message {
             DispatcherMessage::Request(_, PoolRequest::Post(NewJob { payload, .. }))
             | DispatcherMessage::Request(
                 _,
@@ -150,43 +152,42 @@ impl DispatcherSender {
         (content + size_of::<DispatcherMessage>()).min(self.bytes_max)
     }
 
-    /// Tells the dispatcher something that comes before all else.
-    pub fn control(&self, word: DispatcherMessage) {
-        // One that is gone needs to be told nothing.
+    /// Sends a message in the control lane. A dispatcher that is gone ignores it.
+    pub fn control(&self, message: DispatcherMessage) {
         let _ = self
-            .words
-            .send(Lane::Control, word, size_of::<DispatcherMessage>());
+            .messages
+            .send(Lane::Control, message, size_of::<DispatcherMessage>());
     }
 
-    /// How many words wait, and how old the oldest is.
+    /// The state of the mailbox.
     pub fn gauge(&self) -> Gauge {
-        self.words.gauge()
+        self.messages.gauge()
     }
 
-    /// Waits for room.
-    fn put(&self, word: DispatcherMessage) {
-        let bytes = self.weight_bytes(&word);
-        let _ = self.words.send(Lane::Data, word, bytes);
+    /// Sends a message. Blocks while the mailbox is full.
+    fn put(&self, message: DispatcherMessage) {
+        let bytes = self.weight_bytes(&message);
+        let _ = self.messages.send(Lane::Data, message, bytes);
     }
 }
 
 impl Outlet for DispatcherSender {
     fn deliver(&self, _batch: Option<Arc<Batch>>, replies: Vec<Reply>) {
-        // What the records hold is known here: nobody else writes them.
+        // The dispatcher needs no records: it wrote those of the pools itself.
         self.put(DispatcherMessage::Committed(replies));
     }
 
     fn admit(&self) {}
 
     fn offer(&self, batch: Option<Arc<Batch>>, replies: Vec<Reply>) -> Result<(), Handover> {
-        let word = DispatcherMessage::Committed(replies);
-        let bytes = self.weight_bytes(&word);
-        match self.words.try_send(Lane::Data, word, bytes) {
+        let message = DispatcherMessage::Committed(replies);
+        let bytes = self.weight_bytes(&message);
+        match self.messages.try_send(Lane::Data, message, bytes) {
             Ok(()) => Ok(()),
             Err(refused) => match (refused.why, refused.item) {
                 (Why::Closed, _) => Ok(()),
                 (_, DispatcherMessage::Committed(replies)) => Err(Handover { batch, replies }),
-                // What comes back is what was sent.
+                // The refused item is the message that was sent.
                 _ => Ok(()),
             },
         }
@@ -194,23 +195,23 @@ impl Outlet for DispatcherSender {
 }
 
 impl DispatcherReceiver {
-    /// Starts the dispatcher, and the thread that reads jobs for it.
+    /// Starts the dispatcher and the thread that reads jobs for it.
     ///
     /// # Errors
-    /// The system refused a thread.
-    pub fn start(self, tools: DispatcherContext) -> std::io::Result<DispatcherThreads> {
+    /// The operating system refused a thread.
+    pub fn start(self, context: DispatcherContext) -> std::io::Result<DispatcherThreads> {
         let DispatcherContext {
             machine,
-            load: find,
+            look_up,
             submit,
             number,
             read,
             respond,
             clock,
-        } = tools;
+        } = context;
         let bounds = Bounds {
             items_max: LOADS_MAX,
-            bytes_max: LOADS_MAX * size_of::<Load>(),
+            bytes_max: LOADS_MAX * size_of::<JobLoad>(),
         };
         let (loads, loading) = mailbox("loader", Options::new(bounds));
         let watch = loads.watch();
@@ -220,18 +221,18 @@ impl DispatcherReceiver {
             .spawn(move || load(loading, &sender, &*read))?;
         let dispatcher = Dispatcher {
             machine,
-            find,
-            held: HashMap::new(),
+            look_up,
+            streams: HashMap::new(),
             submit,
             number,
             loads,
             unread: VecDeque::new(),
             respond,
         };
-        let words = self.words;
+        let messages = self.messages;
         let dispatcher = std::thread::Builder::new()
             .name("dispatcher".into())
-            .spawn(move || dispatcher.run(words, clock))?;
+            .spawn(move || dispatcher.run(messages, clock))?;
         Ok(DispatcherThreads {
             dispatcher,
             loader,
@@ -242,46 +243,46 @@ impl DispatcherReceiver {
 
 struct Dispatcher {
     machine: JobMachine,
-    find: Look,
-    /// The streams of the pools, so that they stay in memory.
-    held: HashMap<Box<str>, Arc<Stream>>,
-    submit: Submit,
+    look_up: LookUpStream,
+    /// The streams of the pools. Holding them keeps them in memory.
+    streams: HashMap<Box<str>, Arc<Stream>>,
+    submit: SubmitCommands,
     number: u16,
-    loads: Sender<Load>,
-    /// Jobs to be read that the loader has no room for yet: at most those that workers are to get.
-    unread: VecDeque<Load>,
-    respond: Box<dyn Fn(PoolClient, PoolResponse) + Send>,
+    loads: Sender<JobLoad>,
+    /// Jobs to read for which the loader has no room yet: at most those that workers are about to get.
+    unread: VecDeque<JobLoad>,
+    respond: SendResponse,
 }
 
-struct Load {
+struct JobLoad {
     pool: u64,
     id: JobId,
     fetch: Fetch,
 }
 
 impl Dispatcher {
-    fn run(mut self, mut words: Receiver<DispatcherMessage>, clock: fn() -> u64) {
+    fn run(mut self, mut messages: Receiver<DispatcherMessage>, clock: fn() -> u64) {
         let mut batch = Vec::new();
         let mut quits = false;
         self.machine.flush(clock());
         self.work(clock());
         while !(quits && self.machine.is_idle()) {
-            let open = match self.patience(clock()) {
-                None => words.recv_batch(&mut batch).is_ok(),
-                Some(patience) => words.recv_batch_timeout(&mut batch, patience).is_ok(),
+            let open = match self.time_to_wait(clock()) {
+                None => messages.recv_batch(&mut batch).is_ok(),
+                Some(time) => messages.recv_batch_timeout(&mut batch, time).is_ok(),
             };
             if !open {
                 return;
             }
             let taken = batch.len();
             let now_ms = clock();
-            for word in batch.drain(..) {
-                match word {
+            for message in batch.drain(..) {
+                match message {
                     DispatcherMessage::Request(client, request) => {
-                        self.machine.request(now_ms, client, request)
+                        self.machine.request(now_ms, client, request);
                     }
                     DispatcherMessage::Disconnected(client) => {
-                        self.machine.disconnected(now_ms, client)
+                        self.machine.disconnected(now_ms, client);
                     }
                     DispatcherMessage::Committed(replies) => {
                         for reply in replies {
@@ -301,11 +302,11 @@ impl Dispatcher {
             self.machine.tick(now_ms);
             self.machine.flush(now_ms);
             self.work(now_ms);
-            words.handled(taken);
+            messages.handled(taken);
         }
     }
 
-    fn patience(&self, now_ms: u64) -> Option<Duration> {
+    fn time_to_wait(&self, now_ms: u64) -> Option<Duration> {
         if !self.unread.is_empty() {
             return Some(UNREAD_WAIT);
         }
@@ -313,7 +314,7 @@ impl Dispatcher {
         Some(Duration::from_millis(due_ms.saturating_sub(now_ms).max(1)))
     }
 
-    /// Does what the machine wants done.
+    /// Carries out the effects of the machine.
     fn work(&mut self, now_ms: u64) {
         loop {
             let effects = self.machine.take_effects();
@@ -327,7 +328,7 @@ impl Dispatcher {
                     Effect::Commit { op, command } => match self.request(op, command) {
                         Ok(request) => commits.push(request),
                         Err(error) => {
-                            tracing::error!(%error, "a stream of the pools can't be found");
+                            tracing::error!(%error, "cannot look up a stream of the pools");
                             self.machine.unsent(now_ms, op);
                         }
                     },
@@ -346,20 +347,20 @@ impl Dispatcher {
             }
         }
         while let Some(load) = self.unread.pop_front() {
-            if let Err(refused) = self.loads.try_send(Lane::Data, load, size_of::<Load>()) {
+            if let Err(refused) = self.loads.try_send(Lane::Data, load, size_of::<JobLoad>()) {
                 self.unread.push_front(refused.item);
                 break;
             }
         }
     }
 
-    /// The command with what it is judged by: the streams that it is about must be in memory then.
+    /// The command with the streams that it refers to, so that they are in memory when the sequencer decides it.
     fn request(&mut self, op: u64, mut command: Command) -> Result<(Request, usize), String> {
         match &mut command {
-            Command::Create(create) => create.known.push((self.find)(&create.name)?),
-            Command::Append(Append { target, .. }) => self.know(target, false)?,
-            Command::Truncate { target, .. } => self.know(target, false)?,
-            Command::Delete { target, .. } => self.know(target, true)?,
+            Command::Create(create) => create.known.push((self.look_up)(&create.name)?),
+            Command::Append(Append { target, .. }) => self.resolve(target, false)?,
+            Command::Truncate { target, .. } => self.resolve(target, false)?,
+            Command::Delete { target, .. } => self.resolve(target, true)?,
         }
         let bytes = command.weight_bytes();
         let from = Caller {
@@ -369,13 +370,13 @@ impl Dispatcher {
         Ok((Request { command, from }, bytes))
     }
 
-    /// Finds the stream that has a target's name, if one has it by now.
-    fn know(&mut self, target: &mut Target, last: bool) -> Result<(), String> {
+    /// Resolves a target's name to its stream, if the stream exists.
+    fn resolve(&mut self, target: &mut Target, last: bool) -> Result<(), String> {
         if let Target::Named(name) = target
             && let Some(stream) = self.stream(name)?
         {
             if last {
-                self.held.remove(name);
+                self.streams.remove(name);
             }
             *target = Target::Known(stream);
         }
@@ -383,22 +384,22 @@ impl Dispatcher {
     }
 
     fn stream(&mut self, name: &str) -> Result<Option<Arc<Stream>>, String> {
-        if let Some(stream) = self.held.get(name)
+        if let Some(stream) = self.streams.get(name)
             && stream.facts().life == Life::Live
         {
             return Ok(Some(Arc::clone(stream)));
         }
-        match (self.find)(name)? {
+        match (self.look_up)(name)? {
             Known::Stream(stream) => {
-                if self.held.len() >= HELD_MAX {
-                    // Those of pools that are gone among them; the others are found again.
-                    self.held.clear();
+                if self.streams.len() >= STREAMS_MAX {
+                    // Some belong to removed pools; the others are looked up again.
+                    self.streams.clear();
                 }
-                self.held.insert(name.into(), Arc::clone(&stream));
+                self.streams.insert(name.into(), Arc::clone(&stream));
                 Ok(Some(stream))
             }
             Known::Free(_) => {
-                self.held.remove(name);
+                self.streams.remove(name);
                 Ok(None)
             }
         }
@@ -407,20 +408,20 @@ impl Dispatcher {
     fn load(&mut self, now_ms: u64, pool: u64, id: JobId, stream: &str) {
         let found = self
             .stream(stream)
-            .and_then(|found| found.ok_or_else(|| format!("the stream {stream:?} is not there")));
+            .and_then(|found| found.ok_or_else(|| format!("unknown stream {stream:?}")));
         let stream = match found {
             Ok(stream) => stream,
             Err(error) => return self.machine.loaded(now_ms, pool, id, Err(error)),
         };
         let from = Offset::behind(id.saturating_sub(1));
         let fetch = Fetch::new(&stream, from, Offset::behind(id), 1);
-        self.unread.push_back(Load { pool, id, fetch });
+        self.unread.push_back(JobLoad { pool, id, fetch });
     }
 }
 
-/// Reads jobs until the dispatcher is gone.
+/// Reads jobs until the dispatcher ends.
 fn load(
-    mut loads: Receiver<Load>,
+    mut loads: Receiver<JobLoad>,
     sender: &DispatcherSender,
     read: &dyn Fn(&Fetch) -> Result<Piece, String>,
 ) {
@@ -447,21 +448,21 @@ fn read_job(
         if !piece.more {
             break;
         }
-        // It was acknowledged before it was written, and will be in a moment.
+        // The job was acknowledged before it was written.
         std::thread::sleep(UNWRITTEN_WAIT);
     }
-    Err("its record is not there".into())
+    Err("the record is missing".into())
 }
 
-/// How often, and how long apart, a job is asked for that is not written yet.
+/// How often, and how long apart, the loader tries to read a job that is not written yet.
 const UNWRITTEN_TRIES: u32 = 500;
 const UNWRITTEN_WAIT: Duration = Duration::from_millis(10);
 
-/// Streams that are kept in memory for the pools.
-const HELD_MAX: usize = 16_384;
+/// The maximum number of streams that the dispatcher keeps in memory.
+const STREAMS_MAX: usize = 16_384;
 
-/// Jobs that may wait to be read.
+/// The maximum number of jobs that wait to be read.
 const LOADS_MAX: usize = 1_024;
 
-/// How long it takes until the loader is asked again.
+/// The pause before the dispatcher offers refused jobs to the loader again.
 const UNREAD_WAIT: Duration = Duration::from_millis(5);

@@ -58,7 +58,7 @@ mod workers;
 
 pub use dispatcher::{
     DispatcherContext, DispatcherMessage, DispatcherReceiver, DispatcherSender, DispatcherThreads,
-    Look, ReadPiece, Submit, dispatcher_mailbox,
+    LookUpStream, ReadPiece, SendResponse, SubmitCommands, dispatcher_mailbox,
 };
 pub use error::JobError;
 pub use json::{content, string};

@@ -207,7 +207,7 @@ impl Registry {
                     }
                 }
                 RegistryRecord::Gone { no } => {
-                    gone.extend(pools.remove(&no).map(|pool| (no, pool)))
+                    gone.extend(pools.remove(&no).map(|pool| (no, pool)));
                 }
             }
             Ok(())
@@ -282,7 +282,7 @@ impl Replay {
                 self.jobs.insert(sequence, (job, None));
             }
             JournalRecord::Batch(entries) => {
-                entries.into_iter().for_each(|entry| self.entry(entry))
+                entries.into_iter().for_each(|entry| self.entry(entry));
             }
         }
         Ok(())

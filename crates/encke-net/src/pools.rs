@@ -78,7 +78,7 @@ impl Pools {
         let doors = doors.to_vec();
         let threads = self.receiver.start(DispatcherContext {
             machine: self.machine,
-            load: Box::new(move |name| loaders.load(name).map_err(|error| error.to_string())),
+            look_up: Box::new(move |name| loaders.load(name).map_err(|error| error.to_string())),
             submit: Box::new(move |commands, now_ms| intake.submit(commands, now_ms)),
             number,
             read: Box::new(move |fetch| archive.read(fetch).map_err(|error| error.to_string())),

@@ -7,7 +7,7 @@ use encke_mailbox::{ReplyTo, reply};
 
 use crate::error::PoolError;
 use crate::options::Strategy;
-use crate::pool::{Connection, Inner, Picked, Place, Pool};
+use crate::pool::{ClaimOutcome, Connection, Inner, Picked, Place, Pool};
 use crate::seats::TakenSeat;
 use crate::sync::thread;
 
@@ -60,14 +60,18 @@ impl<W> Inner<W> {
     /// Claims the worker at this seat, which the caller owns. None: it has disconnected or is paused, and the caller
     /// owns the seat no more.
     fn claim_on(&self, seat: usize) -> Option<Picked<W>> {
-        let Some(share) = self.occupant(seat) else {
-            self.give_up_seat(seat);
-            return None;
-        };
-        if share.park() {
-            return None;
+        let occupant = self.occupant(seat);
+        let outcome = occupant
+            .as_ref()
+            .map_or(ClaimOutcome::Gone, |share| share.claim());
+        match outcome {
+            ClaimOutcome::Claimed => occupant.map(|share| Picked::new(share, Place::Seat)),
+            ClaimOutcome::Parked => None,
+            ClaimOutcome::Gone => {
+                self.give_up_seat(seat);
+                None
+            }
         }
-        Some(Picked::new(share, Place::Seat))
     }
 
     /// Makes a new connection free to be claimed.

@@ -72,6 +72,15 @@ const PAUSED: usize = 2;
 /// A claim found the connection paused and left it its seat.
 const PARKED: usize = 4;
 
+/// The outcome of a claim by the owner of the seat.
+pub(crate) enum ClaimOutcome {
+    Claimed,
+    /// The worker is paused, and its connection owns the seat now.
+    Parked,
+    /// The worker has disconnected.
+    Gone,
+}
+
 /// A connection as the pool and its worker hold it: a share for each part.
 pub(crate) struct Shares<W>([Arc<Share<W>>; PARTS]);
 
@@ -249,11 +258,10 @@ impl<W> Inner<W> {
         })
     }
 
-    /// The connection at this seat. Only for the owner of the seat; None means that it has disconnected.
+    /// The connection at this seat. None: it has disconnected.
     pub(crate) fn occupant(&self, seat: usize) -> Option<Arc<Share<W>>> {
         let snapshot = self.snapshot.load();
-        let shares = snapshot.places.get(seat)?.as_ref()?;
-        (!shares.is_gone()).then(|| shares.share())
+        Some(snapshot.places.get(seat)?.as_ref()?.share())
     }
 
     /// Gives up the seat of a disconnected worker. Only for the owner of the seat.
@@ -343,12 +351,17 @@ impl<W> Connection<W> {
         self.state.load(Ordering::Acquire) & GONE != 0
     }
 
-    /// Leaves the seat to the connection if it is paused. Only for the owner of the seat. False: the owner keeps it.
-    pub(crate) fn park(&self) -> bool {
+    /// Decides on a claim by the owner of the seat. A paused connection gets its seat.
+    pub(crate) fn claim(&self) -> ClaimOutcome {
         let park = |state| (state & (GONE | PAUSED) == PAUSED).then_some(state | PARKED);
-        self.state
+        match self
+            .state
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, park)
-            .is_ok()
+        {
+            Ok(_) => ClaimOutcome::Parked,
+            Err(state) if state & GONE != 0 => ClaimOutcome::Gone,
+            Err(_) => ClaimOutcome::Claimed,
+        }
     }
 }
 
