@@ -1,4 +1,4 @@
-//! What was decided becomes a record, and holds when that is in the log.
+//! Decisions become records, and take effect when these are in the log.
 
 use std::sync::Arc;
 
@@ -8,12 +8,11 @@ use crate::error::JobError;
 use crate::machine::{JobMachine, JobTimer};
 use crate::op::{JSON, Op, PoolNo, append, bytes, create};
 use crate::pool_state::{AttemptStage, Decision, PoolPhase};
-use crate::record::{ENTRY_BYTES, JournalEntry, JournalRecord, segment_name, side_name};
+use crate::record::{ENTRY_BYTES, JournalEntry, JournalRecord, public_stream_name, segment_name};
 use crate::response::PoolResponse;
 
 impl JobMachine {
-    /// Writes down what was decided on a pool: its public words first, so that a result is never
-    /// acknowledged and missing.
+    /// Writes the decisions on a pool: first the public messages, so that no result is acknowledged and missing.
     pub(crate) fn write_batch(&mut self, no: PoolNo) {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
@@ -27,9 +26,9 @@ impl JobMachine {
         let events = std::mem::take(&mut pool.draft.events);
         let decisions = std::mem::take(&mut pool.draft.decisions);
         let segment = segment_name(&name, no, pool.segments.last());
-        // What was decided at once may be more than one record takes.
+        // The decisions of one batch may exceed one record.
         let many = (self.limits.record_bytes / ENTRY_BYTES).max(1);
-        pool.flying += decisions.len().div_ceil(many);
+        pool.pending_records += decisions.len().div_ceil(many);
         for (what, messages) in [("results", results), ("dead", dead)] {
             for data in messages.0 {
                 self.publish(&name, what, data);
@@ -56,10 +55,10 @@ impl JobMachine {
             units: data.units,
         };
         let op = Op::Messages(Arc::clone(name), what, copy);
-        self.commit(append(&side_name(name, what), data), op);
+        self.commit(append(&public_stream_name(name, what), data), op);
     }
 
-    /// What became of messages for everybody. A stream that somebody deleted is made anew.
+    /// Handles the outcome of messages for a public stream. A stream that was deleted is created again.
     pub(crate) fn messages_committed(
         &mut self,
         name: &Arc<str>,
@@ -68,12 +67,12 @@ impl JobMachine {
         outcome: Result<u64, JobError>,
     ) {
         let Err(error) = outcome else { return };
-        let stream = side_name(name, what);
+        let stream = public_stream_name(name, what);
         match error {
             JobError::Log(Refusal::NotFound | Refusal::Gone) => {
                 self.commit(create(&stream, JSON, data), Op::Again(stream.into()));
             }
-            // The record behind them was not written either; events are told as well as can be.
+            // The record that follows was refused, too; events are sent without a guarantee.
             JobError::Overloaded => {}
             JobError::Log(Refusal::NoSpace | Refusal::Stalled(_) | Refusal::LetGo)
                 if what != "events" =>
@@ -90,11 +89,11 @@ impl JobMachine {
                     draft.0.insert(0, data);
                 }
             }
-            error => tracing::error!(%stream, %error, "messages of a pool are lost"),
+            error => tracing::error!(%stream, %error, "lost messages of a pool"),
         }
     }
 
-    /// What became of a record.
+    /// Handles the outcome of a record.
     pub(crate) fn batch_committed(
         &mut self,
         now_ms: u64,
@@ -109,7 +108,7 @@ impl JobMachine {
             }
             return;
         };
-        pool.flying -= 1;
+        pool.pending_records -= 1;
         match outcome {
             Ok(_) => {
                 pool.segments.records += 1;
@@ -120,7 +119,7 @@ impl JobMachine {
             Err(error) => {
                 pool.pause_until_ms = now_ms + RETRY_MS;
                 self.due.insert((now_ms + RETRY_MS, JobTimer::Pause(no)));
-                // The last first, so that what was decided on top of the others is gone before them.
+                // In reverse order, because a decision may build on an earlier one.
                 for decision in decisions.into_iter().rev() {
                     self.revert(now_ms, no, decision, &error);
                 }
@@ -152,7 +151,7 @@ impl JobMachine {
                     self.due.insert((deadline_ms, JobTimer::Attempt(no, id)));
                 }
             }
-            JournalEntry::Back { id, .. } => self.back(now_ms, no, id),
+            JournalEntry::Back { id, .. } => self.returned(now_ms, no, id),
             JournalEntry::Done { id, .. } => self.finish(now_ms, no, id, false, decision.result),
             JournalEntry::Dead { id, .. } => self.finish(now_ms, no, id, true, None),
         }
@@ -161,7 +160,7 @@ impl JobMachine {
         }
     }
 
-    /// A decision is not in the log, and never will be: all is as before it.
+    /// A decision was refused: restores the state before it.
     fn revert(&mut self, now_ms: u64, no: PoolNo, decision: Decision, error: &JobError) {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
@@ -172,8 +171,8 @@ impl JobMachine {
                 if let Some(mut running) = pool.running.remove(&id) {
                     running.job.attempts -= 1;
                     pool.queues.put_back(running.job);
-                    if let Some(seat) = running.seat {
-                        self.unseat(seat);
+                    if let Some(connection) = running.connection {
+                        self.end_poll(connection);
                     }
                 }
             }
@@ -184,7 +183,7 @@ impl JobMachine {
                     running.stage = AttemptStage::Running;
                     self.due
                         .remove(&(running.deadline_ms, JobTimer::Attempt(no, id)));
-                    // An attempt that has failed is found to have done so again.
+                    // A failed attempt fails again when the timer fires.
                     running.deadline_ms = match decision.entry {
                         JournalEntry::Done { .. } => running.deadline_ms.max(now_ms + RETRY_MS),
                         _ => now_ms + RETRY_MS,
@@ -201,5 +200,5 @@ impl JobMachine {
     }
 }
 
-/// What the log refused is tried again after so long, in milliseconds.
+/// The pause before the log is tried again after a refusal, in milliseconds.
 const RETRY_MS: u64 = 250;

@@ -7,14 +7,14 @@ use crate::machine::{Effect, JobMachine, JobTimer};
 use crate::op::{Op, PoolCreation};
 
 impl JobMachine {
-    /// What became of a command.
+    /// Handles the outcome of a command.
     pub fn committed(&mut self, now_ms: u64, op: u64, outcome: Outcome) {
         let Some(op) = self.ops.remove(&op) else {
             return;
         };
         let outcome = match outcome {
             Outcome::Refused(refusal) => Err(JobError::Log(refusal)),
-            // One that could not be made known before: what it begins with is not what is now.
+            // The segment was left by an earlier attempt, so it begins with an older snapshot.
             Outcome::Created { existed: true, .. } if matches!(op, Op::Segment(..)) => {
                 Err(JobError::PoolChanging)
             }
@@ -23,7 +23,7 @@ impl JobMachine {
         self.follow(now_ms, op, outcome);
     }
 
-    /// The log has no room for a command now.
+    /// The sequencer has no room for a command now.
     pub fn unsent(&mut self, now_ms: u64, op: u64) {
         if let Some(op) = self.ops.remove(&op) {
             self.follow(now_ms, op, Err(JobError::Overloaded));
@@ -33,7 +33,7 @@ impl JobMachine {
     fn follow(&mut self, now_ms: u64, op: Op, outcome: Result<u64, JobError>) {
         match op {
             Op::Registry => self.registered = outcome.is_ok(),
-            Op::Side(making) => side_made(&making, outcome),
+            Op::PublicStream(making) => public_stream_created(&making, outcome),
             Op::Announced(making) => self.announced(&making, outcome),
             Op::First(making, no) => self.first_segment(&making, no, outcome),
             Op::Opened(making, no, first) => self.opened(&making, no, first, outcome),
@@ -50,7 +50,7 @@ impl JobMachine {
             Op::Messages(name, what, data) => self.messages_committed(&name, what, data, outcome),
             Op::Again(name) => {
                 if let Err(error) = outcome {
-                    tracing::error!(stream = %name, %error, "messages of a pool are lost");
+                    tracing::error!(stream = %name, %error, "lost messages of a pool");
                 }
             }
             Op::Delete(stream) => {
@@ -65,7 +65,7 @@ impl JobMachine {
         }
     }
 
-    /// Whether anything is on its way to the log.
+    /// Whether no command is on its way to the log.
     pub fn is_idle(&self) -> bool {
         self.ops.is_empty()
     }
@@ -80,16 +80,16 @@ impl JobMachine {
         });
     }
 
-    /// Deletes a stream that nobody needs.
+    /// Deletes a stream.
     pub(crate) fn delete_stream(&mut self, stream: String) {
         let target = Target::Named(stream.as_str().into());
         self.commit(Command::Delete { target, ack: None }, Op::Delete(stream));
     }
 }
 
-fn side_made(making: &PoolCreation, outcome: Result<u64, JobError>) {
+fn public_stream_created(making: &PoolCreation, outcome: Result<u64, JobError>) {
     let error = match outcome {
-        // One that is there and ends by itself some day is as good.
+        // An existing stream with another lifetime will do.
         Ok(_) => return,
         Err(JobError::Log(Refusal::Differs { what, .. })) if what != "content type" => return,
         Err(JobError::Log(Refusal::Differs { .. })) => JobError::StreamTaken(making.name.clone()),
@@ -98,7 +98,7 @@ fn side_made(making: &PoolCreation, outcome: Result<u64, JobError>) {
     making.taken.lock().get_or_insert(error);
 }
 
-/// The last record that an outcome tells of.
+/// The sequence of the last record of an outcome.
 fn tail(outcome: &Outcome) -> u64 {
     match outcome {
         Outcome::Created { tail, .. } | Outcome::Appended { tail, .. } => tail.sequence,
@@ -106,5 +106,5 @@ fn tail(outcome: &Outcome) -> u64 {
     }
 }
 
-/// When a segment could not be deleted, it is tried again after so long, in milliseconds.
+/// The pause before the deletion of a stream is tried again, in milliseconds.
 const DELETE_RETRY_MS: u64 = 5_000;

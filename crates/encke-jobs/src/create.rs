@@ -1,4 +1,4 @@
-//! PoolCreation and removing pools, and the segments of their journals.
+//! The creation and removal of pools, and the rotation of their journals.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use crate::error::JobError;
 use crate::machine::{JobMachine, JobTimer};
 use crate::op::{BYTES, JSON, Op, PoolCreation, PoolNo, append, bytes, create};
 use crate::pool_state::{JournalSegments, PoolPhase, PoolState};
-use crate::record::{JournalRecord, REGISTRY, RegistryRecord, segment_name, side_name};
+use crate::record::{JournalRecord, REGISTRY, RegistryRecord, public_stream_name, segment_name};
 use crate::request::PoolClient;
 use crate::response::PoolResponse;
 use crate::settings::PoolSettings;
 
 impl JobMachine {
-    /// Makes a pool, decision by decision, so that one that was not made whole is none: its public streams
-    /// and its announcement, its first segment, then the word that it begins there.
+    /// Creates a pool in steps, so that an incomplete pool does not count: its public streams and its announcement, its first
+    /// segment, then the record that makes this segment current.
     pub(crate) fn create_pool(
         &mut self,
         from: PoolClient,
@@ -71,9 +71,9 @@ impl JobMachine {
         });
         for what in ["results", "dead", "events"] {
             if what != "events" || making.settings.events {
-                let name = side_name(&making.name, what);
+                let name = public_stream_name(&making.name, what);
                 let command = create(&name, JSON, Data::default());
-                self.commit(command, Op::Side(Arc::clone(&making)));
+                self.commit(command, Op::PublicStream(Arc::clone(&making)));
             }
         }
         self.commit(append(REGISTRY, announced), Op::Announced(making));
@@ -164,7 +164,7 @@ impl JobMachine {
         let Some(pool) = self.pools.get_mut(&no) else {
             return Ok(());
         };
-        let jobs = (pool.live() + pool.posting) as u64;
+        let jobs = (pool.live() + pool.pending_posts) as u64;
         let workers = pool.workers.connected() as u64;
         if !force && jobs + workers > 0 {
             return Err(JobError::PoolBusy { jobs, workers });
@@ -206,10 +206,13 @@ impl JobMachine {
         {
             self.respond(client, unknown());
         }
-        let seats = self.seats.iter().filter(|(_, (pool, _))| *pool == no);
-        let seats: Vec<PoolClient> = seats.map(|(client, _)| *client).collect();
-        for client in seats {
-            self.seats.remove(&client);
+        let connections = self
+            .worker_connections
+            .iter()
+            .filter(|(_, (pool, _))| *pool == no);
+        let connections: Vec<PoolClient> = connections.map(|(client, _)| *client).collect();
+        for client in connections {
+            self.worker_connections.remove(&client);
             self.respond(client, PoolResponse::PoolRemoved);
         }
         for id in pool.running.keys().copied() {
@@ -221,13 +224,13 @@ impl JobMachine {
         self.respond(from, PoolResponse::Removed);
     }
 
-    /// Deletes a segment that nobody needs.
+    /// Deletes a segment without unfinished jobs.
     pub(crate) fn delete_segment(&mut self, pool: &str, no: PoolNo, segment: u32) {
         self.delete_stream(segment_name(pool, no, segment));
     }
 
-    /// Begins a new segment when the last one has become long, so that a pool's past costs no start
-    /// time for ever, and deletes those that hold nothing any more.
+    /// Begins a new segment when the last one is long, so that the time of a start does not grow with a pool's past, and deletes
+    /// segments without unfinished jobs.
     pub(crate) fn rotate_segments(&mut self, no: PoolNo) {
         let records = self.limits.segment_records;
         let Some(pool) = self.pools.get_mut(&no) else {
@@ -239,11 +242,11 @@ impl JobMachine {
         }
         let done = pool.segments.done();
         let name = Arc::clone(&pool.name);
-        let begins = pool.phase == PoolPhase::Draining && pool.flying == 0;
+        let begins = pool.phase == PoolPhase::Draining && pool.pending_records == 0;
         if begins {
             pool.phase = PoolPhase::Rotating;
             let segment = pool.segments.next;
-            // One that could not be begun whole is left behind.
+            // A segment that could not be completed is abandoned.
             pool.segments.next += 1;
             let mut parts = pool.snapshot().parts(self.limits.record_bytes);
             let begin = bytes(parts.pop_front().unwrap_or_default());
@@ -264,7 +267,7 @@ impl JobMachine {
         outcome: Result<u64, JobError>,
     ) {
         match outcome {
-            Ok(first) => self.go_on(no, segment, first, parts),
+            Ok(first) => self.write_next_part(no, segment, first, parts),
             Err(error) => {
                 if matches!(error, JobError::PoolChanging)
                     && let Some(pool) = self.pools.get(&no)
@@ -277,8 +280,14 @@ impl JobMachine {
         }
     }
 
-    /// Writes the next part of what a segment begins with; behind the last one, that it has begun.
-    fn go_on(&mut self, no: PoolNo, segment: u32, first: u64, mut parts: VecDeque<Vec<u8>>) {
+    /// Writes the next part of the snapshot that begins a segment; after the last part, makes the segment current.
+    fn write_next_part(
+        &mut self,
+        no: PoolNo,
+        segment: u32,
+        first: u64,
+        mut parts: VecDeque<Vec<u8>>,
+    ) {
         let Some(pool) = self.pools.get(&no) else {
             return;
         };
@@ -294,7 +303,7 @@ impl JobMachine {
         }
     }
 
-    /// What became of a part of what a segment begins with.
+    /// Handles the outcome of a part.
     pub(crate) fn part(
         &mut self,
         now_ms: u64,
@@ -305,7 +314,7 @@ impl JobMachine {
         outcome: Result<u64, JobError>,
     ) {
         match outcome {
-            Ok(_) => self.go_on(no, segment, first, parts),
+            Ok(_) => self.write_next_part(no, segment, first, parts),
             error => self.rotated(now_ms, no, segment, first, error),
         }
     }
@@ -328,7 +337,7 @@ impl JobMachine {
         self.reopen(now_ms, no, turned);
     }
 
-    /// Goes on, in the new segment or in the old one.
+    /// Opens the pool again, in the new segment or, after a failure, in the old one.
     fn reopen(&mut self, now_ms: u64, no: PoolNo, turned: Result<(u32, u64), JobError>) {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
@@ -336,16 +345,16 @@ impl JobMachine {
         match turned {
             Ok((segment, first)) => pool.segments.begin(segment, first),
             Err(error) => {
-                tracing::warn!(pool = %pool.name, %error, "a segment could not be begun");
-                // Tried again when half as much again has been written.
+                tracing::warn!(pool = %pool.name, %error, "could not begin a journal segment");
+                // The next attempt comes when half as many records again are written.
                 pool.segments.records /= 2;
             }
         }
-        // A removal that was asked for meanwhile goes on.
+        // A removal requested meanwhile continues.
         if pool.phase == PoolPhase::Rotating {
             pool.phase = PoolPhase::Open;
         }
-        let held = std::mem::take(&mut pool.held);
+        let held = std::mem::take(&mut pool.held_requests);
         self.touched.insert(no);
         for (client, request) in held {
             self.request(now_ms, client, request);

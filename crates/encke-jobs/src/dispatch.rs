@@ -1,4 +1,4 @@
-//! Workers that come and go, and jobs that are handed out.
+//! Workers that register, and jobs that are dispatched to them.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::response::{DispatchedJob, PoolResponse};
 use crate::workers::{WorkerLink, Workers};
 
 impl JobMachine {
-    /// A worker wants jobs.
+    /// Registers a worker for jobs.
     pub(crate) fn work(
         &mut self,
         now_ms: u64,
@@ -40,7 +40,7 @@ impl JobMachine {
         if !was_away {
             pool.worker_event("joined", slot, now_ms);
         }
-        self.seats.insert(from, (no, slot));
+        self.worker_connections.insert(from, (no, slot));
         match link {
             WorkerLink::Poll(_, until_ms) => {
                 self.due.insert((until_ms, JobTimer::Poll(no, slot, from)));
@@ -50,7 +50,7 @@ impl JobMachine {
         Ok(())
     }
 
-    /// Hands out jobs as long as there are any and workers have room.
+    /// Dispatches jobs while there are any and workers have room.
     pub(crate) fn dispatch(&mut self, now_ms: u64, no: PoolNo) {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
@@ -63,7 +63,7 @@ impl JobMachine {
         }
     }
 
-    /// Writes down that a worker gets a job; the job is handed out when that is in the log.
+    /// Decides that a worker gets a job. The job is sent when that is in the log.
     fn lease(&mut self, now_ms: u64, no: PoolNo, assignment: Assignment) {
         let Assignment {
             mut job,
@@ -87,7 +87,7 @@ impl JobMachine {
             client: None,
             result: None,
         });
-        let seat = match link {
+        let connection = match link {
             WorkerLink::Stream(client) => Some(client),
             WorkerLink::Poll(client, until_ms) => {
                 self.due
@@ -107,7 +107,7 @@ impl JobMachine {
             job,
             worker,
             place: Some(place),
-            seat,
+            connection,
             deadline_ms,
             stage: AttemptStage::Leasing,
             payload,
@@ -118,7 +118,7 @@ impl JobMachine {
         }
     }
 
-    /// A lease is in the log.
+    /// The lease is in the log.
     pub(crate) fn leased(&mut self, now_ms: u64, no: PoolNo, id: JobId) {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
@@ -135,12 +135,11 @@ impl JobMachine {
             EventField::Number("attempt", running.job.attempts.into()),
         ];
         pool.job_event("started", id, &more, now_ms);
-        self.hand(now_ms, no, id);
+        self.send_job(now_ms, no, id);
     }
 
-    /// Hands a job to its worker, if it is in the log that it does, its content is there, and so is
-    /// the worker.
-    fn hand(&mut self, now_ms: u64, no: PoolNo, id: JobId) {
+    /// Sends a job to its worker, as soon as the lease is in the log and the content is in memory, if the worker is still connected.
+    fn send_job(&mut self, now_ms: u64, no: PoolNo, id: JobId) {
         let pool = self.pools.get_mut(&no);
         let Some(running) = pool.and_then(|pool| pool.running.get_mut(&id)) else {
             return;
@@ -148,8 +147,11 @@ impl JobMachine {
         if running.stage != AttemptStage::Loading {
             return;
         }
-        let Some(seat) = running.seat.filter(|seat| self.seats.contains_key(seat)) else {
-            // When the server goes away, whoever was to get it does when it is back.
+        let Some(connection) = running
+            .connection
+            .filter(|connection| self.worker_connections.contains_key(connection))
+        else {
+            // A worker that the stopping server cannot reach keeps the job until the server is back.
             if !self.stopping {
                 self.fail(now_ms, no, id, "gone", None, None);
             }
@@ -165,11 +167,11 @@ impl JobMachine {
             deadline_ms: running.deadline_ms,
             payload,
         };
-        self.respond(seat, PoolResponse::Dispatched(handed));
+        self.respond(connection, PoolResponse::Dispatched(handed));
     }
 
-    /// A job's content was read.
-    pub(crate) fn content(
+    /// Handles the content of a job.
+    pub(crate) fn content_loaded(
         &mut self,
         now_ms: u64,
         no: PoolNo,
@@ -181,28 +183,28 @@ impl JobMachine {
             return;
         };
         if let Err(error) = &content {
-            tracing::error!(job = id, %error, "a job could not be read");
+            tracing::error!(job = id, %error, "could not read a job");
         }
         match (&running.stage, content) {
             (AttemptStage::Dying { reason, client }, content) => {
                 let (reason, client) = (reason.clone(), *client);
-                self.bury(no, id, &reason, client, content.ok().as_ref());
+                self.write_dead_letter(no, id, &reason, client, content.ok().as_ref());
             }
             (AttemptStage::Leasing, Ok(payload)) => running.payload = Some(payload),
             (AttemptStage::Loading, Ok(payload)) => {
                 running.payload = Some(payload);
-                self.hand(now_ms, no, id);
+                self.send_job(now_ms, no, id);
             }
             (AttemptStage::Loading, Err(_)) => self.fail(now_ms, no, id, "unreadable", None, None),
-            // The lease is given up when it is in the log.
-            (AttemptStage::Leasing, Err(_)) => running.seat = None,
+            // Gives the lease up as soon as it is in the log.
+            (AttemptStage::Leasing, Err(_)) => running.connection = None,
             (AttemptStage::Running | AttemptStage::Ending, _) => {}
         }
     }
 
-    /// A worker's connection is gone, and what it had goes to others.
-    pub(crate) fn worker_gone(&mut self, now_ms: u64, client: PoolClient) {
-        let Some((no, slot)) = self.seats.remove(&client) else {
+    /// Handles the disconnection of a worker: its jobs go to others.
+    pub(crate) fn worker_disconnected(&mut self, now_ms: u64, client: PoolClient) {
+        let Some((no, slot)) = self.worker_connections.remove(&client) else {
             return;
         };
         let Some(pool) = self.pools.get_mut(&no) else {
@@ -215,20 +217,26 @@ impl JobMachine {
         }
         let had = pool.running.iter_mut();
         let had: Vec<JobId> = had
-            .filter(|(_, running)| running.seat == Some(client))
+            .filter(|(_, running)| running.connection == Some(client))
             .map(|(id, running)| {
-                running.seat = None;
+                running.connection = None;
                 *id
             })
             .collect();
         for id in had {
-            // What is not in the log yet is given up when it is.
+            // A lease that is not in the log yet is given up as soon as it is.
             self.fail(now_ms, no, id, "gone", None, None);
         }
     }
 
-    /// A worker's poll has brought nothing.
-    pub(crate) fn poll_over(&mut self, now_ms: u64, no: PoolNo, slot: u32, client: PoolClient) {
+    /// A worker's poll has timed out without a job.
+    pub(crate) fn poll_timed_out(
+        &mut self,
+        now_ms: u64,
+        no: PoolNo,
+        slot: u32,
+        client: PoolClient,
+    ) {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
@@ -238,14 +246,14 @@ impl JobMachine {
                 self.due
                     .insert((now_ms + AWAY_MS, JobTimer::Away(no, slot)));
             }
-            self.seats.remove(&client);
+            self.worker_connections.remove(&client);
             self.touched.insert(no);
             self.respond(client, PoolResponse::NoJob);
         }
     }
 
-    /// A worker may have stayed away for too long.
-    pub(crate) fn away(&mut self, now_ms: u64, no: PoolNo, slot: u32) {
+    /// Disconnects a worker that has not polled again in time.
+    pub(crate) fn check_away(&mut self, now_ms: u64, no: PoolNo, slot: u32) {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
@@ -272,7 +280,7 @@ struct Assignment {
     link: WorkerLink,
 }
 
-/// Takes jobs from the queues and picks workers for them, until either runs out.
+/// Takes jobs from the queues and picks workers for them until either runs out.
 fn assign(pool: &mut PoolState) -> Vec<Assignment> {
     let mut assigned = Vec::new();
     let PoolState {
@@ -344,9 +352,8 @@ fn assign(pool: &mut PoolState) -> Vec<Assignment> {
     assigned
 }
 
-/// How long a worker that polls may be away before it counts as gone, in milliseconds.
+/// How long a worker may stay away between two polls before it counts as disconnected, in milliseconds.
 const AWAY_MS: u64 = 10_000;
 
-/// Jobs at the head of a line that wait for another worker than the one that has room, because that
-/// one failed at them; behind so many the others wait too.
+/// The maximum number of jobs at the head of a queue that are passed over because only the worker that failed at them has room.
 const SKIPPED_MAX: usize = 16;

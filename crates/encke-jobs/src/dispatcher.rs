@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use encke_mailbox::{Bounds, Gauge, Lane, Options, Receiver, Sender, Watch, Why, mailbox};
+use encke_mailbox::{
+    Bounds, Gauge, GaugeReader, Lane, Options, Receiver, SendErrorKind, Sender, mailbox,
+};
 use encke_stream::{
     Append, Batch, Caller, Command, Fetch, Handover, Known, Life, Offset, Outlet, Piece, Reply,
     Request, Stream, Target,
@@ -90,7 +92,7 @@ pub struct DispatcherContext {
 pub struct DispatcherThreads {
     dispatcher: JoinHandle<()>,
     loader: JoinHandle<()>,
-    loads: Watch<JobLoad>,
+    loads: GaugeReader<JobLoad>,
 }
 
 impl DispatcherThreads {
@@ -184,8 +186,8 @@ impl Outlet for DispatcherSender {
         let bytes = self.weight_bytes(&message);
         match self.messages.try_send(Lane::Data, message, bytes) {
             Ok(()) => Ok(()),
-            Err(refused) => match (refused.why, refused.item) {
-                (Why::Closed, _) => Ok(()),
+            Err(refused) => match (refused.kind, refused.item) {
+                (SendErrorKind::Closed, _) => Ok(()),
                 (_, DispatcherMessage::Committed(replies)) => Err(Handover { batch, replies }),
                 // The refused item is the message that was sent.
                 _ => Ok(()),

@@ -1,37 +1,33 @@
 //! Job queues for pools of workers, over plain streams.
 //!
-//! Clients post jobs, workers connect under names, and each job goes to exactly one worker, as the
-//! pool's type chooses (`encke-pool`). A worker acknowledges it, refuses it or asks for more time; when
-//! it hangs up or takes too long the job goes to another, and after the last attempt to the dead
-//! letters.
+//! Clients post jobs, workers register under names, and each job goes to exactly one worker, picked by the pool's strategy
+//! (`encke-pool`). The worker acknowledges the job, refuses it or extends its deadline. When it disconnects or exceeds the
+//! deadline, the job goes to another worker, and after the last attempt to the dead letters.
 //!
-//! [`JobMachine`] holds the rules. It is deterministic: what is asked, what the log took and the time go
-//! in; commands for the log, jobs to be read and words for clients come out. [`DispatcherReceiver::start`] runs it in
-//! a thread, the *dispatcher*, with a mailbox that is drained in batches.
+//! [`JobMachine`] holds the rules. It is deterministic: requests, outcomes of commands and the time go in; commands for the log,
+//! jobs to read and responses come out. [`DispatcherReceiver::start`] runs it in a thread, the *dispatcher*, which drains its
+//! mailbox in batches.
 //!
 //! # The one invariant
 //!
-//! **What is told is in the log.** A job is accepted, handed out, acknowledged, given back or given up
-//! only when the record that says so is as durable as the server's level asks; until then the machine
-//! has decided it and told nobody. So a crash loses no accepted job, no two workers have the same
-//! attempt, and what is done twice is what nobody had acknowledged.
+//! **Every response is backed by the log.** The machine accepts, dispatches, acknowledges, returns or gives up a job only when the
+//! record of that decision is as durable as the server's level requires. So a crash loses no accepted job, no two workers have
+//! the same attempt, and only unacknowledged work is done twice.
 //!
-//! # What is written
+//! # The records
 //!
-//! A pool's journal is a stream like all others, under a name that no client can say. A job is a record
-//! of it and the record's sequence is the job's name; leases, ends and returns of one batch share a
-//! record. When the journal has become long, a new *segment* begins with all that is left of the past,
-//! and the old one is deleted when none of its jobs is waited for any more: a start reads one segment,
-//! however long the pool's past. Of a job that waits only 24 bytes are in memory; its content is read
-//! when it is handed out, unless it is among those that are kept at hand. Results, dead letters and
-//! events go to streams that everybody may follow.
+//! A pool's journal is a stream under a name that no client can use. A job is a record of it, and the record's sequence is the
+//! job's name. Leases, ends and returns of one batch share a record. When the journal is long it is rotated: a new *segment* begins
+//! with a snapshot, and an old one is deleted when it holds no unfinished jobs. So a start reads one segment however long the
+//! pool's past is. A waiting job takes 24 bytes of memory; its content is read when it is dispatched, unless it is in the cache.
+//! Results, dead letters and events go to public streams.
 //!
 //! # Where to start reading
 //!
-//! `ask.rs` says what can be asked and told. [`JobMachine::ask`], [`JobMachine::committed`] and
-//! [`JobMachine::flush`] are the way in; `post.rs`, `work.rs` and `end.rs` are a job's way; `turn.rs` writes
-//! it down, `op.rs` takes it to the log, and `record.rs` says how it looks there; `make.rs` has pools
-//! and segments; `replay.rs` brings all back.
+//! `request.rs` and `response.rs` have the interface. [`JobMachine::request`], [`JobMachine::committed`] and [`JobMachine::flush`]
+//! are the entry points. `post.rs`, `dispatch.rs` and `report.rs` are a job's way; `batch.rs` writes decisions, `commit.rs` handles
+//! commands and their outcomes, and `record.rs` is the format. `create.rs` has the creation of pools and the rotation of journals;
+//! `replay.rs` recovers all of it.
 
 mod batch;
 mod cache;
@@ -64,7 +60,7 @@ pub use error::JobError;
 pub use json::{content, string};
 pub use machine::{Effect, JobMachine};
 pub use record::BadJournalRecord;
-pub use replay::{Find, Read, ReplayError, pools};
+pub use replay::{FindStream, ReadStream, ReplayError, pools};
 pub use request::{
     AttemptAction, AttemptReport, JobId, NewJob, Payload, PoolClient, PoolRequest, Registration,
 };

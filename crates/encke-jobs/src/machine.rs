@@ -1,7 +1,7 @@
 //! All pools, and the rules by which their jobs move.
 //!
-//! The rules themselves are beside: `make.rs` makes and removes pools, `post.rs` takes jobs, `work.rs`
-//! hands them out, `end.rs` ends attempts, `turn.rs` writes down what was decided, `op.rs` takes it to the log.
+//! The rules are in files of their own: `create.rs` (pools and journal segments), `post.rs` (new jobs), `dispatch.rs` (workers and
+//! picks), `report.rs` (the ends of attempts), `batch.rs` (decisions become records), `commit.rs` (commands and their outcomes).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -17,88 +17,87 @@ use crate::response::{JobInfo, PoolResponse};
 use crate::settings::PoolLimits;
 use crate::stats::PublishedStats;
 
-/// The pools: what is asked, what the log took and the time in; commands for the log, jobs to read
-/// and words for clients out.
+/// The pools: requests, outcomes of commands and the time go in; commands, jobs to read and responses come out.
 ///
-/// What is asked is decided at once and written down with [`JobMachine::flush`]; it holds, and is told,
-/// when [`JobMachine::committed`] says that it is in the log.
+/// A request is decided at once. [`JobMachine::flush`] writes the decisions; they take effect and are answered when
+/// [`JobMachine::committed`] reports that they are in the log.
 #[derive(Debug)]
 pub struct JobMachine {
     pub(crate) limits: PoolLimits,
     pub(crate) published: Arc<PublishedStats>,
     pub(crate) pools: HashMap<PoolNo, PoolState>,
     pub(crate) names: HashMap<Box<str>, PoolNo>,
-    /// Names of pools that are being made.
+    /// Names of pools that are being created.
     pub(crate) making: HashSet<Box<str>>,
-    /// The stream of pools is there.
+    /// The registry of pools exists.
     pub(crate) registered: bool,
-    /// What is on its way to the log, by the numbers that commands have.
+    /// Commands on their way to the log, by number.
     pub(crate) ops: HashMap<u64, Op>,
     pub(crate) next_op: u64,
-    /// Workers' connections: their pool and slot.
-    pub(crate) seats: HashMap<PoolClient, (PoolNo, u32)>,
-    /// Clients that wait for a job to be over, and when they will have waited long enough.
+    /// The pool and slot of each worker's connection.
+    pub(crate) worker_connections: HashMap<PoolClient, (PoolNo, u32)>,
+    /// Clients that wait for the end of a job, and until when, in milliseconds since 1970.
     pub(crate) waits: HashMap<PoolClient, (PoolNo, JobId, u64)>,
     pub(crate) due: BTreeSet<(u64, JobTimer)>,
-    /// Pools that something happened to since the last flush.
+    /// Pools that changed since the last flush.
     pub(crate) touched: BTreeSet<PoolNo>,
-    /// Content of jobs that wait or run.
+    /// The content of unfinished jobs.
     pub(crate) cache: PayloadCache,
     pub(crate) effects: Vec<Effect>,
-    /// JournalSegments that nobody needs and that could not be deleted yet.
+    /// Streams that could not be deleted yet.
     pub(crate) undeleted: Vec<String>,
     pub(crate) stopping: bool,
 }
 
-/// Something to be done for the machine.
+/// Work for the dispatcher.
 #[derive(Debug)]
 pub enum Effect {
-    /// Commit this, then say what became of it by that number, in the order of the commits.
+    /// Commit this command, then report its outcome under this number, in the order of the commits.
     Commit {
         /// The number.
         op: u64,
         /// The command.
         command: Command,
     },
-    /// Read a job's record, then say what it is.
+    /// Read a job's record, then report its content.
     Load {
         /// The pool's number.
         pool: u64,
         /// The job: the record's sequence.
         id: JobId,
-        /// The name of the stream that holds it.
+        /// The stream that holds the record.
         stream: String,
     },
-    /// Tell a client.
+    /// Send a response.
     Respond {
-        /// Whom.
+        /// The client.
         to: PoolClient,
-        /// What.
+        /// The response.
         response: PoolResponse,
     },
 }
 
-/// What comes due.
+/// What becomes due at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum JobTimer {
-    /// An attempt.
+    /// An attempt times out.
     Attempt(PoolNo, JobId),
-    /// A worker's poll.
+    /// A worker's poll times out.
     Poll(PoolNo, u32, PoolClient),
-    /// A worker that has not asked again.
+    /// A worker that polls has not polled again.
     Away(PoolNo, u32),
-    /// A client that waits for a result.
+    /// A client has waited long enough for a result.
     Wait(PoolClient),
-    /// A pool that was paused.
+    /// A pool's pause is over.
     Pause(PoolNo),
-    /// A pool's figures.
+    /// A pool's state is to be published.
     Show(PoolNo),
-    /// JournalSegments that could not be deleted.
+    /// The deletion of streams is to be tried again.
     DeleteStreams,
 }
 
 impl JobMachine {
-    /// No pools.
+    /// A machine without pools.
     pub fn new(limits: PoolLimits, published: Arc<PublishedStats>) -> Self {
         JobMachine {
             limits,
@@ -109,7 +108,7 @@ impl JobMachine {
             registered: false,
             ops: HashMap::new(),
             next_op: 0,
-            seats: HashMap::new(),
+            worker_connections: HashMap::new(),
             waits: HashMap::new(),
             due: BTreeSet::new(),
             touched: BTreeSet::new(),
@@ -120,7 +119,7 @@ impl JobMachine {
         }
     }
 
-    /// Somebody asks for something.
+    /// Handles a request.
     pub fn request(&mut self, now_ms: u64, from: PoolClient, request: PoolRequest) {
         if let Err(error) = self.try_request(now_ms, from, request) {
             self.respond(from, PoolResponse::Refused(error));
@@ -151,7 +150,7 @@ impl JobMachine {
             match pool.phase {
                 PoolPhase::Removing if !reads => return Err(JobError::PoolChanging),
                 PoolPhase::Draining | PoolPhase::Rotating if !reads => {
-                    pool.held.push((from, request));
+                    pool.held_requests.push((from, request));
                     return Ok(());
                 }
                 _ => {}
@@ -205,32 +204,32 @@ impl JobMachine {
         }
     }
 
-    /// A client has hung up, or was gone when it was told something.
+    /// Handles the disconnection of a client.
     pub fn disconnected(&mut self, now_ms: u64, client: PoolClient) {
-        self.wait_no_more(client);
-        // What workers have is theirs until the server is back.
+        self.remove_waiter(client);
+        // Running jobs stay with their workers until the server is back.
         if !self.stopping {
-            self.worker_gone(now_ms, client);
+            self.worker_disconnected(now_ms, client);
         }
     }
 
-    /// A job's content was read, or why it could not be.
+    /// Handles the content of a job, or the reason why it could not be read.
     pub fn loaded(&mut self, now_ms: u64, pool: u64, id: JobId, payload: Result<Payload, String>) {
         self.touched.insert(pool);
-        self.content(now_ms, pool, id, payload);
+        self.content_loaded(now_ms, pool, id, payload);
     }
 
-    /// Does what has come due.
+    /// Handles all that is due.
     pub fn tick(&mut self, now_ms: u64) {
         while let Some((at_ms, due)) = self.due.first().copied()
             && at_ms <= now_ms
         {
             self.due.pop_first();
             match due {
-                JobTimer::Attempt(no, id) => self.overdue(now_ms, no, id),
-                JobTimer::Poll(no, slot, client) => self.poll_over(now_ms, no, slot, client),
-                JobTimer::Away(no, slot) => self.away(now_ms, no, slot),
-                JobTimer::Wait(client) => self.wait_over(client),
+                JobTimer::Attempt(no, id) => self.attempt_timed_out(now_ms, no, id),
+                JobTimer::Poll(no, slot, client) => self.poll_timed_out(now_ms, no, slot, client),
+                JobTimer::Away(no, slot) => self.check_away(now_ms, no, slot),
+                JobTimer::Wait(client) => self.wait_timed_out(client),
                 JobTimer::Pause(no) => {
                     self.touched.insert(no);
                 }
@@ -244,12 +243,12 @@ impl JobMachine {
         }
     }
 
-    /// When [`JobMachine::tick`] has something to do next, in milliseconds since 1970.
+    /// When [`JobMachine::tick`] has work next, in milliseconds since 1970.
     pub fn next_due_ms(&self) -> Option<u64> {
         self.due.first().map(|(at_ms, _)| *at_ms)
     }
 
-    /// Hands out what can be, and writes down what was decided since the last time.
+    /// Dispatches jobs and writes the decisions since the last flush.
     pub fn flush(&mut self, now_ms: u64) {
         while let Some(no) = self.touched.pop_first() {
             self.dispatch(now_ms, no);
@@ -263,28 +262,28 @@ impl JobMachine {
         self.published.cached(self.cache.bytes());
     }
 
-    /// What is to be done, in order.
+    /// Takes the effects, in order.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
 
-    /// The server is going away: whoever waits is told, and nothing more is handed out. Attempts that
-    /// are under way can be acknowledged now, or when the server is back.
+    /// The server is stopping: answers all clients that wait and stops dispatching. Running attempts can be acknowledged now, or when
+    /// the server is back.
     pub fn stop(&mut self) {
         self.stopping = true;
         for (client, (no, id, _)) in std::mem::take(&mut self.waits) {
             let response = self.job_now(no, id);
             self.respond(client, response);
         }
-        for (client, (no, slot)) in std::mem::take(&mut self.seats) {
+        for (client, (no, slot)) in std::mem::take(&mut self.worker_connections) {
             let pool = self.pools.get(&no);
-            // Not those who have got the job that they waited for.
+            // A worker that already got its job does not wait any more.
             if pool.is_some_and(|pool| pool.workers.link(slot).is_with(client)) {
                 self.respond(client, PoolResponse::Stopping);
             }
         }
         for pool in self.pools.values_mut() {
-            let held = std::mem::take(&mut pool.held);
+            let held = std::mem::take(&mut pool.held_requests);
             for (client, _) in held {
                 self.effects.push(Effect::Respond {
                     to: client,
@@ -309,15 +308,15 @@ impl JobMachine {
         }
     }
 
-    fn wait_over(&mut self, client: PoolClient) {
-        if let Some((no, id)) = self.wait_no_more(client) {
+    fn wait_timed_out(&mut self, client: PoolClient) {
+        if let Some((no, id)) = self.remove_waiter(client) {
             let response = self.job_now(no, id);
             self.respond(client, response);
         }
     }
 
-    /// A client waits for its job no longer. Returns the job, if there was one.
-    fn wait_no_more(&mut self, client: PoolClient) -> Option<(PoolNo, JobId)> {
+    /// Removes a client from the waiters of its job. Returns the job.
+    fn remove_waiter(&mut self, client: PoolClient) -> Option<(PoolNo, JobId)> {
         let (no, id, until_ms) = self.waits.remove(&client)?;
         self.due.remove(&(until_ms, JobTimer::Wait(client)));
         if let Some(pool) = self.pools.get_mut(&no)
@@ -331,7 +330,7 @@ impl JobMachine {
         Some((no, id))
     }
 
-    /// A job is over: whoever waits for it is told.
+    /// Answers the clients that wait for this job.
     pub(crate) fn respond_to_waiters(&mut self, waiters: Vec<PoolClient>, job: &JobInfo) {
         for client in waiters {
             if let Some((_, _, until_ms)) = self.waits.remove(&client) {
@@ -351,5 +350,5 @@ impl JobMachine {
     }
 }
 
-/// PoolStats are published so often.
+/// The interval at which a pool's state is published.
 const SHOW_MS: u64 = 100;

@@ -1,4 +1,4 @@
-//! Commands on their way to the log, and what follows when they are there.
+//! Commands on their way to the log, and their purpose.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,49 +13,48 @@ use crate::settings::PoolSettings;
 /// A pool's number: the sequence of the record that announced it.
 pub(crate) type PoolNo = u64;
 
-/// What a command to the log was for.
+/// The purpose of a command.
 #[derive(Debug)]
 pub(crate) enum Op {
-    /// The stream of pools, made if it was not there.
+    /// Create the registry of pools.
     Registry,
-    /// One of the streams of a pool that is being made.
-    Side(Arc<PoolCreation>),
-    /// A pool was announced.
+    /// Create one of the public streams of a new pool.
+    PublicStream(Arc<PoolCreation>),
+    /// Announce a new pool.
     Announced(Arc<PoolCreation>),
-    /// A pool's first segment.
+    /// Create a new pool's first segment.
     First(Arc<PoolCreation>, PoolNo),
-    /// The first segment is where the pool begins.
+    /// Make the first segment current.
     Opened(Arc<PoolCreation>, PoolNo, u64),
-    /// A segment of a pool that is there already.
-    /// The other parts of what it begins with are to follow.
+    /// Create a segment of an existing pool. The other parts of its snapshot follow.
     Segment(PoolNo, u32, VecDeque<Vec<u8>>),
-    /// A part of what a segment begins with, the segment's first record, and the parts that follow.
+    /// Append a part of a segment's snapshot: the segment, its first record, and the parts that follow.
     Part(PoolNo, u32, u64, VecDeque<Vec<u8>>),
-    /// The pool goes on in that segment, which begins with that record.
+    /// Make a segment with this first record current.
     Rotated(PoolNo, u32, u64),
-    /// A pool is removed.
+    /// Remove a pool.
     Gone(PoolNo, PoolClient),
-    /// A job.
+    /// Append a job.
     Post(PoolNo, PendingPost),
-    /// A record of what was decided.
+    /// Append a record of decisions.
     Batch(PoolNo, Vec<Decision>),
-    /// Messages for a stream that everybody may read.
+    /// Append messages to a public stream.
     Messages(Arc<str>, &'static str, Data),
-    /// The same, after the stream was found to be gone and is made anew.
+    /// Create a public stream again with messages, because it was deleted.
     Again(Arc<str>),
-    /// A segment that nobody needs.
+    /// Delete a segment.
     Delete(String),
     /// Nothing follows.
     Nothing,
 }
 
-/// A pool that is being made.
+/// A pool that is being created.
 #[derive(Debug)]
 pub(crate) struct PoolCreation {
     pub(crate) name: Box<str>,
     pub(crate) settings: PoolSettings,
     pub(crate) from: PoolClient,
-    /// A stream that it needs can't be had.
+    /// Why one of its streams is not available.
     pub(crate) taken: parking_lot::Mutex<Option<JobError>>,
 }
 
@@ -63,13 +62,13 @@ pub(crate) struct PoolCreation {
 #[derive(Debug)]
 pub(crate) struct PendingPost {
     pub(crate) from: PoolClient,
-    pub(crate) aim: u32,
+    pub(crate) selector: u32,
     pub(crate) posted_s: u32,
     pub(crate) wait_ms: Option<u64>,
     pub(crate) payload: Payload,
 }
 
-/// A stream to be made, of bytes or of JSON messages.
+/// Creates a stream of bytes or of JSON messages.
 pub(crate) fn create(name: &str, content_type: &str, data: Data) -> Command {
     Command::Create(Create {
         name: name.into(),
@@ -84,7 +83,7 @@ pub(crate) fn create(name: &str, content_type: &str, data: Data) -> Command {
     })
 }
 
-/// Data for a stream that is there.
+/// Appends data to a stream.
 pub(crate) fn append(name: &str, data: Data) -> Command {
     Command::Append(Append {
         target: Target::Named(name.into()),
@@ -102,7 +101,7 @@ pub(crate) fn bytes(bytes: Vec<u8>) -> Data {
     Data { bytes, units }
 }
 
-/// The type of streams that are for the pools alone.
+/// The content type of internal streams.
 pub(crate) const BYTES: &str = "application/octet-stream";
-/// The type of streams that everybody may read.
+/// The content type of public streams.
 pub(crate) const JSON: &str = "application/json";

@@ -1,4 +1,4 @@
-//! One pool: its jobs, its workers, and what of it is on the way to the log.
+//! One pool: its jobs, its workers, and its decisions on their way to the log.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -25,19 +25,19 @@ pub(crate) struct PoolState {
     pub(crate) finished: FinishedJobs,
     pub(crate) counts: JobCounts,
     pub(crate) workers: Workers,
-    /// Who failed at a job last, of jobs that are not over.
+    /// The worker that failed last at a job, for unfinished jobs.
     pub(crate) avoid: HashMap<JobId, u32>,
-    /// Who waits for a job to be over.
+    /// The clients that wait for the end of a job.
     pub(crate) waiters: HashMap<JobId, Vec<PoolClient>>,
     pub(crate) segments: JournalSegments,
     pub(crate) draft: BatchDraft,
     /// Records of the journal on their way to the log, and the jobs among them.
-    pub(crate) flying: usize,
-    pub(crate) posting: usize,
+    pub(crate) pending_records: usize,
+    pub(crate) pending_posts: usize,
     pub(crate) phase: PoolPhase,
-    /// What was asked while nothing may change.
-    pub(crate) held: Vec<(PoolClient, PoolRequest)>,
-    /// Nothing is handed out before then, because the log refused.
+    /// Requests that came while the pool may not change.
+    pub(crate) held_requests: Vec<(PoolClient, PoolRequest)>,
+    /// No job is dispatched before this time, because the log refused.
     pub(crate) pause_until_ms: u64,
     pub(crate) published: Arc<PublishedPool>,
 }
@@ -46,48 +46,48 @@ pub(crate) struct PoolState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PoolPhase {
     Open,
-    /// A new segment begins when all that is on its way is in the log.
+    /// A new segment begins when all records on their way are in the log.
     Draining,
     /// The new segment is on its way.
     Rotating,
     Removing,
 }
 
-/// A job that a worker has, or is about to get.
+/// A job that a worker has or is about to get.
 #[derive(Debug)]
 pub(crate) struct RunningJob {
-    /// Its attempts count this one.
+    /// Its attempts include this one.
     pub(crate) job: WaitingJob,
     pub(crate) worker: Arc<str>,
-    /// The connection it is for; nothing once that is gone, or after a restart.
-    pub(crate) seat: Option<PoolClient>,
+    /// The worker's connection; None once it is closed, or after a restart.
+    pub(crate) connection: Option<PoolClient>,
     /// The job's place at its worker, as long as the job occupies it.
     pub(crate) place: Option<Picked<u32>>,
     pub(crate) deadline_ms: u64,
     pub(crate) stage: AttemptStage,
-    /// Its content, until it is handed out.
+    /// The content, until it is sent.
     pub(crate) payload: Option<Payload>,
 }
 
-/// How far an attempt is.
+/// The progress of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AttemptStage {
-    /// On its way to the log; nobody knows of it.
+    /// The lease is on its way to the log.
     Leasing,
-    /// In the log; its content is being read.
+    /// The lease is in the log; the content is being read.
     Loading,
-    /// The worker has it.
+    /// The worker has the job.
     Running,
-    /// Its end is on its way to the log.
+    /// The end is on its way to the log.
     Ending,
-    /// It was the last one: the content is being read for the dead letter.
+    /// The last attempt has failed; the content is being read for the dead letter.
     Dying {
         reason: Box<str>,
         client: Option<PoolClient>,
     },
 }
 
-/// What was decided since the last record.
+/// Decisions since the last record.
 #[derive(Debug, Default)]
 pub(crate) struct BatchDraft {
     pub(crate) decisions: Vec<Decision>,
@@ -100,13 +100,13 @@ pub(crate) struct BatchDraft {
 #[derive(Debug)]
 pub(crate) struct Decision {
     pub(crate) entry: JournalEntry,
-    /// Who is told.
+    /// The client that gets a response.
     pub(crate) client: Option<PoolClient>,
-    /// What came of the job.
+    /// The result of the job.
     pub(crate) result: Option<Payload>,
 }
 
-/// Messages for a stream, in as few records as is sensible.
+/// Messages for a stream, in few records.
 #[derive(Debug, Default)]
 pub(crate) struct Messages(pub(crate) Vec<Data>);
 
@@ -126,20 +126,20 @@ impl Messages {
     }
 }
 
-/// A record of several messages has fewer bytes, so that it fits into the smallest segment.
+/// The maximum of bytes in a record of several messages, so that it fits into the smallest segment.
 const MESSAGES_BYTES: usize = 256 << 10;
 
-/// Jobs that are over, the newest so many.
+/// The most recently finished jobs.
 #[derive(Debug, Default)]
 pub(crate) struct FinishedJobs {
     jobs: HashMap<JobId, FinishedJob>,
     order: VecDeque<JobId>,
-    /// Those whose results are kept.
+    /// The jobs whose results are in memory.
     kept: VecDeque<JobId>,
     bytes: usize,
 }
 
-/// A job that is over.
+/// A finished job.
 #[derive(Clone, Debug)]
 pub(crate) struct FinishedJob {
     pub(crate) attempt: u16,
@@ -190,19 +190,19 @@ impl FinishedJobs {
     }
 }
 
-/// The streams that hold a pool's journal, the last of which grows.
+/// The segments of a pool's journal. The last one grows.
 #[derive(Debug)]
 pub(crate) struct JournalSegments {
-    /// Number, first record, and jobs in it that are not over.
+    /// Number, first record, and unfinished jobs in it.
     list: Vec<(u32, u64, usize)>,
-    /// The number that the next one gets.
+    /// The number of the next segment.
     pub(crate) next: u32,
-    /// Records in the last one.
+    /// Records in the last segment.
     pub(crate) records: u64,
 }
 
 impl JournalSegments {
-    /// With these segments, in order, and no jobs.
+    /// These segments, in order, without jobs.
     pub(crate) fn new(segments: impl IntoIterator<Item = (u32, u64)>) -> Self {
         let list: Vec<_> = segments
             .into_iter()
@@ -242,7 +242,7 @@ impl JournalSegments {
         }
     }
 
-    /// A job is over.
+    /// A job is finished.
     pub(crate) fn remove(&mut self, id: JobId) {
         let at = self.at(id);
         if let Some((_, _, jobs)) = self.list.get_mut(at) {
@@ -250,7 +250,7 @@ impl JournalSegments {
         }
     }
 
-    /// JournalSegments but the last that hold nothing any more; they are undeleted here.
+    /// Removes and returns all segments but the last that hold no unfinished jobs.
     pub(crate) fn done(&mut self) -> Vec<u32> {
         let last = self.last();
         let (done, left) = std::mem::take(&mut self.list)
@@ -289,10 +289,10 @@ impl PoolState {
             waiters: HashMap::new(),
             segments,
             draft: BatchDraft::default(),
-            flying: 0,
-            posting: 0,
+            pending_records: 0,
+            pending_posts: 0,
             phase: PoolPhase::Open,
-            held: Vec::new(),
+            held_requests: Vec::new(),
             pause_until_ms: 0,
             published,
             settings,
@@ -308,12 +308,12 @@ impl PoolState {
         Some(slot)
     }
 
-    /// Jobs that are not over.
+    /// The number of unfinished jobs.
     pub(crate) fn live(&self) -> usize {
         self.queues.len() + self.running.len()
     }
 
-    /// All but the content of jobs. Nothing may be on its way to the log.
+    /// The whole state but the content of jobs. No record may be on its way to the log.
     pub(crate) fn snapshot(&self) -> PoolSnapshot {
         let mut waiting: Vec<WaitingJob> = self.queues.iter().copied().collect();
         waiting.sort_unstable_by_key(|job| job.id);
@@ -339,10 +339,10 @@ impl PoolState {
         }
     }
 
-    /// What is known of a job.
+    /// The state of a job.
     pub(crate) fn job(&self, id: JobId) -> Option<JobInfo> {
         if let Some(running) = self.running.get(&id) {
-            // Before the lease is in the log nobody has it.
+            // Before the lease is in the log the job counts as waiting.
             let (state, attempts) = match running.stage {
                 AttemptStage::Leasing => (JobState::Waiting, running.job.attempts - 1),
                 _ => (
@@ -403,12 +403,12 @@ impl PoolState {
         })
     }
 
-    /// The connections of those who wait for a job or for a result.
+    /// The clients that wait for the end of a job.
     pub(crate) fn clients(&self) -> BTreeSet<PoolClient> {
         self.waiters.values().flatten().copied().collect()
     }
 
-    /// Tells in the stream of events what happened to a job.
+    /// Adds an event about a job.
     pub(crate) fn job_event(
         &mut self,
         what: &str,
@@ -423,7 +423,7 @@ impl PoolState {
         }
     }
 
-    /// Tells in the stream of events what happened to a worker.
+    /// Adds an event about a worker.
     pub(crate) fn worker_event(&mut self, what: &str, slot: u32, now_ms: u64) {
         if self.settings.events
             && let Some(name) = self.workers.name(slot)
@@ -435,7 +435,7 @@ impl PoolState {
     }
 }
 
-/// A member of an event's object.
+/// A member of an event's JSON object.
 pub(crate) enum EventField<'a> {
     Text(&'static str, &'a str),
     Number(&'static str, u64),

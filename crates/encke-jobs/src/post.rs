@@ -1,4 +1,4 @@
-//! Taking jobs.
+//! New jobs.
 
 use encke_pool::PoolError;
 
@@ -25,7 +25,7 @@ impl JobMachine {
         let Some(pool) = self.pools.get_mut(&no) else {
             return Err(JobError::UnknownPool(post.pool));
         };
-        let aim = aim(pool, &post)?;
+        let selector = selector(pool, &post)?;
         let bytes_max = pool.settings.job_bytes_max;
         if post.payload.body.len() > bytes_max as usize {
             return Err(JobError::TooLarge {
@@ -34,20 +34,20 @@ impl JobMachine {
             });
         }
         let waiting_max = pool.settings.waiting_max();
-        if pool.queues.len() + pool.posting >= waiting_max {
+        if pool.queues.len() + pool.pending_posts >= waiting_max {
             return Err(JobError::TooManyJobs { waiting_max });
         }
-        if post.if_connected && !pool.workers.is_connected_for(aim) {
+        if post.if_connected && !pool.workers.is_connected_for(selector) {
             return Err(PoolError::NobodyConnected.into());
         }
         let posted_s = u32::try_from(now_ms / 1_000).unwrap_or(u32::MAX);
         let name = segment_name(&pool.name, no, pool.segments.last());
-        let record = bytes(JournalRecord::post(aim, posted_s, &post.payload));
-        pool.flying += 1;
-        pool.posting += 1;
+        let record = bytes(JournalRecord::post(selector, posted_s, &post.payload));
+        pool.pending_records += 1;
+        pool.pending_posts += 1;
         let posted = PendingPost {
             from,
-            aim,
+            selector,
             posted_s,
             wait_ms: post.wait_ms.map(|ms| ms.min(self.limits.wait_ms_max)),
             payload: post.payload,
@@ -67,8 +67,8 @@ impl JobMachine {
             return self.respond(posted.from, PoolResponse::Refused(JobError::PoolChanging));
         };
         self.touched.insert(no);
-        pool.flying -= 1;
-        pool.posting -= 1;
+        pool.pending_records -= 1;
+        pool.pending_posts -= 1;
         let id = match outcome {
             Ok(id) => id,
             Err(error) => return self.respond(posted.from, PoolResponse::Refused(error)),
@@ -77,7 +77,7 @@ impl JobMachine {
         pool.segments.add(id);
         pool.queues.push(WaitingJob {
             id,
-            aim: posted.aim,
+            selector: posted.selector,
             posted_s: posted.posted_s,
             bytes: posted.payload.body.len() as u32,
             attempts: 0,
@@ -99,12 +99,12 @@ impl JobMachine {
     }
 }
 
-/// What a job's worker is chosen by.
-fn aim(pool: &PoolState, job: &NewJob) -> Result<u32, JobError> {
+/// What selects the job's worker: the slot, or the checksum of the key.
+fn selector(pool: &PoolState, job: &NewJob) -> Result<u32, JobError> {
     match (pool.settings.strategy, &job.payload.key, job.slot) {
         (Strategy::Hash, Some(key), None) => Ok(crc32c::crc32c(key.as_bytes())),
         (Strategy::Hash, _, _) => Err(JobError::WrongSelector(
-            "a job of a hash pool needs a key, and no slot: ?key=",
+            "a job of a hash pool requires ?key= and no ?slot=",
         )),
         (Strategy::Direct, _, Some(slot)) if slot >= pool.settings.size_max => {
             Err(JobError::Pool(PoolError::OutOfRange {
@@ -114,10 +114,10 @@ fn aim(pool: &PoolState, job: &NewJob) -> Result<u32, JobError> {
         }
         (Strategy::Direct, _, Some(slot)) => Ok(slot),
         (Strategy::Direct, _, None) => Err(JobError::WrongSelector(
-            "a job of a direct pool needs a slot: ?slot=",
+            "a job of a direct pool requires ?slot=",
         )),
         (_, _, Some(_)) => Err(JobError::WrongSelector(
-            "only jobs of a direct pool have a slot",
+            "only a job of a direct pool may have ?slot=",
         )),
         (_, _, None) => Ok(0),
     }

@@ -1,16 +1,16 @@
-//! Jobs that wait, in the order in which they were posted.
+//! Waiting jobs, in the order in which they were posted.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::record::WaitingJob;
 use encke_pool::Strategy;
 
-/// One line of jobs. Those that come back from a failed attempt stand where they stood before.
+/// One queue of jobs. A job that returns from a failed attempt gets its former place.
 #[derive(Debug, Default)]
 pub(crate) struct JobQueue {
-    /// As they were posted.
+    /// In the order in which they were posted.
     fresh: VecDeque<WaitingJob>,
-    /// Those that came back: few.
+    /// Jobs that returned: few.
     back: BTreeMap<u64, WaitingJob>,
 }
 
@@ -25,7 +25,7 @@ impl JobQueue {
         self.fresh.push_back(job);
     }
 
-    /// Puts a job to its place.
+    /// Returns a job to its place.
     pub(crate) fn put_back(&mut self, job: WaitingJob) {
         self.back.insert(job.id, job);
     }
@@ -50,7 +50,7 @@ impl JobQueue {
         self.back.pop_first().map(|(_, job)| job)
     }
 
-    /// The job of that name.
+    /// Finds a job by its name.
     fn find(&self, id: u64) -> Option<&WaitingJob> {
         let fresh = self.fresh.binary_search_by_key(&id, |job| job.id);
         fresh
@@ -69,18 +69,18 @@ impl JobQueue {
     }
 }
 
-/// All jobs of a pool that wait.
+/// All waiting jobs of a pool.
 #[derive(Debug)]
 pub(crate) enum JobQueues {
     /// Any worker takes any job.
     One(JobQueue),
-    /// Each slot has its own; none is empty.
+    /// One queue for each slot; none is empty.
     BySlot(BTreeMap<u32, JobQueue>),
-    /// Who takes a job depends on who is there: only the first so many are assigned.
+    /// The worker of a job depends on which workers are connected: only the first jobs are assigned.
     ByKey(KeyedQueue),
 }
 
-/// Jobs whose worker is chosen by a key.
+/// Jobs whose worker is selected by a key.
 #[derive(Debug, Default)]
 pub(crate) struct KeyedQueue {
     /// Not assigned yet.
@@ -91,7 +91,7 @@ pub(crate) struct KeyedQueue {
 }
 
 impl JobQueues {
-    /// None waits yet.
+    /// Empty queues.
     pub(crate) fn new(strategy: Strategy) -> Self {
         match strategy {
             Strategy::RoundRobin | Strategy::Random | Strategy::Claim => {
@@ -114,16 +114,16 @@ impl JobQueues {
     pub(crate) fn push(&mut self, job: WaitingJob) {
         match self {
             JobQueues::One(line) => line.push(job),
-            JobQueues::BySlot(lines) => lines.entry(job.aim).or_default().push(job),
+            JobQueues::BySlot(lines) => lines.entry(job.selector).or_default().push(job),
             JobQueues::ByKey(keyed) => keyed.common.push(job),
         }
     }
 
-    /// Puts a job to its place.
+    /// Returns a job to its place.
     pub(crate) fn put_back(&mut self, job: WaitingJob) {
         match self {
             JobQueues::One(line) => line.put_back(job),
-            JobQueues::BySlot(lines) => lines.entry(job.aim).or_default().put_back(job),
+            JobQueues::BySlot(lines) => lines.entry(job.selector).or_default().put_back(job),
             JobQueues::ByKey(keyed) => keyed.common.put_back(job),
         }
     }
@@ -140,7 +140,7 @@ impl JobQueues {
         }
     }
 
-    /// The job of that name.
+    /// Finds a job by its name.
     pub(crate) fn find(&self, id: u64) -> Option<&WaitingJob> {
         match self {
             JobQueues::One(line) => line.find(id),
@@ -153,7 +153,7 @@ impl JobQueues {
         }
     }
 
-    /// When the first of them was posted.
+    /// When the oldest job was posted, in seconds since 1970.
     pub(crate) fn oldest_s(&self) -> Option<u32> {
         let first = |line: &JobQueue| line.first().map(|job| job.posted_s);
         match self {
@@ -168,11 +168,11 @@ impl JobQueues {
 }
 
 impl KeyedQueue {
-    /// Assigns the first so many jobs that are not, as `choose` says by their aim.
+    /// Assigns jobs in order, by their selectors, until the window is full.
     pub(crate) fn assign(&mut self, mut choose: impl FnMut(u32) -> Option<u32>) {
         while self.ahead < AHEAD_MAX
             && let Some(job) = self.common.first()
-            && let Some(slot) = choose(job.aim)
+            && let Some(slot) = choose(job.selector)
             && let Some(job) = self.common.pop()
         {
             self.assigned.entry(slot).or_default().put_back(job);
@@ -180,7 +180,7 @@ impl KeyedQueue {
         }
     }
 
-    /// Who is there has changed: all are to be assigned anew.
+    /// Makes all jobs unassigned, because the set of connected workers has changed.
     pub(crate) fn unassign(&mut self) {
         for line in self.assigned.values_mut() {
             for job in line.drain() {
@@ -191,7 +191,7 @@ impl KeyedQueue {
         self.ahead = 0;
     }
 
-    /// The workers that jobs wait for.
+    /// The slots that jobs are assigned to.
     pub(crate) fn slots(&self) -> Vec<u32> {
         self.assigned.keys().copied().collect()
     }
@@ -211,11 +211,10 @@ impl KeyedQueue {
     }
 }
 
-/// Jobs of a `hash` pool that are assigned before they are handed out. A worker that is slow holds
-/// up the others only when so many wait for it.
+/// The maximum number of assigned jobs in a `hash` pool. A slow worker holds up the others only when this many wait for it.
 const AHEAD_MAX: usize = 4_096;
 
-/// Places of a line that are kept when it is short.
+/// A short queue keeps memory for this many jobs.
 const KEPT: usize = 1_024;
 
 #[cfg(test)]
@@ -225,7 +224,7 @@ mod tests {
     fn job(id: u64) -> WaitingJob {
         WaitingJob {
             id,
-            aim: id as u32 % 3,
+            selector: id as u32 % 3,
             posted_s: id as u32,
             bytes: 0,
             attempts: 0,
@@ -250,7 +249,7 @@ mod tests {
     fn jobs_are_assigned_anew_in_their_order() {
         let mut keyed = KeyedQueue::default();
         (1..=9).for_each(|id| keyed.common.push(job(id)));
-        keyed.assign(|aim| Some(aim % 2));
+        keyed.assign(|selector| Some(selector % 2));
         assert_eq!(keyed.slots(), [0, 1]);
         assert_eq!(keyed.first(1).map(|job| job.id), Some(1));
         keyed.unassign();

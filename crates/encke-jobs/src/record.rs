@@ -1,4 +1,4 @@
-//! What a pool writes down: the records of its streams.
+//! The records of the pools' streams.
 
 use std::collections::VecDeque;
 
@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::request::{JobId, Payload};
 
-/// The stream that tells which pools there are.
+/// The stream that names all pools.
 pub(crate) const REGISTRY: &str = "\u{1}pools";
 
-/// A segment of a pool's journal. No client can say the name: it begins with a control character.
+/// The name of a segment of a pool's journal. It begins with a control character, so that no client can use it.
 pub(crate) fn segment_name(pool: &str, no: u64, segment: u32) -> String {
     format!("\u{1}pool/{pool}/{no}/{segment}")
 }
 
-/// A stream that everybody may read.
-pub(crate) fn side_name(pool: &str, what: &str) -> String {
+/// The name of a public stream.
+pub(crate) fn public_stream_name(pool: &str, what: &str) -> String {
     format!("pool/{pool}/{what}")
 }
 
 /// A record of the registry.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RegistryRecord<'a> {
-    /// A pool is to be made; the record's sequence is the pool's number.
+    /// A pool is being created; the record's sequence is the pool's number.
     Made {
         /// Its name.
         name: &'a str,
     },
-    /// A pool's journal goes on in this segment.
+    /// A segment of a pool's journal becomes current.
     Segment { no: u64, segment: u32 },
     /// The pool is removed.
     Gone { no: u64 },
@@ -36,32 +36,32 @@ pub(crate) enum RegistryRecord<'a> {
 /// A record of a pool's journal.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum JournalRecord<'a> {
-    /// The first of a segment: all that is left of the segments before, or the first part of it.
+    /// The first record of a segment: the pool's state, or the first part of it.
     Begin(PoolSnapshot),
     /// A job. Its content follows.
     Post {
-        aim: u32,
+        selector: u32,
         posted_s: u32,
         #[serde(borrow)]
         key: Option<&'a str>,
         content_type: &'a str,
     },
-    /// What happened to jobs, in order.
+    /// Decisions on jobs, in order.
     Batch(Vec<JournalEntry>),
-    /// A further part of what a segment begins with.
+    /// A further part of the state that begins a segment.
     More(CarriedJobs),
 }
 
-/// Jobs that are left of the segments before, or a part of them.
+/// Jobs that earlier segments leave, or a part of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CarriedJobs {
     pub(crate) waiting: Vec<WaitingJob>,
     pub(crate) running: Vec<LeasedJob>,
-    /// Jobs that are over: their attempts, and whether they are dead.
+    /// Finished jobs: their attempts, and whether they are dead.
     pub(crate) finished: Vec<(JobId, u16, bool)>,
 }
 
-/// What happened to a job.
+/// A decision on a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum JournalEntry {
     /// A worker gets it.
@@ -71,7 +71,7 @@ pub(crate) enum JournalEntry {
         worker: Box<str>,
         deadline_ms: u64,
     },
-    /// The worker has more time.
+    /// The worker gets more time.
     Extended {
         id: JobId,
         attempt: u16,
@@ -85,17 +85,17 @@ pub(crate) enum JournalEntry {
     Dead { id: JobId, attempt: u16 },
 }
 
-/// A pool, whole but for the content of its jobs.
+/// A pool without the content of its jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PoolSnapshot {
     pub(crate) settings: String,
     pub(crate) counts: JobCounts,
-    /// The segments that hold the content of jobs that are not over, and the first record of each.
+    /// The segments that hold the content of unfinished jobs, and the first record of each.
     pub(crate) segments: Vec<(u32, u64)>,
     pub(crate) jobs: CarriedJobs,
 }
 
-/// What a pool has done since it was made.
+/// A pool's counts since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JobCounts {
     pub(crate) done: u64,
@@ -103,12 +103,12 @@ pub(crate) struct JobCounts {
     pub(crate) dead: u64,
 }
 
-/// A job that waits: all that is in memory of it.
+/// A waiting job, as it is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WaitingJob {
     pub(crate) id: JobId,
-    /// The slot, or what the key makes.
-    pub(crate) aim: u32,
+    /// The slot, or the checksum of the key.
+    pub(crate) selector: u32,
     pub(crate) posted_s: u32,
     pub(crate) bytes: u32,
     pub(crate) attempts: u16,
@@ -126,11 +126,11 @@ pub(crate) struct LeasedJob {
 
 /// A record that this version does not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a record is not one that this version of encke writes")]
+#[error("unknown record format")]
 pub struct BadJournalRecord;
 
 impl PoolSnapshot {
-    /// As records of about so many bytes at most, because what waits may be more than one record takes.
+    /// Encodes the state as records of at most about this many bytes.
     pub(crate) fn parts(mut self, record_bytes: usize) -> VecDeque<Vec<u8>> {
         let CarriedJobs {
             waiting,
@@ -162,10 +162,10 @@ impl PoolSnapshot {
     }
 }
 
-/// A job without its content takes so many bytes of a record at most.
+/// The maximum size of a job without its content.
 const JOB_BYTES: usize = 32;
 
-/// An entry, or a job with its worker, whose name may have 200 bytes, takes so many.
+/// The maximum size of an entry, or of a job with its worker, whose name has at most 200 bytes.
 pub(crate) const ENTRY_BYTES: usize = 256;
 
 impl<'a> RegistryRecord<'a> {
@@ -188,10 +188,10 @@ impl<'a> JournalRecord<'a> {
         postcard::take_from_bytes(bytes).map_err(|_| BadJournalRecord)
     }
 
-    /// A job's record.
-    pub(crate) fn post(aim: u32, posted_s: u32, payload: &Payload) -> Vec<u8> {
+    /// Encodes a job's record.
+    pub(crate) fn post(selector: u32, posted_s: u32, payload: &Payload) -> Vec<u8> {
         let mut bytes = encode(&JournalRecord::Post {
-            aim,
+            selector,
             posted_s,
             key: payload.key.as_deref(),
             content_type: &payload.content_type,
@@ -201,7 +201,7 @@ impl<'a> JournalRecord<'a> {
     }
 }
 
-/// A job's content, of its record.
+/// Decodes a job's content.
 pub(crate) fn payload(bytes: &[u8]) -> Result<Payload, BadJournalRecord> {
     match JournalRecord::decode(bytes)? {
         (
@@ -233,7 +233,7 @@ mod tests {
     fn parts_are_within_their_bound_and_hold_all_jobs() {
         let job = WaitingJob {
             id: u64::MAX,
-            aim: u32::MAX,
+            selector: u32::MAX,
             posted_s: u32::MAX,
             bytes: u32::MAX,
             attempts: u16::MAX,
@@ -269,7 +269,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_job_reads_back(
-            aim: u32,
+            selector: u32,
             key in proptest::option::of("\\PC{0,20}"),
             content_type in "\\PC{0,20}",
             body in vec(any::<u8>(), 0..100),
@@ -279,7 +279,7 @@ mod tests {
                 key: key.map(Into::into),
                 body: body.into(),
             };
-            let record = JournalRecord::post(aim, 7, &payload);
+            let record = JournalRecord::post(selector, 7, &payload);
             prop_assert_eq!(super::payload(&record), Ok(payload));
         }
 

@@ -1,4 +1,4 @@
-//! How the pools come back when the server starts: from what they wrote down.
+//! Recovery of the pools from their streams at the start of the server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,54 +18,54 @@ use crate::request::JobId;
 use crate::settings::{PoolLimits, PoolSettings};
 use crate::stats::PublishedStats;
 
-/// Why the pools can't be brought back.
+/// Why the pools could not be recovered.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// A stream of theirs can't be read.
-    #[error("the stream {stream:?} of the pools can't be read: {reason}")]
+    /// A stream could not be read.
+    #[error("cannot read the stream {stream:?} of the pools: {reason}")]
     Unreadable {
-        /// Which one.
+        /// The stream.
         stream: String,
-        /// What the log says.
+        /// The reason.
         reason: String,
     },
     /// A record that this version does not write.
     #[error("record {sequence} of the stream {stream:?} of the pools: {source}")]
     Record {
-        /// Which stream.
+        /// The stream.
         stream: String,
-        /// Which record.
+        /// The record's sequence.
         sequence: u64,
-        /// What is wrong with it.
+        /// The reason.
         source: BadJournalRecord,
     },
-    /// A segment that the pools' registry names is not there.
-    #[error("the stream {stream:?}, where a pool's journal goes on, is not there")]
+    /// A segment that the registry names does not exist.
+    #[error("missing stream {stream:?}, the current segment of a pool's journal")]
     Missing {
-        /// Which one.
+        /// The stream.
         stream: String,
     },
 }
 
-/// Reads a part of a stream, or says why it can't.
-pub type Read<'a> = &'a dyn Fn(&Fetch) -> Result<Piece, String>;
+/// Reads a part of a stream.
+pub type ReadStream<'a> = &'a dyn Fn(&Fetch) -> Result<Piece, String>;
 
-/// Finds a stream by its name, or says why it can't.
-pub type Find<'a> = &'a dyn Fn(&str) -> Result<Option<Arc<Stream>>, String>;
+/// Finds a stream by its name.
+pub type FindStream<'a> = &'a dyn Fn(&str) -> Result<Option<Arc<Stream>>, String>;
 
-type Seek<'a> = &'a dyn Fn(&str) -> Result<Option<Arc<Stream>>, ReplayError>;
-type Each<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<(), BadJournalRecord>;
+type FindForReplay<'a> = &'a dyn Fn(&str) -> Result<Option<Arc<Stream>>, ReplayError>;
+type OnRecord<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<(), BadJournalRecord>;
 
 impl JobMachine {
-    /// Brings the pools back, as they were when the last record was written.
+    /// Recovers the pools as of their last record.
     ///
     /// # Errors
-    /// Something of them can't be read.
+    /// A stream could not be read or decoded.
     pub fn replay(
         limits: PoolLimits,
         published: Arc<PublishedStats>,
-        find: Find<'_>,
-        read: Read<'_>,
+        find: FindStream<'_>,
+        read: ReadStream<'_>,
         now_ms: u64,
     ) -> Result<JobMachine, ReplayError> {
         let mut machine = JobMachine::new(limits, published);
@@ -75,7 +75,7 @@ impl JobMachine {
         };
         machine.registered = true;
         for (no, (name, segment)) in registry.gone {
-            // A crash may have come before they were deleted.
+            // A crash may have come before their deletion.
             for segment in segment.saturating_sub(SEGMENTS_NEAR)..=segment {
                 if find(&segment_name(&name, no, segment))?.is_some() {
                     machine.delete_segment(&name, no, segment);
@@ -83,7 +83,7 @@ impl JobMachine {
             }
         }
         for (no, (name, segment)) in registry.pools {
-            // One that was never finished was never acknowledged.
+            // The creation of an incomplete pool was never acknowledged.
             if segment > 0 {
                 machine.bring_back(find, read, now_ms, no, &name, segment)?;
             }
@@ -93,8 +93,8 @@ impl JobMachine {
 
     fn bring_back(
         &mut self,
-        find: Seek<'_>,
-        read: Read<'_>,
+        find: FindForReplay<'_>,
+        read: ReadStream<'_>,
         now_ms: u64,
         no: PoolNo,
         name: &str,
@@ -109,10 +109,10 @@ impl JobMachine {
             replay.record(sequence, bytes)
         })?;
         let Some(settings) = replay.settings.take() else {
-            // The other pools, and all streams, are served all the same.
+            // The server serves all other pools and streams.
             tracing::error!(
                 pool = name,
-                "a pool is left out: the record that its journal begins with is gone, as retention takes what is old"
+                "skipped a pool: retention has evicted the first record of its journal"
             );
             return Ok(());
         };
@@ -129,13 +129,13 @@ impl JobMachine {
                 pool.queues.push(job);
                 continue;
             };
-            // Nobody could be told that it is done while nobody listened.
+            // Workers could not acknowledge while the server was down.
             let deadline_ms = deadline_ms.max(grace_ms);
             self.due.insert((deadline_ms, JobTimer::Attempt(no, id)));
             let running = RunningJob {
                 job,
                 worker,
-                seat: None,
+                connection: None,
                 place: None,
                 deadline_ms,
                 stage: AttemptStage::Running,
@@ -143,7 +143,7 @@ impl JobMachine {
             };
             pool.running.insert(id, running);
         }
-        // JournalSegments that hold nothing any more, and such as could not be begun whole.
+        // Segments without unfinished jobs, and incomplete ones.
         let needed = pool.segments.all();
         let mut taken = Vec::new();
         for other in segment.saturating_sub(SEGMENTS_NEAR)..segment + SEGMENTS_NEAR {
@@ -155,7 +155,7 @@ impl JobMachine {
                 self.delete_segment(name, no, other);
             }
         }
-        // The nearest number, so that what crash after crash leaves behind stays where it is looked for.
+        // The nearest free number, so that the search above finds what repeated crashes leave behind.
         while taken.contains(&pool.segments.next) {
             pool.segments.next += 1;
         }
@@ -167,11 +167,11 @@ impl JobMachine {
     }
 }
 
-/// The names of all pools, for whoever wants to know before the log lets go of anything.
+/// The names of all pools.
 ///
 /// # Errors
-/// The stream of pools can't be read.
-pub fn pools(find: Find<'_>, read: Read<'_>) -> Result<Vec<String>, ReplayError> {
+/// The registry could not be read or decoded.
+pub fn pools(find: FindStream<'_>, read: ReadStream<'_>) -> Result<Vec<String>, ReplayError> {
     let registry = Registry::read(&seek(find), read)?.unwrap_or_default();
     let pools = registry.pools.into_values();
     Ok(pools
@@ -180,7 +180,7 @@ pub fn pools(find: Find<'_>, read: Read<'_>) -> Result<Vec<String>, ReplayError>
         .collect())
 }
 
-/// Which pools there are, and which are gone: their names and last segments.
+/// Existing and removed pools: their names and last segments.
 #[derive(Default)]
 struct Registry {
     pools: BTreeMap<PoolNo, (String, u32)>,
@@ -188,7 +188,10 @@ struct Registry {
 }
 
 impl Registry {
-    fn read(find: Seek<'_>, read: Read<'_>) -> Result<Option<Registry>, ReplayError> {
+    fn read(
+        find: FindForReplay<'_>,
+        read: ReadStream<'_>,
+    ) -> Result<Option<Registry>, ReplayError> {
         let Some(stream) = find(REGISTRY)? else {
             return Ok(None);
         };
@@ -216,7 +219,7 @@ impl Registry {
     }
 }
 
-fn seek(find: Find<'_>) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, ReplayError> {
+fn seek(find: FindStream<'_>) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, ReplayError> {
     move |name| {
         find(name).map_err(|reason| ReplayError::Unreadable {
             stream: name.to_owned(),
@@ -227,7 +230,7 @@ fn seek(find: Find<'_>) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, ReplayEr
 
 type Lease = (Arc<str>, u64);
 
-/// What is known of a pool, record by record.
+/// The state of a pool while its records are replayed.
 struct Replay {
     segment: u32,
     limits: PoolLimits,
@@ -235,7 +238,7 @@ struct Replay {
     counts: JobCounts,
     segments: Vec<(u32, u64)>,
     finished: FinishedJobs,
-    /// Jobs that are not over, and who has them, until when in milliseconds since 1970.
+    /// Unfinished jobs, and their workers and deadlines in milliseconds since 1970.
     jobs: BTreeMap<JobId, (WaitingJob, Option<Lease>)>,
     records: u64,
 }
@@ -271,10 +274,12 @@ impl Replay {
                 self.records = 0;
                 self.add(jobs);
             }
-            JournalRecord::Post { aim, posted_s, .. } => {
+            JournalRecord::Post {
+                selector, posted_s, ..
+            } => {
                 let job = WaitingJob {
                     id: sequence,
-                    aim,
+                    selector,
                     posted_s,
                     bytes: content.len() as u32,
                     attempts: 0,
@@ -288,7 +293,7 @@ impl Replay {
         Ok(())
     }
 
-    /// What is left of the segments before.
+    /// Adds the jobs that earlier segments left.
     fn add(&mut self, jobs: CarriedJobs) {
         for job in jobs.waiting {
             self.jobs.insert(job.id, (job, None));
@@ -354,7 +359,7 @@ impl Replay {
 }
 
 /// Calls `each` for all records of a stream that hold data.
-fn each(stream: &Arc<Stream>, read: Read<'_>, each: Each<'_>) -> Result<(), ReplayError> {
+fn each(stream: &Arc<Stream>, read: ReadStream<'_>, each: OnRecord<'_>) -> Result<(), ReplayError> {
     let mut from = Offset::START;
     let tail = stream.facts().tail;
     loop {
@@ -378,11 +383,11 @@ fn each(stream: &Arc<Stream>, read: Read<'_>, each: Each<'_>) -> Result<(), Repl
     }
 }
 
-/// How far from the last segment one is looked for that was not deleted, or not begun whole.
+/// How far from the current segment the recovery looks for segments that were not deleted or not completed.
 const SEGMENTS_NEAR: u32 = 8;
 
-/// Read at a time.
+/// Bytes read at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Workers that had jobs when the server went away have at least so long to say so, in milliseconds.
+/// The minimum time that workers have after a start to acknowledge their jobs, in milliseconds.
 const GRACE_MS: u64 = 5_000;

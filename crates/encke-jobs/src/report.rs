@@ -1,4 +1,4 @@
-//! Attempts that end: acknowledged, refused, too late, or with their worker.
+//! The ends of attempts: acknowledged, refused, timed out, or without their worker.
 
 use crate::error::JobError;
 use crate::json;
@@ -10,7 +10,7 @@ use crate::request::{AttemptAction, AttemptReport, JobId, Payload, PoolClient};
 use crate::response::{JobInfo, JobState, PoolResponse};
 
 impl JobMachine {
-    /// A worker has a word to say on an attempt.
+    /// Handles a worker's report on an attempt.
     pub(crate) fn end(
         &mut self,
         now_ms: u64,
@@ -32,25 +32,25 @@ impl JobMachine {
             let ended = pool.finished.find(id);
             if let Some(ended) = ended {
                 if ended.dead {
-                    return Err(over("it has failed as often as it may"));
+                    return Err(over("all attempts have failed"));
                 }
-                // The answer to the first word may have been lost.
+                // The response to the first acknowledgement may have been lost.
                 if ended.attempt == attempt && matches!(action, AttemptAction::Ack { .. }) {
                     self.respond(from, PoolResponse::Reported { deadline_ms: None });
                     return Ok(());
                 }
-                return Err(over("it is done"));
+                return Err(over("the job is done"));
             }
             return match pool.queues.find(id) {
-                Some(_) => Err(over("it waits for another worker")),
+                Some(_) => Err(over("the job waits for another worker")),
                 None => Err(JobError::UnknownJob(id)),
             };
         };
         if running.job.attempts != attempt || running.stage == AttemptStage::Leasing {
-            return Err(over("another worker has it"));
+            return Err(over("another worker has the job"));
         }
         if running.stage != AttemptStage::Running {
-            return Err(over("it is just ending"));
+            return Err(over("a report on it is being committed"));
         }
         match action {
             AttemptAction::Ack { result } => {
@@ -91,13 +91,13 @@ impl JobMachine {
         Ok(())
     }
 
-    /// An attempt was not acknowledged in time.
-    pub(crate) fn overdue(&mut self, now_ms: u64, no: PoolNo, id: JobId) {
+    /// An attempt has timed out.
+    pub(crate) fn attempt_timed_out(&mut self, now_ms: u64, no: PoolNo, id: JobId) {
         self.touched.insert(no);
         self.fail(now_ms, no, id, "timeout", None, None);
     }
 
-    /// An attempt has failed: the job waits again, or it was the last one.
+    /// An attempt has failed: the job waits again, or this was its last attempt.
     pub(crate) fn fail(
         &mut self,
         now_ms: u64,
@@ -119,7 +119,7 @@ impl JobMachine {
             AttemptStage::Leasing | AttemptStage::Ending | AttemptStage::Dying { .. } => return,
         };
         let attempt = running.job.attempts;
-        let seat = running.seat;
+        let connection = running.connection;
         let worker = std::sync::Arc::clone(&running.worker);
         running.stage = AttemptStage::Ending;
         self.due
@@ -143,36 +143,36 @@ impl JobMachine {
                 result: None,
             });
         }
-        if unread && let Some(seat) = seat {
-            // Whoever polls has waited in vain.
-            self.unseat(seat);
+        if unread && let Some(connection) = connection {
+            // The worker's poll ends without a job.
+            self.end_poll(connection);
         }
         if last {
             let why: Box<str> = match reason.is_empty() {
                 true => why.into(),
                 false => format!("{why}: {reason}").into(),
             };
-            self.die(no, id, why, client);
+            self.give_up(no, id, why, client);
         }
     }
 
-    /// A worker that polls gets no job after all.
-    pub(crate) fn unseat(&mut self, seat: PoolClient) {
-        let Some((no, slot)) = self.seats.get(&seat).copied() else {
+    /// Ends a worker's poll without a job.
+    pub(crate) fn end_poll(&mut self, connection: PoolClient) {
+        let Some((no, slot)) = self.worker_connections.get(&connection).copied() else {
             return;
         };
         let pool = self.pools.get(&no);
-        if pool.is_some_and(|pool| !pool.workers.link(slot).is_with(seat)) {
-            self.seats.remove(&seat);
-            self.respond(seat, PoolResponse::NoJob);
+        if pool.is_some_and(|pool| !pool.workers.link(slot).is_with(connection)) {
+            self.worker_connections.remove(&connection);
+            self.respond(connection, PoolResponse::NoJob);
         }
     }
 
     /// The last attempt has failed: the job goes to the dead letters with its content.
-    fn die(&mut self, no: PoolNo, id: JobId, reason: Box<str>, client: Option<PoolClient>) {
+    fn give_up(&mut self, no: PoolNo, id: JobId, reason: Box<str>, client: Option<PoolClient>) {
         let content = self.cache.find(id).cloned();
         if let Some(content) = content {
-            return self.bury(no, id, &reason, client, Some(&content));
+            return self.write_dead_letter(no, id, &reason, client, Some(&content));
         }
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
@@ -185,7 +185,7 @@ impl JobMachine {
     }
 
     /// Writes the dead letter.
-    pub(crate) fn bury(
+    pub(crate) fn write_dead_letter(
         &mut self,
         no: PoolNo,
         id: JobId,
@@ -222,7 +222,7 @@ impl JobMachine {
         });
     }
 
-    /// A job is over, in the log too.
+    /// The end of a job is in the log.
     pub(crate) fn finish(
         &mut self,
         now_ms: u64,
@@ -235,7 +235,7 @@ impl JobMachine {
         let Some(running) = self.take_running(no, id) else {
             return;
         };
-        self.forget_seat(&running);
+        self.remove_poll(&running);
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
@@ -271,8 +271,8 @@ impl JobMachine {
         self.respond_to_waiters(waiters, &job);
     }
 
-    /// A job waits again, in the log too.
-    pub(crate) fn back(&mut self, now_ms: u64, no: PoolNo, id: JobId) {
+    /// The return of a job to its queue is in the log.
+    pub(crate) fn returned(&mut self, now_ms: u64, no: PoolNo, id: JobId) {
         let Some(running) = self.take_running(no, id) else {
             return;
         };
@@ -283,10 +283,10 @@ impl JobMachine {
         pool.queues.put_back(running.job);
         let attempt = EventField::Number("attempt", running.job.attempts.into());
         pool.job_event("waits", id, &[attempt], now_ms);
-        self.forget_seat(&running);
+        self.remove_poll(&running);
     }
 
-    /// Takes an attempt that is over, and that nothing is due for any more.
+    /// Removes a finished attempt and its timer.
     fn take_running(&mut self, no: PoolNo, id: JobId) -> Option<RunningJob> {
         let running = self.pools.get_mut(&no)?.running.remove(&id)?;
         self.due
@@ -294,14 +294,14 @@ impl JobMachine {
         Some(running)
     }
 
-    /// Nothing can go wrong any more on a polling worker's way to its job.
-    pub(crate) fn forget_seat(&mut self, running: &RunningJob) {
-        if let Some(seat) = running.seat
-            && let Some((no, slot)) = self.seats.get(&seat)
+    /// Removes the connection of a poll whose job is on its way.
+    pub(crate) fn remove_poll(&mut self, running: &RunningJob) {
+        if let Some(connection) = running.connection
+            && let Some((no, slot)) = self.worker_connections.get(&connection)
             && let Some(pool) = self.pools.get(no)
-            && !pool.workers.link(*slot).is_with(seat)
+            && !pool.workers.link(*slot).is_with(connection)
         {
-            self.seats.remove(&seat);
+            self.worker_connections.remove(&connection);
         }
     }
 }

@@ -1,67 +1,65 @@
-//! What a pool can be told, and the bounds of what it can be told.
+//! The settings of a pool and their bounds.
 
 use encke_pool::{Capacity, PoolOptions, Size, Strategy};
 use serde::{Deserialize, Serialize};
 
-/// What a pool is: fixed when it is made. All are optional in a request but the type.
+/// The settings of a pool, fixed at its creation. A request may omit all but the type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolSettings {
-    /// How a job's worker is chosen: `round_robin`, `random`, `hash`, `direct` or `claim`.
+    /// How a worker is picked: `round_robin`, `random`, `hash`, `direct` or `claim`.
     #[serde(rename = "type", with = "strategy_name")]
     pub strategy: Strategy,
-    /// Exactly so many slots for workers. Nothing: as many as are needed, up to `size_max`.
+    /// The exact number of slots. None: as many as needed, up to `size_max`.
     #[serde(default)]
     pub size: Option<u32>,
-    /// The most workers of a pool without a fixed size.
+    /// The maximum number of workers of a pool without a fixed size.
     #[serde(default = "size_max")]
     pub size_max: u32,
-    /// How long a worker may take before its job goes to another, in milliseconds; it may ask for more.
+    /// The time limit of an attempt, in milliseconds. A worker may extend it.
     #[serde(default = "ack_ms")]
     pub ack_ms: u64,
-    /// How often a job is handed out before it goes to the dead letters.
+    /// The maximum number of attempts at a job.
     #[serde(default = "attempts")]
     pub attempts: u16,
-    /// Jobs that one worker may have at a time; always 1 in a `claim` pool.
+    /// The maximum number of jobs that one worker has at a time; always 1 in a `claim` pool.
     #[serde(default)]
     pub in_flight: Option<u32>,
-    /// What a job may weigh, in bytes.
+    /// The maximum size of a job, in bytes.
     #[serde(default = "job_bytes_max")]
     pub job_bytes_max: u32,
-    /// Jobs that may wait; more are refused.
+    /// The maximum number of waiting jobs.
     #[serde(default)]
     pub waiting_max: Option<u32>,
-    /// Whether what happens to jobs and workers is told in the stream `pool/NAME/events`.
+    /// Whether the stream `pool/NAME/events` is written.
     #[serde(default = "events")]
     pub events: bool,
 }
 
-/// Bounds of all pools together, and of what a pool can be told.
+/// The bounds of all pools and of their settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolLimits {
-    /// Pools that there may be.
+    /// The maximum number of pools.
     pub pools_max: usize,
-    /// The most jobs that may wait in one pool, and how many may if the pool does not say.
+    /// The maximum of a pool's `waiting_max`, and its default.
     pub waiting_max: u32,
-    /// The most bytes that a job may weigh, and what one may if the pool does not say otherwise.
+    /// The maximum of a pool's `job_bytes_max`, and a bound of its default.
     pub job_bytes_max: u32,
-    /// Bytes of waiting jobs that are kept in memory beside the log, over all pools; the others
-    /// are read when they are handed out.
+    /// The maximum of bytes of waiting jobs in memory, over all pools. The content of other jobs is read when they are dispatched.
     pub cache_bytes: usize,
-    /// Jobs that are over and remembered, in each pool.
+    /// The maximum number of finished jobs in memory, per pool.
     pub finished_max: usize,
-    /// Bytes of their results that are kept, in each pool.
+    /// The maximum of bytes of their results in memory, per pool.
     pub finished_bytes: usize,
-    /// The longest time that a request may wait for a job or for a result, in milliseconds.
+    /// The longest wait for a job or for a result, in milliseconds.
     pub wait_ms_max: u64,
-    /// Bytes of jobs that one worker may have at a time, unless it has one only.
+    /// The maximum of bytes of the jobs that one worker has, unless it has only one.
     pub worker_bytes_max: u64,
-    /// Records after which a pool's past is written anew as what is left of it.
+    /// The number of records after which a journal is rotated.
     pub segment_records: u64,
-    /// Bytes at which a record of decisions, or of what is left of the past, goes on in another one.
+    /// The size at which decisions, or a snapshot, continue in another record.
     pub record_bytes: usize,
-    /// Whether the log lets go of records that are old: then no pool can be made, because its jobs
-    /// would be among them.
+    /// Whether the log evicts old records, which would include waiting jobs. Then no pool can be created.
     pub forgets: bool,
 }
 
@@ -83,25 +81,25 @@ impl Default for PoolLimits {
     }
 }
 
-/// A setting that can't be.
+/// A setting out of range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name} is {value}, and must be between {least} and {most}")]
+#[error("{name} is {value}, expected {least} to {most}")]
 pub struct SettingOutOfRange {
-    /// Which setting.
+    /// The setting.
     pub name: &'static str,
-    /// What it was to be.
+    /// Its value.
     pub value: u64,
-    /// The least that it may be.
+    /// The minimum.
     pub least: u64,
-    /// The most that it may be.
+    /// The maximum.
     pub most: u64,
 }
 
 impl PoolSettings {
-    /// Fills in what was left out and checks what was said.
+    /// Fills in defaults and checks the bounds.
     ///
     /// # Errors
-    /// A setting is out of its bounds.
+    /// A setting is out of range.
     pub fn checked(mut self, limits: &PoolLimits) -> Result<Self, SettingOutOfRange> {
         let waiting_max = self.waiting_max.unwrap_or(limits.waiting_max);
         let in_flight = match self.strategy {
@@ -146,12 +144,12 @@ impl PoolSettings {
         Ok(self)
     }
 
-    /// Jobs that one worker may have at a time.
+    /// The maximum number of jobs that one worker has at a time.
     pub fn in_flight_max(&self) -> u32 {
         self.in_flight.unwrap_or(IN_FLIGHT)
     }
 
-    /// Jobs that may wait.
+    /// The maximum number of waiting jobs.
     pub fn waiting_max(&self) -> usize {
         self.waiting_max.unwrap_or(u32::MAX) as usize
     }
@@ -173,7 +171,7 @@ impl PoolSettings {
             .capacity(capacity)
     }
 
-    /// The first setting that another pool has otherwise: its name, here and there.
+    /// The first setting that differs: its name, the value here and the other value.
     pub fn difference(&self, other: &PoolSettings) -> Option<(String, String, String)> {
         let fields = |settings: &PoolSettings| match serde_json::to_value(settings) {
             Ok(serde_json::Value::Object(fields)) => fields,
@@ -225,7 +223,7 @@ fn events() -> bool {
     true
 }
 
-/// Jobs that a worker may have at a time when nobody says otherwise.
+/// The default of `in_flight`.
 const IN_FLIGHT: u32 = 8;
 const IN_FLIGHT_MAX: u64 = 1_000;
 const SIZE_MAX: u64 = 65_536;

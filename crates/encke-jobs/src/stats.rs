@@ -1,4 +1,4 @@
-//! How the pools do, for those who look from other threads.
+//! The state of the pools, for other threads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::response::{PoolStats, WorkerStatus};
 
-/// What is published of all pools: written by the dispatcher after each batch, read by anybody.
+/// The published state of all pools: written by the dispatcher, read by any thread.
 #[derive(Debug, Default)]
 pub struct PublishedStats {
     pools: Mutex<BTreeMap<Arc<str>, Arc<PublishedPool>>>,
@@ -16,14 +16,14 @@ pub struct PublishedStats {
     loads: AtomicU64,
 }
 
-/// What is published of one pool.
+/// The published state of one pool.
 #[derive(Debug, Default)]
 pub struct PublishedPool {
     state: Mutex<(PoolStats, Vec<WorkerStatus>)>,
 }
 
 impl PublishedStats {
-    /// Every pool: its name, its figures and its workers, in the order of names.
+    /// Every pool: its name, its counts and its workers, in the order of names.
     pub fn read(&self) -> Vec<(Arc<str>, PoolStats, Vec<WorkerStatus>)> {
         let pools = self.pools.lock();
         let read = |(name, published): (&Arc<str>, &Arc<PublishedPool>)| {
@@ -33,12 +33,12 @@ impl PublishedStats {
         pools.iter().map(read).collect()
     }
 
-    /// What the content of jobs weighs that is kept in memory, of all pools, in bytes.
+    /// Bytes of jobs' content in memory, over all pools.
     pub fn cached_bytes(&self) -> usize {
         self.cached_bytes.load(Ordering::Relaxed)
     }
 
-    /// How often a job was read from the log since the start, because its content was not in memory.
+    /// Jobs read from the log since the start, because their content was not in memory.
     pub fn loads(&self) -> u64 {
         self.loads.load(Ordering::Relaxed)
     }

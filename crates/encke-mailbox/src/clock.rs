@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// A monotonic clock in nanoseconds, with the kernel's tick (1 to 10 ms) as its grain: it costs a few nanoseconds where
 /// the fine one costs several times as much, and an age is for people and for shedding, not for measuring.
-pub(crate) enum Clock {
+pub(crate) enum CoarseClock {
     #[cfg(not(encke_model))]
     Coarse,
     /// Moves only when it is told to.
@@ -15,7 +15,7 @@ pub(crate) enum Clock {
     Manual(std::sync::Arc<std::sync::atomic::AtomicU64>),
 }
 
-impl Clock {
+impl CoarseClock {
     #[cfg(not(encke_model))]
     pub(crate) fn real() -> Self {
         Self::Coarse

@@ -4,17 +4,17 @@ use std::fmt;
 
 /// An item that was not accepted, and the reason. The item comes back to the sender.
 #[derive(thiserror::Error)]
-#[error("refused: {why}")]
-pub struct Refused<T> {
+#[error("refused: {kind}")]
+pub struct SendError<T> {
     /// The item.
     pub item: T,
     /// The reason.
-    pub why: Why,
+    pub kind: SendErrorKind,
 }
 
-/// Why an item was not accepted.
+/// SendErrorKind an item was not accepted.
 #[derive(thiserror::Error, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum SendErrorKind {
     /// The lane is full now.
     #[error("full: {items} of {items_max} items, {bytes} of {bytes_max} bytes wait")]
     Full {
@@ -45,11 +45,11 @@ pub enum Why {
 #[error("every sender is gone and the mailbox is empty")]
 pub struct Closed;
 
-impl<T> fmt::Debug for Refused<T> {
+impl<T> fmt::Debug for SendError<T> {
     // An item without `Debug` can still be refused with a printable reason.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refused")
-            .field("why", &self.why)
+        f.debug_struct("SendError")
+            .field("kind", &self.kind)
             .finish_non_exhaustive()
     }
 }

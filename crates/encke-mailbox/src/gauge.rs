@@ -41,7 +41,7 @@ pub struct LaneGauge {
     pub accepted: u64,
     /// Items handled since the start.
     pub handled: u64,
-    /// Refused attempts to send since the start.
+    /// SendError attempts to send since the start.
     pub refused: u64,
 }
 
@@ -56,7 +56,7 @@ impl Gauge {
         self.control.bytes() + self.data.bytes()
     }
 
-    /// Refused attempts to send since the start, in both lanes.
+    /// SendError attempts to send since the start, in both lanes.
     pub fn drops(&self) -> u64 {
         self.control.refused + self.data.refused
     }

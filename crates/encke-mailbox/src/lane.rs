@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::blocked::BlockedSender;
-use crate::error::{Refused, Why};
+use crate::error::{SendError, SendErrorKind};
 use crate::gauge::Meter;
 use crate::options::Bounds;
 use crate::stock::{Amount, Stock};
@@ -51,17 +51,17 @@ impl<T> LaneQueue<T> {
         bytes: usize,
         now_ns: impl FnOnce() -> u64,
         meter: &Meter,
-    ) -> Result<(), Refused<T>> {
+    ) -> Result<(), SendError<T>> {
         match self.size_of(bytes) {
             Ok(size) if self.waiting.is_empty() && self.fits(size) => {
                 self.put(item, size, now_ns, meter);
                 Ok(())
             }
             Ok(_) => {
-                let why = self.full();
-                Err(Refused { item, why })
+                let kind = self.full();
+                Err(SendError { item, kind })
             }
-            Err(why) => Err(Refused { item, why }),
+            Err(kind) => Err(SendError { item, kind }),
         }
     }
 
@@ -148,10 +148,10 @@ impl<T> LaneQueue<T> {
     }
 
     #[inline]
-    fn size_of(&self, bytes: usize) -> Result<u32, Why> {
+    fn size_of(&self, bytes: usize) -> Result<u32, SendErrorKind> {
         match u32::try_from(bytes) {
             Ok(size) if bytes <= self.bounds.bytes_max => Ok(size),
-            _ => Err(Why::TooLarge {
+            _ => Err(SendErrorKind::TooLarge {
                 bytes,
                 bytes_max: self.bounds.bytes_max.min(u32::MAX as usize),
             }),
@@ -174,8 +174,8 @@ impl<T> LaneQueue<T> {
     }
 
     #[cold]
-    fn full(&self) -> Why {
-        Why::Full {
+    fn full(&self) -> SendErrorKind {
+        SendErrorKind::Full {
             items: self.stock.items.len() + self.carried.items as usize,
             bytes: (self.stock.bytes + self.carried.bytes) as usize,
             items_max: self.bounds.items_max,

@@ -57,21 +57,21 @@ mod stock;
 mod sync;
 mod watch;
 
-pub use error::{Closed, Refused, Why};
+pub use error::{Closed, SendError, SendErrorKind};
 pub use gauge::{Gauge, LaneGauge};
 pub use options::{Bounds, Lane, Options};
 pub use receiver::Receiver;
-pub use reply::{NoReply, Reply, ReplyTo, reply};
+pub use reply::{NoReply, PendingReply, ReplyTo, reply};
 pub use sender::Sender;
-pub use watch::Watch;
+pub use watch::GaugeReader;
 
-use shared::Shared;
+use shared::SharedMailbox;
 
 /// Makes a mailbox whose receiver sleeps in [`Receiver::recv_batch`] or [`Receiver::recv`].
 ///
 /// `name` is what the gauges and errors call it.
 pub fn mailbox<T: Send>(name: &'static str, options: Options) -> (Sender<T>, Receiver<T>) {
-    let (sender, shared) = Sender::first(Shared::new(name, options, None));
+    let (sender, shared) = Sender::first(SharedMailbox::new(name, options, None));
     (sender, Receiver::new(shared))
 }
 
@@ -85,6 +85,6 @@ pub fn mailbox_with_waker<T: Send>(
     options: Options,
     wake: impl Fn() + Send + Sync + 'static,
 ) -> (Sender<T>, Receiver<T>) {
-    let (sender, shared) = Sender::first(Shared::new(name, options, Some(Box::new(wake))));
+    let (sender, shared) = Sender::first(SharedMailbox::new(name, options, Some(Box::new(wake))));
     (sender, Receiver::new(shared))
 }

@@ -6,7 +6,7 @@ pub struct Bounds {
     /// The maximum number of waiting items. At least 1.
     pub items_max: usize,
     /// The maximum sum of the waiting items' bytes, as their senders declare them. A single item larger than this (or
-    /// than 4 GiB - 1) never fits and is refused with [`crate::Why::TooLarge`].
+    /// than 4 GiB - 1) never fits and is refused with [`crate::SendErrorKind::TooLarge`].
     pub bytes_max: usize,
 }
 

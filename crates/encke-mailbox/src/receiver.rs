@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::error::Closed;
 use crate::gauge::Gauge;
 use crate::options::Lane;
-use crate::shared::{Shared, WakeUps};
+use crate::shared::{SharedMailbox, WakeUps};
 use crate::stock::{Amount, Stock};
 use crate::sync::{self, Arc, Ordering, thread};
 
@@ -21,7 +21,7 @@ use crate::sync::{self, Arc, Ordering, thread};
 ///   receiver keeps it, counts it, and looks for control messages before each item, so that they overtake any backlog.
 ///   What was handed out counts as in hand until the next call.
 pub struct Receiver<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<SharedMailbox<T>>,
     /// Taken from the mailbox and not yet handed out.
     hand: [Stock<T>; Lane::COUNT],
     /// Handed out in batches and not yet handled, in the order of handing out.
@@ -66,7 +66,7 @@ const REST_PAUSES: [usize; 2] = [32, 96];
 const SPARE_SIZES_MAX: usize = 4;
 
 impl<T> Receiver<T> {
-    pub(crate) fn new(shared: Arc<Shared<T>>) -> Self {
+    pub(crate) fn new(shared: Arc<SharedMailbox<T>>) -> Self {
         Self {
             shared,
             hand: Lane::ALL.map(|_| Stock::new()),

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::sync::{Arc, Mutex, thread};
 
-/// Makes a slot for one answer: the [`ReplyTo`] travels with the question, the [`Reply`] stays with who asks.
+/// Makes a slot for one answer: the [`ReplyTo`] travels with the question, the [`PendingReply`] stays with who asks.
 ///
 /// The answer goes straight to the one who waits for it and through no mailbox, so it is never behind anything. Either
 /// side may be dropped at any time and leaves nothing behind: a lost question wakes who waits for its answer, and the
@@ -31,9 +31,9 @@ use crate::sync::{Arc, Mutex, thread};
 /// # drop(sender);
 /// # server.join().unwrap();
 /// ```
-pub fn reply<R>() -> (ReplyTo<R>, Reply<R>) {
+pub fn reply<R>() -> (ReplyTo<R>, PendingReply<R>) {
     let slot = Arc::new(Mutex::new(ReplySlot::Open(None)));
-    (ReplyTo { slot: slot.clone() }, Reply { slot })
+    (ReplyTo { slot: slot.clone() }, PendingReply { slot })
 }
 
 /// Gives the answer. Dropped without one, it tells who waits that none will come.
@@ -42,7 +42,7 @@ pub struct ReplyTo<R> {
 }
 
 /// Waits for the answer, in a thread with [`Self::wait`] or as a future. Dropped, it gives the answer up.
-pub struct Reply<R> {
+pub struct PendingReply<R> {
     slot: Arc<Mutex<ReplySlot<R>>>,
 }
 
@@ -79,7 +79,7 @@ impl<R> ReplyTo<R> {
     }
 }
 
-impl<R> Reply<R> {
+impl<R> PendingReply<R> {
     /// Blocks the thread until the answer arrives.
     pub fn wait(self) -> Result<R, NoReply> {
         loop {
@@ -99,7 +99,7 @@ impl<R> Reply<R> {
     }
 }
 
-impl<R> Future for Reply<R> {
+impl<R> Future for PendingReply<R> {
     type Output = Result<R, NoReply>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -130,7 +130,7 @@ impl<R> Drop for ReplyTo<R> {
     }
 }
 
-impl<R> Drop for Reply<R> {
+impl<R> Drop for PendingReply<R> {
     fn drop(&mut self) {
         // The answer may be large, or have a drop of its own: it goes without the lock.
         let _gone = std::mem::replace(&mut *self.slot.lock(), ReplySlot::Closed);
@@ -143,9 +143,9 @@ impl<R> fmt::Debug for ReplyTo<R> {
     }
 }
 
-impl<R> fmt::Debug for Reply<R> {
+impl<R> fmt::Debug for PendingReply<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reply").finish_non_exhaustive()
+        f.debug_struct("PendingReply").finish_non_exhaustive()
     }
 }
 

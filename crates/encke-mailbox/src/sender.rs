@@ -3,20 +3,20 @@
 use std::fmt;
 
 use crate::blocked::BlockedSender;
-use crate::error::{Refused, Why};
+use crate::error::{SendError, SendErrorKind};
 use crate::gauge::Gauge;
 use crate::options::Lane;
-use crate::shared::{LockedState, Shared, WakeUps};
+use crate::shared::{LockedState, SharedMailbox, WakeUps};
 use crate::sync::{Arc, Ordering, thread};
-use crate::watch::Watch;
+use crate::watch::GaugeReader;
 
 /// Puts items into a mailbox. Clone it for each thread that sends; the mailbox closes when the last clone is dropped.
 pub struct Sender<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<SharedMailbox<T>>,
 }
 
 impl<T> Sender<T> {
-    pub(crate) fn first(shared: Shared<T>) -> (Self, Arc<Shared<T>>) {
+    pub(crate) fn first(shared: SharedMailbox<T>) -> (Self, Arc<SharedMailbox<T>>) {
         let shared = Arc::new(shared);
         (
             Self {
@@ -29,7 +29,7 @@ impl<T> Sender<T> {
     /// Puts one item in if there is room and no other sender waits for it. Never blocks.
     ///
     /// `bytes` is the item's weight against [`crate::Bounds::bytes_max`].
-    pub fn try_send(&self, lane: Lane, item: T, bytes: usize) -> Result<(), Refused<T>> {
+    pub fn try_send(&self, lane: Lane, item: T, bytes: usize) -> Result<(), SendError<T>> {
         let mut state = self.shared.state.lock();
         let sent = self.offer(&mut state, lane, item, bytes);
         let wake = sent.is_ok() && state.disarm();
@@ -73,7 +73,7 @@ impl<T> Sender<T> {
     }
 
     /// Puts one item in. Blocks the thread while the lane is full; blocked senders are served in order.
-    pub fn send(&self, lane: Lane, item: T, bytes: usize) -> Result<(), Refused<T>> {
+    pub fn send(&self, lane: Lane, item: T, bytes: usize) -> Result<(), SendError<T>> {
         let mut yields_left = YIELDS_BEFORE_WAITING;
         loop {
             let mut state = self.shared.state.lock();
@@ -105,8 +105,8 @@ impl<T> Sender<T> {
     }
 
     /// A reader of the gauge that does not keep the mailbox open.
-    pub fn watch(&self) -> Watch<T> {
-        Watch::new(self.shared.clone())
+    pub fn watch(&self) -> GaugeReader<T> {
+        GaugeReader::new(self.shared.clone())
     }
 
     /// True once the receiver was dropped.
@@ -116,7 +116,7 @@ impl<T> Sender<T> {
 
     /// Sleeps until the item with this ticket is accepted or the receiver is gone.
     #[cold]
-    fn wait(&self, lane: Lane, ticket: u64, sender: &BlockedSender) -> Result<(), Refused<T>> {
+    fn wait(&self, lane: Lane, ticket: u64, sender: &BlockedSender) -> Result<(), SendError<T>> {
         loop {
             thread::park();
             if sender.is_admitted() {
@@ -133,8 +133,8 @@ impl<T> Sender<T> {
                 return Ok(());
             };
             meter.refused();
-            let why = Why::Closed;
-            return Err(Refused { item, why });
+            let kind = SendErrorKind::Closed;
+            return Err(SendError { item, kind });
         }
     }
 
@@ -145,11 +145,11 @@ impl<T> Sender<T> {
         lane: Lane,
         item: T,
         bytes: usize,
-    ) -> Result<(), Refused<T>> {
+    ) -> Result<(), SendError<T>> {
         let meter = self.shared.meter(lane);
         let offered = if state.receiver_gone {
-            let why = Why::Closed;
-            Err(Refused { item, why })
+            let kind = SendErrorKind::Closed;
+            Err(SendError { item, kind })
         } else {
             let now_ns = || self.shared.clock.now_ns();
             state.lane(lane).offer(item, bytes, now_ns, meter)

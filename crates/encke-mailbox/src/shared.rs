@@ -1,7 +1,7 @@
 //! What both ends share: the lanes behind their lock, the meters beside it, and the wake-ups.
 
 use crate::blocked::BlockedSender;
-use crate::clock::Clock;
+use crate::clock::CoarseClock;
 use crate::gauge::{Gauge, Meter};
 use crate::lane::LaneQueue;
 use crate::options::{Lane, Options};
@@ -9,14 +9,14 @@ use crate::sync::{AtomicUsize, Condvar, Mutex};
 
 pub(crate) type Wake = Box<dyn Fn() + Send + Sync>;
 
-pub(crate) struct Shared<T> {
+pub(crate) struct SharedMailbox<T> {
     pub(crate) name: &'static str,
     pub(crate) state: Mutex<LockedState<T>>,
     arrival: Condvar,
     wake: Option<Wake>,
     meters: [Meter; Lane::COUNT],
     pub(crate) senders: AtomicUsize,
-    pub(crate) clock: Clock,
+    pub(crate) clock: CoarseClock,
 }
 
 /// What the mutex guards.
@@ -35,7 +35,7 @@ pub(crate) struct WakeUps {
     senders: Vec<BlockedSender>,
 }
 
-impl<T> Shared<T> {
+impl<T> SharedMailbox<T> {
     pub(crate) fn new(name: &'static str, options: Options, wake: Option<Wake>) -> Self {
         Self {
             name,
@@ -49,7 +49,7 @@ impl<T> Shared<T> {
             wake,
             meters: Lane::ALL.map(|_| Meter::default()),
             senders: AtomicUsize::new(1),
-            clock: Clock::real(),
+            clock: CoarseClock::real(),
         }
     }
 

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use encke_mailbox::{
-    Bounds, Closed, Lane, Options, Receiver, Sender, Why, mailbox, mailbox_with_waker,
+    Bounds, Closed, Lane, Options, Receiver, SendErrorKind, Sender, mailbox, mailbox_with_waker,
 };
 
 const SOON: Duration = Duration::from_millis(50);
@@ -69,8 +69,8 @@ fn both_bounds_hold_and_the_refusal_says_which() {
     let refused = tx.try_send(Lane::Data, "b", 7).unwrap_err();
     assert_eq!(refused.item, "b");
     assert_eq!(
-        refused.why,
-        Why::Full {
+        refused.kind,
+        SendErrorKind::Full {
             items: 1,
             bytes: 4,
             items_max: 2,
@@ -79,12 +79,12 @@ fn both_bounds_hold_and_the_refusal_says_which() {
     );
     tx.try_send(Lane::Data, "c", 6).unwrap();
     assert!(matches!(
-        tx.try_send(Lane::Data, "d", 0).unwrap_err().why,
-        Why::Full { items: 2, .. }
+        tx.try_send(Lane::Data, "d", 0).unwrap_err().kind,
+        SendErrorKind::Full { items: 2, .. }
     ));
     assert_eq!(
-        tx.try_send(Lane::Data, "e", 11).unwrap_err().why,
-        Why::TooLarge {
+        tx.try_send(Lane::Data, "e", 11).unwrap_err().kind,
+        SendErrorKind::TooLarge {
             bytes: 11,
             bytes_max: 10
         }
@@ -141,8 +141,8 @@ fn a_receiver_that_hoards_takes_room_from_senders_until_it_has_handled() {
     assert_eq!(hoard, [0, 1, 2, 3]);
     // Twice the bound is in hand, and that is all there will ever be.
     assert!(matches!(
-        tx.try_send(Lane::Data, 4, 1).unwrap_err().why,
-        Why::Full { .. }
+        tx.try_send(Lane::Data, 4, 1).unwrap_err().kind,
+        SendErrorKind::Full { .. }
     ));
     assert_eq!(
         rx.recv_batch(&mut hoard),
@@ -152,8 +152,8 @@ fn a_receiver_that_hoards_takes_room_from_senders_until_it_has_handled() {
     rx.handled(2);
     hoard.drain(..2);
     assert!(matches!(
-        tx.try_send(Lane::Data, 4, 1).unwrap_err().why,
-        Why::Full { .. }
+        tx.try_send(Lane::Data, 4, 1).unwrap_err().kind,
+        SendErrorKind::Full { .. }
     ));
     rx.handled(1);
     hoard.remove(0);
@@ -193,8 +193,8 @@ fn nobody_overtakes_those_who_wait() {
     eventually("waiting", || tx.gauge().data.waiting == 1);
     // There is room for a small one, but the large one was first.
     assert!(matches!(
-        tx.try_send(Lane::Data, 2, 1).unwrap_err().why,
-        Why::Full { .. }
+        tx.try_send(Lane::Data, 2, 1).unwrap_err().kind,
+        SendErrorKind::Full { .. }
     ));
     let mut batch = Vec::new();
     rx.drain(&mut batch);
@@ -212,17 +212,19 @@ fn when_the_receiver_goes_everyone_hears_it_and_gets_the_item_back() {
     let threads: Vec<_> = (0..3)
         .map(|_| {
             let (tx, item) = (tx.clone(), dropped.clone());
-            thread::spawn(move || tx.send(Lane::Data, item, 1).unwrap_err().why)
+            thread::spawn(move || tx.send(Lane::Data, item, 1).unwrap_err().kind)
         })
         .collect();
     eventually("waiting", || tx.gauge().data.waiting == 3);
     drop(rx);
     for thread in threads {
-        assert_eq!(thread.join().unwrap(), Why::Closed);
+        assert_eq!(thread.join().unwrap(), SendErrorKind::Closed);
     }
     assert_eq!(
-        tx.try_send(Lane::Data, dropped.clone(), 1).unwrap_err().why,
-        Why::Closed
+        tx.try_send(Lane::Data, dropped.clone(), 1)
+            .unwrap_err()
+            .kind,
+        SendErrorKind::Closed
     );
     assert!(tx.is_closed());
     assert_eq!(Arc::strong_count(&dropped), 1, "nothing is left behind");

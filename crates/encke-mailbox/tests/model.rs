@@ -7,7 +7,9 @@
 #![allow(unexpected_cfgs)]
 #![cfg(encke_model)]
 
-use encke_mailbox::{Bounds, Lane, NoReply, Options, Why, mailbox, mailbox_with_waker, reply};
+use encke_mailbox::{
+    Bounds, Lane, NoReply, Options, SendErrorKind, mailbox, mailbox_with_waker, reply,
+};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
@@ -129,12 +131,12 @@ fn nobody_is_let_in_where_nobody_takes_out() {
         let senders: Vec<_> = (1..3)
             .map(|item| {
                 let tx = tx.clone();
-                thread::spawn(move || tx.send(Lane::Data, item, 1).unwrap_err().why)
+                thread::spawn(move || tx.send(Lane::Data, item, 1).unwrap_err().kind)
             })
             .collect();
         drop(rx);
         for sender in senders {
-            assert_eq!(sender.join().unwrap(), Why::Closed);
+            assert_eq!(sender.join().unwrap(), SendErrorKind::Closed);
         }
     });
 }

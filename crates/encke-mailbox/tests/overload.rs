@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use encke_mailbox::{
-    Bounds, Closed, Lane, NoReply, Options, Receiver, Sender, Why, mailbox, reply,
+    Bounds, Closed, Lane, NoReply, Options, Receiver, SendErrorKind, Sender, mailbox, reply,
 };
 
 const ITEMS: Bounds = Bounds {
@@ -37,7 +37,8 @@ fn each_lane_refuses_at_its_own_bounds_and_accepts_when_there_is_room() {
         let (tx, mut rx) = with(bounds);
         for n in 0..6 {
             let sent = tx.try_send(Lane::Data, n, SIZE);
-            let full = sent.is_err_and(|refused| matches!(refused.why, Why::Full { .. }));
+            let full =
+                sent.is_err_and(|refused| matches!(refused.kind, SendErrorKind::Full { .. }));
             assert_eq!(full, n >= 4, "{bounds:?}: {n}");
         }
         tx.try_send(Lane::Control, 10, SIZE).unwrap();
@@ -86,7 +87,7 @@ fn a_receiver_that_dies_wakes_all_who_wait_for_room_or_an_answer() {
     tx.send(Lane::Data, Some(answer_to), 1).unwrap();
     let waits = {
         let tx = tx.clone();
-        thread::spawn(move || tx.send(Lane::Data, None, 1).unwrap_err().why)
+        thread::spawn(move || tx.send(Lane::Data, None, 1).unwrap_err().kind)
     };
     let asks = thread::spawn(move || answer.wait());
     let begun = Instant::now();
@@ -99,7 +100,7 @@ fn a_receiver_that_dies_wakes_all_who_wait_for_room_or_an_answer() {
         panic!("on purpose");
     });
     died.join().unwrap_err();
-    assert_eq!(waits.join().unwrap(), Why::Closed);
+    assert_eq!(waits.join().unwrap(), SendErrorKind::Closed);
     assert_eq!(asks.join().unwrap(), Err(NoReply));
     assert_eq!(tx.gauge().depth(), 0);
 }

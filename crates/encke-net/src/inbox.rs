@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use encke_jobs::{PoolClient, PoolResponse};
 use encke_log::ReadError;
-use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, Why, mailbox_with_waker};
+use encke_mailbox::{Bounds, Lane, Options, Receiver, SendErrorKind, Sender, mailbox_with_waker};
 use encke_stream::{Batch, Handover, Known, LoadError, Outlet, Piece, Reply, Stream};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -140,9 +140,9 @@ impl Door {
     pub(crate) fn put(&self, note: Note) {
         let (lane, bytes) = self.weigh(&note);
         if let Err(refused) = self.notes.send(lane, note, bytes)
-            && refused.why != Why::Closed
+            && refused.kind != SendErrorKind::Closed
         {
-            tracing::error!(why = %refused.why, "a shard's inbox refused what it must take");
+            tracing::error!(why = %refused.kind, "a shard's inbox refused what it must take");
         }
     }
 
@@ -205,9 +205,9 @@ impl Outlet for Door {
         let Err(refused) = self.notes.try_send(lane, note, bytes) else {
             return Ok(());
         };
-        match (refused.why, refused.item) {
+        match (refused.kind, refused.item) {
             // A shard that is gone needs none.
-            (Why::Closed, _) => Ok(()),
+            (SendErrorKind::Closed, _) => Ok(()),
             (_, Note::Committed { batch, replies }) => Err(Handover { batch, replies }),
             // What comes back is what was sent.
             (

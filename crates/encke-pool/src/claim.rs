@@ -7,7 +7,7 @@ use encke_mailbox::{ReplyTo, reply};
 
 use crate::error::PoolError;
 use crate::options::Strategy;
-use crate::pool::{ClaimOutcome, Connection, Inner, Picked, Place, Pool};
+use crate::pool::{ClaimOutcome, Connection, Inner, Picked, PickedPlace, Pool};
 use crate::seats::TakenSeat;
 use crate::sync::thread;
 
@@ -65,7 +65,7 @@ impl<W> Inner<W> {
             .as_ref()
             .map_or(ClaimOutcome::Gone, |share| share.claim());
         match outcome {
-            ClaimOutcome::Claimed => occupant.map(|share| Picked::new(share, Place::Seat)),
+            ClaimOutcome::Claimed => occupant.map(|share| Picked::new(share, PickedPlace::Seat)),
             ClaimOutcome::Parked => None,
             ClaimOutcome::Gone => {
                 self.give_up_seat(seat);

@@ -5,7 +5,7 @@ use std::hash::Hash;
 use crate::choice;
 use crate::error::PoolError;
 use crate::options::Strategy;
-use crate::pool::{Inner, Picked, Place, Pool, Shares, Snapshot};
+use crate::pool::{Inner, Picked, PickedPlace, Pool, Shares, Snapshot};
 use crate::sync::{Arc, Ordering};
 
 impl<W> Pool<W> {
@@ -156,12 +156,12 @@ impl<W> Inner<W> {
             return None;
         }
         let place = match &self.options.capacity {
-            None => Place::Unlimited,
+            None => PickedPlace::Unlimited,
             Some(capacity) => {
                 if shares.worker.load.add(bytes, capacity)? {
                     self.refresh(shares.worker.slot);
                 }
-                Place::Job { bytes }
+                PickedPlace::Job { bytes }
             }
         };
         Some(Picked::new(shares.share(), place))

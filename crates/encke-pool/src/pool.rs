@@ -13,8 +13,8 @@ use crate::options::{PoolOptions, Strategy};
 use crate::parts::{self, PARTS};
 use crate::roster::{ClaimSeat, Roster};
 use crate::seats::Seats;
-use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, Published};
-use crate::worker::Worker;
+use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, SnapshotCell};
+use crate::worker::PoolWorker;
 
 /// Named workers of which each job goes to one. Clones are the same pool.
 ///
@@ -30,7 +30,7 @@ pub struct Pool<W> {
 pub(crate) struct Inner<W> {
     pub(crate) options: PoolOptions,
     roster: Mutex<Roster<Arc<Shares<W>>>>,
-    pub(crate) snapshot: Published<Snapshot<W>>,
+    pub(crate) snapshot: SnapshotCell<Snapshot<W>>,
     pub(crate) turn: PaddedTurn,
     pub(crate) open: OpenSlots,
     pub(crate) seats: Seats,
@@ -56,7 +56,7 @@ pub(crate) struct Snapshot<W> {
 
 /// A worker from when it connects until it disconnects, and the value that it connected with.
 pub(crate) struct Connection<W> {
-    pub(crate) worker: Arc<Worker>,
+    pub(crate) worker: Arc<PoolWorker>,
     value: W,
     pub(crate) pool: Arc<Inner<W>>,
     /// Its seat in a pool that claims, unused in all others.
@@ -96,12 +96,12 @@ pub(crate) struct Share<W> {
 /// The worker may disconnect at any time. The value lives as long as this does.
 pub struct Picked<W> {
     share: Arc<Share<W>>,
-    place: Place,
+    place: PickedPlace,
 }
 
 /// What a pick occupies.
 #[derive(Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum PickedPlace {
     /// Nothing: the capacity is unlimited.
     Unlimited,
     /// A job of this size.
@@ -152,7 +152,7 @@ impl<W> Pool<W> {
         Self {
             inner: Arc::new(Inner {
                 options,
-                snapshot: Published::new(Snapshot::of(&roster, options.strategy)),
+                snapshot: SnapshotCell::new(Snapshot::of(&roster, options.strategy)),
                 roster: Mutex::new(roster),
                 turn: PaddedTurn(Turn::new(0)),
                 open: OpenSlots::new(slots),
@@ -389,7 +389,7 @@ impl<W> Deref for Share<W> {
 }
 
 impl<W> Picked<W> {
-    pub(crate) fn new(share: Arc<Share<W>>, place: Place) -> Self {
+    pub(crate) fn new(share: Arc<Share<W>>, place: PickedPlace) -> Self {
         Self { share, place }
     }
 
@@ -416,13 +416,13 @@ impl<W> Drop for Picked<W> {
     fn drop(&mut self) {
         let (connection, pool) = (&*self.share.connection, &self.share.connection.pool);
         match (self.place, &pool.options.capacity) {
-            (Place::Seat, _) => pool.release(connection),
-            (Place::Job { bytes }, Some(capacity)) => {
+            (PickedPlace::Seat, _) => pool.release(connection),
+            (PickedPlace::Job { bytes }, Some(capacity)) => {
                 if connection.worker.load.remove(bytes, capacity) {
                     pool.refresh(connection.worker.slot);
                 }
             }
-            (Place::Job { .. }, None) | (Place::Unlimited, _) => {}
+            (PickedPlace::Job { .. }, None) | (PickedPlace::Unlimited, _) => {}
         }
     }
 }

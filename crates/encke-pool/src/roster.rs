@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, HashMap};
 use crate::error::PoolError;
 use crate::options::Size;
 use crate::sync::Arc;
-use crate::worker::Worker;
+use crate::worker::PoolWorker;
 
 /// The workers of a pool, with connections of type `C`.
 ///
@@ -33,7 +33,7 @@ pub(crate) struct ClaimSeat {
 
 /// A worker and its connection.
 pub(crate) struct RosterEntry<C> {
-    pub(crate) worker: Arc<Worker>,
+    pub(crate) worker: Arc<PoolWorker>,
     pub(crate) connection: Option<C>,
 }
 
@@ -73,7 +73,7 @@ impl<C> Roster<C> {
         let name = std::sync::Arc::<str>::from(name);
         self.by_name.insert(name.clone(), slot);
         self.slots[slot] = Some(RosterEntry {
-            worker: Arc::new(Worker::new(name, slot)),
+            worker: Arc::new(PoolWorker::new(name, slot)),
             connection: None,
         });
         Ok(slot)

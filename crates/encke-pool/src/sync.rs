@@ -11,9 +11,9 @@ mod real {
     pub(crate) use std::thread;
 
     /// A value that is read without waiting and replaced as a whole.
-    pub(crate) struct Published<T>(ArcSwap<T>);
+    pub(crate) struct SnapshotCell<T>(ArcSwap<T>);
 
-    impl<T> Published<T> {
+    impl<T> SnapshotCell<T> {
         pub(crate) fn new(value: T) -> Self {
             Self(ArcSwap::from_pointee(value))
         }
@@ -53,9 +53,9 @@ mod model {
     }
 
     /// The atomic pointer is taken for granted; a mutex stands for it.
-    pub(crate) struct Published<T>(Mutex<Arc<T>>);
+    pub(crate) struct SnapshotCell<T>(Mutex<Arc<T>>);
 
-    impl<T> Published<T> {
+    impl<T> SnapshotCell<T> {
         pub(crate) fn new(value: T) -> Self {
             Self(Mutex::new(Arc::new(value)))
         }

@@ -5,30 +5,30 @@ use crate::options::Capacity;
 use crate::sync::{AtomicU64, Ordering};
 
 /// A named place in a pool. It stays while its worker disconnects and connects again.
-pub(crate) struct Worker {
+pub(crate) struct PoolWorker {
     pub(crate) name: std::sync::Arc<str>,
     pub(crate) slot: usize,
     /// The hash of the name; see [`crate::choice::rendezvous`].
     pub(crate) seed: u64,
-    pub(crate) load: Load,
+    pub(crate) load: WorkerLoad,
 }
 
 /// The jobs that a worker has: their number in the upper 16 bits, the sum of their bytes in the lower 48, which 65,535
 /// jobs of 4 GiB do not exceed.
-pub(crate) struct Load(AtomicU64);
+pub(crate) struct WorkerLoad(AtomicU64);
 
-impl Worker {
+impl PoolWorker {
     pub(crate) fn new(name: std::sync::Arc<str>, slot: usize) -> Self {
         Self {
             seed: hash_of(&*name),
             name,
             slot,
-            load: Load(AtomicU64::new(0)),
+            load: WorkerLoad(AtomicU64::new(0)),
         }
     }
 }
 
-impl Load {
+impl WorkerLoad {
     /// Whether a job of this size fits.
     pub(crate) fn fits(&self, bytes: u32, capacity: &Capacity) -> bool {
         fits(self.0.load(Ordering::Acquire), bytes, capacity)
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn room_ends_with_the_number_and_with_the_bytes() {
-        let load = Load(AtomicU64::new(0));
+        let load = WorkerLoad(AtomicU64::new(0));
         assert_eq!(load.add(90, &CAPACITY), Some(false));
         assert!(load.fits(10, &CAPACITY) && !load.fits(11, &CAPACITY));
         assert_eq!(load.add(11, &CAPACITY), None);
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_worker_without_jobs_takes_one_of_any_size() {
-        let load = Load(AtomicU64::new(0));
+        let load = WorkerLoad(AtomicU64::new(0));
         assert_eq!(load.add(u32::MAX, &CAPACITY), Some(true));
         assert!(!load.has_room(&CAPACITY));
         assert!(load.remove(u32::MAX, &CAPACITY));
