@@ -1,4 +1,4 @@
-//! One answer to one question, found in O(1) whatever else waits.
+//! One answer to one question.
 
 use std::fmt;
 use std::future::Future;
@@ -7,11 +7,10 @@ use std::task::{Context, Poll, Waker};
 
 use crate::sync::{Arc, Mutex, thread};
 
-/// Makes a slot for one answer: the [`ReplyTo`] travels with the question, the [`PendingReply`] stays with who asks.
+/// Creates a slot for one answer: the [`ReplyTo`] travels with the question, the [`PendingReply`] stays with the asker.
 ///
-/// The answer goes straight to the one who waits for it and through no mailbox, so it is never behind anything. Either
-/// side may be dropped at any time and leaves nothing behind: a lost question wakes who waits for its answer, and the
-/// answer to someone who has gone comes back to who gave it.
+/// The answer goes straight to the waiting thread or task and not through a mailbox, so it waits behind nothing. Either side may be
+/// dropped at any time: a lost question wakes the asker, and an answer without an asker returns to the sender.
 ///
 /// ```
 /// use encke_mailbox::{Bounds, Lane, Options, ReplyTo, mailbox, reply};
@@ -20,7 +19,7 @@ use crate::sync::{Arc, Mutex, thread};
 /// let (sender, mut receiver) = mailbox::<(u32, ReplyTo<u32>)>("doubler", options);
 /// let server = std::thread::spawn(move || {
 ///     while let Ok((n, reply_to)) = receiver.recv() {
-///         // Who asked may have gone meanwhile.
+///         // The asker may be gone.
 ///         let _ = reply_to.send(n * 2);
 ///     }
 /// });
@@ -36,12 +35,12 @@ pub fn reply<R>() -> (ReplyTo<R>, PendingReply<R>) {
     (ReplyTo { slot: slot.clone() }, PendingReply { slot })
 }
 
-/// Gives the answer. Dropped without one, it tells who waits that none will come.
+/// Sends the answer. Dropping it without an answer wakes the asker with [`NoReply`].
 pub struct ReplyTo<R> {
     slot: Arc<Mutex<ReplySlot<R>>>,
 }
 
-/// Waits for the answer, in a thread with [`Self::wait`] or as a future. Dropped, it gives the answer up.
+/// Waits for the answer, in a thread with [`Self::wait`] or as a future.
 pub struct PendingReply<R> {
     slot: Arc<Mutex<ReplySlot<R>>>,
 }
@@ -52,10 +51,10 @@ pub struct PendingReply<R> {
 pub struct NoReply;
 
 enum ReplySlot<R> {
-    /// No answer yet; who waits, if anyone does already.
+    /// No answer yet, and the waiter, if one waits already.
     Open(Option<Waiter>),
     Answered(R),
-    /// There will be no answer, or nobody wants it, or it has been fetched.
+    /// No answer will follow, or the answer was taken, or the asker is gone.
     Closed,
 }
 
@@ -65,7 +64,7 @@ enum Waiter {
 }
 
 impl<R> ReplyTo<R> {
-    /// Gives the answer. It comes back if nobody waits for it any more.
+    /// Sends the answer. It comes back if the asker is gone.
     pub fn send(self, answer: R) -> Result<(), R> {
         let mut slot = self.slot.lock();
         let ReplySlot::Open(waiter) = &mut *slot else {
@@ -132,7 +131,7 @@ impl<R> Drop for ReplyTo<R> {
 
 impl<R> Drop for PendingReply<R> {
     fn drop(&mut self) {
-        // The answer may be large, or have a drop of its own: it goes without the lock.
+        // The answer may be large or have a drop of its own, so it is dropped without the lock.
         let _gone = std::mem::replace(&mut *self.slot.lock(), ReplySlot::Closed);
     }
 }

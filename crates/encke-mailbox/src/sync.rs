@@ -1,4 +1,4 @@
-//! The locks, atomics and threads that the crate is built on: the real ones, or those of the model checker.
+//! Locks, atomics and threads: those of the standard library and parking_lot, or those of the model checker.
 
 #[cfg(not(encke_model))]
 mod real {
@@ -9,7 +9,7 @@ mod real {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     pub(crate) use std::thread;
 
-    /// Sleeps until told, or until `deadline`. Returns false when the deadline has passed.
+    /// Sleeps until a notification or until `deadline`. Returns false when the deadline has passed.
     pub(crate) fn wait<T>(
         condvar: &Condvar,
         guard: &mut MutexGuard<'_, T>,
@@ -65,7 +65,7 @@ mod model {
         }
     }
 
-    /// Models know no time: with a deadline nothing is waited for, and what happens before that is up to the scheduler.
+    /// Models have no time: with a deadline this does not wait, and the scheduler decides what happens before.
     pub(crate) fn wait<T>(
         condvar: &Condvar,
         guard: &mut MutexGuard<'_, T>,

@@ -1,4 +1,4 @@
-//! A look at a mailbox from outside.
+//! Reading a gauge from outside.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::gauge::Gauge;
 use crate::shared::SharedMailbox;
 use crate::sync::Arc;
 
-/// Reads a mailbox's figures, and keeps neither end of it open: for whoever shows them.
+/// Reads a mailbox's gauge without keeping either end open.
 pub struct GaugeReader<T> {
     shared: Arc<SharedMailbox<T>>,
 }
@@ -16,7 +16,7 @@ impl<T> GaugeReader<T> {
         Self { shared }
     }
 
-    /// What is in the mailbox right now. Costs the senders nothing.
+    /// The current state of the mailbox. Costs the senders nothing.
     pub fn gauge(&self) -> Gauge {
         self.shared.gauge()
     }

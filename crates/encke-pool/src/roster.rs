@@ -20,11 +20,11 @@ pub(crate) struct Roster<C> {
     first_free: usize,
     /// Seats without an owner.
     seats_given_up: BinaryHeap<Reverse<usize>>,
-    /// How often each seat that was ever owned has been given up.
+    /// How often each seat has been given up.
     seat_terms: Vec<u64>,
 }
 
-/// Where a connection can be claimed, until the seat is given up.
+/// The seat of a connection, until it is given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClaimSeat {
     pub(crate) number: usize,

@@ -1,4 +1,4 @@
-//! The locks, atomics and the snapshot cell that the crate is built on: the real ones, or those of the model checker.
+//! Locks, atomics and the snapshot cell: the real ones, or those of the model checker.
 
 #[cfg(not(encke_model))]
 mod real {
@@ -10,7 +10,7 @@ mod real {
     pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
     pub(crate) use std::thread;
 
-    /// A value that is read without waiting and replaced as a whole.
+    /// A value that readers load without waiting and writers replace as a whole.
     pub(crate) struct SnapshotCell<T>(ArcSwap<T>);
 
     impl<T> SnapshotCell<T> {
@@ -52,7 +52,7 @@ mod model {
         }
     }
 
-    /// The atomic pointer is taken for granted; a mutex stands for it.
+    /// A mutex stands for the atomic pointer.
     pub(crate) struct SnapshotCell<T>(Mutex<Arc<T>>);
 
     impl<T> SnapshotCell<T> {
