@@ -1,5 +1,5 @@
-//! Whatever happens to workers, to the log and to the server: every accepted job is done or dead in the
-//! end, no attempt has two workers, and what is done twice was not acknowledged.
+//! Crashes of the server, refusals of the log and failures of workers: every accepted job ends as done or dead, no attempt has
+//! two workers, and only unacknowledged work is done twice.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
@@ -93,7 +93,7 @@ fn take(mut world: World, decision: Decision) -> World {
         Decision::Crash(kept) => world = world.crash(kept.into()),
         _ => {}
     }
-    // Who was told that there is no job, or got one, polls no longer.
+    // A worker whose poll was answered does not poll any more.
     let polled: Vec<String> = world
         .workers
         .iter()
@@ -120,7 +120,7 @@ fn take(mut world: World, decision: Decision) -> World {
     world
 }
 
-/// All workers are there and do what they are given, until nothing is left.
+/// All workers are connected and acknowledge their jobs until none is left.
 fn finish(mut world: World) -> World {
     world.settle();
     for round in 0.. {
@@ -156,7 +156,7 @@ fn check(settings: &str, decisions: Vec<Decision>) {
         world = take(world, decision);
     }
     world = finish(world);
-    // What could not be deleted is tried again.
+    // Deletions that failed are tried again.
     world.pass(6_000);
     world.settle();
     let results = world.messages("results");
@@ -189,7 +189,7 @@ fn check(settings: &str, decisions: Vec<Decision>) {
         world.segments()
     );
     let before = world.info().stats;
-    // And what is there after a last restart is the same.
+    // A last restart recovers the same state.
     let mut world = world.crash(0);
     let after = world.info().stats;
     assert_eq!(
@@ -213,7 +213,7 @@ fn more_waits_than_one_record_takes() {
     world.join("w", None, None);
     world.settle();
     let (_, handed) = world.held[0].clone();
-    // Words on one job make the journal long.
+    // Reports on one job make the journal long.
     for _ in 0..700 {
         let how = AttemptAction::Extend {
             ms: Some(1_000_000),
@@ -240,7 +240,7 @@ fn chapters_that_crash_after_crash_leaves_unfinished_are_all_deleted() {
     world.post("#", None, None);
     world.settle();
     let (_, handed) = world.held[0].clone();
-    // Words on one job make the journal long enough for a new segment, and each time the server dies while one is begun.
+    // Reports on one job make the journal long enough for a new segment, and the server crashes each time while one begins.
     let mut begun = 0;
     for _ in 0..30 {
         for _ in 0..40 {
@@ -256,7 +256,7 @@ fn chapters_that_crash_after_crash_leaves_unfinished_are_all_deleted() {
         assert!(world.segments() <= 2, "{} are left", world.segments());
     }
     assert!(begun >= 20, "only {begun} were begun");
-    // In the end there are the one that holds the job and the one that goes on.
+    // In the end the segment that holds the job and the current one exist.
     world.settle();
     assert_eq!(world.segments(), 2);
 }

@@ -1,4 +1,4 @@
-//! The pools as a part of the server: the dispatcher's threads, and what is shown of the pools.
+//! The pools in the server: the dispatcher's threads and the metrics of pools.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::inbox::{Door, Note};
 use crate::server::{StartError, now_ms};
 use crate::settings::Settings;
 
-/// The names of the pools that the logs hold.
+/// The names of the pools in the logs.
 ///
 /// # Errors
-/// The stream that says which there are can't be read.
+/// The registry of pools could not be read.
 pub fn pools(logs: &Logs) -> Result<Vec<String>, ReplayError> {
     let archive = Archive::of(logs);
     encke_jobs::pools(&finder(&archive), &|fetch| {
@@ -33,7 +33,7 @@ fn finder(archive: &Archive) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, Str
     }
 }
 
-/// The pools before anybody can ask for them.
+/// The recovered pools, before their threads start.
 pub(crate) struct Pools {
     pub(crate) dispatcher: DispatcherSender,
     receiver: DispatcherReceiver,
@@ -43,7 +43,7 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// Brings the pools back from their streams.
+    /// Recovers the pools from their streams.
     pub(crate) fn restore(settings: &Settings, archive: Archive) -> Result<Pools, StartError> {
         let published = Arc::new(PublishedStats::default());
         let (dispatcher, receiver) = encke_jobs::dispatcher_mailbox(
@@ -65,7 +65,7 @@ impl Pools {
         })
     }
 
-    /// Starts the dispatcher, which talks to the shards through these doors.
+    /// Starts the dispatcher, which sends responses to the shards through these doors.
     pub(crate) fn start(
         self,
         intake: Intake,
@@ -93,7 +93,7 @@ impl Pools {
     }
 }
 
-/// What is shown of the pools.
+/// The metrics of pools.
 #[derive(Clone)]
 pub(crate) struct PoolMetrics {
     jobs: IntGaugeVec,
@@ -121,12 +121,12 @@ impl PoolMetrics {
         };
         let cache = IntGauge::new(
             "encke_pool_cache_bytes",
-            "Content of jobs in memory, of all pools.",
+            "Bytes of jobs' content in memory, over all pools.",
         )?;
         registry.register(Box::new(cache.clone()))?;
         let loads = IntCounter::new(
             "encke_pool_loads_total",
-            "Jobs that were read from the log because their content was not in memory.",
+            "Jobs read from the log because their content was not in memory.",
         )?;
         registry.register(Box::new(loads.clone()))?;
         Ok(PoolMetrics {
@@ -134,27 +134,27 @@ impl PoolMetrics {
             loads,
             jobs: gauges(
                 "encke_pool_jobs",
-                "Jobs of a pool that are not over, by state: waiting or running.",
+                "Unfinished jobs of a pool, by state: waiting or running.",
                 &["pool", "state"],
             )?,
             oldest: gauges(
                 "encke_pool_oldest_seconds",
-                "Age of a pool's oldest job that is not over.",
+                "Age of a pool's oldest unfinished job.",
                 &["pool"],
             )?,
             workers: gauges(
                 "encke_pool_workers",
-                "Workers of a pool that are connected.",
+                "Connected workers of a pool.",
                 &["pool"],
             )?,
             done: counters(
                 "encke_pool_done_total",
-                "Jobs of a pool that are done.",
+                "Jobs of a pool that workers acknowledged.",
                 &["pool"],
             )?,
             retried: counters(
                 "encke_pool_retried_total",
-                "Attempts at a pool's jobs that failed and were followed by another.",
+                "Failed attempts at a pool's jobs that were followed by another attempt.",
                 &["pool"],
             )?,
             dead: counters(
@@ -164,7 +164,7 @@ impl PoolMetrics {
             )?,
             given: counters(
                 "encke_pool_worker_jobs_total",
-                "Jobs that a pool's worker was given; those of workers beyond the first hundred as one.",
+                "Jobs dispatched to a worker of a pool. Workers after the first hundred share the label (others).",
                 &["pool", "worker"],
             )?,
         })
@@ -180,27 +180,27 @@ impl PoolMetrics {
         self.cache.set(published.cached_bytes() as i64);
         self.loads.reset();
         self.loads.inc_by(published.loads());
-        for (pool, figures, workers) in published.read() {
+        for (pool, stats, workers) in published.read() {
             let pool = &*pool;
             let jobs = |state, count: u64| {
                 self.jobs
                     .with_label_values(&[pool, state])
                     .set(count as i64);
             };
-            jobs("waiting", figures.waiting);
-            jobs("running", figures.running);
-            let age_s = match figures.oldest_s {
+            jobs("waiting", stats.waiting);
+            jobs("running", stats.running);
+            let age_s = match stats.oldest_s {
                 0 => 0,
                 oldest_s => (now_ms() / 1_000).saturating_sub(oldest_s),
             };
             self.oldest.with_label_values(&[pool]).set(age_s as i64);
-            let connected = figures.connected as i64;
+            let connected = stats.connected as i64;
             self.workers.with_label_values(&[pool]).set(connected);
-            self.done.with_label_values(&[pool]).inc_by(figures.done);
+            self.done.with_label_values(&[pool]).inc_by(stats.done);
             self.retried
                 .with_label_values(&[pool])
-                .inc_by(figures.retried);
-            self.dead.with_label_values(&[pool]).inc_by(figures.dead);
+                .inc_by(stats.retried);
+            self.dead.with_label_values(&[pool]).inc_by(stats.dead);
             for (number, worker) in workers.iter().enumerate() {
                 let name = match number < WORKERS_SHOWN_MAX {
                     true => &*worker.name,
@@ -213,5 +213,5 @@ impl PoolMetrics {
     }
 }
 
-/// Workers of a pool that have a line of their own among the metrics.
+/// The maximum number of workers of a pool with a label of their own.
 const WORKERS_SHOWN_MAX: usize = 100;

@@ -1,5 +1,5 @@
-//! A whole server without sockets and threads: the pools over the streams over a log on a simulated
-//! disk, with clients and workers that are written down.
+//! A whole server without sockets and threads: the pools over the streams over a log on a simulated disk, with recorded
+//! clients and workers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,20 +25,20 @@ pub(crate) struct World {
     view: Arc<View>,
     log: Log<SimulatedDisk>,
     disk: SimulatedDisk,
-    /// On their way to the log.
+    /// Commands on their way to the log.
     pub(crate) queue: VecDeque<(u64, Command)>,
     next_client: u64,
-    /// What clients were told and nobody has looked at.
+    /// Responses that the test has not read.
     pub(crate) told: BTreeMap<PoolClient, Vec<PoolResponse>>,
-    /// Workers that are connected by a stream.
+    /// Workers connected by a stream.
     pub(crate) workers: BTreeMap<String, PoolClient>,
-    /// Jobs that workers have, as they know it, dead workers' too.
+    /// Jobs that workers have, as the workers know it, including those of dead workers.
     pub(crate) held: Vec<(String, DispatchedJob)>,
-    /// Every attempt that was ever handed out.
+    /// Every dispatched attempt.
     pub(crate) handed: BTreeSet<(JobId, u16)>,
-    /// Jobs that were accepted.
+    /// Accepted jobs.
     pub(crate) accepted: BTreeSet<JobId>,
-    /// Acknowledgements that were sent, by job, and that were answered.
+    /// Acknowledgements sent and answered, by job.
     pub(crate) acks: BTreeMap<JobId, u32>,
     pub(crate) answered: BTreeMap<JobId, u32>,
     asked: BTreeMap<PoolClient, JobId>,
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// The server dies: of what was on its way the first `kept` are in the log, and nobody was told.
+    /// The server crashes: of the commands on their way the first `kept` are in the log, and no client got a response.
     pub(crate) fn crash(mut self, kept: usize) -> Self {
         for _ in 0..kept {
             if let Some((_, command)) = self.queue.pop_front() {
@@ -196,7 +196,7 @@ impl World {
         self.end(id, attempt, AttemptAction::Ack { result })
     }
 
-    /// What a client was told, if anything.
+    /// The responses to a client, if any.
     pub(crate) fn heard(&mut self, client: PoolClient) -> Option<PoolResponse> {
         let told = self.told.get_mut(&client)?;
         (!told.is_empty()).then(|| told.remove(0))
@@ -227,7 +227,7 @@ impl World {
         self.flush();
     }
 
-    /// The first so many commands on their way get into the log, and the pools are told.
+    /// Commits the first commands on their way and reports them to the pools.
     pub(crate) fn commit(&mut self, count: usize) {
         for _ in 0..count {
             let Some((op, command)) = self.queue.pop_front() else {
@@ -239,7 +239,7 @@ impl World {
         self.flush();
     }
 
-    /// The log refuses all that is on its way.
+    /// The log refuses all commands on their way.
     pub(crate) fn refuse(&mut self) {
         for (op, _) in std::mem::take(&mut self.queue) {
             let outcome = Outcome::Refused(Refusal::NoSpace);
@@ -248,7 +248,7 @@ impl World {
         self.flush();
     }
 
-    /// Commits until nothing is on its way.
+    /// Commits until no command is on its way.
     pub(crate) fn settle(&mut self) {
         while !self.queue.is_empty() {
             self.commit(usize::MAX);
@@ -292,7 +292,7 @@ impl World {
                         let item = piece.items().next().expect("a job that is needed");
                         assert_eq!(item.end, Offset::behind(id));
                         let body = item.data.to_vec();
-                        // What stands behind the record's head is the job.
+                        // The job follows the record's head.
                         let at = body.iter().position(|byte| *byte == b'#').unwrap();
                         let text = String::from_utf8(body[at..].to_vec()).unwrap();
                         let payload = self::text(&text, None);
@@ -314,12 +314,12 @@ impl World {
                 let attempt = (handed.id, handed.attempt);
                 assert!(
                     self.handed.insert(attempt),
-                    "{attempt:?} was handed out twice"
+                    "{attempt:?} was dispatched twice"
                 );
                 let worker = self.workers.iter().find(|(_, client)| **client == to);
                 match worker {
                     Some((worker, _)) => self.held.push((worker.clone(), handed.clone())),
-                    // It hung up in the same moment.
+                    // It disconnected at the same moment.
                     None => self.jobs.disconnected(self.now_ms, to),
                 }
             }
@@ -357,7 +357,7 @@ impl World {
         }
     }
 
-    /// The streams that hold the pool's journal.
+    /// The streams of the pool's journal.
     pub(crate) fn segments(&self) -> usize {
         let mut count = 0;
         self.view.for_each(&mut |stream: &Arc<Stream>| {
@@ -367,7 +367,7 @@ impl World {
     }
 }
 
-/// Which stream a command writes to, and how much.
+/// The stream that a command writes to, and the number of bytes.
 fn written(command: &Command) -> (&str, usize) {
     match command {
         Command::Create(create) => (&create.name, create.data.bytes.len()),
