@@ -47,7 +47,9 @@ impl<W> Inner<W> {
         let mut avoided = None;
         while let TakenSeat::Seat(seat) = self.seats.take() {
             match self.claim_on(seat) {
-                Some(picked) if avoided.is_none() && avoid == Some(picked.slot()) => {
+                Some(picked)
+                    if avoid.is_some() && avoided.is_none() && avoid == Some(picked.slot()) =>
+                {
                     avoided = Some(picked);
                 }
                 Some(picked) => return Some(picked),

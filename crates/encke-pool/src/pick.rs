@@ -7,6 +7,7 @@ use crate::error::PoolError;
 use crate::options::Strategy;
 use crate::pool::{Inner, Picked, PickedPlace, Pool, Shares, Snapshot};
 use crate::sync::{Arc, Ordering};
+use crate::worker::PoolWorker;
 
 impl<W> Pool<W> {
     /// Picks a worker for a job of this size: the next one with room in a `round_robin` pool, any one with room in a
@@ -106,6 +107,14 @@ impl<W> Inner<W> {
         bytes: u32,
         avoid: Option<usize>,
     ) -> Option<Picked<W>> {
+        // Any worker will do if it has room; otherwise any one of those with room, all with the same probability.
+        let index = choice::random_below(snapshot.connected.len());
+        let shares = &snapshot.connected[index];
+        if Some(shares.worker.slot) != avoid
+            && let Some(picked) = self.take(shares, bytes)
+        {
+            return Some(picked);
+        }
         loop {
             let open = self.open.count(snapshot.slot_count);
             if open == 0 {
@@ -114,7 +123,6 @@ impl<W> Inner<W> {
             let number = choice::random_below(open);
             let mut chosen = self.open.nth(number);
             if chosen.is_some() && chosen == avoid && open > 1 {
-                // Any of the others, all with the same probability.
                 let other = number + 1 + choice::random_below(open - 1);
                 chosen = self.open.nth(other % open);
             }
@@ -145,6 +153,7 @@ impl<W> Inner<W> {
     #[inline]
     fn fits(&self, shares: &Shares<W>, bytes: u32) -> bool {
         let capacity = &self.options.capacity;
+        // The snapshot may be older than the bit, so the connection itself is checked.
         shares.takes_jobs()
             && capacity.is_none_or(|capacity| shares.worker.load.fits(bytes, &capacity))
     }
@@ -165,5 +174,14 @@ impl<W> Inner<W> {
             }
         };
         Some(Picked::new(shares.share(), place))
+    }
+
+    /// Removes a job from a worker's load.
+    pub(crate) fn remove_job(&self, worker: &PoolWorker, bytes: u32) {
+        if let Some(capacity) = &self.options.capacity
+            && worker.load.remove(bytes, capacity)
+        {
+            self.refresh(worker.slot);
+        }
     }
 }

@@ -82,7 +82,10 @@ pub(crate) enum ClaimOutcome {
 }
 
 /// A connection as the pool and its worker hold it: a share for each part.
-pub(crate) struct Shares<W>([Arc<Share<W>>; PARTS]);
+pub(crate) struct Shares<W> {
+    connection: Arc<Connection<W>>,
+    parts: [Arc<Share<W>>; PARTS],
+}
 
 /// A connection as a pick holds it; see [`parts`]. Alone in its cache lines, because each pick writes its reference count.
 #[repr(align(128))]
@@ -203,11 +206,14 @@ impl<W> Pool<W> {
                 seat,
                 state: AtomicUsize::new(0),
             });
-            let shares = Shares(std::array::from_fn(|_| {
-                Arc::new(Share {
-                    connection: connection.clone(),
-                })
-            }));
+            let share = |_| {
+                let connection = connection.clone();
+                Arc::new(Share { connection })
+            };
+            let shares = Shares {
+                parts: std::array::from_fn(share),
+                connection,
+            };
             Ok(member.connection.insert(Arc::new(shares)).clone())
         })?;
         match inner.options.strategy {
@@ -368,7 +374,7 @@ impl<W> Connection<W> {
 impl<W> Shares<W> {
     /// This thread's share.
     pub(crate) fn share(&self) -> Arc<Share<W>> {
-        self.0[parts::part()].clone()
+        self.parts[parts::part()].clone()
     }
 }
 
@@ -376,7 +382,7 @@ impl<W> Deref for Shares<W> {
     type Target = Connection<W>;
 
     fn deref(&self) -> &Connection<W> {
-        &self.0[0].connection
+        &self.connection
     }
 }
 
@@ -414,15 +420,11 @@ impl<W> Deref for Picked<W> {
 
 impl<W> Drop for Picked<W> {
     fn drop(&mut self) {
-        let (connection, pool) = (&*self.share.connection, &self.share.connection.pool);
-        match (self.place, &pool.options.capacity) {
-            (PickedPlace::Seat, _) => pool.release(connection),
-            (PickedPlace::Job { bytes }, Some(capacity)) => {
-                if connection.worker.load.remove(bytes, capacity) {
-                    pool.refresh(connection.worker.slot);
-                }
-            }
-            (PickedPlace::Job { .. }, None) | (PickedPlace::Unlimited, _) => {}
+        let connection = &*self.share.connection;
+        match self.place {
+            PickedPlace::Unlimited => {}
+            PickedPlace::Seat => connection.pool.release(connection),
+            PickedPlace::Job { bytes } => connection.pool.remove_job(&connection.worker, bytes),
         }
     }
 }
