@@ -42,18 +42,21 @@ impl<W> Pool<W> {
 
 impl<W> Inner<W> {
     /// Claims a free worker other than the one at the slot `avoid`. Never waits.
+    #[inline]
     pub(crate) fn try_claim(&self, avoid: Option<usize>) -> Option<Picked<W>> {
-        // Holds the avoided worker until another one is found.
-        let mut avoided = None;
+        let picked = self.claim_first()?;
+        if avoid.is_none() || avoid != Some(picked.slot()) {
+            return Some(picked);
+        }
+        // Holds the avoided worker while it looks for another one.
+        self.claim_first()
+    }
+
+    #[inline]
+    fn claim_first(&self) -> Option<Picked<W>> {
         while let TakenSeat::Seat(seat) = self.seats.take() {
-            match self.claim_on(seat) {
-                Some(picked)
-                    if avoid.is_some() && avoided.is_none() && avoid == Some(picked.slot()) =>
-                {
-                    avoided = Some(picked);
-                }
-                Some(picked) => return Some(picked),
-                None => {}
+            if let Some(picked) = self.claim_on(seat) {
+                return Some(picked);
             }
         }
         None
@@ -61,19 +64,17 @@ impl<W> Inner<W> {
 
     /// Claims the worker at this seat, which the caller owns. None: it has disconnected or is paused, and the caller
     /// owns the seat no more.
+    #[inline]
     fn claim_on(&self, seat: usize) -> Option<Picked<W>> {
-        let occupant = self.occupant(seat);
-        let outcome = occupant
-            .as_ref()
-            .map_or(ClaimOutcome::Gone, |share| share.claim());
-        match outcome {
-            ClaimOutcome::Claimed => occupant.map(|share| Picked::new(share, PickedPlace::Seat)),
-            ClaimOutcome::Parked => None,
-            ClaimOutcome::Gone => {
-                self.give_up_seat(seat);
-                None
+        if let Some(share) = self.occupant(seat) {
+            match share.claim() {
+                ClaimOutcome::Claimed => return Some(Picked::new(share, PickedPlace::SEAT)),
+                ClaimOutcome::Parked => return None,
+                ClaimOutcome::Gone => {}
             }
         }
+        self.give_up_seat(seat);
+        None
     }
 
     /// Makes a new connection free to be claimed.
@@ -87,6 +88,7 @@ impl<W> Inner<W> {
     }
 
     /// Releases a claim.
+    #[inline]
     pub(crate) fn release(&self, connection: &Connection<W>) {
         if connection.is_gone() {
             self.give_up_seat(connection.seat.number);

@@ -20,14 +20,21 @@ impl OpenSlots {
         };
     }
 
-    /// The first accepted one of the first `slots` slots, from `from` on and then from the beginning.
     #[inline]
-    pub(crate) fn find(
+    pub(crate) fn is_open(&self, slot: usize) -> bool {
+        let word = self.0.get(slot / SLOTS_PER_WORD);
+        word.is_some_and(|word| word.load(Ordering::Acquire) >> (slot % SLOTS_PER_WORD) & 1 != 0)
+    }
+
+    /// The first of the first `slots` slots for which `accept` returns a value, from `from` on and then from the
+    /// beginning, and the value.
+    #[inline]
+    pub(crate) fn find<R>(
         &self,
         slots: usize,
         from: usize,
-        mut accept: impl FnMut(usize) -> bool,
-    ) -> Option<usize> {
+        mut accept: impl FnMut(usize) -> Option<R>,
+    ) -> Option<(usize, R)> {
         let words = slots.div_ceil(SLOTS_PER_WORD);
         let from = if from < slots { from } else { 0 };
         let (first, ahead) = (from / SLOTS_PER_WORD, !0 << (from % SLOTS_PER_WORD));
@@ -45,8 +52,8 @@ impl OpenSlots {
             }
             while bits != 0 {
                 let slot = index * SLOTS_PER_WORD + bits.trailing_zeros() as usize;
-                if accept(slot) {
-                    return Some(slot);
+                if let Some(accepted) = accept(slot) {
+                    return Some((slot, accepted));
                 }
                 bits &= bits - 1;
             }
@@ -101,7 +108,7 @@ mod tests {
                 let mut found = Vec::new();
                 open.find(slots, from, |slot| {
                     found.push(slot);
-                    false
+                    None::<()>
                 });
                 let start = if from < slots { from } else { 0 };
                 let ahead = set.iter().filter(|slot| **slot >= start);
@@ -110,12 +117,12 @@ mod tests {
                 assert_eq!(found, expected, "{slots} from {from}");
             }
             set.iter().for_each(|slot| open.put(*slot, false));
-            assert_eq!(open.find(slots, 0, |_| true), None);
+            assert_eq!(open.find(slots, 0, Some), None);
         }
     }
 
     #[test]
     fn a_pool_without_slots_has_none_open() {
-        assert_eq!(OpenSlots::new(0).find(0, 0, |_| true), None);
+        assert_eq!(OpenSlots::new(0).find(0, 0, Some), None);
     }
 }

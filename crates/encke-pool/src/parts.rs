@@ -13,6 +13,7 @@ thread_local! {
 }
 
 /// The copy that this thread uses: threads get different ones as far as there are enough.
+#[inline]
 pub(crate) fn part() -> usize {
     // A thread may pick while its locals are being destroyed.
     PART.try_with(|part| *part).unwrap_or(0)

@@ -6,7 +6,7 @@ use crate::choice;
 use crate::error::PoolError;
 use crate::options::Strategy;
 use crate::pool::{Inner, Picked, PickedPlace, Pool, Shares, Snapshot};
-use crate::sync::{Arc, Ordering};
+use crate::sync::Ordering;
 use crate::worker::PoolWorker;
 
 impl<W> Pool<W> {
@@ -23,13 +23,18 @@ impl<W> Pool<W> {
                 _ => PoolError::NobodyConnected,
             });
         }
-        let picked = match strategy {
-            Strategy::RoundRobin => inner.pick_next(&snapshot, bytes, avoid),
-            Strategy::Random => inner.pick_any(&snapshot, bytes, avoid),
-            Strategy::Claim => inner.try_claim(avoid),
-            strategy => return Err(PoolError::WrongStrategy { strategy }),
-        };
-        picked.ok_or(PoolError::NoRoom)
+        loop {
+            let (slot, shares) = match strategy {
+                Strategy::RoundRobin => inner.choose_next(&snapshot, bytes, avoid)?,
+                Strategy::Random => inner.choose_any(&snapshot, bytes, avoid)?,
+                Strategy::Claim => return inner.try_claim(avoid).ok_or(PoolError::NoRoom),
+                strategy => return Err(PoolError::WrongStrategy { strategy }),
+            };
+            // Another pick may have taken the last place.
+            if let Some(place) = inner.take(shares, slot, bytes) {
+                return Ok(Picked::new(shares.share(), place));
+            }
+        }
     }
 
     /// Picks the worker of a `hash` pool for this value: the same for the same value, also after a restart, while that
@@ -46,8 +51,7 @@ impl<W> Pool<W> {
         let index = choice::rendezvous(&snapshot.seeds, choice::hash_of(value))
             .ok_or(PoolError::NobodyConnected)?;
         self.inner
-            .take(&snapshot.connected[index], bytes)
-            .ok_or(PoolError::NoRoom)
+            .pick_this(&snapshot.connected[index], snapshot.slots[index], bytes)
     }
 
     /// The slot of the worker that [`Self::pick_for`] picks for this value, whether it has room or not.
@@ -56,7 +60,7 @@ impl<W> Pool<W> {
         let snapshot = self.inner.snapshot.load();
         let index = choice::rendezvous(&snapshot.seeds, choice::hash_of(value))
             .ok_or(PoolError::NobodyConnected)?;
-        Ok(snapshot.connected[index].worker.slot)
+        Ok(snapshot.slots[index])
     }
 
     /// Picks the worker at this slot of a `direct` or `hash` pool; the first is 0.
@@ -68,7 +72,7 @@ impl<W> Pool<W> {
         }
         let snapshot = self.inner.snapshot.load();
         match snapshot.places.get(slot) {
-            Some(Some(shares)) => self.inner.take(shares, bytes).ok_or(PoolError::NoRoom),
+            Some(Some(shares)) => self.inner.pick_this(shares, slot, bytes),
             _ if slot < snapshot.slot_count => Err(PoolError::NobodyConnected),
             _ => Err(PoolError::OutOfRange {
                 slot,
@@ -78,102 +82,123 @@ impl<W> Pool<W> {
     }
 }
 
+/// A worker and its slot.
+type Chosen<'a, W> = (usize, &'a Shares<W>);
+
 impl<W> Inner<W> {
-    fn pick_next(
+    #[inline]
+    fn choose_next<'a>(
         &self,
-        snapshot: &Snapshot<W>,
+        snapshot: &'a Snapshot<W>,
         bytes: u32,
         avoid: Option<usize>,
-    ) -> Option<Picked<W>> {
+    ) -> Result<Chosen<'a, W>, PoolError> {
         let turn = &self.turn.0;
         loop {
             let from = turn.load(Ordering::Relaxed);
-            let slot = self.find(snapshot, from, bytes, avoid)?;
-            let shares = snapshot.places.get(slot)?.as_ref()?;
-            // Another pick may have taken this turn, or the last place.
+            let chosen = self.find(snapshot, from, bytes, avoid)?;
+            // Another pick may have taken this turn.
             if turn
-                .compare_exchange(from, slot + 1, Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange(from, chosen.0 + 1, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
-                && let Some(picked) = self.take(shares, bytes)
             {
-                return Some(picked);
+                return Ok(chosen);
             }
         }
     }
 
-    fn pick_any(
+    #[inline]
+    fn choose_any<'a>(
         &self,
-        snapshot: &Snapshot<W>,
+        snapshot: &'a Snapshot<W>,
         bytes: u32,
         avoid: Option<usize>,
-    ) -> Option<Picked<W>> {
-        // Any worker will do if it has room; otherwise any one of those with room, all with the same probability.
+    ) -> Result<Chosen<'a, W>, PoolError> {
         let index = choice::random_below(snapshot.connected.len());
-        let shares = &snapshot.connected[index];
-        if Some(shares.worker.slot) != avoid
-            && let Some(picked) = self.take(shares, bytes)
-        {
-            return Some(picked);
+        let (slot, shares) = (snapshot.slots[index], &snapshot.connected[index]);
+        if Some(slot) != avoid && self.open.is_open(slot) && self.fits(shares, bytes) {
+            return Ok((slot, shares));
         }
-        loop {
-            let open = self.open.count(snapshot.slot_count);
-            if open == 0 {
-                return None;
-            }
-            let number = choice::random_below(open);
-            let mut chosen = self.open.nth(number);
-            if chosen.is_some() && chosen == avoid && open > 1 {
-                let other = number + 1 + choice::random_below(open - 1);
-                chosen = self.open.nth(other % open);
-            }
-            // The chosen worker may lack room for this job; then the next one with room gets it.
-            let slot = self.find(snapshot, chosen.unwrap_or(0), bytes, avoid)?;
-            let shares = snapshot.places.get(slot)?.as_ref()?;
-            if let Some(picked) = self.take(shares, bytes) {
-                return Some(picked);
-            }
-        }
+        self.choose_any_open(snapshot, bytes, avoid)
     }
 
-    /// The first slot from `from` on whose worker has room for this job.
-    #[inline]
-    fn find(
+    /// Chooses among the workers with room only, all with the same probability.
+    #[cold]
+    fn choose_any_open<'a>(
         &self,
-        snapshot: &Snapshot<W>,
+        snapshot: &'a Snapshot<W>,
+        bytes: u32,
+        avoid: Option<usize>,
+    ) -> Result<Chosen<'a, W>, PoolError> {
+        let open = self.open.count(snapshot.slot_count);
+        if open == 0 {
+            return Err(PoolError::NoRoom);
+        }
+        let number = choice::random_below(open);
+        let mut slot = self.open.nth(number);
+        if slot.is_some() && slot == avoid && open > 1 {
+            let other = number + 1 + choice::random_below(open - 1);
+            slot = self.open.nth(other % open);
+        }
+        // The chosen worker may lack room for this job; then the next one with room gets it.
+        self.find(snapshot, slot.unwrap_or(0), bytes, avoid)
+    }
+
+    /// The first worker from the slot `from` on with room for this job, and its slot.
+    #[inline]
+    fn find<'a>(
+        &self,
+        snapshot: &'a Snapshot<W>,
         from: usize,
         bytes: u32,
         avoid: Option<usize>,
-    ) -> Option<usize> {
-        self.open.find(snapshot.slot_count, from, |slot| {
+    ) -> Result<Chosen<'a, W>, PoolError> {
+        let worker = |slot: usize| {
             let shares = snapshot.places.get(slot).and_then(Option::as_ref);
-            Some(slot) != avoid && shares.is_some_and(|shares| self.fits(shares, bytes))
-        })
+            shares.filter(|shares| Some(slot) != avoid && self.fits(shares, bytes))
+        };
+        let found = self.open.find(snapshot.slot_count, from, worker);
+        let (slot, shares) = found.ok_or(PoolError::NoRoom)?;
+        Ok((slot, shares))
     }
 
     #[inline]
     fn fits(&self, shares: &Shares<W>, bytes: u32) -> bool {
         let capacity = &self.options.capacity;
         // The snapshot may be older than the bit, so the connection itself is checked.
-        shares.takes_jobs()
-            && capacity.is_none_or(|capacity| shares.worker.load.fits(bytes, &capacity))
+        capacity
+            .is_none_or(|capacity| shares.takes_jobs() && shares.worker.load.fits(bytes, &capacity))
     }
 
-    /// Takes a place of this worker. None: it has none.
+    /// Takes a place of the worker at this slot. None: it has none.
     #[inline]
-    fn take(&self, shares: &Arc<Shares<W>>, bytes: u32) -> Option<Picked<W>> {
+    fn take(&self, shares: &Shares<W>, slot: usize, bytes: u32) -> Option<PickedPlace> {
+        let Some(capacity) = &self.options.capacity else {
+            return Some(PickedPlace::UNLIMITED);
+        };
         if !shares.takes_jobs() {
             return None;
         }
-        let place = match &self.options.capacity {
-            None => PickedPlace::Unlimited,
-            Some(capacity) => {
-                if shares.worker.load.add(bytes, capacity)? {
-                    self.refresh(shares.worker.slot);
-                }
-                PickedPlace::Job { bytes }
-            }
-        };
-        Some(Picked::new(shares.share(), place))
+        if shares.worker.load.add(bytes, capacity)? {
+            self.refresh(slot);
+        }
+        Some(PickedPlace::job(bytes))
+    }
+
+    /// Picks the worker at this slot if it has room.
+    #[inline]
+    fn pick_this(
+        &self,
+        shares: &Shares<W>,
+        slot: usize,
+        bytes: u32,
+    ) -> Result<Picked<W>, PoolError> {
+        if self.open.is_open(slot)
+            && let Some(place) = self.take(shares, slot, bytes)
+        {
+            return Ok(Picked::new(shares.share(), place));
+        }
+        Err(PoolError::NoRoom)
     }
 
     /// Removes a job from a worker's load.

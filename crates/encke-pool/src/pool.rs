@@ -49,6 +49,8 @@ pub(crate) struct Snapshot<W> {
     pub(crate) connected: Box<[Arc<Shares<W>>]>,
     /// The seed of each of those.
     pub(crate) seeds: Box<[u64]>,
+    /// The slot of each of those.
+    pub(crate) slots: Box<[usize]>,
     /// By seat in pools that `claim`, by slot in all others.
     pub(crate) places: Box<[Option<Arc<Shares<W>>>]>,
     pub(crate) slot_count: usize,
@@ -102,15 +104,20 @@ pub struct Picked<W> {
     place: PickedPlace,
 }
 
-/// What a pick occupies.
-#[derive(Clone, Copy)]
-pub(crate) enum PickedPlace {
+/// What a pick occupies: a job of this many bytes, or one of the constants. One number, because an enum with a field is
+/// copied in parts of different widths, which costs as much as the rest of a pick.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PickedPlace(u64);
+
+impl PickedPlace {
     /// Nothing: the capacity is unlimited.
-    Unlimited,
-    /// A job of this size.
-    Job { bytes: u32 },
+    pub(crate) const UNLIMITED: Self = Self(u64::MAX);
     /// The seat of the connection.
-    Seat,
+    pub(crate) const SEAT: Self = Self(u64::MAX - 1);
+
+    pub(crate) fn job(bytes: u32) -> Self {
+        Self(bytes.into())
+    }
 }
 
 /// A worker's membership in the pool: dropping it disconnects the worker.
@@ -340,6 +347,7 @@ impl<W> Snapshot<W> {
         }
         Self {
             seeds: connected.iter().map(|shares| shares.worker.seed).collect(),
+            slots: connected.iter().map(|shares| shares.worker.slot).collect(),
             connected,
             places,
             slot_count: roster.slot_count(),
@@ -358,7 +366,11 @@ impl<W> Connection<W> {
     }
 
     /// Decides on a claim by the owner of the seat. A paused connection gets its seat.
+    #[inline]
     pub(crate) fn claim(&self) -> ClaimOutcome {
+        if self.takes_jobs() {
+            return ClaimOutcome::Claimed;
+        }
         let park = |state| (state & (GONE | PAUSED) == PAUSED).then_some(state | PARKED);
         match self
             .state
@@ -373,6 +385,7 @@ impl<W> Connection<W> {
 
 impl<W> Shares<W> {
     /// This thread's share.
+    #[inline]
     pub(crate) fn share(&self) -> Arc<Share<W>> {
         self.parts[parts::part()].clone()
     }
@@ -395,6 +408,7 @@ impl<W> Deref for Share<W> {
 }
 
 impl<W> Picked<W> {
+    #[inline]
     pub(crate) fn new(share: Arc<Share<W>>, place: PickedPlace) -> Self {
         Self { share, place }
     }
@@ -419,12 +433,13 @@ impl<W> Deref for Picked<W> {
 }
 
 impl<W> Drop for Picked<W> {
+    #[inline]
     fn drop(&mut self) {
         let connection = &*self.share.connection;
         match self.place {
-            PickedPlace::Unlimited => {}
-            PickedPlace::Seat => connection.pool.release(connection),
-            PickedPlace::Job { bytes } => connection.pool.remove_job(&connection.worker, bytes),
+            PickedPlace::UNLIMITED => {}
+            PickedPlace::SEAT => connection.pool.release(connection),
+            PickedPlace(bytes) => connection.pool.remove_job(&connection.worker, bytes as u32),
         }
     }
 }
