@@ -195,7 +195,9 @@ fn the_number_of_logs_is_never_another() {
     std::fs::create_dir(data.path().join("log-1")).unwrap();
     let refused = Ended::of(&mut serve(data.path(), &LOGS));
     assert!(
-        refused.stderr.contains("does not say that this is log 1 of"),
+        refused
+            .stderr
+            .contains("does not say that this is log 1 of"),
         "{}",
         refused.stderr
     );

@@ -1,17 +1,17 @@
-//! The content of jobs that is kept in memory.
+//! The content of jobs in memory.
 
 use std::collections::HashMap;
 
-use crate::ask::{JobId, Payload};
+use crate::request::{JobId, Payload};
 
-/// Content of jobs in memory, within a bound; what has no room is read from the log when it is due.
+/// The content of jobs, within a bound. Other content is read from the log when its job is dispatched.
 #[derive(Debug, Default)]
-pub(crate) struct Cache {
+pub(crate) struct PayloadCache {
     payloads: HashMap<JobId, Payload>,
     bytes: usize,
 }
 
-impl Cache {
+impl PayloadCache {
     pub(crate) fn add(&mut self, id: JobId, payload: Payload, bytes_max: usize) {
         let bytes = weight(&payload);
         if self.bytes + bytes <= bytes_max {
@@ -20,7 +20,7 @@ impl Cache {
         }
     }
 
-    /// What all of it weighs.
+    /// The bytes of all content.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -1,14 +1,13 @@
-//! Contents as members of a JSON object: what workers, and readers of results, are told.
+//! Contents as members of a JSON object, for workers and for readers of results.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 
-use crate::ask::Payload;
+use crate::request::Payload;
 
-/// Writes `"type":…,"data":…`, on one line. JSON is written as it is, text as a string, and anything
-/// else in base64, which is told by `"encoding":"base64"`; so are large texts that would be longer
-/// as strings.
+/// Writes `"type":…,"data":…` on one line. JSON is written as it is, text as a string, and anything else in base64 with
+/// `"encoding":"base64"`, as are large texts that are shorter in base64.
 pub fn content(payload: &Payload, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\"type\":");
     string(&payload.content_type, out);
@@ -26,7 +25,7 @@ pub fn content(payload: &Payload, out: &mut Vec<u8>) {
         Ok(text) => {
             let before = out.len();
             string(text, out);
-            // Control characters take six times as much; in base64 what a segment takes still fits into one.
+            // A control character takes six bytes in a string; base64 keeps large texts within one segment.
             let long = base64::encoded_len(text.len(), true);
             if text.len() >= LARGE_BYTES && long.is_some_and(|long| out.len() - before > long + 2) {
                 out.truncate(before);
@@ -42,12 +41,12 @@ fn encoded(body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b",\"encoding\":\"base64\"");
 }
 
-/// Texts of fewer bytes are strings, whatever that takes.
+/// Shorter texts are always strings.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// Writes a string.
+/// Writes a JSON string.
 pub fn string(text: &str, out: &mut Vec<u8>) {
-    serde_json::to_writer(out, text).expect("a vector takes all");
+    serde_json::to_writer(out, text).expect("writes to a vector do not fail");
 }
 
 fn is_json(content_type: &str) -> bool {

@@ -1,65 +1,71 @@
 //! Job queues for pools of workers, over plain streams.
 //!
-//! Clients post jobs, workers connect under names, and each job goes to exactly one worker, as the
-//! pool's type chooses (`encke-pool`). A worker acknowledges it, refuses it or asks for more time; when
-//! it hangs up or takes too long the job goes to another, and after the last attempt to the dead
-//! letters.
+//! Clients post jobs, workers register under names, and each job goes to exactly one worker, picked by the pool's strategy
+//! (`encke-pool`). The worker acknowledges the job, refuses it or extends its deadline. When it disconnects or exceeds the
+//! deadline, the job goes to another worker, and after the last attempt to the dead letters.
 //!
-//! [`Machine`] holds the rules. It is deterministic: what is asked, what the log took and the time go
-//! in; commands for the log, jobs to be read and words for clients come out. [`Inbox::start`] runs it in
-//! a thread, the *foreman*, with a mailbox that is drained in batches.
+//! [`JobMachine`] holds the rules. It is deterministic: requests, outcomes of commands and the time go in; commands for the log,
+//! jobs to read and responses come out. [`DispatcherReceiver::start`] runs it in a thread, the *dispatcher*, which drains its
+//! mailbox in batches.
 //!
 //! # The one invariant
 //!
-//! **What is told is in the log.** A job is accepted, handed out, acknowledged, given back or given up
-//! only when the record that says so is as durable as the server's level asks; until then the machine
-//! has decided it and told nobody. So a crash loses no accepted job, no two workers have the same
-//! attempt, and what is done twice is what nobody had acknowledged.
+//! **Every response is backed by the log.** The machine accepts, dispatches, acknowledges, returns or gives up a job only when the
+//! record of that decision is as durable as the server's level requires. So a crash loses no accepted job, no two workers have
+//! the same attempt, and only unacknowledged work is done twice.
 //!
-//! # What is written
+//! # The records
 //!
-//! A pool's journal is a stream like all others, under a name that no client can say. A job is a record
-//! of it and the record's sequence is the job's name; leases, ends and returns of one batch share a
-//! record. When the journal has become long, a new *chapter* begins with all that is left of the past,
-//! and the old one is deleted when none of its jobs is waited for any more: a start reads one chapter,
-//! however long the pool's past. Of a job that waits only 24 bytes are in memory; its content is read
-//! when it is handed out, unless it is among those that are kept at hand. Results, dead letters and
-//! events go to streams that everybody may follow.
+//! A pool's journal is a stream under a name that no client can use. A job is a record of it, and the record's sequence is the
+//! job's name. Leases, ends and returns of one batch share a record. When the journal is long it is rotated: a new *segment* begins
+//! with a snapshot, and an old one is deleted when it holds no unfinished jobs. So a start reads one segment however long the
+//! pool's past is. A waiting job takes 24 bytes of memory; its content is read when it is dispatched, unless it is in the cache.
+//! Results, dead letters and events go to public streams.
 //!
 //! # Where to start reading
 //!
-//! `ask.rs` says what can be asked and told. [`Machine::ask`], [`Machine::committed`] and
-//! [`Machine::flush`] are the way in; `post.rs`, `work.rs` and `end.rs` are a job's way; `turn.rs` writes
-//! it down, `op.rs` takes it to the log, and `record.rs` says how it looks there; `make.rs` has pools
-//! and chapters; `replay.rs` brings all back.
+//! `request.rs` and `response.rs` have the interface. [`JobMachine::request`], [`JobMachine::committed`] and [`JobMachine::flush`]
+//! are the entry points. `post.rs`, `dispatch.rs` and `report.rs` are a job's way; `batch.rs` writes decisions, `commit.rs` handles
+//! commands and their outcomes, and `record.rs` is the format. `create.rs` has the creation of pools and the rotation of journals;
+//! `replay.rs` recovers all of it.
 
-mod ask;
+mod batch;
 mod cache;
-mod crew;
-mod end;
-mod figures;
-mod foreman;
+mod commit;
+mod create;
+mod dispatch;
+mod dispatcher;
+mod error;
+mod request;
+mod response;
+
 mod json;
-mod line;
 mod machine;
-mod make;
 mod op;
+mod pool_state;
 mod post;
+mod queue;
 mod record;
 mod replay;
+mod report;
 mod settings;
-mod shop;
-mod turn;
-mod work;
+mod stats;
+mod workers;
 
-pub use ask::{
-    Ask, Client, End, Figures, Handed, How, Info, JobError, JobId, JobInfo, JobState, Payload,
-    Post, Told, Work, WorkerInfo,
+pub use dispatcher::{
+    DispatcherContext, DispatcherMessage, DispatcherReceiver, DispatcherSender, DispatcherThreads,
+    LookUpStream, ReadPiece, SendResponse, SubmitCommands, dispatcher_mailbox,
 };
-pub use figures::{Board, Shown};
-pub use foreman::{Door, Inbox, Look, ReadPiece, Submit, Threads, Tools, Word, inbox};
+pub use error::JobError;
 pub use json::{content, string};
-pub use machine::{Effect, Machine};
-pub use record::BadRecord;
-pub use replay::{Find, Read, ReplayError, pools};
-pub use settings::{Kind, Limits, OutOfBounds, Settings};
+pub use machine::{Effect, JobMachine};
+pub use record::BadJournalRecord;
+pub use replay::{FindStream, ReadStream, ReplayError, pools};
+pub use request::{
+    AttemptAction, AttemptReport, JobId, NewJob, Payload, PoolClient, PoolRequest, Registration,
+};
+pub use response::{
+    DispatchedJob, JobInfo, JobState, PoolResponse, PoolStats, PoolStatus, WorkerStatus,
+};
+pub use settings::{PoolLimits, PoolSettings, SettingOutOfRange};
+pub use stats::{PublishedPool, PublishedStats};

@@ -1,69 +1,69 @@
-//! What a pool writes down: the records of its streams.
+//! The records of the pools' streams.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ask::{JobId, Payload};
+use crate::request::{JobId, Payload};
 
-/// The stream that tells which pools there are.
+/// The stream that names all pools.
 pub(crate) const REGISTRY: &str = "\u{1}pools";
 
-/// A chapter of a pool's journal. No client can say the name: it begins with a control character.
-pub(crate) fn chapter_name(pool: &str, no: u64, chapter: u32) -> String {
-    format!("\u{1}pool/{pool}/{no}/{chapter}")
+/// The name of a segment of a pool's journal. It begins with a control character, so that no client can use it.
+pub(crate) fn segment_name(pool: &str, no: u64, segment: u32) -> String {
+    format!("\u{1}pool/{pool}/{no}/{segment}")
 }
 
-/// A stream that everybody may read.
-pub(crate) fn side_name(pool: &str, what: &str) -> String {
+/// The name of a public stream.
+pub(crate) fn public_stream_name(pool: &str, what: &str) -> String {
     format!("pool/{pool}/{what}")
 }
 
 /// A record of the registry.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Register<'a> {
-    /// A pool is to be made; the record's sequence is the pool's number.
+pub(crate) enum RegistryRecord<'a> {
+    /// A pool is being created; the record's sequence is the pool's number.
     Made {
         /// Its name.
         name: &'a str,
     },
-    /// A pool's journal goes on in this chapter.
-    Chapter { no: u64, chapter: u32 },
+    /// A segment of a pool's journal becomes current.
+    Segment { no: u64, segment: u32 },
     /// The pool is removed.
     Gone { no: u64 },
 }
 
 /// A record of a pool's journal.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Record<'a> {
-    /// The first of a chapter: all that is left of the chapters before, or the first part of it.
-    Begin(Snapshot),
+pub(crate) enum JournalRecord<'a> {
+    /// The first record of a segment: the pool's state, or the first part of it.
+    Begin(PoolSnapshot),
     /// A job. Its content follows.
     Post {
-        aim: u32,
+        selector: u32,
         posted_s: u32,
         #[serde(borrow)]
         key: Option<&'a str>,
         content_type: &'a str,
     },
-    /// What happened to jobs, in order.
-    Turn(Vec<Entry>),
-    /// A further part of what a chapter begins with.
-    More(Jobs),
+    /// Decisions on jobs, in order.
+    Batch(Vec<JournalEntry>),
+    /// A further part of the state that begins a segment.
+    More(CarriedJobs),
 }
 
-/// Jobs that are left of the chapters before, or a part of them.
+/// Jobs that earlier segments leave, or a part of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Jobs {
-    pub(crate) waiting: Vec<Waiting>,
-    pub(crate) running: Vec<Held>,
-    /// Jobs that are over: their attempts, and whether they are dead.
+pub(crate) struct CarriedJobs {
+    pub(crate) waiting: Vec<WaitingJob>,
+    pub(crate) running: Vec<LeasedJob>,
+    /// Finished jobs: their attempts, and whether they are dead.
     pub(crate) finished: Vec<(JobId, u16, bool)>,
 }
 
-/// What happened to a job.
+/// A decision on a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Entry {
+pub(crate) enum JournalEntry {
     /// A worker gets it.
     Leased {
         id: JobId,
@@ -71,7 +71,7 @@ pub(crate) enum Entry {
         worker: Box<str>,
         deadline_ms: u64,
     },
-    /// The worker has more time.
+    /// The worker gets more time.
     Extended {
         id: JobId,
         attempt: u16,
@@ -85,113 +85,113 @@ pub(crate) enum Entry {
     Dead { id: JobId, attempt: u16 },
 }
 
-/// A pool, whole but for the content of its jobs.
+/// A pool without the content of its jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Snapshot {
+pub(crate) struct PoolSnapshot {
     pub(crate) settings: String,
-    pub(crate) counts: Counts,
-    /// The chapters that hold the content of jobs that are not over, and the first record of each.
-    pub(crate) chapters: Vec<(u32, u64)>,
-    pub(crate) jobs: Jobs,
+    pub(crate) counts: JobCounts,
+    /// The segments that hold the content of unfinished jobs, and the first record of each.
+    pub(crate) segments: Vec<(u32, u64)>,
+    pub(crate) jobs: CarriedJobs,
 }
 
-/// What a pool has done since it was made.
+/// A pool's counts since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Counts {
+pub(crate) struct JobCounts {
     pub(crate) done: u64,
     pub(crate) retried: u64,
     pub(crate) dead: u64,
 }
 
-/// A job that waits: all that is in memory of it.
+/// A waiting job, as it is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingJob {
     pub(crate) id: JobId,
-    /// The slot, or what the key makes.
-    pub(crate) aim: u32,
+    /// The slot, or the checksum of the key.
+    pub(crate) selector: u32,
     pub(crate) posted_s: u32,
     pub(crate) bytes: u32,
     pub(crate) attempts: u16,
 }
 
-const _: () = assert!(size_of::<Waiting>() <= 24);
+const _: () = assert!(size_of::<WaitingJob>() <= 24);
 
 /// A job that a worker has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Held {
-    pub(crate) job: Waiting,
+pub(crate) struct LeasedJob {
+    pub(crate) job: WaitingJob,
     pub(crate) worker: Box<str>,
     pub(crate) deadline_ms: u64,
 }
 
 /// A record that this version does not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a record is not one that this version of encke writes")]
-pub struct BadRecord;
+#[error("unknown record format")]
+pub struct BadJournalRecord;
 
-impl Snapshot {
-    /// As records of about so many bytes at most, because what waits may be more than one record takes.
+impl PoolSnapshot {
+    /// Encodes the state as records of at most about this many bytes.
     pub(crate) fn parts(mut self, record_bytes: usize) -> VecDeque<Vec<u8>> {
-        let Jobs {
+        let CarriedJobs {
             waiting,
             running,
             finished,
         } = std::mem::take(&mut self.jobs);
-        let mut parts = VecDeque::from([Record::Begin(self).encode()]);
-        let mut more = |jobs| parts.push_back(Record::More(jobs).encode());
+        let mut parts = VecDeque::from([JournalRecord::Begin(self).encode()]);
+        let mut more = |jobs| parts.push_back(JournalRecord::More(jobs).encode());
         let short = (record_bytes / JOB_BYTES).max(1);
         for waiting in waiting.chunks(short) {
-            more(Jobs {
+            more(CarriedJobs {
                 waiting: waiting.to_vec(),
-                ..Jobs::default()
+                ..CarriedJobs::default()
             });
         }
         for running in running.chunks((record_bytes / ENTRY_BYTES).max(1)) {
-            more(Jobs {
+            more(CarriedJobs {
                 running: running.to_vec(),
-                ..Jobs::default()
+                ..CarriedJobs::default()
             });
         }
         for finished in finished.chunks(short) {
-            more(Jobs {
+            more(CarriedJobs {
                 finished: finished.to_vec(),
-                ..Jobs::default()
+                ..CarriedJobs::default()
             });
         }
         parts
     }
 }
 
-/// A job without its content takes so many bytes of a record at most.
+/// The maximum size of a job without its content.
 const JOB_BYTES: usize = 32;
 
-/// An entry, or a job with its worker, whose name may have 200 bytes, takes so many.
+/// The maximum size of an entry, or of a job with its worker, whose name has at most 200 bytes.
 pub(crate) const ENTRY_BYTES: usize = 256;
 
-impl<'a> Register<'a> {
+impl<'a> RegistryRecord<'a> {
     pub(crate) fn encode(&self) -> Vec<u8> {
         encode(self)
     }
 
-    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, BadRecord> {
-        postcard::from_bytes(bytes).map_err(|_| BadRecord)
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, BadJournalRecord> {
+        postcard::from_bytes(bytes).map_err(|_| BadJournalRecord)
     }
 }
 
-impl<'a> Record<'a> {
+impl<'a> JournalRecord<'a> {
     pub(crate) fn encode(&self) -> Vec<u8> {
         encode(self)
     }
 
     /// The record, and the content that follows it.
-    pub(crate) fn decode(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), BadRecord> {
-        postcard::take_from_bytes(bytes).map_err(|_| BadRecord)
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), BadJournalRecord> {
+        postcard::take_from_bytes(bytes).map_err(|_| BadJournalRecord)
     }
 
-    /// A job's record.
-    pub(crate) fn post(aim: u32, posted_s: u32, payload: &Payload) -> Vec<u8> {
-        let mut bytes = encode(&Record::Post {
-            aim,
+    /// Encodes a job's record.
+    pub(crate) fn post(selector: u32, posted_s: u32, payload: &Payload) -> Vec<u8> {
+        let mut bytes = encode(&JournalRecord::Post {
+            selector,
             posted_s,
             key: payload.key.as_deref(),
             content_type: &payload.content_type,
@@ -201,11 +201,11 @@ impl<'a> Record<'a> {
     }
 }
 
-/// A job's content, of its record.
-pub(crate) fn payload(bytes: &[u8]) -> Result<Payload, BadRecord> {
-    match Record::decode(bytes)? {
+/// Decodes a job's content.
+pub(crate) fn payload(bytes: &[u8]) -> Result<Payload, BadJournalRecord> {
+    match JournalRecord::decode(bytes)? {
         (
-            Record::Post {
+            JournalRecord::Post {
                 key, content_type, ..
             },
             body,
@@ -214,7 +214,7 @@ pub(crate) fn payload(bytes: &[u8]) -> Result<Payload, BadRecord> {
             key: key.map(Into::into),
             body: body.into(),
         }),
-        _ => Err(BadRecord),
+        _ => Err(BadJournalRecord),
     }
 }
 
@@ -231,33 +231,33 @@ mod tests {
 
     #[test]
     fn parts_are_within_their_bound_and_hold_all_jobs() {
-        let job = Waiting {
+        let job = WaitingJob {
             id: u64::MAX,
-            aim: u32::MAX,
+            selector: u32::MAX,
             posted_s: u32::MAX,
             bytes: u32::MAX,
             attempts: u16::MAX,
         };
-        let held = Held {
+        let held = LeasedJob {
             job,
             worker: "w".repeat(200).into(),
             deadline_ms: u64::MAX,
         };
-        let jobs = Jobs {
+        let jobs = CarriedJobs {
             waiting: vec![job; 10_000],
             running: vec![held; 1_000],
             finished: vec![(u64::MAX, u16::MAX, true); 10_000],
         };
-        let snapshot = Snapshot {
+        let snapshot = PoolSnapshot {
             settings: String::new(),
-            counts: Counts::default(),
-            chapters: Vec::new(),
+            counts: JobCounts::default(),
+            segments: Vec::new(),
             jobs: jobs.clone(),
         };
-        let mut found = Jobs::default();
+        let mut found = CarriedJobs::default();
         for part in snapshot.parts(4_096) {
             assert!(part.len() <= 4_096, "{}", part.len());
-            if let (Record::More(jobs), _) = Record::decode(&part).unwrap() {
+            if let (JournalRecord::More(jobs), _) = JournalRecord::decode(&part).unwrap() {
                 found.waiting.extend(jobs.waiting);
                 found.running.extend(jobs.running);
                 found.finished.extend(jobs.finished);
@@ -269,7 +269,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_job_reads_back(
-            aim: u32,
+            selector: u32,
             key in proptest::option::of("\\PC{0,20}"),
             content_type in "\\PC{0,20}",
             body in vec(any::<u8>(), 0..100),
@@ -279,14 +279,14 @@ mod tests {
                 key: key.map(Into::into),
                 body: body.into(),
             };
-            let record = Record::post(aim, 7, &payload);
+            let record = JournalRecord::post(selector, 7, &payload);
             prop_assert_eq!(super::payload(&record), Ok(payload));
         }
 
         #[test]
         fn no_bytes_make_decoding_panic(bytes in vec(any::<u8>(), 0..200)) {
-            let _ = Record::decode(&bytes).map(|(record, _)| format!("{record:?}"));
-            let _ = Register::decode(&bytes).map(|record| format!("{record:?}"));
+            let _ = JournalRecord::decode(&bytes).map(|(record, _)| format!("{record:?}"));
+            let _ = RegistryRecord::decode(&bytes).map(|record| format!("{record:?}"));
         }
     }
 }

@@ -1,87 +1,91 @@
-//! How the pools come back when the server starts: from what they wrote down.
+//! Recovery of the pools from their streams at the start of the server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use encke_stream::{Fetch, Offset, Piece, Stream};
 
-use crate::ask::JobId;
-use crate::figures::Board;
-use crate::machine::{Due, Machine, PoolNo};
-use crate::record::{
-    BadRecord, Counts, Entry, Jobs, REGISTRY, Record, Register, Waiting, chapter_name,
+use crate::machine::{JobMachine, JobTimer};
+use crate::op::PoolNo;
+use crate::pool_state::{
+    AttemptStage, FinishedJob, FinishedJobs, JournalSegments, PoolState, RunningJob,
 };
-use crate::settings::{Limits, Settings};
-use crate::shop::{Chapters, Ended, Finished, Running, Shop, Stage};
+use crate::record::{
+    BadJournalRecord, CarriedJobs, JobCounts, JournalEntry, JournalRecord, REGISTRY,
+    RegistryRecord, WaitingJob, segment_name,
+};
+use crate::request::JobId;
+use crate::settings::{PoolLimits, PoolSettings};
+use crate::stats::PublishedStats;
 
-/// Why the pools can't be brought back.
+/// Why the pools could not be recovered.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// A stream of theirs can't be read.
-    #[error("the stream {stream:?} of the pools can't be read: {reason}")]
+    /// A stream could not be read.
+    #[error("cannot read the stream {stream:?} of the pools: {reason}")]
     Unreadable {
-        /// Which one.
+        /// The stream.
         stream: String,
-        /// What the log says.
+        /// The reason.
         reason: String,
     },
     /// A record that this version does not write.
     #[error("record {sequence} of the stream {stream:?} of the pools: {source}")]
     Record {
-        /// Which stream.
+        /// The stream.
         stream: String,
-        /// Which record.
+        /// The record's sequence.
         sequence: u64,
-        /// What is wrong with it.
-        source: BadRecord,
+        /// The reason.
+        source: BadJournalRecord,
     },
-    /// A chapter that the pools' registry names is not there.
-    #[error("the stream {stream:?}, where a pool's journal goes on, is not there")]
+    /// A segment that the registry names does not exist.
+    #[error("missing stream {stream:?}, the current segment of a pool's journal")]
     Missing {
-        /// Which one.
+        /// The stream.
         stream: String,
     },
 }
 
-/// Reads a part of a stream, or says why it can't.
-pub type Read<'a> = &'a dyn Fn(&Fetch) -> Result<Piece, String>;
+/// Reads a part of a stream.
+pub type ReadStream<'a> = &'a dyn Fn(&Fetch) -> Result<Piece, String>;
 
-/// Finds a stream by its name, or says why it can't.
-pub type Find<'a> = &'a dyn Fn(&str) -> Result<Option<Arc<Stream>>, String>;
+/// Finds a stream by its name.
+pub type FindStream<'a> = &'a dyn Fn(&str) -> Result<Option<Arc<Stream>>, String>;
 
-type Seek<'a> = &'a dyn Fn(&str) -> Result<Option<Arc<Stream>>, ReplayError>;
-type Each<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<(), BadRecord>;
+type FindForReplay<'a> = &'a dyn Fn(&str) -> Result<Option<Arc<Stream>>, ReplayError>;
+type OnRecord<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<(), BadJournalRecord>;
 
-impl Machine {
-    /// Brings the pools back, as they were when the last record was written.
+impl JobMachine {
+    /// Recovers the pools as of their last record.
     ///
     /// # Errors
-    /// Something of them can't be read.
+    /// A stream could not be read or decoded.
     pub fn replay(
-        limits: Limits,
-        board: Arc<Board>,
-        find: Find<'_>,
-        read: Read<'_>,
+        limits: PoolLimits,
+        published: Arc<PublishedStats>,
+        find: FindStream<'_>,
+        read: ReadStream<'_>,
         now_ms: u64,
-    ) -> Result<Machine, ReplayError> {
-        let mut machine = Machine::new(limits, board);
+    ) -> Result<JobMachine, ReplayError> {
+        let mut machine = JobMachine::new(limits, published);
         let find = &seek(find);
         let Some(registry) = Registry::read(find, read)? else {
             return Ok(machine);
         };
         machine.registered = true;
-        for (no, (name, chapter)) in registry.gone {
-            // A crash may have come before they were deleted.
-            for chapter in chapter.saturating_sub(CHAPTERS_NEAR)..=chapter {
-                if find(&chapter_name(&name, no, chapter))?.is_some() {
-                    machine.forget_chapter(&name, no, chapter);
+        for (no, (name, segment)) in registry.gone {
+            // A crash may have come before their deletion.
+            for segment in segment.saturating_sub(SEGMENTS_NEAR)..=segment {
+                if find(&segment_name(&name, no, segment))?.is_some() {
+                    machine.delete_segment(&name, no, segment);
                 }
             }
         }
-        for (no, (name, chapter)) in registry.pools {
-            // One that was never finished was never acknowledged.
-            if chapter > 0 {
-                machine.bring_back(find, read, now_ms, no, &name, chapter)?;
+        for (no, (name, segment)) in registry.pools {
+            // The creation of an incomplete pool was never acknowledged.
+            if segment > 0 {
+                machine.bring_back(find, read, now_ms, no, &name, segment)?;
             }
         }
         Ok(machine)
@@ -89,95 +93,94 @@ impl Machine {
 
     fn bring_back(
         &mut self,
-        find: Seek<'_>,
-        read: Read<'_>,
+        find: FindForReplay<'_>,
+        read: ReadStream<'_>,
         now_ms: u64,
         no: PoolNo,
         name: &str,
-        chapter: u32,
+        segment: u32,
     ) -> Result<(), ReplayError> {
-        let stream_name = chapter_name(name, no, chapter);
+        let stream_name = segment_name(name, no, segment);
         let stream = find(&stream_name)?.ok_or(ReplayError::Missing {
             stream: stream_name,
         })?;
-        let mut replay = Replay::new(chapter, self.limits.clone());
+        let mut replay = Replay::new(segment, self.limits.clone());
         each(&stream, read, &mut |sequence, bytes| {
             replay.record(sequence, bytes)
         })?;
         let Some(settings) = replay.settings.take() else {
-            // The other pools, and all streams, are served all the same.
+            // The server serves all other pools and streams.
             tracing::error!(
                 pool = name,
-                "a pool is left out: the record that its journal begins with is gone, as retention takes what is old"
+                "skipped a pool: retention has evicted the first record of its journal"
             );
             return Ok(());
         };
-        let shown = self.board.add(name);
-        let chapters = Chapters::new(replay.chapters.iter().copied());
-        let mut shop = Shop::new(name, settings, &self.limits, chapters, shown);
-        shop.counts = replay.counts;
-        shop.finished = replay.finished;
-        shop.chapters.records = replay.records;
-        let grace_ms = now_ms + GRACE_MS.min(shop.settings.ack_ms);
+        let published = self.published.add(name);
+        let segments = JournalSegments::new(replay.segments.iter().copied());
+        let mut pool = PoolState::new(name, settings, &self.limits, segments, published);
+        pool.counts = replay.counts;
+        pool.finished = replay.finished;
+        pool.segments.records = replay.records;
+        let grace_ms = now_ms + GRACE_MS.min(pool.settings.ack_ms);
         for (id, (job, held)) in replay.jobs {
-            shop.chapters.add(id);
+            pool.segments.add(id);
             let Some((worker, deadline_ms)) = held else {
-                shop.lines.push(job);
+                pool.queues.push(job);
                 continue;
             };
-            // Nobody could be told that it is done while nobody listened.
+            // Workers could not acknowledge while the server was down.
             let deadline_ms = deadline_ms.max(grace_ms);
-            self.due.insert((deadline_ms, Due::Attempt(no, id)));
-            let running = Running {
+            self.due.insert((deadline_ms, JobTimer::Attempt(no, id)));
+            let running = RunningJob {
                 job,
                 worker,
-                slot: None,
-                seat: None,
-                claim: None,
+                connection: None,
+                place: None,
                 deadline_ms,
-                stage: Stage::Running,
+                stage: AttemptStage::Running,
                 payload: None,
             };
-            shop.running.insert(id, running);
+            pool.running.insert(id, running);
         }
-        // Chapters that hold nothing any more, and such as could not be begun whole.
-        let needed = shop.chapters.all();
+        // Segments without unfinished jobs, and incomplete ones.
+        let needed = pool.segments.all();
         let mut taken = Vec::new();
-        for other in chapter.saturating_sub(CHAPTERS_NEAR)..chapter + CHAPTERS_NEAR {
-            if find(&chapter_name(name, no, other))?.is_none() {
+        for other in segment.saturating_sub(SEGMENTS_NEAR)..segment + SEGMENTS_NEAR {
+            if find(&segment_name(name, no, other))?.is_none() {
                 continue;
             }
             taken.push(other);
             if !needed.iter().any(|(number, _)| *number == other) {
-                self.forget_chapter(name, no, other);
+                self.delete_segment(name, no, other);
             }
         }
-        // The nearest number, so that what crash after crash leaves behind stays where it is looked for.
-        while taken.contains(&shop.chapters.next) {
-            shop.chapters.next += 1;
+        // The nearest free number, so that the search above finds what repeated crashes leave behind.
+        while taken.contains(&pool.segments.next) {
+            pool.segments.next += 1;
         }
         self.names.insert(name.into(), no);
-        self.pools.insert(no, shop);
+        self.pools.insert(no, pool);
         self.touched.insert(no);
         self.show(no);
         Ok(())
     }
 }
 
-/// The names of all pools, for whoever wants to know before the log lets go of anything.
+/// The names of all pools.
 ///
 /// # Errors
-/// The stream of pools can't be read.
-pub fn pools(find: Find<'_>, read: Read<'_>) -> Result<Vec<String>, ReplayError> {
+/// The registry could not be read or decoded.
+pub fn pools(find: FindStream<'_>, read: ReadStream<'_>) -> Result<Vec<String>, ReplayError> {
     let registry = Registry::read(&seek(find), read)?.unwrap_or_default();
     let pools = registry.pools.into_values();
     Ok(pools
-        .filter(|(_, chapter)| *chapter > 0)
+        .filter(|(_, segment)| *segment > 0)
         .map(|(name, _)| name)
         .collect())
 }
 
-/// Which pools there are, and which are gone: their names and last chapters.
+/// Existing and removed pools: their names and last segments.
 #[derive(Default)]
 struct Registry {
     pools: BTreeMap<PoolNo, (String, u32)>,
@@ -185,7 +188,10 @@ struct Registry {
 }
 
 impl Registry {
-    fn read(find: Seek<'_>, read: Read<'_>) -> Result<Option<Registry>, ReplayError> {
+    fn read(
+        find: FindForReplay<'_>,
+        read: ReadStream<'_>,
+    ) -> Result<Option<Registry>, ReplayError> {
         let Some(stream) = find(REGISTRY)? else {
             return Ok(None);
         };
@@ -194,16 +200,18 @@ impl Registry {
             mut gone,
         } = Registry::default();
         each(&stream, read, &mut |sequence, bytes| {
-            match Register::decode(bytes)? {
-                Register::Made { name } => {
+            match RegistryRecord::decode(bytes)? {
+                RegistryRecord::Made { name } => {
                     pools.insert(sequence, (name.to_owned(), 0));
                 }
-                Register::Chapter { no, chapter } => {
+                RegistryRecord::Segment { no, segment } => {
                     if let Some(pool) = pools.get_mut(&no) {
-                        pool.1 = chapter;
+                        pool.1 = segment;
                     }
                 }
-                Register::Gone { no } => gone.extend(pools.remove(&no).map(|pool| (no, pool))),
+                RegistryRecord::Gone { no } => {
+                    gone.extend(pools.remove(&no).map(|pool| (no, pool)));
+                }
             }
             Ok(())
         })?;
@@ -211,7 +219,7 @@ impl Registry {
     }
 }
 
-fn seek(find: Find<'_>) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, ReplayError> {
+fn seek(find: FindStream<'_>) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, ReplayError> {
     move |name| {
         find(name).map_err(|reason| ReplayError::Unreadable {
             stream: name.to_owned(),
@@ -222,67 +230,71 @@ fn seek(find: Find<'_>) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, ReplayEr
 
 type Lease = (Arc<str>, u64);
 
-/// What is known of a pool, record by record.
+/// The state of a pool while its records are replayed.
 struct Replay {
-    chapter: u32,
-    limits: Limits,
-    settings: Option<Settings>,
-    counts: Counts,
-    chapters: Vec<(u32, u64)>,
-    finished: Finished,
-    /// Jobs that are not over, and who has them, until when in milliseconds since 1970.
-    jobs: BTreeMap<JobId, (Waiting, Option<Lease>)>,
+    segment: u32,
+    limits: PoolLimits,
+    settings: Option<PoolSettings>,
+    counts: JobCounts,
+    segments: Vec<(u32, u64)>,
+    finished: FinishedJobs,
+    /// Unfinished jobs, and their workers and deadlines in milliseconds since 1970.
+    jobs: BTreeMap<JobId, (WaitingJob, Option<Lease>)>,
     records: u64,
 }
 
 impl Replay {
-    fn new(chapter: u32, limits: Limits) -> Self {
+    fn new(segment: u32, limits: PoolLimits) -> Self {
         Replay {
-            chapter,
+            segment,
             limits,
             settings: None,
-            counts: Counts::default(),
-            chapters: Vec::new(),
-            finished: Finished::default(),
+            counts: JobCounts::default(),
+            segments: Vec::new(),
+            finished: FinishedJobs::default(),
             jobs: BTreeMap::new(),
             records: 0,
         }
     }
 
-    fn record(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), BadRecord> {
-        let (record, content) = Record::decode(bytes)?;
+    fn record(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), BadJournalRecord> {
+        let (record, content) = JournalRecord::decode(bytes)?;
         self.records += 1;
         match record {
-            Record::Begin(snapshot) => {
+            JournalRecord::Begin(snapshot) => {
                 self.records = 0;
                 let settings = serde_json::from_str(&snapshot.settings);
-                self.settings = Some(settings.map_err(|_| BadRecord)?);
+                self.settings = Some(settings.map_err(|_| BadJournalRecord)?);
                 self.counts = snapshot.counts;
-                self.chapters = snapshot.chapters;
-                self.chapters.push((self.chapter, sequence));
+                self.segments = snapshot.segments;
+                self.segments.push((self.segment, sequence));
                 self.add(snapshot.jobs);
             }
-            Record::More(jobs) => {
+            JournalRecord::More(jobs) => {
                 self.records = 0;
                 self.add(jobs);
             }
-            Record::Post { aim, posted_s, .. } => {
-                let job = Waiting {
+            JournalRecord::Post {
+                selector, posted_s, ..
+            } => {
+                let job = WaitingJob {
                     id: sequence,
-                    aim,
+                    selector,
                     posted_s,
                     bytes: content.len() as u32,
                     attempts: 0,
                 };
                 self.jobs.insert(sequence, (job, None));
             }
-            Record::Turn(entries) => entries.into_iter().for_each(|entry| self.entry(entry)),
+            JournalRecord::Batch(entries) => {
+                entries.into_iter().for_each(|entry| self.entry(entry));
+            }
         }
         Ok(())
     }
 
-    /// What is left of the chapters before.
-    fn add(&mut self, jobs: Jobs) {
+    /// Adds the jobs that earlier segments left.
+    fn add(&mut self, jobs: CarriedJobs) {
         for job in jobs.waiting {
             self.jobs.insert(job.id, (job, None));
         }
@@ -295,9 +307,9 @@ impl Replay {
         }
     }
 
-    fn entry(&mut self, entry: Entry) {
+    fn entry(&mut self, entry: JournalEntry) {
         match entry {
-            Entry::Leased {
+            JournalEntry::Leased {
                 id,
                 attempt,
                 worker,
@@ -308,21 +320,21 @@ impl Replay {
                     *held = Some((worker.into(), deadline_ms));
                 }
             }
-            Entry::Extended {
+            JournalEntry::Extended {
                 id, deadline_ms, ..
             } => {
                 if let Some((_, Some((_, until_ms)))) = self.jobs.get_mut(&id) {
                     *until_ms = deadline_ms;
                 }
             }
-            Entry::Back { id, .. } => {
+            JournalEntry::Back { id, .. } => {
                 if let Some((_, held)) = self.jobs.get_mut(&id) {
                     *held = None;
                     self.counts.retried += 1;
                 }
             }
-            Entry::Done { id, attempt } => self.over(id, attempt, false),
-            Entry::Dead { id, attempt } => self.over(id, attempt, true),
+            JournalEntry::Done { id, attempt } => self.over(id, attempt, false),
+            JournalEntry::Dead { id, attempt } => self.over(id, attempt, true),
         }
     }
 
@@ -337,7 +349,7 @@ impl Replay {
     }
 
     fn add_finished(&mut self, id: JobId, attempt: u16, dead: bool) {
-        let ended = Ended {
+        let ended = FinishedJob {
             attempt,
             dead,
             result: None,
@@ -347,7 +359,7 @@ impl Replay {
 }
 
 /// Calls `each` for all records of a stream that hold data.
-fn each(stream: &Arc<Stream>, read: Read<'_>, each: Each<'_>) -> Result<(), ReplayError> {
+fn each(stream: &Arc<Stream>, read: ReadStream<'_>, each: OnRecord<'_>) -> Result<(), ReplayError> {
     let mut from = Offset::START;
     let tail = stream.facts().tail;
     loop {
@@ -371,11 +383,11 @@ fn each(stream: &Arc<Stream>, read: Read<'_>, each: Each<'_>) -> Result<(), Repl
     }
 }
 
-/// How far from the last chapter one is looked for that was not deleted, or not begun whole.
-const CHAPTERS_NEAR: u32 = 8;
+/// How far from the current segment the recovery looks for segments that were not deleted or not completed.
+const SEGMENTS_NEAR: u32 = 8;
 
-/// Read at a time.
+/// Bytes read at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Workers that had jobs when the server went away have at least so long to say so, in milliseconds.
+/// The minimum time that workers have after a start to acknowledge their jobs, in milliseconds.
 const GRACE_MS: u64 = 5_000;

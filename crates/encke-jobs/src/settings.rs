@@ -1,102 +1,71 @@
-//! What a pool can be told, and the bounds of what it can be told.
+//! The settings of a pool and their bounds.
 
-use encke_pool::{Options, Size, Strategy};
+use encke_pool::{Capacity, PoolOptions, Size, Strategy};
 use serde::{Deserialize, Serialize};
 
-/// What a pool is: fixed when it is made. All are optional in a request but the type.
+/// The settings of a pool, fixed at its creation. A request may omit all but the type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Settings {
-    /// How a job's worker is chosen: `round_robin`, `random`, `hash`, `direct` or `claim`.
-    #[serde(rename = "type")]
-    pub kind: Kind,
-    /// Exactly so many slots for workers. Nothing: as many as are needed, up to `size_max`.
+pub struct PoolSettings {
+    /// How a worker is picked: `round_robin`, `random`, `hash`, `direct` or `claim`.
+    #[serde(rename = "type", with = "strategy_name")]
+    pub strategy: Strategy,
+    /// The exact number of slots. None: as many as needed, up to `size_max`.
     #[serde(default)]
     pub size: Option<u32>,
-    /// The most workers of a pool without a fixed size.
+    /// The maximum number of workers of a pool without a fixed size.
     #[serde(default = "size_max")]
     pub size_max: u32,
-    /// How long a worker may take before its job goes to another, in milliseconds; it may ask for more.
+    /// The time limit of an attempt, in milliseconds. A worker may extend it.
     #[serde(default = "ack_ms")]
     pub ack_ms: u64,
-    /// How often a job is handed out before it goes to the dead letters.
+    /// The maximum number of attempts at a job.
     #[serde(default = "attempts")]
     pub attempts: u16,
-    /// Jobs that one worker may have at a time; always 1 in a `claim` pool.
+    /// The maximum number of jobs that one worker has at a time; always 1 in a `claim` pool.
     #[serde(default)]
     pub in_flight: Option<u32>,
-    /// What a job may weigh, in bytes.
+    /// The maximum size of a job, in bytes.
     #[serde(default = "job_bytes_max")]
     pub job_bytes_max: u32,
-    /// Jobs that may wait; more are refused.
+    /// The maximum number of waiting jobs.
     #[serde(default)]
     pub waiting_max: Option<u32>,
-    /// Whether what happens to jobs and workers is told in the stream `pool/NAME/events`.
+    /// Whether the stream `pool/NAME/events` is written.
     #[serde(default = "events")]
     pub events: bool,
 }
 
-/// A pool's type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// One worker after another.
-    RoundRobin,
-    /// Any worker, each as likely as the next.
-    Random,
-    /// The same worker for the same key, as long as it is there.
-    Hash,
-    /// The worker at the job's slot.
-    Direct,
-    /// The first worker that is free, one job at a time.
-    Claim,
-}
-
-impl Kind {
-    /// How the pool's picks are made.
-    pub fn strategy(self) -> Strategy {
-        match self {
-            Kind::RoundRobin => Strategy::RoundRobin,
-            Kind::Random => Strategy::Random,
-            Kind::Hash => Strategy::Hash,
-            Kind::Direct => Strategy::Direct,
-            Kind::Claim => Strategy::Claim,
-        }
-    }
-}
-
-/// Bounds of all pools together, and of what a pool can be told.
+/// The bounds of all pools and of their settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Pools that there may be.
+pub struct PoolLimits {
+    /// The maximum number of pools.
     pub pools_max: usize,
-    /// The most jobs that may wait in one pool, and how many may if the pool does not say.
+    /// The maximum of a pool's `waiting_max`, and its default.
     pub waiting_max: u32,
-    /// The most bytes that a job may weigh, and what one may if the pool does not say otherwise.
+    /// The maximum of a pool's `job_bytes_max`, and a bound of its default.
     pub job_bytes_max: u32,
-    /// Bytes of waiting jobs that are kept in memory beside the log, over all pools; the others
-    /// are read when they are handed out.
+    /// The maximum of bytes of waiting jobs in memory, over all pools. The content of other jobs is read when they are dispatched.
     pub cache_bytes: usize,
-    /// Jobs that are over and remembered, in each pool.
+    /// The maximum number of finished jobs in memory, per pool.
     pub finished_max: usize,
-    /// Bytes of their results that are kept, in each pool.
+    /// The maximum of bytes of their results in memory, per pool.
     pub finished_bytes: usize,
-    /// The longest time that a request may wait for a job or for a result, in milliseconds.
+    /// The longest wait for a job or for a result, in milliseconds.
     pub wait_ms_max: u64,
-    /// Bytes of jobs that one worker may have at a time, unless it has one only.
+    /// The maximum of bytes of the jobs that one worker has, unless it has only one.
     pub worker_bytes_max: u64,
-    /// Records after which a pool's past is written anew as what is left of it.
-    pub chapter_records: u64,
-    /// Bytes at which a record of decisions, or of what is left of the past, goes on in another one.
+    /// The number of records after which a journal is rotated.
+    pub segment_records: u64,
+    /// The size at which decisions, or a snapshot, continue in another record.
     pub record_bytes: usize,
-    /// Whether the log lets go of records that are old: then no pool can be made, because its jobs
-    /// would be among them.
+    /// Whether the log evicts old records, which would include waiting jobs. Then no pool can be created.
     pub forgets: bool,
 }
 
-impl Default for Limits {
+impl Default for PoolLimits {
     fn default() -> Self {
-        Limits {
+        PoolLimits {
             pools_max: 1_000,
             waiting_max: 1_000_000,
             job_bytes_max: 1 << 20,
@@ -105,36 +74,36 @@ impl Default for Limits {
             finished_bytes: 8 << 20,
             wait_ms_max: 300_000,
             worker_bytes_max: 4 << 20,
-            chapter_records: 65_536,
+            segment_records: 65_536,
             record_bytes: 256 << 10,
             forgets: false,
         }
     }
 }
 
-/// A setting that can't be.
+/// A setting out of range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name} is {value}, and must be between {least} and {most}")]
-pub struct OutOfBounds {
-    /// Which setting.
+#[error("{name} is {value}, expected {least} to {most}")]
+pub struct SettingOutOfRange {
+    /// The setting.
     pub name: &'static str,
-    /// What it was to be.
+    /// Its value.
     pub value: u64,
-    /// The least that it may be.
+    /// The minimum.
     pub least: u64,
-    /// The most that it may be.
+    /// The maximum.
     pub most: u64,
 }
 
-impl Settings {
-    /// Fills in what was left out and checks what was said.
+impl PoolSettings {
+    /// Fills in defaults and checks the bounds.
     ///
     /// # Errors
-    /// A setting is out of its bounds.
-    pub fn checked(mut self, limits: &Limits) -> Result<Self, OutOfBounds> {
+    /// A setting is out of range.
+    pub fn checked(mut self, limits: &PoolLimits) -> Result<Self, SettingOutOfRange> {
         let waiting_max = self.waiting_max.unwrap_or(limits.waiting_max);
-        let in_flight = match self.kind {
-            Kind::Claim => 1,
+        let in_flight = match self.strategy {
+            Strategy::Claim => 1,
             _ => self.in_flight.unwrap_or(IN_FLIGHT),
         };
         self.waiting_max = Some(waiting_max);
@@ -164,7 +133,7 @@ impl Settings {
             ),
         ] {
             if value < least || value > most {
-                return Err(OutOfBounds {
+                return Err(SettingOutOfRange {
                     name,
                     value,
                     least,
@@ -175,29 +144,36 @@ impl Settings {
         Ok(self)
     }
 
-    /// Jobs that one worker may have at a time.
+    /// The maximum number of jobs that one worker has at a time.
     pub fn in_flight_max(&self) -> u32 {
         self.in_flight.unwrap_or(IN_FLIGHT)
     }
 
-    /// Jobs that may wait.
+    /// The maximum number of waiting jobs.
     pub fn waiting_max(&self) -> usize {
         self.waiting_max.unwrap_or(u32::MAX) as usize
     }
 
-    pub(crate) fn options(&self) -> Options {
+    /// The options of the pool that picks. `worker_bytes_max` bounds the jobs of one worker.
+    pub(crate) fn options(&self, worker_bytes_max: u64) -> PoolOptions {
         let size = match self.size {
             Some(size) => Size::Fixed(size as usize),
             None => Size::Growing {
                 size_max: self.size_max as usize,
             },
         };
-        Options::new(self.kind.strategy()).size(size)
+        let capacity = Capacity {
+            jobs_max: u16::try_from(self.in_flight_max()).unwrap_or(u16::MAX),
+            bytes_max: worker_bytes_max,
+        };
+        PoolOptions::new(self.strategy)
+            .size(size)
+            .capacity(capacity)
     }
 
-    /// The first setting that another pool has otherwise: its name, here and there.
-    pub fn difference(&self, other: &Settings) -> Option<(String, String, String)> {
-        let fields = |settings: &Settings| match serde_json::to_value(settings) {
+    /// The first setting that differs: its name, the value here and the other value.
+    pub fn difference(&self, other: &PoolSettings) -> Option<(String, String, String)> {
+        let fields = |settings: &PoolSettings| match serde_json::to_value(settings) {
             Ok(serde_json::Value::Object(fields)) => fields,
             _ => serde_json::Map::new(),
         };
@@ -208,6 +184,22 @@ impl Settings {
                 Some(asked) if *asked != has => Some((name, has.to_string(), asked.to_string())),
                 _ => None,
             })
+    }
+}
+
+/// A strategy by its name.
+mod strategy_name {
+    use encke_pool::Strategy;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(strategy: &Strategy, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(strategy.name())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Strategy, D::Error> {
+        let name = <std::borrow::Cow<'de, str>>::deserialize(from)?;
+        name.parse().map_err(D::Error::custom)
     }
 }
 
@@ -231,7 +223,7 @@ fn events() -> bool {
     true
 }
 
-/// Jobs that a worker may have at a time when nobody says otherwise.
+/// The default of `in_flight`.
 const IN_FLIGHT: u32 = 8;
 const IN_FLIGHT_MAX: u64 = 1_000;
 const SIZE_MAX: u64 = 65_536;
@@ -246,8 +238,9 @@ mod tests {
 
     #[test]
     fn what_is_left_out_has_a_default() {
-        let settings: Settings = serde_json::from_str(r#"{"type":"claim","in_flight":9}"#).unwrap();
-        let settings = settings.checked(&Limits::default()).unwrap();
+        let settings: PoolSettings =
+            serde_json::from_str(r#"{"type":"claim","in_flight":9}"#).unwrap();
+        let settings = settings.checked(&PoolLimits::default()).unwrap();
         assert_eq!(settings.in_flight_max(), 1);
         assert_eq!(settings.ack_ms, 30_000);
         assert_eq!(settings.waiting_max(), 1_000_000);
@@ -265,15 +258,15 @@ mod tests {
             ("waiting_max", "0"),
         ] {
             let text = format!(r#"{{"type":"random","{field}":{value}}}"#);
-            let settings: Settings = serde_json::from_str(&text).unwrap();
-            let error = settings.checked(&Limits::default()).unwrap_err();
+            let settings: PoolSettings = serde_json::from_str(&text).unwrap();
+            let error = settings.checked(&PoolLimits::default()).unwrap_err();
             assert!(error.to_string().contains(value), "{field}: {error}");
         }
     }
 
     #[test]
     fn a_difference_names_the_setting() {
-        let parse = |text| serde_json::from_str::<Settings>(text).unwrap();
+        let parse = |text| serde_json::from_str::<PoolSettings>(text).unwrap();
         let one = parse(r#"{"type":"hash"}"#);
         let other = parse(r#"{"type":"hash","attempts":5}"#);
         assert_eq!(one.difference(&one), None);

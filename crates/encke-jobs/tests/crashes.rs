@@ -1,17 +1,17 @@
-//! Whatever happens to workers, to the log and to the server: every accepted job is done or dead in the
-//! end, no attempt has two workers, and what is done twice was not acknowledged.
+//! Crashes of the server, refusals of the log and failures of workers: every accepted job ends as done or dead, no attempt has
+//! two workers, and only unacknowledged work is done twice.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
 mod world;
 
-use encke_jobs::{How, JobState, Limits};
+use encke_jobs::{AttemptAction, JobState, PoolLimits};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use world::World;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum Decision {
     Post(u8),
     Join(u8),
     Poll(u8),
@@ -26,20 +26,20 @@ enum Step {
     Crash(u8),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn decision() -> impl Strategy<Value = Decision> {
     prop_oneof![
-        6 => any::<u8>().prop_map(Step::Post),
-        4 => (0..6u8).prop_map(Step::Join),
-        2 => (0..6u8).prop_map(Step::Poll),
-        2 => (0..6u8).prop_map(Step::Leave),
-        6 => any::<u8>().prop_map(Step::Ack),
-        1 => any::<u8>().prop_map(Step::AckAgain),
-        1 => any::<u8>().prop_map(Step::Refuse),
-        1 => any::<u8>().prop_map(Step::Extend),
-        3 => (0..1_500u16).prop_map(Step::Pass),
-        9 => (0..6u8).prop_map(Step::Commit),
-        1 => Just(Step::NoSpace),
-        1 => (0..4u8).prop_map(Step::Crash),
+        6 => any::<u8>().prop_map(Decision::Post),
+        4 => (0..6u8).prop_map(Decision::Join),
+        2 => (0..6u8).prop_map(Decision::Poll),
+        2 => (0..6u8).prop_map(Decision::Leave),
+        6 => any::<u8>().prop_map(Decision::Ack),
+        1 => any::<u8>().prop_map(Decision::AckAgain),
+        1 => any::<u8>().prop_map(Decision::Refuse),
+        1 => any::<u8>().prop_map(Decision::Extend),
+        3 => (0..1_500u16).prop_map(Decision::Pass),
+        9 => (0..6u8).prop_map(Decision::Commit),
+        1 => Just(Decision::NoSpace),
+        1 => (0..4u8).prop_map(Decision::Crash),
     ]
 }
 
@@ -47,60 +47,62 @@ fn worker(number: u8) -> String {
     format!("w{number}")
 }
 
-fn take(mut world: World, step: Step) -> World {
-    match step {
-        Step::Post(number) => {
+fn take(mut world: World, decision: Decision) -> World {
+    match decision {
+        Decision::Post(number) => {
             let key = format!("k{}", number % 7);
             let info = world.info();
-            let (key, slot) = match info.settings.kind {
-                encke_jobs::Kind::Hash => (Some(&*key), None),
-                encke_jobs::Kind::Direct => (None, Some(u32::from(number % 6))),
+            let (key, slot) = match info.settings.strategy {
+                encke_pool::Strategy::Hash => (Some(&*key), None),
+                encke_pool::Strategy::Direct => (None, Some(u32::from(number % 6))),
                 _ => (None, None),
             };
             world.post(&format!("#{number}"), key, slot);
         }
-        Step::Join(number) if !world.workers.contains_key(&worker(number)) => {
+        Decision::Join(number) if !world.workers.contains_key(&worker(number)) => {
             world.join(&worker(number), Some(number.into()), None);
         }
-        Step::Poll(number) if !world.workers.contains_key(&worker(number)) => {
+        Decision::Poll(number) if !world.workers.contains_key(&worker(number)) => {
             world.join(&worker(number), Some(number.into()), Some(700));
         }
-        Step::Leave(number) => world.leave(&worker(number)),
-        Step::Ack(choice) if !world.held.is_empty() => {
+        Decision::Leave(number) => world.leave(&worker(number)),
+        Decision::Ack(choice) if !world.held.is_empty() => {
             let at = usize::from(choice) % world.held.len();
             let (_, handed) = world.held.swap_remove(at);
             world.ack(handed.id, handed.attempt);
         }
-        Step::AckAgain(choice) if !world.handed.is_empty() => {
+        Decision::AckAgain(choice) if !world.handed.is_empty() => {
             let at = usize::from(choice) % world.handed.len();
             let (id, attempt) = *world.handed.iter().nth(at).unwrap();
             world.ack(id, attempt);
         }
-        Step::Refuse(choice) if !world.held.is_empty() => {
+        Decision::Refuse(choice) if !world.held.is_empty() => {
             let at = usize::from(choice) % world.held.len();
             let (_, handed) = world.held.swap_remove(at);
             let reason = "not today".into();
-            world.end(handed.id, handed.attempt, How::Refuse { reason });
+            world.end(handed.id, handed.attempt, AttemptAction::Refuse { reason });
         }
-        Step::Extend(choice) if !world.held.is_empty() => {
+        Decision::Extend(choice) if !world.held.is_empty() => {
             let at = usize::from(choice) % world.held.len();
             let (id, attempt) = (world.held[at].1.id, world.held[at].1.attempt);
-            world.end(id, attempt, How::Extend { ms: Some(3_000) });
+            world.end(id, attempt, AttemptAction::Extend { ms: Some(3_000) });
         }
-        Step::Pass(ms) => world.pass(ms.into()),
-        Step::Commit(count) => world.commit(count.into()),
-        Step::NoSpace => world.refuse(),
-        Step::Crash(kept) => world = world.crash(kept.into()),
+        Decision::Pass(ms) => world.pass(ms.into()),
+        Decision::Commit(count) => world.commit(count.into()),
+        Decision::NoSpace => world.refuse(),
+        Decision::Crash(kept) => world = world.crash(kept.into()),
         _ => {}
     }
-    // Who was told that there is no job, or got one, polls no longer.
+    // A worker whose poll was answered does not poll any more.
     let polled: Vec<String> = world
         .workers
         .iter()
         .filter(|(_, client)| {
             world.told.get(client).is_some_and(|told| {
                 let first = told.first();
-                first.is_some_and(|told| !matches!(told, encke_jobs::Told::Hired { .. }))
+                first.is_some_and(|told| {
+                    !matches!(told, encke_jobs::PoolResponse::Registered { .. })
+                })
             })
         })
         .map(|(name, _)| name.clone())
@@ -118,19 +120,19 @@ fn take(mut world: World, step: Step) -> World {
     world
 }
 
-/// All workers are there and do what they are given, until nothing is left.
+/// All workers are connected and acknowledge their jobs until none is left.
 fn finish(mut world: World) -> World {
     world.settle();
     for round in 0.. {
         for number in 0..6 {
-            world = take(world, Step::Join(number));
+            world = take(world, Decision::Join(number));
         }
         world.settle();
         while let Some((_, handed)) = world.held.pop() {
             world.ack(handed.id, handed.attempt);
             world.settle();
         }
-        let figures = world.info().figures;
+        let figures = world.info().stats;
         if figures.waiting + figures.running == 0 {
             return world;
         }
@@ -141,20 +143,20 @@ fn finish(mut world: World) -> World {
     unreachable!("rounds have no end")
 }
 
-fn check(settings: &str, steps: Vec<Step>) {
-    let limits = Limits {
-        chapter_records: 8,
+fn check(settings: &str, decisions: Vec<Decision>) {
+    let limits = PoolLimits {
+        segment_records: 8,
         cache_bytes: 400,
         finished_max: 100_000,
         record_bytes: 512,
-        ..Limits::default()
+        ..PoolLimits::default()
     };
     let mut world = World::new(limits, settings);
-    for step in steps {
-        world = take(world, step);
+    for decision in decisions {
+        world = take(world, decision);
     }
     world = finish(world);
-    // What could not be deleted is tried again.
+    // Deletions that failed are tried again.
     world.pass(6_000);
     world.settle();
     let results = world.messages("results");
@@ -182,14 +184,14 @@ fn check(settings: &str, steps: Vec<Step>) {
         );
     }
     assert!(
-        world.chapters() <= 2,
-        "{} chapters are left",
-        world.chapters()
+        world.segments() <= 2,
+        "{} segments are left",
+        world.segments()
     );
-    let before = world.info().figures;
-    // And what is there after a last restart is the same.
+    let before = world.info().stats;
+    // A last restart recovers the same state.
     let mut world = world.crash(0);
-    let after = world.info().figures;
+    let after = world.info().stats;
     assert_eq!(
         (before.done, before.dead, before.retried),
         (after.done, after.dead, after.retried)
@@ -198,10 +200,10 @@ fn check(settings: &str, steps: Vec<Step>) {
 
 #[test]
 fn more_waits_than_one_record_takes() {
-    let limits = Limits {
-        chapter_records: 8,
+    let limits = PoolLimits {
+        segment_records: 8,
         record_bytes: 512,
-        ..Limits::default()
+        ..PoolLimits::default()
     };
     let mut world = World::new(limits, r#"{"type":"claim","ack_ms":1000000}"#);
     for number in 0..200 {
@@ -211,79 +213,79 @@ fn more_waits_than_one_record_takes() {
     world.join("w", None, None);
     world.settle();
     let (_, handed) = world.held[0].clone();
-    // Words on one job make the journal long.
+    // Reports on one job make the journal long.
     for _ in 0..700 {
-        let how = How::Extend {
+        let how = AttemptAction::Extend {
             ms: Some(1_000_000),
         };
         world.end(handed.id, handed.attempt, how);
         world.settle();
     }
-    assert_eq!(world.chapters(), 2, "a new chapter has begun");
+    assert_eq!(world.segments(), 2, "a new segment has begun");
     let mut world = world.crash(0);
-    let figures = world.info().figures;
+    let figures = world.info().stats;
     assert_eq!((figures.waiting, figures.running), (199, 1));
-    assert_eq!(world.chapters(), 2);
+    assert_eq!(world.segments(), 2);
 }
 
 #[test]
 fn chapters_that_crash_after_crash_leaves_unfinished_are_all_deleted() {
-    let limits = Limits {
-        chapter_records: 8,
+    let limits = PoolLimits {
+        segment_records: 8,
         cache_bytes: 400,
-        ..Limits::default()
+        ..PoolLimits::default()
     };
     let mut world = World::new(limits, r#"{"type":"claim","ack_ms":1000000}"#);
     world.join("w", None, None);
     world.post("#", None, None);
     world.settle();
     let (_, handed) = world.held[0].clone();
-    // Words on one job make the journal long enough for a new chapter, and each time the server dies while one is begun.
+    // Reports on one job make the journal long enough for a new segment, and the server crashes each time while one begins.
     let mut begun = 0;
     for _ in 0..30 {
         for _ in 0..40 {
             let ms = Some(1_000_000);
-            world.end(handed.id, handed.attempt, How::Extend { ms });
+            world.end(handed.id, handed.attempt, AttemptAction::Extend { ms });
             world.commit(1);
-            if world.chapters() == 2 {
+            if world.segments() == 2 {
                 begun += 1;
                 break;
             }
         }
         world = world.crash(0);
-        assert!(world.chapters() <= 2, "{} are left", world.chapters());
+        assert!(world.segments() <= 2, "{} are left", world.segments());
     }
     assert!(begun >= 20, "only {begun} were begun");
-    // In the end there are the one that holds the job and the one that goes on.
+    // In the end the segment that holds the job and the current one exist.
     world.settle();
-    assert_eq!(world.chapters(), 2);
+    assert_eq!(world.segments(), 2);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(16) })]
 
     #[test]
-    fn claim(steps in vec(step(), 0..250)) {
-        check(r#"{"type":"claim","ack_ms":1000}"#, steps);
+    fn claim(decisions in vec(decision(), 0..250)) {
+        check(r#"{"type":"claim","ack_ms":1000}"#, decisions);
     }
 
     #[test]
-    fn round_robin(steps in vec(step(), 0..250)) {
-        check(r#"{"type":"round_robin","ack_ms":1000,"in_flight":2}"#, steps);
+    fn round_robin(decisions in vec(decision(), 0..250)) {
+        check(r#"{"type":"round_robin","ack_ms":1000,"in_flight":2}"#, decisions);
     }
 
     #[test]
-    fn random(steps in vec(step(), 0..250)) {
-        check(r#"{"type":"random","ack_ms":1000,"in_flight":3}"#, steps);
+    fn random(decisions in vec(decision(), 0..250)) {
+        check(r#"{"type":"random","ack_ms":1000,"in_flight":3}"#, decisions);
     }
 
     #[test]
-    fn hash(steps in vec(step(), 0..250)) {
-        check(r#"{"type":"hash","ack_ms":1000,"in_flight":2}"#, steps);
+    fn hash(decisions in vec(decision(), 0..250)) {
+        check(r#"{"type":"hash","ack_ms":1000,"in_flight":2}"#, decisions);
     }
 
     #[test]
-    fn direct(steps in vec(step(), 0..250)) {
-        check(r#"{"type":"direct","size":6,"ack_ms":1000,"in_flight":2}"#, steps);
+    fn direct(decisions in vec(decision(), 0..250)) {
+        check(r#"{"type":"direct","size":6,"ack_ms":1000,"in_flight":2}"#, decisions);
     }
 }

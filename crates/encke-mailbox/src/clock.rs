@@ -1,33 +1,33 @@
-//! The time that items are stamped with.
+//! The clock for the ages of items.
 
 use std::time::Duration;
 
 #[cfg(not(encke_model))]
 use rustix::time::{ClockId, clock_gettime};
 
-/// A monotonic clock in nanoseconds, with the kernel's tick (1 to 10 ms) as its grain: it costs a few nanoseconds where
-/// the fine one costs several times as much, and an age is for people and for shedding, not for measuring.
-pub(crate) enum Clock {
+/// A monotonic clock in nanoseconds with the resolution of the kernel's tick (1 to 10 ms). It costs a few nanoseconds, several times
+/// less than the precise clock, and ages are for display only.
+pub(crate) enum CoarseClock {
     #[cfg(not(encke_model))]
     Coarse,
-    /// Moves only when it is told to.
+    /// A clock for models, which stands still.
     #[cfg(encke_model)]
     Manual(std::sync::Arc<std::sync::atomic::AtomicU64>),
 }
 
-impl Clock {
+impl CoarseClock {
     #[cfg(not(encke_model))]
     pub(crate) fn real() -> Self {
         Self::Coarse
     }
 
-    /// Models know no time.
+    /// Models have no time.
     #[cfg(encke_model)]
     pub(crate) fn real() -> Self {
         Self::Manual(std::sync::Arc::default())
     }
 
-    /// Nanoseconds since some fixed moment; never 0, which stands for "no time" in the gauges.
+    /// Nanoseconds since a fixed moment; never 0, which means "no time" in the gauges.
     pub(crate) fn now_ns(&self) -> u64 {
         let ns = match self {
             #[cfg(not(encke_model))]

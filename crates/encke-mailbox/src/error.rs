@@ -1,21 +1,21 @@
-//! What can go wrong at either end.
+//! Errors of both ends.
 
 use std::fmt;
 
-/// An item that was not accepted, and why. The item comes back.
+/// An item that was not accepted, and the reason. The item comes back to the sender.
 #[derive(thiserror::Error)]
-#[error("refused: {why}")]
-pub struct Refused<T> {
-    /// What was to be sent.
+#[error("refused: {kind}")]
+pub struct SendError<T> {
+    /// The item.
     pub item: T,
-    /// Why it was not.
-    pub why: Why,
+    /// The reason.
+    pub kind: SendErrorKind,
 }
 
-/// Why an item was not accepted.
+/// SendErrorKind an item was not accepted.
 #[derive(thiserror::Error, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// There is no room now; later there may be.
+pub enum SendErrorKind {
+    /// The lane is full now.
     #[error("full: {items} of {items_max} items, {bytes} of {bytes_max} bytes wait")]
     Full {
         /// Items waiting in the lane.
@@ -27,40 +27,29 @@ pub enum Why {
         /// The lane's bound on bytes.
         bytes_max: usize,
     },
-    /// The item alone is larger than the lane; it never fits.
+    /// The item alone exceeds the lane's bound; it never fits.
     #[error("too large: {bytes} bytes, the lane holds {bytes_max}")]
     TooLarge {
-        /// What the sender declared.
+        /// The declared size.
         bytes: usize,
         /// The lane's bound.
         bytes_max: usize,
     },
-    /// The lane was full and refuses until it has been worked off down to its mark.
-    #[error("overloaded: {depth} items wait or are in work, {resume} is the mark to resume")]
-    Shedding {
-        /// Items waiting and in hand.
-        depth: usize,
-        /// The depth at which the lane accepts again.
-        resume: usize,
-    },
-    /// No room came up within the time that the sender gave.
-    #[error("no room in time")]
-    TimedOut,
-    /// The receiver is gone.
+    /// The receiver was dropped.
     #[error("the receiver is gone")]
     Closed,
 }
 
-/// Every sender is gone and everything has been handed out.
+/// Every sender was dropped and every item has been received.
 #[derive(thiserror::Error, Clone, Copy, Debug, PartialEq, Eq)]
 #[error("every sender is gone and the mailbox is empty")]
 pub struct Closed;
 
-impl<T> fmt::Debug for Refused<T> {
-    // The item need not be printable for its refusal to be.
+impl<T> fmt::Debug for SendError<T> {
+    // An item without `Debug` can still be refused with a printable reason.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refused")
-            .field("why", &self.why)
+        f.debug_struct("SendError")
+            .field("kind", &self.kind)
             .finish_non_exhaustive()
     }
 }

@@ -1,47 +1,43 @@
-//! The end that work is taken from.
+//! The receiving end.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::aging::Aging;
 use crate::error::Closed;
 use crate::gauge::Gauge;
-use crate::options::{Lane, Options};
-use crate::shared::{Shared, Tidings};
+use crate::options::Lane;
+use crate::shared::{SharedMailbox, WakeUps};
 use crate::stock::{Amount, Stock};
 use crate::sync::{self, Arc, Ordering, thread};
 
-/// Takes what waits in a mailbox. There is one; when it is dropped, senders are refused and what waits is dropped.
+/// Takes items from a mailbox. There is one; when it is dropped, its items are dropped and senders are refused.
 ///
 /// Two ways to use it, which may be mixed:
-/// - in batches, with [`Self::drain`] and [`Self::recv_batch`]. What was drained counts as in hand until the next call
-///   that takes something, except for what is then still in the vector that is passed in; [`Self::handled`] reports
-///   progress earlier.
-/// - one by one, with [`Self::recv`] and [`Self::try_recv`]. Everything that waits is still taken in one go, but the
-///   receiver keeps it, counts it, and looks for control messages before each item, so that they overtake any backlog.
-///   What was handed out counts as in hand until the next call.
+/// - In batches, with [`Self::drain`] and [`Self::recv_batch`]. Drained items count as in hand until the next call that takes
+///   something, except those that are then still in the passed vector; [`Self::handled`] reports progress earlier.
+/// - One by one, with [`Self::recv`] and [`Self::try_recv`]. The receiver still takes all waiting items at once, but keeps them,
+///   counts them, and looks for control messages before each item, so that these overtake any backlog. An item counts as in
+///   hand until the next call.
 pub struct Receiver<T> {
-    shared: Arc<Shared<T>>,
-    /// Taken from the mailbox and not yet handed out.
+    shared: Arc<SharedMailbox<T>>,
+    /// Taken from the mailbox and not returned yet.
     hand: [Stock<T>; Lane::COUNT],
-    /// Handed out in batches and not yet handled, in the order of handing out.
+    /// Returned in batches and not handled yet, in order.
     lent: VecDeque<Lent>,
-    /// Handed out alone, by the last call.
+    /// Returned alone by the last call.
     single: Option<(Lane, u32)>,
-    /// Emptied lists of sizes, so that steady work allocates nothing.
+    /// Empty lists of sizes for reuse, so that steady work allocates nothing.
     spare_sizes: Vec<VecDeque<u32>>,
-    /// A lane was told at the last drain that something is carried over; it should hear when that is handled.
+    /// At the last drain a lane counted unhandled items; it must learn when they are handled.
     carries: bool,
-    /// How many items the last drain of each lane found.
+    /// The number of items in the last drain of each lane.
     last_batch: [usize; Lane::COUNT],
-    /// What goes because it is too old, where a lane says so.
-    aging: [Option<Aging>; Lane::COUNT],
-    /// How often to yield before the next sleep: what pays is found out by trying.
+    /// How often to yield before the next sleep; adapts to the success of the last yields.
     yields: usize,
 }
 
-/// Some items of one lane that were handed out together.
+/// Items of one lane that were returned together.
 struct Lent {
     lane: Lane,
     sizes: VecDeque<u32>,
@@ -49,27 +45,26 @@ struct Lent {
     oldest_ns: u64,
 }
 
-/// How often the receiver yields to senders at most before it goes to sleep. Models need none: their scheduler tries
-/// every order.
+/// The maximum number of yields to senders before the receiver sleeps. Models need none: their scheduler tries every order.
 const YIELDS_MAX: usize = if cfg!(encke_model) { 0 } else { 8 };
 
-/// How often it yields where that brought nothing lately: enough to notice when senders are in full flow again.
+/// The number of yields after unsuccessful ones: enough to notice when senders are in full flow again.
 const YIELDS_MIN: usize = if cfg!(encke_model) { 0 } else { 1 };
 
-/// Batches of so many items mean that senders are in full flow on other processors, and that this end comes back for
-/// more sooner than is good for either: each time it takes the lock and its cache lines away from them. So it rests a
-/// little before it looks again. Larger batches gather by themselves.
+/// Batches of this many items mean that senders are in full flow on other processors and that the receiver returns too soon:
+/// each time it takes the lock and its cache lines from them. So it rests before it looks again. Larger batches gather by
+/// themselves.
 const FLOW_ITEMS: std::ops::Range<usize> = if cfg!(encke_model) { 0..0 } else { 8..512 };
 
-/// How long such a rest is, in pauses of the processor: a few microseconds. It ends after the first ones if nothing came
-/// in them: then senders wait for what was sent before, and time brings nothing.
+/// The length of a rest, in pauses of the processor: a few microseconds. The rest ends after the first pauses if no item
+/// arrives in them, because then senders wait for the handling of earlier items.
 const REST_PAUSES: [usize; 2] = [32, 96];
 
-/// How many emptied lists of sizes are kept.
+/// The maximum number of empty lists of sizes that are kept.
 const SPARE_SIZES_MAX: usize = 4;
 
 impl<T> Receiver<T> {
-    pub(crate) fn new(shared: Arc<Shared<T>>, options: &Options) -> Self {
+    pub(crate) fn new(shared: Arc<SharedMailbox<T>>) -> Self {
         Self {
             shared,
             hand: Lane::ALL.map(|_| Stock::new()),
@@ -78,16 +73,14 @@ impl<T> Receiver<T> {
             spare_sizes: Vec::new(),
             carries: false,
             last_batch: [0; Lane::COUNT],
-            aging: Lane::ALL.map(|lane| options.lane(lane).age_limit.map(Aging::new)),
             yields: YIELDS_MAX,
         }
     }
 
-    /// Appends everything that waits to `into`, the control lane first. Returns how many items that were; 0 when the
-    /// mailbox is empty, whether or not anyone can still send. Never blocks.
+    /// Appends all waiting items to `into`, the control lane first. Returns their number; 0 if the mailbox is empty. Never
+    /// blocks.
     ///
-    /// What is left in `into` from before still counts as in hand; everything else that was handed out before counts as
-    /// handled.
+    /// Items left in `into` still count as in hand; all other items returned before count as handled.
     pub fn drain(&mut self, into: &mut Vec<T>) -> usize {
         let before = into.len();
         self.settle_single();
@@ -95,34 +88,31 @@ impl<T> Receiver<T> {
         self.settle(lent.saturating_sub(before));
         self.lend_all(into);
         self.gather(&Lane::ALL);
-        for lane in Lane::ALL {
-            self.shed_aged(lane);
-        }
         self.lend_all(into);
         into.len() - before
     }
 
-    /// Sleeps until something waits, then does what [`Self::drain`] does. Closed when every sender is gone and all has
-    /// been handed out.
+    /// Sleeps until an item waits, then does the same as [`Self::drain`]. Closed when every sender is gone and every item has
+    /// been returned.
     ///
-    /// While something is left in `into` it doesn't sleep but returns what there is, if only `Ok(0)`: whoever sleeps on
-    /// unhandled work could keep senders from the room that would wake it.
+    /// While `into` is not empty it does not sleep but may return `Ok(0)`: a receiver that sleeps on unhandled items could keep
+    /// senders from the room that would wake it.
     pub fn recv_batch(&mut self, into: &mut Vec<T>) -> Result<usize, Closed> {
         self.recv_batch_until(into, None)
     }
 
-    /// The same, but sleeps no longer than `timeout`; `Ok(0)` when nothing came.
+    /// The same, but sleeps no longer than `timeout`; `Ok(0)` after that.
     pub fn recv_batch_timeout(
         &mut self,
         into: &mut Vec<T>,
         timeout: Duration,
     ) -> Result<usize, Closed> {
-        // A timeout beyond what the clock can say is no timeout.
+        // A timeout beyond the range of the clock is no timeout.
         self.recv_batch_until(into, Instant::now().checked_add(timeout))
     }
 
-    /// Sleeps until something waits and hands out the first item: control before data, else in the order of sending.
-    /// Closed when every sender is gone and all has been handed out.
+    /// Sleeps until an item waits and returns the first one: control before data, then in the order of sending. Closed when every
+    /// sender is gone and every item has been returned.
     pub fn recv(&mut self) -> Result<T, Closed> {
         self.rest();
         loop {
@@ -133,7 +123,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// The same, but sleeps no longer than `timeout`; `Ok(None)` when nothing came.
+    /// The same, but sleeps no longer than `timeout`; `Ok(None)` after that.
     pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Option<T>, Closed> {
         let deadline = Instant::now().checked_add(timeout);
         self.rest();
@@ -147,10 +137,10 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Hands out the first item if there is one: control before data, else in the order of sending. Never blocks.
+    /// Returns the first item if there is one: control before data, then in the order of sending. Never blocks.
     ///
-    /// A receiver with a waker must go on until this says `None`, or come back by itself: only a mailbox that it has
-    /// seen empty wakes it.
+    /// A receiver with a waker must call this until it returns `None`, or come back by itself: only a mailbox that it has seen
+    /// empty wakes it.
     pub fn try_recv(&mut self) -> Option<T> {
         self.settle_single();
         self.settle(self.lent_count());
@@ -165,7 +155,6 @@ impl<T> Receiver<T> {
                 self.gather(&[Lane::Control]);
             }
             for lane in Lane::ALL {
-                self.shed_aged(lane);
                 if let Some((item, size)) = self.hand[lane as usize].pop() {
                     self.single = Some((lane, size));
                     return Some(item);
@@ -174,8 +163,8 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Reports that the `count` items that were handed out first are handled. Never needed for correctness: it makes the
-    /// gauges exact while a long batch is worked off.
+    /// Reports that the first `count` returned items are handled. Not needed for correctness: it makes the gauges exact while a
+    /// long batch is handled.
     pub fn handled(&mut self, count: usize) {
         let from_batches = count.min(self.lent_count());
         self.settle(from_batches);
@@ -187,25 +176,24 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// True when something waits in the control lane that has not been drained. Cheap (three loads), for receivers
-    /// that look between the items of a batch.
+    /// Whether an item waits in the control lane. Cheap (two loads), for checks between the items of a batch.
     pub fn control_pending(&self) -> bool {
         self.shared.meter(Lane::Control).pending()
     }
 
-    /// True when something waits in any lane that has not been drained. Cheap.
+    /// Whether an item waits in any lane. Cheap.
     pub fn pending(&self) -> bool {
         let mut lanes = Lane::ALL.into_iter();
         lanes.any(|lane| self.shared.meter(lane).pending())
     }
 
-    /// For a receiver with a waker: it is at work and will [`Self::drain`] before it sleeps, so nobody needs to wake it
-    /// until then. Senders are spared the call, and the receiver the return from a sleep with nothing to do.
+    /// For a receiver with a waker: it is awake and will [`Self::drain`] before it sleeps, so no sender needs to wake it until
+    /// then.
     pub fn attend(&self) {
         self.shared.state.lock().disarm();
     }
 
-    /// What is in the mailbox and in hand right now.
+    /// The current state of the mailbox.
     pub fn gauge(&self) -> Gauge {
         self.shared.gauge()
     }
@@ -231,7 +219,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Lets senders in full flow put in some more before the next look.
+    /// Lets senders in full flow add more items before the next look.
     fn rest(&self) {
         let holds = Lane::ALL.into_iter().any(|lane| self.holds(lane));
         if holds || !FLOW_ITEMS.contains(&self.last_batch.iter().sum()) {
@@ -247,10 +235,10 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Sleeps until there is something in the mailbox. False: the deadline has passed.
+    /// Sleeps until the mailbox has an item. False: the deadline has passed.
     fn sleep(&mut self, deadline: Option<Instant>) -> Result<bool, Closed> {
-        // A sender in full flow has the next item ready sooner than it could wake us, and pays for waking. So it gets
-        // the processor a few times first; nothing spins.
+        // A sender in full flow has the next item ready sooner than it could wake this thread, and pays for the wake-up. So it gets
+        // the processor a few times first.
         for _ in 0..self.yields {
             if self.pending() {
                 self.yields = YIELDS_MAX;
@@ -264,7 +252,7 @@ impl<T> Receiver<T> {
             if !state.is_empty() {
                 return Ok(true);
             }
-            // The last sender leaves before it takes the lock to say so: it is seen here, or it will wake us.
+            // The last sender counts down before it takes the lock: it is seen here, or it wakes this thread.
             if self.is_closed() {
                 return Err(Closed);
             }
@@ -277,13 +265,13 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Takes what waits in these lanes, of which nothing may be in `hand`, and lets senders in for it.
+    /// Takes the items of these lanes, of which `hand` must be empty, and admits waiting senders.
     fn gather(&mut self, lanes: &[Lane]) {
         let shared = &*self.shared;
-        let mut tidings = Tidings::default();
+        let mut wake_ups = WakeUps::default();
         let mut carries = false;
         for &lane in lanes {
-            // What goes to the mailbox now gathers the next batch, likely about as large as the last.
+            // The memory given to the mailbox now gathers the next batch, likely of about the size of the last one.
             self.hand[lane as usize].trim(self.last_batch[lane as usize]);
         }
         let mut state = shared.state.lock();
@@ -294,14 +282,14 @@ impl<T> Receiver<T> {
             state
                 .lane(lane)
                 .take(&mut self.hand[lane as usize], carried, meter);
-            shared.admit(&mut state, lane, &mut tidings);
+            shared.admit(&mut state, lane, &mut wake_ups);
         }
         let empty = state.is_empty();
         state.armed = empty && shared.sleeps_elsewhere();
         drop(state);
-        // Whoever sleeps elsewhere comes back for those who were let in just now.
-        tidings.receiver = !empty && shared.sleeps_elsewhere();
-        shared.tell(tidings);
+        // A receiver that sleeps elsewhere must come back for the items admitted just now.
+        wake_ups.receiver = !empty && shared.sleeps_elsewhere();
+        shared.wake(wake_ups);
         self.carries = carries;
         for &lane in lanes {
             self.last_batch[lane as usize] = self.hand[lane as usize].items.len();
@@ -309,21 +297,21 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Gives senders the room back that was carried over and has been handled since.
+    /// Gives senders the room of items that were handled since the last drain.
     fn release(&mut self) {
         let shared = &*self.shared;
-        let mut tidings = Tidings::default();
+        let mut wake_ups = WakeUps::default();
         let mut state = shared.state.lock();
         self.carries = false;
         for lane in Lane::ALL {
             self.carries |= state.lane(lane).carry_at_most(shared.meter(lane).in_hand());
-            shared.admit(&mut state, lane, &mut tidings);
+            shared.admit(&mut state, lane, &mut wake_ups);
         }
         drop(state);
-        shared.tell(tidings);
+        shared.wake(wake_ups);
     }
 
-    /// Hands out all that is in hand.
+    /// Returns all items in hand.
     fn lend_all(&mut self, into: &mut Vec<T>) {
         for lane in Lane::ALL {
             let stock = &mut self.hand[lane as usize];
@@ -336,7 +324,7 @@ impl<T> Receiver<T> {
                 lane,
                 sizes,
                 bytes: stock.bytes,
-                oldest_ns: stock.oldest_ns(),
+                oldest_ns: stock.oldest_ns,
             });
             let mut items = Vec::from(std::mem::take(&mut stock.items));
             if into.is_empty() {
@@ -349,7 +337,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Counts the first `count` of the items lent in batches as handled.
+    /// Counts the first `count` items returned in batches as handled.
     fn settle(&mut self, mut count: usize) {
         while count > 0
             && let Some(mut lent) = self.lent.pop_front()
@@ -377,7 +365,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Counts the item that was handed out alone as handled.
+    /// Counts the item returned alone as handled.
     fn settle_single(&mut self) {
         if let Some((lane, size)) = self.single.take() {
             self.shared.meter(lane).handled(Amount {
@@ -396,43 +384,11 @@ impl<T> Receiver<T> {
         !self.hand[lane as usize].items.is_empty()
     }
 
-    /// Drops what has become too old of what is in hand.
-    fn shed_aged(&mut self, lane: Lane) {
-        let stock = &mut self.hand[lane as usize];
-        let Some(aging) = &mut self.aging[lane as usize] else {
-            return;
-        };
-        if stock.items.is_empty() {
-            return;
-        }
-        let now_ns = self.shared.clock.now_ns();
-        let Some(age_max_ns) = aging.observe(now_ns.saturating_sub(stock.oldest_ns()), now_ns)
-        else {
-            return;
-        };
-        let mut aged = Amount::default();
-        while !stock.items.is_empty() && now_ns.saturating_sub(stock.oldest_ns()) > age_max_ns {
-            let Some((_item, size)) = stock.pop() else {
-                break;
-            };
-            aged.items += 1;
-            aged.bytes += u64::from(size);
-        }
-        if aged != Amount::default() {
-            let meter = self.shared.meter(lane);
-            meter.aged(aged.items);
-            meter.handled(aged);
-            self.show_oldest(lane);
-        }
-    }
-
-    /// Shows in the gauge how long the oldest item of this lane that is in hand has been here.
+    /// Updates the gauge with the age of the lane's oldest item in hand.
     fn show_oldest(&self, lane: Lane) {
         let lent = self.lent.iter().find(|lent| lent.lane == lane);
-        let oldest_ns = lent.map_or_else(
-            || self.hand[lane as usize].oldest_ns(),
-            |lent| lent.oldest_ns,
-        );
+        let oldest_ns =
+            lent.map_or_else(|| self.hand[lane as usize].oldest_ns, |lent| lent.oldest_ns);
         self.shared.meter(lane).oldest_in_hand(oldest_ns);
     }
 }
@@ -441,19 +397,18 @@ impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
         state.receiver_gone = true;
-        let waiting: Vec<_> = state.lanes.iter().flat_map(|lane| lane.seats()).collect();
+        let blocked: Vec<_> = state.lanes.iter().flat_map(|lane| lane.blocked()).collect();
         let left = Lane::ALL.map(|lane| {
             let mut stock = Stock::new();
             let meter = self.shared.meter(lane);
+            state.lane(lane).take(&mut stock, Amount::default(), meter);
             meter.handled(meter.in_hand());
-            let queued = state.lane(lane).abandon(&mut stock);
-            meter.shed(queued.items, queued.bytes);
             stock
         });
         drop(state);
-        // Senders take back what they wanted to send; items are dropped without the lock, for their drop may send.
-        for seat in waiting {
-            seat.nudge();
+        // Blocked senders take their items back. Items are dropped without the lock, because their drop may send.
+        for sender in blocked {
+            sender.wake();
         }
         drop(left);
     }

@@ -1,18 +1,16 @@
-//! One answer to one question, found in O(1) whatever else waits.
+//! One answer to one question.
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
 
-use crate::sync::{self, Arc, Mutex, thread};
+use crate::sync::{Arc, Mutex, thread};
 
-/// Makes a slot for one answer: the [`ReplyTo`] travels with the question, the [`Reply`] stays with who asks.
+/// Creates a slot for one answer: the [`ReplyTo`] travels with the question, the [`PendingReply`] stays with the asker.
 ///
-/// The answer goes straight to the one who waits for it and through no mailbox, so it is never behind anything. Either
-/// side may be dropped at any time and leaves nothing behind: a lost question wakes who waits for its answer, and the
-/// answer to someone who has gone comes back to who gave it.
+/// The answer goes straight to the waiting thread or task and not through a mailbox, so it waits behind nothing. Either side may be
+/// dropped at any time: a lost question wakes the asker, and an answer without an asker returns to the sender.
 ///
 /// ```
 /// use encke_mailbox::{Bounds, Lane, Options, ReplyTo, mailbox, reply};
@@ -21,7 +19,7 @@ use crate::sync::{self, Arc, Mutex, thread};
 /// let (sender, mut receiver) = mailbox::<(u32, ReplyTo<u32>)>("doubler", options);
 /// let server = std::thread::spawn(move || {
 ///     while let Ok((n, reply_to)) = receiver.recv() {
-///         // Who asked may have gone meanwhile.
+///         // The asker may be gone.
 ///         let _ = reply_to.send(n * 2);
 ///     }
 /// });
@@ -32,105 +30,75 @@ use crate::sync::{self, Arc, Mutex, thread};
 /// # drop(sender);
 /// # server.join().unwrap();
 /// ```
-pub fn reply<R>() -> (ReplyTo<R>, Reply<R>) {
-    let slot = Arc::new(Mutex::new(Slot::Open(None)));
-    (ReplyTo { slot: slot.clone() }, Reply { slot })
+pub fn reply<R>() -> (ReplyTo<R>, PendingReply<R>) {
+    let slot = Arc::new(Mutex::new(ReplySlot::Open(None)));
+    (ReplyTo { slot: slot.clone() }, PendingReply { slot })
 }
 
-/// Gives the answer. Dropped without one, it tells who waits that none will come.
+/// Sends the answer. Dropping it without an answer wakes the asker with [`NoReply`].
 pub struct ReplyTo<R> {
-    slot: Arc<Mutex<Slot<R>>>,
+    slot: Arc<Mutex<ReplySlot<R>>>,
 }
 
-/// Waits for the answer, in a thread with [`Self::wait`] or as a future. Dropped, it gives the answer up.
-pub struct Reply<R> {
-    slot: Arc<Mutex<Slot<R>>>,
+/// Waits for the answer, in a thread with [`Self::wait`] or as a future.
+pub struct PendingReply<R> {
+    slot: Arc<Mutex<ReplySlot<R>>>,
 }
 
-/// Why there is no answer.
+/// The question was dropped unanswered.
 #[derive(thiserror::Error, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoReply {
-    /// The question was dropped unanswered: it was shed, or who should have answered is gone.
-    #[error("dropped without an answer")]
-    Dropped,
-    /// The time was up. If the answer comes later it goes back to who gave it.
-    #[error("no answer in time")]
-    TimedOut,
-}
+#[error("dropped without an answer")]
+pub struct NoReply;
 
-enum Slot<R> {
-    /// No answer yet; who waits, if anyone does already.
-    Open(Option<Asker>),
+enum ReplySlot<R> {
+    /// No answer yet, and the waiter, if one waits already.
+    Open(Option<Waiter>),
     Answered(R),
-    /// There will be no answer, or nobody wants it, or it has been fetched.
+    /// No answer will follow, or the answer was taken, or the asker is gone.
     Closed,
 }
 
-enum Asker {
+enum Waiter {
     Thread(thread::Thread),
     Task(Waker),
 }
 
 impl<R> ReplyTo<R> {
-    /// Gives the answer. It comes back if nobody waits for it any more.
+    /// Sends the answer. It comes back if the asker is gone.
     pub fn send(self, answer: R) -> Result<(), R> {
         let mut slot = self.slot.lock();
-        let Slot::Open(asker) = &mut *slot else {
+        let ReplySlot::Open(waiter) = &mut *slot else {
             return Err(answer);
         };
-        let asker = asker.take();
-        *slot = Slot::Answered(answer);
+        let waiter = waiter.take();
+        *slot = ReplySlot::Answered(answer);
         drop(slot);
-        wake(asker);
+        wake(waiter);
         Ok(())
-    }
-
-    /// True when nobody waits for the answer any more, so that the work for it can be saved.
-    pub fn is_unwanted(&self) -> bool {
-        matches!(*self.slot.lock(), Slot::Closed)
     }
 }
 
-impl<R> Reply<R> {
-    /// Blocks until the answer is there.
+impl<R> PendingReply<R> {
+    /// Blocks the thread until the answer arrives.
     pub fn wait(self) -> Result<R, NoReply> {
-        self.wait_until(None)
-    }
-
-    /// The same, but no longer than `timeout`.
-    pub fn wait_timeout(self, timeout: Duration) -> Result<R, NoReply> {
-        self.wait_until(Instant::now().checked_add(timeout))
-    }
-
-    /// The answer if it is there already, or why none will come. None: not yet.
-    pub fn try_take(&mut self) -> Option<Result<R, NoReply>> {
-        take(&mut self.slot.lock())
-    }
-
-    fn wait_until(self, deadline: Option<Instant>) -> Result<R, NoReply> {
-        let mut in_time = true;
         loop {
             {
                 let mut slot = self.slot.lock();
                 if let Some(answer) = take(&mut slot) {
                     return answer;
                 }
-                if !in_time {
-                    // Dropping `self` closes the slot. An answer that comes in between is dropped with it.
-                    return Err(NoReply::TimedOut);
-                }
-                if let Slot::Open(asker) = &mut *slot
-                    && !matches!(asker, Some(Asker::Thread(_)))
+                if let ReplySlot::Open(waiter) = &mut *slot
+                    && !matches!(waiter, Some(Waiter::Thread(_)))
                 {
-                    *asker = Some(Asker::Thread(thread::current()));
+                    *waiter = Some(Waiter::Thread(thread::current()));
                 }
             }
-            in_time = sync::park(deadline);
+            thread::park();
         }
     }
 }
 
-impl<R> Future for Reply<R> {
+impl<R> Future for PendingReply<R> {
     type Output = Result<R, NoReply>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -138,10 +106,10 @@ impl<R> Future for Reply<R> {
         if let Some(answer) = take(&mut slot) {
             return Poll::Ready(answer);
         }
-        if let Slot::Open(asker) = &mut *slot {
-            match asker {
-                Some(Asker::Task(waker)) => waker.clone_from(context.waker()),
-                _ => *asker = Some(Asker::Task(context.waker().clone())),
+        if let ReplySlot::Open(waiter) = &mut *slot {
+            match waiter {
+                Some(Waiter::Task(waker)) => waker.clone_from(context.waker()),
+                _ => *waiter = Some(Waiter::Task(context.waker().clone())),
             }
         }
         Poll::Pending
@@ -151,20 +119,20 @@ impl<R> Future for Reply<R> {
 impl<R> Drop for ReplyTo<R> {
     fn drop(&mut self) {
         let mut slot = self.slot.lock();
-        let Slot::Open(asker) = &mut *slot else {
+        let ReplySlot::Open(waiter) = &mut *slot else {
             return;
         };
-        let asker = asker.take();
-        *slot = Slot::Closed;
+        let waiter = waiter.take();
+        *slot = ReplySlot::Closed;
         drop(slot);
-        wake(asker);
+        wake(waiter);
     }
 }
 
-impl<R> Drop for Reply<R> {
+impl<R> Drop for PendingReply<R> {
     fn drop(&mut self) {
-        // The answer may be large, or have a drop of its own: it goes without the lock.
-        let _gone = std::mem::replace(&mut *self.slot.lock(), Slot::Closed);
+        // The answer may be large or have a drop of its own, so it is dropped without the lock.
+        let _gone = std::mem::replace(&mut *self.slot.lock(), ReplySlot::Closed);
     }
 }
 
@@ -174,26 +142,26 @@ impl<R> fmt::Debug for ReplyTo<R> {
     }
 }
 
-impl<R> fmt::Debug for Reply<R> {
+impl<R> fmt::Debug for PendingReply<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reply").finish_non_exhaustive()
+        f.debug_struct("PendingReply").finish_non_exhaustive()
     }
 }
 
-fn take<R>(slot: &mut Slot<R>) -> Option<Result<R, NoReply>> {
-    if matches!(slot, Slot::Open(_)) {
+fn take<R>(slot: &mut ReplySlot<R>) -> Option<Result<R, NoReply>> {
+    if matches!(slot, ReplySlot::Open(_)) {
         return None;
     }
-    match std::mem::replace(slot, Slot::Closed) {
-        Slot::Answered(answer) => Some(Ok(answer)),
-        Slot::Open(_) | Slot::Closed => Some(Err(NoReply::Dropped)),
+    match std::mem::replace(slot, ReplySlot::Closed) {
+        ReplySlot::Answered(answer) => Some(Ok(answer)),
+        ReplySlot::Open(_) | ReplySlot::Closed => Some(Err(NoReply)),
     }
 }
 
-fn wake(asker: Option<Asker>) {
-    match asker {
-        Some(Asker::Thread(thread)) => thread.unpark(),
-        Some(Asker::Task(waker)) => waker.wake(),
+fn wake(waiter: Option<Waiter>) {
+    match waiter {
+        Some(Waiter::Thread(thread)) => thread.unpark(),
+        Some(Waiter::Task(waker)) => waker.wake(),
         None => {}
     }
 }

@@ -1,26 +1,22 @@
-//! The end that work is put into.
+//! The sending end.
 
 use std::fmt;
-use std::time::{Duration, Instant};
 
-use crate::error::{Refused, Why};
+use crate::blocked::BlockedSender;
+use crate::error::{SendError, SendErrorKind};
 use crate::gauge::Gauge;
 use crate::options::Lane;
-use crate::shared::{Seat, Shared, State, Tidings};
-use crate::sync::{self, Arc, MutexGuard, Ordering, thread};
-use crate::watch::Watch;
+use crate::shared::{LockedState, SharedMailbox, WakeUps};
+use crate::sync::{Arc, Ordering, thread};
+use crate::watch::GaugeReader;
 
-/// How often a sender that finds the lane full, and nobody in line, yields to the receiver before it opens the line:
-/// going to sleep and being woken costs both of them more. Models need none: their scheduler tries every order.
-const YIELDS_BEFORE_WAITING: usize = if cfg!(encke_model) { 0 } else { 4 };
-
-/// Puts items into a mailbox. Clone it for each thread that sends; the mailbox closes when the last clone is gone.
+/// Puts items into a mailbox. Clone it for each thread that sends; the mailbox closes when the last clone is dropped.
 pub struct Sender<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<SharedMailbox<T>>,
 }
 
 impl<T> Sender<T> {
-    pub(crate) fn first(shared: Shared<T>) -> (Self, Arc<Shared<T>>) {
+    pub(crate) fn first(shared: SharedMailbox<T>) -> (Self, Arc<SharedMailbox<T>>) {
         let shared = Arc::new(shared);
         (
             Self {
@@ -30,108 +26,72 @@ impl<T> Sender<T> {
         )
     }
 
-    /// Puts one item in, if there is room and no other sender waits for it. Never blocks.
+    /// Puts one item in if there is room and no other sender waits for it. Never blocks.
     ///
-    /// `bytes` is what the item counts for against [`crate::Bounds::bytes_max`].
-    pub fn try_send(&self, lane: Lane, item: T, bytes: usize) -> Result<(), Refused<T>> {
+    /// `bytes` is the item's weight against [`crate::Bounds::bytes_max`].
+    pub fn try_send(&self, lane: Lane, item: T, bytes: usize) -> Result<(), SendError<T>> {
         let mut state = self.shared.state.lock();
-        match state.room(lane, bytes) {
-            Some(size) => {
-                self.put(state, lane, item, size);
-                Ok(())
-            }
-            None => self.try_send_without_room(state, lane, item, bytes),
+        let sent = self.offer(&mut state, lane, item, bytes);
+        let wake = sent.is_ok() && state.disarm();
+        drop(state);
+        if wake {
+            self.shared.wake_receiver();
         }
+        sent
     }
 
-    /// Puts in as many items as fit, from the front of `items`, under one lock; the rest stay where they are. Returns
-    /// how many went in: fewer than there were means that the lane is full (or the next item too large), or that the
-    /// receiver is gone. Never blocks.
+    /// Puts in as many items as fit, from the front of `items`, under one lock; the rest stay in `items`. Returns how
+    /// many were accepted: fewer than all means that the lane is full, that the next item is too large, or that the
+    /// receiver was dropped. Never blocks.
     pub fn try_send_many(&self, lane: Lane, items: &mut Vec<(T, usize)>) -> usize {
         if items.is_empty() {
             return 0;
         }
-        let mut shed = Vec::new();
-        let mut left = None;
+        let mut refused = None;
         let mut sent = 0;
         let mut state = self.shared.state.lock();
         let mut rest = items.drain(..);
         for (item, bytes) in rest.by_ref() {
-            match self.offer(&mut state, lane, item, bytes, &mut shed) {
+            match self.offer(&mut state, lane, item, bytes) {
                 Ok(()) => sent += 1,
-                Err(refused) => {
-                    self.shared.meter(lane).refused(1);
-                    left = Some((refused.item, bytes));
+                Err(error) => {
+                    refused = Some((error.item, bytes));
                     break;
                 }
             }
         }
-        let tell = sent > 0 && state.disarm();
+        let wake = sent > 0 && state.disarm();
         drop(state);
-        if tell {
-            self.shared.tell_receiver();
+        if wake {
+            self.shared.wake_receiver();
         }
-        if let Some(left) = left {
-            let unsent: Vec<_> = std::iter::once(left).chain(rest).collect();
+        if let Some(refused) = refused {
+            let unsent: Vec<_> = std::iter::once(refused).chain(rest).collect();
             *items = unsent;
         }
         sent
     }
 
-    /// Puts one item in and waits for room if there is none, behind those who waited before. Blocks the thread; for
-    /// lanes that are not [`crate::Overload::Wait`] it does what [`Self::try_send`] does.
-    pub fn send(&self, lane: Lane, item: T, bytes: usize) -> Result<(), Refused<T>> {
-        self.send_until(lane, item, bytes, None)
-    }
-
-    /// The same, but waits no longer than `timeout`; then the item comes back with [`Why::TimedOut`].
-    pub fn send_timeout(
-        &self,
-        lane: Lane,
-        item: T,
-        bytes: usize,
-        timeout: Duration,
-    ) -> Result<(), Refused<T>> {
-        // A timeout beyond what the clock can say is no timeout.
-        self.send_until(lane, item, bytes, Instant::now().checked_add(timeout))
-    }
-
-    /// What is in the mailbox right now. Costs the senders nothing.
-    pub fn gauge(&self) -> Gauge {
-        self.shared.gauge()
-    }
-
-    /// A look at the mailbox that keeps it open for nobody.
-    pub fn watch(&self) -> Watch<T> {
-        Watch::new(self.shared.clone())
-    }
-
-    /// True once the receiver is gone.
-    pub fn is_closed(&self) -> bool {
-        self.shared.state.lock().receiver_gone
-    }
-
-    fn send_until(
-        &self,
-        lane: Lane,
-        item: T,
-        bytes: usize,
-        deadline: Option<Instant>,
-    ) -> Result<(), Refused<T>> {
+    /// Puts one item in. Blocks the thread while the lane is full; blocked senders are served in order.
+    pub fn send(&self, lane: Lane, item: T, bytes: usize) -> Result<(), SendError<T>> {
         let mut yields_left = YIELDS_BEFORE_WAITING;
         loop {
             let mut state = self.shared.state.lock();
-            if state.receiver_gone || !state.lane(lane).queues(bytes) {
-                return match state.room(lane, bytes) {
-                    Some(size) => {
-                        self.put(state, lane, item, size);
-                        Ok(())
-                    }
-                    None => self.try_send_without_room(state, lane, item, bytes),
-                };
+            if state.receiver_gone || !state.lane(lane).must_wait(bytes) {
+                let sent = self.offer(&mut state, lane, item, bytes);
+                let wake = sent.is_ok() && state.disarm();
+                drop(state);
+                if wake {
+                    self.shared.wake_receiver();
+                }
+                return sent;
             }
-            if yields_left == 0 || state.lane(lane).has_line() {
-                return self.wait_in_line(state, lane, item, bytes, deadline);
+            if yields_left == 0 || state.lane(lane).has_waiting() {
+                let sender = BlockedSender::current();
+                let meter = self.shared.meter(lane);
+                let ticket = state.lane(lane).wait(item, bytes, sender.clone(), meter);
+                drop(state);
+                return self.wait(lane, ticket, &sender);
             }
             drop(state);
             yields_left -= 1;
@@ -139,114 +99,65 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Puts in an item that there is room for.
-    #[inline]
-    fn put(&self, mut state: MutexGuard<'_, State<T>>, lane: Lane, item: T, size: u32) {
-        let now_ns = || self.shared.clock.now_ns();
-        state
-            .lane(lane)
-            .put(item, size, now_ns, self.shared.meter(lane));
-        let tell = state.disarm();
-        drop(state);
-        if tell {
-            self.shared.tell_receiver();
-        }
+    /// The current state of the mailbox. Costs the senders nothing.
+    pub fn gauge(&self) -> Gauge {
+        self.shared.gauge()
     }
 
-    /// What becomes of an item that there is no simple room for.
+    /// A reader of the gauge that does not keep the mailbox open.
+    pub fn watch(&self) -> GaugeReader<T> {
+        GaugeReader::new(self.shared.clone())
+    }
+
+    /// True once the receiver was dropped.
+    pub fn is_closed(&self) -> bool {
+        self.shared.state.lock().receiver_gone
+    }
+
+    /// Sleeps until the item with this ticket is accepted or the receiver is gone.
     #[cold]
-    fn try_send_without_room(
-        &self,
-        mut state: MutexGuard<'_, State<T>>,
-        lane: Lane,
-        item: T,
-        bytes: usize,
-    ) -> Result<(), Refused<T>> {
-        // Dropped after the lock: what is shed may send when it is dropped.
-        let mut shed = Vec::new();
-        let sent = self.offer(&mut state, lane, item, bytes, &mut shed);
-        if sent.is_err() {
-            self.shared.meter(lane).refused(1);
-        }
-        let tell = sent.is_ok() && state.disarm();
-        drop(state);
-        if tell {
-            self.shared.tell_receiver();
-        }
-        sent
-    }
-
-    #[cold]
-    fn wait_in_line(
-        &self,
-        mut state: MutexGuard<'_, State<T>>,
-        lane: Lane,
-        item: T,
-        bytes: usize,
-        deadline: Option<Instant>,
-    ) -> Result<(), Refused<T>> {
-        let seat = Seat::new();
-        let ticket = state
-            .lane(lane)
-            .wait(item, bytes, seat.clone(), self.shared.meter(lane));
-        drop(state);
-        self.wait(lane, ticket, &seat, deadline)
-    }
-
-    /// Waits until the item that was queued under `ticket` is in the lane, or gives it up.
-    fn wait(
-        &self,
-        lane: Lane,
-        ticket: u64,
-        seat: &Seat,
-        deadline: Option<Instant>,
-    ) -> Result<(), Refused<T>> {
+    fn wait(&self, lane: Lane, ticket: u64, sender: &BlockedSender) -> Result<(), SendError<T>> {
         loop {
-            let in_time = sync::park(deadline);
-            if seat.is_admitted() {
+            thread::park();
+            if sender.is_admitted() {
                 return Ok(());
             }
             let mut state = self.shared.state.lock();
-            let why = if state.receiver_gone {
-                Why::Closed
-            } else if !in_time {
-                Why::TimedOut
-            } else {
-                // Threads may be unparked for no reason, or for somebody else's.
+            if !state.receiver_gone {
+                // A thread may be unparked without a reason.
                 continue;
-            };
-            let Some(item) = state.lane(lane).give_up(ticket, self.shared.meter(lane)) else {
-                // It was let in after the look above; the word of it is on its way.
+            }
+            let meter = self.shared.meter(lane);
+            let Some(item) = state.lane(lane).withdraw(ticket, meter) else {
+                // The item was accepted after the check above.
                 return Ok(());
             };
-            self.shared.meter(lane).refused(1);
-            // Who stood behind may be smaller, and fit.
-            let mut tidings = Tidings::default();
-            self.shared.admit(&mut state, lane, &mut tidings);
-            drop(state);
-            self.shared.tell(tidings);
-            return Err(Refused { item, why });
+            meter.refused();
+            let kind = SendErrorKind::Closed;
+            return Err(SendError { item, kind });
         }
     }
 
+    #[inline]
     fn offer(
         &self,
-        state: &mut State<T>,
+        state: &mut LockedState<T>,
         lane: Lane,
         item: T,
         bytes: usize,
-        shed: &mut Vec<T>,
-    ) -> Result<(), Refused<T>> {
-        if state.receiver_gone {
-            return Err(Refused {
-                item,
-                why: Why::Closed,
-            });
+    ) -> Result<(), SendError<T>> {
+        let meter = self.shared.meter(lane);
+        let offered = if state.receiver_gone {
+            let kind = SendErrorKind::Closed;
+            Err(SendError { item, kind })
+        } else {
+            let now_ns = || self.shared.clock.now_ns();
+            state.lane(lane).offer(item, bytes, now_ns, meter)
+        };
+        if offered.is_err() {
+            meter.refused();
         }
-        let now_ns = || self.shared.clock.now_ns();
-        state
-            .lane(lane)
-            .offer(item, bytes, now_ns, self.shared.meter(lane), shed)
+        offered
     }
 }
 
@@ -262,8 +173,8 @@ impl<T> Clone for Sender<T> {
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         if self.shared.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let tidings = Tidings::of_closing(&mut self.shared.state.lock());
-            self.shared.tell(tidings);
+            let wake_ups = WakeUps::of_closing(&mut self.shared.state.lock());
+            self.shared.wake(wake_ups);
         }
     }
 }
@@ -275,3 +186,7 @@ impl<T> fmt::Debug for Sender<T> {
             .finish()
     }
 }
+
+/// How often a sender yields to the receiver when the lane is full and no sender waits: sleeping and waking cost both
+/// ends more. Models need no yields: their scheduler tries every order.
+const YIELDS_BEFORE_WAITING: usize = if cfg!(encke_model) { 0 } else { 4 };

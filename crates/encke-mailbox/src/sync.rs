@@ -1,4 +1,4 @@
-//! The locks, atomics and threads that the crate is built on: the real ones, or those of the model checker.
+//! Locks, atomics and threads: those of the standard library and parking_lot, or those of the model checker.
 
 #[cfg(not(encke_model))]
 mod real {
@@ -9,7 +9,7 @@ mod real {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     pub(crate) use std::thread;
 
-    /// Sleeps until told, or until `deadline`. Returns false when the deadline has passed.
+    /// Sleeps until a notification or until `deadline`. Returns false when the deadline has passed.
     pub(crate) fn wait<T>(
         condvar: &Condvar,
         guard: &mut MutexGuard<'_, T>,
@@ -22,21 +22,6 @@ mod real {
             }
             Some(deadline) => !condvar.wait_until(guard, deadline).timed_out(),
         }
-    }
-
-    /// Parks this thread until it is unparked, or until `deadline`. Returns false when the deadline has passed.
-    pub(crate) fn park(deadline: Option<Instant>) -> bool {
-        match deadline {
-            None => thread::park(),
-            Some(deadline) => {
-                let now = Instant::now();
-                if now >= deadline {
-                    return false;
-                }
-                thread::park_timeout(deadline - now);
-            }
-        }
-        true
     }
 }
 #[cfg(not(encke_model))]
@@ -80,7 +65,7 @@ mod model {
         }
     }
 
-    /// Models know no time: with a deadline nothing is waited for, and what happens before that is up to the scheduler.
+    /// Models have no time: with a deadline this does not wait, and the scheduler decides what happens before.
     pub(crate) fn wait<T>(
         condvar: &Condvar,
         guard: &mut MutexGuard<'_, T>,
@@ -89,15 +74,6 @@ mod model {
         if deadline.is_none() {
             let held = guard.0.take().expect("taken only while waiting");
             guard.0 = Some(condvar.wait(held).expect("no model panics under a lock"));
-        }
-        deadline.is_none()
-    }
-
-    /// See [`wait`].
-    pub(crate) fn park(deadline: Option<Instant>) -> bool {
-        match deadline {
-            None => thread::park(),
-            Some(_) => thread::yield_now(),
         }
         deadline.is_none()
     }

@@ -1,36 +1,36 @@
-//! A look at a mailbox from outside.
+//! Reading a gauge from outside.
 
 use std::fmt;
 
 use crate::gauge::Gauge;
-use crate::shared::Shared;
+use crate::shared::SharedMailbox;
 use crate::sync::Arc;
 
-/// Reads a mailbox's figures, and keeps neither end of it open: for whoever shows them.
-pub struct Watch<T> {
-    shared: Arc<Shared<T>>,
+/// Reads a mailbox's gauge without keeping either end open.
+pub struct GaugeReader<T> {
+    shared: Arc<SharedMailbox<T>>,
 }
 
-impl<T> Watch<T> {
-    pub(crate) fn new(shared: Arc<Shared<T>>) -> Self {
+impl<T> GaugeReader<T> {
+    pub(crate) fn new(shared: Arc<SharedMailbox<T>>) -> Self {
         Self { shared }
     }
 
-    /// What is in the mailbox right now. Costs the senders nothing.
+    /// The current state of the mailbox. Costs the senders nothing.
     pub fn gauge(&self) -> Gauge {
         self.shared.gauge()
     }
 }
 
-impl<T> Clone for Watch<T> {
+impl<T> Clone for GaugeReader<T> {
     fn clone(&self) -> Self {
         Self::new(self.shared.clone())
     }
 }
 
-impl<T> fmt::Debug for Watch<T> {
+impl<T> fmt::Debug for GaugeReader<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch")
+        f.debug_struct("GaugeReader")
             .field("gauge", &self.gauge())
             .finish()
     }

@@ -7,10 +7,8 @@
 #![allow(unexpected_cfgs)]
 #![cfg(encke_model)]
 
-use std::time::Duration;
-
 use encke_mailbox::{
-    Bounds, Lane, LaneOptions, NoReply, Options, Overload, Why, mailbox, mailbox_with_waker, reply,
+    Bounds, Lane, NoReply, Options, SendErrorKind, mailbox, mailbox_with_waker, reply,
 };
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -103,31 +101,6 @@ fn senders_that_wait_are_let_in_one_after_another() {
 }
 
 #[test]
-fn who_gives_up_has_either_sent_or_the_item_back() {
-    check(|| {
-        let (tx, mut rx) = mailbox("model", room_for(1));
-        tx.try_send(Lane::Data, 0, 1).unwrap();
-        let impatient = {
-            let tx = tx.clone();
-            thread::spawn(move || tx.send_timeout(Lane::Data, 1, 1, Duration::ZERO))
-        };
-        let patient = thread::spawn(move || tx.send(Lane::Data, 2, 1));
-        let mut all = Vec::new();
-        while let Ok(item) = rx.recv() {
-            all.push(item);
-        }
-        patient.join().unwrap().unwrap();
-        match impatient.join().unwrap() {
-            Ok(()) => assert!(matches!(all.as_slice(), [0, 1, 2] | [0, 2, 1]), "{all:?}"),
-            Err(refused) => {
-                assert_eq!((refused.item, refused.why), (1, Why::TimedOut));
-                assert_eq!(all, [0, 2]);
-            }
-        }
-    });
-}
-
-#[test]
 fn when_the_receiver_goes_nobody_waits_on() {
     check(|| {
         let (tx, mut rx) = mailbox("model", room_for(1));
@@ -158,12 +131,12 @@ fn nobody_is_let_in_where_nobody_takes_out() {
         let senders: Vec<_> = (1..3)
             .map(|item| {
                 let tx = tx.clone();
-                thread::spawn(move || tx.send(Lane::Data, item, 1).unwrap_err().why)
+                thread::spawn(move || tx.send(Lane::Data, item, 1).unwrap_err().kind)
             })
             .collect();
         drop(rx);
         for sender in senders {
-            assert_eq!(sender.join().unwrap(), Why::Closed);
+            assert_eq!(sender.join().unwrap(), SendErrorKind::Closed);
         }
     });
 }
@@ -206,33 +179,6 @@ fn a_receiver_that_sleeps_elsewhere_is_woken() {
 }
 
 #[test]
-fn who_is_slowed_down_is_let_in_again() {
-    check(|| {
-        let data = LaneOptions::new(Bounds {
-            items_max: 4,
-            bytes_max: 100,
-        })
-        .overload(Overload::Refuse)
-        .wait_percent(25);
-        let (tx, mut rx) = mailbox("model", Options::default().data(data));
-        tx.try_send(Lane::Data, 0, 1).unwrap();
-        let slow = {
-            let tx = tx.clone();
-            thread::spawn(move || tx.send(Lane::Data, 1, 1).unwrap())
-        };
-        let quick = thread::spawn(move || tx.try_send(Lane::Data, 2, 1).unwrap());
-        let mut all = Vec::new();
-        while let Ok(item) = rx.recv() {
-            all.push(item);
-        }
-        all.sort_unstable();
-        assert_eq!(all, [0, 1, 2]);
-        slow.join().unwrap();
-        quick.join().unwrap();
-    });
-}
-
-#[test]
 fn an_answer_arrives_whoever_is_first() {
     check(|| {
         let (to, from) = reply();
@@ -247,7 +193,7 @@ fn a_question_that_is_dropped_wakes_who_asked() {
     check(|| {
         let (to, from) = reply::<u8>();
         let answerer = thread::spawn(move || drop(to));
-        assert_eq!(from.wait(), Err(NoReply::Dropped));
+        assert_eq!(from.wait(), Err(NoReply));
         answerer.join().unwrap();
     });
 }
@@ -261,10 +207,9 @@ fn an_answer_that_comes_too_late_leaves_nothing_behind() {
             let answer = answer.clone();
             thread::spawn(move || to.send(answer).is_ok())
         };
-        let got = from.wait_timeout(Duration::ZERO);
-        let sent = answerer.join().unwrap();
-        assert!(sent || got.is_err());
-        drop(got);
+        drop(from);
+        // Accepted or returned: either way the answer is dropped.
+        answerer.join().unwrap();
         assert_eq!(Arc::strong_count(&answer), 1);
     });
 }

@@ -4,13 +4,24 @@
 
 use std::collections::VecDeque;
 
-use encke_mailbox::{Bounds, Lane, LaneOptions, Options, Overload, Receiver, Sender, mailbox};
+use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, mailbox};
 use proptest::prelude::*;
 
 const BOUNDS: Bounds = Bounds {
     items_max: 5,
     bytes_max: 40,
 };
+
+/// The control lane has bounds of its own.
+fn bounds(lane: Lane) -> Bounds {
+    match lane {
+        Lane::Control => Bounds {
+            items_max: 1_024,
+            bytes_max: 1 << 20,
+        },
+        Lane::Data => BOUNDS,
+    }
+}
 
 #[derive(Clone, Debug)]
 enum Call {
@@ -36,15 +47,6 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec(call, 0..80)
 }
 
-fn overload() -> impl Strategy<Value = Overload> {
-    prop_oneof![
-        Just(Overload::Wait),
-        Just(Overload::Refuse),
-        Just(Overload::ShedOldest),
-        Just(Overload::Flush),
-    ]
-}
-
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Item {
     id: u64,
@@ -61,7 +63,6 @@ struct Model {
     single: Option<Item>,
     carried: [(usize, usize); 2],
     refused: u64,
-    shed: u64,
 }
 
 fn sum<'a>(items: impl IntoIterator<Item = &'a Item>) -> (usize, usize) {
@@ -74,27 +75,15 @@ impl Model {
     fn fits(&self, item: Item) -> bool {
         let (items, bytes) = sum(&self.queued[item.lane as usize]);
         let carried = self.carried[item.lane as usize];
-        items + carried.0 < BOUNDS.items_max && bytes + carried.1 + item.bytes <= BOUNDS.bytes_max
+        let bounds = bounds(item.lane);
+        items + carried.0 < bounds.items_max && bytes + carried.1 + item.bytes <= bounds.bytes_max
     }
 
-    fn send(&mut self, item: Item, overload: Overload) -> bool {
-        let lane = item.lane as usize;
-        let carried = self.carried[lane];
-        let helps = carried.0 < BOUNDS.items_max && carried.1 + item.bytes <= BOUNDS.bytes_max;
-        if helps && !self.fits(item) {
-            match overload {
-                Overload::Wait | Overload::Refuse => {}
-                Overload::ShedOldest => {
-                    while !self.fits(item) && self.queued[lane].pop_front().is_some() {
-                        self.shed += 1;
-                    }
-                }
-                Overload::Flush => self.shed += self.queued[lane].drain(..).count() as u64,
-            }
-        }
-        let accepted = item.bytes <= BOUNDS.bytes_max && self.fits(item);
+    fn send(&mut self, item: Item) -> bool {
+        let bounds = bounds(item.lane);
+        let accepted = item.bytes <= bounds.bytes_max && self.fits(item);
         if accepted {
-            self.queued[lane].push_back(item);
+            self.queued[item.lane as usize].push_back(item);
         } else {
             self.refused += 1;
         }
@@ -160,7 +149,6 @@ struct Pair {
     tx: Sender<Item>,
     rx: Receiver<Item>,
     model: Model,
-    overload: Overload,
     batch: Vec<Item>,
     next_id: u64,
 }
@@ -180,7 +168,7 @@ impl Pair {
             Call::TrySend(lane, bytes) => {
                 let item = self.item(lane, bytes);
                 let sent = self.tx.try_send(lane, item, bytes);
-                prop_assert_eq!(sent.is_ok(), self.model.send(item, self.overload));
+                prop_assert_eq!(sent.is_ok(), self.model.send(item));
             }
             Call::TrySendMany(lane, sizes) => {
                 let mut items: Vec<_> = sizes
@@ -191,7 +179,7 @@ impl Pair {
                 let sent = self.tx.try_send_many(lane, &mut items);
                 let fit = all
                     .iter()
-                    .take_while(|item| self.model.send(item.0, self.overload))
+                    .take_while(|item| self.model.send(item.0))
                     .count();
                 prop_assert_eq!(sent, fit);
                 prop_assert_eq!(&items, &all[sent..]);
@@ -223,12 +211,12 @@ impl Pair {
                 self.model.in_hand(lane)
             );
             prop_assert!(
-                figures.depth() <= 2 * BOUNDS.items_max,
+                figures.depth() <= 2 * bounds(lane).items_max,
                 "the invariant: {:?}",
                 figures
             );
             prop_assert!(
-                figures.bytes() <= 2 * BOUNDS.bytes_max,
+                figures.bytes() <= 2 * bounds(lane).bytes_max,
                 "the invariant: {:?}",
                 figures
             );
@@ -240,7 +228,6 @@ impl Pair {
             gauge.control.refused + gauge.data.refused,
             self.model.refused
         );
-        prop_assert_eq!(gauge.control.shed + gauge.data.shed, self.model.shed);
         Ok(())
     }
 }
@@ -249,10 +236,9 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_mailbox_does_what_its_model_does(overload in overload(), calls in calls()) {
-        let lane = LaneOptions::new(BOUNDS).overload(overload);
-        let (tx, rx) = mailbox("property", Options::default().control(lane).data(lane));
-        let mut pair = Pair { tx, rx, model: Model::default(), overload, batch: Vec::new(), next_id: 0 };
+    fn a_mailbox_does_what_its_model_does(calls in calls()) {
+        let (tx, rx) = mailbox("property", Options::new(BOUNDS));
+        let mut pair = Pair { tx, rx, model: Model::default(), batch: Vec::new(), next_id: 0 };
         for call in calls {
             pair.run(call)?;
         }

@@ -52,7 +52,6 @@ pub struct Metrics {
     pub(crate) mailbox_depth: IntGaugeVec,
     pub(crate) mailbox_bytes: IntGaugeVec,
     pub(crate) mailbox_age_us: IntGaugeVec,
-    pub(crate) mailbox_mode: IntGaugeVec,
     pub(crate) mailbox_waiting: IntGaugeVec,
     pub(crate) mailbox_dropped: IntGaugeVec,
     pub(crate) ring_lag_bytes: IntGaugeVec,
@@ -195,11 +194,6 @@ impl Metrics {
                 "Age of the oldest item in a mailbox.",
                 "mailbox",
             )?,
-            mailbox_mode: gauges(
-                "encke_mailbox_mode",
-                "Overload mode of a mailbox: 0 none, 1 senders wait, 2 refuses, 3 sheds.",
-                "mailbox",
-            )?,
             mailbox_waiting: gauges(
                 "encke_mailbox_senders_waiting",
                 "Threads that wait for room in a mailbox.",
@@ -207,7 +201,7 @@ impl Metrics {
             )?,
             mailbox_dropped: gauges(
                 "encke_mailbox_dropped",
-                "Items that a mailbox has refused, shed or expired since the start.",
+                "Items refused by a full mailbox since the start.",
                 "mailbox",
             )?,
             ring_lag_bytes: gauges(
@@ -280,11 +274,7 @@ impl Metrics {
         set(&self.mailbox_depth, gauge.depth());
         set(&self.mailbox_bytes, gauge.bytes());
         set(&self.mailbox_age_us, age.as_micros() as usize);
-        set(&self.mailbox_mode, gauge.data.mode as usize);
-        set(
-            &self.mailbox_waiting,
-            gauge.control.waiting + gauge.data.waiting,
-        );
+        set(&self.mailbox_waiting, gauge.waiting());
         set(&self.mailbox_dropped, gauge.drops() as usize);
     }
 

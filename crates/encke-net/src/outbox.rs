@@ -1,13 +1,13 @@
 //! What a shard hands to other threads a few times in a turn.
 
-use encke_jobs::{Client, Word};
+use encke_jobs::{DispatcherMessage, PoolClient};
 use encke_stream::Submission;
 
 /// Commands for the sequencer and messages for the dispatcher, each with its weight in bytes.
 #[derive(Default)]
 pub(crate) struct Outbox {
     commands: Vec<(Submission, usize)>,
-    messages: Vec<(Word, usize)>,
+    messages: Vec<(DispatcherMessage, usize)>,
     question: u32,
 }
 
@@ -24,7 +24,7 @@ impl Outbox {
         self.commands.push((command, bytes));
     }
 
-    pub(crate) fn add_message(&mut self, message: Word, bytes: usize) {
+    pub(crate) fn add_message(&mut self, message: DispatcherMessage, bytes: usize) {
         self.messages.push((message, bytes));
     }
 
@@ -49,17 +49,17 @@ impl Outbox {
     }
 
     /// Takes all messages.
-    pub(crate) fn take_messages(&mut self) -> Vec<(Word, usize)> {
+    pub(crate) fn take_messages(&mut self) -> Vec<(DispatcherMessage, usize)> {
         std::mem::take(&mut self.messages)
     }
 
     /// Takes the messages back for which the dispatcher has no room. Those that only say that a client is gone are sent again
     /// later; the clients of the others are returned.
-    pub(crate) fn refused(&mut self, messages: Vec<(Word, usize)>) -> Vec<Client> {
+    pub(crate) fn refused(&mut self, messages: Vec<(DispatcherMessage, usize)>) -> Vec<PoolClient> {
         let mut clients = Vec::new();
         for (message, bytes) in messages {
             match message {
-                Word::Ask(client, _) => clients.push(client),
+                DispatcherMessage::Request(client, _) => clients.push(client),
                 message => self.messages.push((message, bytes)),
             }
         }
@@ -73,24 +73,26 @@ const COMMANDS_KEPT: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use encke_jobs::Ask;
+    use encke_jobs::PoolRequest;
 
     #[test]
     fn requests_without_room_are_refused_and_goodbyes_are_sent_again() {
         let mut outbox = Outbox::default();
         let question = outbox.next_question();
-        let client = |token| Client {
+        let client = |token| PoolClient {
             shard: 0,
             token,
-            question,
+            request: question,
         };
-        outbox.add_message(Word::Ask(client(1), Ask::List), 1);
-        outbox.add_message(Word::Gone(client(2)), 1);
+        outbox.add_message(DispatcherMessage::Request(client(1), PoolRequest::List), 1);
+        outbox.add_message(DispatcherMessage::Disconnected(client(2)), 1);
         let messages = outbox.take_messages();
         assert!(!outbox.has_messages());
         assert_eq!(outbox.refused(messages), [client(1)]);
         let messages = outbox.take_messages();
-        assert!(matches!(messages[..], [(Word::Gone(gone), 1)] if gone == client(2)));
+        assert!(
+            matches!(messages[..], [(DispatcherMessage::Disconnected(gone), 1)] if gone == client(2))
+        );
         assert_ne!(outbox.next_question(), question);
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use encke_jobs::{
-    Board, Door as DispatcherSender, Inbox as DispatcherReceiver, Machine, ReplayError, Threads,
-    Tools,
+    DispatcherContext, DispatcherReceiver, DispatcherSender, DispatcherThreads, JobMachine,
+    PublishedStats, ReplayError,
 };
 use encke_stream::{InlineCommit, Logs, Lookup, Sequencers, Stream};
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
@@ -38,8 +38,8 @@ fn finder(archive: &Archive) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, Str
 pub(crate) struct PoolService {
     pub(crate) dispatcher: DispatcherSender,
     receiver: DispatcherReceiver,
-    machine: Machine,
-    board: Arc<Board>,
+    machine: JobMachine,
+    published: Arc<PublishedStats>,
     archive: Archive,
 }
 
@@ -49,8 +49,8 @@ impl PoolService {
         settings: &NetSettings,
         archive: Archive,
     ) -> Result<PoolService, StartError> {
-        let board = Arc::new(Board::default());
-        let (dispatcher, receiver) = encke_jobs::inbox(
+        let published = Arc::new(PublishedStats::default());
+        let (dispatcher, receiver) = encke_jobs::dispatcher_mailbox(
             settings.pool_mailbox_items_max,
             settings.pool_mailbox_bytes_max,
         );
@@ -58,13 +58,13 @@ impl PoolService {
         let read = |fetch: &_| archive.read(fetch).map_err(|error| error.to_string());
         let machine = {
             let find = finder(&archive);
-            Machine::replay(limits, Arc::clone(&board), &find, &read, now_ms())?
+            JobMachine::replay(limits, Arc::clone(&published), &find, &read, now_ms())?
         };
         Ok(PoolService {
             dispatcher,
             receiver,
             machine,
-            board,
+            published,
             archive,
         })
     }
@@ -75,18 +75,18 @@ impl PoolService {
         sequencers: Sequencers,
         inline_commits: Arc<[Arc<InlineCommit>]>,
         senders: &[Arc<ShardSender>],
-    ) -> std::io::Result<(Arc<Board>, Threads)> {
+    ) -> std::io::Result<(Arc<PublishedStats>, DispatcherThreads)> {
         let archive = self.archive.with_inline_commits(inline_commits);
         let loaders = archive.loaders.clone();
         let number = senders.len() as u16;
         let senders = senders.to_vec();
-        let threads = self.receiver.start(Tools {
+        let threads = self.receiver.start(DispatcherContext {
             machine: self.machine,
-            load: Box::new(move |name| loaders.load(name).map_err(|error| error.to_string())),
+            look_up: Box::new(move |name| loaders.load(name).map_err(|error| error.to_string())),
             submit: Box::new(move |commands, now_ms| sequencers.submit(commands, now_ms)),
             number,
             read: Box::new(move |fetch| archive.read(fetch).map_err(|error| error.to_string())),
-            tell: Box::new(move |client, told| {
+            respond: Box::new(move |client, told| {
                 if let Some(sender) = senders.get(usize::from(client.shard)) {
                     sender.put(ShardEvent::Dispatched {
                         client,
@@ -96,7 +96,7 @@ impl PoolService {
             }),
             clock: now_ms,
         })?;
-        Ok((self.board, threads))
+        Ok((self.published, threads))
     }
 }
 
@@ -177,37 +177,37 @@ impl PoolMetrics {
         })
     }
 
-    pub(crate) fn show(&self, board: &Board) {
+    pub(crate) fn show(&self, published: &PublishedStats) {
         for gauges in [&self.jobs, &self.oldest, &self.workers] {
             gauges.reset();
         }
         for counters in [&self.done, &self.retried, &self.dead, &self.given] {
             counters.reset();
         }
-        self.cache.set(board.cached_bytes() as i64);
+        self.cache.set(published.cached_bytes() as i64);
         self.loads.reset();
-        self.loads.inc_by(board.loads());
-        for (pool, figures, workers) in board.read() {
+        self.loads.inc_by(published.loads());
+        for (pool, stats, workers) in published.read() {
             let pool = &*pool;
             let jobs = |state, count: u64| {
                 self.jobs
                     .with_label_values(&[pool, state])
                     .set(count as i64);
             };
-            jobs("waiting", figures.waiting);
-            jobs("running", figures.running);
-            let age_s = match figures.oldest_s {
+            jobs("waiting", stats.waiting);
+            jobs("running", stats.running);
+            let age_s = match stats.oldest_s {
                 0 => 0,
                 oldest_s => (now_ms() / 1_000).saturating_sub(oldest_s),
             };
             self.oldest.with_label_values(&[pool]).set(age_s as i64);
-            let connected = figures.connected as i64;
+            let connected = stats.connected as i64;
             self.workers.with_label_values(&[pool]).set(connected);
-            self.done.with_label_values(&[pool]).inc_by(figures.done);
+            self.done.with_label_values(&[pool]).inc_by(stats.done);
             self.retried
                 .with_label_values(&[pool])
-                .inc_by(figures.retried);
-            self.dead.with_label_values(&[pool]).inc_by(figures.dead);
+                .inc_by(stats.retried);
+            self.dead.with_label_values(&[pool]).inc_by(stats.dead);
             for (number, worker) in workers.iter().enumerate() {
                 let name = match number < WORKERS_SHOWN_MAX {
                     true => &*worker.name,

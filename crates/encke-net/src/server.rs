@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
 
-use encke_jobs::Word;
+use encke_jobs::DispatcherMessage;
 use encke_log::CommitError;
 use encke_mailbox::{Bounds, Options, mailbox};
 use encke_protocol::Router;
@@ -30,8 +30,8 @@ pub struct Server {
     address: SocketAddr,
     shards: Vec<JoinHandle<()>>,
     readers: Vec<JoinHandle<()>>,
-    dispatcher: encke_jobs::Door,
-    pools: encke_jobs::Threads,
+    dispatcher: encke_jobs::DispatcherSender,
+    pools: encke_jobs::DispatcherThreads,
     /// One for each log.
     sequencer_threads: Vec<JoinHandle<Result<(), CommitError>>>,
     senders: Vec<Arc<ShardSender>>,
@@ -198,7 +198,7 @@ impl Server {
     /// `synced` is safe all the same.
     pub fn stop(self) -> Result<(), StopError> {
         // Workers and clients that wait for a result get their last events before their shards stop.
-        self.dispatcher.control(Word::Stop);
+        self.dispatcher.control(DispatcherMessage::Stop);
         for sender in &self.senders {
             sender.put(ShardEvent::Stop);
         }
@@ -207,7 +207,7 @@ impl Server {
         }
         drop(self.senders);
         self.metrics.forget();
-        self.dispatcher.control(Word::Quit);
+        self.dispatcher.control(DispatcherMessage::Quit);
         if !self.pools.join() {
             return Err(StopError::Panicked("dispatcher"));
         }
@@ -264,7 +264,10 @@ fn ends(
 }
 
 /// The shards as the sequencer sees them, and behind them the dispatcher.
-fn outlets(senders: &[Arc<ShardSender>], dispatcher: &encke_jobs::Door) -> Vec<Box<dyn Outlet>> {
+fn outlets(
+    senders: &[Arc<ShardSender>],
+    dispatcher: &encke_jobs::DispatcherSender,
+) -> Vec<Box<dyn Outlet>> {
     let senders = senders.iter().map(|sender| ShardSender::clone(sender));
     let senders = senders.map(|sender| Box::new(sender) as Box<dyn Outlet>);
     let dispatcher: Box<dyn Outlet> = Box::new(dispatcher.clone());

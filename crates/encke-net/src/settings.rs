@@ -71,7 +71,7 @@ pub struct NetSettings {
     /// Bytes of the messages that wait for the dispatcher.
     pub pool_mailbox_bytes_max: usize,
     /// Bounds of the pools.
-    pub pools: encke_jobs::Limits,
+    pub pools: encke_jobs::PoolLimits,
     /// How often records are synced that were acknowledged before.
     pub sync_every: Duration,
     /// Bytes of recent records that each shard keeps.
@@ -131,7 +131,7 @@ impl Default for NetSettings {
             mailbox_bytes_max: 64 << 20,
             pool_mailbox_items_max: 65_536,
             pool_mailbox_bytes_max: 64 << 20,
-            pools: encke_jobs::Limits::default(),
+            pools: encke_jobs::PoolLimits::default(),
             sync_every: Duration::from_secs(1),
             ring_bytes: 64 << 20,
             admission_bytes: 16 << 20,

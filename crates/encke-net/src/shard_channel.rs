@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use encke_jobs::Client;
+use encke_jobs::PoolClient;
 use encke_log::ReadError;
-use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, Why, mailbox_with_waker};
-use encke_protocol::DispatchEvent;
+use encke_mailbox::{Bounds, Lane, Options, Receiver, SendErrorKind, Sender, mailbox_with_waker};
+use encke_protocol::PoolResponse;
 use encke_stream::{Batch, Handover, LoadError, Lookup, Outlet, Piece, Reply, Stream};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -40,8 +40,8 @@ pub(crate) enum ShardEvent {
     },
     /// An event of the dispatcher for a connection.
     Dispatched {
-        client: Client,
-        event: DispatchEvent,
+        client: PoolClient,
+        event: PoolResponse,
     },
     /// The server stops.
     Stop,
@@ -143,9 +143,9 @@ impl ShardSender {
     pub(crate) fn put(&self, event: ShardEvent) {
         let (lane, bytes) = self.weigh(&event);
         if let Err(refused) = self.events.send(lane, event, bytes)
-            && refused.why != Why::Closed
+            && refused.kind != SendErrorKind::Closed
         {
-            tracing::error!(why = %refused.why, "a shard's mailbox refused an event that it must take");
+            tracing::error!(why = %refused.kind, "a shard's mailbox refused an event that it must take");
         }
     }
 
@@ -162,7 +162,7 @@ impl ShardSender {
             ShardEvent::NameLoaded { .. } | ShardEvent::StreamLoaded { .. } => (Lane::Data, 0),
             ShardEvent::Dispatched { event, .. } => {
                 let handed = match event {
-                    DispatchEvent::Handed(handed) => handed.payload.body.len(),
+                    PoolResponse::Dispatched(handed) => handed.payload.body.len(),
                     _ => 0,
                 };
                 (Lane::Data, handed)
@@ -210,9 +210,9 @@ impl Outlet for ShardSender {
         let Err(refused) = self.events.try_send(lane, event, bytes) else {
             return Ok(());
         };
-        match (refused.why, refused.item) {
+        match (refused.kind, refused.item) {
             // The shard is gone.
-            (Why::Closed, _) => Ok(()),
+            (SendErrorKind::Closed, _) => Ok(()),
             (_, ShardEvent::Committed { batch, replies }) => Err(Handover { batch, replies }),
             // The refused event is the one that was sent.
             (

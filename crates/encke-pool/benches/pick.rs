@@ -9,12 +9,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use encke_pool::{Connected, Options, Pool, Size, Strategy};
+use encke_pool::{Connected, Pool, PoolOptions, Size, Strategy};
 
 const WORKERS: usize = 6;
 
 fn pool_of(strategy: Strategy) -> (Pool<usize>, Vec<Connected<usize>>) {
-    let pool = Pool::new("bench", Options::new(strategy).size(Size::Fixed(WORKERS)));
+    let pool = Pool::new(PoolOptions::new(strategy).size(Size::Fixed(WORKERS)));
     let connected = (0..WORKERS)
         .map(|n| {
             let name = format!("worker-{n}");
@@ -28,9 +28,9 @@ fn pool_of(strategy: Strategy) -> (Pool<usize>, Vec<Connected<usize>>) {
 /// Picks once, as a client would.
 fn pick(pool: &Pool<usize>, strategy: Strategy, n: usize) -> usize {
     match strategy {
-        Strategy::RoundRobin | Strategy::Random => *pool.pick().expect("all are connected"),
-        Strategy::Hash => *pool.pick_for(&n).expect("all are connected"),
-        Strategy::Direct => *pool.pick_at(n % WORKERS).expect("all are connected"),
+        Strategy::RoundRobin | Strategy::Random => *pool.pick(0, None).expect("all are connected"),
+        Strategy::Hash => *pool.pick_for(&n, 0).expect("all are connected"),
+        Strategy::Direct => *pool.pick_at(n % WORKERS, 0).expect("all are connected"),
         Strategy::Claim => *pool.claim().expect("the pool is there"),
     }
 }

@@ -1,25 +1,25 @@
-//! The arithmetic of choosing: a hash that stays the same, rendezvous, and a random number without an entropy source.
+//! The arithmetic of picks: a stable hash, rendezvous hashing, and random numbers without an entropy source.
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Odd, and with its bits well spread (2^64 divided by the golden ratio).
+/// Odd, with well-distributed bits (2^64 divided by the golden ratio).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The hash of a value: the same in every process and every version, so that a restart moves nobody to another worker.
-/// Not for tables that must withstand chosen keys: whoever chooses the keys may as well choose one key.
+/// The hash of a value: the same in every process and every version, so that no key moves to another worker after a
+/// restart. It does not resist chosen keys: a client that chooses keys can as well send one key.
 pub(crate) fn hash_of(value: &(impl Hash + ?Sized)) -> u64 {
     let mut hasher = StableHasher(SPREAD);
     value.hash(&mut hasher);
     hasher.finish()
 }
 
-/// Which of these workers is the one for this key: that whose mix with the key is the highest.
+/// The index of the worker for this key: the one whose mix with the key is the highest. None: there are no workers.
 ///
-/// Every key has an order of preference of its own among all workers. So when a worker goes, each of its keys goes to
-/// the next in its own order, which spreads them over all the others; nobody else's keys move; and when it comes back,
-/// exactly its own come back to it. None: there are no workers.
+/// Every key has its own order of preference among all workers. When a worker disconnects, each of its keys goes to the
+/// next worker in the key's order, which spreads them over all others; no other keys move. When it connects again, exactly
+/// its own keys return.
 pub(crate) fn rendezvous(seeds: &[u64], key: u64) -> Option<usize> {
     let mut best: Option<(u64, usize)> = None;
     for (index, seed) in seeds.iter().enumerate() {
@@ -31,8 +31,8 @@ pub(crate) fn rendezvous(seeds: &[u64], key: u64) -> Option<usize> {
     best.map(|(_, index)| index)
 }
 
-/// A number below `n`, each as likely as the next, from a generator of this thread's own. Threads start it from their
-/// number in the process: the choice of a worker is no secret, and runs can be repeated. `n` must not be 0.
+/// A uniform random number below `n` from a generator of this thread. Its seed is the thread's number in the process: the
+/// choice of a worker is no secret, and runs can be repeated. `n` must not be 0.
 pub(crate) fn random_below(n: usize) -> usize {
     static THREADS: AtomicU64 = AtomicU64::new(0);
     thread_local! {
@@ -46,7 +46,7 @@ pub(crate) fn random_below(n: usize) -> usize {
     scale(mix(state), n)
 }
 
-/// Brings a number of the whole range down to one below `n`, evenly.
+/// Scales a number of the whole range down to one below `n`, uniformly.
 fn scale(number: u64, n: usize) -> usize {
     ((u128::from(number) * n as u128) >> 64) as usize
 }

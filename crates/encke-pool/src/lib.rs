@@ -1,66 +1,63 @@
-//! Pools of named workers, of which each piece of work goes to one.
+//! Pools of named workers, of which each job goes to one.
 //!
-//! There is no dispatcher: whoever has work picks the worker, in its own thread, from a snapshot of who is connected.
-//! A pool has a [`Strategy`]: `round_robin`, `random`, `hash` (the same worker for the same value), `direct` (by slot),
-//! or `claim` (the first that is free, for one claimant at a time).
+//! Picks happen in the caller's thread, from a snapshot of the connected workers. A pool has a [`Strategy`]:
+//! `round_robin`, `random`, `hash` (the same worker for the same value), `direct` (by slot), or `claim` (the first free
+//! worker, one job at a time). A worker may have a [`Capacity`]; picks choose only workers with room for the job, and the
+//! [`Picked`] value occupies its place until it is dropped.
 //!
 //! # The invariant
 //!
-//! **A worker of a `claim` pool belongs to at most one claimant, and whatever becomes of the claimant, of the worker or of
-//! those who wait, it is claimed again as long as it is connected.** It follows from one rule: the seat of a connection
-//! has exactly one owner (the pool, a claim, or nobody once it has gone), and only the owner passes it on. The models in
-//! `tests/model.rs` check that in every order in which threads can run.
+//! **A worker has no more jobs than its capacity, and a worker with room can be picked as long as it is connected**,
+//! whatever happens to the picking threads and to the worker in between. For a `claim` pool this follows from one rule:
+//! the seat of a connection has exactly one owner (the pool, a claim, or the connection while it is paused), and only the
+//! owner passes it on. For all others a worker's load is one atomic number, and the bits of workers with room are hints
+//! that are checked again after each change. The models in `tests/model.rs` check both in every order in which threads can run.
 //!
 //! # How it works
 //!
-//! Workers are *added* under a name, which gives them a slot, and then *connect* and *disconnect* as they come and go;
-//! what they connect with (`W`) is whatever it takes to give them work. The [`Connected`] that a worker holds takes it out
-//! when it is dropped, so it is gone when it dies. Coming and going makes a new snapshot behind an atomic pointer; picking
-//! takes no lock and waits for nobody. Free workers to claim are bits in a few atomic words; only claims that find none stand
-//! in a line, first come first served.
+//! Workers are *added* under a name, which gives them a slot. Then they *connect* with a value `W` and disconnect when they
+//! drop their [`Connected`]. Connecting and disconnecting publishes a new snapshot behind an atomic pointer; a pick takes no
+//! lock. A worker that only [pauses](Connected::pause) changes no snapshot.
 //!
 //! ```
-//! use encke_pool::{Options, Pool, PoolError, Strategy};
+//! use encke_pool::{Pool, PoolError, PoolOptions, Strategy};
 //!
-//! let pool = Pool::new("thumbnails", Options::new(Strategy::Claim));
+//! let pool = Pool::new(PoolOptions::new(Strategy::Claim));
 //! pool.add("anna")?;
-//! let anna = pool.connect("anna", "what it takes to reach anna")?;
+//! let anna = pool.connect("anna", "the address of anna")?;
 //!
-//! let claim = pool.try_claim()?;
-//! assert_eq!(claim.name(), "anna");
-//! assert_eq!(pool.try_claim().unwrap_err(), PoolError::AllBusy);
-//! drop(claim);
+//! let picked = pool.pick(0, None)?;
+//! assert_eq!(picked.name(), "anna");
+//! assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NoRoom);
+//! drop(picked);
 //!
 //! drop(anna);
-//! assert_eq!(pool.try_claim().unwrap_err(), PoolError::NobodyConnected);
+//! assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NobodyConnected);
 //! # Ok::<(), PoolError>(())
 //! ```
 //!
 //! # Where to start reading
 //!
-//! `options.rs` and `error.rs` say what a pool can be told and what it answers; `pool.rs` has the picks, `claim.rs` the
-//! claims. Below them are `roster.rs` (who belongs to the pool), `seats.rs` (who is free), `line.rs` (who waits),
-//! `choice.rs` (the arithmetic of hash and random) and `parts.rs` (counting without meeting).
+//! `options.rs` and `error.rs`, then `pool.rs` (workers and connections), `pick.rs` and `claim.rs`. Below them are
+//! `roster.rs` (names and slots), `worker.rs` (the load), `open_slots.rs` (which workers have room), `seats.rs` (which can
+//! be claimed), `choice.rs` (the arithmetic of hash and random) and `parts.rs` (cache lines).
 
-// Set by hand, for the models of tests/model.rs alone; that file says how.
+// Set by hand for the models of tests/model.rs; that file says how.
 #![allow(unexpected_cfgs)]
 
 mod choice;
 mod claim;
-mod connection;
 mod error;
-mod line;
+mod open_slots;
 mod options;
 mod parts;
+mod pick;
 mod pool;
-mod pools;
 mod roster;
 mod seats;
 mod sync;
+mod worker;
 
-pub use claim::{Claim, InLine};
-pub use connection::{Connected, Picked};
 pub use error::PoolError;
-pub use options::{Options, Size, Strategy, UnknownStrategy};
-pub use pool::{Pool, PoolInfo, WorkerInfo};
-pub use pools::Pools;
+pub use options::{Capacity, PoolOptions, Size, Strategy, UnknownStrategy};
+pub use pool::{Connected, Picked, Pool, PoolInfo, WorkerInfo};

@@ -1,20 +1,20 @@
-//! What a pool can be told.
+//! The options of a pool.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How a pool chooses among its connected workers. The names are those that the HTTP face and the reports use.
+/// How a pool picks among its connected workers. The names are those of the HTTP interface and of the field reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// One after another: `round_robin`.
+    /// One worker after another: `round_robin`.
     RoundRobin,
-    /// Any, each as likely as the next: `random`.
+    /// Any worker, all with the same probability: `random`.
     Random,
-    /// By a value, the same worker for the same value as long as that worker is there: `hash`.
+    /// By a value, the same worker for the same value while that worker is connected: `hash`.
     Hash,
-    /// By the number of a slot: `direct`.
+    /// By slot: `direct`.
     Direct,
-    /// The first that is free, for one claimant at a time: `claim`.
+    /// The first free worker, one job at a time: `claim`.
     Claim,
 }
 
@@ -46,9 +46,9 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// There is no strategy of this name.
+/// A name that is not a strategy.
 #[derive(thiserror::Error, Clone, Debug, PartialEq, Eq)]
-#[error("unknown pool type {0:?}: there are round_robin, random, hash, direct and claim")]
+#[error("unknown pool type {0:?}, expected round_robin, random, hash, direct or claim")]
 pub struct UnknownStrategy(pub String);
 
 impl FromStr for Strategy {
@@ -65,17 +65,17 @@ impl FromStr for Strategy {
 /// How many workers a pool may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// Exactly so many slots, 0 to one less.
+    /// Exactly this many slots.
     Fixed(usize),
-    /// As many slots as are needed, up to this many.
+    /// As many slots as needed, up to this many.
     Growing {
-        /// The bound.
+        /// The maximum.
         size_max: usize,
     },
 }
 
 impl Size {
-    /// The most workers that a growing pool has when nobody says otherwise.
+    /// The default.
     pub const GROWING_DEFAULT: Self = Self::Growing { size_max: 4_096 };
 
     /// The most slots of any pool: a larger size means this one.
@@ -104,24 +104,33 @@ impl Default for Size {
     }
 }
 
+/// How much work one worker takes at a time. A worker without jobs takes a job of any size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// The maximum number of jobs. At least 1.
+    pub jobs_max: u16,
+    /// The maximum sum of their bytes.
+    pub bytes_max: u64,
+}
+
 /// The options of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// How it chooses.
+pub struct PoolOptions {
+    /// How the pool picks.
     pub strategy: Strategy,
     /// How many workers it may have, at most [`Size::SLOTS_MAX`].
     pub size: Size,
-    /// How many claims may wait. 65,536 by default.
-    pub waiting_max: usize,
+    /// How much work each worker takes. None: unlimited. A worker of a `claim` pool takes one job in any case.
+    pub capacity: Option<Capacity>,
 }
 
-impl Options {
-    /// A growing pool of this type.
+impl PoolOptions {
+    /// A growing pool of workers without a limit.
     pub const fn new(strategy: Strategy) -> Self {
         Self {
             strategy,
             size: Size::GROWING_DEFAULT,
-            waiting_max: 65_536,
+            capacity: None,
         }
     }
 
@@ -131,9 +140,9 @@ impl Options {
         self
     }
 
-    /// The same with another bound on waiting claims.
-    pub const fn waiting_max(mut self, waiting_max: usize) -> Self {
-        self.waiting_max = waiting_max;
+    /// The same with a limit for each worker.
+    pub const fn capacity(mut self, capacity: Capacity) -> Self {
+        self.capacity = Some(capacity);
         self
     }
 }

@@ -1,117 +1,175 @@
-//! A pool: who belongs to it, and the picks.
+//! A pool and its workers' connections.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::hash::Hash;
+use std::ops::Deref;
 use std::sync::atomic::AtomicUsize as Turn;
 
-use crate::choice;
-use crate::connection::{Connected, Connection, Picked, Share, Shares};
+use encke_mailbox::ReplyTo;
+
 use crate::error::PoolError;
-use crate::line::Line;
-use crate::options::{Options, Strategy};
-use crate::roster::{Roster, Seat};
+use crate::open_slots::OpenSlots;
+use crate::options::{PoolOptions, Strategy};
+use crate::parts::{self, PARTS};
+use crate::roster::{ClaimSeat, Roster};
 use crate::seats::Seats;
-use crate::sync::{Arc, Mutex, Ordering, Published};
+use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, SnapshotCell};
+use crate::worker::PoolWorker;
 
 /// Named workers of which each job goes to one. Clones are the same pool.
 ///
-/// `W` is what a worker connects with: whatever it takes to give it work, such as a [`encke_mailbox::Sender`].
+/// `W` is what a worker connects with: whatever it takes to give it work.
 ///
-/// Picks read a snapshot behind an atomic pointer and never wait, neither for each other nor for workers that come and
-/// go.
+/// Picks read a snapshot behind an atomic pointer. They never wait for each other or for workers that connect and
+/// disconnect.
 pub struct Pool<W> {
     pub(crate) inner: Arc<Inner<W>>,
 }
 
-/// What the clones of a pool share.
+/// The state that the clones of a pool share.
 pub(crate) struct Inner<W> {
-    pub(crate) name: std::sync::Arc<str>,
-    pub(crate) options: Options,
-    roster: Mutex<Roster<W>>,
-    snapshot: Published<Snapshot<W>>,
-    turn: PaddedTurn,
+    pub(crate) options: PoolOptions,
+    roster: Mutex<Roster<Arc<Shares<W>>>>,
+    pub(crate) snapshot: SnapshotCell<Snapshot<W>>,
+    pub(crate) turn: PaddedTurn,
+    pub(crate) open: OpenSlots,
     pub(crate) seats: Seats,
-    pub(crate) line: Mutex<Line<W>>,
+    /// Claims that wait for a free worker, in order.
+    pub(crate) claims: Mutex<VecDeque<ReplyTo<Picked<W>>>>,
 }
 
-/// Whose turn it is. Alone in its pair of cache lines, which processors fetch together, for every pick of a `round_robin`
-/// pool writes it.
+/// The slot after the one that was picked last. Alone in its pair of cache lines, which processors fetch together, because
+/// every pick of a `round_robin` pool writes it.
 #[repr(align(128))]
-struct PaddedTurn(Turn);
+pub(crate) struct PaddedTurn(pub(crate) Turn);
 
-/// Who was connected at one moment.
-struct Snapshot<W> {
+/// The connected workers at one moment.
+pub(crate) struct Snapshot<W> {
     /// In the order of slots.
-    connected: Box<[Arc<Shares<W>>]>,
+    pub(crate) connected: Box<[Arc<Shares<W>>]>,
     /// The seed of each of those.
-    seeds: Box<[u64]>,
-    /// The worker at each slot of pools that are `direct`, at each seat of those that `claim`.
-    places: Box<[Option<Arc<Shares<W>>>]>,
-    slot_count: usize,
+    pub(crate) seeds: Box<[u64]>,
+    /// The slot of each of those.
+    pub(crate) slots: Box<[usize]>,
+    /// By seat in pools that `claim`, by slot in all others.
+    pub(crate) places: Box<[Option<Arc<Shares<W>>>]>,
+    pub(crate) slot_count: usize,
 }
 
-/// What a pool is like at one moment.
+/// A worker from when it connects until it disconnects, and the value that it connected with.
+pub(crate) struct Connection<W> {
+    pub(crate) worker: Arc<PoolWorker>,
+    value: W,
+    pub(crate) pool: Arc<Inner<W>>,
+    /// Its seat in a pool that claims, unused in all others.
+    pub(crate) seat: ClaimSeat,
+    /// [`GONE`], [`PAUSED`] and [`PARKED`].
+    state: AtomicUsize,
+}
+
+/// The worker has disconnected.
+const GONE: usize = 1;
+/// The worker takes no jobs.
+const PAUSED: usize = 2;
+/// A claim found the connection paused and left it its seat.
+const PARKED: usize = 4;
+
+/// The outcome of a claim by the owner of the seat.
+pub(crate) enum ClaimOutcome {
+    Claimed,
+    /// The worker is paused, and its connection owns the seat now.
+    Parked,
+    /// The worker has disconnected.
+    Gone,
+}
+
+/// A connection as the pool and its worker hold it: a share for each part.
+pub(crate) struct Shares<W> {
+    connection: Arc<Connection<W>>,
+    parts: [Arc<Share<W>>; PARTS],
+}
+
+/// A connection as a pick holds it; see [`parts`]. Alone in its cache lines, because each pick writes its reference count.
+#[repr(align(128))]
+pub(crate) struct Share<W> {
+    connection: Arc<Connection<W>>,
+}
+
+/// A worker that was picked for a job; it dereferences to the value that the worker connected with. It occupies the
+/// job's place in the worker's capacity until it is dropped.
+///
+/// The worker may disconnect at any time. The value lives as long as this does.
+pub struct Picked<W> {
+    share: Arc<Share<W>>,
+    place: PickedPlace,
+}
+
+/// What a pick occupies: a job of this many bytes, or one of the constants. One number, because an enum with a field is
+/// copied in parts of different widths, which costs as much as the rest of a pick.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PickedPlace(u64);
+
+impl PickedPlace {
+    /// Nothing: the capacity is unlimited.
+    pub(crate) const UNLIMITED: Self = Self(u64::MAX);
+    /// The seat of the connection.
+    pub(crate) const SEAT: Self = Self(u64::MAX - 1);
+
+    pub(crate) fn job(bytes: u32) -> Self {
+        Self(bytes.into())
+    }
+}
+
+/// A worker's membership in the pool: dropping it disconnects the worker.
+pub struct Connected<W> {
+    shares: Arc<Shares<W>>,
+}
+
+/// A pool at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolInfo {
-    /// The pool's name.
-    pub name: std::sync::Arc<str>,
-    /// What it was made with.
-    pub options: Options,
-    /// How many slots there are now.
-    pub slots: usize,
-    /// How many claims wait in line.
+    /// How many claims wait.
     pub waiting: usize,
-    /// The workers, in the order of slots.
+    /// The workers in the order of slots.
     pub workers: Vec<WorkerInfo>,
 }
 
-/// What a worker is like at one moment.
+/// A worker at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerInfo {
-    /// Its name.
+    /// The name.
     pub name: std::sync::Arc<str>,
-    /// Its slot; the first is 0.
+    /// The slot; the first is 0.
     pub slot: usize,
-    /// True while it is connected.
+    /// Whether it is connected.
     pub connected: bool,
-    /// How often it has been picked or claimed since it was added.
-    pub picks: u64,
 }
 
 impl<W> Pool<W> {
-    /// Makes a pool without workers. `name` is what errors and listings call it.
-    pub fn new(name: &str, options: Options) -> Self {
-        let options = Options {
+    /// A pool without workers.
+    pub fn new(options: PoolOptions) -> Self {
+        let options = PoolOptions {
             size: options.size.bounded(),
             ..options
         };
-        // Twice the workers, for those whose connections are gone but claimed yet.
-        let seat_count = match options.strategy {
-            Strategy::Claim => options.size.max() * 2,
-            _ => 0,
+        let slots = options.size.max();
+        // Seats for twice the workers: the claim of a disconnected worker keeps its seat.
+        let (seats, slots) = match options.strategy {
+            Strategy::Claim => (slots * 2, 0),
+            _ => (0, slots),
         };
         let roster = Roster::new(options.size);
         Self {
             inner: Arc::new(Inner {
-                name: name.into(),
                 options,
-                snapshot: Published::new(Snapshot::of(&roster, options.strategy)),
+                snapshot: SnapshotCell::new(Snapshot::of(&roster, options.strategy)),
                 roster: Mutex::new(roster),
                 turn: PaddedTurn(Turn::new(0)),
-                seats: Seats::new(seat_count),
-                line: Mutex::new(Line::new()),
+                open: OpenSlots::new(slots),
+                seats: Seats::new(seats),
+                claims: Mutex::new(VecDeque::new()),
             }),
         }
-    }
-
-    /// The pool's name.
-    pub fn name(&self) -> &str {
-        &self.inner.name
-    }
-
-    /// What the pool was made with.
-    pub fn options(&self) -> &Options {
-        &self.inner.options
     }
 
     /// Adds a worker at the first free slot, not yet connected. Returns the slot; the first is 0.
@@ -125,18 +183,17 @@ impl<W> Pool<W> {
             .change(|roster| roster.add(worker, Some(slot)).map(drop))
     }
 
-    /// Removes a worker that is not connected, with its counts.
+    /// Removes a worker that is not connected.
     pub fn remove(&self, worker: &str) -> Result<(), PoolError> {
         self.inner.change(|roster| roster.remove(worker))
     }
 
-    /// Connects a worker that has been added: from now on it can be picked, until the answer is dropped or
-    /// [`Self::disconnect`] is called.
+    /// Connects a worker that was added: it can be picked until the returned value is dropped.
     pub fn connect(&self, worker: &str, value: W) -> Result<Connected<W>, PoolError> {
         let inner = &self.inner;
-        // Stays out here until it is needed, so that what is not needed is dropped without the lock.
+        // Taken only on success, so that a refused value is dropped without the lock.
         let mut value = Some(value);
-        let connection = inner.change(|roster| {
+        let shares = inner.change(|roster| {
             if roster.member(worker)?.connection.is_some() {
                 return Err(PoolError::WorkerConnected {
                     name: worker.into(),
@@ -146,161 +203,87 @@ impl<W> Pool<W> {
                 Strategy::Claim => roster
                     .seat(inner.seats.count())
                     .ok_or(PoolError::TooManyLeftClaimed)?,
-                _ => Seat::default(),
+                _ => ClaimSeat::default(),
             };
             let member = roster.member(worker)?;
-            let value = value.take().expect("this closure runs once");
-            let connection = Connection::new(member.worker.clone(), value, inner.clone(), seat);
-            let shares = Arc::new(Shares::new(connection));
-            Ok(member.connection.insert(shares).clone())
+            let connection = Arc::new(Connection {
+                worker: member.worker.clone(),
+                value: value.take().expect("this closure runs once"),
+                pool: inner.clone(),
+                seat,
+                state: AtomicUsize::new(0),
+            });
+            let share = |_| {
+                let connection = connection.clone();
+                Arc::new(Share { connection })
+            };
+            let shares = Shares {
+                parts: std::array::from_fn(share),
+                connection,
+            };
+            Ok(member.connection.insert(Arc::new(shares)).clone())
         })?;
-        if inner.options.strategy == Strategy::Claim {
-            inner.take_seat(&connection);
+        match inner.options.strategy {
+            Strategy::Claim => inner.take_seat(&shares),
+            _ => inner.refresh(shares.worker.slot),
         }
-        Ok(Connected::new(connection))
+        Ok(Connected { shares })
     }
 
-    /// Disconnects a worker, as if it had died: it is picked no more, but stays added. What it was given before it
-    /// keeps.
-    pub fn disconnect(&self, worker: &str) -> Result<(), PoolError> {
-        let connection = {
-            let mut roster = self.inner.roster.lock();
-            roster.member(worker)?.connection.clone()
-        };
-        Inner::disconnect(&connection.ok_or(PoolError::NobodyConnected)?);
-        Ok(())
-    }
-
-    /// Picks the next worker of a `round_robin` pool, or any of a `random` one.
-    #[inline]
-    pub fn pick(&self) -> Result<Picked<W>, PoolError> {
-        let snapshot = self.inner.snapshot.load();
-        let count = snapshot.connected.len();
-        let index = match self.inner.options.strategy {
-            Strategy::RoundRobin | Strategy::Random if count == 0 => {
-                return Err(PoolError::NobodyConnected);
-            }
-            Strategy::RoundRobin => self.inner.turn.0.fetch_add(1, Ordering::Relaxed) % count,
-            Strategy::Random => choice::random_below(count),
-            strategy => return Err(PoolError::WrongStrategy { strategy }),
-        };
-        Ok(Picked::new(&snapshot.connected[index]))
-    }
-
-    /// Picks the worker of a `hash` pool for this value: the same for the same value, also after a restart, as long as
-    /// that worker is connected. The values of a worker that goes are spread over all the others; no other value moves.
-    /// Costs about a nanosecond for each connected worker.
-    #[inline]
-    pub fn pick_for(&self, value: &(impl Hash + ?Sized)) -> Result<Picked<W>, PoolError> {
-        self.inner.only(Strategy::Hash)?;
-        let snapshot = self.inner.snapshot.load();
-        let index = choice::rendezvous(&snapshot.seeds, choice::hash_of(value))
-            .ok_or(PoolError::NobodyConnected)?;
-        Ok(Picked::new(&snapshot.connected[index]))
-    }
-
-    /// Picks the worker at this slot of a `direct` pool; the first is 0.
-    #[inline]
-    pub fn pick_at(&self, slot: usize) -> Result<Picked<W>, PoolError> {
-        self.inner.only(Strategy::Direct)?;
-        let snapshot = self.inner.snapshot.load();
-        match snapshot.places.get(slot) {
-            Some(Some(connection)) => Ok(Picked::new(connection)),
-            _ if slot < snapshot.slot_count => Err(PoolError::NobodyConnected),
-            _ => Err(PoolError::OutOfRange {
-                slot,
-                size: snapshot.slot_count,
-            }),
-        }
-    }
-
-    /// The pool and its workers right now.
+    /// The pool and its workers at this moment.
     pub fn info(&self) -> PoolInfo {
-        let waiting = self.inner.line.lock().len();
+        let waiting = self.inner.claims.lock().len();
         let roster = self.inner.roster.lock();
+        let workers = roster.members().map(|member| WorkerInfo {
+            name: member.worker.name.clone(),
+            slot: member.worker.slot,
+            connected: member.connection.is_some(),
+        });
         PoolInfo {
-            name: self.inner.name.clone(),
-            options: self.inner.options,
-            slots: roster.slot_count(),
             waiting,
-            workers: roster
-                .members()
-                .map(|member| WorkerInfo {
-                    name: member.worker.name.clone(),
-                    slot: member.worker.slot,
-                    connected: member.connection.is_some(),
-                    picks: member.worker.picks.read(),
-                })
-                .collect(),
+            workers: workers.collect(),
         }
     }
 }
 
 impl<W> Inner<W> {
-    /// Takes a connection out, if it has not been before.
-    pub(crate) fn disconnect(connection: &Arc<Shares<W>>) {
-        let inner = &connection.pool;
-        let mut roster = inner.roster.lock();
-        let Ok(member) = roster.member(&connection.worker.name) else {
-            return;
-        };
-        if member
-            .connection
-            .take_if(|current| Arc::ptr_eq(current, connection))
-            .is_none()
-        {
-            return;
-        }
-        connection.go();
-        inner.publish(&roster);
-        drop(roster);
-        if inner.options.strategy == Strategy::Claim {
-            inner.leave_seat(connection);
-        }
-    }
-
-    /// Takes every connection out and lets nobody in again: the pool is deleted. Refused while a worker is connected,
-    /// unless it is done by force.
-    pub(crate) fn close(&self, by_force: bool) -> Result<(), PoolError> {
-        let mut roster = self.roster.lock();
-        let connected = roster.members().find(|member| member.connection.is_some());
-        if let (Some(member), false) = (connected, by_force) {
-            let name = member.worker.name.clone();
-            return Err(PoolError::WorkerConnected { name });
-        }
-        roster.deleted = true;
-        let connections: Vec<_> = roster
-            .members_mut()
-            .filter_map(|member| member.connection.take())
-            .collect();
-        for connection in &connections {
-            connection.go();
-        }
-        self.publish(&roster);
-        drop(roster);
-        if self.options.strategy == Strategy::Claim {
-            for connection in &connections {
-                self.leave_seat(connection);
+    /// Publishes whether the worker at this slot takes another job.
+    ///
+    /// Call it after each change of that. The last caller to write the bit reads the state again behind the write, and
+    /// then sees what every caller before it changed, so the bit ends up right whatever the order.
+    pub(crate) fn refresh(&self, slot: usize) {
+        loop {
+            let open = self.is_open(slot);
+            self.open.put(slot, open);
+            if self.is_open(slot) == open {
+                return;
             }
-            self.close_line();
         }
-        Ok(())
     }
 
-    /// Who sits on this seat. Only for who owns the seat: then it is nobody else, and None means that it has gone.
+    fn is_open(&self, slot: usize) -> bool {
+        let snapshot = self.snapshot.load();
+        let connection = snapshot.places.get(slot).and_then(Option::as_ref);
+        connection.is_some_and(|connection| {
+            let capacity = &self.options.capacity;
+            connection.takes_jobs()
+                && capacity.is_none_or(|capacity| connection.worker.load.has_room(&capacity))
+        })
+    }
+
+    /// The connection at this seat. None: it has disconnected.
     pub(crate) fn occupant(&self, seat: usize) -> Option<Arc<Share<W>>> {
         let snapshot = self.snapshot.load();
-        let connection = snapshot.places.get(seat)?.as_ref()?;
-        (!connection.is_gone()).then(|| connection.share())
+        Some(snapshot.places.get(seat)?.as_ref()?.share())
     }
 
-    /// The caller owns this seat, of a connection that has gone, and gives it up.
+    /// Gives up the seat of a disconnected worker. Only for the owner of the seat.
     pub(crate) fn give_up_seat(&self, number: usize) {
         self.roster.lock().give_up_seat(number);
     }
 
-    /// The connection has gone. If the pool owns its seat, the seat is given up; else who owns it does that, now or when
-    /// it finds out. By the lock, nobody new can have got the seat in between.
+    /// The connection is gone. Gives up its seat if the pool owns it; otherwise its owner does. The lock keeps others from
+    /// getting the seat in between.
     pub(crate) fn leave_seat(&self, connection: &Connection<W>) {
         let mut roster = self.roster.lock();
         if roster.is_current(connection.seat) && self.seats.take_back(connection.seat.number) {
@@ -308,77 +291,197 @@ impl<W> Inner<W> {
         }
     }
 
-    pub(crate) fn has_nobody(&self) -> bool {
-        self.snapshot.load().connected.is_empty()
-    }
-
     #[inline]
     pub(crate) fn only(&self, strategy: Strategy) -> Result<(), PoolError> {
-        if self.options.strategy == strategy {
-            return Ok(());
-        }
-        Err(PoolError::WrongStrategy {
-            strategy: self.options.strategy,
-        })
-    }
-
-    pub(crate) fn unknown(&self) -> PoolError {
-        PoolError::UnknownPool {
-            name: self.name.clone(),
+        match self.options.strategy {
+            own if own == strategy => Ok(()),
+            strategy => Err(PoolError::WrongStrategy { strategy }),
         }
     }
 
-    /// Changes who belongs to the pool and lets everyone see it.
+    /// Changes the roster and publishes it.
     fn change<R>(
         &self,
-        change: impl FnOnce(&mut Roster<W>) -> Result<R, PoolError>,
+        change: impl FnOnce(&mut Roster<Arc<Shares<W>>>) -> Result<R, PoolError>,
     ) -> Result<R, PoolError> {
         let mut roster = self.roster.lock();
-        if roster.deleted {
-            return Err(self.unknown());
-        }
         let changed = change(&mut roster)?;
-        self.publish(&roster);
+        self.snapshot
+            .store(Snapshot::of(&roster, self.options.strategy));
         Ok(changed)
     }
 
-    fn publish(&self, roster: &Roster<W>) {
-        self.snapshot
-            .store(Snapshot::of(roster, self.options.strategy));
+    /// Removes a connection from the pool.
+    fn disconnect(&self, shares: &Arc<Shares<W>>) {
+        let removed = self.change(|roster| {
+            let member = roster.member(&shares.worker.name)?;
+            member.connection = None;
+            Ok(shares.state.fetch_or(GONE, Ordering::AcqRel))
+        });
+        let Ok(state) = removed else {
+            return;
+        };
+        match self.options.strategy {
+            // The connection owns its seat.
+            Strategy::Claim if state & PARKED != 0 => self.give_up_seat(shares.seat.number),
+            Strategy::Claim => self.leave_seat(shares),
+            _ => self.refresh(shares.worker.slot),
+        }
     }
 }
 
 impl<W> Snapshot<W> {
-    fn of(roster: &Roster<W>, strategy: Strategy) -> Self {
+    fn of(roster: &Roster<Arc<Shares<W>>>, strategy: Strategy) -> Self {
         let connected: Box<[_]> = roster
             .members()
             .filter_map(|member| member.connection.clone())
             .collect();
-        let place = |connection: &Arc<Shares<W>>| match strategy {
-            Strategy::Claim => Some(connection.seat.number),
-            Strategy::Direct => Some(connection.worker.slot),
-            Strategy::RoundRobin | Strategy::Random | Strategy::Hash => None,
+        let place = |shares: &Arc<Shares<W>>| match strategy {
+            Strategy::Claim => shares.seat.number,
+            _ => shares.worker.slot,
         };
-        let place_count = connected
-            .iter()
-            .filter_map(place)
-            .max()
-            .map_or(0, |last| last + 1);
+        let place_count = connected.iter().map(place).max().map_or(0, |last| last + 1);
         let mut places: Box<[_]> = (0..place_count).map(|_| None).collect();
-        for connection in &connected {
-            if let Some(place) = place(connection) {
-                places[place] = Some(connection.clone());
-            }
+        for shares in &connected {
+            places[place(shares)] = Some(shares.clone());
         }
         Self {
-            seeds: connected
-                .iter()
-                .map(|connection| connection.worker.seed)
-                .collect(),
+            seeds: connected.iter().map(|shares| shares.worker.seed).collect(),
+            slots: connected.iter().map(|shares| shares.worker.slot).collect(),
             connected,
             places,
             slot_count: roster.slot_count(),
         }
+    }
+}
+
+impl<W> Connection<W> {
+    /// Whether it is connected and not paused.
+    pub(crate) fn takes_jobs(&self) -> bool {
+        self.state.load(Ordering::Acquire) == 0
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.state.load(Ordering::Acquire) & GONE != 0
+    }
+
+    /// Decides on a claim by the owner of the seat. A paused connection gets its seat.
+    #[inline]
+    pub(crate) fn claim(&self) -> ClaimOutcome {
+        if self.takes_jobs() {
+            return ClaimOutcome::Claimed;
+        }
+        let park = |state| (state & (GONE | PAUSED) == PAUSED).then_some(state | PARKED);
+        match self
+            .state
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, park)
+        {
+            Ok(_) => ClaimOutcome::Parked,
+            Err(state) if state & GONE != 0 => ClaimOutcome::Gone,
+            Err(_) => ClaimOutcome::Claimed,
+        }
+    }
+}
+
+impl<W> Shares<W> {
+    /// This thread's share.
+    #[inline]
+    pub(crate) fn share(&self) -> Arc<Share<W>> {
+        self.parts[parts::part()].clone()
+    }
+}
+
+impl<W> Deref for Shares<W> {
+    type Target = Connection<W>;
+
+    fn deref(&self) -> &Connection<W> {
+        &self.connection
+    }
+}
+
+impl<W> Deref for Share<W> {
+    type Target = Connection<W>;
+
+    fn deref(&self) -> &Connection<W> {
+        &self.connection
+    }
+}
+
+impl<W> Picked<W> {
+    #[inline]
+    pub(crate) fn new(share: Arc<Share<W>>, place: PickedPlace) -> Self {
+        Self { share, place }
+    }
+
+    /// The worker's name.
+    pub fn name(&self) -> &str {
+        &self.share.worker.name
+    }
+
+    /// The worker's slot; the first is 0.
+    pub fn slot(&self) -> usize {
+        self.share.worker.slot
+    }
+}
+
+impl<W> Deref for Picked<W> {
+    type Target = W;
+
+    fn deref(&self) -> &W {
+        &self.share.connection.value
+    }
+}
+
+impl<W> Drop for Picked<W> {
+    #[inline]
+    fn drop(&mut self) {
+        let connection = &*self.share.connection;
+        match self.place {
+            PickedPlace::UNLIMITED => {}
+            PickedPlace::SEAT => connection.pool.release(connection),
+            PickedPlace(bytes) => connection.pool.remove_job(&connection.worker, bytes as u32),
+        }
+    }
+}
+
+impl<W> Connected<W> {
+    /// The worker's name.
+    pub fn name(&self) -> &str {
+        &self.shares.worker.name
+    }
+
+    /// The worker's slot; the first is 0.
+    pub fn slot(&self) -> usize {
+        self.shares.worker.slot
+    }
+
+    /// Keeps new jobs from the worker, which stays connected: it keeps its slot and its values in a `hash` pool. Costs
+    /// nothing for the other workers, unlike a disconnection.
+    pub fn pause(&self) {
+        let connection = &*self.shares;
+        connection.state.fetch_or(PAUSED, Ordering::AcqRel);
+        if connection.pool.options.strategy != Strategy::Claim {
+            connection.pool.refresh(connection.worker.slot);
+        }
+    }
+
+    /// Ends a pause.
+    pub fn resume(&self) {
+        let connection = &*self.shares;
+        let state = connection
+            .state
+            .fetch_and(!(PAUSED | PARKED), Ordering::AcqRel);
+        if connection.pool.options.strategy != Strategy::Claim {
+            connection.pool.refresh(connection.worker.slot);
+        } else if state & PARKED != 0 {
+            connection.pool.free(connection);
+        }
+    }
+}
+
+impl<W> Drop for Connected<W> {
+    fn drop(&mut self) {
+        self.shares.pool.disconnect(&self.shares);
     }
 }
 
@@ -393,8 +496,25 @@ impl<W> Clone for Pool<W> {
 impl<W> fmt::Debug for Pool<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
-            .field("name", &self.inner.name)
             .field("options", &self.inner.options)
             .finish_non_exhaustive()
+    }
+}
+
+impl<W> fmt::Debug for Picked<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Picked")
+            .field("name", &self.name())
+            .field("slot", &self.slot())
+            .finish()
+    }
+}
+
+impl<W> fmt::Debug for Connected<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connected")
+            .field("name", &self.name())
+            .field("slot", &self.slot())
+            .finish()
     }
 }

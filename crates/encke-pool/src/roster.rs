@@ -1,49 +1,43 @@
-//! Who belongs to a pool: names, slots and connections. A plain data structure behind the pool's lock, off every path
-//! that picks.
+//! The workers of a pool: names, slots and connections. Plain data behind the pool's lock, which no pick takes.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use crate::choice::hash_of;
-use crate::connection::{Shares, Worker};
 use crate::error::PoolError;
 use crate::options::Size;
 use crate::sync::Arc;
+use crate::worker::PoolWorker;
 
-type Name = std::sync::Arc<str>;
-
-/// The workers of a pool.
+/// The workers of a pool, with connections of type `C`.
 ///
-/// Invariant: `by_name` and `slots` tell the same: every worker has exactly one slot and one name, whatever failed
-/// before. So nothing is changed before everything has been checked.
-pub(crate) struct Roster<W> {
+/// Invariant: `by_name` and `slots` agree: every worker has exactly one slot and one name. So each method checks
+/// everything before it changes anything.
+pub(crate) struct Roster<C> {
     size: Size,
-    slots: Vec<Option<Member<W>>>,
-    by_name: HashMap<Name, usize>,
+    slots: Vec<Option<RosterEntry<C>>>,
+    by_name: HashMap<std::sync::Arc<str>, usize>,
     /// No slot below this one is free.
     first_free: usize,
-    /// Seats that nobody owns.
+    /// Seats without an owner.
     seats_given_up: BinaryHeap<Reverse<usize>>,
-    /// How often each seat that was ever owned has been given up.
+    /// How often each seat has been given up.
     seat_terms: Vec<u64>,
-    /// The pool has been deleted.
-    pub(crate) deleted: bool,
 }
 
-/// Where a connection can be claimed, until the seat is given up.
+/// The seat of a connection, until it is given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seat {
+pub(crate) struct ClaimSeat {
     pub(crate) number: usize,
     term: u64,
 }
 
-/// A worker, connected or not.
-pub(crate) struct Member<W> {
-    pub(crate) worker: Arc<Worker>,
-    pub(crate) connection: Option<Arc<Shares<W>>>,
+/// A worker and its connection.
+pub(crate) struct RosterEntry<C> {
+    pub(crate) worker: Arc<PoolWorker>,
+    pub(crate) connection: Option<C>,
 }
 
-impl<W> Roster<W> {
+impl<C> Roster<C> {
     pub(crate) fn new(size: Size) -> Self {
         Self {
             size,
@@ -52,11 +46,10 @@ impl<W> Roster<W> {
             first_free: 0,
             seats_given_up: BinaryHeap::new(),
             seat_terms: Vec::new(),
-            deleted: false,
         }
     }
 
-    /// Adds a worker at the next free slot, or at the one that is asked for. Returns its slot.
+    /// Adds a worker at the requested slot, or at the first free one. Returns its slot.
     pub(crate) fn add(&mut self, name: &str, slot: Option<usize>) -> Result<usize, PoolError> {
         if let Some(&slot) = self.by_name.get(name) {
             let name = name.into();
@@ -77,16 +70,16 @@ impl<W> Roster<W> {
         if slot >= self.slots.len() {
             self.slots.resize_with(slot + 1, || None);
         }
-        let name = Name::from(name);
+        let name = std::sync::Arc::<str>::from(name);
         self.by_name.insert(name.clone(), slot);
-        self.slots[slot] = Some(Member {
-            worker: Arc::new(Worker::new(name.clone(), slot, hash_of(&*name))),
+        self.slots[slot] = Some(RosterEntry {
+            worker: Arc::new(PoolWorker::new(name, slot)),
             connection: None,
         });
         Ok(slot)
     }
 
-    /// Takes a worker away that is not connected; its name and slot are free then.
+    /// Removes a worker that is not connected; its name and slot become free.
     pub(crate) fn remove(&mut self, name: &str) -> Result<(), PoolError> {
         let member = self.member(name)?;
         let slot = member.worker.slot;
@@ -101,20 +94,15 @@ impl<W> Roster<W> {
     }
 
     /// The worker of this name.
-    pub(crate) fn member(&mut self, name: &str) -> Result<&mut Member<W>, PoolError> {
+    pub(crate) fn member(&mut self, name: &str) -> Result<&mut RosterEntry<C>, PoolError> {
         let unknown = || PoolError::UnknownWorker { name: name.into() };
         let slot = *self.by_name.get(name).ok_or_else(unknown)?;
         self.slots[slot].as_mut().ok_or_else(unknown)
     }
 
     /// Every worker, in the order of slots.
-    pub(crate) fn members(&self) -> impl Iterator<Item = &Member<W>> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = &RosterEntry<C>> {
         self.slots.iter().flatten()
-    }
-
-    /// Every worker, to be changed, in the order of slots.
-    pub(crate) fn members_mut(&mut self) -> impl Iterator<Item = &mut Member<W>> {
-        self.slots.iter_mut().flatten()
     }
 
     /// How many slots there are now.
@@ -125,8 +113,8 @@ impl<W> Roster<W> {
         }
     }
 
-    /// A seat that nobody owns, of `count` that there are. The lowest first, so that few words are in use.
-    pub(crate) fn seat(&mut self, count: usize) -> Option<Seat> {
+    /// The lowest seat of `count` that has no owner.
+    pub(crate) fn seat(&mut self, count: usize) -> Option<ClaimSeat> {
         let number = match self.seats_given_up.pop() {
             Some(Reverse(number)) => number,
             None if self.seat_terms.len() < count => {
@@ -135,18 +123,18 @@ impl<W> Roster<W> {
             }
             None => return None,
         };
-        Some(Seat {
+        Some(ClaimSeat {
             number,
             term: self.seat_terms[number],
         })
     }
 
-    /// True while this seat has not been given up; then nobody else can have got it.
-    pub(crate) fn is_current(&self, seat: Seat) -> bool {
+    /// True while this seat has not been given up, so it has no other owner since.
+    pub(crate) fn is_current(&self, seat: ClaimSeat) -> bool {
         self.seat_terms.get(seat.number) == Some(&seat.term)
     }
 
-    /// Nobody owns this seat any more.
+    /// The seat has no owner from now on.
     pub(crate) fn give_up_seat(&mut self, number: usize) {
         self.seat_terms[number] += 1;
         self.seats_given_up.push(Reverse(number));

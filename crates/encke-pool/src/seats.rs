@@ -1,54 +1,54 @@
-//! Which connections are free to be claimed: a bit for each, and a gate in front of them.
+//! The connections that are free to be claimed: a bit for each, and a gate in front of them.
 
 use std::ops::Deref;
 
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
-/// The bits of all seats. A connection of a `claim` pool has a seat of its own from when it connects until it has gone
-/// *and* nobody claims it any more.
+/// The bits of all seats. A connection of a `claim` pool has a seat of its own from when it connects until it has
+/// disconnected and its claim is released.
 ///
-/// Invariant: a seat is always owned by exactly one: by the pool while its bit is set, else by who cleared the bit. Only
-/// the owner may put it back or give it up.
+/// Invariant: a seat has exactly one owner: the pool while its bit is set, else the claim that cleared the bit, or the
+/// connection itself while it is parked. Only the owner may put it back or give it up.
 ///
-/// The highest bit of every word says that claims wait in line. It is in the same word as the seats, so that a claim
-/// takes a seat only if nobody was first, and a release learns in the same instruction whether anyone waits: no order
-/// between two words matters.
+/// The highest bit of every word says that claims wait. It is in the same word as the seats, so that a claim takes a seat
+/// only if no other waits, and a release learns in the same instruction whether one does: no order between two words
+/// matters.
 pub(crate) struct Seats {
-    /// A power of two, for a claim would wait longer for a division than for its word.
-    words: Box<[Word]>,
-    /// How many words have ever had a seat in use. Written only by who holds the line's lock; a hint to everybody else.
+    /// A power of two, because a division would take longer than the access to a word.
+    words: Box<[SeatWord]>,
+    /// How many words have ever had a seat in use. Written under the lock of waiting claims; a hint to all others.
     words_used: AtomicUsize,
 }
 
-/// Some seats. Alone in its cache line, for every claim writes it.
+/// Some seats. Alone in its cache line, because every claim writes it.
 #[derive(Default)]
 #[repr(align(128))]
-struct Word(AtomicU64);
+struct SeatWord(AtomicU64);
 
-/// What became of an attempt to take a seat.
+/// The result of an attempt to take a seat.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum TakenSeat {
     Seat(usize),
     NoneFree,
-    /// Others wait in line; whoever comes must queue behind them.
-    OthersWait,
+    /// Other claims wait and come first.
+    ClaimsWait,
 }
 
 const SEATS_PER_WORD: usize = 63;
 const GATE: u64 = 1 << 63;
 
-/// Seats are spread over so many words at least, so that claims at once have words of their own. Models have two: enough
-/// for every way in which words can disagree.
+/// The minimum number of words, so that concurrent claims use different ones. Models have two: enough for every way in
+/// which words can disagree.
 const WORDS_MIN: usize = if cfg!(encke_model) { 2 } else { 8 };
 
 #[cfg(not(encke_model))]
 thread_local! {
-    /// The word that this thread tries first. It moves on when somebody else is found at it: threads that claim at the
-    /// same time soon try different ones, and one that is alone takes workers in their order.
+    /// The word that this thread tries first. It moves on when another thread changes that word: concurrent claims soon
+    /// try different words, and a single thread takes workers in order.
     static FIRST_TRIED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-impl Deref for Word {
+impl Deref for SeatWord {
     type Target = AtomicU64;
 
     fn deref(&self) -> &AtomicU64 {
@@ -61,19 +61,19 @@ impl Seats {
         let words = count.div_ceil(SEATS_PER_WORD).max(count.min(WORDS_MIN));
         Self {
             words: (0..words.next_power_of_two())
-                .map(|_| Word::default())
+                .map(|_| SeatWord::default())
                 .collect(),
             words_used: AtomicUsize::new(0),
         }
     }
 
-    /// How many seats there are.
+    /// The number of seats.
     pub(crate) fn count(&self) -> usize {
         self.words.len() * SEATS_PER_WORD
     }
 
-    /// Takes a free seat, unless others wait.
-    pub(crate) fn take(&self) -> Taken {
+    /// Takes a free seat unless other claims wait.
+    pub(crate) fn take(&self) -> TakenSeat {
         let used = self.used();
         // Another pool may have more words.
         let first = first_tried().min(used.len());
@@ -82,7 +82,7 @@ impl Seats {
             let mut bits = word.load(Ordering::Relaxed);
             while bits != 0 {
                 if bits & GATE != 0 {
-                    return Taken::OthersWait;
+                    return TakenSeat::ClaimsWait;
                 }
                 match word.compare_exchange_weak(
                     bits,
@@ -90,7 +90,7 @@ impl Seats {
                     Ordering::AcqRel,
                     Ordering::Relaxed,
                 ) {
-                    Ok(_) => return Taken::Seat(self.number(n, bits.trailing_zeros())),
+                    Ok(_) => return TakenSeat::Seat(self.number(n, bits.trailing_zeros())),
                     Err(now) => {
                         bits = now;
                         try_first(n + 1);
@@ -98,11 +98,11 @@ impl Seats {
                 }
             }
         }
-        Taken::NoneFree
+        TakenSeat::NoneFree
     }
 
-    /// Takes the first free seat for the first in line. Only for who holds the line's lock.
-    pub(crate) fn take_for_line(&self) -> Option<usize> {
+    /// Takes the first free seat for a waiting claim. Call it under the lock of waiting claims.
+    pub(crate) fn take_for_waiting(&self) -> Option<usize> {
         for (n, word) in self.used().iter().enumerate() {
             let mut free = word.load(Ordering::Acquire) & !GATE;
             while free != 0 {
@@ -117,7 +117,7 @@ impl Seats {
         None
     }
 
-    /// Gives a seat to the pool. Returns true if claims wait in line, who must be served then.
+    /// Returns a seat to the pool. True: claims wait and must be served.
     pub(crate) fn put(&self, seat: usize) -> bool {
         let (word, bit) = self.place(seat);
         let before = word.fetch_or(bit, Ordering::AcqRel);
@@ -125,40 +125,40 @@ impl Seats {
         before & GATE != 0
     }
 
-    /// Takes this very seat from the pool. False: somebody else owns it.
+    /// Takes this seat from the pool. False: the pool does not own it.
     pub(crate) fn take_back(&self, seat: usize) -> bool {
         let (word, bit) = self.place(seat);
         word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
     }
 
-    /// Seats up to this one are in use from now on. Only for who holds the line's lock, and says whether anyone waits.
-    pub(crate) fn use_up_to(&self, seat: usize, line_waits: bool) {
+    /// Seats up to this one are in use from now on. Call it under the lock of waiting claims.
+    pub(crate) fn use_up_to(&self, seat: usize, claims_wait: bool) {
         let words = (seat + 1).min(self.words.len());
         let used = self.used().len();
         if used < words {
             for word in &self.words[used..words] {
-                word.store(if line_waits { GATE } else { 0 }, Ordering::Relaxed);
+                word.store(if claims_wait { GATE } else { 0 }, Ordering::Relaxed);
             }
             self.words_used.store(words, Ordering::Release);
         }
     }
 
-    /// Sends everyone who comes from now on to the line. Only for who holds the line's lock.
+    /// Makes all further claims wait. Call it under the lock of waiting claims.
     pub(crate) fn close_gate(&self) {
         for word in self.used() {
             word.fetch_or(GATE, Ordering::AcqRel);
         }
     }
 
-    /// Nobody is in line any more. Only for who holds the line's lock.
+    /// No claim waits any more. Call it under the lock of waiting claims.
     pub(crate) fn open_gate(&self) {
         for word in self.used() {
             word.fetch_and(!GATE, Ordering::AcqRel);
         }
     }
 
-    /// The word that a seat is in, and its bit there. Neighbours are in different words.
-    fn place(&self, seat: usize) -> (&Word, u64) {
+    /// The word of a seat, and its bit there. Neighbours are in different words.
+    fn place(&self, seat: usize) -> (&SeatWord, u64) {
         let words_log2 = self.words.len().ilog2();
         let word = seat & (self.words.len() - 1);
         (&self.words[word], 1 << (seat >> words_log2))
@@ -169,14 +169,14 @@ impl Seats {
         ((bit as usize) << self.words.len().ilog2()) + word
     }
 
-    fn used(&self) -> &[Word] {
+    fn used(&self) -> &[SeatWord] {
         &self.words[..self.words_used.load(Ordering::Acquire)]
     }
 }
 
 #[cfg(not(encke_model))]
 fn first_tried() -> usize {
-    // A thread that is being torn down may claim, too.
+    // A thread may claim while its locals are being destroyed.
     FIRST_TRIED.try_with(std::cell::Cell::get).unwrap_or(0)
 }
 
@@ -185,7 +185,7 @@ fn try_first(word: usize) {
     let _ = FIRST_TRIED.try_with(|first| first.set(word));
 }
 
-/// The threads of models share what is a thread's own.
+/// Threads of a model share thread locals.
 #[cfg(encke_model)]
 fn first_tried() -> usize {
     0
@@ -219,15 +219,15 @@ mod tests {
     #[test]
     fn a_thread_alone_takes_the_seats_of_a_small_pool_in_their_order() {
         let seats = Seats::new(6);
-        assert_eq!(seats.take(), Taken::NoneFree);
+        assert_eq!(seats.take(), TakenSeat::NoneFree);
         for seat in 0..6 {
             seats.use_up_to(seat, false);
             assert!(!seats.put(seat));
         }
         for seat in 0..6 {
-            assert_eq!(seats.take(), Taken::Seat(seat));
+            assert_eq!(seats.take(), TakenSeat::Seat(seat));
         }
-        assert_eq!(seats.take(), Taken::NoneFree);
+        assert_eq!(seats.take(), TakenSeat::NoneFree);
     }
 
     #[test]
@@ -237,30 +237,30 @@ mod tests {
             seats.use_up_to(seat, false);
             assert!(!seats.put(seat));
         }
-        assert_eq!(seats.take(), Taken::Seat(0));
+        assert_eq!(seats.take(), TakenSeat::Seat(0));
         assert!(seats.take_back(62));
         assert!(!seats.take_back(62));
-        assert_eq!(seats.take_for_line(), Some(129));
-        assert_eq!(seats.take(), Taken::Seat(63));
-        assert_eq!(seats.take(), Taken::NoneFree);
-        assert_eq!(seats.take_for_line(), None);
+        assert_eq!(seats.take_for_waiting(), Some(129));
+        assert_eq!(seats.take(), TakenSeat::Seat(63));
+        assert_eq!(seats.take(), TakenSeat::NoneFree);
+        assert_eq!(seats.take_for_waiting(), None);
     }
 
     #[test]
-    fn nobody_passes_a_closed_gate_and_who_puts_back_hears_of_it() {
+    fn no_claim_passes_a_closed_gate_and_a_release_sees_it() {
         let seats = Seats::new(130);
         seats.use_up_to(0, false);
         seats.put(0);
         seats.close_gate();
-        assert_eq!(seats.take(), Taken::OthersWait);
-        assert_eq!(seats.take_for_line(), Some(0));
+        assert_eq!(seats.take(), TakenSeat::ClaimsWait);
+        assert_eq!(seats.take_for_waiting(), Some(0));
         assert!(seats.put(0));
         // A word that comes into use while others wait has its gate closed from the start.
         seats.use_up_to(100, true);
         assert!(seats.put(100));
         seats.open_gate();
-        assert_eq!(seats.take(), Taken::Seat(0));
-        assert_eq!(seats.take(), Taken::Seat(100));
+        assert_eq!(seats.take(), TakenSeat::Seat(0));
+        assert_eq!(seats.take(), TakenSeat::Seat(100));
         assert!(!seats.put(0));
     }
 }

@@ -1,4 +1,4 @@
-//! The locks, atomics and the snapshot cell that the crate is built on: the real ones, or those of the model checker.
+//! Locks, atomics and the snapshot cell: the real ones, or those of the model checker.
 
 #[cfg(not(encke_model))]
 mod real {
@@ -7,13 +7,13 @@ mod real {
     use arc_swap::ArcSwap;
     pub(crate) use parking_lot::Mutex;
     pub(crate) use std::sync::Arc;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
     pub(crate) use std::thread;
 
-    /// A value that is read without waiting and replaced as a whole.
-    pub(crate) struct Published<T>(ArcSwap<T>);
+    /// A value that readers load without waiting and writers replace as a whole.
+    pub(crate) struct SnapshotCell<T>(ArcSwap<T>);
 
-    impl<T> Published<T> {
+    impl<T> SnapshotCell<T> {
         pub(crate) fn new(value: T) -> Self {
             Self(ArcSwap::from_pointee(value))
         }
@@ -36,7 +36,7 @@ mod model {
 
     pub(crate) use loom::sync::Arc;
     use loom::sync::MutexGuard;
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
     pub(crate) use loom::thread;
 
     /// Loom's mutex with the interface of parking_lot's.
@@ -52,10 +52,10 @@ mod model {
         }
     }
 
-    /// The atomic pointer is taken for granted; a mutex stands for it.
-    pub(crate) struct Published<T>(Mutex<Arc<T>>);
+    /// A mutex stands for the atomic pointer.
+    pub(crate) struct SnapshotCell<T>(Mutex<Arc<T>>);
 
-    impl<T> Published<T> {
+    impl<T> SnapshotCell<T> {
         pub(crate) fn new(value: T) -> Self {
             Self(Mutex::new(Arc::new(value)))
         }

@@ -3,21 +3,17 @@
 #![allow(clippy::unwrap_used)]
 #![cfg(not(encke_model))]
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use encke_pool::{Connected, Options, Pool, PoolError, Size, Strategy};
+use encke_pool::{Connected, Pool, PoolError, PoolOptions, Size, Strategy};
 
-const SOON: Duration = Duration::from_millis(30);
 const NEVER: Duration = Duration::from_secs(20);
 
 /// A pool with so many workers, each connected with a count of who is using it.
 fn pool_of(count: usize) -> (Pool<AtomicUsize>, Vec<Connected<AtomicUsize>>) {
-    let pool = Pool::new("test", Options::new(Strategy::Claim));
+    let pool = Pool::new(PoolOptions::new(Strategy::Claim));
     let connected = (0..count).map(|n| connect(&pool, n)).collect();
     (pool, connected)
 }
@@ -43,17 +39,14 @@ fn eventually(what: &str, mut done: impl FnMut() -> bool) {
 #[test]
 fn the_first_free_worker_is_claimed_and_released_on_drop() {
     let (pool, _connected) = pool_of(3);
-    let claims: Vec<_> = (0..3).map(|_| pool.try_claim().unwrap()).collect();
+    let claims: Vec<_> = (0..3).map(|_| pool.pick(0, None).unwrap()).collect();
     assert_eq!(
         claims.iter().map(|claim| claim.slot()).collect::<Vec<_>>(),
         [0, 1, 2]
     );
-    assert_eq!(pool.try_claim().unwrap_err(), PoolError::AllBusy);
-    assert_eq!(pool.claim_timeout(SOON).unwrap_err(), PoolError::TimedOut);
+    assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NoRoom);
     drop(claims);
     assert_eq!(pool.claim().unwrap().slot(), 0);
-    let picks: Vec<_> = pool.info().workers.iter().map(|w| w.picks).collect();
-    assert_eq!(picks, [2, 1, 1]);
 }
 
 #[test]
@@ -67,26 +60,7 @@ fn a_claimant_that_dies_releases() {
         })
     };
     claimant.join().unwrap_err();
-    pool.try_claim().unwrap();
-}
-
-#[test]
-fn who_comes_first_is_served_first_and_nobody_overtakes_the_line() {
-    let (pool, _connected) = pool_of(1);
-    let claim = pool.claim().unwrap();
-    let line: Vec<_> = (0..3).map(|_| pool.line_up().unwrap()).collect();
-    assert_eq!(pool.info().waiting, 3);
-    drop(claim);
-    // The worker is the first one's already, though it has not looked yet.
-    assert_eq!(pool.try_claim().unwrap_err(), PoolError::AllBusy);
-    assert_eq!(pool.info().waiting, 2);
-    for (left, place) in [2, 1, 0].into_iter().zip(line) {
-        assert_eq!(pool.info().waiting, left);
-        let claim = place.wait().unwrap();
-        assert_eq!(pool.try_claim().unwrap_err(), PoolError::AllBusy);
-        drop(claim);
-    }
-    pool.try_claim().unwrap();
+    pool.pick(0, None).unwrap();
 }
 
 #[test]
@@ -98,12 +72,9 @@ fn threads_that_wait_are_served_in_the_order_in_which_they_came() {
     for n in 0..5 {
         let (waits, served) = (pool.clone(), served.clone());
         threads.push(thread::spawn(move || {
-            let claim = match n % 2 {
-                0 => waits.claim(),
-                _ => waits.claim_timeout(NEVER),
-            };
+            let claim = waits.claim().unwrap();
             served.lock().unwrap().push(n);
-            drop(claim.unwrap());
+            drop(claim);
         }));
         eventually("waiting", || pool.info().waiting == n + 1);
     }
@@ -115,61 +86,19 @@ fn threads_that_wait_are_served_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn a_claim_that_times_out_leaks_no_worker_also_when_it_has_just_won() {
-    let (pool, _connected) = pool_of(1);
-    // Won, and then not wanted any more: the worker goes back.
-    for _ in 0..100 {
-        let claim = pool.claim().unwrap();
-        let place = pool.line_up().unwrap();
-        drop(claim);
-        drop(place);
-        pool.try_claim().unwrap();
-    }
-    // The same as a race, for threads whose time runs out just when the worker is released.
-    let impatient: Vec<_> = (0..4)
-        .map(|n| {
-            let pool = pool.clone();
-            thread::spawn(move || {
-                let mut won = 0;
-                for round in 0..2_000u64 {
-                    let timeout = Duration::from_micros((round * 7 + n * 13) % 60);
-                    match pool.claim_timeout(timeout) {
-                        Ok(claim) => {
-                            won += 1;
-                            std::hint::black_box(&claim);
-                        }
-                        Err(error) => assert_eq!(error, PoolError::TimedOut),
-                    }
-                }
-                won
-            })
-        })
-        .collect();
-    let won: u64 = impatient
-        .into_iter()
-        .map(|thread| thread.join().unwrap())
-        .sum();
-    assert_eq!(pool.info().waiting, 0, "nobody is left in the line");
-    assert!(won > 0, "some were in time");
-    pool.try_claim().expect("the worker is free");
-}
-
-#[test]
 fn a_worker_that_dies_while_claimed_is_gone_and_comes_back_as_a_new_one() {
     let (pool, mut connected) = pool_of(1);
     let old = pool.claim().unwrap();
     drop(connected.pop());
-    assert!(!old.is_connected());
-    assert_eq!(pool.try_claim().unwrap_err(), PoolError::NobodyConnected);
+    assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NobodyConnected);
     let _again = connect(&pool, 0);
-    let new = pool.try_claim().unwrap();
-    assert!(new.is_connected());
+    let new = pool.pick(0, None).unwrap();
     // Releasing the old claim does not release the new one.
     drop(old);
-    assert_eq!(pool.try_claim().unwrap_err(), PoolError::AllBusy);
+    assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NoRoom);
     drop(new);
-    let only = pool.try_claim().unwrap();
-    assert_eq!(pool.try_claim().unwrap_err(), PoolError::AllBusy);
+    let only = pool.pick(0, None).unwrap();
+    assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NoRoom);
     drop(only);
 }
 
@@ -179,10 +108,10 @@ fn a_worker_that_dies_while_free_is_claimed_by_nobody() {
     drop(connected.remove(0));
     assert_eq!(pool.claim().unwrap().slot(), 1);
     let claim = pool.claim().unwrap();
-    assert_eq!(pool.try_claim().unwrap_err(), PoolError::AllBusy);
+    assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NoRoom);
     drop(connected);
     drop(claim);
-    assert_eq!(pool.try_claim().unwrap_err(), PoolError::NobodyConnected);
+    assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NobodyConnected);
 }
 
 #[test]
@@ -195,42 +124,18 @@ fn who_waits_gets_a_worker_that_connects() {
     eventually("waiting", || pool.info().waiting == 1);
     let _connected = connect(&pool, 0);
     assert_eq!(waiting.join().unwrap(), Ok(0));
-    pool.try_claim().unwrap();
-}
-
-#[test]
-fn a_place_in_line_is_a_future_too() {
-    let (pool, _connected) = pool_of(1);
-    let claim = pool.claim().unwrap();
-    let mut place = pin!(pool.line_up().unwrap());
-    let mut context = Context::from_waker(Waker::noop());
-    assert!(place.as_mut().poll(&mut context).is_pending());
-    drop(claim);
-    let Poll::Ready(Ok(claim)) = place.poll(&mut context) else {
-        panic!("the worker is free");
-    };
-    assert_eq!(pool.try_claim().unwrap_err(), PoolError::AllBusy);
-    drop(claim);
-}
-
-#[test]
-fn the_line_has_a_bound() {
-    let pool = Pool::<()>::new("test", Options::new(Strategy::Claim).waiting_max(2));
-    let _line = [pool.line_up().unwrap(), pool.line_up().unwrap()];
-    let full = PoolError::TooManyWaiting { waiting_max: 2 };
-    assert_eq!(pool.line_up().unwrap_err(), full);
-    assert_eq!(pool.claim().unwrap_err(), full);
+    pool.pick(0, None).unwrap();
 }
 
 #[test]
 fn connections_that_are_gone_but_claimed_have_a_bound_and_leave_when_released() {
-    let pool = Pool::new("test", Options::new(Strategy::Claim).size(Size::Fixed(1)));
+    let pool = Pool::new(PoolOptions::new(Strategy::Claim).size(Size::Fixed(1)));
     pool.add("a").unwrap();
     let mut claims = Vec::new();
     let refused = loop {
         match pool.connect("a", ()) {
             Ok(connected) => {
-                claims.push(pool.try_claim().unwrap());
+                claims.push(pool.pick(0, None).unwrap());
                 drop(connected);
             }
             Err(error) => break error,
@@ -241,8 +146,8 @@ fn connections_that_are_gone_but_claimed_have_a_bound_and_leave_when_released() 
     claims.pop();
     let connected = pool.connect("a", ()).unwrap();
     drop(claims);
-    let claim = pool.try_claim().unwrap();
-    assert_eq!(pool.try_claim().unwrap_err(), PoolError::AllBusy);
+    let claim = pool.pick(0, None).unwrap();
+    assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NoRoom);
     drop((claim, connected));
 }
 
@@ -250,7 +155,7 @@ fn connections_that_are_gone_but_claimed_have_a_bound_and_leave_when_released() 
 fn workers_beyond_one_word_of_bits_are_claimed_each_once() {
     let (pool, connected) = pool_of(200);
     let mut slots: Vec<_> = (0..200)
-        .map(|_| pool.try_claim().unwrap())
+        .map(|_| pool.pick(0, None).unwrap())
         .map(|claim| {
             let slot = claim.slot();
             std::mem::forget(claim);
@@ -259,7 +164,7 @@ fn workers_beyond_one_word_of_bits_are_claimed_each_once() {
         .collect();
     slots.sort_unstable();
     assert_eq!(slots, (0..200).collect::<Vec<_>>());
-    assert_eq!(pool.try_claim().unwrap_err(), PoolError::AllBusy);
+    assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NoRoom);
     drop(connected);
 }
 
@@ -272,10 +177,9 @@ fn no_worker_ever_has_two_claimants_while_all_of_it_comes_and_goes() {
             thread::spawn(move || {
                 let mut done = 0;
                 for round in 0..3_000u64 {
-                    let claim = match (client + round) % 3 {
+                    let claim = match (client + round) % 2 {
                         0 => pool.claim(),
-                        1 => pool.claim_timeout(Duration::from_micros(round % 200)),
-                        _ => pool.try_claim(),
+                        _ => pool.pick(0, None),
                     };
                     let Ok(claim) = claim else { continue };
                     assert_eq!(claim.fetch_add(1, Ordering::SeqCst), 0, "claimed twice");
@@ -302,15 +206,12 @@ fn no_worker_ever_has_two_claimants_while_all_of_it_comes_and_goes() {
         .into_iter()
         .map(|client| client.join().unwrap())
         .sum();
-    assert!(
-        done >= 8 * 1_000,
-        "every claim without a timeout was served"
-    );
+    assert!(done >= 8 * 1_000, "every claim that waits was served");
     assert_eq!(pool.info().waiting, 0);
     let claims: Vec<_> = (0..3)
-        .map(|_| pool.try_claim().expect("every worker is free again"))
+        .map(|_| pool.pick(0, None).expect("every worker is free again"))
         .collect();
-    assert_eq!(pool.try_claim().unwrap_err(), PoolError::AllBusy);
+    assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NoRoom);
     drop(claims);
     drop(connected);
 }

@@ -7,9 +7,7 @@
 #![allow(unexpected_cfgs)]
 #![cfg(encke_model)]
 
-use std::time::Duration;
-
-use encke_pool::{Claim, Connected, Options, Pool, PoolError, Size, Strategy};
+use encke_pool::{Capacity, Connected, Picked, Pool, PoolError, PoolOptions, Size, Strategy};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
@@ -22,22 +20,22 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 
 /// A pool with one slot, and its worker connected with a count of its claimants.
 fn pool() -> (Pool<AtomicUsize>, Connected<AtomicUsize>) {
-    let pool = Pool::new("model", Options::new(Strategy::Claim).size(Size::Fixed(1)));
+    let pool = Pool::new(PoolOptions::new(Strategy::Claim).size(Size::Fixed(1)));
     pool.add("a").unwrap();
     let connected = pool.connect("a", AtomicUsize::new(0)).unwrap();
     (pool, connected)
 }
 
 /// Has the worker to itself.
-fn work(claim: &Claim<AtomicUsize>) {
+fn work(claim: &Picked<AtomicUsize>) {
     assert_eq!(claim.fetch_add(1, Ordering::AcqRel), 0, "claimed twice");
     claim.fetch_sub(1, Ordering::AcqRel);
 }
 
 fn assert_free(pool: &Pool<AtomicUsize>) {
     assert_eq!(pool.info().waiting, 0);
-    let claim = pool.try_claim().expect("the worker is free");
-    assert_eq!(pool.try_claim().unwrap_err(), PoolError::AllBusy);
+    let claim = pool.pick(0, None).expect("the worker is free");
+    assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NoRoom);
     work(&claim);
 }
 
@@ -60,51 +58,10 @@ fn claims_that_wait_are_all_served_and_never_two_at_once() {
 }
 
 #[test]
-fn a_claim_that_times_out_or_leaves_loses_no_worker() {
-    check(|| {
-        let (pool, _connected) = pool();
-        let claim = pool.try_claim().unwrap();
-        let impatient = {
-            let pool = pool.clone();
-            thread::spawn(move || match pool.claim_timeout(Duration::ZERO) {
-                Ok(claim) => work(&claim),
-                Err(error) => assert_eq!(error, PoolError::TimedOut),
-            })
-        };
-        let fickle = {
-            let pool = pool.clone();
-            thread::spawn(move || drop(pool.line_up().unwrap()))
-        };
-        drop(claim);
-        impatient.join().unwrap();
-        fickle.join().unwrap();
-        assert_free(&pool);
-    });
-}
-
-#[test]
-fn who_waits_behind_one_who_leaves_is_served() {
-    check(|| {
-        let (pool, _connected) = pool();
-        let claim = pool.try_claim().unwrap();
-        let first = pool.line_up().unwrap();
-        let second = {
-            let pool = pool.clone();
-            thread::spawn(move || work(&pool.claim().unwrap()))
-        };
-        let leaver = thread::spawn(move || drop(first));
-        drop(claim);
-        leaver.join().unwrap();
-        second.join().unwrap();
-        assert_free(&pool);
-    });
-}
-
-#[test]
 fn a_worker_that_dies_and_returns_while_it_is_released_is_free_once() {
     check(|| {
         let (pool, connected) = pool();
-        let claim = pool.try_claim().unwrap();
+        let claim = pool.pick(0, None).unwrap();
         let releaser = thread::spawn(move || {
             work(&claim);
             drop(claim);
@@ -112,7 +69,7 @@ fn a_worker_that_dies_and_returns_while_it_is_released_is_free_once() {
         let claimant = {
             let pool = pool.clone();
             thread::spawn(move || {
-                if let Ok(claim) = pool.try_claim() {
+                if let Ok(claim) = pool.pick(0, None) {
                     work(&claim);
                 }
             })
@@ -128,7 +85,7 @@ fn a_worker_that_dies_and_returns_while_it_is_released_is_free_once() {
 #[test]
 fn who_waits_gets_a_worker_that_connects() {
     check(|| {
-        let pool = Pool::new("model", Options::new(Strategy::Claim).size(Size::Fixed(1)));
+        let pool = Pool::new(PoolOptions::new(Strategy::Claim).size(Size::Fixed(1)));
         pool.add("a").unwrap();
         let waiting = {
             let pool = pool.clone();
@@ -147,16 +104,86 @@ fn a_worker_that_dies_while_it_is_claimed_is_claimed_by_nobody_afterwards() {
         let claimant = {
             let pool = pool.clone();
             thread::spawn(move || {
-                if let Ok(claim) = pool.try_claim() {
+                if let Ok(claim) = pool.pick(0, None) {
                     work(&claim);
                 }
             })
         };
         drop(connected);
-        assert_eq!(pool.try_claim().unwrap_err(), PoolError::NobodyConnected);
+        assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NobodyConnected);
         claimant.join().unwrap();
-        assert_eq!(pool.try_claim().unwrap_err(), PoolError::NobodyConnected);
+        assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NobodyConnected);
         let _again = pool.connect("a", AtomicUsize::new(0)).unwrap();
         assert_free(&pool);
+    });
+}
+
+#[test]
+fn a_pause_of_a_claimed_worker_loses_no_seat() {
+    check(|| {
+        let (pool, connected) = pool();
+        let claimant = {
+            let pool = pool.clone();
+            thread::spawn(move || {
+                if let Ok(claim) = pool.pick(0, None) {
+                    work(&claim);
+                }
+            })
+        };
+        connected.pause();
+        let _ = pool.pick(0, None).map(|claim| work(&claim));
+        connected.resume();
+        claimant.join().unwrap();
+        assert_free(&pool);
+    });
+}
+
+#[test]
+fn a_paused_worker_that_disconnects_leaves_its_seat() {
+    check(|| {
+        let (pool, connected) = pool();
+        connected.pause();
+        let claimant = {
+            let pool = pool.clone();
+            thread::spawn(move || assert!(pool.pick(0, None).is_err()))
+        };
+        drop(connected);
+        // Before the worker connects again, because then it may be claimed.
+        claimant.join().unwrap();
+        let _again = pool.connect("a", AtomicUsize::new(0)).unwrap();
+        assert_free(&pool);
+    });
+}
+
+#[test]
+fn a_worker_with_room_is_open_whatever_the_order_of_picks_and_releases() {
+    check(|| {
+        let capacity = Capacity {
+            jobs_max: 1,
+            bytes_max: 1,
+        };
+        let options = PoolOptions::new(Strategy::RoundRobin)
+            .size(Size::Fixed(1))
+            .capacity(capacity);
+        let pool = Pool::new(options);
+        pool.add("a").unwrap();
+        let connected = pool.connect("a", AtomicUsize::new(0)).unwrap();
+        let other = {
+            let pool = pool.clone();
+            thread::spawn(move || {
+                if let Ok(picked) = pool.pick(1, None) {
+                    work(&picked);
+                }
+            })
+        };
+        if let Ok(picked) = pool.pick(1, None) {
+            work(&picked);
+        }
+        connected.pause();
+        connected.resume();
+        other.join().unwrap();
+        let picked = pool.pick(1, None).expect("the worker has room");
+        assert_eq!(pool.pick(1, None).unwrap_err(), PoolError::NoRoom);
+        drop(picked);
     });
 }

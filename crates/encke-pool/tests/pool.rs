@@ -6,11 +6,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use encke_pool::{Connected, Options, Pool, PoolError, Pools, Size, Strategy};
+use encke_pool::{Connected, Picked, Pool, PoolError, PoolOptions, Size, Strategy};
 
 /// A pool with these workers, connected with their own names.
 fn pool_of(strategy: Strategy, names: &[&str]) -> (Pool<String>, Vec<Connected<String>>) {
-    let pool = Pool::new("test", Options::new(strategy));
+    let pool = Pool::new(PoolOptions::new(strategy));
     let connected = names
         .iter()
         .map(|name| {
@@ -48,13 +48,12 @@ fn strategies_have_the_names_of_the_reports() {
 
 #[test]
 fn workers_get_the_next_free_slot_or_the_one_they_ask_for() {
-    let pool = Pool::<String>::new("test", Options::new(Strategy::RoundRobin));
+    let pool = Pool::<String>::new(PoolOptions::new(Strategy::RoundRobin));
     assert_eq!(pool.add("a"), Ok(0));
     assert_eq!(pool.add_at("d", 3), Ok(()));
     assert_eq!(pool.add("b"), Ok(1));
     assert_eq!(pool.add("c"), Ok(2));
     assert_eq!(pool.add("e"), Ok(4));
-    assert_eq!(pool.info().slots, 5);
     pool.remove("b").unwrap();
     assert_eq!(pool.add("b again"), Ok(1));
     assert_eq!(pool.add("f"), Ok(5));
@@ -62,10 +61,7 @@ fn workers_get_the_next_free_slot_or_the_one_they_ask_for() {
 
 #[test]
 fn a_name_that_is_added_twice_leaves_no_phantom_behind() {
-    let pool = Pool::<String>::new(
-        "test",
-        Options::new(Strategy::RoundRobin).size(Size::Fixed(2)),
-    );
+    let pool = Pool::<String>::new(PoolOptions::new(Strategy::RoundRobin).size(Size::Fixed(2)));
     pool.add("a").unwrap();
     let taken = PoolError::NameTaken {
         name: "a".into(),
@@ -84,10 +80,8 @@ fn a_name_that_is_added_twice_leaves_no_phantom_behind() {
 
 #[test]
 fn what_is_refused_changes_nothing() {
-    let pool = Pool::<String>::new(
-        "test",
-        Options::new(Strategy::Direct).size(Size::Growing { size_max: 3 }),
-    );
+    let pool =
+        Pool::<String>::new(PoolOptions::new(Strategy::Direct).size(Size::Growing { size_max: 3 }));
     pool.add_at("b", 1).unwrap();
     let before = pool.info();
     assert_eq!(
@@ -104,8 +98,6 @@ fn what_is_refused_changes_nothing() {
     let unknown = |name: &str| PoolError::UnknownWorker { name: name.into() };
     assert_eq!(pool.remove("c"), Err(unknown("c")));
     assert_eq!(pool.connect("c", String::new()).unwrap_err(), unknown("c"));
-    assert_eq!(pool.disconnect("c"), Err(unknown("c")));
-    assert_eq!(pool.disconnect("b"), Err(PoolError::NobodyConnected));
     assert_eq!(pool.info(), before);
     pool.add("a").unwrap();
     pool.add("c").unwrap();
@@ -121,21 +113,19 @@ fn no_pool_has_more_slots_than_the_bound() {
             size_max: usize::MAX,
         },
     ] {
-        let pool = Pool::<()>::new("test", Options::new(Strategy::Direct).size(size));
+        let pool = Pool::<()>::new(PoolOptions::new(Strategy::Direct).size(size));
         let refused = PoolError::OutOfRange {
             slot: slots,
             size: slots,
         };
         assert_eq!(pool.add_at("beyond", slots), Err(refused));
         pool.add_at("last", slots - 1).unwrap();
-        assert_eq!(pool.info().slots, slots);
-        assert_eq!(pool.options().size.max(), slots);
     }
 }
 
 #[test]
 fn nobody_is_in_a_pool_twice_under_any_error() {
-    let pool = Pool::new("test", Options::new(Strategy::RoundRobin));
+    let pool = Pool::new(PoolOptions::new(Strategy::RoundRobin));
     pool.add("a").unwrap();
     let connected = pool.connect("a", ()).unwrap();
     for _ in 0..3 {
@@ -144,18 +134,18 @@ fn nobody_is_in_a_pool_twice_under_any_error() {
         pool.remove("a").unwrap_err();
     }
     for _ in 0..10 {
-        assert_eq!(pool.pick().unwrap().slot(), 0);
+        assert_eq!(pool.pick(0, None).unwrap().slot(), 0);
     }
     let info = pool.info();
-    assert_eq!((info.workers.len(), info.workers[0].picks), (1, 10));
+    assert_eq!(info.workers.len(), 1);
     drop(connected);
-    assert_eq!(pool.pick().unwrap_err(), PoolError::NobodyConnected);
+    assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NobodyConnected);
 }
 
 #[test]
 fn a_worker_is_gone_when_it_dies_and_may_come_back() {
     let (pool, mut connected) = pool_of(Strategy::RoundRobin, &["a"]);
-    assert_eq!(&**pool.pick().unwrap(), "a");
+    assert_eq!(&**pool.pick(0, None).unwrap(), "a");
     assert_eq!(
         pool.connect("a", "twice".to_owned()).unwrap_err(),
         PoolError::WorkerConnected { name: "a".into() }
@@ -164,7 +154,7 @@ fn a_worker_is_gone_when_it_dies_and_may_come_back() {
         pool.remove("a"),
         Err(PoolError::WorkerConnected { name: "a".into() })
     );
-    let held = pool.pick().unwrap();
+    let held = pool.pick(0, None).unwrap();
     // A worker's thread panics.
     let worker = connected.pop().unwrap();
     let died = std::thread::spawn(move || {
@@ -172,31 +162,12 @@ fn a_worker_is_gone_when_it_dies_and_may_come_back() {
         panic!("on purpose");
     });
     died.join().unwrap_err();
-    assert_eq!(pool.pick().unwrap_err(), PoolError::NobodyConnected);
-    assert!(!held.is_connected());
+    assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NobodyConnected);
     assert_eq!(&**held, "a", "what was picked before can still be used");
     let again = pool.connect("a", "again".to_owned()).unwrap();
-    assert_eq!(pool.pick().unwrap().as_str(), "again");
+    assert_eq!(pool.pick(0, None).unwrap().as_str(), "again");
     drop(again);
     pool.remove("a").unwrap();
-}
-
-#[test]
-fn an_old_connection_does_not_take_a_new_one_with_it() {
-    let (pool, mut connected) = pool_of(Strategy::RoundRobin, &["a"]);
-    pool.disconnect("a").unwrap();
-    let new = pool.connect("a", "new".to_owned()).unwrap();
-    drop(connected.pop());
-    assert_eq!(pool.pick().unwrap().as_str(), "new");
-    assert!(new.is_connected());
-    // Nor when the worker was removed and another of that name was added.
-    drop(new);
-    pool.remove("a").unwrap();
-    pool.add("b").unwrap();
-    pool.add("a").unwrap();
-    let newer = pool.connect("a", "newer".to_owned()).unwrap();
-    assert_eq!(newer.slot(), 1);
-    assert_eq!(pool.pick().unwrap().as_str(), "newer");
 }
 
 #[test]
@@ -206,14 +177,16 @@ fn a_pool_chooses_in_its_own_way_only() {
         let wrong = Err(PoolError::WrongStrategy { strategy });
         let answers = [
             (
-                vec![Strategy::RoundRobin, Strategy::Random],
-                pool.pick().map(drop),
+                vec![Strategy::RoundRobin, Strategy::Random, Strategy::Claim],
+                pool.pick(0, None).map(drop),
             ),
-            (vec![Strategy::Hash], pool.pick_for("key").map(drop)),
-            (vec![Strategy::Direct], pool.pick_at(0).map(drop)),
-            (vec![Strategy::Claim], pool.try_claim().map(drop)),
+            (vec![Strategy::Hash], pool.pick_for("key", 0).map(drop)),
+            (vec![Strategy::Hash], pool.slot_for("key").map(drop)),
+            (
+                vec![Strategy::Hash, Strategy::Direct],
+                pool.pick_at(0, 0).map(drop),
+            ),
             (vec![Strategy::Claim], pool.claim().map(drop)),
-            (vec![Strategy::Claim], pool.line_up().map(drop)),
         ];
         for (of, answer) in answers {
             assert_eq!(
@@ -234,10 +207,11 @@ fn nobody_connected_is_an_answer() {
         let (pool, connected) = pool_of(strategy, &["a"]);
         drop(connected);
         let answer = match strategy {
-            Strategy::RoundRobin | Strategy::Random => pool.pick().map(drop),
-            Strategy::Hash => pool.pick_for("key").map(drop),
-            Strategy::Direct => pool.pick_at(0).map(drop),
-            Strategy::Claim => pool.try_claim().map(drop),
+            Strategy::RoundRobin | Strategy::Random | Strategy::Claim => {
+                pool.pick(0, None).map(drop)
+            }
+            Strategy::Hash => pool.pick_for("key", 0).map(drop),
+            Strategy::Direct => pool.pick_at(0, 0).map(drop),
         };
         assert_eq!(answer, Err(PoolError::NobodyConnected), "{strategy}");
     }
@@ -245,26 +219,28 @@ fn nobody_connected_is_an_answer() {
 
 #[test]
 fn direct_picks_the_slot_or_says_why_not() {
-    let pool = Pool::new("test", Options::new(Strategy::Direct).size(Size::Fixed(3)));
+    let pool = Pool::new(PoolOptions::new(Strategy::Direct).size(Size::Fixed(3)));
     pool.add_at("b", 1).unwrap();
     let _b = pool.connect("b", ()).unwrap();
-    assert_eq!(pool.pick_at(1).unwrap().name(), "b");
-    assert_eq!(pool.pick_at(0).unwrap_err(), PoolError::NobodyConnected);
-    assert_eq!(pool.pick_at(2).unwrap_err(), PoolError::NobodyConnected);
+    assert_eq!(pool.pick_at(1, 0).unwrap().name(), "b");
+    assert_eq!(pool.pick_at(0, 0).unwrap_err(), PoolError::NobodyConnected);
+    assert_eq!(pool.pick_at(2, 0).unwrap_err(), PoolError::NobodyConnected);
     assert_eq!(
-        pool.pick_at(3).unwrap_err(),
+        pool.pick_at(3, 0).unwrap_err(),
         PoolError::OutOfRange { slot: 3, size: 3 }
     );
 }
 
-/// Picks 100,000 times and returns how often each worker was picked, as the pool itself counts.
-fn spread(strategy: Strategy, pick: impl Fn(&Pool<String>, usize)) -> Vec<u64> {
+/// Picks 100,000 times and returns how often each worker was picked.
+fn spread(
+    strategy: Strategy,
+    pick: impl Fn(&Pool<String>, usize) -> Result<Picked<String>, PoolError>,
+) -> Vec<u64> {
     let (pool, _connected) = pool_of(strategy, &SIX);
+    let mut picks = vec![0; SIX.len()];
     for n in 0..100_000 {
-        pick(&pool, n);
+        picks[pick(&pool, n).unwrap().slot()] += 1;
     }
-    let picks: Vec<_> = pool.info().workers.iter().map(|w| w.picks).collect();
-    assert_eq!(picks.iter().sum::<u64>(), 100_000);
     picks
 }
 
@@ -279,33 +255,27 @@ fn assert_within_two_percent(picks: &[u64]) {
 fn round_robin_and_direct_spread_exactly() {
     let even = [16_667, 16_667, 16_667, 16_667, 16_666, 16_666];
     assert_eq!(
-        spread(Strategy::RoundRobin, |pool, _| drop(pool.pick().unwrap())),
+        spread(Strategy::RoundRobin, |pool, _| pool.pick(0, None)),
         even
     );
     assert_eq!(
-        spread(Strategy::Direct, |pool, n| drop(
-            pool.pick_at(n % 6).unwrap()
-        )),
+        spread(Strategy::Direct, |pool, n| pool.pick_at(n % 6, 0)),
         even
     );
 }
 
 #[test]
 fn hash_and_random_spread_within_two_percent() {
-    assert_within_two_percent(&spread(Strategy::Random, |pool, _| {
-        drop(pool.pick().unwrap());
-    }));
+    assert_within_two_percent(&spread(Strategy::Random, |pool, _| pool.pick(0, None)));
+    assert_within_two_percent(&spread(Strategy::Hash, |pool, n| pool.pick_for(&n, 0)));
     assert_within_two_percent(&spread(Strategy::Hash, |pool, n| {
-        drop(pool.pick_for(&n).unwrap());
-    }));
-    assert_within_two_percent(&spread(Strategy::Hash, |pool, n| {
-        drop(pool.pick_for(&format!("user-{n}")).unwrap());
+        pool.pick_for(&format!("user-{n}"), 0)
     }));
 }
 
 fn assignment(pool: &Pool<String>) -> HashMap<usize, String> {
     (0..60_000)
-        .map(|key| (key, pool.pick_for(&key).unwrap().name().to_owned()))
+        .map(|key| (key, pool.pick_for(&key, 0).unwrap().name().to_owned()))
         .collect()
 }
 
@@ -356,7 +326,7 @@ fn picks_go_on_while_workers_come_and_go() {
                 let mut seen = HashSet::new();
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                     // One worker always stays, so there is always someone.
-                    seen.insert(pool.pick().unwrap().name().to_owned());
+                    seen.insert(pool.pick(0, None).unwrap().name().to_owned());
                 }
                 seen
             })
@@ -378,7 +348,7 @@ fn picks_go_on_while_workers_come_and_go() {
 fn a_value_lives_no_longer_than_its_worker_and_those_who_picked_it() {
     let value = Arc::new(());
     for strategy in Strategy::ALL {
-        let pool = Pool::new("test", Options::new(strategy));
+        let pool = Pool::new(PoolOptions::new(strategy));
         pool.add("a").unwrap();
         let connected = pool.connect("a", value.clone()).unwrap();
         drop(pool.connect("a", value.clone()));
@@ -388,45 +358,4 @@ fn a_value_lives_no_longer_than_its_worker_and_those_who_picked_it() {
         drop(connected);
         assert_eq!(Arc::strong_count(&value), 1, "{strategy}");
     }
-}
-
-#[test]
-fn pools_are_found_by_name_and_deleted_when_nobody_is_connected() {
-    let pools = Pools::<String>::new();
-    let unknown = |name: &str| PoolError::UnknownPool { name: name.into() };
-    assert_eq!(pools.pool("a").unwrap_err(), unknown("a"));
-    let a = pools.create("a", Options::new(Strategy::Claim)).unwrap();
-    pools.create("b", Options::new(Strategy::Random)).unwrap();
-    assert_eq!(
-        pools.create("a", Options::new(Strategy::Hash)).unwrap_err(),
-        PoolError::PoolExists { name: "a".into() }
-    );
-    let listed: Vec<_> = pools
-        .list()
-        .iter()
-        .map(|pool| pool.name().to_owned())
-        .collect();
-    assert_eq!(listed, ["a", "b"]);
-
-    a.add("w").unwrap();
-    let worker = pools
-        .pool("a")
-        .unwrap()
-        .connect("w", String::new())
-        .unwrap();
-    let connected = PoolError::WorkerConnected { name: "w".into() };
-    assert_eq!(pools.delete("a"), Err(connected));
-    let claim = a.claim().unwrap();
-    let waiting = a.line_up().unwrap();
-    pools.delete_by_force("a").unwrap();
-    assert!(!worker.is_connected());
-    assert_eq!(waiting.wait().unwrap_err(), unknown("a"));
-    assert_eq!(a.claim().unwrap_err(), unknown("a"));
-    assert_eq!(a.add("x").unwrap_err(), unknown("a"));
-    assert_eq!(a.connect("w", String::new()).unwrap_err(), unknown("a"));
-    drop(claim);
-    assert_eq!(pools.pool("a").unwrap_err(), unknown("a"));
-    assert_eq!(pools.delete("a"), Err(unknown("a")));
-    pools.delete("b").unwrap();
-    assert!(pools.list().is_empty());
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use encke_pool::{Connected, Options, Pool, PoolError, Size, Strategy};
+use encke_pool::{Connected, Pool, PoolError, PoolOptions, Size, Strategy};
 use proptest::prelude::*;
 use proptest::strategy::Strategy as Generator;
 
@@ -16,7 +16,6 @@ enum Call {
     AddAt(u8, usize),
     Remove(u8),
     Connect(u8),
-    Disconnect(u8),
     Die(u8),
 }
 
@@ -27,7 +26,6 @@ fn calls() -> impl Generator<Value = Vec<Call>> {
         (name.clone(), 0..SIZE_MAX + 1).prop_map(|(name, slot)| Call::AddAt(name, slot)),
         name.clone().prop_map(Call::Remove),
         name.clone().prop_map(Call::Connect),
-        name.clone().prop_map(Call::Disconnect),
         name.prop_map(Call::Die),
     ];
     prop::collection::vec(call, 0..60)
@@ -39,7 +37,7 @@ proptest! {
     #[test]
     fn names_slots_and_connections_always_agree(fixed in any::<bool>(), calls in calls()) {
         let size = if fixed { Size::Fixed(SIZE_MAX) } else { Size::Growing { size_max: SIZE_MAX } };
-        let pool = Pool::new("property", Options::new(Strategy::Direct).size(size));
+        let pool = Pool::new(PoolOptions::new(Strategy::Direct).size(size));
         // The model: which slot each name has, and who is connected.
         let mut slots: BTreeMap<String, usize> = BTreeMap::new();
         let mut connected: BTreeMap<String, Connected<String>> = BTreeMap::new();
@@ -84,11 +82,6 @@ proptest! {
                         connected.insert(name, connection);
                     }
                 }
-                Call::Disconnect(name) => {
-                    let name = name.to_string();
-                    let was = connected.remove(&name);
-                    prop_assert_eq!(pool.disconnect(&name).is_ok(), was.is_some());
-                }
                 Call::Die(name) => drop(connected.remove(&name.to_string())),
             }
             let info = pool.info();
@@ -98,7 +91,7 @@ proptest! {
             prop_assert_eq!(workers, expected);
             for worker in &info.workers {
                 prop_assert_eq!(worker.connected, connected.contains_key(&*worker.name));
-                match pool.pick_at(worker.slot) {
+                match pool.pick_at(worker.slot, 0) {
                     Ok(picked) => prop_assert_eq!(picked.as_str(), &*worker.name),
                     Err(error) => {
                         prop_assert_eq!(error, PoolError::NobodyConnected);

@@ -31,9 +31,9 @@ mod sse;
 mod streams;
 
 pub use action::{
-    Action, BodyPart, DispatchEvent, DispatchRequest, Dispatched, Failure, Feed, LoadName,
-    MergeSource, NextPart, OnCommit, OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent,
-    Subscription, Wait, WorkerOutput,
+    Action, BodyPart, Dispatched, Failure, Feed, LoadName, MergeSource, NextPart, OnCommit,
+    OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent, PoolRequest, PoolResponse, Subscription,
+    Wait, WorkerOutput,
 };
 pub use admin::{Admin, Probes};
 pub use durable_streams::DurableStreamsSettings;

@@ -5,7 +5,7 @@
 
 mod server;
 
-use encke_jobs::Client;
+use encke_jobs::PoolClient;
 use encke_protocol::{Body, Response};
 use serde_json::{Value, json};
 use server::{Heard, Reply, Said, Server};
@@ -34,7 +34,7 @@ fn post(server: &mut Server, target: &str, body: &str) -> u64 {
     id
 }
 
-fn asks(server: &mut Server, line: &str, headers: &[(&str, &str)]) -> Client {
+fn asks(server: &mut Server, line: &str, headers: &[(&str, &str)]) -> PoolClient {
     match server.reply(line, headers, b"") {
         Reply::Asks(client) => client,
         Reply::Said(said) => panic!("{line}: {}", said.text()),
@@ -43,7 +43,7 @@ fn asks(server: &mut Server, line: &str, headers: &[(&str, &str)]) -> Client {
 }
 
 /// A worker by events, and what it was told first.
-fn worker(server: &mut Server, name: &str) -> Client {
+fn worker(server: &mut Server, name: &str) -> PoolClient {
     let line = format!("GET /v1/pool/p/work?worker={name}");
     let client = asks(server, &line, &[("Accept", "*/*")]);
     let mut heard = server.heard(client).into_iter();
@@ -68,7 +68,7 @@ fn worker(server: &mut Server, name: &str) -> Client {
 }
 
 /// What a client that asked was answered, once.
-fn answer(server: &mut Server, client: Client) -> Response {
+fn answer(server: &mut Server, client: PoolClient) -> Response {
     let mut heard = server.heard(client);
     match (heard.pop(), heard.len()) {
         (Some(Heard::Respond(response)), 0) => response,
@@ -77,7 +77,7 @@ fn answer(server: &mut Server, client: Client) -> Response {
 }
 
 /// The jobs that a worker was sent.
-fn jobs(server: &mut Server, client: Client) -> Vec<Value> {
+fn jobs(server: &mut Server, client: PoolClient) -> Vec<Value> {
     server.work();
     let sent = server.heard(client).into_iter().map(|saying| match saying {
         Heard::Send(bytes) => {

@@ -1,12 +1,13 @@
-//! A whole server without sockets and threads: the pools over the streams over a log on a simulated
-//! disk, with clients and workers that are written down.
+//! A whole server without sockets and threads: the pools over the streams over a log on a simulated disk, with recorded
+//! clients and workers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use encke_jobs::{
-    Ask, Board, Client, Effect, End, Handed, How, JobId, JobInfo, Limits, Machine, Payload, Post,
-    Settings, Told, Work,
+    AttemptAction, AttemptReport, DispatchedJob, Effect, JobId, JobInfo, JobMachine, NewJob,
+    Payload, PoolClient, PoolLimits, PoolRequest, PoolResponse, PoolSettings, PublishedStats,
+    Registration,
 };
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
@@ -18,49 +19,49 @@ pub(crate) const POOL: &str = "p";
 
 pub(crate) struct World {
     pub(crate) now_ms: u64,
-    pub(crate) jobs: Machine,
-    limits: Limits,
+    pub(crate) jobs: JobMachine,
+    limits: PoolLimits,
     streams: encke_stream::Machine,
     view: Arc<View>,
     log: Log<SimulatedDisk>,
     disk: SimulatedDisk,
-    /// On their way to the log.
+    /// Commands on their way to the log.
     pub(crate) queue: VecDeque<(u64, Command)>,
     next_client: u64,
-    /// What clients were told and nobody has looked at.
-    pub(crate) told: BTreeMap<Client, Vec<Told>>,
-    /// Workers that are connected by a stream.
-    pub(crate) workers: BTreeMap<String, Client>,
-    /// Jobs that workers have, as they know it, dead workers' too.
-    pub(crate) held: Vec<(String, Handed)>,
-    /// Every attempt that was ever handed out.
+    /// Responses that the test has not read.
+    pub(crate) told: BTreeMap<PoolClient, Vec<PoolResponse>>,
+    /// Workers connected by a stream.
+    pub(crate) workers: BTreeMap<String, PoolClient>,
+    /// Jobs that workers have, as the workers know it, including those of dead workers.
+    pub(crate) held: Vec<(String, DispatchedJob)>,
+    /// Every dispatched attempt.
     pub(crate) handed: BTreeSet<(JobId, u16)>,
-    /// Jobs that were accepted.
+    /// Accepted jobs.
     pub(crate) accepted: BTreeSet<JobId>,
-    /// Acknowledgements that were sent, by job, and that were answered.
+    /// Acknowledgements sent and answered, by job.
     pub(crate) acks: BTreeMap<JobId, u32>,
     pub(crate) answered: BTreeMap<JobId, u32>,
-    asked: BTreeMap<Client, JobId>,
-    posted: BTreeSet<Client>,
+    asked: BTreeMap<PoolClient, JobId>,
+    posted: BTreeSet<PoolClient>,
 }
 
 impl World {
-    pub(crate) fn new(limits: Limits, settings: &str) -> Self {
+    pub(crate) fn new(limits: PoolLimits, settings: &str) -> Self {
         let mut world = Self::open(SimulatedDisk::new(3), limits, 1_000_000);
-        let settings: Settings = serde_json::from_str(settings).unwrap();
+        let settings: PoolSettings = serde_json::from_str(settings).unwrap();
         let client = world.client();
         let pool = POOL.into();
-        world.ask(client, Ask::Make { pool, settings });
+        world.ask(client, PoolRequest::Create { pool, settings });
         world.settle();
         let told = world.told.remove(&client).unwrap();
         assert!(
-            matches!(told[..], [Told::Made { existed: false, .. }]),
+            matches!(told[..], [PoolResponse::Created { existed: false, .. }]),
             "{told:?}"
         );
         world
     }
 
-    fn open(disk: SimulatedDisk, limits: Limits, now_ms: u64) -> Self {
+    fn open(disk: SimulatedDisk, limits: PoolLimits, now_ms: u64) -> Self {
         let options = Options {
             segment_bytes: 32 << 10,
             history: false,
@@ -71,9 +72,9 @@ impl World {
             restore_on(disk.clone(), options, stream_limits, now_ms).unwrap();
         let reader = log.reader();
         let read = |fetch: &Fetch| Piece::read(&reader, fetch).map_err(|error| error.to_string());
-        let board = Arc::new(Board::default());
+        let published = Arc::new(PublishedStats::default());
         let find = |name: &str| Ok(view.find(name));
-        let jobs = Machine::replay(limits.clone(), board, &find, &read, now_ms).unwrap();
+        let jobs = JobMachine::replay(limits.clone(), published, &find, &read, now_ms).unwrap();
         World {
             now_ms,
             jobs,
@@ -96,7 +97,7 @@ impl World {
         }
     }
 
-    /// The server dies: of what was on its way the first `kept` are in the log, and nobody was told.
+    /// The server crashes: of the commands on their way the first `kept` are in the log, and no client got a response.
     pub(crate) fn crash(mut self, kept: usize) -> Self {
         for _ in 0..kept {
             if let Some((_, command)) = self.queue.pop_front() {
@@ -121,77 +122,82 @@ impl World {
         world
     }
 
-    pub(crate) fn client(&mut self) -> Client {
+    pub(crate) fn client(&mut self) -> PoolClient {
         self.next_client += 1;
-        Client {
+        PoolClient {
             shard: 0,
             token: self.next_client,
-            question: 0,
+            request: 0,
         }
     }
 
-    pub(crate) fn ask(&mut self, client: Client, ask: Ask) {
-        self.jobs.ask(self.now_ms, client, ask);
+    pub(crate) fn ask(&mut self, client: PoolClient, ask: PoolRequest) {
+        self.jobs.request(self.now_ms, client, ask);
         self.flush();
     }
 
-    pub(crate) fn post(&mut self, body: &str, key: Option<&str>, slot: Option<u32>) -> Client {
+    pub(crate) fn post(&mut self, body: &str, key: Option<&str>, slot: Option<u32>) -> PoolClient {
         let client = self.client();
         self.posted.insert(client);
-        let post = Post {
+        let post = NewJob {
             pool: POOL.into(),
             payload: text(body, key),
             slot,
             wait_ms: None,
             if_connected: false,
         };
-        self.ask(client, Ask::Post(post));
+        self.ask(client, PoolRequest::Post(post));
         client
     }
 
-    pub(crate) fn join(&mut self, worker: &str, slot: Option<u32>, poll_ms: Option<u64>) -> Client {
+    pub(crate) fn join(
+        &mut self,
+        worker: &str,
+        slot: Option<u32>,
+        poll_ms: Option<u64>,
+    ) -> PoolClient {
         let client = self.client();
-        let work = Work {
+        let work = Registration {
             pool: POOL.into(),
             worker: worker.into(),
             slot,
             poll_ms,
         };
         self.workers.insert(worker.to_owned(), client);
-        self.ask(client, Ask::Work(work));
+        self.ask(client, PoolRequest::Register(work));
         client
     }
 
     pub(crate) fn leave(&mut self, worker: &str) {
         if let Some(client) = self.workers.remove(worker) {
-            self.jobs.gone(self.now_ms, client);
+            self.jobs.disconnected(self.now_ms, client);
             self.flush();
         }
     }
 
-    pub(crate) fn end(&mut self, id: JobId, attempt: u16, how: How) -> Client {
+    pub(crate) fn end(&mut self, id: JobId, attempt: u16, action: AttemptAction) -> PoolClient {
         let client = self.client();
-        if matches!(how, How::Ack { .. }) {
+        if matches!(action, AttemptAction::Ack { .. }) {
             *self.acks.entry(id).or_default() += 1;
             self.asked.insert(client, id);
         }
-        let end = End {
+        let end = AttemptReport {
             pool: POOL.into(),
             id,
             attempt,
-            how,
+            action,
         };
-        self.ask(client, Ask::End(end));
+        self.ask(client, PoolRequest::Report(end));
         client
     }
 
-    pub(crate) fn ack(&mut self, id: JobId, attempt: u16) -> Client {
+    pub(crate) fn ack(&mut self, id: JobId, attempt: u16) -> PoolClient {
         let result = text(&format!("done {id}"), None);
-        self.end(id, attempt, How::Ack { result })
+        self.end(id, attempt, AttemptAction::Ack { result })
     }
 
-    /// What a client was told, if anything.
-    pub(crate) fn heard(&mut self, client: Client) -> Option<Told> {
+    /// The responses to a client, if any.
+    pub(crate) fn heard(&mut self, client: PoolClient) -> Option<PoolResponse> {
         let told = self.told.get_mut(&client)?;
         (!told.is_empty()).then(|| told.remove(0))
     }
@@ -199,18 +205,18 @@ impl World {
     pub(crate) fn find(&mut self, id: JobId) -> Option<JobInfo> {
         let client = self.client();
         let pool = POOL.into();
-        self.ask(client, Ask::Find { pool, id });
+        self.ask(client, PoolRequest::DescribeJob { pool, id });
         match self.heard(client) {
-            Some(Told::Job(job)) => Some(job),
+            Some(PoolResponse::Job(job)) => Some(job),
             _ => None,
         }
     }
 
-    pub(crate) fn info(&mut self) -> encke_jobs::Info {
+    pub(crate) fn info(&mut self) -> encke_jobs::PoolStatus {
         let client = self.client();
-        self.ask(client, Ask::Show { pool: POOL.into() });
+        self.ask(client, PoolRequest::Describe { pool: POOL.into() });
         match self.heard(client) {
-            Some(Told::Shown(info)) => *info,
+            Some(PoolResponse::Described(info)) => *info,
             told => panic!("{told:?}"),
         }
     }
@@ -221,7 +227,7 @@ impl World {
         self.flush();
     }
 
-    /// The first so many commands on their way get into the log, and the pools are told.
+    /// Commits the first commands on their way and reports them to the pools.
     pub(crate) fn commit(&mut self, count: usize) {
         for _ in 0..count {
             let Some((op, command)) = self.queue.pop_front() else {
@@ -233,7 +239,7 @@ impl World {
         self.flush();
     }
 
-    /// The log refuses all that is on its way.
+    /// The log refuses all commands on their way.
     pub(crate) fn refuse(&mut self) {
         for (op, _) in std::mem::take(&mut self.queue) {
             let outcome = Outcome::Refused(Refusal::NoSpace);
@@ -242,7 +248,7 @@ impl World {
         self.flush();
     }
 
-    /// Commits until nothing is on its way.
+    /// Commits until no command is on its way.
     pub(crate) fn settle(&mut self) {
         while !self.queue.is_empty() {
             self.commit(usize::MAX);
@@ -280,44 +286,44 @@ impl World {
                         self.queue.push_back((op, command));
                     }
                     Effect::Load { pool, id, stream } => {
-                        let stream = self.view.find(&stream).expect("a chapter that is needed");
+                        let stream = self.view.find(&stream).expect("a segment that is needed");
                         let from = Offset::behind(id - 1);
                         let piece = self.read(&Fetch::new(&stream, from, Offset::behind(id), 1));
                         let item = piece.items().next().expect("a job that is needed");
                         assert_eq!(item.end, Offset::behind(id));
                         let body = item.data.to_vec();
-                        // What stands behind the record's head is the job.
+                        // The job follows the record's head.
                         let at = body.iter().position(|byte| *byte == b'#').unwrap();
                         let text = String::from_utf8(body[at..].to_vec()).unwrap();
                         let payload = self::text(&text, None);
                         self.jobs.loaded(self.now_ms, pool, id, Ok(payload));
                         self.jobs.flush(self.now_ms);
                     }
-                    Effect::Tell { to, told } => self.tell(to, told),
+                    Effect::Respond { to, response } => self.tell(to, response),
                 }
             }
         }
     }
 
-    fn tell(&mut self, to: Client, told: Told) {
+    fn tell(&mut self, to: PoolClient, told: PoolResponse) {
         match &told {
-            Told::Posted { id } => {
+            PoolResponse::Posted { id } => {
                 assert!(self.accepted.insert(*id), "{id} was accepted twice");
             }
-            Told::Handed(handed) => {
+            PoolResponse::Dispatched(handed) => {
                 let attempt = (handed.id, handed.attempt);
                 assert!(
                     self.handed.insert(attempt),
-                    "{attempt:?} was handed out twice"
+                    "{attempt:?} was dispatched twice"
                 );
                 let worker = self.workers.iter().find(|(_, client)| **client == to);
                 match worker {
                     Some((worker, _)) => self.held.push((worker.clone(), handed.clone())),
-                    // It hung up in the same moment.
-                    None => self.jobs.gone(self.now_ms, to),
+                    // It disconnected at the same moment.
+                    None => self.jobs.disconnected(self.now_ms, to),
                 }
             }
-            Told::Ended { .. } => {
+            PoolResponse::Reported { .. } => {
                 if let Some(id) = self.asked.get(&to) {
                     *self.answered.entry(*id).or_default() += 1;
                 }
@@ -351,8 +357,8 @@ impl World {
         }
     }
 
-    /// The streams that hold the pool's journal.
-    pub(crate) fn chapters(&self) -> usize {
+    /// The streams of the pool's journal.
+    pub(crate) fn segments(&self) -> usize {
         let mut count = 0;
         self.view.for_each(&mut |stream: &Arc<Stream>| {
             count += usize::from(stream.name.starts_with("\u{1}pool/"));
@@ -361,7 +367,7 @@ impl World {
     }
 }
 
-/// Which stream a command writes to, and how much.
+/// The stream that a command writes to, and the number of bytes.
 fn written(command: &Command) -> (&str, usize) {
     match command {
         Command::Create(create) => (&create.name, create.data.bytes.len()),

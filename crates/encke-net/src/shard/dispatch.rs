@@ -1,7 +1,7 @@
 //! Requests to the dispatcher: one answer, or jobs for as long as a worker is connected.
 
-use encke_jobs::Client;
-use encke_protocol::{DispatchEvent, DispatchRequest, Dispatched, OnDispatch, WorkerOutput};
+use encke_jobs::PoolClient;
+use encke_protocol::{Dispatched, OnDispatch, PoolRequest, PoolResponse, WorkerOutput};
 
 use super::Shard;
 use crate::connection::active::Task;
@@ -9,24 +9,19 @@ use crate::connection::close::CloseReason;
 
 impl Shard {
     /// Sends a request to the dispatcher.
-    pub(super) fn dispatch(
-        &mut self,
-        index: u32,
-        request: DispatchRequest,
-        then: Box<dyn OnDispatch>,
-    ) {
+    pub(super) fn dispatch(&mut self, index: u32, request: PoolRequest, then: Box<dyn OnDispatch>) {
         let question = self.send_dispatch(index, request);
         let task = Task::AwaitingDispatch { question, then };
         self.connections.begin(index, task);
     }
 
     /// An event of the dispatcher for one of this shard's connections.
-    pub(super) fn dispatched(&mut self, client: Client, event: DispatchEvent) {
+    pub(super) fn dispatched(&mut self, client: PoolClient, event: PoolResponse) {
         let Some(index) = self.asking(client) else {
             // The connection is gone: jobs and slots that were meant for it are another worker's.
             if matches!(
                 event,
-                DispatchEvent::Handed(_) | DispatchEvent::Hired { .. }
+                PoolResponse::Dispatched(_) | PoolResponse::Registered { .. }
             ) {
                 self.send_gone(client);
             }
@@ -77,11 +72,11 @@ impl Shard {
     }
 
     /// The connection that waits for an answer to that request.
-    fn asking(&self, client: Client) -> Option<u32> {
+    fn asking(&self, client: PoolClient) -> Option<u32> {
         let index = self.connections.find(client.token)?;
         match self.connections.active(index)?.task {
             Task::AwaitingDispatch { question, .. } | Task::Working { question, .. } => {
-                (question == client.question).then_some(index)
+                (question == client.request).then_some(index)
             }
             _ => None,
         }

@@ -1,7 +1,7 @@
 //! Hands commands to the sequencer and messages to the dispatcher.
 
-use encke_jobs::{Client, JobError, Word};
-use encke_protocol::{DispatchEvent, DispatchRequest};
+use encke_jobs::{DispatcherMessage, JobError, PoolClient};
+use encke_protocol::{PoolRequest, PoolResponse};
 use encke_stream::{Caller, Command, Submission};
 
 use super::Shard;
@@ -19,23 +19,23 @@ impl Shard {
     }
 
     /// Sends a request to the dispatcher with the next hand-over; its number.
-    pub(super) fn send_dispatch(&mut self, index: u32, request: DispatchRequest) -> u32 {
+    pub(super) fn send_dispatch(&mut self, index: u32, request: PoolRequest) -> u32 {
         let question = self.outbox.next_question();
         let client = self.client(index, question);
-        self.send_message(Word::Ask(client, request));
+        self.send_message(DispatcherMessage::Request(client, request));
         question
     }
 
     /// Tells the dispatcher that a client is gone.
-    pub(super) fn send_gone(&mut self, client: Client) {
-        self.send_message(Word::Gone(client));
+    pub(super) fn send_gone(&mut self, client: PoolClient) {
+        self.send_message(DispatcherMessage::Disconnected(client));
     }
 
-    pub(super) fn client(&self, index: u32, question: u32) -> Client {
-        Client {
+    pub(super) fn client(&self, index: u32, question: u32) -> PoolClient {
+        PoolClient {
             shard: self.context.number,
             token: self.connections.slots.token(index),
-            question,
+            request: question,
         }
     }
 
@@ -62,11 +62,11 @@ impl Shard {
         let mut messages = self.outbox.take_messages();
         self.context.dispatcher.put_many(&mut messages);
         for client in self.outbox.refused(messages) {
-            self.dispatched(client, DispatchEvent::No(JobError::Overloaded));
+            self.dispatched(client, PoolResponse::Refused(JobError::Overloaded));
         }
     }
 
-    fn send_message(&mut self, message: Word) {
+    fn send_message(&mut self, message: DispatcherMessage) {
         let bytes = self.context.dispatcher.weight_bytes(&message);
         self.outbox.add_message(message, bytes);
     }

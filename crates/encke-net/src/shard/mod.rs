@@ -62,7 +62,7 @@ pub(crate) struct ShardContext {
     pub(crate) sender: Arc<ShardSender>,
     /// Where commands go. Those that wait for no disk are committed inline.
     pub(crate) sequencers: Sequencers,
-    pub(crate) dispatcher: encke_jobs::Door,
+    pub(crate) dispatcher: encke_jobs::DispatcherSender,
     pub(crate) readers: Readers,
     pub(crate) metrics: Metrics,
     /// Connections of all shards.

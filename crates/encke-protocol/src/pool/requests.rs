@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 
-use encke_jobs::{End, How, JobId, Payload, Post, Settings, Work};
+use encke_jobs::{
+    AttemptAction, AttemptReport, JobId, NewJob, Payload, PoolSettings, Registration,
+};
 
 use super::PoolApiSettings;
 use super::responses::{Once, OpenWorker, PollJson, PollRaw, WaitForResult};
-use crate::action::{Action, DispatchRequest, OnDispatch};
+use crate::action::{Action, OnDispatch, PoolRequest};
 use crate::problem::error;
 use crate::query;
 use crate::request::Request;
@@ -46,7 +48,7 @@ impl Parser<'_> {
         let method = request.method;
         if let [""] = parts[..] {
             only(method, &["GET"])?;
-            return Ok(once("", DispatchRequest::List));
+            return Ok(once("", PoolRequest::List));
         }
         let pool = self.name("pool", parts[0])?;
         let url = format!("{}{}", self.settings.root, parts[0]);
@@ -54,12 +56,12 @@ impl Parser<'_> {
             [] => match method {
                 "PUT" => {
                     let settings = settings(&request.body)?;
-                    Ok(once(&url, DispatchRequest::Make { pool, settings }))
+                    Ok(once(&url, PoolRequest::Create { pool, settings }))
                 }
-                "GET" => Ok(once(&url, DispatchRequest::Show { pool })),
+                "GET" => Ok(once(&url, PoolRequest::Describe { pool })),
                 "DELETE" => {
                     let force = query.force;
-                    Ok(once(&url, DispatchRequest::Remove { pool, force }))
+                    Ok(once(&url, PoolRequest::Remove { pool, force }))
                 }
                 "POST" => post(request, query, pool, url),
                 _ => Err(not_allowed(method, &["GET", "PUT", "POST", "DELETE"])),
@@ -71,23 +73,23 @@ impl Parser<'_> {
             ["worker", worker] => {
                 only(method, &["DELETE"])?;
                 let worker = self.name("worker", worker)?;
-                Ok(once(&url, DispatchRequest::Dismiss { pool, worker }))
+                Ok(once(&url, PoolRequest::RemoveWorker { pool, worker }))
             }
             ["job", id] => {
                 only(method, &["GET"])?;
                 let id = job(id)?;
-                Ok(once(&url, DispatchRequest::Find { pool, id }))
+                Ok(once(&url, PoolRequest::DescribeJob { pool, id }))
             }
             ["job", id, what] => {
                 let id = job(id)?;
-                let how = match what {
-                    "ack" => How::Ack {
+                let action = match what {
+                    "ack" => AttemptAction::Ack {
                         result: payload(request, None)?,
                     },
-                    "refuse" => How::Refuse {
+                    "refuse" => AttemptAction::Refuse {
                         reason: reason(&request.body),
                     },
-                    "extend" => How::Extend { ms: query.by_ms },
+                    "extend" => AttemptAction::Extend { ms: query.by_ms },
                     _ => return Err(nothing_here()),
                 };
                 only(method, &["POST"])?;
@@ -97,13 +99,13 @@ impl Parser<'_> {
                         "name the attempt that was handed out: ?attempt=",
                     )
                 })?;
-                let end = End {
+                let end = AttemptReport {
                     pool,
                     id,
                     attempt,
-                    how,
+                    action,
                 };
-                Ok(once(&url, DispatchRequest::End(end)))
+                Ok(once(&url, PoolRequest::Report(end)))
             }
             _ => Err(nothing_here()),
         }
@@ -134,13 +136,13 @@ impl Parser<'_> {
             wait_ms if json => (Some(wait_ms.unwrap_or(POLL_MS)), Box::new(PollJson)),
             wait_ms => (wait_ms, Box::new(PollRaw)),
         };
-        let work = Work {
+        let work = Registration {
             pool,
             worker,
             slot: query.slot,
             poll_ms,
         };
-        Ok(Action::Dispatch(DispatchRequest::Work(work), then))
+        Ok(Action::Dispatch(PoolRequest::Register(work), then))
     }
 
     fn query<'a>(&self, text: Option<&'a str>) -> Result<Query<'a>, Response> {
@@ -208,7 +210,7 @@ fn post(
     pool: Box<str>,
     url: String,
 ) -> Result<Action, Response> {
-    let post = Post {
+    let post = NewJob {
         pool,
         payload: payload(request, query.key)?,
         slot: query.slot,
@@ -219,7 +221,7 @@ fn post(
         None => Box::new(Once { pool: url }),
         Some(_) => Box::new(WaitForResult { pool: url }),
     };
-    Ok(Action::Dispatch(DispatchRequest::Post(post), then))
+    Ok(Action::Dispatch(PoolRequest::Post(post), then))
 }
 
 fn payload(request: &mut Request<'_>, key: Option<Cow<'_, str>>) -> Result<Payload, Response> {
@@ -239,7 +241,7 @@ fn payload(request: &mut Request<'_>, key: Option<Cow<'_, str>>) -> Result<Paylo
     })
 }
 
-fn settings(body: &[u8]) -> Result<Settings, Response> {
+fn settings(body: &[u8]) -> Result<PoolSettings, Response> {
     serde_json::from_slice(body).map_err(|error| {
         let why = format!(
             "the settings can't be read: {error}. An example: {{\"type\":\"claim\",\"ack_ms\":30000}}"
@@ -248,7 +250,7 @@ fn settings(body: &[u8]) -> Result<Settings, Response> {
     })
 }
 
-fn once(pool: &str, request: DispatchRequest) -> Action {
+fn once(pool: &str, request: PoolRequest) -> Action {
     let pool = pool.to_owned();
     Action::Dispatch(request, Box::new(Once { pool }))
 }

@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 
-use encke_jobs::{Handed, Info, JobError, JobInfo, JobState, Payload, content, string};
+use encke_jobs::{
+    DispatchedJob, JobError, JobInfo, JobState, Payload, PoolStatus, content, string,
+};
 use encke_pool::PoolError;
 use serde_json::json;
 
-use crate::action::{DispatchEvent, Dispatched, OnDispatch, OnWorkerEvent, WorkerOutput};
+use crate::action::{Dispatched, OnDispatch, OnWorkerEvent, PoolResponse, WorkerOutput};
 use crate::problem::{error, refused};
 use crate::response::{Body, Response};
 use crate::sse;
@@ -42,16 +44,16 @@ pub(super) struct OpenWorker {
 struct WorkerEvents;
 
 impl OnDispatch for Once {
-    fn dispatched(self: Box<Self>, event: DispatchEvent) -> Dispatched {
+    fn dispatched(self: Box<Self>, event: PoolResponse) -> Dispatched {
         Dispatched::Respond(match event {
-            DispatchEvent::Made { existed, info } => {
-                let response = shown(if existed { 200 } else { 201 }, &info);
+            PoolResponse::Created { existed, status } => {
+                let response = shown(if existed { 200 } else { 201 }, &status);
                 response.field_if("Location", (!existed).then_some(self.pool))
             }
-            DispatchEvent::Posted { id } => {
+            PoolResponse::Posted { id } => {
                 posted(id).field("Location", format!("{}/job/{id}", self.pool))
             }
-            DispatchEvent::Job(job) => state(200, &self.pool, &job),
+            PoolResponse::Job(job) => state(200, &self.pool, &job),
             event => respond(event),
         })
     }
@@ -62,9 +64,9 @@ impl OnDispatch for Once {
 }
 
 impl OnDispatch for WaitForResult {
-    fn dispatched(self: Box<Self>, event: DispatchEvent) -> Dispatched {
+    fn dispatched(self: Box<Self>, event: PoolResponse) -> Dispatched {
         Dispatched::Respond(match event {
-            DispatchEvent::Job(job) => awaited(&self.pool, job),
+            PoolResponse::Job(job) => awaited(&self.pool, job),
             event => respond(event),
         })
     }
@@ -75,9 +77,9 @@ impl OnDispatch for WaitForResult {
 }
 
 impl OnDispatch for PollJson {
-    fn dispatched(self: Box<Self>, event: DispatchEvent) -> Dispatched {
+    fn dispatched(self: Box<Self>, event: PoolResponse) -> Dispatched {
         Dispatched::Respond(match event {
-            DispatchEvent::Handed(handed) => {
+            PoolResponse::Dispatched(handed) => {
                 let mut body = object(&handed);
                 body.push(b'\n');
                 plain(200)
@@ -94,7 +96,7 @@ impl OnDispatch for PollJson {
 }
 
 impl OnDispatch for PollRaw {
-    fn dispatched(self: Box<Self>, event: DispatchEvent) -> Dispatched {
+    fn dispatched(self: Box<Self>, event: PoolResponse) -> Dispatched {
         Dispatched::Respond(respond(event))
     }
 
@@ -104,9 +106,9 @@ impl OnDispatch for PollRaw {
 }
 
 impl OnDispatch for OpenWorker {
-    fn dispatched(self: Box<Self>, event: DispatchEvent) -> Dispatched {
+    fn dispatched(self: Box<Self>, event: PoolResponse) -> Dispatched {
         match event {
-            DispatchEvent::Hired { slot } => {
+            PoolResponse::Registered { slot } => {
                 Dispatched::Open(registered(&self.worker, slot), Box::new(WorkerEvents))
             }
             event => Dispatched::Respond(respond(event)),
@@ -119,10 +121,10 @@ impl OnDispatch for OpenWorker {
 }
 
 impl OnWorkerEvent for WorkerEvents {
-    fn event(&self, event: DispatchEvent) -> WorkerOutput {
+    fn event(&self, event: PoolResponse) -> WorkerOutput {
         match event {
-            DispatchEvent::Handed(handed) => WorkerOutput::Send(job_event(&handed)),
-            DispatchEvent::Stopping => WorkerOutput::End(b"event: stopping\ndata: {}\n\n".to_vec()),
+            PoolResponse::Dispatched(handed) => WorkerOutput::Send(job_event(&handed)),
+            PoolResponse::Stopping => WorkerOutput::End(b"event: stopping\ndata: {}\n\n".to_vec()),
             // A registered worker gets nothing else.
             _ => WorkerOutput::End(b"event: removed\ndata: {}\n\n".to_vec()),
         }
@@ -134,29 +136,31 @@ impl OnWorkerEvent for WorkerEvents {
 }
 
 /// The response to a request that makes no difference to this event.
-fn respond(event: DispatchEvent) -> Response {
+fn respond(event: PoolResponse) -> Response {
     match event {
-        DispatchEvent::Made { info, .. } | DispatchEvent::Shown(info) => shown(200, &info),
-        DispatchEvent::Listed(pools) => {
+        PoolResponse::Created { status, .. } | PoolResponse::Described(status) => {
+            shown(200, &status)
+        }
+        PoolResponse::Listed(pools) => {
             let list = pools
                 .iter()
-                .map(|(name, settings)| json!({ "name": **name, "type": settings.kind }))
+                .map(|(name, settings)| json!({ "name": **name, "type": settings.strategy.name() }))
                 .collect::<Vec<_>>();
             json_body(200, &json!({ "pools": list }))
         }
-        DispatchEvent::Posted { id } => posted(id),
-        DispatchEvent::Job(job) => state(200, "", &job),
-        DispatchEvent::Handed(handed) => handed_raw(handed),
-        DispatchEvent::Ended {
+        PoolResponse::Posted { id } => posted(id),
+        PoolResponse::Job(job) => state(200, "", &job),
+        PoolResponse::Dispatched(handed) => handed_raw(handed),
+        PoolResponse::Reported {
             deadline_ms: Some(deadline_ms),
         } => json_body(200, &json!({ "deadline_ms": deadline_ms })),
-        DispatchEvent::Ended { deadline_ms: None }
-        | DispatchEvent::Hired { .. }
-        | DispatchEvent::NoJob
-        | DispatchEvent::Removed => plain(204),
-        DispatchEvent::Closed => error(404, "unknown_pool", "the pool was removed"),
-        DispatchEvent::Stopping => refusal(&JobError::Stopping),
-        DispatchEvent::No(error) => refusal(&error),
+        PoolResponse::Reported { deadline_ms: None }
+        | PoolResponse::Registered { .. }
+        | PoolResponse::NoJob
+        | PoolResponse::Removed => plain(204),
+        PoolResponse::PoolRemoved => error(404, "unknown_pool", "the pool was removed"),
+        PoolResponse::Stopping => refusal(&JobError::Stopping),
+        PoolResponse::Refused(error) => refusal(&error),
     }
 }
 
@@ -171,7 +175,7 @@ fn registered(worker: &str, slot: u32) -> Response {
     string(worker, &mut data);
     data.extend_from_slice(format!(",\"slot\":{slot}}}").as_bytes());
     let mut first = b"retry: 1000\n".to_vec();
-    for name in ["hired", "registered"] {
+    for name in ["registered", "hired"] {
         first.extend_from_slice(format!("event: {name}\ndata: ").as_bytes());
         first.extend_from_slice(&data);
         first.extend_from_slice(b"\n\n");
@@ -180,15 +184,15 @@ fn registered(worker: &str, slot: u32) -> Response {
 }
 
 /// A job as an event, on one line.
-fn job_event(handed: &Handed) -> Vec<u8> {
+fn job_event(handed: &DispatchedJob) -> Vec<u8> {
     let mut event = format!("event: job\nid: {}\ndata: ", handed.id).into_bytes();
     event.extend_from_slice(&object(handed));
     event.extend_from_slice(b"\n\n");
     event
 }
 
-fn object(handed: &Handed) -> Vec<u8> {
-    let Handed {
+fn object(handed: &DispatchedJob) -> Vec<u8> {
+    let DispatchedJob {
         id,
         attempt,
         deadline_ms,
@@ -209,8 +213,8 @@ fn object(handed: &Handed) -> Vec<u8> {
 }
 
 /// A job as its content, for workers that know nothing but HTTP.
-fn handed_raw(handed: Handed) -> Response {
-    let Handed {
+fn handed_raw(handed: DispatchedJob) -> Response {
+    let DispatchedJob {
         id,
         attempt,
         deadline_ms,
@@ -280,8 +284,8 @@ fn state(status: u16, pool: &str, job: &JobInfo) -> Response {
     }
 }
 
-fn shown(status: u16, info: &Info) -> Response {
-    let figures = &info.figures;
+fn shown(status: u16, info: &PoolStatus) -> Response {
+    let figures = &info.stats;
     let workers: Vec<_> = info
         .workers
         .iter()
@@ -315,9 +319,7 @@ fn refusal(why: &JobError) -> Response {
     let (status, code) = match why {
         JobError::Log(refusal) => return refused(refusal),
         JobError::Pool(pool) => match pool {
-            PoolError::UnknownPool { .. } => (404, "unknown_pool"),
             PoolError::UnknownWorker { .. } => (404, "unknown_worker"),
-            PoolError::PoolExists { .. } => (409, "pool_exists"),
             PoolError::NameTaken { .. } => (409, "name_taken"),
             PoolError::SlotTaken { .. } => (409, "slot_taken"),
             PoolError::WorkerConnected { .. } => (409, "worker_connected"),
@@ -325,24 +327,21 @@ fn refusal(why: &JobError) -> Response {
             PoolError::WrongStrategy { .. } => (400, "wrong_type"),
             PoolError::NobodyConnected => (503, "nobody_connected"),
             PoolError::Full { .. } => (503, "full"),
-            PoolError::AllBusy
-            | PoolError::TooManyWaiting { .. }
-            | PoolError::TooManyLeftClaimed => (503, "busy"),
-            PoolError::TimedOut => (504, "timed_out"),
+            PoolError::NoRoom | PoolError::TooManyLeftClaimed => (503, "busy"),
         },
         JobError::Setting(_) => (400, "bad_settings"),
         JobError::UnknownPool(_) => (404, "unknown_pool"),
-        JobError::Forgets => (403, "retention_is_set"),
+        JobError::RetentionIsSet => (403, "retention_is_set"),
         JobError::TooManyPools { .. } => (507, "too_many_pools"),
-        JobError::Differs { .. } => (409, "config_differs"),
-        JobError::Changing => (409, "pool_changes"),
+        JobError::SettingsDiffer { .. } => (409, "config_differs"),
+        JobError::PoolChanging => (409, "pool_changes"),
         JobError::StreamTaken(_) => (409, "stream_taken"),
-        JobError::Busy { .. } => (409, "pool_busy"),
-        JobError::Full { .. } => (503, "too_many_jobs"),
+        JobError::PoolBusy { .. } => (409, "pool_busy"),
+        JobError::TooManyJobs { .. } => (503, "too_many_jobs"),
         JobError::TooLarge { .. } => (413, "too_large"),
-        JobError::Aim(_) => (400, "no_aim"),
+        JobError::WrongSelector(_) => (400, "no_aim"),
         JobError::UnknownJob(_) => (404, "unknown_job"),
-        JobError::Over { .. } => (409, "attempt_over"),
+        JobError::AttemptOver { .. } => (409, "attempt_over"),
         JobError::Overloaded => (503, "overloaded"),
         JobError::Stopping => (503, "stopping"),
     };

@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use encke_jobs::{Client, Effect};
+use encke_jobs::{Effect, PoolClient};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_protocol::{
-    Action, Admin, Body, CallerInfo, DispatchEvent, DispatchRequest, Dispatched, EncodedRun, Feed,
-    Headers, Mark, OnDispatch, OnWorkerEvent, Probes, ProtocolSettings, Request, Response, Router,
+    Action, Admin, Body, CallerInfo, Dispatched, EncodedRun, Feed, Headers, Mark, OnDispatch,
+    OnWorkerEvent, PoolRequest, PoolResponse, Probes, ProtocolSettings, Request, Response, Router,
     Run, Subscription, Variant, Wait, WorkerOutput,
 };
 use encke_stream::{
@@ -23,8 +23,8 @@ pub struct Server {
     pub now_ms: u64,
     /// Who sends all further requests.
     pub caller: CallerInfo<'static>,
-    pub jobs: encke_jobs::Machine,
-    asked: HashMap<Client, (Waiting, Vec<Heard>)>,
+    pub jobs: encke_jobs::JobMachine,
+    asked: HashMap<PoolClient, (Waiting, Vec<Heard>)>,
     machine: Machine,
     log: Log<SimulatedDisk>,
 }
@@ -51,7 +51,7 @@ enum Waiting {
 }
 
 impl Waiting {
-    fn event(&mut self, event: DispatchEvent) -> Heard {
+    fn event(&mut self, event: PoolResponse) -> Heard {
         match std::mem::replace(self, Waiting::Nothing) {
             Waiting::First(then) => match then.dispatched(event) {
                 Dispatched::Respond(response) => Heard::Respond(response),
@@ -80,7 +80,7 @@ pub enum Reply {
     SubscribedAll(Said, Subscription),
     Polls(Wait),
     /// The pools have not answered yet, or go on telling.
-    Asks(Client),
+    Asks(PoolClient),
 }
 
 /// A response, taken apart.
@@ -123,7 +123,7 @@ impl Server {
             view,
             now_ms: NOW_MS,
             caller: CallerInfo::default(),
-            jobs: encke_jobs::Machine::new(Default::default(), Default::default()),
+            jobs: encke_jobs::JobMachine::new(Default::default(), Default::default()),
             asked: HashMap::new(),
             machine,
             log,
@@ -212,15 +212,15 @@ impl Server {
         }
     }
 
-    fn ask(&mut self, ask: DispatchRequest, then: Box<dyn OnDispatch>) -> Reply {
-        let client = Client {
+    fn ask(&mut self, ask: PoolRequest, then: Box<dyn OnDispatch>) -> Reply {
+        let client = PoolClient {
             shard: 0,
             token: self.asked.len() as u64,
-            question: 1,
+            request: 1,
         };
         self.asked
             .insert(client, (Waiting::First(then), Vec::new()));
-        self.jobs.ask(self.now_ms, client, ask);
+        self.jobs.request(self.now_ms, client, ask);
         self.work();
         let mut said = self.heard(client);
         match said.pop() {
@@ -253,7 +253,7 @@ impl Server {
                         self.jobs.committed(self.now_ms, op, outcome);
                     }
                     Effect::Load { .. } => panic!("what is in memory is read"),
-                    Effect::Tell { to, told } => {
+                    Effect::Respond { to, response: told } => {
                         let (then, heard) = self.asked.get_mut(&to).unwrap();
                         heard.push(then.event(told));
                     }
@@ -264,13 +264,13 @@ impl Server {
     }
 
     /// What the pools said to a client since somebody looked.
-    pub fn heard(&mut self, client: Client) -> Vec<Heard> {
+    pub fn heard(&mut self, client: PoolClient) -> Vec<Heard> {
         let (_, heard) = self.asked.get_mut(&client).unwrap();
         std::mem::take(heard)
     }
 
     /// Puts back what nobody has looked at.
-    pub fn unhear(&mut self, client: Client, said: Vec<Heard>) {
+    pub fn unhear(&mut self, client: PoolClient, said: Vec<Heard>) {
         let (_, heard) = self.asked.get_mut(&client).unwrap();
         heard.splice(0..0, said);
     }

@@ -101,7 +101,7 @@ struct Far {
     thread: JoinHandle<Result<(), CommitError>>,
     book: Arc<Mutex<Book>>,
     /// Comes when all is handled.
-    done: encke_mailbox::Reply<()>,
+    done: encke_mailbox::PendingReply<()>,
     view: Option<Arc<View>>,
     _data: Option<Scratch>,
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Barrier;
 use std::time::Instant;
 
-use encke_pool::{Connected, Options, Pool, PoolError, Size, Strategy};
+use encke_pool::{Connected, Pool, PoolError, PoolOptions, Size, Strategy};
 use serde::Serialize;
 
 use crate::BenchError;
@@ -42,7 +42,11 @@ pub(super) struct Trial {
     _connected: Vec<Connected<usize>>,
     times: Vec<f64>,
     cpu_times: Vec<f64>,
+    spread: Spread,
 }
+
+/// Picks of each worker.
+type Spread = [u64; WORKERS];
 
 impl Trial {
     /// Picks by one client that is alone in the pool, in this thread.
@@ -50,7 +54,7 @@ impl Trial {
         Self::new(strategy, None, picks)
     }
 
-    /// Picks by `clients` clients at once, each a thread.
+    /// Picks by so many clients at once, each a thread.
     pub(super) fn together(
         strategy: Strategy,
         clients: u64,
@@ -69,6 +73,7 @@ impl Trial {
             _connected: connected,
             times: Vec::new(),
             cpu_times: Vec::new(),
+            spread: [0; WORKERS],
         })
     }
 
@@ -77,12 +82,15 @@ impl Trial {
         let picks = self.clients.unwrap_or(1) * self.picks_each;
         let from = self.times.len() as u64 * picks;
         let at_work = self.clients.unwrap_or(1).min(cores() as u64) as f64;
-        let (ns, cpu_ns) = match self.clients {
+        let (ns, cpu_ns, spread) = match self.clients {
             None => here(&self.pool, self.strategy, from..from + picks)?,
             Some(clients) => at_once(&self.pool, self.strategy, clients, self.picks_each, from)?,
         };
         self.times.push(ns * at_work / picks as f64);
         self.cpu_times.push(cpu_ns / picks as f64);
+        for (all, run) in self.spread.iter_mut().zip(spread) {
+            *all += run;
+        }
         Ok(())
     }
 
@@ -90,7 +98,6 @@ impl Trial {
     pub(super) fn end(mut self) -> Timed {
         self.times.sort_by(f64::total_cmp);
         self.cpu_times.sort_by(f64::total_cmp);
-        let workers = self.pool.info().workers;
         Timed {
             clients: self.clients.unwrap_or(1),
             picks_each: self.picks_each,
@@ -98,7 +105,7 @@ impl Trial {
             pick_ns: self.times[self.times.len() / 2],
             cpu_pick_ns: self.cpu_times[self.cpu_times.len() / 2],
             pick_ns_least: self.times[0],
-            spread: workers.iter().map(|worker| worker.picks).collect(),
+            spread: self.spread.to_vec(),
         }
     }
 }
@@ -121,7 +128,7 @@ impl Timed {
 
 /// A pool in which all workers are connected.
 fn pool_of(strategy: Strategy) -> Result<(Pool<usize>, Vec<Connected<usize>>), BenchError> {
-    let pool = Pool::new("bench", Options::new(strategy).size(Size::Fixed(WORKERS)));
+    let pool = Pool::new(PoolOptions::new(strategy).size(Size::Fixed(WORKERS)));
     let connect = |n: usize| {
         let name = format!("worker-{n}");
         pool.add(&name)?;
@@ -132,31 +139,31 @@ fn pool_of(strategy: Strategy) -> Result<(Pool<usize>, Vec<Connected<usize>>), B
     Ok((pool, connected))
 }
 
-/// Picks once, as a client would; what it got is let go at once, so a claim is released.
-fn pick(pool: &Pool<usize>, strategy: Strategy, n: u64) -> Result<(), BenchError> {
-    let worker = match strategy {
-        Strategy::RoundRobin | Strategy::Random => pool.pick().map(|picked| *picked),
-        Strategy::Hash => pool.pick_for(&n).map(|picked| *picked),
-        Strategy::Direct => pool.pick_at(n as usize % WORKERS).map(|picked| *picked),
-        Strategy::Claim => pool.claim().map(|claim| *claim),
+/// Picks once, as a client would, and releases the worker at once. Returns the worker.
+fn pick(pool: &Pool<usize>, strategy: Strategy, n: u64) -> Result<usize, BenchError> {
+    let picked = match strategy {
+        Strategy::RoundRobin | Strategy::Random => pool.pick(0, None),
+        Strategy::Hash => pool.pick_for(&n, 0),
+        Strategy::Direct => pool.pick_at(n as usize % WORKERS, 0),
+        Strategy::Claim => pool.claim(),
     };
-    black_box(worker.map_err(refused)?);
-    Ok(())
+    picked.map(|picked| *black_box(picked)).map_err(refused)
 }
 
-/// The time of these picks in this thread, and its processor time, in nanoseconds.
+/// The time of these picks in this thread, its processor time, in nanoseconds, and the picks of each worker.
 fn here(
     pool: &Pool<usize>,
     strategy: Strategy,
     picks: Range<u64>,
-) -> Result<(f64, f64), BenchError> {
+) -> Result<(f64, f64, Spread), BenchError> {
+    let mut spread = [0; WORKERS];
     let cpu_ns = thread_cpu_ns();
     let begun = Instant::now();
     for n in picks {
-        pick(pool, strategy, n)?;
+        spread[pick(pool, strategy, n)?] += 1;
     }
     let ns = begun.elapsed().as_nanos() as f64;
-    Ok((ns, (thread_cpu_ns() - cpu_ns) as f64))
+    Ok((ns, (thread_cpu_ns() - cpu_ns) as f64, spread))
 }
 
 /// From the first client's first pick to the last one's last, and the processor time of all clients in it, in nanoseconds.
@@ -167,18 +174,24 @@ fn at_once(
     clients: u64,
     picks: u64,
     from: u64,
-) -> Result<(f64, f64), BenchError> {
+) -> Result<(f64, f64, Spread), BenchError> {
     let start = Barrier::new(clients as usize);
     let client = |number: u64| {
         // Numbers that no other client has.
         let first = from + number * picks;
+        let mut spread = [0; WORKERS];
         start.wait();
         let cpu_ns = thread_cpu_ns();
         let begun = Instant::now();
         for n in first..first + picks {
-            pick(pool, strategy, n)?;
+            spread[pick(pool, strategy, n)?] += 1;
         }
-        Ok((begun, Instant::now(), (thread_cpu_ns() - cpu_ns) as f64))
+        Ok((
+            begun,
+            Instant::now(),
+            (thread_cpu_ns() - cpu_ns) as f64,
+            spread,
+        ))
     };
     let times = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..clients)
@@ -194,14 +207,20 @@ fn at_once(
                 let thread = thread.map_err(BenchError::system("start a thread"))?;
                 thread.join().map_err(|_| BenchError::Thread("client"))?
             })
-            .collect::<Result<Vec<(Instant, Instant, f64)>, BenchError>>()
+            .collect::<Result<Vec<(Instant, Instant, f64, Spread)>, BenchError>>()
     })?;
     let first = times.iter().map(|time| time.0).min();
     let last = times.iter().map(|time| time.1).max();
     let ns = last
         .zip(first)
         .map_or(0.0, |(last, first)| (last - first).as_nanos() as f64);
-    Ok((ns, times.iter().map(|time| time.2).sum()))
+    let mut spread = [0; WORKERS];
+    for (_, _, _, of_client) in &times {
+        for (all, client) in spread.iter_mut().zip(of_client) {
+            *all += client;
+        }
+    }
+    Ok((ns, times.iter().map(|time| time.2).sum(), spread))
 }
 
 fn refused(error: PoolError) -> BenchError {

@@ -1,36 +1,36 @@
-//! Jobs that wait, in the order in which they were posted.
+//! Waiting jobs, in the order in which they were posted.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::record::Waiting;
-use crate::settings::Kind;
+use crate::record::WaitingJob;
+use encke_pool::Strategy;
 
-/// One line of jobs. Those that come back from a failed attempt stand where they stood before.
+/// One queue of jobs. A job that returns from a failed attempt gets its former place.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
-    /// As they were posted.
-    fresh: VecDeque<Waiting>,
-    /// Those that came back: few.
-    back: BTreeMap<u64, Waiting>,
+pub(crate) struct JobQueue {
+    /// In the order in which they were posted.
+    fresh: VecDeque<WaitingJob>,
+    /// Jobs that returned: few.
+    back: BTreeMap<u64, WaitingJob>,
 }
 
-impl Line {
+impl JobQueue {
     pub(crate) fn len(&self) -> usize {
         self.fresh.len() + self.back.len()
     }
 
     /// Adds a job that is newer than all others.
-    pub(crate) fn push(&mut self, job: Waiting) {
+    pub(crate) fn push(&mut self, job: WaitingJob) {
         debug_assert!(self.fresh.back().is_none_or(|last| last.id < job.id));
         self.fresh.push_back(job);
     }
 
-    /// Puts a job to its place.
-    pub(crate) fn put_back(&mut self, job: Waiting) {
+    /// Returns a job to its place.
+    pub(crate) fn put_back(&mut self, job: WaitingJob) {
         self.back.insert(job.id, job);
     }
 
-    pub(crate) fn first(&self) -> Option<&Waiting> {
+    pub(crate) fn first(&self) -> Option<&WaitingJob> {
         let fresh = self.fresh.front();
         match (fresh, self.back.values().next()) {
             (Some(fresh), Some(back)) if fresh.id < back.id => Some(fresh),
@@ -38,7 +38,7 @@ impl Line {
         }
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Waiting> {
+    pub(crate) fn pop(&mut self) -> Option<WaitingJob> {
         let first = self.first()?.id;
         if self.fresh.front().is_some_and(|fresh| fresh.id == first) {
             let job = self.fresh.pop_front();
@@ -50,8 +50,8 @@ impl Line {
         self.back.pop_first().map(|(_, job)| job)
     }
 
-    /// The job of that name.
-    fn find(&self, id: u64) -> Option<&Waiting> {
+    /// Finds a job by its name.
+    fn find(&self, id: u64) -> Option<&WaitingJob> {
         let fresh = self.fresh.binary_search_by_key(&id, |job| job.id);
         fresh
             .ok()
@@ -59,91 +59,93 @@ impl Line {
             .or_else(|| self.back.get(&id))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiting> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &WaitingJob> {
         self.back.values().chain(&self.fresh)
     }
 
-    fn drain(&mut self) -> impl Iterator<Item = Waiting> {
+    fn drain(&mut self) -> impl Iterator<Item = WaitingJob> {
         let back = std::mem::take(&mut self.back).into_values();
         back.chain(std::mem::take(&mut self.fresh))
     }
 }
 
-/// All jobs of a pool that wait.
+/// All waiting jobs of a pool.
 #[derive(Debug)]
-pub(crate) enum Lines {
+pub(crate) enum JobQueues {
     /// Any worker takes any job.
-    One(Line),
-    /// Each slot has its own; none is empty.
-    BySlot(BTreeMap<u32, Line>),
-    /// Who takes a job depends on who is there: only the first so many are assigned.
-    ByKey(Keyed),
+    One(JobQueue),
+    /// One queue for each slot; none is empty.
+    BySlot(BTreeMap<u32, JobQueue>),
+    /// The worker of a job depends on which workers are connected: only the first jobs are assigned.
+    ByKey(KeyedQueue),
 }
 
-/// Jobs whose worker is chosen by a key.
+/// Jobs whose worker is selected by a key.
 #[derive(Debug, Default)]
-pub(crate) struct Keyed {
+pub(crate) struct KeyedQueue {
     /// Not assigned yet.
-    common: Line,
+    common: JobQueue,
     /// Assigned, by the worker's slot.
-    assigned: BTreeMap<u32, Line>,
+    assigned: BTreeMap<u32, JobQueue>,
     ahead: usize,
 }
 
-impl Lines {
-    /// None waits yet.
-    pub(crate) fn new(kind: Kind) -> Self {
-        match kind {
-            Kind::RoundRobin | Kind::Random | Kind::Claim => Lines::One(Line::default()),
-            Kind::Direct => Lines::BySlot(BTreeMap::new()),
-            Kind::Hash => Lines::ByKey(Keyed::default()),
+impl JobQueues {
+    /// Empty queues.
+    pub(crate) fn new(strategy: Strategy) -> Self {
+        match strategy {
+            Strategy::RoundRobin | Strategy::Random | Strategy::Claim => {
+                JobQueues::One(JobQueue::default())
+            }
+            Strategy::Direct => JobQueues::BySlot(BTreeMap::new()),
+            Strategy::Hash => JobQueues::ByKey(KeyedQueue::default()),
         }
     }
 
     pub(crate) fn len(&self) -> usize {
         match self {
-            Lines::One(line) => line.len(),
-            Lines::BySlot(lines) => lines.values().map(Line::len).sum(),
-            Lines::ByKey(keyed) => keyed.common.len() + keyed.ahead,
+            JobQueues::One(line) => line.len(),
+            JobQueues::BySlot(lines) => lines.values().map(JobQueue::len).sum(),
+            JobQueues::ByKey(keyed) => keyed.common.len() + keyed.ahead,
         }
     }
 
     /// Adds a job that is newer than all others.
-    pub(crate) fn push(&mut self, job: Waiting) {
+    pub(crate) fn push(&mut self, job: WaitingJob) {
         match self {
-            Lines::One(line) => line.push(job),
-            Lines::BySlot(lines) => lines.entry(job.aim).or_default().push(job),
-            Lines::ByKey(keyed) => keyed.common.push(job),
+            JobQueues::One(line) => line.push(job),
+            JobQueues::BySlot(lines) => lines.entry(job.selector).or_default().push(job),
+            JobQueues::ByKey(keyed) => keyed.common.push(job),
         }
     }
 
-    /// Puts a job to its place.
-    pub(crate) fn put_back(&mut self, job: Waiting) {
+    /// Returns a job to its place.
+    pub(crate) fn put_back(&mut self, job: WaitingJob) {
         match self {
-            Lines::One(line) => line.put_back(job),
-            Lines::BySlot(lines) => lines.entry(job.aim).or_default().put_back(job),
-            Lines::ByKey(keyed) => keyed.common.put_back(job),
+            JobQueues::One(line) => line.put_back(job),
+            JobQueues::BySlot(lines) => lines.entry(job.selector).or_default().put_back(job),
+            JobQueues::ByKey(keyed) => keyed.common.put_back(job),
         }
     }
 
     /// The jobs, in no order.
-    pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = &Waiting> + '_> {
+    pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = &WaitingJob> + '_> {
         match self {
-            Lines::One(line) => Box::new(line.iter()),
-            Lines::BySlot(lines) => Box::new(lines.values().flat_map(Line::iter)),
-            Lines::ByKey(keyed) => {
-                let assigned = keyed.assigned.values().flat_map(Line::iter);
+            JobQueues::One(line) => Box::new(line.iter()),
+            JobQueues::BySlot(lines) => Box::new(lines.values().flat_map(JobQueue::iter)),
+            JobQueues::ByKey(keyed) => {
+                let assigned = keyed.assigned.values().flat_map(JobQueue::iter);
                 Box::new(keyed.common.iter().chain(assigned))
             }
         }
     }
 
-    /// The job of that name.
-    pub(crate) fn find(&self, id: u64) -> Option<&Waiting> {
+    /// Finds a job by its name.
+    pub(crate) fn find(&self, id: u64) -> Option<&WaitingJob> {
         match self {
-            Lines::One(line) => line.find(id),
-            Lines::BySlot(lines) => lines.values().find_map(|line| line.find(id)),
-            Lines::ByKey(keyed) => {
+            JobQueues::One(line) => line.find(id),
+            JobQueues::BySlot(lines) => lines.values().find_map(|line| line.find(id)),
+            JobQueues::ByKey(keyed) => {
                 let mut assigned = keyed.assigned.values();
                 let assigned = assigned.find_map(|line| line.find(id));
                 assigned.or_else(|| keyed.common.find(id))
@@ -151,13 +153,13 @@ impl Lines {
         }
     }
 
-    /// When the first of them was posted.
+    /// When the oldest job was posted, in seconds since 1970.
     pub(crate) fn oldest_s(&self) -> Option<u32> {
-        let first = |line: &Line| line.first().map(|job| job.posted_s);
+        let first = |line: &JobQueue| line.first().map(|job| job.posted_s);
         match self {
-            Lines::One(line) => first(line),
-            Lines::BySlot(lines) => lines.values().filter_map(first).min(),
-            Lines::ByKey(keyed) => {
+            JobQueues::One(line) => first(line),
+            JobQueues::BySlot(lines) => lines.values().filter_map(first).min(),
+            JobQueues::ByKey(keyed) => {
                 let assigned = keyed.assigned.values().filter_map(first).min();
                 assigned.into_iter().chain(first(&keyed.common)).min()
             }
@@ -165,12 +167,12 @@ impl Lines {
     }
 }
 
-impl Keyed {
-    /// Assigns the first so many jobs that are not, as `choose` says by their aim.
+impl KeyedQueue {
+    /// Assigns jobs in order, by their selectors, until the window is full.
     pub(crate) fn assign(&mut self, mut choose: impl FnMut(u32) -> Option<u32>) {
         while self.ahead < AHEAD_MAX
             && let Some(job) = self.common.first()
-            && let Some(slot) = choose(job.aim)
+            && let Some(slot) = choose(job.selector)
             && let Some(job) = self.common.pop()
         {
             self.assigned.entry(slot).or_default().put_back(job);
@@ -178,7 +180,7 @@ impl Keyed {
         }
     }
 
-    /// Who is there has changed: all are to be assigned anew.
+    /// Makes all jobs unassigned, because the set of connected workers has changed.
     pub(crate) fn unassign(&mut self) {
         for line in self.assigned.values_mut() {
             for job in line.drain() {
@@ -189,16 +191,16 @@ impl Keyed {
         self.ahead = 0;
     }
 
-    /// The workers that jobs wait for.
+    /// The slots that jobs are assigned to.
     pub(crate) fn slots(&self) -> Vec<u32> {
         self.assigned.keys().copied().collect()
     }
 
-    pub(crate) fn first(&self, slot: u32) -> Option<&Waiting> {
+    pub(crate) fn first(&self, slot: u32) -> Option<&WaitingJob> {
         self.assigned.get(&slot)?.first()
     }
 
-    pub(crate) fn pop(&mut self, slot: u32) -> Option<Waiting> {
+    pub(crate) fn pop(&mut self, slot: u32) -> Option<WaitingJob> {
         let line = self.assigned.get_mut(&slot)?;
         let job = line.pop();
         if line.len() == 0 {
@@ -209,21 +211,20 @@ impl Keyed {
     }
 }
 
-/// Jobs of a `hash` pool that are assigned before they are handed out. A worker that is slow holds
-/// up the others only when so many wait for it.
+/// The maximum number of assigned jobs in a `hash` pool. A slow worker holds up the others only when this many wait for it.
 const AHEAD_MAX: usize = 4_096;
 
-/// Places of a line that are kept when it is short.
+/// A short queue keeps memory for this many jobs.
 const KEPT: usize = 1_024;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn job(id: u64) -> Waiting {
-        Waiting {
+    fn job(id: u64) -> WaitingJob {
+        WaitingJob {
             id,
-            aim: id as u32 % 3,
+            selector: id as u32 % 3,
             posted_s: id as u32,
             bytes: 0,
             attempts: 0,
@@ -232,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_comes_back_stands_where_it_stood() {
-        let mut line = Line::default();
+        let mut line = JobQueue::default();
         (1..=4).for_each(|id| line.push(job(id)));
         let first = line.pop().unwrap();
         let second = line.pop().unwrap();
@@ -246,9 +247,9 @@ mod tests {
 
     #[test]
     fn jobs_are_assigned_anew_in_their_order() {
-        let mut keyed = Keyed::default();
+        let mut keyed = KeyedQueue::default();
         (1..=9).for_each(|id| keyed.common.push(job(id)));
-        keyed.assign(|aim| Some(aim % 2));
+        keyed.assign(|selector| Some(selector % 2));
         assert_eq!(keyed.slots(), [0, 1]);
         assert_eq!(keyed.first(1).map(|job| job.id), Some(1));
         keyed.unassign();
@@ -262,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_full_window_leaves_the_rest() {
-        let mut keyed = Keyed::default();
+        let mut keyed = KeyedQueue::default();
         (0..AHEAD_MAX as u64 + 5).for_each(|id| keyed.common.push(job(id)));
         keyed.assign(|_| Some(0));
         assert_eq!((keyed.ahead, keyed.common.len()), (AHEAD_MAX, 5));

@@ -1,96 +1,96 @@
-//! One pool: its jobs, its workers, and what of it is on the way to the log.
+//! One pool: its jobs, its workers, and its decisions on their way to the log.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use encke_pool::Claim;
+use encke_pool::Picked;
 use encke_stream::Data;
 
-use crate::ask::{Ask, Client, Figures, Info, JobId, JobInfo, JobState, Payload};
-use crate::crew::Crew;
-use crate::figures::Shown;
 use crate::json;
-use crate::line::Lines;
-use crate::record::{Counts, Entry, Held, Jobs, Snapshot, Waiting};
-use crate::settings::{Limits, Settings};
+use crate::queue::JobQueues;
+use crate::record::{CarriedJobs, JobCounts, JournalEntry, LeasedJob, PoolSnapshot, WaitingJob};
+use crate::request::{JobId, Payload, PoolClient, PoolRequest};
+use crate::response::{JobInfo, JobState, PoolStats, PoolStatus};
+use crate::settings::{PoolLimits, PoolSettings};
+use crate::stats::PublishedPool;
+use crate::workers::Workers;
 
 /// A pool.
 #[derive(Debug)]
-pub(crate) struct Shop {
+pub(crate) struct PoolState {
     pub(crate) name: Arc<str>,
-    pub(crate) settings: Settings,
-    pub(crate) lines: Lines,
-    pub(crate) running: HashMap<JobId, Running>,
-    pub(crate) finished: Finished,
-    pub(crate) counts: Counts,
-    pub(crate) crew: Crew,
-    /// Who failed at a job last, of jobs that are not over.
+    pub(crate) settings: PoolSettings,
+    pub(crate) queues: JobQueues,
+    pub(crate) running: HashMap<JobId, RunningJob>,
+    pub(crate) finished: FinishedJobs,
+    pub(crate) counts: JobCounts,
+    pub(crate) workers: Workers,
+    /// The worker that failed last at a job, for unfinished jobs.
     pub(crate) avoid: HashMap<JobId, u32>,
-    /// Who waits for a job to be over.
-    pub(crate) waiters: HashMap<JobId, Vec<Client>>,
-    pub(crate) chapters: Chapters,
-    pub(crate) draft: Draft,
+    /// The clients that wait for the end of a job.
+    pub(crate) waiters: HashMap<JobId, Vec<PoolClient>>,
+    pub(crate) segments: JournalSegments,
+    pub(crate) draft: BatchDraft,
     /// Records of the journal on their way to the log, and the jobs among them.
-    pub(crate) flying: usize,
-    pub(crate) posting: usize,
-    pub(crate) phase: Phase,
-    /// What was asked while nothing may change.
-    pub(crate) held: Vec<(Client, Ask)>,
-    /// Nothing is handed out before then, because the log refused.
+    pub(crate) pending_records: usize,
+    pub(crate) pending_posts: usize,
+    pub(crate) phase: PoolPhase,
+    /// Requests that came while the pool may not change.
+    pub(crate) held_requests: Vec<(PoolClient, PoolRequest)>,
+    /// No job is dispatched before this time, because the log refused.
     pub(crate) pause_until_ms: u64,
-    pub(crate) shown: Arc<Shown>,
+    pub(crate) published: Arc<PublishedPool>,
 }
 
 /// Whether a pool may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum PoolPhase {
     Open,
-    /// A new chapter begins when all that is on its way is in the log.
-    Quiet,
-    /// The new chapter is on its way.
-    Turning,
+    /// A new segment begins when all records on their way are in the log.
+    Draining,
+    /// The new segment is on its way.
+    Rotating,
     Removing,
 }
 
-/// A job that a worker has, or is about to get.
+/// A job that a worker has or is about to get.
 #[derive(Debug)]
-pub(crate) struct Running {
-    /// Its attempts count this one.
-    pub(crate) job: Waiting,
+pub(crate) struct RunningJob {
+    /// Its attempts include this one.
+    pub(crate) job: WaitingJob,
     pub(crate) worker: Arc<str>,
-    /// The worker's slot, as long as the worker is taken up by it.
-    pub(crate) slot: Option<u32>,
-    /// The connection it is for; nothing once that is gone, or after a restart.
-    pub(crate) seat: Option<Client>,
-    pub(crate) claim: Option<Claim<u32>>,
+    /// The worker's connection; None once it is closed, or after a restart.
+    pub(crate) connection: Option<PoolClient>,
+    /// The job's place at its worker, as long as the job occupies it.
+    pub(crate) place: Option<Picked<u32>>,
     pub(crate) deadline_ms: u64,
-    pub(crate) stage: Stage,
-    /// Its content, until it is handed out.
+    pub(crate) stage: AttemptStage,
+    /// The content, until it is sent.
     pub(crate) payload: Option<Payload>,
 }
 
-/// How far an attempt is.
+/// The progress of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// On its way to the log; nobody knows of it.
+pub(crate) enum AttemptStage {
+    /// The lease is on its way to the log.
     Leasing,
-    /// In the log; its content is being read.
+    /// The lease is in the log; the content is being read.
     Loading,
-    /// The worker has it.
+    /// The worker has the job.
     Running,
-    /// Its end is on its way to the log.
+    /// The end is on its way to the log.
     Ending,
-    /// It was the last one: the content is being read for the dead letter.
+    /// The last attempt has failed; the content is being read for the dead letter.
     Dying {
         reason: Box<str>,
-        client: Option<Client>,
+        client: Option<PoolClient>,
     },
 }
 
-/// What was decided since the last record.
+/// Decisions since the last record.
 #[derive(Debug, Default)]
-pub(crate) struct Draft {
-    pub(crate) steps: Vec<Step>,
+pub(crate) struct BatchDraft {
+    pub(crate) decisions: Vec<Decision>,
     pub(crate) results: Messages,
     pub(crate) dead: Messages,
     pub(crate) events: Messages,
@@ -98,15 +98,15 @@ pub(crate) struct Draft {
 
 /// An entry, and what follows when it is in the log.
 #[derive(Debug)]
-pub(crate) struct Step {
-    pub(crate) entry: Entry,
-    /// Who is told.
-    pub(crate) client: Option<Client>,
-    /// What came of the job.
+pub(crate) struct Decision {
+    pub(crate) entry: JournalEntry,
+    /// The client that gets a response.
+    pub(crate) client: Option<PoolClient>,
+    /// The result of the job.
     pub(crate) result: Option<Payload>,
 }
 
-/// Messages for a stream, in as few records as is sensible.
+/// Messages for a stream, in few records.
 #[derive(Debug, Default)]
 pub(crate) struct Messages(pub(crate) Vec<Data>);
 
@@ -126,29 +126,29 @@ impl Messages {
     }
 }
 
-/// A record of several messages has fewer bytes, so that it fits into the smallest segment.
+/// The maximum of bytes in a record of several messages, so that it fits into the smallest segment.
 const MESSAGES_BYTES: usize = 256 << 10;
 
-/// Jobs that are over, the newest so many.
+/// The most recently finished jobs.
 #[derive(Debug, Default)]
-pub(crate) struct Finished {
-    jobs: HashMap<JobId, Ended>,
+pub(crate) struct FinishedJobs {
+    jobs: HashMap<JobId, FinishedJob>,
     order: VecDeque<JobId>,
-    /// Those whose results are kept.
+    /// The jobs whose results are in memory.
     kept: VecDeque<JobId>,
     bytes: usize,
 }
 
-/// A job that is over.
+/// A finished job.
 #[derive(Clone, Debug)]
-pub(crate) struct Ended {
+pub(crate) struct FinishedJob {
     pub(crate) attempt: u16,
     pub(crate) dead: bool,
     pub(crate) result: Option<Payload>,
 }
 
-impl Finished {
-    pub(crate) fn add(&mut self, id: JobId, ended: Ended, limits: &Limits) {
+impl FinishedJobs {
+    pub(crate) fn add(&mut self, id: JobId, ended: FinishedJob, limits: &PoolLimits) {
         if let Some(result) = &ended.result {
             self.bytes += result.body.len();
             self.kept.push_back(id);
@@ -176,7 +176,7 @@ impl Finished {
         }
     }
 
-    pub(crate) fn find(&self, id: JobId) -> Option<&Ended> {
+    pub(crate) fn find(&self, id: JobId) -> Option<&FinishedJob> {
         self.jobs.get(&id)
     }
 
@@ -190,26 +190,26 @@ impl Finished {
     }
 }
 
-/// The streams that hold a pool's journal, the last of which grows.
+/// The segments of a pool's journal. The last one grows.
 #[derive(Debug)]
-pub(crate) struct Chapters {
-    /// Number, first record, and jobs in it that are not over.
+pub(crate) struct JournalSegments {
+    /// Number, first record, and unfinished jobs in it.
     list: Vec<(u32, u64, usize)>,
-    /// The number that the next one gets.
+    /// The number of the next segment.
     pub(crate) next: u32,
-    /// Records in the last one.
+    /// Records in the last segment.
     pub(crate) records: u64,
 }
 
-impl Chapters {
-    /// With these chapters, in order, and no jobs.
-    pub(crate) fn new(chapters: impl IntoIterator<Item = (u32, u64)>) -> Self {
-        let list: Vec<_> = chapters
+impl JournalSegments {
+    /// These segments, in order, without jobs.
+    pub(crate) fn new(segments: impl IntoIterator<Item = (u32, u64)>) -> Self {
+        let list: Vec<_> = segments
             .into_iter()
             .map(|(number, first)| (number, first, 0))
             .collect();
         let next = list.last().map_or(1, |(number, _, _)| number + 1);
-        Chapters {
+        JournalSegments {
             list,
             next,
             records: 0,
@@ -230,9 +230,9 @@ impl Chapters {
         behind.saturating_sub(1)
     }
 
-    /// The chapter that holds a job.
+    /// The segment that holds a job.
     pub(crate) fn of(&self, id: JobId) -> u32 {
-        self.list.get(self.at(id)).map_or(0, |chapter| chapter.0)
+        self.list.get(self.at(id)).map_or(0, |segment| segment.0)
     }
 
     pub(crate) fn add(&mut self, id: JobId) {
@@ -242,7 +242,7 @@ impl Chapters {
         }
     }
 
-    /// A job is over.
+    /// A job is finished.
     pub(crate) fn remove(&mut self, id: JobId) {
         let at = self.at(id);
         if let Some((_, _, jobs)) = self.list.get_mut(at) {
@@ -250,7 +250,7 @@ impl Chapters {
         }
     }
 
-    /// Chapters but the last that hold nothing any more; they are forgotten here.
+    /// Removes and returns all segments but the last that hold no unfinished jobs.
     pub(crate) fn done(&mut self) -> Vec<u32> {
         let last = self.last();
         let (done, left) = std::mem::take(&mut self.list)
@@ -262,67 +262,76 @@ impl Chapters {
     }
 
     pub(crate) fn all(&self) -> Vec<(u32, u64)> {
-        let chapters = self.list.iter();
-        chapters
+        let segments = self.list.iter();
+        segments
             .map(|(number, first, _)| (*number, *first))
             .collect()
     }
 }
 
-impl Shop {
+impl PoolState {
     /// A pool without jobs.
     pub(crate) fn new(
         name: &str,
-        settings: Settings,
-        limits: &Limits,
-        chapters: Chapters,
-        shown: Arc<Shown>,
+        settings: PoolSettings,
+        limits: &PoolLimits,
+        segments: JournalSegments,
+        published: Arc<PublishedPool>,
     ) -> Self {
-        Shop {
+        PoolState {
             name: name.into(),
-            lines: Lines::new(settings.kind),
+            queues: JobQueues::new(settings.strategy),
             running: HashMap::new(),
-            finished: Finished::default(),
-            counts: Counts::default(),
-            crew: Crew::new(name, &settings, limits.worker_bytes_max),
+            finished: FinishedJobs::default(),
+            counts: JobCounts::default(),
+            workers: Workers::new(&settings, limits.worker_bytes_max),
             avoid: HashMap::new(),
             waiters: HashMap::new(),
-            chapters,
-            draft: Draft::default(),
-            flying: 0,
-            posting: 0,
-            phase: Phase::Open,
-            held: Vec::new(),
+            segments,
+            draft: BatchDraft::default(),
+            pending_records: 0,
+            pending_posts: 0,
+            phase: PoolPhase::Open,
+            held_requests: Vec::new(),
             pause_until_ms: 0,
-            shown,
+            published,
             settings,
         }
     }
 
-    /// Jobs that are not over.
-    pub(crate) fn live(&self) -> usize {
-        self.lines.len() + self.running.len()
+    /// Releases the place of a job at its worker. Returns the worker's slot. None: the job has no place.
+    pub(crate) fn release(&mut self, id: JobId, done: bool) -> Option<u32> {
+        let place = self.running.get_mut(&id)?.place.take()?;
+        let slot = *place;
+        drop(place);
+        self.workers.take(slot, done);
+        Some(slot)
     }
 
-    /// All but the content of jobs. Nothing may be on its way to the log.
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        let mut waiting: Vec<Waiting> = self.lines.iter().copied().collect();
+    /// The number of unfinished jobs.
+    pub(crate) fn live(&self) -> usize {
+        self.queues.len() + self.running.len()
+    }
+
+    /// The whole state but the content of jobs. No record may be on its way to the log.
+    pub(crate) fn snapshot(&self) -> PoolSnapshot {
+        let mut waiting: Vec<WaitingJob> = self.queues.iter().copied().collect();
         waiting.sort_unstable_by_key(|job| job.id);
-        let mut running: Vec<Held> = self
+        let mut running: Vec<LeasedJob> = self
             .running
             .values()
-            .map(|running| Held {
+            .map(|running| LeasedJob {
                 job: running.job,
                 worker: (*running.worker).into(),
                 deadline_ms: running.deadline_ms,
             })
             .collect();
         running.sort_unstable_by_key(|held| held.job.id);
-        Snapshot {
+        PoolSnapshot {
             settings: serde_json::to_string(&self.settings).unwrap_or_default(),
             counts: self.counts,
-            chapters: self.chapters.all(),
-            jobs: Jobs {
+            segments: self.segments.all(),
+            jobs: CarriedJobs {
                 waiting,
                 running,
                 finished: self.finished.list(),
@@ -330,12 +339,12 @@ impl Shop {
         }
     }
 
-    /// What is known of a job.
+    /// The state of a job.
     pub(crate) fn job(&self, id: JobId) -> Option<JobInfo> {
         if let Some(running) = self.running.get(&id) {
-            // Before the lease is in the log nobody has it.
+            // Before the lease is in the log the job counts as waiting.
             let (state, attempts) = match running.stage {
-                Stage::Leasing => (JobState::Waiting, running.job.attempts - 1),
+                AttemptStage::Leasing => (JobState::Waiting, running.job.attempts - 1),
                 _ => (
                     JobState::Running {
                         worker: Arc::clone(&running.worker),
@@ -363,7 +372,7 @@ impl Shop {
                 attempts: ended.attempt,
             });
         }
-        let waiting = self.lines.find(id)?;
+        let waiting = self.queues.find(id)?;
         Some(JobInfo {
             id,
             state: JobState::Waiting,
@@ -371,36 +380,42 @@ impl Shop {
         })
     }
 
-    pub(crate) fn figures(&self) -> Figures {
+    pub(crate) fn stats(&self) -> PoolStats {
         let running = self.running.values().map(|running| running.job.posted_s);
-        let oldest_s = self.lines.oldest_s().into_iter().chain(running).min();
-        Figures {
-            waiting: self.lines.len() as u64,
+        let oldest_s = self.queues.oldest_s().into_iter().chain(running).min();
+        PoolStats {
+            waiting: self.queues.len() as u64,
             running: self.running.len() as u64,
             done: self.counts.done,
             retried: self.counts.retried,
             dead: self.counts.dead,
             oldest_s: oldest_s.map_or(0, u64::from),
-            connected: self.crew.connected() as u64,
+            connected: self.workers.connected() as u64,
         }
     }
 
-    pub(crate) fn info(&self) -> Box<Info> {
-        Box::new(Info {
+    pub(crate) fn status(&self) -> Box<PoolStatus> {
+        Box::new(PoolStatus {
             name: Arc::clone(&self.name),
             settings: self.settings.clone(),
-            figures: self.figures(),
-            workers: self.crew.info(),
+            stats: self.stats(),
+            workers: self.workers.status(),
         })
     }
 
-    /// The connections of those who wait for a job or for a result.
-    pub(crate) fn clients(&self) -> BTreeSet<Client> {
+    /// The clients that wait for the end of a job.
+    pub(crate) fn clients(&self) -> BTreeSet<PoolClient> {
         self.waiters.values().flatten().copied().collect()
     }
 
-    /// Tells in the stream of events what happened to a job.
-    pub(crate) fn tell_job(&mut self, what: &str, id: JobId, more: &[Member<'_>], now_ms: u64) {
+    /// Adds an event about a job.
+    pub(crate) fn job_event(
+        &mut self,
+        what: &str,
+        id: JobId,
+        more: &[EventField<'_>],
+        now_ms: u64,
+    ) {
         if self.settings.events {
             let mut message = format!("{{\"event\":\"{what}\",\"job\":{id}").into_bytes();
             members(more, now_ms, &mut message);
@@ -408,33 +423,33 @@ impl Shop {
         }
     }
 
-    /// Tells in the stream of events what happened to a worker.
-    pub(crate) fn tell_worker(&mut self, what: &str, slot: u32, now_ms: u64) {
+    /// Adds an event about a worker.
+    pub(crate) fn worker_event(&mut self, what: &str, slot: u32, now_ms: u64) {
         if self.settings.events
-            && let Some(name) = self.crew.name(slot)
+            && let Some(name) = self.workers.name(slot)
         {
             let mut message = format!("{{\"event\":\"{what}\",\"slot\":{slot}").into_bytes();
-            members(&[Member::Text("worker", &name)], now_ms, &mut message);
+            members(&[EventField::Text("worker", &name)], now_ms, &mut message);
             self.draft.events.push(&message);
         }
     }
 }
 
-/// A member of an event's object.
-pub(crate) enum Member<'a> {
+/// A member of an event's JSON object.
+pub(crate) enum EventField<'a> {
     Text(&'static str, &'a str),
     Number(&'static str, u64),
 }
 
-fn members(members: &[Member<'_>], now_ms: u64, out: &mut Vec<u8>) {
+fn members(members: &[EventField<'_>], now_ms: u64, out: &mut Vec<u8>) {
     for member in members {
-        let (Member::Text(name, _) | Member::Number(name, _)) = member;
+        let (EventField::Text(name, _) | EventField::Number(name, _)) = member;
         out.push(b',');
         json::string(name, out);
         out.push(b':');
         match member {
-            Member::Text(_, text) => json::string(text, out),
-            Member::Number(_, number) => out.extend_from_slice(number.to_string().as_bytes()),
+            EventField::Text(_, text) => json::string(text, out),
+            EventField::Number(_, number) => out.extend_from_slice(number.to_string().as_bytes()),
         }
     }
     out.extend_from_slice(format!(",\"time_ms\":{now_ms}}}").as_bytes());

@@ -1,0 +1,110 @@
+//! Commands on their way to the log, and their outcomes.
+
+use encke_stream::{Command, Outcome, Refusal, Target};
+
+use crate::error::JobError;
+use crate::machine::{Effect, JobMachine, JobTimer};
+use crate::op::{Op, PoolCreation};
+
+impl JobMachine {
+    /// Handles the outcome of a command.
+    pub fn committed(&mut self, now_ms: u64, op: u64, outcome: Outcome) {
+        let Some(op) = self.ops.remove(&op) else {
+            return;
+        };
+        let outcome = match outcome {
+            Outcome::Refused(refusal) => Err(JobError::Log(refusal)),
+            // The segment was left by an earlier attempt, so it begins with an older snapshot.
+            Outcome::Created { existed: true, .. } if matches!(op, Op::Segment(..)) => {
+                Err(JobError::PoolChanging)
+            }
+            outcome => Ok(tail(&outcome)),
+        };
+        self.follow(now_ms, op, outcome);
+    }
+
+    /// The sequencer has no room for a command now.
+    pub fn unsent(&mut self, now_ms: u64, op: u64) {
+        if let Some(op) = self.ops.remove(&op) {
+            self.follow(now_ms, op, Err(JobError::Overloaded));
+        }
+    }
+
+    fn follow(&mut self, now_ms: u64, op: Op, outcome: Result<u64, JobError>) {
+        match op {
+            Op::Registry => self.registered = outcome.is_ok(),
+            Op::PublicStream(making) => public_stream_created(&making, outcome),
+            Op::Announced(making) => self.announced(&making, outcome),
+            Op::First(making, no) => self.first_segment(&making, no, outcome),
+            Op::Opened(making, no, first) => self.opened(&making, no, first, outcome),
+            Op::Segment(no, segment, parts) => self.segment(now_ms, no, segment, parts, outcome),
+            Op::Part(no, segment, first, parts) => {
+                self.part(now_ms, no, segment, first, parts, outcome);
+            }
+            Op::Rotated(no, segment, first) => {
+                self.rotated(now_ms, no, segment, first, outcome);
+            }
+            Op::Gone(no, from) => self.removed(no, from, outcome),
+            Op::Post(no, posted) => self.posted(now_ms, no, posted, outcome),
+            Op::Batch(no, decisions) => self.batch_committed(now_ms, no, decisions, outcome),
+            Op::Messages(name, what, data) => self.messages_committed(&name, what, data, outcome),
+            Op::Again(name) => {
+                if let Err(error) = outcome {
+                    tracing::error!(stream = %name, %error, "lost messages of a pool");
+                }
+            }
+            Op::Delete(stream) => {
+                let found = !matches!(outcome, Err(JobError::Log(Refusal::NotFound)));
+                if outcome.is_err() && found && !self.stopping {
+                    self.due
+                        .insert((now_ms + DELETE_RETRY_MS, JobTimer::DeleteStreams));
+                    self.undeleted.push(stream);
+                }
+            }
+            Op::Nothing => {}
+        }
+    }
+
+    /// Whether no command is on its way to the log.
+    pub fn is_idle(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    pub(crate) fn commit(&mut self, command: Command, op: Op) {
+        let number = self.next_op;
+        self.next_op += 1;
+        self.ops.insert(number, op);
+        self.effects.push(Effect::Commit {
+            op: number,
+            command,
+        });
+    }
+
+    /// Deletes a stream.
+    pub(crate) fn delete_stream(&mut self, stream: String) {
+        let target = Target::Named(stream.as_str().into());
+        self.commit(Command::Delete { target, ack: None }, Op::Delete(stream));
+    }
+}
+
+fn public_stream_created(making: &PoolCreation, outcome: Result<u64, JobError>) {
+    let error = match outcome {
+        // An existing stream with another lifetime will do.
+        Ok(_) => return,
+        Err(JobError::Log(Refusal::Differs { what, .. })) if what != "content type" => return,
+        Err(JobError::Log(Refusal::Differs { .. })) => JobError::StreamTaken(making.name.clone()),
+        Err(error) => error,
+    };
+    making.taken.lock().get_or_insert(error);
+}
+
+/// The sequence of the last record of an outcome.
+fn tail(outcome: &Outcome) -> u64 {
+    match outcome {
+        Outcome::Created { tail, .. } | Outcome::Appended { tail, .. } => tail.sequence,
+        Outcome::Truncated { .. } | Outcome::Deleted | Outcome::Refused(_) => 0,
+    }
+}
+
+/// The pause before the deletion of a stream is tried again, in milliseconds.
+const DELETE_RETRY_MS: u64 = 5_000;

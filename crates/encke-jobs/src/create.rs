@@ -1,0 +1,363 @@
+//! The creation and removal of pools, and the rotation of their journals.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use encke_stream::Data;
+
+use crate::error::JobError;
+use crate::machine::{JobMachine, JobTimer};
+use crate::op::{BYTES, JSON, Op, PoolCreation, PoolNo, append, bytes, create};
+use crate::pool_state::{JournalSegments, PoolPhase, PoolState};
+use crate::record::{JournalRecord, REGISTRY, RegistryRecord, public_stream_name, segment_name};
+use crate::request::PoolClient;
+use crate::response::PoolResponse;
+use crate::settings::PoolSettings;
+
+impl JobMachine {
+    /// Creates a pool in steps, so that an incomplete pool does not count: its public streams and its announcement, its first
+    /// segment, then the record that makes this segment current.
+    pub(crate) fn create_pool(
+        &mut self,
+        from: PoolClient,
+        name: Box<str>,
+        settings: PoolSettings,
+    ) -> Result<(), JobError> {
+        if self.stopping {
+            return Err(JobError::Stopping);
+        }
+        if self.limits.forgets {
+            return Err(JobError::RetentionIsSet);
+        }
+        let settings = settings.checked(&self.limits)?;
+        if let Some(pool) = self.names.get(&name).and_then(|no| self.pools.get(no)) {
+            if pool.phase == PoolPhase::Removing {
+                return Err(JobError::PoolChanging);
+            }
+            if let Some((what, has, requested)) = pool.settings.difference(&settings) {
+                return Err(JobError::SettingsDiffer {
+                    what,
+                    has,
+                    requested,
+                });
+            }
+            let status = pool.status();
+            self.respond(
+                from,
+                PoolResponse::Created {
+                    existed: true,
+                    status,
+                },
+            );
+            return Ok(());
+        }
+        if self.making.contains(&name) {
+            return Err(JobError::PoolChanging);
+        }
+        let pools_max = self.limits.pools_max;
+        if self.pools.len() + self.making.len() >= pools_max {
+            return Err(JobError::TooManyPools { pools_max });
+        }
+        if !self.registered {
+            self.commit(create(REGISTRY, BYTES, Data::default()), Op::Registry);
+        }
+        self.making.insert(name.clone());
+        let announced = bytes(RegistryRecord::Made { name: &name }.encode());
+        let making = Arc::new(PoolCreation {
+            name,
+            settings,
+            from,
+            taken: parking_lot::Mutex::new(None),
+        });
+        for what in ["results", "dead", "events"] {
+            if what != "events" || making.settings.events {
+                let name = public_stream_name(&making.name, what);
+                let command = create(&name, JSON, Data::default());
+                self.commit(command, Op::PublicStream(Arc::clone(&making)));
+            }
+        }
+        self.commit(append(REGISTRY, announced), Op::Announced(making));
+        Ok(())
+    }
+
+    pub(crate) fn announced(&mut self, making: &Arc<PoolCreation>, outcome: Result<u64, JobError>) {
+        let taken = making.taken.lock().take();
+        let no = match (outcome, taken) {
+            (Ok(no), None) => no,
+            (Ok(no), Some(error)) => {
+                let gone = bytes(RegistryRecord::Gone { no }.encode());
+                self.commit(append(REGISTRY, gone), Op::Nothing);
+                return self.creation_failed(making, error);
+            }
+            (Err(error), _) => return self.creation_failed(making, error),
+        };
+        let pool = PoolState::new(
+            &making.name,
+            making.settings.clone(),
+            &self.limits,
+            JournalSegments::new([]),
+            Arc::default(),
+        );
+        let begin = bytes(JournalRecord::Begin(pool.snapshot()).encode());
+        let name = segment_name(&making.name, no, 1);
+        let op = Op::First(Arc::clone(making), no);
+        self.commit(create(&name, BYTES, begin), op);
+    }
+
+    pub(crate) fn first_segment(
+        &mut self,
+        making: &Arc<PoolCreation>,
+        no: PoolNo,
+        outcome: Result<u64, JobError>,
+    ) {
+        match outcome {
+            Ok(first) => {
+                let segment = bytes(RegistryRecord::Segment { no, segment: 1 }.encode());
+                let op = Op::Opened(Arc::clone(making), no, first);
+                self.commit(append(REGISTRY, segment), op);
+            }
+            Err(error) => self.creation_failed(making, error),
+        }
+    }
+
+    pub(crate) fn opened(
+        &mut self,
+        making: &Arc<PoolCreation>,
+        no: PoolNo,
+        first: u64,
+        outcome: Result<u64, JobError>,
+    ) {
+        if let Err(error) = outcome {
+            return self.creation_failed(making, error);
+        }
+        self.making.remove(&making.name);
+        let pool = PoolState::new(
+            &making.name,
+            making.settings.clone(),
+            &self.limits,
+            JournalSegments::new([(1, first)]),
+            self.published.add(&making.name),
+        );
+        let status = pool.status();
+        self.names.insert(making.name.clone(), no);
+        self.pools.insert(no, pool);
+        self.respond(
+            making.from,
+            PoolResponse::Created {
+                existed: false,
+                status,
+            },
+        );
+    }
+
+    fn creation_failed(&mut self, making: &PoolCreation, error: JobError) {
+        self.making.remove(&making.name);
+        self.respond(making.from, PoolResponse::Refused(error));
+    }
+
+    pub(crate) fn remove(
+        &mut self,
+        from: PoolClient,
+        no: PoolNo,
+        force: bool,
+    ) -> Result<(), JobError> {
+        let Some(pool) = self.pools.get_mut(&no) else {
+            return Ok(());
+        };
+        let jobs = (pool.live() + pool.pending_posts) as u64;
+        let workers = pool.workers.connected() as u64;
+        if !force && jobs + workers > 0 {
+            return Err(JobError::PoolBusy { jobs, workers });
+        }
+        pool.phase = PoolPhase::Removing;
+        let gone = bytes(RegistryRecord::Gone { no }.encode());
+        self.commit(append(REGISTRY, gone), Op::Gone(no, from));
+        Ok(())
+    }
+
+    pub(crate) fn removed(&mut self, no: PoolNo, from: PoolClient, outcome: Result<u64, JobError>) {
+        if let Err(error) = outcome {
+            if let Some(pool) = self.pools.get_mut(&no) {
+                pool.phase = PoolPhase::Open;
+            }
+            return self.respond(from, PoolResponse::Refused(error));
+        }
+        let Some(pool) = self.pools.remove(&no) else {
+            return;
+        };
+        let name: Box<str> = (*pool.name).into();
+        self.names.remove(&name);
+        self.published.remove(&name);
+        for (segment, _) in pool.segments.all() {
+            self.delete_segment(&name, no, segment);
+        }
+        let unknown = || PoolResponse::Refused(JobError::UnknownPool(name.clone()));
+        for client in pool.clients() {
+            if let Some((_, _, until_ms)) = self.waits.remove(&client) {
+                self.due.remove(&(until_ms, JobTimer::Wait(client)));
+                self.respond(client, unknown());
+            }
+        }
+        for client in pool
+            .draft
+            .decisions
+            .iter()
+            .filter_map(|decision| decision.client)
+        {
+            self.respond(client, unknown());
+        }
+        let connections = self
+            .worker_connections
+            .iter()
+            .filter(|(_, (pool, _))| *pool == no);
+        let connections: Vec<PoolClient> = connections.map(|(client, _)| *client).collect();
+        for client in connections {
+            self.worker_connections.remove(&client);
+            self.respond(client, PoolResponse::PoolRemoved);
+        }
+        for id in pool.running.keys().copied() {
+            self.cache.remove(id);
+        }
+        for job in pool.queues.iter() {
+            self.cache.remove(job.id);
+        }
+        self.respond(from, PoolResponse::Removed);
+    }
+
+    /// Deletes a segment without unfinished jobs.
+    pub(crate) fn delete_segment(&mut self, pool: &str, no: PoolNo, segment: u32) {
+        self.delete_stream(segment_name(pool, no, segment));
+    }
+
+    /// Begins a new segment when the last one is long, so that the time of a start does not grow with a pool's past, and deletes
+    /// segments without unfinished jobs.
+    pub(crate) fn rotate_segments(&mut self, no: PoolNo) {
+        let records = self.limits.segment_records;
+        let Some(pool) = self.pools.get_mut(&no) else {
+            return;
+        };
+        let long = records.max(4 * pool.live() as u64);
+        if pool.phase == PoolPhase::Open && pool.segments.records >= long && !self.stopping {
+            pool.phase = PoolPhase::Draining;
+        }
+        let done = pool.segments.done();
+        let name = Arc::clone(&pool.name);
+        let begins = pool.phase == PoolPhase::Draining && pool.pending_records == 0;
+        if begins {
+            pool.phase = PoolPhase::Rotating;
+            let segment = pool.segments.next;
+            // A segment that could not be completed is abandoned.
+            pool.segments.next += 1;
+            let mut parts = pool.snapshot().parts(self.limits.record_bytes);
+            let begin = bytes(parts.pop_front().unwrap_or_default());
+            let command = create(&segment_name(&name, no, segment), BYTES, begin);
+            self.commit(command, Op::Segment(no, segment, parts));
+        }
+        for segment in done {
+            self.delete_segment(&name, no, segment);
+        }
+    }
+
+    pub(crate) fn segment(
+        &mut self,
+        now_ms: u64,
+        no: PoolNo,
+        segment: u32,
+        parts: VecDeque<Vec<u8>>,
+        outcome: Result<u64, JobError>,
+    ) {
+        match outcome {
+            Ok(first) => self.write_next_part(no, segment, first, parts),
+            Err(error) => {
+                if matches!(error, JobError::PoolChanging)
+                    && let Some(pool) = self.pools.get(&no)
+                {
+                    let name = Arc::clone(&pool.name);
+                    self.delete_segment(&name, no, segment);
+                }
+                self.reopen(now_ms, no, Err(error));
+            }
+        }
+    }
+
+    /// Writes the next part of the snapshot that begins a segment; after the last part, makes the segment current.
+    fn write_next_part(
+        &mut self,
+        no: PoolNo,
+        segment: u32,
+        first: u64,
+        mut parts: VecDeque<Vec<u8>>,
+    ) {
+        let Some(pool) = self.pools.get(&no) else {
+            return;
+        };
+        match parts.pop_front() {
+            Some(part) => {
+                let command = append(&segment_name(&pool.name, no, segment), bytes(part));
+                self.commit(command, Op::Part(no, segment, first, parts));
+            }
+            None => {
+                let word = bytes(RegistryRecord::Segment { no, segment }.encode());
+                self.commit(append(REGISTRY, word), Op::Rotated(no, segment, first));
+            }
+        }
+    }
+
+    /// Handles the outcome of a part.
+    pub(crate) fn part(
+        &mut self,
+        now_ms: u64,
+        no: PoolNo,
+        segment: u32,
+        first: u64,
+        parts: VecDeque<Vec<u8>>,
+        outcome: Result<u64, JobError>,
+    ) {
+        match outcome {
+            Ok(_) => self.write_next_part(no, segment, first, parts),
+            error => self.rotated(now_ms, no, segment, first, error),
+        }
+    }
+
+    pub(crate) fn rotated(
+        &mut self,
+        now_ms: u64,
+        no: PoolNo,
+        segment: u32,
+        first: u64,
+        outcome: Result<u64, JobError>,
+    ) {
+        let turned = outcome.map(|_| (segment, first));
+        if turned.is_err()
+            && let Some(pool) = self.pools.get(&no)
+        {
+            let name = Arc::clone(&pool.name);
+            self.delete_segment(&name, no, segment);
+        }
+        self.reopen(now_ms, no, turned);
+    }
+
+    /// Opens the pool again, in the new segment or, after a failure, in the old one.
+    fn reopen(&mut self, now_ms: u64, no: PoolNo, turned: Result<(u32, u64), JobError>) {
+        let Some(pool) = self.pools.get_mut(&no) else {
+            return;
+        };
+        match turned {
+            Ok((segment, first)) => pool.segments.begin(segment, first),
+            Err(error) => {
+                tracing::warn!(pool = %pool.name, %error, "could not begin a journal segment");
+                // The next attempt comes when half as many records again are written.
+                pool.segments.records /= 2;
+            }
+        }
+        // A removal requested meanwhile continues.
+        if pool.phase == PoolPhase::Rotating {
+            pool.phase = PoolPhase::Open;
+        }
+        let held = std::mem::take(&mut pool.held_requests);
+        self.touched.insert(no);
+        for (client, request) in held {
+            self.request(now_ms, client, request);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Reasons for refusals.
+
+use encke_pool::PoolError;
+use encke_stream::Refusal;
+
+use crate::request::JobId;
+use crate::settings::SettingOutOfRange;
+
+/// Why a request was refused. Nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JobError {
+    /// The pool's set of workers refused.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// A setting is out of range.
+    #[error(transparent)]
+    Setting(#[from] SettingOutOfRange),
+    /// The pool does not exist.
+    #[error("unknown pool {0:?}")]
+    UnknownPool(Box<str>),
+    /// The maximum number of pools exists.
+    #[error("there are {pools_max} pools, which is the maximum")]
+    TooManyPools {
+        /// The maximum.
+        pools_max: usize,
+    },
+    /// The log evicts old records, which would include waiting jobs.
+    #[error(
+        "pools are not available with --retention-age or --retention-size, because retention would evict waiting jobs"
+    )]
+    RetentionIsSet,
+    /// The pool exists with other settings.
+    #[error("the pool exists with another {what}: it has {has}, the request says {requested}")]
+    SettingsDiffer {
+        /// The setting.
+        what: String,
+        /// The pool's value.
+        has: String,
+        /// The request's value.
+        requested: String,
+    },
+    /// The pool is being created or removed.
+    #[error("the pool is being created or removed; try again")]
+    PoolChanging,
+    /// One of the pool's streams exists with another content type.
+    #[error("stream {0:?} exists and does not hold JSON messages")]
+    StreamTaken(Box<str>),
+    /// The pool has unfinished jobs or connected workers.
+    #[error("the pool has {jobs} unfinished jobs and {workers} connected workers")]
+    PoolBusy {
+        /// WaitingJob and running jobs.
+        jobs: u64,
+        /// Connected workers.
+        workers: u64,
+    },
+    /// The pool's queue is full.
+    #[error("{waiting_max} jobs wait, which is the maximum")]
+    TooManyJobs {
+        /// The maximum.
+        waiting_max: usize,
+    },
+    /// The job is too large.
+    #[error("the job has {bytes} bytes, at most {bytes_max} are allowed")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The maximum.
+        bytes_max: u32,
+    },
+    /// The job's key or slot does not match the pool's type.
+    #[error("{0}")]
+    WrongSelector(&'static str),
+    /// The job does not exist, or finished so long ago that it was evicted from memory.
+    #[error("unknown job {0}: it does not exist or finished long ago")]
+    UnknownJob(JobId),
+    /// The attempt is over.
+    #[error("attempt {attempt} of job {id} is over: {state}")]
+    AttemptOver {
+        /// The job.
+        id: JobId,
+        /// The attempt.
+        attempt: u16,
+        /// The state of the job.
+        state: &'static str,
+    },
+    /// The log refused the record.
+    #[error(transparent)]
+    Log(#[from] Refusal),
+    /// The queue of commands to the log is full.
+    #[error("the server is overloaded; try again")]
+    Overloaded,
+    /// The server is stopping.
+    #[error("the server is stopping; try again")]
+    Stopping,
+}

@@ -1,0 +1,310 @@
+//! The ends of attempts: acknowledged, refused, timed out, or without their worker.
+
+use crate::error::JobError;
+use crate::json;
+use crate::machine::{JobMachine, JobTimer};
+use crate::op::PoolNo;
+use crate::pool_state::{AttemptStage, Decision, EventField, FinishedJob, RunningJob};
+use crate::record::{JournalEntry, segment_name};
+use crate::request::{AttemptAction, AttemptReport, JobId, Payload, PoolClient};
+use crate::response::{JobInfo, JobState, PoolResponse};
+
+impl JobMachine {
+    /// Handles a worker's report on an attempt.
+    pub(crate) fn end(
+        &mut self,
+        now_ms: u64,
+        from: PoolClient,
+        no: PoolNo,
+        end: AttemptReport,
+    ) -> Result<(), JobError> {
+        let AttemptReport {
+            pool,
+            id,
+            attempt,
+            action,
+        } = end;
+        let Some(pool) = self.pools.get_mut(&no) else {
+            return Err(JobError::UnknownPool(pool));
+        };
+        let over = |state| JobError::AttemptOver { id, attempt, state };
+        let Some(running) = pool.running.get_mut(&id) else {
+            let ended = pool.finished.find(id);
+            if let Some(ended) = ended {
+                if ended.dead {
+                    return Err(over("all attempts have failed"));
+                }
+                // The response to the first acknowledgement may have been lost.
+                if ended.attempt == attempt && matches!(action, AttemptAction::Ack { .. }) {
+                    self.respond(from, PoolResponse::Reported { deadline_ms: None });
+                    return Ok(());
+                }
+                return Err(over("the job is done"));
+            }
+            return match pool.queues.find(id) {
+                Some(_) => Err(over("the job waits for another worker")),
+                None => Err(JobError::UnknownJob(id)),
+            };
+        };
+        if running.job.attempts != attempt || running.stage == AttemptStage::Leasing {
+            return Err(over("another worker has the job"));
+        }
+        if running.stage != AttemptStage::Running {
+            return Err(over("a report on it is being committed"));
+        }
+        match action {
+            AttemptAction::Ack { result } => {
+                running.stage = AttemptStage::Ending;
+                let worker = std::sync::Arc::clone(&running.worker);
+                pool.release(id, true);
+                let mut line = Vec::with_capacity(result.body.len() + 128);
+                line.extend_from_slice(
+                    format!("{{\"job\":{id},\"attempt\":{attempt},\"worker\":").as_bytes(),
+                );
+                json::string(&worker, &mut line);
+                line.extend_from_slice(format!(",\"time_ms\":{now_ms},").as_bytes());
+                json::content(&result, &mut line);
+                line.push(b'}');
+                pool.draft.results.push(&line);
+                pool.draft.decisions.push(Decision {
+                    entry: JournalEntry::Done { id, attempt },
+                    client: Some(from),
+                    result: Some(result),
+                });
+            }
+            AttemptAction::Refuse { reason } => {
+                self.fail(now_ms, no, id, "refused", Some(reason), Some(from));
+            }
+            AttemptAction::Extend { ms } => {
+                let ms = ms.unwrap_or(pool.settings.ack_ms).min(EXTENSION_MS_MAX);
+                pool.draft.decisions.push(Decision {
+                    entry: JournalEntry::Extended {
+                        id,
+                        attempt,
+                        deadline_ms: now_ms + ms,
+                    },
+                    client: Some(from),
+                    result: None,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// An attempt has timed out.
+    pub(crate) fn attempt_timed_out(&mut self, now_ms: u64, no: PoolNo, id: JobId) {
+        self.touched.insert(no);
+        self.fail(now_ms, no, id, "timeout", None, None);
+    }
+
+    /// An attempt has failed: the job waits again, or this was its last attempt.
+    pub(crate) fn fail(
+        &mut self,
+        now_ms: u64,
+        no: PoolNo,
+        id: JobId,
+        why: &'static str,
+        reason: Option<Box<str>>,
+        client: Option<PoolClient>,
+    ) {
+        let Some(pool) = self.pools.get_mut(&no) else {
+            return;
+        };
+        let Some(running) = pool.running.get_mut(&id) else {
+            return;
+        };
+        let unread = match running.stage {
+            AttemptStage::Loading => true,
+            AttemptStage::Running => false,
+            AttemptStage::Leasing | AttemptStage::Ending | AttemptStage::Dying { .. } => return,
+        };
+        let attempt = running.job.attempts;
+        let connection = running.connection;
+        let worker = std::sync::Arc::clone(&running.worker);
+        running.stage = AttemptStage::Ending;
+        self.due
+            .remove(&(running.deadline_ms, JobTimer::Attempt(no, id)));
+        if let Some(slot) = pool.release(id, false) {
+            pool.avoid.insert(id, slot);
+        }
+        let reason = reason.unwrap_or_default();
+        let more = [
+            EventField::Text("worker", &worker),
+            EventField::Number("attempt", attempt.into()),
+            EventField::Text("why", why),
+            EventField::Text("reason", &reason),
+        ];
+        pool.job_event("failed", id, &more, now_ms);
+        let last = attempt >= pool.settings.attempts;
+        if !last {
+            pool.draft.decisions.push(Decision {
+                entry: JournalEntry::Back { id, attempt },
+                client,
+                result: None,
+            });
+        }
+        if unread && let Some(connection) = connection {
+            // The worker's poll ends without a job.
+            self.end_poll(connection);
+        }
+        if last {
+            let why: Box<str> = match reason.is_empty() {
+                true => why.into(),
+                false => format!("{why}: {reason}").into(),
+            };
+            self.give_up(no, id, why, client);
+        }
+    }
+
+    /// Ends a worker's poll without a job.
+    pub(crate) fn end_poll(&mut self, connection: PoolClient) {
+        let Some((no, slot)) = self.worker_connections.get(&connection).copied() else {
+            return;
+        };
+        let pool = self.pools.get(&no);
+        if pool.is_some_and(|pool| !pool.workers.link(slot).is_with(connection)) {
+            self.worker_connections.remove(&connection);
+            self.respond(connection, PoolResponse::NoJob);
+        }
+    }
+
+    /// The last attempt has failed: the job goes to the dead letters with its content.
+    fn give_up(&mut self, no: PoolNo, id: JobId, reason: Box<str>, client: Option<PoolClient>) {
+        let content = self.cache.find(id).cloned();
+        if let Some(content) = content {
+            return self.write_dead_letter(no, id, &reason, client, Some(&content));
+        }
+        let Some(pool) = self.pools.get_mut(&no) else {
+            return;
+        };
+        let stream = segment_name(&pool.name, no, pool.segments.of(id));
+        if let Some(running) = pool.running.get_mut(&id) {
+            running.stage = AttemptStage::Dying { reason, client };
+            self.load(no, id, stream);
+        }
+    }
+
+    /// Writes the dead letter.
+    pub(crate) fn write_dead_letter(
+        &mut self,
+        no: PoolNo,
+        id: JobId,
+        reason: &str,
+        client: Option<PoolClient>,
+        content: Option<&Payload>,
+    ) {
+        let Some(pool) = self.pools.get_mut(&no) else {
+            return;
+        };
+        let Some(running) = pool.running.get_mut(&id) else {
+            return;
+        };
+        running.stage = AttemptStage::Ending;
+        let attempt = running.job.attempts;
+        let mut letter = format!("{{\"job\":{id},\"attempts\":{attempt},\"worker\":").into_bytes();
+        json::string(&running.worker, &mut letter);
+        letter.extend_from_slice(b",\"reason\":");
+        json::string(reason, &mut letter);
+        if let Some(key) = content.and_then(|content| content.key.as_deref()) {
+            letter.extend_from_slice(b",\"key\":");
+            json::string(key, &mut letter);
+        }
+        if let Some(content) = content {
+            letter.push(b',');
+            json::content(content, &mut letter);
+        }
+        letter.push(b'}');
+        pool.draft.dead.push(&letter);
+        pool.draft.decisions.push(Decision {
+            entry: JournalEntry::Dead { id, attempt },
+            client,
+            result: None,
+        });
+    }
+
+    /// The end of a job is in the log.
+    pub(crate) fn finish(
+        &mut self,
+        now_ms: u64,
+        no: PoolNo,
+        id: JobId,
+        dead: bool,
+        result: Option<Payload>,
+    ) {
+        self.cache.remove(id);
+        let Some(running) = self.take_running(no, id) else {
+            return;
+        };
+        self.remove_poll(&running);
+        let Some(pool) = self.pools.get_mut(&no) else {
+            return;
+        };
+        let attempt = running.job.attempts;
+        match dead {
+            true => pool.counts.dead += 1,
+            false => pool.counts.done += 1,
+        }
+        pool.avoid.remove(&id);
+        pool.segments.remove(id);
+        let more = [
+            EventField::Text("worker", &running.worker),
+            EventField::Number("attempt", attempt.into()),
+        ];
+        let event = if dead { "dead" } else { "done" };
+        pool.job_event(event, id, &more, now_ms);
+        let ended = FinishedJob {
+            attempt,
+            dead,
+            result: result.clone(),
+        };
+        pool.finished.add(id, ended, &self.limits);
+        let waiters = pool.waiters.remove(&id).unwrap_or_default();
+        let state = match dead {
+            true => JobState::Dead,
+            false => JobState::Done { result },
+        };
+        let job = JobInfo {
+            id,
+            state,
+            attempts: attempt,
+        };
+        self.respond_to_waiters(waiters, &job);
+    }
+
+    /// The return of a job to its queue is in the log.
+    pub(crate) fn returned(&mut self, now_ms: u64, no: PoolNo, id: JobId) {
+        let Some(running) = self.take_running(no, id) else {
+            return;
+        };
+        let Some(pool) = self.pools.get_mut(&no) else {
+            return;
+        };
+        pool.counts.retried += 1;
+        pool.queues.put_back(running.job);
+        let attempt = EventField::Number("attempt", running.job.attempts.into());
+        pool.job_event("waits", id, &[attempt], now_ms);
+        self.remove_poll(&running);
+    }
+
+    /// Removes a finished attempt and its timer.
+    fn take_running(&mut self, no: PoolNo, id: JobId) -> Option<RunningJob> {
+        let running = self.pools.get_mut(&no)?.running.remove(&id)?;
+        self.due
+            .remove(&(running.deadline_ms, JobTimer::Attempt(no, id)));
+        Some(running)
+    }
+
+    /// Removes the connection of a poll whose job is on its way.
+    pub(crate) fn remove_poll(&mut self, running: &RunningJob) {
+        if let Some(connection) = running.connection
+            && let Some((no, slot)) = self.worker_connections.get(&connection)
+            && let Some(pool) = self.pools.get(no)
+            && !pool.workers.link(*slot).is_with(connection)
+        {
+            self.worker_connections.remove(&connection);
+        }
+    }
+}
+
+/// A day.
+const EXTENSION_MS_MAX: u64 = 86_400_000;

@@ -1,0 +1,137 @@
+//! Requests to the pools.
+
+use std::sync::Arc;
+
+use crate::settings::PoolSettings;
+
+/// A job's name: the sequence of the record that holds it.
+pub type JobId = u64;
+
+/// The sender of a request: numbers that have a meaning only for a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PoolClient {
+    /// The shard, counted from 0.
+    pub shard: u16,
+    /// The shard's name of the connection.
+    pub token: u64,
+    /// The number of the request: a connection sends one after another.
+    pub request: u32,
+}
+
+/// A request to one pool, or to all pools.
+#[derive(Debug)]
+pub enum PoolRequest {
+    /// Create a pool. An existing pool with the same settings is success.
+    Create {
+        /// The pool's name.
+        pool: Box<str>,
+        /// Its settings.
+        settings: PoolSettings,
+    },
+    /// Describe a pool.
+    Describe {
+        /// The pool's name.
+        pool: Box<str>,
+    },
+    /// List all pools.
+    List,
+    /// Remove a pool.
+    Remove {
+        /// The pool's name.
+        pool: Box<str>,
+        /// Remove it although it has unfinished jobs or connected workers.
+        force: bool,
+    },
+    /// Remove a disconnected worker and its counts.
+    RemoveWorker {
+        /// The pool's name.
+        pool: Box<str>,
+        /// The worker's name.
+        worker: Box<str>,
+    },
+    /// Post a job.
+    Post(NewJob),
+    /// Describe a job.
+    DescribeJob {
+        /// The pool's name.
+        pool: Box<str>,
+        /// The job.
+        id: JobId,
+    },
+    /// RegistryRecord a worker for jobs.
+    Register(Registration),
+    /// Report on an attempt.
+    Report(AttemptReport),
+}
+
+/// A job to post.
+#[derive(Debug)]
+pub struct NewJob {
+    /// The pool's name.
+    pub pool: Box<str>,
+    /// The content.
+    pub payload: Payload,
+    /// The worker's slot, in a `direct` pool.
+    pub slot: Option<u32>,
+    /// The time to wait for the result, in milliseconds. None: do not wait.
+    pub wait_ms: Option<u64>,
+    /// Refuse the job unless a worker that can take it is connected.
+    pub if_connected: bool,
+}
+
+/// The content of a job or of a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Payload {
+    /// The content type, as the client sent it.
+    pub content_type: Box<str>,
+    /// The key that selects the worker in a `hash` pool.
+    pub key: Option<Box<str>>,
+    /// The bytes.
+    pub body: Arc<[u8]>,
+}
+
+/// A worker that requests jobs.
+#[derive(Debug)]
+pub struct Registration {
+    /// The pool's name.
+    pub pool: Box<str>,
+    /// The worker's name.
+    pub worker: Box<str>,
+    /// The requested slot. None: any.
+    pub slot: Option<u32>,
+    /// The time to wait for a single job, in milliseconds. None: stream jobs until either side disconnects.
+    pub poll_ms: Option<u64>,
+}
+
+/// A worker's report on an attempt.
+#[derive(Debug)]
+pub struct AttemptReport {
+    /// The pool's name.
+    pub pool: Box<str>,
+    /// The job.
+    pub id: JobId,
+    /// The attempt, from 1. Reports on attempts that are over are refused.
+    pub attempt: u16,
+    /// What to do with the attempt.
+    pub action: AttemptAction,
+}
+
+/// What a report does with an attempt.
+#[derive(Debug)]
+pub enum AttemptAction {
+    /// Acknowledge: the job is done.
+    Ack {
+        /// The result.
+        result: Payload,
+    },
+    /// Refuse: another worker gets the job.
+    Refuse {
+        /// The worker's reason.
+        reason: Box<str>,
+    },
+    /// Extend the deadline.
+    Extend {
+        /// The new time limit from now on, in milliseconds. None: the pool's `ack_ms`.
+        ms: Option<u64>,
+    },
+}

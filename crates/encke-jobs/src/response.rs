@@ -1,0 +1,146 @@
+//! Responses of the pools.
+
+use std::sync::Arc;
+
+use crate::error::JobError;
+use crate::request::{JobId, Payload};
+use crate::settings::PoolSettings;
+
+/// A response to a client, or an event for a registered worker.
+#[derive(Debug)]
+pub enum PoolResponse {
+    /// The pool exists now.
+    Created {
+        /// It existed before with the same settings.
+        existed: bool,
+        /// Its state.
+        status: Box<PoolStatus>,
+    },
+    /// The state of a pool.
+    Described(Box<PoolStatus>),
+    /// The names and settings of all pools.
+    Listed(Vec<(Arc<str>, PoolSettings)>),
+    /// The pool or worker is removed.
+    Removed,
+    /// The job is committed.
+    Posted {
+        /// Its name.
+        id: JobId,
+    },
+    /// The state of a job. A client that waits for a result gets this when the result arrives or its time is over.
+    Job(JobInfo),
+    /// The worker is registered and receives jobs from now on.
+    Registered {
+        /// Its slot.
+        slot: u32,
+    },
+    /// A job for this worker alone.
+    Dispatched(DispatchedJob),
+    /// The poll timed out without a job.
+    NoJob,
+    /// The report on the attempt is committed.
+    Reported {
+        /// The new deadline of an extended attempt, in milliseconds since 1970.
+        deadline_ms: Option<u64>,
+    },
+    /// The pool was removed: no more jobs follow.
+    PoolRemoved,
+    /// The server is stopping.
+    Stopping,
+    /// The request was refused and nothing has changed.
+    Refused(JobError),
+}
+
+/// A job on its way to a worker.
+#[derive(Clone, Debug)]
+pub struct DispatchedJob {
+    /// The job's name.
+    pub id: JobId,
+    /// The number of this attempt, from 1.
+    pub attempt: u16,
+    /// When the attempt times out, in milliseconds since 1970.
+    pub deadline_ms: u64,
+    /// The content.
+    pub payload: Payload,
+}
+
+/// The state of a job and its attempts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobInfo {
+    /// The job's name.
+    pub id: JobId,
+    /// Its state.
+    pub state: JobState,
+    /// How many attempts have been dispatched.
+    pub attempts: u16,
+}
+
+/// The state of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobState {
+    /// It waits for a worker.
+    Waiting,
+    /// A worker has it.
+    Running {
+        /// The worker's name.
+        worker: Arc<str>,
+        /// When the attempt times out, in milliseconds since 1970.
+        deadline_ms: u64,
+    },
+    /// It is done.
+    Done {
+        /// The result while it is in memory. The stream of results has it in any case.
+        result: Option<Payload>,
+    },
+    /// All its attempts failed.
+    Dead,
+}
+
+/// A pool at one moment.
+#[derive(Clone, Debug)]
+pub struct PoolStatus {
+    /// The name.
+    pub name: Arc<str>,
+    /// The settings.
+    pub settings: PoolSettings,
+    /// The counts.
+    pub stats: PoolStats,
+    /// The workers in the order of slots.
+    pub workers: Vec<WorkerStatus>,
+}
+
+/// A pool's counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Jobs that wait for a worker.
+    pub waiting: u64,
+    /// Jobs that workers have.
+    pub running: u64,
+    /// Jobs done since the pool was created.
+    pub done: u64,
+    /// Attempts that failed and were followed by another, since the pool was created.
+    pub retried: u64,
+    /// Jobs that went to the dead letters since the pool was created.
+    pub dead: u64,
+    /// When the oldest unfinished job was posted, in seconds since 1970; 0 if there is none.
+    pub oldest_s: u64,
+    /// Connected workers.
+    pub connected: u64,
+}
+
+/// A worker at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerStatus {
+    /// The name.
+    pub name: Arc<str>,
+    /// The slot, counted from 0.
+    pub slot: u32,
+    /// Whether it is connected.
+    pub connected: bool,
+    /// Jobs that it has.
+    pub running: u32,
+    /// Jobs dispatched to it since it was added.
+    pub given: u64,
+    /// Jobs that it acknowledged since it was added.
+    pub done: u64,
+}
