@@ -32,7 +32,7 @@ impl Shard {
         for (word, bytes) in words {
             match word {
                 DispatcherMessage::Request(client, _) => {
-                    self.told(client, PoolResponse::Refused(JobError::Overloaded))
+                    self.told(client, PoolResponse::Refused(JobError::Overloaded));
                 }
                 word => self.words.push((word, bytes)),
             }
