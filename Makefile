@@ -54,10 +54,15 @@ fmt: ## the formatting is rustfmt's
 	cargo fmt --all --check
 
 .PHONY: lint
-lint: fetch ## clippy, with every warning an error, and no merge left half done
+lint: fetch type-names ## clippy with every warning an error, no conflict markers, and one definition for each type name
 	$(call section,clippy)
 	@! git grep -nE '^(<{7}|>{7}) '
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+.PHONY: type-names
+type-names: ## a public type name has one definition in the workspace
+	$(call section,type names)
+	@scripts/type-names.sh
 
 .PHONY: doc
 doc: fetch ## the documentation builds, with every warning an error
