@@ -98,7 +98,7 @@ settings! {
         "listen" "ADDR": Text => config.net.listen;
         /// Allow an address that other machines can reach. There is no access control yet
         "open" "BOOL": Switch => config.open;
-        /// Trusted proxies: networks whose headers name the client, such as 10.0.0.0/8,::1
+        /// Trusted proxies, whose headers name the client: networks such as 10.0.0.0/8,::1, or none
         "trust" "NETWORKS": Text => config.net.trust;
         /// Header fields in which trusted proxies name the client: x-forwarded or forwarded
         "forwarded-by" "FIELDS": Choice(FORWARDED_BY) => config.net.forwarded_by;
@@ -113,7 +113,7 @@ settings! {
         "data" "DIR": Directory => config.data;
         /// Logs that streams are distributed over, at most 64; fixed at the first start
         "logs" "N": count_to(LOGS_MAX) => config.logs;
-        /// Durability at which appends are acknowledged and delivered: synced, written or accepted
+        /// Durability at which appends are acknowledged and delivered, unless Encke-Ack names another: synced, written or accepted
         "ack" "LEVEL": Choice(LEVELS) => config.ack;
         /// Longest time until records below level synced are synced
         "sync-every" "DURATION": PERIOD => config.net.sync_every;
@@ -180,7 +180,7 @@ settings! {
         "idle-timeout": PERIOD => config.net.idle_timeout;
         /// Time after which a client that does not read its output is closed
         "stall-timeout": PERIOD => config.net.stall_timeout;
-        /// Size of the unread part of a stream at which a lagging subscriber is closed
+        /// Growth of a stream, less what a lagging subscriber reads meanwhile, at which the subscriber is closed
         "lag-max": Size(64 << 10) => config.net.lag_bytes_max;
         /// Longest time that a subscriber may lag, and that a part of a long response may take
         "lag-age-max": PERIOD => config.net.lag_age_max;
