@@ -7,7 +7,7 @@ use super::{Config, Given};
 
 /// Every setting with its effective value and, as a comment, the origin of the value. The text can be used as a configuration file.
 pub(crate) fn effective(config: &Config, given: &Given) -> String {
-    let asked = given.apply().unwrap_or_default();
+    let asked = given.apply().expect("the configuration was made of it");
     let mut text = String::new();
     let mut group = None;
     for setting in SETTINGS {

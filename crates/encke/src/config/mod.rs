@@ -40,7 +40,7 @@ struct General {
     #[arg(long)]
     check: bool,
 
-    /// Set a key of the table [tuning], as docs/operations.md lists them; may be repeated [env: ENCKE_TUNING, separated by commas]
+    /// Set a key of the table [tuning]; --check lists all keys. May be repeated [env: ENCKE_TUNING, separated by commas]
     #[arg(long, value_name = "KEY=VALUE")]
     tuning: Vec<String>,
 }
