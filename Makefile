@@ -132,7 +132,7 @@ FLOOD_CLIENTS ?= 10000
 FLOOD_RATE ?= 1000
 FLOOD_CHURN ?= 10
 FLOOD_PORT ?= 4438
-FLOOD_SERVE ?= --ring 32MiB --segment 8MiB --body-max 1MiB --order-size 64MiB --history-cache 64KiB
+FLOOD_SERVE ?= --ring 32MiB --segment 8MiB --body-max 1MiB --order-size 64MiB --tuning history-cache=64KiB
 FLOOD_OUT ?= $(TARGET)/flood-hour
 
 .PHONY: flood-hour

@@ -82,7 +82,7 @@ fn a_sync_that_fails_is_the_last() {
         return;
     }
     let data = data_dir();
-    let flags = ["--poll-wait", "200ms"];
+    let flags = ["--tuning", "poll-wait=200ms"];
     // The 13th in each thread, and only that one: the sequencer's is an append's, and a retry would succeed.
     let inject = "fdatasync:error=EIO:when=13";
     let encke = Encke::start_by(&mut failing(inject, data.path(), &flags));
@@ -128,7 +128,7 @@ fn a_write_that_fails_is_the_last() {
         return;
     }
     let data = data_dir();
-    let flags = ["--poll-wait", "200ms"];
+    let flags = ["--tuning", "poll-wait=200ms"];
     let inject = "pwrite64:error=EIO:when=10+";
     let encke = Encke::start_by(&mut failing(inject, data.path(), &flags));
     encke.create("s");

@@ -268,7 +268,14 @@ fn what_a_failed_log_has_accepted_and_never_writes_is_an_error_and_no_end() {
         return;
     }
     let data = data_dir();
-    let flags = ["--logs", "3", "--ack", "accepted", "--poll-wait", "200ms"];
+    let flags = [
+        "--logs",
+        "3",
+        "--ack",
+        "accepted",
+        "--tuning",
+        "poll-wait=200ms",
+    ];
     let inject = "fdatasync:error=EIO:delay_enter=700000:when=25";
     let encke = Encke::start_by(&mut failing_in(1, inject, data.path(), &flags));
     let mut clients = Clients::of(&encke);
