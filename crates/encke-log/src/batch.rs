@@ -12,9 +12,9 @@ use std::fs::File;
 /// Invariant: `parts` is never empty; the first part goes to the end of the active segment, each later one to the
 /// beginning of a new segment.
 #[derive(Debug)]
-pub(crate) struct Batch {
+pub(crate) struct FrameBatch {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<BatchPart>,
     /// The streams of all frames, one after the other.
     pub(crate) streams: Vec<StreamNo>,
     /// The sequence that the next frame will get.
@@ -28,7 +28,7 @@ pub(crate) struct Batch {
 
 /// What of a batch goes to one segment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
+pub(crate) struct BatchPart {
     /// Where it begins in the batch's bytes.
     pub(crate) from: usize,
     /// Where it goes in its segment.
@@ -37,10 +37,10 @@ pub(crate) struct Part {
     pub(crate) first: Sequence,
 }
 
-impl Batch {
+impl FrameBatch {
     /// An empty batch behind `used` of the active segment's `capacity` bytes.
-    pub(crate) fn new(next: Sequence, used: u64, capacity: u64, segment_bytes: u64) -> Batch {
-        let mut batch = Batch {
+    pub(crate) fn new(next: Sequence, used: u64, capacity: u64, segment_bytes: u64) -> FrameBatch {
+        let mut batch = FrameBatch {
             bytes: Vec::new(),
             parts: Vec::new(),
             streams: Vec::new(),
@@ -62,7 +62,7 @@ impl Batch {
         self.next = next;
         (self.used, self.capacity) = (used, capacity);
         self.parts.clear();
-        self.parts.push(Part {
+        self.parts.push(BatchPart {
             from: 0,
             position: used as u32,
             first: next,
@@ -89,7 +89,7 @@ impl Batch {
             let max = bytes_max;
             return Err(AppendError::TooLarge { bytes, max });
         }
-        let first_of_part = |batch: &Batch| {
+        let first_of_part = |batch: &FrameBatch| {
             batch
                 .parts
                 .last()
@@ -98,7 +98,7 @@ impl Batch {
         let bytes = frame::bytes(frame.streams.len(), payload, first_of_part(self));
         if self.used + bytes > segment::records_end(self.capacity) {
             (self.used, self.capacity) = (HEAD_BYTES, self.segment_bytes);
-            self.parts.push(Part {
+            self.parts.push(BatchPart {
                 from: self.bytes.len(),
                 position: HEAD_BYTES as u32,
                 first: self.next,
@@ -131,7 +131,7 @@ impl Batch {
         notes: &mut Notes,
         previous: &mut impl Iterator<Item = Position>,
     ) {
-        let Part {
+        let BatchPart {
             mut from,
             position,
             first,

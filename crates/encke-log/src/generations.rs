@@ -5,7 +5,7 @@
 //! What it has beyond that counts for nothing: a segment may have been ingested, then a crash, and then it was ingested again
 //! into a new generation.
 
-use crate::retention::{Class, Retention, class_of};
+use crate::retention::{Class, ClassRetention, class_of};
 use crate::{Sequence, StreamNo};
 use fjall::Keyspace;
 use std::collections::BTreeMap;
@@ -94,7 +94,7 @@ impl Generations {
 
 impl Generation {
     /// Whether records of these times should begin a new generation behind this one.
-    pub(crate) fn is_full(&self, retention: &Retention, (from_ms, _): (u64, u64)) -> bool {
+    pub(crate) fn is_full(&self, retention: &ClassRetention, (from_ms, _): (u64, u64)) -> bool {
         let Some((first_ms, _)) = self.times_ms else {
             return false;
         };

@@ -22,10 +22,10 @@ use crate::ingest::ingest_into;
 use crate::inspect::{self, Inspection};
 pub(crate) use crate::marks::Marks;
 use crate::marks::Times;
-use crate::retention::Retention;
+use crate::retention::ClassRetention;
 use crate::statement::StatedHistory;
 use crate::stored::{floor_of, record_key, view};
-use crate::tree::{self, Tree, Workers};
+use crate::tree::{self, CompactionThreads, Tree};
 use crate::{Sequence, StreamNo};
 use parking_lot::{Mutex, RwLock};
 use std::fmt;
@@ -62,7 +62,7 @@ impl History {
     ) -> Result<History, OpenError> {
         tree::begin_journal_anew(&path)
             .map_err(|e| HistoryError::from(e).on_open(&path, "begin the journal of"))?;
-        History::open_with(path, cache_bytes, times, Workers::One)
+        History::open_with(path, cache_bytes, times, CompactionThreads::One)
     }
 
     /// Opens a history whose version stated nothing and kept its marks in the journal, too.
@@ -76,19 +76,19 @@ impl History {
         cache_bytes: u64,
         times: Times,
     ) -> Result<History, OpenError> {
-        History::open_with(path, cache_bytes, times, Workers::One)
+        History::open_with(path, cache_bytes, times, CompactionThreads::One)
     }
 
     /// Opens a private copy of a history, which is only read.
     pub(crate) fn open_copy(path: PathBuf, times: Times) -> Result<History, OpenError> {
-        History::open_with(path, COPY_CACHE_BYTES, times, Workers::None)
+        History::open_with(path, COPY_CACHE_BYTES, times, CompactionThreads::None)
     }
 
     fn open_with(
         path: PathBuf,
         cache_bytes: u64,
         times: Times,
-        workers: Workers,
+        workers: CompactionThreads,
     ) -> Result<History, OpenError> {
         let open = Tree::new(&path, cache_bytes, &times, workers);
         let open = open.map_err(|e| e.on_open(&path, "open"))?;
@@ -140,7 +140,7 @@ impl History {
             &self.path,
             self.cache_bytes,
             &times,
-            Workers::One,
+            CompactionThreads::One,
         )?);
         Ok(())
     }
@@ -158,7 +158,7 @@ impl History {
     /// Ingests records of one class from a segment that begins with record `first`; otherwise as [`History::ingest`].
     pub(crate) fn ingest_records(
         &self,
-        retention: &Retention,
+        retention: &ClassRetention,
         first: Sequence,
         times_ms: (u64, u64),
         all: impl FnOnce(Put<'_>) -> fjall::Result<()>,

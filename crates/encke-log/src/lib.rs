@@ -122,7 +122,7 @@ pub use opening::preflight;
 pub use options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use read::{ReadEnd, Reader};
 pub use repair::{Loss, RepairReport, repair, repair_on};
-pub use retention::{Class, NUMBER_MAX, Retention, class_of, stream_no};
+pub use retention::{Class, ClassRetention, NUMBER_MAX, class_of, stream_no};
 pub use state::StateEntry;
 pub use survey::Problem;
 

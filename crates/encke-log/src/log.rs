@@ -1,7 +1,7 @@
 //! The writer: batches in memory, one write, one sync, then readers see it.
 
 use crate::Sequence;
-use crate::batch::{Batch, Notes};
+use crate::batch::{FrameBatch, Notes};
 use crate::disk::{Disk, DiskFile, is_shortage};
 use crate::error::{AppendError, CommitError, OpenError, ReadError};
 use crate::files::Files;
@@ -51,7 +51,7 @@ pub struct Log<D: Disk = Files> {
     begun: VecDeque<Arc<Segment<D::File>>>,
     /// How many bytes of the active segment are written.
     used: u64,
-    batch: Batch,
+    batch: FrameBatch,
     notes: Notes,
     /// Up to which record everything is written; durable; called durable by a frame.
     written_upto: Sequence,
@@ -210,7 +210,7 @@ impl<D: Disk> Log<D> {
         for (segment, end) in sealed {
             sealer.segment(segment, end);
         }
-        let batch = Batch::new(next, used, active.bytes, options.segment_bytes);
+        let batch = FrameBatch::new(next, used, active.bytes, options.segment_bytes);
         Ok(Log {
             shared,
             sealer,

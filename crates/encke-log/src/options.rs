@@ -1,6 +1,6 @@
 //! What can be chosen when a log is opened.
 
-use crate::retention::Retention;
+use crate::retention::ClassRetention;
 use std::time::Duration;
 
 /// The smallest size of a segment, in bytes.
@@ -33,7 +33,7 @@ pub struct Options {
     pub done_age_max: Option<Duration>,
     /// How long the records of each retention class are kept; those of classes that are not named here for ever. The last
     /// one of a class counts. Needs history. Default none.
-    pub retention: Vec<Retention>,
+    pub retention: Vec<ClassRetention>,
     /// Size of the cache of history's blocks in bytes. Default 16 MiB.
     pub history_cache_bytes: u64,
 }

@@ -18,12 +18,12 @@ pub(crate) struct Plan {
     pub(crate) missing: Option<Problem>,
     /// Segments to set aside, by their places.
     pub(crate) aside: Vec<usize>,
-    pub(crate) action: Action,
+    pub(crate) action: SegmentRepair,
 }
 
 /// What is done beside setting segments aside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Action {
+pub(crate) enum SegmentRepair {
     /// Nothing has to be done.
     #[default]
     Nothing,
@@ -70,10 +70,10 @@ impl Plan {
         };
         let damaged = surveyed.iter().find_map(|found| found.problem.as_ref());
         let is_whole = match &plan.action {
-            Action::GoOn {
+            SegmentRepair::GoOn {
                 last: Some(last), ..
             } => is_last(last) && *last + 1 == surveyed.len(),
-            Action::GoOn { last: None, .. } => {
+            SegmentRepair::GoOn { last: None, .. } => {
                 surveyed.is_empty() && stated_last.is_none() && top == 0
             }
             _ => false,
@@ -126,7 +126,7 @@ impl Plan {
         self.aside = (0..first).chain(behind..surveyed.len()).collect();
         let cut = last.map(|last| &surveyed[last]);
         let cut = cut.filter(|found| found.problem.is_some() || behind < surveyed.len());
-        self.action = Action::GoOn {
+        self.action = SegmentRepair::GoOn {
             upto,
             last,
             cut: cut.map(|found| found.end_position),
@@ -174,7 +174,7 @@ impl Plan {
         self.aside = (0..surveyed.len()).collect();
         // Numbers of records that are lost are not given again, where that can be avoided.
         let next = if upto == base { top + 1 } else { upto + 1 };
-        self.action = Action::Remake { base, upto, next };
+        self.action = SegmentRepair::Remake { base, upto, next };
         let kept = clip(available, (marks.history_upto + 1, base.max(upto)));
         for (from, upto) in gaps(&kept, (marks.history_upto + 1, top)) {
             let damaged = surveyed.iter().filter_map(|found| found.problem.as_ref());
@@ -188,7 +188,7 @@ impl Plan {
     }
 
     pub(crate) fn is_needed(&self) -> bool {
-        self.action != Action::Nothing
+        self.action != SegmentRepair::Nothing
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Recovered<F> {
 }
 
 /// A log's segments as they were found. Nothing is changed yet.
-pub(crate) struct Found<F> {
+pub(crate) struct FoundSegments<F> {
     index: Index<F>,
     /// `None` when there is no segment.
     last: Option<Last<F>>,
@@ -44,7 +44,7 @@ pub(crate) struct Found<F> {
     useless: Vec<Arc<Segment<F>>>,
 }
 
-impl<F: DiskFile> Found<F> {
+impl<F: DiskFile> FoundSegments<F> {
     /// The last segment as it is to be stated before anything is changed: what is cut off must not be stated.
     pub(crate) fn last(&self, segment_bytes: u64) -> Option<LastSegment> {
         let last = self.last.as_ref()?;
@@ -76,7 +76,7 @@ pub(crate) fn find<D: Disk>(
     stated: Option<&Statement>,
     marks: Marks,
     replay: &mut dyn FnMut(FrameView<'_>),
-) -> Result<Found<D::File>, OpenError> {
+) -> Result<FoundSegments<D::File>, OpenError> {
     let missing = |from, upto| OpenError::Missing {
         directory: disk.path(""),
         from,
@@ -106,7 +106,7 @@ pub(crate) fn find<D: Disk>(
         let stated_upto = stated.map_or(0, |stated| stated.durable_upto);
         let lost = stated.is_some_and(|stated| stated.last.is_some());
         return match promised_upto.max(stated_upto) {
-            0 if !lost => Ok(Found {
+            0 if !lost => Ok(FoundSegments {
                 index,
                 last: None,
                 useless,
@@ -167,7 +167,7 @@ pub(crate) fn find<D: Disk>(
     if next <= promised_upto {
         return Err(missing(next, promised_upto));
     }
-    Ok(Found {
+    Ok(FoundSegments {
         index,
         last: Some(last),
         useless,
@@ -179,7 +179,7 @@ pub(crate) fn recover<D: Disk>(
     disk: &D,
     preparer: &Preparer<D>,
     log_id: u64,
-    found: Found<D::File>,
+    found: FoundSegments<D::File>,
 ) -> Result<Recovered<D::File>, OpenError> {
     // A crash may have come between giving a name and making it durable.
     disk.sync_names()

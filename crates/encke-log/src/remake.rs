@@ -4,7 +4,7 @@
 //! so, with the statement that holds from then on; only then the old ones are set aside, and the new ones get their names. A repair
 //! that is interrupted goes on there.
 
-use crate::batch::{Batch, Notes};
+use crate::batch::{FrameBatch, Notes};
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
 use crate::frame::{FILLER, Frame, FrameView};
@@ -109,7 +109,7 @@ struct Writer<'d, D: Disk> {
     log_id: u64,
     active: Arc<Segment<D::File>>,
     used: u64,
-    batch: Batch,
+    batch: FrameBatch,
     notes: Notes,
 }
 
@@ -134,7 +134,7 @@ impl<'d, D: Disk> Writer<'d, D> {
             preparer,
             log_id,
             used: HEAD_BYTES,
-            batch: Batch::new(first, HEAD_BYTES, active.bytes, segment_bytes),
+            batch: FrameBatch::new(first, HEAD_BYTES, active.bytes, segment_bytes),
             notes: Notes::default(),
             active,
         })

@@ -7,9 +7,9 @@ use crate::files::Files;
 use crate::history::{History, HistoryError};
 use crate::look::{HistoryHealth, Look};
 use crate::opening::salt;
-use crate::plan::{Action, Plan, Range};
+use crate::plan::{Plan, Range, SegmentRepair};
 use crate::remake::{self, Sources, remake};
-use crate::retention::Retention;
+use crate::retention::ClassRetention;
 use crate::salvage::{self, Salvaged};
 use crate::sort::Sorted;
 use crate::statement::{LastSegment, StatedHistory, StatedKeyspace, Statement};
@@ -229,7 +229,7 @@ impl<'r, D: Disk> Repair<'r, D> {
         self.notes.extend(places.map(ToString::to_string));
         let is_remade = matches!(
             self.segments.action,
-            Action::Remake { .. } | Action::GoOn { last: None, .. }
+            SegmentRepair::Remake { .. } | SegmentRepair::GoOn { last: None, .. }
         );
         let opening = &self.look.opening;
         if is_remade && opening.statement.is_none() && opening.history.is_some() {
@@ -371,12 +371,14 @@ impl<'r, D: Disk> Repair<'r, D> {
             }
         }
         match self.segments.action {
-            Action::Nothing => Ok(()),
+            SegmentRepair::Nothing => Ok(()),
             // A log of a version that stated nothing needs no statement to open again.
-            Action::GoOn { upto, last, cut } => {
+            SegmentRepair::GoOn { upto, last, cut } => {
                 self.go_on((upto, last, cut), is_stated.then_some(statement))
             }
-            Action::Remake { base, upto, next } => self.remake(statement, (base, upto, next)),
+            SegmentRepair::Remake { base, upto, next } => {
+                self.remake(statement, (base, upto, next))
+            }
         }
     }
 
@@ -557,9 +559,9 @@ impl<'r, D: Disk> Repair<'r, D> {
             let mut sorted = Sorted::of(segment, end).map_err(failed)?;
             let times_ms = sorted.times_ms();
             for class in sorted.classes() {
-                let retention = Retention {
+                let retention = ClassRetention {
                     class,
-                    ..Retention::default()
+                    ..ClassRetention::default()
                 };
                 let ingested = history.ingest_records(&retention, segment.first, times_ms, |put| {
                     sorted.put(class, put)

@@ -1,4 +1,4 @@
-//! Retention classes: streams whose records are kept for the same time.
+//! ClassRetention classes: streams whose records are kept for the same time.
 //!
 //! The class of a stream is in the highest byte of its number, given by the caller when the stream is made: nothing has to be
 //! looked up to know it, and it can't be lost. History keeps the records of a class that has limits in *generations*, each
@@ -19,7 +19,7 @@ pub type Class = u8;
 
 /// How long the records of a class are kept. Both limits hold; with neither, for ever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Retention {
+pub struct ClassRetention {
     /// The class.
     pub class: Class,
     /// Records older than this go, by their own time ([`Frame::time_ms`](crate::Frame::time_ms)). Records go together, so
@@ -30,7 +30,7 @@ pub struct Retention {
     pub bytes_max: Option<u64>,
 }
 
-impl Retention {
+impl ClassRetention {
     /// Whether anything of the class is ever let go of.
     pub fn is_limited(&self) -> bool {
         self.age_max.is_some() || self.bytes_max.is_some()

@@ -3,7 +3,7 @@
 
 use crate::disk::{Disk, DiskFile};
 use crate::history::{History, HistoryError, Kind};
-use crate::retention::Retention;
+use crate::retention::ClassRetention;
 use crate::seal::Work;
 use crate::stored;
 use crate::{Sequence, StreamNo};
@@ -143,7 +143,7 @@ impl<D: Disk> Work<D> {
     fn due_floor(
         &self,
         history: &History,
-        retention: &Retention,
+        retention: &ClassRetention,
     ) -> Result<Sequence, HistoryError> {
         let mut floor = 0;
         let generations = history.generations()?;

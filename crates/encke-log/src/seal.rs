@@ -16,7 +16,7 @@ use crate::history::{History, HistoryError, Kind};
 use crate::index::Done;
 use crate::options::Options;
 use crate::read::Shared;
-use crate::retention::{Class, Retention};
+use crate::retention::{Class, ClassRetention};
 use crate::segment::Segment;
 use crate::sort::Sorted;
 use crate::state::Pending;
@@ -46,7 +46,7 @@ pub(crate) struct Work<D: Disk> {
     pub(crate) shared: Arc<Shared<D>>,
     pub(crate) done_bytes_max: u64,
     pub(crate) done_age_max: Option<Duration>,
-    pub(crate) retention: Vec<Retention>,
+    pub(crate) retention: Vec<ClassRetention>,
     pub(crate) removed: Mutex<Removed>,
     /// Up to which stream it was looked for floors that nobody needs any more.
     pub(crate) swept_upto: Mutex<StreamNo>,
@@ -451,12 +451,12 @@ impl<D: Disk> Work<D> {
         Ok(())
     }
 
-    fn retention_of(&self, class: Class) -> Retention {
+    fn retention_of(&self, class: Class) -> ClassRetention {
         let mut all = self.retention.iter();
         let of_class = all.find(|retention| retention.class == class).copied();
-        of_class.unwrap_or(Retention {
+        of_class.unwrap_or(ClassRetention {
             class,
-            ..Retention::default()
+            ..ClassRetention::default()
         })
     }
 

@@ -26,7 +26,7 @@ pub(crate) struct Tree {
 
 /// How many threads of the tree compact it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Workers {
+pub(crate) enum CompactionThreads {
     /// With more than one, an idle worker spins for as long as another one compacts.
     One,
     /// Nothing is compacted.
@@ -39,7 +39,7 @@ impl Tree {
         path: &Path,
         cache_bytes: u64,
         times: &Times,
-        workers: Workers,
+        workers: CompactionThreads,
     ) -> Result<Tree, HistoryError> {
         // The tree reads its journal with assertions, and a flipped bit is enough to fail one. Nothing is left of what the
         // closure has made then, so nothing can be seen half done.
@@ -63,14 +63,14 @@ impl Tree {
         path: &Path,
         cache_bytes: u64,
         times: &Times,
-        workers: Workers,
+        workers: CompactionThreads,
     ) -> Result<Tree, HistoryError> {
         let reclaim = Arc::new(DurableFloors::default());
         let floors = reclaim.clone();
         let database = Database::builder(path)
             .cache_size(cache_bytes)
             .max_cached_files(Some(FILES_MAX))
-            .worker_threads_unchecked(usize::from(workers == Workers::One))
+            .worker_threads_unchecked(usize::from(workers == CompactionThreads::One))
             .with_compaction_filter_factories(Arc::new(move |keyspace| {
                 let of_records = generations::of_name(keyspace).is_some();
                 of_records.then(|| Arc::new(Reclaim::new(floors.clone())) as Arc<_>)

@@ -9,7 +9,7 @@ mod counting;
 
 use counting::{FORGET, RAISE, Record, User};
 use encke_log::simulated::{Faults, Random, SimulatedDisk};
-use encke_log::{Class, CommitError, Log, OpenError, Options, Retention, Sequence, stream_no};
+use encke_log::{Class, ClassRetention, CommitError, Log, OpenError, Options, Sequence, stream_no};
 use std::time::Duration;
 
 struct Round {
@@ -164,12 +164,12 @@ fn a_crash_between_any_two_steps_changes_nothing() {
                 done_bytes_max: random.below(60_000),
                 waiting_segments_max: 1 + random.below(3) as usize,
                 retention: vec![
-                    Retention {
+                    ClassRetention {
                         class: AGED,
                         age_max: Some(Duration::from_millis(AGE_MAX)),
                         bytes_max: None,
                     },
-                    Retention {
+                    ClassRetention {
                         class: SIZED,
                         age_max: None,
                         bytes_max: Some(random.below(60_000)),

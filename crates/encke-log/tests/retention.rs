@@ -1,10 +1,10 @@
-//! Retention: what is too old or too much goes, by class, and readers are told.
+//! ClassRetention: what is too old or too much goes, by class, and readers are told.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
 use encke_log::{
-    Class, FORGOTTEN, Frame, FrameView, Log, Options, ReadError, Retention, Sequence, StreamNo,
-    stream_no,
+    Class, ClassRetention, FORGOTTEN, Frame, FrameView, Log, Options, ReadError, Sequence,
+    StreamNo, stream_no,
 };
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
@@ -16,7 +16,7 @@ fn now_ms() -> u64 {
     since.unwrap().as_millis() as u64
 }
 
-fn options(retention: &[Retention]) -> Options {
+fn options(retention: &[ClassRetention]) -> Options {
     Options {
         segment_bytes: 16 << 10,
         retention: retention.to_vec(),
@@ -28,8 +28,8 @@ fn open(directory: &Path, options: Options) -> Log {
     Log::open(directory, options, &mut |_| {}).unwrap()
 }
 
-fn aged(class: Class, hours: u64) -> Retention {
-    Retention {
+fn aged(class: Class, hours: u64) -> ClassRetention {
+    ClassRetention {
         class,
         age_max: Some(Duration::from_millis(hours * HOUR_MS)),
         bytes_max: None,
@@ -126,7 +126,7 @@ fn what_is_too_old_goes_and_the_rest_stays() {
 #[test]
 fn what_is_too_old_goes_also_when_nothing_else_happens() {
     let directory = tempfile::tempdir().unwrap();
-    let retention = [Retention {
+    let retention = [ClassRetention {
         class: 3,
         age_max: Some(Duration::from_millis(800)),
         bytes_max: None,
@@ -151,7 +151,7 @@ fn what_is_too_old_goes_also_when_nothing_else_happens() {
 #[test]
 fn what_is_too_much_goes_oldest_first() {
     let directory = tempfile::tempdir().unwrap();
-    let retention = [Retention {
+    let retention = [ClassRetention {
         class: 9,
         age_max: None,
         bytes_max: Some(200 << 10),

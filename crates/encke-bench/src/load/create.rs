@@ -2,7 +2,7 @@
 
 use crate::BenchError;
 use crate::load::clock::SECOND_NS;
-use crate::load::requests::{self, Plan, Traffic};
+use crate::load::requests::{self, RequestPlan, Traffic};
 use crate::load::socket::Sources;
 use crate::load::wire::target::{Requests, ServerUrl};
 use std::collections::VecDeque;
@@ -37,7 +37,7 @@ pub(crate) fn create(
         created: 0,
         failure: None,
     };
-    let plan = Plan {
+    let plan = RequestPlan {
         server: target.address,
         sources: Sources::new(target.address, lines as u32),
         lines,

@@ -77,7 +77,7 @@ pub(crate) struct Hostiles {
 
 /// What the crowd needs to know.
 #[derive(Debug)]
-pub(crate) struct Orders {
+pub(crate) struct HostilePlan {
     server: SocketAddr,
     count: u32,
     body: Vec<u8>,
@@ -85,7 +85,7 @@ pub(crate) struct Orders {
     answer: Vec<u8>,
 }
 
-impl Orders {
+impl HostilePlan {
     /// Prepares a stream that has much to say, for clients that read nothing.
     pub(crate) fn new(target: &ServerUrl, run: u32, count: u32) -> Result<Self, BenchError> {
         let streams = Streams::one(&format!("hostile/{run}"));
@@ -123,7 +123,7 @@ impl Orders {
 
 impl Hostiles {
     /// Has the crowd arrive at that time.
-    pub(crate) fn start(orders: Orders, from_ns: u64) -> Self {
+    pub(crate) fn start(orders: HostilePlan, from_ns: u64) -> Self {
         let end = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&end);
         let thread = std::thread::spawn(move || rage(&orders, from_ns, &ended));
@@ -149,7 +149,7 @@ struct Attacker {
 }
 
 /// Gives each client its turn once a second, until the end.
-fn rage(orders: &Orders, from_ns: u64, end: &AtomicBool) -> Deeds {
+fn rage(orders: &HostilePlan, from_ns: u64, end: &AtomicBool) -> Deeds {
     // Real hostile clients have machines of their own. Here they share the processors with the server and with the clients that measure
     // how late messages are, and must not have them wait: what is measured is what the server does about the crowd. Of a
     // thread that may not be nice, nothing is asked.
@@ -181,7 +181,7 @@ fn rage(orders: &Orders, from_ns: u64, end: &AtomicBool) -> Deeds {
 }
 
 impl Attacker {
-    fn turn(&mut self, orders: &Orders, sources: &mut Sources, deeds: &mut Deeds) {
+    fn turn(&mut self, orders: &HostilePlan, sources: &mut Sources, deeds: &mut Deeds) {
         let Some(socket) = &self.socket else {
             match sources.connect(orders.server) {
                 Ok(socket) => {

@@ -20,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What is appended, where, and how.
 #[derive(Debug, Clone)]
-pub(crate) struct Orders {
+pub(crate) struct ProducerPlan {
     /// The number of the run: see [`producer_number`].
     pub(crate) run: u32,
     /// How many producers, each with a connection.
@@ -59,7 +59,7 @@ struct Append {
 /// The producers of a run.
 #[derive(Debug)]
 pub(crate) struct Producers {
-    orders: Orders,
+    orders: ProducerPlan,
     random: Random,
     /// For each pair, the sequence number that comes next.
     next: Vec<u64>,
@@ -134,7 +134,7 @@ pub(crate) struct Expected {
 
 impl Producers {
     /// Producers that carry out `orders`, noting acknowledgements in `log`.
-    pub(crate) fn new(orders: Orders, log: Option<AckLog>) -> Self {
+    pub(crate) fn new(orders: ProducerPlan, log: Option<AckLog>) -> Self {
         let producers = orders.producers as usize;
         let pairs = orders.producers.max(orders.streams.count()) as usize;
         Self {

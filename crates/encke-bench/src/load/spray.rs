@@ -6,10 +6,10 @@ use crate::load::args::SprayArgs;
 use crate::load::clock::{SECOND_NS, duration_ns};
 use crate::load::create;
 use crate::load::probe::Probe;
-use crate::load::produce::{Choice, Orders, Producers, new_run};
+use crate::load::produce::{Choice, ProducerPlan, Producers, new_run};
 use crate::load::progress::{Progress, Speed};
 use crate::load::report::spray::{NotAcknowledged, SprayReport};
-use crate::load::requests::{self, Plan};
+use crate::load::requests::{self, RequestPlan};
 use crate::load::socket::{Sources, check_descriptors, raise_descriptor_limit};
 use crate::load::wire::payload::Format;
 use crate::load::wire::target::{Requests, ServerUrl, Streams};
@@ -53,7 +53,7 @@ pub fn spray(args: &SprayArgs, stop: &AtomicBool) -> Result<SprayReport, BenchEr
             Some(create::create(&target, &requests, streams.count(), stop)?)
         }
     };
-    let orders = Orders {
+    let orders = ProducerPlan {
         run: new_run(),
         producers: args.producers,
         streams: streams.clone(),
@@ -63,7 +63,7 @@ pub fn spray(args: &SprayArgs, stop: &AtomicBool) -> Result<SprayReport, BenchEr
         choice: Choice::Random,
         messages: args.messages,
     };
-    let plan = Plan {
+    let plan = RequestPlan {
         server: target.address,
         sources: Sources::new(target.address, args.producers),
         lines: args.producers as usize,

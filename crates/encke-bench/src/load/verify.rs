@@ -8,7 +8,7 @@ use crate::load::ack_log::{self, Promises};
 use crate::load::args::VerifyArgs;
 use crate::load::clock::SECOND_NS;
 use crate::load::report::verify::{Finding, Findings, VerifyReport};
-use crate::load::requests::{self, Plan, Traffic};
+use crate::load::requests::{self, RequestPlan, Traffic};
 use crate::load::socket::{Sources, check_descriptors, raise_descriptor_limit};
 use crate::load::wire::http::Head;
 use crate::load::wire::payload::{Format, JsonPieces, Lines, Message};
@@ -56,7 +56,7 @@ pub fn verify(args: &VerifyArgs, stop: &AtomicBool) -> Result<VerifyReport, Benc
         findings: Findings::default(),
         streams_read: 0,
     };
-    let plan = Plan {
+    let plan = RequestPlan {
         server: target.address,
         sources: Sources::new(target.address, lines as u32),
         lines,

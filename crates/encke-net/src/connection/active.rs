@@ -21,7 +21,7 @@ pub(crate) struct Active {
     /// Bytes that were received and not used yet.
     pub(crate) input: Vec<u8>,
     /// What the socket did not take; the connection is blocked while there is something.
-    pub(crate) pending: Option<PendingWrite>,
+    pub(crate) pending: Option<UnsentOutput>,
     /// What it is counted for in memory.
     memory: BufferShare,
     /// When the timer wheel reminds of the deadline; 0 if it does not.
@@ -124,7 +124,7 @@ pub(crate) struct SingleFeed {
 
 /// Bytes that the socket did not take.
 #[derive(Debug, Default)]
-pub(crate) struct PendingWrite {
+pub(crate) struct UnsentOutput {
     pub(crate) bytes: Vec<u8>,
     /// How many of them it has taken since.
     pub(crate) sent: usize,
@@ -331,7 +331,7 @@ mod tests {
         active.input.push(b'x');
         assert_eq!(active.rest(), None);
         active.input.clear();
-        active.pending = Some(PendingWrite::default());
+        active.pending = Some(UnsentOutput::default());
         assert_eq!(active.rest(), None);
         active.pending = None;
         active.subscriber_mut().unwrap().reading = true;

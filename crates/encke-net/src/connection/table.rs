@@ -192,7 +192,7 @@ const ROOM_KEPT: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::active::PendingWrite;
+    use crate::connection::active::UnsentOutput;
 
     fn socket() -> OwnedFd {
         rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap()
@@ -229,7 +229,7 @@ mod tests {
         assert!(connections.reads(index));
         connections.settle(index);
         assert!(connections.active(index).is_some(), "its input matters");
-        connections.activate(index).pending = Some(PendingWrite::default());
+        connections.activate(index).pending = Some(UnsentOutput::default());
         assert!(connections.is_blocked(index) && !connections.reads(index));
         let active = connections.activate(index);
         (active.pending, active.input) = (None, Vec::new());

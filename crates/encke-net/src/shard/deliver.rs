@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use encke_protocol::EncoderId;
 
 use super::Shard;
-use crate::connection::active::{FeedState, PendingWrite, Task};
+use crate::connection::active::{FeedState, Task, UnsentOutput};
 use crate::connection::close::CloseReason;
 use crate::connection::slot::SlotState;
 use crate::fanout::encoding::{Encoding, EncodingKey};
@@ -177,9 +177,9 @@ impl Shard {
                 self.gains(index, encoding.share(start));
                 self.block(
                     index,
-                    PendingWrite {
+                    UnsentOutput {
                         reached: Some(here),
-                        ..PendingWrite::default()
+                        ..UnsentOutput::default()
                     },
                 );
             }
@@ -189,7 +189,7 @@ impl Shard {
                 let close = ended.then(|| self.last_reason(index));
                 self.block(
                     index,
-                    PendingWrite {
+                    UnsentOutput {
                         bytes: bytes[sent..cut.end].to_vec(),
                         sent: 0,
                         reached: Some(cut.at),

@@ -10,7 +10,7 @@ use encke_stream::Offset;
 use rustix::net::sockopt;
 
 use super::Shard;
-use crate::connection::active::{Behind, FeedState, PendingWrite, Task};
+use crate::connection::active::{Behind, FeedState, Task, UnsentOutput};
 use crate::connection::close::CloseReason;
 use crate::connection::slot::SlotState;
 use crate::fanout::weight::{WEIGHT_BYTES, lacks};
@@ -253,7 +253,7 @@ impl Shard {
     fn position_behind_pending(&self, index: u32) -> Offset {
         let active = self.connections.active(index);
         let pending = active.and_then(|active| active.pending.as_ref());
-        let reached = pending.and_then(|pending: &PendingWrite| pending.reached);
+        let reached = pending.and_then(|pending: &UnsentOutput| pending.reached);
         reached.unwrap_or_else(|| self.position(index))
     }
 }

@@ -4,7 +4,7 @@ use encke_protocol::{Body, Response, problem};
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
 use super::Shard;
-use crate::connection::active::{PendingWrite, Task};
+use crate::connection::active::{Task, UnsentOutput};
 use crate::connection::close::CloseReason;
 use crate::connection::slot::Flags;
 use crate::http::Rejection;
@@ -73,7 +73,7 @@ impl Shard {
             let reached = self.is_subscribed(index).then(|| self.position(index));
             self.block(
                 index,
-                PendingWrite {
+                UnsentOutput {
                     bytes: bytes[sent..].to_vec(),
                     sent: 0,
                     reached,
@@ -108,7 +108,7 @@ impl Shard {
     }
 
     /// Keeps what the socket did not take.
-    pub(super) fn block(&mut self, index: u32, pending: PendingWrite) {
+    pub(super) fn block(&mut self, index: u32, pending: UnsentOutput) {
         if !pending.bytes.is_empty() && !self.context.buffers.have_room() {
             self.cut(index, CloseReason::BuffersMax);
             return;
@@ -217,10 +217,10 @@ impl Shard {
             let close = (!keep).then(|| self.last_reason(index));
             self.block(
                 index,
-                PendingWrite {
+                UnsentOutput {
                     bytes: bytes[sent..].to_vec(),
                     close,
-                    ..PendingWrite::default()
+                    ..UnsentOutput::default()
                 },
             );
         } else if keep {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
-use encke_log::Retention;
+use encke_log::ClassRetention;
 use encke_stream::AckLevel;
 
 pub(crate) use self::effective::effective;
@@ -190,7 +190,11 @@ impl Config {
         net.pools.wait_ms_max = self.protocols.pool.wait_s_max * 1_000;
         // A batch of a pool must fit into the mailbox of the log.
         net.pools.record_bytes = net.pools.record_bytes.min(net.mailbox_bytes_max / 4);
-        net.pools.forgets = self.log_options.retention.iter().any(Retention::is_limited);
+        net.pools.forgets = self
+            .log_options
+            .retention
+            .iter()
+            .any(ClassRetention::is_limited);
         Ok(())
     }
 }
@@ -206,7 +210,7 @@ impl Default for Config {
             protocols: encke_protocol::ProtocolSettings::default(),
             log_options: encke_log::Options {
                 // Every stream is in the first class.
-                retention: vec![Retention::default()],
+                retention: vec![ClassRetention::default()],
                 ..encke_log::Options::default()
             },
             limits: encke_stream::Limits::default(),

@@ -138,7 +138,7 @@ settings! {
         "ring" "SIZE": Size(64 << 10) => config.net.ring_bytes;
     }
 
-    Retention {
+    ClassRetention {
         /// Age at which records are removed; not possible with pools
         "retention-age" "DURATION": Optional(Period(RETENTION_AGE_MIN)) => config.log_options.retention[0].age_max, "unlimited";
         /// Size of history above which the oldest records are removed; not possible with pools

@@ -21,7 +21,7 @@ const ACCEPT_NS_MAX: u64 = 30 * SECOND_NS;
 
 /// What the loop is to do.
 #[derive(Debug, Clone)]
-pub(crate) struct Orders {
+pub(crate) struct FloorPlan {
     /// Over how many sockets.
     pub(crate) sockets: u32,
     /// Bytes per send.
@@ -53,7 +53,7 @@ pub struct Floor {
 }
 
 /// Runs the loop.
-pub(crate) fn measure(orders: &Orders, stop: &AtomicBool) -> Result<Floor, BenchError> {
+pub(crate) fn measure(orders: &FloorPlan, stop: &AtomicBool) -> Result<Floor, BenchError> {
     // Both ends of each connection are in this process.
     let descriptors = 2 * u64::from(orders.sockets);
     check_descriptors(raise_descriptor_limit(), descriptors)?;
@@ -100,7 +100,7 @@ fn accept(listener: &TcpListener, count: u32) -> Result<Vec<TcpStream>, BenchErr
     Ok(sockets)
 }
 
-fn send(orders: &Orders, sockets: &[TcpStream], stop: &AtomicBool) -> Result<Floor, BenchError> {
+fn send(orders: &FloorPlan, sockets: &[TcpStream], stop: &AtomicBool) -> Result<Floor, BenchError> {
     let payload = vec![b'x'; orders.bytes.clamp(1, SEND_BYTES_MAX)];
     let poller = Poller::new()?;
     let (mut sends, mut events, mut next) = (0u64, 0u64, 0usize);

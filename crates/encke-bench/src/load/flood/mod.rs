@@ -72,7 +72,7 @@ pub fn flood(args: &FloodArgs, stop: &AtomicBool) -> Result<FloodReport, BenchEr
 /// Hostile clients, if there are any.
 enum Crowd {
     None,
-    Prepared(hostile::Orders),
+    Prepared(hostile::HostilePlan),
     There(Hostiles),
 }
 
@@ -105,7 +105,7 @@ impl Run<'_> {
         if self.args.hostile > 0 {
             self.watch.say("preparing for hostile clients");
             let plan = &self.plan;
-            self.crowd = Crowd::Prepared(hostile::Orders::new(
+            self.crowd = Crowd::Prepared(hostile::HostilePlan::new(
                 &plan.target,
                 plan.run,
                 self.args.hostile,
@@ -337,7 +337,7 @@ impl Run<'_> {
         self.watch.say("measuring the floor");
         let sends_per_event = (events as f64 / publishing.acknowledged as f64).round() as u32;
         let mut floor = floor::measure(
-            &floor::Orders {
+            &floor::FloorPlan {
                 sockets: report.connections.active.clamp(1, u64::from(u32::MAX)) as u32,
                 bytes: (bytes / events) as usize,
                 rate: publishing.rate,

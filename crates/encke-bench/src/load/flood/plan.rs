@@ -4,7 +4,7 @@ use super::leaving::LEAVING_MAX;
 use crate::BenchError;
 use crate::load::args::{FloodArgs, To};
 use crate::load::clock::{SECOND_NS, duration_ns};
-use crate::load::produce::{Choice, Orders, new_run};
+use crate::load::produce::{Choice, ProducerPlan, new_run};
 use crate::load::requests;
 use crate::load::socket::{Sources, check_descriptors, raise_descriptor_limit};
 use crate::load::wire::payload::Format;
@@ -26,7 +26,7 @@ pub(crate) struct Plan {
     pub(crate) streams: Streams,
     pub(crate) requests: Requests,
     pub(crate) run: u32,
-    pub(crate) publishing: Option<Orders>,
+    pub(crate) publishing: Option<ProducerPlan>,
 }
 
 impl Plan {
@@ -71,7 +71,7 @@ impl Plan {
         let clients = [args.subscribers, publishers, args.hostile].map(u64::from);
         let connections = clients.iter().sum::<u64>() + leaving;
         check_descriptors(raise_descriptor_limit(), connections)?;
-        let publishing = args.publish.map(|_| Orders {
+        let publishing = args.publish.map(|_| ProducerPlan {
             run,
             producers: publishers,
             streams: streams.clone(),
@@ -95,8 +95,8 @@ impl Plan {
     }
 
     /// How the run's own producers make their requests.
-    pub(crate) fn requests_plan(&self, args: &FloodArgs) -> requests::Plan {
-        requests::Plan {
+    pub(crate) fn requests_plan(&self, args: &FloodArgs) -> requests::RequestPlan {
+        requests::RequestPlan {
             server: self.target.address,
             sources: Sources::new(self.target.address, args.publishers),
             lines: args.publishers as usize,

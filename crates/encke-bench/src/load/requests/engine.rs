@@ -1,7 +1,7 @@
 //! The engine's loop: which connection sends next, and when.
 
 use super::line::{Line, State};
-use super::{Outcome, Plan, Traffic};
+use super::{Outcome, RequestPlan, Traffic};
 use crate::BenchError;
 use crate::load::clock::{MILLISECOND_NS, SECOND_NS, monotonic_ns};
 use crate::load::poller::Poller;
@@ -20,7 +20,7 @@ const READ_BYTES: usize = 64 * 1024;
 
 /// The engine at work.
 pub(super) struct Engine<'a, T> {
-    pub(super) plan: Plan,
+    pub(super) plan: RequestPlan,
     pub(super) traffic: &'a mut T,
     pub(super) poller: Poller,
     pub(super) lines: Vec<Line>,
@@ -37,7 +37,7 @@ pub(super) struct Engine<'a, T> {
 
 impl<'a, T: Traffic> Engine<'a, T> {
     /// An engine that has not begun.
-    pub(super) fn new(plan: Plan, traffic: &'a mut T) -> Result<Self, BenchError> {
+    pub(super) fn new(plan: RequestPlan, traffic: &'a mut T) -> Result<Self, BenchError> {
         Ok(Self {
             poller: Poller::new()?,
             lines: (0..plan.lines).map(|_| Line::default()).collect(),

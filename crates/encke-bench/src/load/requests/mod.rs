@@ -41,7 +41,7 @@ pub(crate) trait Traffic {
 
 /// How requests are made.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
+pub(crate) struct RequestPlan {
     /// Where to.
     pub(crate) server: SocketAddr,
     /// From where.
@@ -77,7 +77,7 @@ pub(crate) struct Outcome {
 
 /// Makes requests until the traffic ends, the time is over, or `stop` is set.
 pub(crate) fn run(
-    plan: Plan,
+    plan: RequestPlan,
     traffic: &mut impl Traffic,
     stop: &AtomicBool,
 ) -> Result<Outcome, BenchError> {
