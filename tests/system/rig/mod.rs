@@ -5,12 +5,16 @@
 
 mod bystanders;
 mod connection;
+mod faults;
 mod process;
 mod subscriber;
 
 pub(crate) use bystanders::Bystanders;
 pub(crate) use connection::{Connection, Response, request};
-pub(crate) use process::{Encke, Ended, JSON, command, data_dir, newest_segment, path, serve};
+pub(crate) use faults::{Fault, first_segment, strace_works, traced, wait_for_sync};
+pub(crate) use process::{
+    Encke, Ended, JSON, command, data_dir, made_in, newest_segment, path, serve,
+};
 pub(crate) use subscriber::Subscriber;
 
 use std::time::{Duration, Instant};
