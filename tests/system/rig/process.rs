@@ -37,7 +37,6 @@ pub(crate) struct Ended {
 #[derive(Debug)]
 pub(crate) struct Stopped {
     pub(crate) code: Option<i32>,
-    pub(crate) took: Duration,
     /// All that it logged.
     pub(crate) log: String,
 }
@@ -250,28 +249,25 @@ impl Encke {
 
     /// Asks it to stop by that signal.
     pub(crate) fn stop(mut self, signal: Signal) -> Stopped {
-        let begin = Instant::now();
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).expect("it is ours");
         let status = wait(&mut self.child);
-        let took = begin.elapsed();
         let log = self.log();
         assert!(!log.contains("panicked"), "a thread panicked:\n{log}");
         Stopped {
             code: status.code(),
-            took,
             log,
         }
     }
 
-    /// Waits until a metric has that value; how long it took.
-    pub(crate) fn wait_for_metric(&self, name: &str, value: f64) -> Duration {
+    /// Waits until a metric has that value.
+    pub(crate) fn wait_for_metric(&self, name: &str, value: f64) {
         let mut connection = self.connect();
         eventually(&format!("{name} is {value}"), || {
             let shown = connection.ask("GET", "/metrics", &[], b"");
             let text = String::from_utf8(shown.body).expect("metrics are text");
             text.lines().any(|line| line == format!("{name} {value}"))
-        })
+        });
     }
 }
 
