@@ -1,6 +1,6 @@
 //! A stream that very many subscribe to: what is published faster than they can be sent it goes out together.
 
-use crate::rig::{Bystanders, Encke, Subscriber};
+use crate::rig::{Bystanders, Encke, Subscriber, eventually};
 
 /// More than one turn of a shard sends to.
 const CROWD: usize = 300;
@@ -14,14 +14,21 @@ fn a_crowd_that_was_just_sent_something_is_sent_more_of_it_together() {
         let bystanders = Bystanders::of(&encke);
         let mut crowd: Vec<Subscriber> = (0..CROWD).map(|_| encke.subscribe("s", "-1")).collect();
         let mut publisher = encke.connect();
-        for number in 0..EVENTS {
-            publisher.append("s", number as u64);
-        }
-        let all: Vec<u64> = (0..EVENTS as u64).collect();
+        let rested = || encke.metric("encke_rests_total", "") > 0.0;
+        let mut published = 0;
+        eventually("there were enough events", || {
+            for _ in 0..EVENTS {
+                publisher.append("s", published);
+                published += 1;
+            }
+            // On a busy machine an event may come only when the crowd is not busy with the last one.
+            rested() || !rests
+        });
+        let all: Vec<u64> = (0..published).collect();
         for subscriber in &mut crowd {
-            assert_eq!(subscriber.numbers(EVENTS), all);
+            assert_eq!(subscriber.numbers(all.len()), all);
         }
-        assert_eq!(encke.metric("encke_rests_total", "") > 0.0, rests);
+        assert_eq!(rested(), rests);
         bystanders.were_not_disturbed();
     }
 }

@@ -1,10 +1,10 @@
 //! Delivery: every subscriber gets every record once and in order, however it came and however slowly it reads.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::rig::{
-    Connection, Encke, JSON, PATIENCE, Subscriber, eventually, path, raise_descriptors, request,
+    Connection, Encke, JSON, Subscriber, eventually, path, raise_descriptors, request,
 };
 
 /// Makes streams, many at once.
@@ -90,6 +90,7 @@ fn a_client_that_stops_reading_gets_everything_and_delays_nobody() {
     let mut reader = encke.subscribe("large", "-1");
     let mut other = encke.subscribe("small", "-1");
     let over = AtomicBool::new(false);
+    let delivered = AtomicU64::new(0);
     let pad = "x".repeat(20 << 10);
     std::thread::scope(|scope| {
         let large = scope.spawn(|| {
@@ -103,16 +104,10 @@ fn a_client_that_stops_reading_gets_everything_and_delays_nobody() {
         scope.spawn(|| {
             let mut connection = encke.connect();
             for number in 0.. {
-                let begin = Instant::now();
                 connection.append("small", number);
                 assert_eq!(other.numbers(1), [number]);
-                let took = begin.elapsed();
-                assert!(
-                    took < Duration::from_secs(2),
-                    "a record waited for {took:?}"
-                );
+                delivered.store(number + 1, Ordering::Relaxed);
                 if over.load(Ordering::Relaxed) {
-                    assert!(number > 20, "only {number} records in all the time");
                     return;
                 }
                 std::thread::sleep(Duration::from_millis(5));
@@ -125,11 +120,16 @@ fn a_client_that_stops_reading_gets_everything_and_delays_nobody() {
                 assert_eq!(message["pad"].as_str().map(str::len), Some(pad.len()));
             }
         };
-        let begin = Instant::now();
         in_order(&mut reader);
         large.join().expect("every append was acknowledged");
-        std::thread::sleep(Duration::from_secs(2).saturating_sub(begin.elapsed()));
-        assert!(encke.metric("encke_blocked_total", "") >= 1.0);
+        eventually("the stalled client's socket is full", || {
+            encke.metric("encke_blocked_total", "") >= 1.0
+        });
+        // While it is, records of another stream come and go.
+        let from = delivered.load(Ordering::Relaxed);
+        eventually("others are served", || {
+            delivered.load(Ordering::Relaxed) > from + 20
+        });
         let before = encke.metric("encke_catch_ups_total", "");
         in_order(&mut stalled);
         // The ring holds a twentieth of it: most came from the log.
@@ -207,7 +207,8 @@ fn quiet_subscribers_hear_a_heartbeat_and_have_nothing_to_say() {
 
 #[test]
 fn long_polls_wake() {
-    let encke = Encke::start(&["--tuning", "poll-wait=3s"]);
+    // No poll ends by itself before all of them wait.
+    let encke = Encke::start(&["--tuning", "poll-wait=10m"]);
     encke.create("s");
     let mut publisher = encke.connect();
     let mut pollers: Vec<Connection> = (0..60).map(|_| encke.connect()).collect();
@@ -221,7 +222,6 @@ fn long_polls_wake() {
             poller.send(&poll(&offset));
         }
         encke.wait_for_metric("encke_subscribers", 60.0);
-        let begin = Instant::now();
         offset = publisher.append("s", number);
         for poller in &mut pollers {
             let answer = poller.answer();
@@ -230,19 +230,11 @@ fn long_polls_wake() {
             assert_eq!(answer.field("Stream-Next-Offset"), Some(&*offset));
             assert!(answer.field("Stream-Cursor").is_some());
         }
-        assert!(begin.elapsed() < PATIENCE);
     }
-    // What is there already is not waited for, and nothing is waited for for ever.
+    // What is there already is not waited for.
     let first = &mut pollers[0];
     first.send(&poll("-1"));
     assert_eq!(first.answer().body, b"[0,1,2,3,4,5,6,7,8,9]");
-    let begin = Instant::now();
-    first.send(&poll("now"));
-    let answer = first.answer();
-    assert_eq!(answer.status, 204, "{answer:?}");
-    assert_eq!(answer.field("Stream-Next-Offset"), Some(&*offset));
-    assert_eq!(answer.field("Stream-Up-To-Date"), Some("true"));
-    assert!(begin.elapsed() >= Duration::from_millis(2_900));
     // The end of the stream wakes too: half of them by a close with data, half by a deletion.
     encke.create("deleted");
     for (number, poller) in pollers.iter_mut().enumerate() {
@@ -265,7 +257,22 @@ fn long_polls_wake() {
             assert_eq!(answer.status, 404, "{answer:?}");
         }
     }
-    assert_eq!(encke.metric("encke_subscribers", ""), 0.0);
+    encke.wait_for_metric("encke_subscribers", 0.0);
+}
+
+#[test]
+fn a_long_poll_ends_when_nothing_comes() {
+    let encke = Encke::start(&["--tuning", "poll-wait=1s"]);
+    encke.create("s");
+    let mut connection = encke.connect();
+    let offset = connection.append("s", 0);
+    let target = format!("{}?offset=now&live=long-poll", path("s"));
+    let begin = Instant::now();
+    let answer = connection.ask("GET", &target, &[], b"");
+    assert!(begin.elapsed() >= Duration::from_millis(900));
+    assert_eq!(answer.status, 204, "{answer:?}");
+    assert_eq!(answer.field("Stream-Next-Offset"), Some(&*offset));
+    assert_eq!(answer.field("Stream-Up-To-Date"), Some("true"));
 }
 
 #[test]
@@ -330,7 +337,8 @@ fn the_end_of_a_stream_is_told() {
 #[test]
 fn hang_ups_are_noticed_at_once() {
     const CLIENTS: usize = 50;
-    let encke = Encke::start(&[]);
+    // Nothing but the hang-up itself makes the server look at a connection.
+    let encke = Encke::start(&["--tuning", "heartbeat=1h", "--tuning", "poll-wait=1h"]);
     encke.create("s");
     let long_poll = format!("{}?offset=now&live=long-poll", path("s"));
     type HangUp = fn(Connection) -> Option<Connection>;
@@ -349,32 +357,26 @@ fn hang_ups_are_noticed_at_once() {
         }),
     ];
     for (way, hang_up) in ways {
-        // The best of three, because others use this machine too.
-        let best = (0..3)
-            .map(|_| {
-                let mut clients: Vec<Connection> = (0..CLIENTS / 2)
-                    .map(|_| encke.subscribe("s", "now").into_connection())
-                    .collect();
-                for _ in 0..CLIENTS / 2 {
-                    let mut poller = encke.connect();
-                    poller.send(&request("GET", &long_poll, &[], b""));
-                    clients.push(poller);
-                }
-                encke.wait_for_metric("encke_subscribers", CLIENTS as f64);
-                let hangups = encke.metric("encke_hangups_total", "");
-                let kept: Vec<_> = clients.into_iter().filter_map(hang_up).collect();
-                let took = encke.wait_for_metric("encke_subscribers", 0.0);
-                // Those that only closed their side see that the server closes the other.
-                for mut half in kept {
-                    while half.fill() {}
-                }
-                // Each asking of ours is a connection and a hang-up too.
-                assert!(encke.metric("encke_hangups_total", "") >= hangups + CLIENTS as f64);
-                took
-            })
-            .min()
-            .expect("three are more than none");
-        assert!(best < Duration::from_millis(200), "{way}: {best:?}");
+        let mut clients: Vec<Connection> = (0..CLIENTS / 2)
+            .map(|_| encke.subscribe("s", "now").into_connection())
+            .collect();
+        for _ in 0..CLIENTS / 2 {
+            let mut poller = encke.connect();
+            poller.send(&request("GET", &long_poll, &[], b""));
+            clients.push(poller);
+        }
+        encke.wait_for_metric("encke_subscribers", CLIENTS as f64);
+        let hangups = encke.metric("encke_hangups_total", "");
+        let kept: Vec<_> = clients.into_iter().filter_map(hang_up).collect();
+        eventually(&format!("each {way} is noticed"), || {
+            encke.metric("encke_subscribers", "") == 0.0
+        });
+        // Those that only closed their side see that the server closes the other.
+        for mut half in kept {
+            while half.fill() {}
+        }
+        // Each asking of ours is a connection and a hang-up too.
+        assert!(encke.metric("encke_hangups_total", "") >= hangups + CLIENTS as f64);
     }
     // Somebody who hangs up in the middle of everything leaves nothing behind.
     eventually("all connections are gone", || {

@@ -1,7 +1,8 @@
 //! Levels of acknowledgement, of streams and of requests.
 
-use crate::disk::{failing, strace_works};
-use crate::rig::{Encke, JSON, data_dir, eventually, path, request};
+use crate::rig::{
+    Encke, Fault, JSON, data_dir, eventually, path, request, strace_works, wait_for_sync,
+};
 
 fn create(encke: &Encke, stream: &str, level: &str) {
     let level = format!("Encke-Ack: {level}");
@@ -14,19 +15,22 @@ fn who_asks_for_less_is_answered_while_the_disk_works_and_nobody_sees_early() {
     if !strace_works() {
         return;
     }
-    let data = data_dir();
-    // Every sync takes most of a second.
-    let inject = "fdatasync:delay_enter=800000";
-    let encke = Encke::start_by(&mut failing(inject, data.path(), &[]));
+    let dir = data_dir();
+    let data = dir.path().join("data");
+    std::fs::create_dir(&data).expect("the directory is ours");
+    // Far longer than a client needs to see what is visible meanwhile.
+    let fault = Fault::new(&data, dir.path(), "fdatasync:delay_enter=3000000");
+    let encke = Encke::start_by(&mut fault.serve(&data, &[]));
     for level in ["synced", "written", "accepted"] {
         create(&encke, level, level);
     }
     let mut connections = [(); 3].map(|()| encke.connect());
     let append = |stream: &str, body: &[u8]| request("POST", &path(stream), &[JSON], body);
+    fault.arm();
     // The first one keeps the disk busy, so that the others are one batch.
     let mut first = encke.connect();
     first.send(&append("synced", b"1"));
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    wait_for_sync(&encke);
     for (connection, stream) in connections
         .iter_mut()
         .zip(["synced", "written", "accepted"])

@@ -99,7 +99,7 @@ fn requests_of_one_address() {
     assert_eq!(encke.refused("request_rate"), 30 - taken as u64);
     assert_eq!(encke.numbers("s").len(), taken, "refused is not done");
     // A new connection does not help, another address does.
-    let refused = (0..5).any(|_| {
+    let refused = (0..100).any(|_| {
         let mut next = encke.connect_from(2);
         next.send_anyway(&request("GET", "/healthz", &[], b""));
         let answer = next.answer();

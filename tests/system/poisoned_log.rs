@@ -2,13 +2,12 @@
 //! if nothing had happened.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use crate::disk::{strace_works, traced};
-use crate::rig::{Connection, Encke, JSON, Response, Subscriber, data_dir, path, request, serve};
+use crate::rig::{
+    Connection, Encke, Fault, JSON, Response, Subscriber, data_dir, eventually, made_in, path,
+    request, strace_works, wait_for_sync,
+};
 
 /// Enough that each log has some.
 const STREAMS: usize = 24;
@@ -17,35 +16,29 @@ fn names() -> Vec<String> {
     (0..STREAMS).map(|at| format!("stream-{at}")).collect()
 }
 
-/// What a log writes its first records to.
-fn first_segment(data: &Path, log: usize) -> PathBuf {
-    let name = format!("log-{log}/{:020}.segment", 1);
-    data.canonicalize().expect("it is there").join(name)
+fn new_data(dir: &Path) -> PathBuf {
+    let data = dir.join("data");
+    std::fs::create_dir(&data).expect("the directory is ours");
+    data
 }
 
-/// The command under strace, which makes a system call fail that is about the first segment of that log, and no other.
-fn failing_in(log: usize, inject: &str, data: &Path, flags: &[&str]) -> Command {
-    let segment = first_segment(data, log);
-    let inject = format!("inject={inject}");
-    let how = ["-o", "/dev/null", "-e", &inject, "-P"].map(OsStr::new);
-    traced(
-        how.into_iter().chain([segment.as_os_str()]),
-        &serve(data, flags),
-    )
+fn log_dir(data: &Path, log: usize) -> PathBuf {
+    data.join(format!("log-{log}"))
 }
 
-/// The streams that a log made, by what it wrote.
-fn made_in(data: &Path, log: usize) -> BTreeSet<String> {
-    let mut written = Vec::new();
-    let file = std::fs::File::open(first_segment(data, log)).expect("it is there");
-    let read = file.take(256 << 10).read_to_end(&mut written);
-    read.expect("it can be read");
-    let is_there = |name: &String| {
-        // The name with its length before, and behind it the length of its type.
-        let needle = [&[name.len() as u8], name.as_bytes(), b"\x10"].concat();
-        written.windows(needle.len()).any(|at| at == needle)
-    };
-    names().into_iter().filter(is_there).collect()
+/// A server with three logs that acknowledges at `level` and has streams with records; the second log meets the fault when
+/// it is armed.
+fn start(dir: &Path, fault: &Fault, flags: &[&str]) -> (Encke, Clients) {
+    let encke = Encke::start_by(&mut fault.serve(&dir.join("data"), flags));
+    let mut clients = Clients::of(&encke);
+    for _ in 0..3 {
+        assert_eq!(clients.append_to_all().len(), 0);
+    }
+    // Below level synced an acknowledgement does not say that the record is in the file.
+    eventually("everything is written", || {
+        encke.metric("encke_log_records_total", "") == 4.0 * STREAMS as f64
+    });
+    (encke, clients)
 }
 
 struct Clients {
@@ -67,39 +60,63 @@ impl Clients {
         }
     }
 
-    /// Appends to each stream once; those that refused, with their answers.
-    fn append_to_all(&mut self) -> BTreeMap<String, Response> {
-        let mut refused = BTreeMap::new();
-        for (name, acknowledged) in &mut self.acknowledged {
-            let body = self.next.to_string();
-            let fields = [JSON];
-            let answer = self
-                .connection
-                .ask("POST", &path(name), &fields, body.as_bytes());
-            if answer.status == 204 {
-                acknowledged.push(self.next);
-            } else {
-                refused.insert(name.clone(), answer);
-            }
-            self.next += 1;
+    /// Appends to one stream.
+    fn append(&mut self, name: &str) -> Response {
+        let number = self.next;
+        self.next += 1;
+        let body = number.to_string();
+        let answer = self
+            .connection
+            .ask("POST", &path(name), &[JSON], body.as_bytes());
+        if answer.status == 204 {
+            let acknowledged = self.acknowledged.get_mut(name).expect("a stream of ours");
+            acknowledged.push(number);
         }
-        refused
+        answer
     }
 
-    /// Appends until the log fails; the streams that refuse from then on.
-    fn append_until_it_fails(&mut self) -> BTreeSet<String> {
-        for _ in 0..200 {
-            if !self.append_to_all().is_empty() {
-                // By now all that are in that log.
-                let refused = self.append_to_all();
-                refused.values().for_each(says_why);
-                return refused.into_keys().collect();
-            }
-            // What is acknowledged before it is synced is synced when nothing comes.
-            std::thread::sleep(std::time::Duration::from_millis(30));
-        }
-        panic!("the log has not failed")
+    /// Appends to each stream once; those that refused, with their answers.
+    fn append_to_all(&mut self) -> BTreeMap<String, Response> {
+        let names: Vec<String> = self.acknowledged.keys().cloned().collect();
+        let answers = names.into_iter().map(|name| {
+            let answer = self.append(&name);
+            (name, answer)
+        });
+        answers.filter(|(_, answer)| answer.status != 204).collect()
     }
+
+    /// The streams that refuse, now that the log has failed.
+    fn refused(&mut self, encke: &Encke) -> BTreeSet<String> {
+        eventually("the log has failed", || {
+            encke.metric("encke_log_poisoned", "log=\"1\"") == 1.0
+        });
+        let refused = self.append_to_all();
+        refused.values().for_each(says_why);
+        refused.into_keys().collect()
+    }
+}
+
+/// What complete events brought, by stream.
+fn messages(events: &str) -> BTreeMap<String, Vec<u64>> {
+    let mut messages: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for line in events.split_inclusive('\n') {
+        let Some(data) = line.strip_prefix("data:").filter(|_| line.ends_with('\n')) else {
+            continue;
+        };
+        let data: serde_json::Value = serde_json::from_str(data).expect("data is JSON");
+        let (Some(stream), Some(records)) = (data["stream"].as_str(), data["messages"].as_array())
+        else {
+            continue;
+        };
+        let numbers = records
+            .iter()
+            .map(|record| record.as_u64().expect("a number"));
+        messages
+            .entry(stream.to_owned())
+            .or_default()
+            .extend(numbers);
+    }
+    messages
 }
 
 /// The answer of a log that has failed.
@@ -194,15 +211,16 @@ fn a_log_that_fails_takes_only_its_own_streams_along() {
     }
     for (level, inject) in [
         // Only one of them fails: the next would succeed, if anybody tried.
-        ("synced", "fdatasync:error=EIO:when=20"),
-        ("synced", "pwrite64:error=EIO:when=20"),
-        ("written", "fdatasync:error=EIO:when=5"),
-        ("accepted", "fdatasync:error=EIO:when=5"),
+        ("synced", "fdatasync:error=EIO:when=1"),
+        ("synced", "pwrite64:error=EIO:when=1"),
+        ("written", "fdatasync:error=EIO:when=1"),
+        ("accepted", "fdatasync:error=EIO:when=1"),
     ] {
-        let data = data_dir();
+        let dir = data_dir();
+        let data = new_data(dir.path());
         let flags = ["--logs", "3", "--ack", level];
-        let encke = Encke::start_by(&mut failing_in(1, inject, data.path(), &flags));
-        let mut clients = Clients::of(&encke);
+        let fault = Fault::new(&log_dir(&data, 1), dir.path(), inject);
+        let (encke, mut clients) = start(dir.path(), &fault, &flags);
         // Two subscribers of everything, over one connection each.
         let all = names().iter().fold(String::new(), |query, name| {
             format!("{query}&stream={name}@-1")
@@ -212,8 +230,13 @@ fn a_log_that_fails_takes_only_its_own_streams_along() {
         several.send(&request("GET", &target, &[], b""));
         assert_eq!(several.head().status, 200);
 
-        let failed = clients.append_until_it_fails();
-        assert_eq!(failed, made_in(data.path(), 1), "{level} {inject}");
+        let streams = made_in(&log_dir(&data, 1), &names());
+        fault.arm();
+        // Its acknowledgement waits for the call that fails only at level synced.
+        let victim = clients.append(streams.first().expect("each log has some"));
+        assert_eq!(victim.status == 204, level != "synced", "{victim:?}");
+        let failed = clients.refused(&encke);
+        assert_eq!(failed, streams, "{level} {inject}");
         assert!(failed.len() > 2 && failed.len() < STREAMS - 4, "{failed:?}");
         let count = |clients: &Clients| clients.acknowledged.values().map(Vec::len).sum::<usize>();
         assert!(
@@ -223,19 +246,13 @@ fn a_log_that_fails_takes_only_its_own_streams_along() {
         is_as_good_as_before_but_for(&failed, &encke, &mut clients);
         // Who follows streams of all logs has got all of it.
         let mut events = String::new();
-        while events.matches("\"messages\":").count() < count(&clients) {
+        let mut received = messages(&events);
+        while received.values().map(Vec::len).sum::<usize>() < count(&clients) {
             assert!(several.fill(), "the server hung up: {events}");
             events.push_str(&String::from_utf8(std::mem::take(several.input())).expect("text"));
+            received = messages(&events);
         }
-        for (name, acknowledged) in &clients.acknowledged {
-            for number in acknowledged {
-                let told = format!("\"stream\":\"{name}\",");
-                let told = events.lines().filter(|line| {
-                    line.contains(&told) && line.contains(&format!("\"messages\":[{number}]"))
-                });
-                assert_eq!(told.count(), 1, "{name} {number} of {events}");
-            }
-        }
+        assert_eq!(received, clients.acknowledged, "{events}");
         let log = encke.log();
         assert!(log.contains("the log has failed"), "{log}");
         drop(several);
@@ -243,7 +260,7 @@ fn a_log_that_fails_takes_only_its_own_streams_along() {
         assert_eq!(stopped.code, Some(1), "it leaves a failed log");
 
         // The disk works again.
-        let encke = Encke::start_in(data.path(), &flags);
+        let encke = Encke::start_in(&data, &flags);
         assert_eq!(encke.ask("GET", "/readyz", &[], b"").status, 200);
         for (name, acknowledged) in &clients.acknowledged {
             let stored = encke.numbers(name);
@@ -267,7 +284,8 @@ fn what_a_failed_log_has_accepted_and_never_writes_is_an_error_and_no_end() {
     if !strace_works() {
         return;
     }
-    let data = data_dir();
+    let dir = data_dir();
+    let data = new_data(dir.path());
     let flags = [
         "--logs",
         "3",
@@ -276,21 +294,19 @@ fn what_a_failed_log_has_accepted_and_never_writes_is_an_error_and_no_end() {
         "--tuning",
         "poll-wait=200ms",
     ];
-    let inject = "fdatasync:error=EIO:delay_enter=700000:when=25";
-    let encke = Encke::start_by(&mut failing_in(1, inject, data.path(), &flags));
-    let mut clients = Clients::of(&encke);
-    let began = std::time::Instant::now();
-    let failed: BTreeSet<String> = 'failed: loop {
-        for _ in 0..30 {
-            if !clients.append_to_all().is_empty() {
-                break 'failed clients.append_to_all().into_keys().collect();
-            }
-        }
-        assert!(began.elapsed() < crate::rig::PATIENCE, "it has not failed");
-        // Syncs come when nothing else does.
-        std::thread::sleep(std::time::Duration::from_millis(60));
-    };
-    assert_eq!(failed, made_in(data.path(), 1));
+    // Far longer than it takes to append to all.
+    let inject = "fdatasync:error=EIO:delay_enter=3000000:when=1";
+    let fault = Fault::new(&log_dir(&data, 1), dir.path(), inject);
+    let (encke, mut clients) = start(dir.path(), &fault, &flags);
+    let streams = made_in(&log_dir(&data, 1), &names());
+    fault.arm();
+    let first = clients.append(streams.first().expect("each log has some"));
+    assert_eq!(first.status, 204, "{first:?}");
+    wait_for_sync(&encke);
+    let refused = clients.append_to_all();
+    assert!(refused.is_empty(), "{refused:?}");
+    let failed = clients.refused(&encke);
+    assert_eq!(failed, streams);
     let mut connection = encke.connect();
     for name in &failed {
         // Whoever reads all of it is not left waiting, and does not take the beginning for all.
@@ -321,7 +337,7 @@ fn what_a_failed_log_has_accepted_and_never_writes_is_an_error_and_no_end() {
         assert_eq!(encke.numbers(name), clients.acknowledged[name]);
     }
     encke.kill();
-    let encke = Encke::start_in(data.path(), &flags);
+    let encke = Encke::start_in(&data, &flags);
     for (name, acknowledged) in &clients.acknowledged {
         let stored = encke.numbers(name);
         assert!(acknowledged.starts_with(&stored), "{name}");

@@ -125,8 +125,11 @@ fn metrics_tell_logs_and_levels_apart() {
     }
     let of_log =
         |metric: &str| [0, 1, 2].map(|log| encke.metric(metric, &format!("log=\"{log}\"")) as u64);
+    // Counters follow the acknowledgements.
+    eventually("all creations are counted", || {
+        of_log("encke_log_records_total").iter().sum::<u64>() == STREAMS
+    });
     let made = of_log("encke_log_records_total");
-    assert_eq!(made.iter().sum::<u64>(), STREAMS);
     let mut connection = encke.connect();
     for stream in 0..STREAMS {
         for (count, level) in [(1, "synced"), (2, "written"), (4, "accepted")] {
@@ -147,8 +150,12 @@ fn metrics_tell_logs_and_levels_apart() {
         encke.metric("encke_acknowledged_total", &labels) as u64
     };
     // Each stream's creation is synced, too.
-    for (level, count) in [("synced", 2), ("written", 2), ("accepted", 4)] {
-        assert_eq!(acknowledged(level, ""), count * STREAMS, "{level}");
+    let levels = [("synced", 2), ("written", 2), ("accepted", 4)];
+    eventually("all acknowledgements are counted", || {
+        let counted = |(level, count)| acknowledged(level, "") == count * STREAMS;
+        levels.into_iter().all(counted)
+    });
+    for (level, count) in levels {
         for (log, made) in made.into_iter().enumerate() {
             assert_eq!(acknowledged(level, &log.to_string()), count * made);
         }
@@ -156,7 +163,9 @@ fn metrics_tell_logs_and_levels_apart() {
     eventually("everything is committed", || {
         of_log("encke_log_records_total") == made.map(|made| 8 * made)
     });
-    assert_eq!(encke.metric("encke_records_total", "") as u64, 8 * STREAMS);
+    eventually("everything is in the streams", || {
+        encke.metric("encke_records_total", "") as u64 == 8 * STREAMS
+    });
     for metric in ["encke_log_bytes_total", "encke_log_syncs"] {
         let of_log = of_log(metric);
         assert!(of_log.iter().all(|value| *value > 5), "{metric} {of_log:?}");

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::disk::{strace_works, traced};
-use crate::rig::{Encke, JSON, data_dir, eventually, path, serve};
+use crate::rig::{
+    Encke, JSON, data_dir, eventually, first_segment, path, serve, strace_works, traced,
+};
 
 /// Records are longer than this, marks that say all is durable are shorter.
 const RECORD_BYTES_MIN: u64 = 300;
@@ -22,7 +23,7 @@ enum Call {
 /// The command under strace, which notes what is done to the first segment.
 fn noted(notes: &Path, data: &Path, flags: &[&str]) -> Command {
     let data = data.canonicalize().expect("it is there");
-    let segment = data.join(format!("{:020}.segment", 1));
+    let segment = first_segment(&data);
     let how = ["-ttt", "-e", "trace=pwrite64,fdatasync", "-o"].map(OsStr::new);
     let files = [notes.as_os_str(), OsStr::new("-P"), segment.as_os_str()];
     traced(how.into_iter().chain(files), &serve(&data, flags))

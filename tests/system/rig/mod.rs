@@ -5,27 +5,30 @@
 
 mod bystanders;
 mod connection;
+mod faults;
 mod process;
 mod subscriber;
 
 pub(crate) use bystanders::Bystanders;
 pub(crate) use connection::{Connection, Response, request};
-pub(crate) use process::{Encke, Ended, JSON, command, data_dir, newest_segment, path, serve};
+pub(crate) use faults::{Fault, first_segment, strace_works, traced, wait_for_sync};
+pub(crate) use process::{
+    Encke, Ended, JSON, command, data_dir, made_in, newest_segment, path, serve,
+};
 pub(crate) use subscriber::Subscriber;
 
 use std::time::{Duration, Instant};
 
 /// How long anything may take that is expected to happen: far more than it needs, because tests share their cores.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks again and again until the answer is yes; how long that took. Panics with `what` when patience runs out.
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
+/// Asks again and again until the answer is yes. Panics with `what` when patience runs out.
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
         assert!(begin.elapsed() < PATIENCE, "still not so: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
-    begin.elapsed()
 }
 
 /// Lets this process open as many files as the system allows; tests with many clients need it.

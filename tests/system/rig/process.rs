@@ -1,7 +1,8 @@
 //! The real binary as a process.
 
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::{Connection, PATIENCE, Response, Subscriber, eventually};
+use super::{Connection, PATIENCE, Response, Subscriber, eventually, first_segment};
 
 /// A server that runs; killed when dropped.
 pub(crate) struct Encke {
@@ -36,7 +37,6 @@ pub(crate) struct Ended {
 #[derive(Debug)]
 pub(crate) struct Stopped {
     pub(crate) code: Option<i32>,
-    pub(crate) took: Duration,
     /// All that it logged.
     pub(crate) log: String,
 }
@@ -249,28 +249,25 @@ impl Encke {
 
     /// Asks it to stop by that signal.
     pub(crate) fn stop(mut self, signal: Signal) -> Stopped {
-        let begin = Instant::now();
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).expect("it is ours");
         let status = wait(&mut self.child);
-        let took = begin.elapsed();
         let log = self.log();
         assert!(!log.contains("panicked"), "a thread panicked:\n{log}");
         Stopped {
             code: status.code(),
-            took,
             log,
         }
     }
 
-    /// Waits until a metric has that value; how long it took.
-    pub(crate) fn wait_for_metric(&self, name: &str, value: f64) -> Duration {
+    /// Waits until a metric has that value.
+    pub(crate) fn wait_for_metric(&self, name: &str, value: f64) {
         let mut connection = self.connect();
         eventually(&format!("{name} is {value}"), || {
             let shown = connection.ask("GET", "/metrics", &[], b"");
             let text = String::from_utf8(shown.body).expect("metrics are text");
             text.lines().any(|line| line == format!("{name} {value}"))
-        })
+        });
     }
 }
 
@@ -305,6 +302,20 @@ pub(crate) fn newest_segment(data: &Path) -> PathBuf {
         })
         .max()
         .expect("a log has a segment")
+}
+
+/// Those of the streams that a log made, by what its first segment holds.
+pub(crate) fn made_in(log: &Path, names: &[String]) -> BTreeSet<String> {
+    let mut written = Vec::new();
+    let file = File::open(first_segment(log)).expect("the log has begun");
+    let read = file.take(256 << 10).read_to_end(&mut written);
+    read.expect("it can be read");
+    let is_there = |name: &&String| {
+        // The name with its length before, and behind it the length of its type.
+        let needle = [&[name.len() as u8], name.as_bytes(), b"\x10"].concat();
+        written.windows(needle.len()).any(|at| at == needle)
+    };
+    names.iter().filter(is_there).cloned().collect()
 }
 
 /// Where a stream is found.

@@ -1,0 +1,98 @@
+//! Faults and delays of system calls, injected by strace.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::{Encke, can_use, eventually, serve};
+
+/// A fault of the calls on a log's first segment. It begins when the test arms it, so that nothing the set-up does, however
+/// often, can meet it.
+///
+/// strace compares the path of each call's file with a path. The log's directory gets that path when the fault is armed.
+pub(crate) struct Fault {
+    /// The directory of the log.
+    log: PathBuf,
+    /// The path of that directory from `arm` on; a link leads there from the path before.
+    armed: PathBuf,
+    inject: String,
+}
+
+impl Fault {
+    /// A fault as strace's `inject` takes it. `aside` is a directory of the test on the same disk; strace counts only calls
+    /// after `arm`, and it counts those of each thread apart.
+    pub(crate) fn new(log: &Path, aside: &Path, inject: &str) -> Fault {
+        let aside = aside.canonicalize().expect("the test made it");
+        Fault {
+            log: log.to_owned(),
+            armed: aside.join("armed"),
+            inject: format!("inject={inject}"),
+        }
+    }
+
+    /// The command of a server that meets the fault once it is armed.
+    pub(crate) fn serve(&self, data: &Path, flags: &[&str]) -> Command {
+        let segment = first_segment(&self.armed);
+        let how = ["-o", "/dev/null", "-e", &self.inject, "-P"].map(OsStr::new);
+        traced(
+            how.into_iter().chain([segment.as_os_str()]),
+            &serve(data, flags),
+        )
+    }
+
+    /// From now on the calls fail.
+    pub(crate) fn arm(&self) {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        // The link takes the directory's place in one step: the server may open files there at any time.
+        std::os::unix::fs::symlink(&self.armed, &self.armed).expect("the path is free");
+        renameat_with(CWD, &self.log, CWD, &self.armed, RenameFlags::EXCHANGE)
+            .expect("both are on one disk");
+    }
+}
+
+/// Waits until a thread of the server is within `fdatasync`. It stays there for as long as a fault delays the call.
+pub(crate) fn wait_for_sync(encke: &Encke) {
+    const FDATASYNC: &str = if cfg!(target_arch = "x86_64") {
+        "75"
+    } else {
+        "83"
+    };
+    // To make a call fail, strace replaces its number.
+    const FAILING: &str = "-1";
+    let tasks = format!("/proc/{}/task", encke.pid());
+    let syncs = |task: std::io::Result<std::fs::DirEntry>| {
+        let call = std::fs::read_to_string(task.ok()?.path().join("syscall")).ok()?;
+        Some([FDATASYNC, FAILING].contains(&call.split(' ').next()?))
+    };
+    eventually("a sync has begun", || {
+        let tasks = std::fs::read_dir(&tasks).expect("it runs");
+        tasks.filter_map(syncs).any(|syncs| syncs)
+    });
+}
+
+/// The path of a log's first segment.
+pub(crate) fn first_segment(log: &Path) -> PathBuf {
+    log.join(format!("{:020}.segment", 1))
+}
+
+/// The command under strace. The server is the process that is started, and strace a bystander.
+pub(crate) fn traced(how: impl IntoIterator<Item: AsRef<OsStr>>, serve: &Command) -> Command {
+    let mut command = Command::new("strace");
+    command
+        .args(["-D", "-f", "-qqq"])
+        .args(how)
+        .arg(serve.get_program())
+        .args(serve.get_args())
+        .env("ENCKE_LOG", "error");
+    command
+}
+
+pub(crate) fn strace_works() -> bool {
+    can_use("strace", || {
+        Command::new("strace")
+            .args(["-D", "-f", "-qqq", "-o", "/dev/null", "true"])
+            .stdin(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    })
+}
