@@ -27,7 +27,7 @@ pub(crate) struct ServeArgs {
 /// Flags that are no settings.
 #[derive(Args, Debug, Default)]
 struct General {
-    /// Read settings from this TOML file; its keys are the names of the flags, and a table [tuning]
+    /// Read settings from this TOML file; its keys are the names of the flags, and a table "tuning"
     #[arg(
         long,
         env = "ENCKE_CONFIG",
@@ -40,7 +40,7 @@ struct General {
     #[arg(long)]
     check: bool,
 
-    /// Set a key of the table [tuning]; --check lists all keys. May be repeated [env: ENCKE_TUNING, separated by commas]
+    /// Set a key of the table "tuning"; --check lists all keys. May be repeated [env: ENCKE_TUNING, separated by commas]
     #[arg(long, value_name = "KEY=VALUE")]
     tuning: Vec<String>,
 }
