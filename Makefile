@@ -54,10 +54,15 @@ fmt: ## the formatting is rustfmt's
 	cargo fmt --all --check
 
 .PHONY: lint
-lint: fetch ## clippy, with every warning an error, and no merge left half done
+lint: fetch type-names ## clippy with every warning an error, no conflict markers, and one definition for each type name
 	$(call section,clippy)
 	@! git grep -nE '^(<{7}|>{7}) '
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+.PHONY: type-names
+type-names: ## a public type name has one definition in the workspace
+	$(call section,type names)
+	@scripts/type-names.sh
 
 .PHONY: doc
 doc: fetch ## the documentation builds, with every warning an error
@@ -127,7 +132,7 @@ FLOOD_CLIENTS ?= 10000
 FLOOD_RATE ?= 1000
 FLOOD_CHURN ?= 10
 FLOOD_PORT ?= 4438
-FLOOD_SERVE ?= --ring 32MiB --segment 8MiB --body-max 1MiB --order-size 64MiB --history-cache 64KiB
+FLOOD_SERVE ?= --ring 32MiB --segment 8MiB --body-max 1MiB --order-size 64MiB --tuning history-cache=64KiB
 FLOOD_OUT ?= $(TARGET)/flood-hour
 
 .PHONY: flood-hour

@@ -5,7 +5,7 @@ use std::thread;
 use crate::rig::{Encke, JSON, Response, data_dir, eventually, path, request};
 
 /// A server that lets go of streams after moments.
-const SOON: [&str; 2] = ["--streams-idle", "100ms"];
+const SOON: [&str; 2] = ["--tuning", "streams-idle=100ms"];
 
 const IN_MEMORY: &str = "encke_streams_in_memory";
 
@@ -224,7 +224,12 @@ fn more_streams_and_names_than_may_be_in_memory_leave_it_sooner() {
     const COUNT: u64 = 1_500;
     const MAX: f64 = 200.0;
     let data = data_dir();
-    let flags = ["--streams-hot-max", "200", "--streams-idle", "1h"];
+    let flags = [
+        "--tuning",
+        "streams-hot-max=200",
+        "--tuning",
+        "streams-idle=1h",
+    ];
     let server = Encke::start_in(data.path(), &flags);
     create(&server, COUNT);
     let few = |server: &Encke| {

@@ -205,7 +205,7 @@ fn chunks_that_are_none() {
 #[test]
 fn heads_and_bodies_that_are_too_large() {
     const BODY_MAX: usize = 64 << 10;
-    let encke = Encke::start(&["--head-max", "4KiB", "--body-max", "64KiB"]);
+    let encke = Encke::start(&["--tuning", "head-max=4KiB", "--body-max", "64KiB"]);
     encke.create("s");
     let bystanders = Bystanders::of(&encke);
     // One that never ends, one that is complete, one whose target is the trouble.
@@ -261,7 +261,12 @@ fn heads_and_bodies_that_are_too_large() {
 
 #[test]
 fn clients_that_are_too_slow() {
-    let encke = Encke::start(&["--request-timeout", "1500ms", "--idle-timeout", "5s"]);
+    let encke = Encke::start(&[
+        "--tuning",
+        "request-timeout=1500ms",
+        "--tuning",
+        "idle-timeout=5s",
+    ]);
     encke.create("s");
     let bystanders = Bystanders::of(&encke);
     let begin = Instant::now();
@@ -314,7 +319,7 @@ fn clients_that_are_too_slow() {
 
 #[test]
 fn garbage_from_many_sides_at_once() {
-    let encke = Encke::start(&["--request-timeout", "500ms"]);
+    let encke = Encke::start(&["--tuning", "request-timeout=500ms"]);
     let bystanders = Bystanders::of(&encke);
     let threads: Vec<_> = (0..4_u64)
         .map(|seed| {

@@ -14,23 +14,11 @@ fn run(arguments: &[&str]) -> Ended {
     Ended::of(&mut command(arguments))
 }
 
-/// The keys that a configuration may have, as the program itself lists them.
-fn settings() -> BTreeSet<String> {
-    let directory = data_dir();
-    let file = directory.path().join("encke.toml");
-    std::fs::write(&file, "no-such-key = 1\n").expect("it can be written");
-    let ended = Ended::of(command(&["serve", "--config"]).arg(&file));
-    assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert!(ended.stderr.contains("no-such-key"), "{}", ended.stderr);
-    assert!(ended.stderr.contains("encke.toml"), "{}", ended.stderr);
-    let expected = ended.stderr.split("expected one of").nth(1);
-    expected
-        .expect("it says what could stand there")
-        .split('`')
-        .skip(1)
-        .step_by(2)
-        .map(str::to_owned)
-        .collect()
+/// The output of `serve --check` with these flags.
+fn checked(flags: &[&str]) -> toml::Table {
+    let ended = run(&[&["serve", "--check"], flags].concat());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    ended.stdout.parse().expect("the output is TOML")
 }
 
 #[test]
@@ -57,9 +45,10 @@ fn help_is_everywhere_and_leaves_nothing_out() {
         }
     }
     let help = run(&["serve", "--help"]).stdout;
-    let settings = settings();
+    let limits = ["--retention-age", "1h", "--retention-size", "1GiB"];
+    let settings = checked(&limits);
     assert!(settings.len() > 20, "{settings:?}");
-    for setting in settings {
+    for setting in settings.keys() {
         let variable = format!("ENCKE_{}", setting.to_uppercase().replace('-', "_"));
         for name in [format!("--{setting}"), variable] {
             assert!(
@@ -110,11 +99,14 @@ fn settings_that_cannot_be_are_refused() {
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("missing.toml"), "{}", ended.stderr);
     for (text, word) in [
-        ("lisen = '127.0.0.1:0'", "lisen"),
+        ("lisen = '127.0.0.1:0'", "similar key is listen"),
+        ("no-such-key = 1", "no-such-key"),
+        ("no-such-key = 1", "encke.toml"),
         ("shards = 'many'", "shards"),
         ("shards = 0", "--shards"),
         ("ring = '1 elephant'", "ring"),
-        ("heartbeat = '-1s'", "--heartbeat"),
+        ("tuning.heartbeat = '-1s'", "tuning.heartbeat"),
+        ("heartbeat = '1s'", "[tuning]"),
         ("ack = 'maybe'", "maybe"),
         ("listen = 'here'", "listen"),
         ("listen = '0.0.0.0:0'", "--open"),
@@ -134,7 +126,9 @@ fn settings_that_cannot_be_are_refused() {
         &["serve", "--listen", "0.0.0.0:0"],
         &["serve", "--listen", "[::]:0"],
         &["serve", "--shards", "0"],
-        &["serve", "--head-max", "1B"],
+        &["serve", "--tuning", "head-max=1B"],
+        &["serve", "--tuning", "head-max"],
+        &["serve", "--tuning", "shards=1"],
         &["serve", "--log", "encke=["],
         &["serve", "extra"],
     ] {
@@ -152,7 +146,7 @@ fn a_flag_beats_a_variable_beats_the_file() {
     let file = directory.path().join("encke.toml");
     std::fs::write(
         &file,
-        "shards = 3\nreaders = 3\nring = '3MiB'\nheartbeat = '3s'\n",
+        "shards = 3\nring = '3MiB'\n[tuning]\nreaders = 3\npage = '3KiB'\nheartbeat = '3s'\n",
     )
     .expect("it can be written");
     let data = directory.path().join("data");
@@ -167,18 +161,36 @@ fn a_flag_beats_a_variable_beats_the_file() {
     };
     let all = check(&|command| {
         command.arg("--config").arg(&file);
-        command.env("ENCKE_SHARDS", "4").env("ENCKE_READERS", "4");
-        command.args(["--shards", "5"]);
+        command.env("ENCKE_SHARDS", "4");
+        command.env("ENCKE_TUNING", "readers=4,page=4KiB");
+        command.args(["--shards", "5", "--tuning", "page=5KiB"]);
     });
-    assert!(all.contains("5 shards, 4 readers"), "{all}");
-    assert!(all.contains("3.0 MiB of recent records"), "{all}");
+    let file_name = format!("  # file {file:?}");
+    for (value, origin) in [
+        ("shards = 5", "  # flag --shards"),
+        ("readers = 4", "  # environment variable ENCKE_TUNING"),
+        ("page = \"5KiB\"", "  # flag --tuning"),
+        ("ring = \"3MiB\"", &file_name),
+        ("heartbeat = \"3s\"", &file_name),
+        ("logs = 1", "  # default"),
+    ] {
+        let line = format!("{value}{origin}");
+        assert!(all.lines().any(|shown| shown == line), "{line}: {all}");
+    }
+    // The output is a configuration file that says the same.
+    let again = directory.path().join("again.toml");
+    std::fs::write(&again, &all).expect("it can be written");
+    let repeated = check(&|command| {
+        command.arg("--config").arg(&again);
+    });
+    let table = |text: &str| text.parse::<toml::Table>().expect("the output is TOML");
+    assert_eq!(table(&all), table(&repeated));
     let from_variable = check(&|command| {
         command.env("ENCKE_CONFIG", &file).env("ENCKE_SHARDS", "4");
     });
-    assert!(
-        from_variable.contains("4 shards, 3 readers"),
-        "{from_variable}"
-    );
+    let from_variable = table(&from_variable);
+    assert_eq!(from_variable["shards"].as_integer(), Some(4));
+    assert_eq!(from_variable["tuning"]["readers"].as_integer(), Some(3));
     let defaults = check(&|_| {});
     assert!(defaults.contains("127.0.0.1:4437"), "{defaults}");
     assert!(defaults.contains("this machine only"), "{defaults}");
@@ -258,7 +270,12 @@ fn a_stop_in_the_middle_of_everything() {
     const PUBLISHERS: u64 = 8;
     let data = data_dir();
     // The test would not wait as long as the poll and the half request might.
-    let flags = ["--poll-wait", "10m", "--request-timeout", "10m"];
+    let flags = [
+        "--tuning",
+        "poll-wait=10m",
+        "--tuning",
+        "request-timeout=10m",
+    ];
     let encke = Encke::start_in(data.path(), &flags);
     encke.create("s");
     let mut subscribers: Vec<_> = (0..SUBSCRIBERS)
@@ -356,7 +373,7 @@ fn a_stop_in_the_middle_of_everything() {
 #[test]
 fn a_stop_waits_only_so_long_for_one_who_does_not_read() {
     // The test would not wait for this timeout.
-    let encke = Encke::start(&["--stall-timeout", "10m"]);
+    let encke = Encke::start(&["--tuning", "stall-timeout=10m"]);
     encke.create("s");
     let _stalled = encke.subscribe("s", "-1");
     let mut connection = encke.connect();

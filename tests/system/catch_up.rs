@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::rig::{Connection, Encke, JSON, data_dir, eventually, newest_segment, path, request};
 
 /// Small parts and next to nothing at hand, so that every answer is read from files, in many parts.
-const PARTS: [&str; 4] = ["--page", "64KiB", "--ring", "64KiB"];
+const PARTS: [&str; 4] = ["--tuning", "page=64KiB", "--ring", "64KiB"];
 
 /// Fills a stream with numbered messages of 10 KB.
 fn fill(encke: &Encke, stream: &str, count: u64) {
@@ -118,7 +118,7 @@ fn readers_that_catch_up_go_on_where_the_answer_ended() {
 #[test]
 fn one_who_reads_slowly_or_not_at_all_is_nobody_elses_trouble() {
     const COUNT: u64 = 1_500;
-    let flags = ["--stall-timeout", "3s"];
+    let flags = ["--tuning", "stall-timeout=3s"];
     let encke = Encke::start(&[&PARTS[..], &flags].concat());
     fill(&encke, "s", COUNT);
     let get = request("GET", "/v1/stream/s?offset=-1", &[], b"");

@@ -8,8 +8,8 @@ const EVENTS: usize = 100;
 
 #[test]
 fn a_crowd_that_was_just_sent_something_is_sent_more_of_it_together() {
-    for (rest_max, rests) in [("20ms", true), ("0s", false)] {
-        let encke = Encke::start(&["--shards", "1", "--rest-max", rest_max]);
+    for (rest_max, rests) in [("rest-max=20ms", true), ("rest-max=0s", false)] {
+        let encke = Encke::start(&["--shards", "1", "--tuning", rest_max]);
         encke.create("s");
         let bystanders = Bystanders::of(&encke);
         let mut crowd: Vec<Subscriber> = (0..CROWD).map(|_| encke.subscribe("s", "-1")).collect();

@@ -83,7 +83,7 @@ fn a_crowd_on_one_stream_and_many_on_their_own() {
 #[test]
 fn a_client_that_stops_reading_gets_everything_and_delays_nobody() {
     const RECORDS: u64 = 1_000;
-    let encke = Encke::start(&["--ring", "1MiB", "--admission", "512KiB"]);
+    let encke = Encke::start(&["--ring", "1MiB", "--tuning", "admission=512KiB"]);
     encke.create("large");
     encke.create("small");
     let mut stalled = encke.subscribe("large", "-1");
@@ -147,7 +147,7 @@ fn a_client_that_stops_reading_gets_everything_and_delays_nobody() {
 #[test]
 fn a_client_that_never_reads_again_is_closed_and_may_come_back() {
     const RECORDS: u64 = 600;
-    let encke = Encke::start(&["--stall-timeout", "500ms"]);
+    let encke = Encke::start(&["--tuning", "stall-timeout=500ms"]);
     encke.create("s");
     let mut stalled = encke.subscribe("s", "-1");
     stalled.may_be_cut = true;
@@ -181,7 +181,7 @@ fn a_client_that_never_reads_again_is_closed_and_may_come_back() {
 
 #[test]
 fn quiet_subscribers_hear_a_heartbeat_and_have_nothing_to_say() {
-    let encke = Encke::start(&["--heartbeat", "1s"]);
+    let encke = Encke::start(&["--tuning", "heartbeat=1s"]);
     encke.create("s");
     let mut subscriber = encke.subscribe("s", "-1");
     subscriber.catch_up();
@@ -208,7 +208,7 @@ fn quiet_subscribers_hear_a_heartbeat_and_have_nothing_to_say() {
 #[test]
 fn long_polls_wake() {
     // No poll ends by itself before all of them wait.
-    let encke = Encke::start(&["--poll-wait", "10m"]);
+    let encke = Encke::start(&["--tuning", "poll-wait=10m"]);
     encke.create("s");
     let mut publisher = encke.connect();
     let mut pollers: Vec<Connection> = (0..60).map(|_| encke.connect()).collect();
@@ -262,7 +262,7 @@ fn long_polls_wake() {
 
 #[test]
 fn a_long_poll_ends_when_nothing_comes() {
-    let encke = Encke::start(&["--poll-wait", "1s"]);
+    let encke = Encke::start(&["--tuning", "poll-wait=1s"]);
     encke.create("s");
     let mut connection = encke.connect();
     let offset = connection.append("s", 0);
@@ -338,7 +338,7 @@ fn the_end_of_a_stream_is_told() {
 fn hang_ups_are_noticed_at_once() {
     const CLIENTS: usize = 50;
     // Nothing but the hang-up itself makes the server look at a connection.
-    let encke = Encke::start(&["--heartbeat", "1h", "--poll-wait", "1h"]);
+    let encke = Encke::start(&["--tuning", "heartbeat=1h", "--tuning", "poll-wait=1h"]);
     encke.create("s");
     let long_poll = format!("{}?offset=now&live=long-poll", path("s"));
     type HangUp = fn(Connection) -> Option<Connection>;
@@ -386,7 +386,7 @@ fn hang_ups_are_noticed_at_once() {
 
 #[test]
 fn cursors_are_never_those_that_were_brought() {
-    let encke = Encke::start(&["--poll-wait", "100ms"]);
+    let encke = Encke::start(&["--tuning", "poll-wait=100ms"]);
     encke.create("s");
     let mut plain = encke.subscribe("s", "-1");
     plain.catch_up();

@@ -64,7 +64,7 @@ fn a_sync_that_fails_is_the_last() {
     }
     let dir = data_dir();
     let data = new_dir(dir.path(), "data");
-    let flags = ["--poll-wait", "200ms"];
+    let flags = ["--tuning", "poll-wait=200ms"];
     // Only the first sync of a thread fails: a retry would succeed.
     let fault = Fault::new(&data, dir.path(), "fdatasync:error=EIO:when=1");
     let encke = Encke::start_by(&mut fault.serve(&data, &flags));
@@ -106,7 +106,7 @@ fn a_write_that_fails_is_the_last() {
     }
     let dir = data_dir();
     let data = new_dir(dir.path(), "data");
-    let flags = ["--poll-wait", "200ms"];
+    let flags = ["--tuning", "poll-wait=200ms"];
     let fault = Fault::new(&data, dir.path(), "pwrite64:error=EIO");
     let encke = Encke::start_by(&mut fault.serve(&data, &flags));
     encke.create("s");

@@ -23,21 +23,21 @@ fn memory(encke: &Encke) -> u64 {
 fn hostile_clients_of_every_kind() {
     raise_descriptors();
     let encke = Encke::start(&[
-        "--request-timeout",
-        "1s",
-        "--body-timeout",
-        "2s",
-        "--idle-timeout",
-        "1s",
-        "--stall-timeout",
-        "1s",
+        "--tuning",
+        "request-timeout=1s",
+        "--tuning",
+        "body-timeout=2s",
+        "--tuning",
+        "idle-timeout=1s",
+        "--tuning",
+        "stall-timeout=1s",
         "--buffers-max",
         "16MiB",
         "--ring",
         "4MiB",
         // Whatever else there is to do, deliveries come first: so little that most of it is put off again and again.
-        "--errands-time",
-        "1us",
+        "--tuning",
+        "errands-time=1us",
     ]);
     let url = format!("http://{}/v1/stream", encke.address);
     let args = FloodArgs {

@@ -56,7 +56,7 @@ fn until_held_back(encke: &Encke, crowd: &mut [Subscriber], mut next: u64) -> (u
 
 #[test]
 fn who_publishes_to_a_crowd_that_is_behind_is_held_back() {
-    let encke = Encke::start(&["--shards", "1", "--admission-wait", "60s"]);
+    let encke = Encke::start(&["--shards", "1", "--tuning", "admission-wait=60s"]);
     encke.create("s");
     let bystanders = Bystanders::of(&encke);
     let mut crowd = crowd(&encke, "s", 70);
@@ -77,7 +77,7 @@ fn who_publishes_to_a_crowd_that_is_behind_is_held_back() {
 fn a_few_that_are_slow_hold_nobody_back() {
     // Fewer than a crowd, and a crowd that is not most of the subscribers.
     for (slow, reading) in [(63, 0), (64, 64)] {
-        let encke = Encke::start(&["--shards", "1", "--admission-wait", "60s"]);
+        let encke = Encke::start(&["--shards", "1", "--tuning", "admission-wait=60s"]);
         encke.create("s");
         let slow = crowd(&encke, "s", slow);
         let mut readers: Vec<Subscriber> =
@@ -96,7 +96,7 @@ fn a_few_that_are_slow_hold_nobody_back() {
 
 #[test]
 fn publishers_are_not_held_back_where_that_is_turned_off() {
-    let encke = Encke::start(&["--shards", "1", "--admission-wait", "0s"]);
+    let encke = Encke::start(&["--shards", "1", "--tuning", "admission-wait=0s"]);
     encke.create("s");
     let crowd = crowd(&encke, "s", 70);
     for number in 0..3 {

@@ -112,7 +112,7 @@ fn late_subscribers_race_with_a_fast_publisher() {
 #[test]
 fn late_subscribers_race_with_a_ring_that_holds_next_to_nothing() {
     race(
-        &["--ring", "64KiB", "--page", "1KiB"],
+        &["--ring", "64KiB", "--tuning", "page=1KiB"],
         Duration::from_secs(2),
     );
 }

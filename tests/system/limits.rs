@@ -74,8 +74,8 @@ fn requests_of_one_address() {
         "127.0.0.1",
         "--request-rate",
         "1",
-        "--request-burst",
-        "10",
+        "--tuning",
+        "request-burst=10",
     ]);
     encke.create("s");
     let bystanders = Bystanders::of(&encke);
@@ -121,7 +121,7 @@ fn requests_of_one_address() {
 fn accepts_in_all() {
     const RATE: usize = 40;
     const CLIENTS: usize = 60;
-    let encke = Encke::start(&["--accept-rate", "40", "--shards", "1"]);
+    let encke = Encke::start(&["--tuning", "accept-rate=40", "--shards", "1"]);
     let bystanders = Bystanders::of(&encke);
     let begin = Instant::now();
     let mut clients: Vec<Connection> = (0..CLIENTS).map(|_| encke.connect()).collect();
@@ -142,7 +142,7 @@ fn accepts_in_all() {
 #[test]
 fn addresses_in_all() {
     // The table has sixteen parts, each with room for one.
-    let encke = Encke::start(&["--exempt", "127.0.0.1", "--addresses-max", "1"]);
+    let encke = Encke::start(&["--exempt", "127.0.0.1", "--tuning", "addresses-max=1"]);
     let bystanders = Bystanders::of(&encke);
     let mut inside = Vec::new();
     let mut refused = 0;
@@ -171,7 +171,7 @@ fn addresses_in_all() {
 
 #[test]
 fn producers_that_a_stream_remembers() {
-    let encke = Encke::start(&["--producers-max", "2"]);
+    let encke = Encke::start(&["--tuning", "producers-max=2"]);
     encke.create("s");
     let mut connection = encke.connect();
     let mut append = |producer: &str, body: &str| {
@@ -196,7 +196,7 @@ fn producers_that_a_stream_remembers() {
 
 #[test]
 fn sources_behind_a_fork() {
-    let encke = Encke::start(&["--fork-depth-max", "2"]);
+    let encke = Encke::start(&["--tuning", "fork-depth-max=2"]);
     encke.create("s");
     let fork = |of: &str, name: &str| {
         let from = format!("Stream-Forked-From: {}", path(of));
@@ -219,7 +219,7 @@ fn every_setting_is_in_the_manual() {
         .collect();
     let help = crate::rig::Ended::of(&mut crate::rig::command(&["serve", "--help"])).stdout;
     // The lines of help on options are those that begin with one; these two are every command's.
-    let settings = help
+    let flags = help
         .lines()
         .filter_map(|line| {
             let line = line.trim_start();
@@ -228,8 +228,9 @@ fn every_setting_is_in_the_manual() {
                 .find(|word| option && word.starts_with("--"))
         })
         .filter(|setting| !["--help", "--version"].contains(setting));
+    let tuning = tuning();
     let mut count = 0;
-    for setting in settings {
+    for setting in flags.chain(tuning.iter().map(String::as_str)) {
         count += 1;
         assert!(
             documented.contains(&setting),
@@ -237,6 +238,15 @@ fn every_setting_is_in_the_manual() {
         );
     }
     assert!(count >= 50, "only {count} settings");
+}
+
+/// The keys of the table `[tuning]`.
+fn tuning() -> Vec<String> {
+    let check = ["serve", "--check", "--tuning", "order-age=1h"];
+    let checked = crate::rig::Ended::of(&mut crate::rig::command(&check)).stdout;
+    let checked: toml::Table = checked.parse().expect("the output is TOML");
+    let tuning = checked["tuning"].as_table().expect("a table");
+    tuning.keys().cloned().collect()
 }
 
 #[test]
@@ -275,18 +285,26 @@ fn every_limit_of_the_manual_is_a_setting_and_has_a_test() {
         .skip_while(|line| !line.starts_with("| limit |"))
         .skip(2)
         .take_while(|line| line.starts_with('|'));
+    let tuning = tuning();
     let mut count = 0;
     for row in rows {
-        let setting = row.split('|').nth(2).expect("a column of settings");
-        for flag in setting.split('`').filter(|word| word.starts_with("--")) {
+        let column = row.split('|').nth(2).expect("a column of settings");
+        for setting in column.split('`') {
+            let used = if let Some(key) = setting.strip_prefix("tuning.") {
+                assert!(tuning.contains(&key.to_owned()), "{key} is no key: {row}");
+                format!("\"{key}=")
+            } else if setting.starts_with("--") {
+                assert!(help.contains(setting), "{setting} is no setting: {row}");
+                format!("\"{setting}\"")
+            } else {
+                continue;
+            };
             count += 1;
-            assert!(help.contains(flag), "{flag} is no setting: {row}");
-            let used = format!("\"{flag}\"");
             // Whether a publisher was slowed can't be told from outside: that is tested where it is decided.
-            let inside = ["--admission-delay"].contains(&flag);
+            let inside = ["tuning.admission-delay"].contains(&setting);
             assert!(
                 inside || tests.contains(&used),
-                "no test sets {flag}: {row}"
+                "no test sets {setting}: {row}"
             );
         }
     }

@@ -84,7 +84,7 @@ fn nothing_lost_and_nothing_made_up(encke: &Encke, taken: &HashSet<u64>, refused
 #[test]
 fn a_mailbox_that_is_full() {
     raise_descriptors();
-    let encke = Encke::start(&["--mailbox-items", "4"]);
+    let encke = Encke::start(&["--tuning", "mailbox-items=4"]);
     encke.create("s");
     let mut subscriber = encke.subscribe("s", "-1");
     let (taken, refused) = storm(&encke, 200, 8, 0);
@@ -123,7 +123,7 @@ fn a_mailbox_that_is_full() {
 
 #[test]
 fn a_mailbox_whose_bytes_are_full() {
-    let flags = ["--mailbox-size", "64KiB", "--body-max", "32KiB"];
+    let flags = ["--tuning", "mailbox-size=64KiB", "--body-max", "32KiB"];
     let encke = Encke::start(&flags);
     encke.create("s");
     let (taken, refused) = storm(&encke, 100, 6, 25 << 10);

@@ -286,7 +286,14 @@ fn what_a_failed_log_has_accepted_and_never_writes_is_an_error_and_no_end() {
     }
     let dir = data_dir();
     let data = new_data(dir.path());
-    let flags = ["--logs", "3", "--ack", "accepted", "--poll-wait", "200ms"];
+    let flags = [
+        "--logs",
+        "3",
+        "--ack",
+        "accepted",
+        "--tuning",
+        "poll-wait=200ms",
+    ];
     // Far longer than it takes to append to all.
     let inject = "fdatasync:error=EIO:delay_enter=3000000:when=1";
     let fault = Fault::new(&log_dir(&data, 1), dir.path(), inject);

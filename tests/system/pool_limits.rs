@@ -33,7 +33,7 @@ fn shown(encke: &Encke) -> serde_json::Value {
 
 #[test]
 fn jobs_that_are_over_are_forgotten_in_order() {
-    let encke = Encke::start(&["--pool-finished-max", "2"]);
+    let encke = Encke::start(&["--tuning", "pool-finished-max=2"]);
     make(&encke);
     let mut jobs = Vec::new();
     for _ in 0..3 {
@@ -52,7 +52,7 @@ fn jobs_that_are_over_are_forgotten_in_order() {
 
 #[test]
 fn nobody_waits_longer_than_may_be() {
-    let encke = Encke::start(&["--pool-wait-max", "1s"]);
+    let encke = Encke::start(&["--tuning", "pool-wait-max=1s"]);
     make(&encke);
     let work = |wait| {
         let target = format!("/v1/pool/p/work?worker=a&wait={wait}");
@@ -104,13 +104,13 @@ fn crowd(flags: &[&str], job_bytes: usize) {
 
 #[test]
 fn requests_that_wait_for_the_pools_are_so_many() {
-    crowd(&["--pool-mailbox-items", "1"], 1);
+    crowd(&["--tuning", "pool-mailbox-items=1"], 1);
 }
 
 #[test]
 fn requests_that_wait_for_the_pools_weigh_so_much() {
     crowd(
-        &["--pool-mailbox-size", "64KiB", "--body-max", "32KiB"],
+        &["--tuning", "pool-mailbox-size=64KiB", "--body-max", "32KiB"],
         30 << 10,
     );
 }
@@ -166,5 +166,5 @@ fn pools_and_retention_exclude_each_other() {
     encke.terminate();
     Encke::start_in(data.path(), &forgetful).terminate();
     let checked = Ended::of(&mut command(&["serve", "--check", "--retention-age", "1h"]));
-    assert!(checked.stdout.contains("no pools"), "{}", checked.stdout);
+    assert!(checked.stdout.contains("pools: none"), "{}", checked.stdout);
 }

@@ -392,8 +392,8 @@ fn full_pools_say_so() {
     let encke = Encke::start(&[
         "--pools-max",
         "1",
-        "--pool-waiting-max",
-        "2",
+        "--tuning",
+        "pool-waiting-max=2",
         "--pool-job-max",
         "1KiB",
     ]);
@@ -413,7 +413,7 @@ fn full_pools_say_so() {
 #[test]
 fn what_is_not_in_memory_is_read_from_the_log() {
     // Room for some of them.
-    let encke = Encke::start(&["--pool-cache", "1KB"]);
+    let encke = Encke::start(&["--tuning", "pool-cache=1KB"]);
     let made = encke.ask("PUT", "/v1/pool/p", &[], br#"{"type":"claim"}"#);
     assert_eq!(made.status, 201);
     for number in 0..20 {

@@ -67,8 +67,8 @@ fn limits_hold_for_the_clients_behind_a_proxy() {
         "127.0.0.1",
         "--request-rate",
         "1",
-        "--request-burst",
-        "5",
+        "--tuning",
+        "request-burst=5",
         "--connections-per-address",
         "3",
     ]);
@@ -218,8 +218,8 @@ fn headers_of_strangers_and_garbage() {
         "--proxy-protocol",
         "--trust",
         "127.0.0.9",
-        "--request-timeout",
-        "400ms",
+        "--tuning",
+        "request-timeout=400ms",
     ]);
     let count = |reason: &str| {
         let mut proxy = encke.connect_from(9);

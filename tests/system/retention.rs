@@ -41,7 +41,7 @@ fn records_past_their_age_go_and_readers_are_told() {
     let data = data_dir();
     let flags = [
         &SMALL[..],
-        &["--retention-age", "1500ms", "--order-age", "1s"],
+        &["--retention-age", "1500ms", "--tuning", "order-age=1s"],
     ]
     .concat();
     let encke = Encke::start_in(data.path(), &flags);
@@ -132,7 +132,12 @@ fn truncate(encke: &Encke, stream: &str, before: &str) -> Response {
 #[test]
 fn streams_keep_what_they_are_to_keep_over_a_kill() {
     let data = data_dir();
-    let flags = ["--streams-idle", "100ms", "--streams-hot-max", "1"];
+    let flags = [
+        "--tuning",
+        "streams-idle=100ms",
+        "--tuning",
+        "streams-hot-max=1",
+    ];
     let mut encke = Encke::start_in(data.path(), &flags);
     for (stream, retention) in [
         ("records", "records=8"),

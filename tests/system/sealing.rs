@@ -9,10 +9,10 @@ fn no_more_segments_wait_than_may() {
         "1MiB",
         "--body-max",
         "256KiB",
-        "--waiting-segments-max",
-        "1",
-        "--background-jobs-max",
-        "3",
+        "--tuning",
+        "waiting-segments-max=1",
+        "--tuning",
+        "background-jobs-max=3",
     ]);
     encke.create("s");
     let waiting = || encke.metric("encke_log_segments_waiting", "");

@@ -332,7 +332,7 @@ fn data_is_told_as_its_type_has_it() {
 
 #[test]
 fn what_is_wrong_is_said_before_anything_begins() {
-    let encke = Encke::start(&["--streams-per-subscriber-max", "3"]);
+    let encke = Encke::start(&["--tuning", "streams-per-subscriber-max=3"]);
     for stream in ["a", "b", "c", "d"] {
         encke.create(stream);
     }

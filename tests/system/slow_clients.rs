@@ -53,7 +53,7 @@ fn was_told(encke: &Encke, subscriber: &mut Subscriber, why: &str, records: u64)
 #[test]
 fn a_subscriber_that_falls_too_many_bytes_behind() {
     const RECORDS: u64 = 200;
-    let encke = Encke::start(&["--lag-max", "1MiB", "--ring", "1MiB"]);
+    let encke = Encke::start(&["--tuning", "lag-max=1MiB", "--ring", "1MiB"]);
     encke.create("s");
     let bystanders = Bystanders::of(&encke);
     let mut reader = encke.subscribe("s", "-1");
@@ -81,7 +81,7 @@ fn a_subscriber_that_falls_too_many_bytes_behind() {
 #[test]
 fn a_subscriber_that_is_behind_for_too_long() {
     const RECORDS: u64 = 100;
-    let encke = Encke::start(&["--lag-age-max", "4s", "--stall-timeout", "8s"]);
+    let encke = Encke::start(&["--tuning", "lag-age-max=4s", "--tuning", "stall-timeout=8s"]);
     encke.create("s");
     let bystanders = Bystanders::of(&encke);
     let mut slow = encke.subscribe_narrow("s");
@@ -108,8 +108,8 @@ fn a_subscriber_that_is_behind_for_too_long() {
 fn a_subscriber_of_several_streams_that_falls_behind() {
     const RECORDS: u64 = 100;
     for (flags, why) in [
-        (["--lag-max", "512KiB"], "too far behind"),
-        (["--lag-age-max", "1s"], "for too long"),
+        (["--tuning", "lag-max=512KiB"], "too far behind"),
+        (["--tuning", "lag-age-max=1s"], "for too long"),
     ] {
         let encke = Encke::start(&flags);
         encke.create("s");
@@ -185,8 +185,8 @@ fn ends_by_reset(connection: &mut Connection) -> bool {
 #[test]
 fn a_long_answer_that_is_cut_is_not_taken_for_the_whole() {
     for (flags, reason) in [
-        (["--stall-timeout", "500ms"], "stalled"),
-        (["--lag-age-max", "500ms"], "lag_age_max"),
+        (["--tuning", "stall-timeout=500ms"], "stalled"),
+        (["--tuning", "lag-age-max=500ms"], "lag_age_max"),
     ] {
         let encke = Encke::start(&flags);
         encke.create("s");
@@ -301,10 +301,10 @@ fn the_kernel_takes_no_more_than_it_may_for_who_reads_nothing() {
     const CLIENTS: usize = 4;
     const EVENT: usize = 200 << 10;
     for (unsent, at_least, at_most) in [
-        ("16KiB", 16 << 10, 48 << 10),
-        ("96KiB", 96 << 10, 128 << 10),
+        ("unsent-max=16KiB", 16 << 10, 48 << 10),
+        ("unsent-max=96KiB", 96 << 10, 128 << 10),
     ] {
-        let encke = Encke::start(&["--unsent-max", unsent]);
+        let encke = Encke::start(&["--tuning", unsent]);
         encke.create("s");
         let bystanders = Bystanders::of(&encke);
         let mut stalled: Vec<Subscriber> =
@@ -331,7 +331,12 @@ fn the_kernel_takes_no_more_than_it_may_for_who_reads_nothing() {
 
 #[test]
 fn a_body_that_drips() {
-    let encke = Encke::start(&["--body-timeout", "800ms", "--request-timeout", "500ms"]);
+    let encke = Encke::start(&[
+        "--tuning",
+        "body-timeout=800ms",
+        "--tuning",
+        "request-timeout=500ms",
+    ]);
     encke.create("s");
     let bystanders = Bystanders::of(&encke);
     let mut client = encke.connect();
@@ -356,7 +361,7 @@ fn a_body_that_drips() {
 
 #[test]
 fn requests_of_one_connection() {
-    let encke = Encke::start(&["--requests-per-connection", "3"]);
+    let encke = Encke::start(&["--tuning", "requests-per-connection=3"]);
     let mut client = encke.connect();
     let ask = request("GET", "/healthz", &[], b"");
     client.send(&ask.repeat(5));

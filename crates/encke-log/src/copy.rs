@@ -3,6 +3,7 @@
 //! The storage engine writes when it opens. So it opens a directory for temporary files in which the lists are copies and the tables are
 //! links, and no thread compacts there. What the inspection has found unsound is left out.
 
+use crate::error::OpenError;
 use crate::history::{History, HistoryError};
 use crate::inspect::{ENGINE_VERSION, Inspection};
 use crate::lists::{CURRENT, Current, List, TableEntry};
@@ -17,30 +18,33 @@ use tempfile::TempDir;
 /// A private copy of a history. It goes when this is dropped.
 pub(crate) struct HistoryCopy {
     pub(crate) history: History,
-    _directory: TempDir,
+    /// The inner one first, so that it goes first.
+    _directories: Vec<TempDir>,
 }
 
 impl HistoryCopy {
     /// Copies what is sound of a history that was inspected. Of a table that is suspect, the engine reads what it can.
     pub(crate) fn of_stated(
+        directory: TempDir,
         stated: &StatedHistory,
         inspection: &Inspection,
     ) -> Result<HistoryCopy, HistoryError> {
         let mut suspect = inspection.keyspaces.iter().map(|one| &one.suspect);
-        match HistoryCopy::with(stated, inspection, true) {
-            Err(_) if suspect.any(|tables| !tables.is_empty()) => {
-                HistoryCopy::with(stated, inspection, false)
+        if suspect.any(|tables| !tables.is_empty()) {
+            let with_suspect = tempfile::tempdir_in(directory.path())?;
+            if let Ok(copy) = HistoryCopy::with(with_suspect, stated, inspection, true) {
+                return Ok(copy.beneath(directory));
             }
-            copied => copied,
         }
+        HistoryCopy::with(directory, stated, inspection, false)
     }
 
     fn with(
+        directory: TempDir,
         stated: &StatedHistory,
         inspection: &Inspection,
         suspect: bool,
     ) -> Result<HistoryCopy, HistoryError> {
-        let directory = tempfile::tempdir()?;
         let path = directory.path().join("history");
         let ids = make_keyspaces(&path, stated)?;
         for inspected in &inspection.keyspaces {
@@ -69,8 +73,10 @@ impl HistoryCopy {
     }
 
     /// Copies a history of a version that stated nothing.
-    pub(crate) fn of_unstated(history: &Path) -> Result<HistoryCopy, HistoryError> {
-        let directory = tempfile::tempdir()?;
+    pub(crate) fn of_unstated(
+        directory: TempDir,
+        history: &Path,
+    ) -> Result<HistoryCopy, HistoryError> {
         let path = directory.path().join("history");
         std::fs::create_dir(&path)?;
         std::fs::write(path.join("version"), ENGINE_VERSION)?;
@@ -97,9 +103,24 @@ impl HistoryCopy {
         let history = history.map_err(|error| HistoryError::from(error.to_string()))?;
         Ok(HistoryCopy {
             history,
-            _directory: directory,
+            _directories: vec![directory],
         })
     }
+
+    fn beneath(mut self, directory: TempDir) -> HistoryCopy {
+        self._directories.push(directory);
+        self
+    }
+}
+
+/// A directory for a private copy. That it can't be made says nothing about the history.
+pub(crate) fn private_directory() -> Result<TempDir, OpenError> {
+    let made = tempfile::tempdir().and_then(|directory| {
+        std::fs::write(directory.path().join("room"), [0; 1 << 16])?;
+        Ok(directory)
+    });
+    let action = "make a private copy of history in the directory for temporary files,";
+    made.map_err(|e| OpenError::io(&std::env::temp_dir(), action, e))
 }
 
 /// Makes an empty history with all stated keyspaces, and tells their numbers in it by their names.

@@ -123,7 +123,8 @@ const REPEAT_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
-    use crate::{Frame, Log, Options};
+    use super::Wanted;
+    use crate::{Frame, Log, Options, ReadError};
     use std::fs::OpenOptions;
     use std::os::unix::fs::FileExt;
     use std::time::{Duration, Instant};
@@ -158,13 +159,28 @@ mod tests {
         assert!(read(1).is_ok() && read(2).is_ok());
         assert_eq!(failing(), None);
 
+        // A damaged record is an error, and the disk can be read.
         file.write_all_at(b"y", 5_000).unwrap();
         assert!(read(1).is_err());
-        assert!(failing().unwrap().contains("is damaged"));
+        assert_eq!(failing(), None);
+        file.write_all_at(b"x", 5_000).unwrap();
+
+        // A disk that can't be read, once: the noted read is repeated.
+        let unreadable = ReadError::Io {
+            file: directory.path().to_owned(),
+            position: 0,
+            source: std::io::ErrorKind::Other.into(),
+        };
+        let wanted = || Wanted::Stream {
+            stream: 1,
+            after: 0,
+            upto: u64::MAX,
+            bytes_max: 100,
+        };
+        let failed: Result<(), ReadError> = reader.watch(Err(unreadable), wanted);
+        assert!(failed.is_err() && failing().is_some());
         // Another stream's records say nothing of it.
         assert!(read(2).is_ok());
-        assert!(failing().is_some());
-        file.write_all_at(b"x", 5_000).unwrap();
         let begun = Instant::now();
         while failing().is_some() {
             assert!(begun.elapsed() < Duration::from_secs(20), "it is repeated");

@@ -6,7 +6,7 @@
 
 use crate::frame::{u32_at, u64_at};
 use crate::history::HistoryError;
-use crate::lists::{Current, Fingerprint, List};
+use crate::lists::{Current, Fingerprint, List, named};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -77,7 +77,12 @@ impl Fingerprints {
                 return Ok((current, false));
             }
             match self.note(keyspace, directory, current) {
-                Ok(()) => return Ok((current, true)),
+                Ok(()) => {
+                    // The engine renames the file before it makes its name durable.
+                    let synced = std::fs::File::open(directory).and_then(|at| at.sync_all());
+                    synced.map_err(|e| named(directory, &e))?;
+                    return Ok((current, true));
+                }
                 // Compaction replaces lists and tables while they are read.
                 Err(_) if Current::read(directory)? != current => {}
                 Err(error) => return Err(error),

@@ -19,10 +19,11 @@ use crate::frame::FrameView;
 use crate::generations::{self, Generations};
 pub(crate) use crate::history_error::HistoryError;
 use crate::ingest::ingest_into;
-use crate::inspect;
+use crate::inspect::{self, Inspection};
 pub(crate) use crate::marks::Marks;
 use crate::marks::Times;
 use crate::retention::Retention;
+use crate::statement::StatedHistory;
 use crate::stored::{floor_of, record_key, view};
 use crate::tree::{self, Tree, Workers};
 use crate::{Sequence, StreamNo};
@@ -123,9 +124,16 @@ impl History {
     }
 
     /// Closes and opens history, which is how it gets over an error that it won't go on after.
-    pub(crate) fn reopen(&self) -> Result<(), HistoryError> {
+    ///
+    /// # Errors
+    /// It can't be opened, or it does not hold what is stated: the engine would delete the rest, so it stays closed.
+    pub(crate) fn reopen(&self, log_id: u64, stated: &StatedHistory) -> Result<(), HistoryError> {
         let mut open = self.open.write();
         *open = None;
+        let inspection = Inspection::of(&self.path, stated, log_id);
+        if let Some(problem) = inspection.into_problems().into_iter().next() {
+            return Err(problem);
+        }
         tree::begin_journal_anew(&self.path)?;
         let times = self.times();
         *open = Some(Tree::new(

@@ -186,6 +186,13 @@ pub(crate) fn unstated_id(history: &Path, log_id: u64) -> Result<u64, HistoryErr
     }
 }
 
+/// The log of which a history says that it is.
+pub(crate) fn log_id(history: &Path) -> Option<u64> {
+    let label = std::fs::read_to_string(history.join(IDENTITY)).ok()?;
+    let (_, id) = label.strip_suffix('\n')?.rsplit_once(" of log ")?;
+    u64::from_str_radix(id, 16).ok()
+}
+
 /// Writes the identity of a history into its directory, durably.
 pub(crate) fn identify_history(path: &Path, log_id: u64, history_id: u64) -> io::Result<()> {
     identify(path, &history_label(log_id, history_id))
@@ -208,7 +215,9 @@ pub(crate) fn identify_keyspace(
 fn identify(directory: &Path, label: &str) -> io::Result<()> {
     let (path, new) = (directory.join(IDENTITY), directory.join("identity.new"));
     if std::fs::read_to_string(&path).is_ok_and(|there| there == label) {
-        return Ok(());
+        // It may be there for the system and not yet for the disk.
+        std::fs::File::open(&path)?.sync_all()?;
+        return std::fs::File::open(directory)?.sync_all();
     }
     std::fs::write(&new, label)?;
     std::fs::File::open(&new)?.sync_all()?;

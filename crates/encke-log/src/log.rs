@@ -8,7 +8,6 @@ use crate::files::Files;
 use crate::floor::Floors;
 use crate::frame::{self, Frame, FrameView};
 use crate::health::{Health, Vitals, WriteTime};
-use crate::history::Marks;
 use crate::index::SegmentIndex;
 use crate::opening::{self, Opening};
 use crate::options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
@@ -16,13 +15,14 @@ use crate::prepare::{Prepared, Preparer};
 use crate::read::{Reader, Shared};
 use crate::recover::{self, Recovered};
 use crate::retention::ClassFloors;
+use crate::salvage;
 use crate::seal::Sealer;
 use crate::segment::{self, Segment};
 use crate::state::States;
 use crate::statement::{LastSegment, Statement};
 use crate::superblock::Superblock;
 use crate::tail::TailKeeper;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
@@ -101,24 +101,22 @@ impl<D: Disk> Log<D> {
         };
         // First everything is looked at; nothing is changed before it is known to be whole.
         let mut opening = Opening::of(&disk)?;
-        let fingerprints = opening.inspect(&disk)?;
+        let (fingerprints, marks) = opening.inspect(&disk)?;
         let stated = opening.statement.as_ref();
-        let (mut marks, mut opened) = (opening.marks(), None);
         let log_id = match stated {
             Some(stated) => stated.log_id,
             None => opening::salt(&disk)?,
         };
-        if stated.is_none() && opening.history.is_some() {
-            // Of a version that kept its marks in the history.
-            opened = opening.open_history(&disk, log_id, &options)?;
-            marks = Marks::stated(opened.as_ref().map(|opened| &opened.stated));
-        }
         let found = recover::find(&disk, &opening.names, stated, marks, replay)?;
         let preparer = Preparer::start(disk.clone(), options.segment_bytes, &opening.names)
             .map_err(directory("prepare segments in"))?;
-        // A history of before has to be stated together with its marks. A new one is made only when a superblock is there, so that one
-        // without it can't be taken for a new one.
-        let is_made = opened.is_none();
+        // A history of a version that stated nothing is stated together with its marks. A new one is made only when a superblock is there,
+        // so that one without it can't be taken for a new one.
+        let is_made = stated.is_some() || opening.history.is_none();
+        let mut opened = match is_made {
+            true => None,
+            false => opening.open_history(&disk, log_id, &options)?,
+        };
         if let Some(opened) = &mut opened {
             opened.identify(log_id)?;
         }
@@ -146,6 +144,10 @@ impl<D: Disk> Log<D> {
         superblock
             .change(|statement| statement.history = stated_history)
             .map_err(directory("write the superblock in"))?;
+        if let Some(path) = disk.history() {
+            // The mark of a repair whose outcome is stated by now.
+            salvage::finish(&path).map_err(directory("finish a repair in"))?;
+        }
         if let Some(history) = &history {
             let formatted = history.set_format();
             formatted.map_err(|e| e.on_open(history.path(), "write to"))?;
@@ -197,6 +199,7 @@ impl<D: Disk> Log<D> {
             class_floors: ClassFloors::new(class_floors.into_iter()),
             history,
             superblock,
+            stating: Mutex::default(),
         });
         let sealer = Sealer::start(disk.clone(), shared.clone(), &options)
             .map_err(directory("seal segments in"))?;
@@ -297,8 +300,13 @@ impl<D: Disk> Log<D> {
             let number = (self.log_id, self.active.number + 1);
             let begun = recover::begin(&self.disk, prepared, number, first);
             self.active = begun.map_err(|error| self.poison("beginning a segment", &error))?;
-            self.state_segment()
-                .map_err(|error| self.poison("stating a segment", &error))?;
+            match self.state_segment() {
+                // A later segment than the stated one is fine, and the next statement has it.
+                Err(error) if is_shortage(&error) => {
+                    tracing::warn!(%error, "there is no room to state a segment");
+                }
+                stated => stated.map_err(|error| self.poison("stating a segment", &error))?,
+            }
             time.rolling += rolling.elapsed();
             self.shared.vitals.add_bytes(self.active.bytes);
             self.begun.push_back(self.active.clone());

@@ -1,21 +1,24 @@
 //! Looking at a log that is not open: what its superblock states, what is wrong with its history, and a private copy of what is sound.
 
-use crate::copy::HistoryCopy;
+use crate::copy::{HistoryCopy, private_directory};
 use crate::disk::Disk;
 use crate::error::OpenError;
 use crate::history::{History, HistoryError};
 use crate::inspect::{self, Inspection};
-use crate::marks::{Marks, UnstatedMarks};
+use crate::marks::{Marks, Times, UnstatedMarks};
 use crate::opening::Opening;
 use crate::retention::Class;
 use crate::{Sequence, generations};
 use std::path::{Path, PathBuf};
+use tempfile::TempDir;
 
 /// What is there, and what is wrong with it. Nothing was changed to find that out.
 pub(crate) struct Look<D: Disk> {
     pub(crate) opening: Opening<D>,
     pub(crate) marks: Marks,
     pub(crate) class_floors: Vec<(Class, Sequence)>,
+    /// The times of generations in a history of a version that stated nothing.
+    pub(crate) unstated_times: Times,
     /// What is sound of history; `None` without a history, or when nothing of it can be used.
     copy: Option<HistoryCopy>,
     /// What is wrong with the superblock or with history, and where that is.
@@ -43,6 +46,7 @@ impl<D: Disk> Look<D> {
         let mut look = Look {
             marks: opening.marks(),
             class_floors: Vec::new(),
+            unstated_times: Times::new(),
             copy: None,
             problems: Vec::new(),
             health: HistoryHealth::Sound,
@@ -68,7 +72,7 @@ impl<D: Disk> Look<D> {
             look.lacks_records = inspection.keyspaces.iter().any(|inspected| {
                 !inspected.is_whole() && generations::of_name(&inspected.stated.name).is_some()
             });
-            match HistoryCopy::of_stated(&stated, &inspection) {
+            match HistoryCopy::of_stated(private_directory()?, &stated, &inspection) {
                 Ok(copy) => look.copy = Some(copy),
                 Err(error) => look.unusable(path.clone(), error.reason),
             }
@@ -76,7 +80,8 @@ impl<D: Disk> Look<D> {
             let problems = problems.map(|problem| (path.clone(), problem.reason));
             look.problems.extend(problems);
         } else if look.opening.statement.is_none() && look.opening.history.is_some() {
-            if let Err(error) = look.at_unstated(&path) {
+            let directory = private_directory()?;
+            if let Err(error) = look.at_unstated(directory, &path) {
                 look.unusable(path, error.reason);
             }
         } else if look.opening.history.is_some()
@@ -87,11 +92,12 @@ impl<D: Disk> Look<D> {
         Ok(look)
     }
 
-    fn at_unstated(&mut self, path: &Path) -> Result<(), HistoryError> {
+    fn at_unstated(&mut self, directory: TempDir, path: &Path) -> Result<(), HistoryError> {
         inspect::verify_unstated(path)?;
-        let copy = HistoryCopy::of_unstated(path)?;
+        let copy = HistoryCopy::of_unstated(directory, path)?;
         let unstated = UnstatedMarks::read(&copy.history)?;
         (self.marks, self.class_floors) = (unstated.marks, unstated.class_floors);
+        self.unstated_times = unstated.times;
         self.copy = Some(copy);
         Ok(())
     }

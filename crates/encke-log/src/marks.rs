@@ -16,6 +16,7 @@ use crate::stored::floor_of;
 use crate::tree::Tree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use tempfile::TempDir;
 
 /// How far the background work has come, durably.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +55,7 @@ impl<D: Disk> Shared<D> {
         &self,
         change: impl FnOnce(&mut StatedHistory),
     ) -> Result<(), HistoryError> {
+        let _stating = self.stating.lock();
         self.state_history_without(&BTreeSet::new(), change)
     }
 
@@ -101,6 +103,7 @@ impl<D: Disk> Shared<D> {
         let Some(history) = &self.history else {
             return Ok(0);
         };
+        let _stating = self.stating.lock();
         // Readers of these generations keep them until they end.
         let mut generations = history.generations()?;
         let gone = generations.take_below(class, floor, history_upto);
@@ -111,6 +114,11 @@ impl<D: Disk> Shared<D> {
             open.records.write().take_below(class, floor, history_upto);
             for generation in &gone {
                 open.database.delete_keyspace(generation.keyspace.clone())?;
+            }
+            if !gone.is_empty() {
+                // The engine learns its sequence numbers from the other keyspaces when it opens. One of them must be newer than the
+                // deletion, or that would count for the next keyspace with the same number.
+                put_format(open)?;
             }
             Ok(gone.len())
         })
@@ -165,6 +173,10 @@ impl History {
 
     /// Takes over what an inspection has found out.
     pub(crate) fn set_fingerprints(&self, fingerprints: Fingerprints) {
+        if Fingerprints::read(self.path()) != fingerprints {
+            // Tables that the inspection has read whole need not be read again.
+            let _ = fingerprints.write(self.path());
+        }
         *self.fingerprints.lock() = fingerprints;
     }
 }
@@ -179,8 +191,11 @@ pub(crate) struct UnstatedMarks {
 
 impl UnstatedMarks {
     /// Those of a history that is not open.
-    pub(crate) fn of_copy(history: &Path) -> Result<UnstatedMarks, HistoryError> {
-        UnstatedMarks::read(&HistoryCopy::of_unstated(history)?.history)
+    pub(crate) fn of_copy(
+        directory: TempDir,
+        history: &Path,
+    ) -> Result<UnstatedMarks, HistoryError> {
+        UnstatedMarks::read(&HistoryCopy::of_unstated(directory, history)?.history)
     }
 
     pub(crate) fn read(history: &History) -> Result<UnstatedMarks, HistoryError> {
@@ -225,12 +240,16 @@ impl History {
             if mark(open, FORMAT)? == FORMAT_NUMBER {
                 return Ok(());
             }
-            // Nothing goes through the engine's journal.
-            ingest_into(&open.marks, |put| {
-                put(FORMAT.as_bytes(), Some(&FORMAT_NUMBER.to_le_bytes()))
-            })
+            put_format(open)
         })
     }
+}
+
+/// Writes the number of the format; nothing goes through the engine's journal.
+fn put_format(open: &Tree) -> Result<(), HistoryError> {
+    ingest_into(&open.marks, |put| {
+        put(FORMAT.as_bytes(), Some(&FORMAT_NUMBER.to_le_bytes()))
+    })
 }
 
 fn mark(open: &Tree, key: &str) -> Result<u64, HistoryError> {

@@ -1,5 +1,6 @@
 //! What a directory holds, found out before anything in it is opened or changed.
 
+use crate::copy::private_directory;
 use crate::disk::Disk;
 use crate::error::OpenError;
 use crate::files::Files;
@@ -12,11 +13,14 @@ use crate::recover;
 use crate::segment::{self, Segment};
 use crate::statement::{StatedHistory, Statement};
 use crate::superblock::Superblocks;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// A directory and what is stated of it.
 pub(crate) struct Opening<D: Disk> {
     pub(crate) names: Vec<String>,
+    /// The logs of which the segments and the history say that they are: one, unless something is misplaced.
+    pub(crate) log_ids: BTreeSet<u64>,
     pub(crate) superblocks: Superblocks<D::File>,
     /// `None` for a new log, and for one of a version that stated nothing.
     pub(crate) statement: Option<Statement>,
@@ -41,13 +45,15 @@ impl<D: Disk> Opening<D> {
     pub(crate) fn of_any(disk: &D) -> Result<Opening<D>, OpenError> {
         let names = disk.names();
         let names = names.map_err(|e| OpenError::io(&disk.path(""), "list", e))?;
-        let superblocks = Superblocks::read(disk, log_id(disk, &names))?;
+        let log_ids = log_ids(disk, &names);
+        let superblocks = Superblocks::read(disk, &log_ids)?;
         // A link or a file in the place of the directory is there, too.
         let history = disk
             .history()
             .filter(|path| path.symlink_metadata().is_ok());
         Ok(Opening {
             statement: superblocks.statement().cloned(),
+            log_ids,
             names,
             superblocks,
             history,
@@ -56,7 +62,7 @@ impl<D: Disk> Opening<D> {
 
     /// Why there must be a sound superblock, if there is none.
     pub(crate) fn unstated_reason(&self, disk: &D) -> Option<OpenError> {
-        let identified = log_id(disk, &self.names).is_some();
+        let identified = !self.log_ids.is_empty();
         let missing = self.superblocks.are_missing();
         if self.statement.is_some() || missing && !identified {
             return None;
@@ -78,13 +84,14 @@ impl<D: Disk> Opening<D> {
         Marks::stated(stated.and_then(|stated| stated.history.as_ref()))
     }
 
-    /// Compares history with the statement.
+    /// Compares history with the statement, and finds out how far the background work had come.
     ///
     /// # Errors
     /// It does not hold what was stated.
-    pub(crate) fn inspect(&self, disk: &D) -> Result<Fingerprints, OpenError> {
+    pub(crate) fn inspect(&self, disk: &D) -> Result<(Fingerprints, Marks), OpenError> {
+        let marks = self.marks();
         let Some(path) = disk.history() else {
-            return Ok(Fingerprints::default());
+            return Ok((Fingerprints::default(), marks));
         };
         let wrong = |e: HistoryError| e.on_open(&path, "use");
         match self.stated_history() {
@@ -93,12 +100,12 @@ impl<D: Disk> Opening<D> {
                 let fingerprints = inspection.fingerprints.clone();
                 match inspection.into_problems().into_iter().next() {
                     Some(problem) => Err(wrong(problem)),
-                    None => Ok(fingerprints),
+                    None => Ok((fingerprints, marks)),
                 }
             }
             None => {
-                self.inspect_unstated().map_err(wrong)?;
-                Ok(Fingerprints::default())
+                let marks = self.inspect_unstated()?.map_err(wrong)?;
+                Ok((Fingerprints::default(), marks))
             }
         }
     }
@@ -110,17 +117,21 @@ impl<D: Disk> Opening<D> {
     }
 
     /// Looks at a history of which nothing is stated.
-    fn inspect_unstated(&self) -> Result<(), HistoryError> {
-        match (&self.history, &self.statement) {
-            (None, _) => Ok(()),
+    fn inspect_unstated(&self) -> Result<Result<Marks, HistoryError>, OpenError> {
+        Ok(match (&self.history, &self.statement) {
+            (None, _) => Ok(Marks::default()),
             (Some(path), None) => {
-                inspect::verify_unstated(path)?;
                 // One that a superblock stated is not opened without it.
-                UnstatedMarks::of_copy(path).map(|_| ())
+                let directory = private_directory()?;
+                inspect::verify_unstated(path)
+                    .and_then(|()| UnstatedMarks::of_copy(directory, path))
+                    .map(|unstated| unstated.marks)
             }
             // It was made, and the process ended before it was stated.
-            (Some(path), Some(stated)) => inspect::unstated_id(path, stated.log_id).map(|_| ()),
-        }
+            (Some(path), Some(stated)) => {
+                inspect::unstated_id(path, stated.log_id).map(|_| Marks::default())
+            }
+        })
     }
 
     /// Opens history, or makes an empty one if it is wanted. It must have been inspected.
@@ -136,7 +147,21 @@ impl<D: Disk> Opening<D> {
         let failed = |e: HistoryError| e.on_open(&path, "open");
         let cache_bytes = options.history_cache_bytes;
         if let Some((_, stated)) = self.stated_history() {
-            let history = History::open(path, cache_bytes, stated.times())?;
+            let history = History::open(path.clone(), cache_bytes, stated.times())?;
+            let there = history
+                .with(|open| Ok(open.keyspace_names()))
+                .map_err(failed)?;
+            let lacks = stated.keyspaces.iter().find(|one| {
+                let mut there = there.iter();
+                !one.name.is_empty() && !there.any(|(id, name)| *id == one.id && *name == one.name)
+            });
+            if let Some(lacking) = lacks {
+                let reason = format!(
+                    "the engine has lost keyspace {} ({})",
+                    lacking.id, lacking.name
+                );
+                return Err(failed(HistoryError::from(reason)));
+            }
             let stated = stated.clone();
             return Ok(Some(OpenedHistory { history, stated }));
         }
@@ -176,14 +201,9 @@ pub fn preflight(directory: &Path) -> Result<(), OpenError> {
         locked => locked?,
     };
     let opening = Opening::of(&disk)?;
-    opening.inspect(&disk)?;
-    match &opening.statement {
-        Some(stated) => {
-            let names = &opening.names;
-            recover::find(&disk, names, Some(stated), opening.marks(), &mut |_| {}).map(|_| ())
-        }
-        None => Ok(()),
-    }
+    let (_, marks) = opening.inspect(&disk)?;
+    let (names, stated) = (&opening.names, opening.statement.as_ref());
+    recover::find(&disk, names, stated, marks, &mut |_| {}).map(|_| ())
 }
 
 /// A history that is open, and what is to be stated of it.
@@ -232,15 +252,13 @@ pub(crate) fn salt<D: Disk>(disk: &D) -> Result<u64, OpenError> {
     salt.map_err(|e| OpenError::io(&disk.path(""), "find an identity for", e))
 }
 
-/// The identity of the log in the head of its newest sound segment that has one.
-fn log_id<D: Disk>(disk: &D, names: &[String]) -> Option<u64> {
-    let mut segments: Vec<_> = (names.iter())
-        .filter(|name| segment::first_of(name).is_some())
-        .collect();
-    segments.sort_unstable();
-    let newest = segments.into_iter().rev();
-    newest
-        .filter_map(|name| Segment::open(disk, name).ok())
-        .map(|segment| segment.log_id)
-        .find(|id| *id != 0)
+/// The identities of logs in the heads of sound segments and in the directory of history.
+fn log_ids<D: Disk>(disk: &D, names: &[String]) -> BTreeSet<u64> {
+    let segments = names
+        .iter()
+        .filter(|name| segment::first_of(name).is_some());
+    let segments = segments.filter_map(|name| Segment::open(disk, name).ok());
+    let of_segments = segments.map(|segment| segment.log_id).filter(|id| *id != 0);
+    let of_history = disk.history().and_then(|path| inspect::log_id(&path));
+    of_segments.chain(of_history).collect()
 }

@@ -4,6 +4,7 @@
 //! empties it, and nothing else ever waits there. A batch that needs several files takes them out one by one.
 
 use crate::disk::{Disk, DiskFile};
+use crate::remake;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io;
 use std::sync::Arc;
@@ -50,7 +51,9 @@ struct Slot<F> {
 impl<D: Disk> Preparer<D> {
     /// Removes what an earlier run left prepared, and begins to make the first file.
     pub(crate) fn start(disk: D, segment_bytes: u64, names: &[String]) -> io::Result<Self> {
-        let is_left = |name: &&String| name.ends_with(SUFFIX) || name.ends_with(".new");
+        let is_left = |name: &&String| {
+            name.ends_with(SUFFIX) || name.ends_with(".new") || remake::is_remade(name)
+        };
         for name in names.iter().filter(is_left) {
             disk.remove(name)?;
         }

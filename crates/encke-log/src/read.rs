@@ -15,7 +15,7 @@ use crate::segment::Segment;
 use crate::state::States;
 use crate::superblock::Superblock;
 use crate::{Sequence, StreamNo};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,6 +33,8 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) class_floors: ClassFloors,
     pub(crate) history: Option<History>,
     pub(crate) superblock: Arc<Superblock<D::File>>,
+    /// Held while the statement of history is made and changed.
+    pub(crate) stating: Mutex<()>,
 }
 
 impl<D: Disk> Shared<D> {

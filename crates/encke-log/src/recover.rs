@@ -254,15 +254,25 @@ fn split_off_useless<F>(
 pub(crate) fn begin<D: Disk>(
     disk: &D,
     prepared: Prepared<D::File>,
+    number: (u64, u64),
+    first: Sequence,
+) -> io::Result<Arc<Segment<D::File>>> {
+    begin_as(disk, prepared, number, first, segment::name(first))
+}
+
+/// The same under another name.
+pub(crate) fn begin_as<D: Disk>(
+    disk: &D,
+    prepared: Prepared<D::File>,
     (log_id, number): (u64, u64),
     first: Sequence,
+    name: String,
 ) -> io::Result<Arc<Segment<D::File>>> {
     if number >= NUMBER_END {
         return Err(io::Error::other(
             "the log has used up all numbers of segments",
         ));
     }
-    let name = segment::name(first);
     prepared
         .file
         .write_at(&segment::head(number, first, prepared.salt, log_id), 0)?;

@@ -1,4 +1,8 @@
 //! Making segments anew from what history and sound segments still have.
+//!
+//! New segments are written beside the old ones, under names that a log does not look at. When all of them are durable, a mark says
+//! so, with the statement that holds from then on; only then the old ones are set aside, and the new ones get their names. A repair
+//! that is interrupted goes on there.
 
 use crate::batch::{Batch, Notes};
 use crate::disk::{Disk, DiskFile};
@@ -11,7 +15,7 @@ use crate::prepare::{Prepared, Preparer};
 use crate::recover;
 use crate::scan::{Scan, Step, WINDOW_BYTES};
 use crate::segment::{self, HEAD_BYTES, Segment};
-use crate::statement::LastSegment;
+use crate::statement::{LastSegment, Statement};
 use crate::stored::of_record_key;
 use crate::survey::Surveyed;
 use crate::{Sequence, StreamNo};
@@ -25,7 +29,7 @@ pub(crate) struct Sources<'s, F> {
     pub(crate) surveyed: &'s [Surveyed<F>],
 }
 
-/// Writes the records of a range into new segments, the first of which has this number, and returns the last one. A record that no source
+/// Writes the records of a range into new segments beside the old ones; the first has this number. Returns the last one. A record that no source
 /// has becomes a filler. The log goes on at `next`; an empty segment begins there when the range is empty.
 pub(crate) fn remake<D: Disk>(
     disk: &D,
@@ -118,6 +122,11 @@ impl<'d, D: Disk> Writer<'d, D> {
     ) -> Result<Self, OpenError> {
         let preparer = Preparer::start(disk.clone(), segment_bytes, &[])
             .map_err(|e| OpenError::io(&disk.path(""), "prepare segments in", e))?;
+        for name in names(disk)?.iter().filter(|name| is_remade(name)) {
+            // What is left of an attempt that did not come to its end.
+            disk.remove(name)
+                .map_err(|e| OpenError::io(&disk.path(name), "remove", e))?;
+        }
         let prepared = take(disk, &preparer)?;
         let active = begin(disk, prepared, (log_id, number), first)?;
         Ok(Writer {
@@ -218,8 +227,89 @@ fn begin<D: Disk>(
     number: (u64, u64),
     first: Sequence,
 ) -> Result<Arc<Segment<D::File>>, OpenError> {
-    let begun = recover::begin(disk, prepared, number, first);
-    begun.map_err(|e| OpenError::io(&disk.path(&segment::name(first)), "make", e))
+    let name = format!("{}{SUFFIX}", segment::name(first));
+    let begun = recover::begin_as(disk, prepared, number, first, name.clone());
+    begun.map_err(|e| OpenError::io(&disk.path(&name), "make", e))
+}
+
+/// Marks durably that new segments, the first of which has this number, are complete, and what holds when they are in their places.
+pub(crate) fn mark_complete<D: Disk>(
+    disk: &D,
+    first_number: u64,
+    statement: &Statement,
+) -> Result<(), OpenError> {
+    let content = statement.encode(first_number);
+    let new = format!("{MARK}.new");
+    let made = disk.create(&new, content.len() as u64).and_then(|file| {
+        file.write_at(&content, 0)?;
+        file.sync()?;
+        disk.rename(&new, MARK)?;
+        disk.sync_names()
+    });
+    made.map_err(|e| OpenError::io(&disk.path(MARK), "write", e))
+}
+
+/// The first number of new segments that are complete and not yet all in their places, and what holds when they are.
+pub(crate) fn complete<D: Disk>(disk: &D) -> Option<(u64, Statement)> {
+    let file = disk.open(MARK).ok()?;
+    let mut content = vec![0; usize::try_from(file.bytes().ok()?).ok()?];
+    file.read_at(&mut content, 0).ok()?;
+    Statement::decode(&content).ok()
+}
+
+/// Sets the old segments aside and gives the new ones their names.
+pub(crate) fn put_in_place<D: Disk>(disk: &D, first_number: u64) -> Result<(), OpenError> {
+    let failed = |name: &str, action| {
+        let path = disk.path(name);
+        move |e| OpenError::io(&path, action, e)
+    };
+    let all = names(disk)?;
+    let mut segments: Vec<_> = (all.iter())
+        .filter(|name| segment::first_of(name).is_some())
+        .collect();
+    segments.sort_unstable();
+    // The newest first: if this is interrupted, what is left has no gap that looks sound.
+    for name in segments.into_iter().rev() {
+        let is_new = Segment::open(disk, name).is_ok_and(|one| one.number >= first_number);
+        if !is_new {
+            disk.rename(name, &aside(&all, name))
+                .map_err(failed(name, "rename"))?;
+        }
+    }
+    disk.sync_names()
+        .map_err(failed("", "sync the directory"))?;
+    let mut remade: Vec<_> = all.iter().filter(|name| name.ends_with(SUFFIX)).collect();
+    remade.sort_unstable();
+    // The newest first here, too, so that those in their places are never taken for old ones.
+    for name in remade.into_iter().rev() {
+        let place = name.strip_suffix(SUFFIX).unwrap_or(name);
+        disk.rename(name, place).map_err(failed(name, "rename"))?;
+    }
+    disk.sync_names().map_err(failed("", "sync the directory"))
+}
+
+/// Removes the mark, when what it says is stated.
+pub(crate) fn finish<D: Disk>(disk: &D) -> Result<(), OpenError> {
+    let removed = disk.remove(MARK).and_then(|()| disk.sync_names());
+    removed.map_err(|e| OpenError::io(&disk.path(MARK), "remove", e))
+}
+
+/// A name that no file has, under which a segment is set aside.
+pub(crate) fn aside(names: &[String], name: &str) -> String {
+    let plain = format!("{name}.dropped");
+    let numbered = (2..).map(|n: u32| format!("{name}.dropped-{n}"));
+    let mut free = std::iter::once(plain.clone()).chain(numbered);
+    free.find(|name| !names.contains(name)).unwrap_or(plain)
+}
+
+/// Whether a file is of no use once a log has opened: a new segment, or the mark that they are complete.
+pub(crate) fn is_remade(name: &str) -> bool {
+    name.ends_with(SUFFIX) || name == MARK
+}
+
+fn names<D: Disk>(disk: &D) -> Result<Vec<String>, OpenError> {
+    let names = disk.names();
+    names.map_err(|e| OpenError::io(&disk.path(""), "list", e))
 }
 
 impl History {
@@ -255,3 +345,7 @@ impl History {
 
 /// A batch of so many bytes is written.
 const BATCH_BYTES: usize = 4 << 20;
+/// What the name of a new segment ends in until it is in its place.
+const SUFFIX: &str = ".remade";
+/// The file that says that all new segments are complete.
+const MARK: &str = "segments-remade";

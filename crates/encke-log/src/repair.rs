@@ -7,14 +7,15 @@ use crate::files::Files;
 use crate::history::{History, HistoryError};
 use crate::look::{HistoryHealth, Look};
 use crate::opening::salt;
-use crate::plan::{Action, Plan};
-use crate::remake::{Sources, remake};
+use crate::plan::{Action, Plan, Range};
+use crate::remake::{self, Sources, remake};
 use crate::retention::Retention;
 use crate::salvage::{self, Salvaged};
 use crate::sort::Sorted;
-use crate::statement::{LastSegment, StatedHistory, Statement};
+use crate::statement::{LastSegment, StatedHistory, StatedKeyspace, Statement};
 use crate::superblock::{Superblock, Superblocks};
 use crate::survey::{self, Surveyed};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// What a repair costs.
@@ -69,8 +70,24 @@ pub fn repair_on<D: Disk>(
     decide: &mut dyn FnMut(&RepairReport) -> bool,
 ) -> Result<RepairReport, OpenError> {
     let path = disk.history();
-    if let Some((made, statement)) = path.as_deref().and_then(salvage::interrupted) {
+    let interrupted = path.as_deref().and_then(salvage::interrupted);
+    let is_stated = |made: &Path, statement: &Statement| -> Result<bool, OpenError> {
+        let now = Superblocks::read(disk, &BTreeSet::from([statement.log_id]))?;
+        let id = |statement: &Statement| statement.history.as_ref().map(|history| history.id);
+        let same = now.statement().is_some_and(|now| id(now) == id(statement));
+        Ok(same && path.as_deref() == Some(made))
+    };
+    // When the new history is stated, only the mark of its making is left, which the next start removes.
+    if let Some((made, statement)) = interrupted
+        && !is_stated(&made, &statement)?
+    {
         let done = finish_interrupted(disk, &made, statement, decide)?;
+        if !done.done {
+            return Ok(done);
+        }
+    }
+    if let Some((first_number, statement)) = remake::complete(disk) {
+        let done = finish_remade(disk, first_number, statement, decide)?;
         if !done.done {
             return Ok(done);
         }
@@ -107,11 +124,51 @@ fn finish_interrupted<D: Disk>(
             std::fs::rename(made, &path).map_err(failed)?;
             disk.sync_names().map_err(failed)?;
         }
-        Superblock::write(disk, Superblocks::read(disk, None)?, statement)?;
+        let found = Superblocks::read(disk, &BTreeSet::from([statement.log_id]))?;
+        Superblock::write(disk, found, statement)?;
         salvage::finish(&path).map_err(failed)?;
         report.done = true;
     }
     Ok(report)
+}
+
+/// Ends a repair whose new segments were complete when it was interrupted.
+fn finish_remade<D: Disk>(
+    disk: &D,
+    first_number: u64,
+    statement: Statement,
+    decide: &mut dyn FnMut(&RepairReport) -> bool,
+) -> Result<RepairReport, OpenError> {
+    let mut report = RepairReport {
+        notes: vec!["a repair was interrupted: it is finished first".to_owned()],
+        needed: true,
+        ..RepairReport::default()
+    };
+    if decide(&report) {
+        put_remade_in_place(disk, first_number, statement)?;
+        report.done = true;
+    }
+    Ok(report)
+}
+
+/// Puts new segments in their places, and states that they are there. A history that is not stated any more is set aside.
+fn put_remade_in_place<D: Disk>(
+    disk: &D,
+    first_number: u64,
+    statement: Statement,
+) -> Result<(), OpenError> {
+    remake::put_in_place(disk, first_number)?;
+    let history = disk
+        .history()
+        .filter(|path| path.symlink_metadata().is_ok());
+    if let (Some(path), None) = (history, &statement.history) {
+        std::fs::rename(&path, aside_path(&path))
+            .and_then(|()| disk.sync_names())
+            .map_err(|e| OpenError::io(&path, "rename", e))?;
+    }
+    let found = Superblocks::read(disk, &BTreeSet::from([statement.log_id]))?;
+    Superblock::write(disk, found, statement)?;
+    remake::finish(disk)
 }
 
 /// A repair that is planned and then carried out.
@@ -170,8 +227,12 @@ impl<'r, D: Disk> Repair<'r, D> {
             .filter_map(|found| found.problem.as_ref());
         let places = damaged.chain(&self.segments.missing);
         self.notes.extend(places.map(ToString::to_string));
-        let is_remade = matches!(self.segments.action, Action::Remake { .. });
-        if is_remade && self.look.opening.statement.is_none() {
+        let is_remade = matches!(
+            self.segments.action,
+            Action::Remake { .. } | Action::GoOn { last: None, .. }
+        );
+        let opening = &self.look.opening;
+        if is_remade && opening.statement.is_none() && opening.history.is_some() {
             // The version of this log kept its marks where a repair does not change them.
             let aside = aside_path(&self.history_path());
             self.history = HistoryRepair::Rebuild { aside };
@@ -186,6 +247,13 @@ impl<'r, D: Disk> Repair<'r, D> {
             place: place.clone(),
             what: format!("{what}; {why}"),
         };
+        let opening = &self.look.opening;
+        if opening.statement.is_none() && opening.log_ids.len() > 1 {
+            return Err(beyond_repair("the directory holds files of several logs"));
+        }
+        if opening.statement.is_none() && !opening.log_ids.is_empty() && opening.history.is_some() {
+            return Err(beyond_repair("nothing else tells what the log held"));
+        }
         let whole = crate::plan::available(self.surveyed);
         let reached = whole.last().map_or(0, |(_, last)| *last);
         let top = reached.max(self.look.durable_upto());
@@ -267,8 +335,10 @@ impl<'r, D: Disk> Repair<'r, D> {
             HistoryRepair::Rebuild { aside } => vec![aside.clone()],
             HistoryRepair::Replay { aside, .. } => aside.iter().cloned().collect(),
         };
+        let names = self.disk.names().unwrap_or_default();
         let segments = self.aside().into_iter();
-        set_aside.extend(segments.map(|i| self.disk.path(&aside(&self.surveyed[i].name))));
+        let segments = segments.map(|i| remake::aside(&names, &self.surveyed[i].name));
+        set_aside.extend(segments.map(|name| self.disk.path(&name)));
         RepairReport {
             losses: self.losses.clone(),
             set_aside,
@@ -328,6 +398,13 @@ impl<'r, D: Disk> Repair<'r, D> {
             history_upto: marks.history_upto,
             checkpoint_upto: marks.checkpoint_upto,
             class_floors: self.look.class_floors.clone(),
+            keyspaces: (self.look.unstated_times.iter())
+                .map(|(name, times_ms)| StatedKeyspace {
+                    name: name.clone(),
+                    times_ms: Some(*times_ms),
+                    ..StatedKeyspace::default()
+                })
+                .collect(),
             ..StatedHistory::default()
         });
         Ok(Statement {
@@ -365,15 +442,9 @@ impl<'r, D: Disk> Repair<'r, D> {
         upto: Sequence,
     ) -> Result<(), OpenError> {
         if upto > 0 {
-            let sources = Sources {
-                history: self.look.history(),
-                surveyed: self.surveyed,
-            };
-            let number = (statement.log_id, self.next_number());
-            self.set_aside()?;
-            let last = remake(self.disk, &sources, (1, upto), number, upto + 1)?;
-            statement.last = Some(last);
+            statement.history = None;
             statement.reaches(upto);
+            return self.replace_segments(self.look.history(), statement, (1, upto), upto + 1);
         }
         statement.history = None;
         if let Some(aside) = aside {
@@ -389,10 +460,10 @@ impl<'r, D: Disk> Repair<'r, D> {
         (upto, last, cut): (Sequence, Option<usize>, Option<u64>),
         statement: Option<Statement>,
     ) -> Result<(), OpenError> {
-        self.set_aside()?;
         let segment = last.and_then(|last| self.surveyed[last].segment.as_ref());
         let stated = match segment {
             Some(segment) => {
+                self.set_aside()?;
                 let bytes = cut.map_or(segment.bytes, |cut| cut.min(segment.bytes));
                 if let Some(mut statement) = statement {
                     statement.last = Some(LastSegment {
@@ -413,19 +484,13 @@ impl<'r, D: Disk> Repair<'r, D> {
             }
             None => statement,
         };
-        let log_id = stated.as_ref().map_or(0, |statement| statement.log_id);
-        let no_sources = Sources {
-            history: None,
-            surveyed: &[],
+        // A segment begins behind everything that is settled.
+        let mut statement = match stated {
+            Some(statement) => statement,
+            None => self.unstated()?,
         };
-        let number = (log_id, self.next_number());
-        let begun = remake(self.disk, &no_sources, (upto + 1, upto), number, upto + 1)?;
-        if let Some(mut statement) = stated {
-            statement.last = Some(begun);
-            statement.durable_upto = upto;
-            self.state(statement)?;
-        }
-        Ok(())
+        statement.durable_upto = upto;
+        self.replace_segments(None, statement, (upto + 1, upto), upto + 1)
     }
 
     fn remake(
@@ -441,14 +506,6 @@ impl<'r, D: Disk> Repair<'r, D> {
             history.history_upto = base;
             self.state(statement.clone())?;
         }
-        let number = (statement.log_id, self.next_number());
-        self.set_aside()?;
-        let sources = Sources {
-            history: self.look.history(),
-            surveyed: self.surveyed,
-        };
-        let last = remake(self.disk, &sources, (base + 1, upto), number, next)?;
-        statement.last = Some(last);
         statement.durable_upto = next - 1;
         if upto == base
             && let Some(history) = &mut statement.history
@@ -456,7 +513,28 @@ impl<'r, D: Disk> Repair<'r, D> {
             // Everything in between is lost, so the state is the same behind it.
             (history.history_upto, history.checkpoint_upto) = (next - 1, next - 1);
         }
-        self.state(statement)
+        // History may have been made anew or added to since it was looked at.
+        let look = Look::at(self.disk)?;
+        self.replace_segments(look.history(), statement, (base + 1, upto), next)
+    }
+
+    /// Makes all segments anew, and states them.
+    fn replace_segments(
+        &self,
+        history: Option<&History>,
+        mut statement: Statement,
+        range: Range,
+        next: Sequence,
+    ) -> Result<(), OpenError> {
+        let sources = Sources {
+            history,
+            surveyed: self.surveyed,
+        };
+        let number = self.next_number();
+        let numbers = (statement.log_id, number);
+        statement.last = Some(remake(self.disk, &sources, range, numbers, next)?);
+        remake::mark_complete(self.disk, number, &statement)?;
+        put_remade_in_place(self.disk, number, statement)
     }
 
     /// Brings what the segments have up to a record into history.
@@ -507,10 +585,12 @@ impl<'r, D: Disk> Repair<'r, D> {
 
     fn set_aside(&self) -> Result<(), OpenError> {
         // The newest first: if this is interrupted, what is left has no gap that looks sound.
+        let names = self.disk.names();
+        let names = names.map_err(|e| OpenError::io(&self.disk.path(""), "list", e))?;
         for i in self.aside().into_iter().rev() {
             let name = &self.surveyed[i].name;
             self.disk
-                .rename(name, &aside(name))
+                .rename(name, &remake::aside(&names, name))
                 .map_err(|e| OpenError::io(&self.disk.path(name), "rename", e))?;
         }
         self.sync_names()
@@ -522,7 +602,7 @@ impl<'r, D: Disk> Repair<'r, D> {
     }
 
     fn state(&self, statement: Statement) -> Result<(), OpenError> {
-        let found = Superblocks::read(self.disk, Some(statement.log_id))?;
+        let found = Superblocks::read(self.disk, &BTreeSet::from([statement.log_id]))?;
         Superblock::write(self.disk, found, statement).map(|_| ())
     }
 }
@@ -534,9 +614,4 @@ fn aside_path(history: &Path) -> PathBuf {
         .map(name)
         .find(|path| path.symlink_metadata().is_err())
         .unwrap_or_else(|| name(0))
-}
-
-/// The name of a segment that is set aside.
-fn aside(name: &str) -> String {
-    format!("{name}.dropped")
 }

@@ -182,8 +182,9 @@ pub(crate) fn interrupted(path: &Path) -> Option<(PathBuf, Statement)> {
 /// Removes the mark of an interrupted repair.
 pub(crate) fn finish(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path.join(PENDING)) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-        _ => std::fs::File::open(path)?.sync_all(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(e),
+        Ok(()) => std::fs::File::open(path)?.sync_all(),
     }
 }
 

@@ -357,7 +357,7 @@ impl<D: Disk> Work<D> {
         };
         let mut done = self.try_job(history, job);
         // What failed earlier, such as a compaction for which there was no room, has to be seen to be told.
-        if done.as_ref().is_err_and(|error| error.earlier) && history.reopen().is_ok() {
+        if done.as_ref().is_err_and(|error| error.earlier) && self.reopen(history).is_ok() {
             done = self.try_job(history, job);
         }
         if let Err(error) = done {
@@ -368,7 +368,7 @@ impl<D: Disk> Work<D> {
             );
             // Some errors the tree goes on after only when it is opened again. If that fails too, the next try says so; and
             // what fails after a shortage, before anything has worked again, fails because of it.
-            let reopened = history.reopen();
+            let reopened = self.reopen(history);
             let before = self.shared.vitals.history_failed();
             let shortage = error.shortage
                 || reopened.is_err_and(|error| error.shortage)
@@ -386,6 +386,12 @@ impl<D: Disk> Work<D> {
         self.tell();
         self.retire();
         true
+    }
+
+    /// Opens history again, if it holds what is stated.
+    fn reopen(&self, history: &History) -> Result<(), HistoryError> {
+        let statement = self.shared.superblock.statement();
+        history.reopen(statement.log_id, &statement.history.unwrap_or_default())
     }
 
     fn try_job(&self, history: &History, job: &Job<D::File>) -> Result<(), HistoryError> {

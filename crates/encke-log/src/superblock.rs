@@ -11,6 +11,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
 use crate::statement::Statement;
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::io;
 
 /// What the files of a superblock hold.
@@ -29,10 +30,10 @@ enum Copy<F> {
 }
 
 impl<F: DiskFile> Superblocks<F> {
-    /// Reads both copies and changes nothing. A copy of another log than `log_id`, which the newest segment tells, is unsound.
+    /// Reads both copies and changes nothing. A copy is unsound when the directory names logs and not this one.
     pub(crate) fn read<D: Disk<File = F>>(
         disk: &D,
-        log_id: Option<u64>,
+        log_ids: &BTreeSet<u64>,
     ) -> Result<Superblocks<F>, OpenError> {
         let read = |name| {
             let file = match disk.open(name) {
@@ -42,7 +43,9 @@ impl<F: DiskFile> Superblocks<F> {
             };
             let content = content(&file).map_err(|e| OpenError::io(&disk.path(name), "read", e))?;
             Ok(match Statement::decode(&content) {
-                Ok((_, statement)) if log_id.is_some_and(|id| id != statement.log_id) => {
+                Ok((_, statement))
+                    if !log_ids.is_empty() && !log_ids.contains(&statement.log_id) =>
+                {
                     Copy::Unsound(file, "it is the superblock of another log".to_owned())
                 }
                 Ok((generation, statement)) => Copy::Sound(file, generation, statement),

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use bytesize::ByteSize;
 use encke_log::Reader;
 use encke_net::{Metrics, ServedStreams, Server, StartError};
 use encke_protocol::{Admin, Probes, Router};
@@ -13,18 +12,18 @@ use encke_stream::Logs;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Config, LogFormat, ServeArgs};
+use crate::config::{Config, Given, LogFormat, ServeArgs, effective};
 use crate::{Code, Failed, descriptors};
 
 /// Serves until a signal says to stop.
 pub(crate) fn serve(args: ServeArgs) -> Result<ExitCode, Failed> {
-    let only_check = args.check;
-    let mut config = args.resolve().map_err(|error| Code::Usage.with(error))?;
+    let only_check = args.check();
+    let (mut config, given) = args.resolve().map_err(|error| Code::Usage.with(error))?;
     let files = descriptors::raise();
     let room = descriptors::connections(files);
     config.net.connections_max = config.net.connections_max.min(room);
     if only_check {
-        print!("{}", check(&config, files));
+        print!("{}", check(&config, &given, files));
         return Ok(ExitCode::SUCCESS);
     }
     start_log(&config).map_err(|error| Code::Usage.with(error))?;
@@ -75,12 +74,12 @@ fn start(config: &Config) -> Result<Server, Failed> {
     };
     let router = Router::new(
         Arc::clone(&logs.views),
-        config.faces.clone(),
+        config.protocols.clone(),
         Admin::new(probes),
     );
     let streams = ServedStreams {
         logs,
-        level: config.ack.into(),
+        level: config.ack,
     };
     Server::start(config.net.clone(), &router, streams, &metrics).map_err(|error| match error {
         StartError::Listen { .. } => Code::Listen.with(error),
@@ -178,102 +177,46 @@ fn start_log(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How long records are kept, in words.
-fn kept(options: &encke_log::Options) -> String {
-    let limits = options.retention.first().copied().unwrap_or_default();
-    match (limits.age_max, limits.bytes_max) {
-        (None, None) => "for ever".to_owned(),
-        (Some(age), None) => format!("for {age:?}"),
-        (None, Some(bytes)) => format!("up to {} of history", ByteSize(bytes)),
-        (Some(age), Some(bytes)) => format!("for {age:?}, up to {} of history", ByteSize(bytes)),
-    }
-}
-
-/// What `--check` says.
-fn check(config: &Config, files: u64) -> String {
-    let net = &config.net;
-    let size = |bytes: usize| ByteSize(bytes as u64);
+/// The output of `--check`: the effective configuration, below comments on this machine and the data directory.
+fn check(config: &Config, given: &Given, files: u64) -> String {
     let data = match (
         std::fs::read_dir(&config.data).map(Iterator::count),
         logs_there(&config.data),
     ) {
-        (_, Err(error)) => format!("it would not start: {error}"),
-        (_, Ok(Some(there))) if there != config.logs => {
-            format!("it would not start: the number of logs can't be changed, and there is {there}")
+        (_, Err(error)) => format!("the server would not start: {error}"),
+        (_, Ok(Some(there))) if there != config.logs => format!(
+            "the server would not start: the number of logs can't be changed, and there are {there}"
+        ),
+        (Ok(0), _) => "exists, empty".to_owned(),
+        (Ok(_), _) => "exists".to_owned(),
+        (Err(_), _) => "does not exist, will be created".to_owned(),
+    };
+    let access = match config.net.listen.ip().is_loopback() {
+        true => "this machine only",
+        false => "every machine that reaches the address; there is no access control",
+    };
+    let pools = match config.net.pools.forgets {
+        true => {
+            "none, because retention-age or retention-size is set; with pools in its data the server does not start"
         }
-        (Ok(0), _) => "there, empty".to_owned(),
-        (Ok(_), _) => "there".to_owned(),
-        (Err(_), _) => "to be made".to_owned(),
+        false => "allowed",
     };
-    let access = if net.listen.ip().is_loopback() {
-        "this machine only"
-    } else if config.open {
-        "everybody who reaches the address; there is no access control"
-    } else {
-        "nobody"
-    };
-    format!(
-        "encke serve would\n\
-         \x20 listen on            {} ({access})\n\
-         \x20 keep its data in     {} ({data}), in {}\n\
-         \x20 acknowledge when     {:?}\n\
-         \x20 run                  {} shards, {} readers\n\
-         \x20 hold                 {} connections at most ({files} files may be open)\n\
-         \x20 take                 heads up to {}, bodies up to {}\n\
-         \x20 serve each address   {} connections, {} requests per second; exempt: {}\n\
-         \x20 believe              {}\n\
-         \x20 wait                 {:?} for a request, {:?} without one, {:?} for a stalled reader\n\
-         \x20 let subscribers lag  {} or {:?}, and buffer {} in all\n\
-         \x20 let wait             {} commands or {} for the log\n\
-         \x20 keep at hand         {} of recent records a shard\n\
-         \x20 slow publishers      when deliveries are {} or {:?} behind; for {:?} when most of a crowd are\n\
-         \x20 gather               what comes for a crowd within {:?}\n\
-         \x20 keep in memory       {} streams and free names, for {:?} after their last use\n\
-         \x20 write segments of    {}\n\
-         \x20 keep records         {}\n\
-         \x20 have                 {}\n\
-         \x20 log                  {} as {:?}\n",
-        net.listen,
-        config.data.display(),
-        match config.logs {
-            1 => "one log".to_owned(),
-            logs => format!("{logs} logs"),
-        },
-        config.ack,
-        net.shards,
-        net.readers,
-        net.connections_max,
-        size(net.head_bytes_max),
-        size(net.body_bytes_max),
-        bound(net.connections_per_address as u64),
-        bound(net.request_rate),
-        net.exempt,
-        believe(net),
-        net.request_timeout,
-        net.idle_timeout,
-        net.stall_timeout,
-        ByteSize(net.lag_bytes_max),
-        net.lag_age_max,
-        size(net.buffers_bytes_max),
-        net.mailbox_items_max,
-        size(net.mailbox_bytes_max),
-        size(net.ring_bytes),
-        size(net.admission_bytes),
-        net.admission_delay,
-        net.admission_wait,
-        net.rest_max,
-        net.eviction.hot_max,
-        net.eviction.idle,
-        ByteSize(config.log_options.segment_bytes),
-        kept(&config.log_options),
-        match net.pools.forgets {
-            true => "no pools, because records are not kept for ever; with pools in its data it would not start"
-                .to_owned(),
-            false => format!("{} pools at most", net.pools.pools_max),
-        },
-        config.log,
-        config.log_format,
-    )
+    let mut text = String::from(
+        "# The effective configuration of encke serve, with the origin of each value.\n",
+    );
+    for (what, state) in [
+        ("data directory", data.as_str()),
+        ("access", access),
+        ("pools", pools),
+        (
+            "open files",
+            &format!("{files} at most, which bounds connections-max"),
+        ),
+    ] {
+        // An error may have several lines.
+        text.push_str(&format!("# {what}: {}\n", state.replace(['\n', '\r'], " ")));
+    }
+    text + &effective(config, given)
 }
 
 /// How many logs a directory holds, if it holds any.
@@ -281,25 +224,4 @@ fn logs_there(data: &std::path::Path) -> Result<Option<usize>, encke_log::Layout
     let there = encke_log::logs_in(data)?.len();
     let holds = there > 1 || encke_log::Files::holds_log(data).unwrap_or(false);
     Ok(holds.then_some(there))
-}
-
-/// A limit of which 0 means none.
-fn bound(limit: u64) -> String {
-    match limit {
-        0 => "any number of".into(),
-        limit => limit.to_string(),
-    }
-}
-
-/// Whose word about clients counts.
-fn believe(net: &encke_net::NetSettings) -> String {
-    if net.trust.is_empty() {
-        return "nobody about other clients".into();
-    }
-    let how = match (net.proxy_protocol, net.forwarded_by) {
-        (true, _) => "PROXY headers",
-        (false, encke_net::ForwardedBy::XForwarded) => "X-Forwarded fields",
-        (false, encke_net::ForwardedBy::Forwarded) => "Forwarded fields",
-    };
-    format!("{how} from {}", net.trust)
 }

@@ -318,8 +318,8 @@ fn flags(logs: usize) -> Vec<String> {
         "2MiB",
         "--shards",
         "1",
-        "--readers",
-        "1",
+        "--tuning",
+        "readers=1",
     ]
     .map(str::to_owned)
     .to_vec()

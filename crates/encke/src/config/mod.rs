@@ -1,120 +1,197 @@
-//! The configuration: the same names as flags, as ENCKE_ variables and in a TOML file.
+//! The configuration of `encke serve`: flags, `ENCKE_` variables and a TOML file, and for finer settings the table `[tuning]`.
 
+mod effective;
+mod given;
+mod kinds;
 mod settings;
-mod told;
-mod words;
 
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Arg, ArgMatches, Args, FromArgMatches};
 use encke_log::Retention;
+use encke_stream::AckLevel;
 
-use self::settings::Given;
-pub(crate) use self::words::{Ack, LogFormat};
+pub(crate) use self::effective::effective;
+pub(crate) use self::given::Given;
+use self::settings::{SETTINGS, Setting};
 
-/// What `encke serve` can be told. A flag beats a variable, a variable beats the file.
-#[derive(Args, Debug, Default)]
+/// The arguments of `encke serve`. A flag takes precedence over a variable, a variable over the file.
+#[derive(Debug, Default)]
 pub(crate) struct ServeArgs {
-    /// Read settings from this TOML file; its keys are the names of the flags
-    #[arg(long, env = "ENCKE_CONFIG", value_name = "FILE")]
-    config: Option<PathBuf>,
-
-    /// Say what would be done with these settings, and do nothing
-    #[arg(long)]
-    pub(crate) check: bool,
-
-    #[command(flatten)]
-    given: Given,
+    general: General,
+    /// Flags that were given, with their values.
+    flags: Vec<(&'static Setting, String)>,
 }
 
-/// Settings that hold: defaults filled in, limits of the system applied by whoever starts.
+/// Flags that are no settings.
+#[derive(Args, Debug, Default)]
+struct General {
+    /// Read settings from this TOML file; its keys are the names of the flags, and a table [tuning]
+    #[arg(
+        long,
+        env = "ENCKE_CONFIG",
+        hide_env_values = true,
+        value_name = "FILE"
+    )]
+    config: Option<PathBuf>,
+
+    /// Print the effective configuration as TOML with the origin of each value, and exit
+    #[arg(long)]
+    check: bool,
+
+    /// Set a key of the table [tuning]; --check lists all keys. May be repeated [env: ENCKE_TUNING, separated by commas]
+    #[arg(long, value_name = "KEY=VALUE")]
+    tuning: Vec<String>,
+}
+
+/// The effective settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) open: bool,
     pub(crate) data: PathBuf,
     pub(crate) logs: usize,
-    pub(crate) ack: Ack,
+    pub(crate) ack: AckLevel,
     pub(crate) net: encke_net::NetSettings,
-    pub(crate) faces: encke_protocol::ProtocolSettings,
+    pub(crate) protocols: encke_protocol::ProtocolSettings,
     pub(crate) log_options: encke_log::Options,
     pub(crate) limits: encke_stream::Limits,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
 }
 
+/// The format of log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Human,
+    /// One JSON object per line.
+    Json,
+}
+
 impl ServeArgs {
-    /// The settings that hold.
-    pub(crate) fn resolve(self) -> anyhow::Result<Config> {
-        let file = match &self.config {
-            None => Given::default(),
-            Some(path) => {
-                let text = std::fs::read_to_string(path).with_context(|| {
-                    format!("the configuration {} can't be read", path.display())
-                })?;
-                toml::from_str(&text)
-                    .with_context(|| format!("the configuration {} is wrong", path.display()))?
-            }
+    /// Whether the configuration is to be printed only.
+    pub(crate) fn check(&self) -> bool {
+        self.general.check
+    }
+
+    /// The effective settings, and which of them were given where.
+    pub(crate) fn resolve(self) -> anyhow::Result<(Config, Given)> {
+        let mut given = Given::default();
+        if let Some(path) = &self.general.config {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("the configuration {} can't be read", path.display()))?;
+            given
+                .file(path, &text)
+                .with_context(|| format!("the configuration {} is wrong", path.display()))?;
+        }
+        given.variables(|name| std::env::var_os(name))?;
+        for (setting, value) in self.flags {
+            given.flag(setting, value);
+        }
+        for pair in &self.general.tuning {
+            given.tuning(pair)?;
+        }
+        Ok((Config::new(&given)?, given))
+    }
+}
+
+impl Args for ServeArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let flags = SETTINGS.iter().filter(|setting| !setting.is_tuning());
+        General::augment_args(command).args(flags.map(argument))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for ServeArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let flags = SETTINGS.iter().filter(|setting| !setting.is_tuning());
+        let given = |setting: &'static Setting| {
+            let value = matches.get_one::<String>(setting.name)?;
+            Some((setting, value.clone()))
         };
-        Config::new(self.given.or(file))
+        Ok(ServeArgs {
+            general: General::from_arg_matches(matches)?,
+            flags: flags.filter_map(given).collect(),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The flag of a setting.
+fn argument(setting: &Setting) -> Arg {
+    let (variable, default) = (setting.variable(), setting.default_text());
+    let argument = Arg::new(setting.name)
+        .long(setting.name)
+        .value_name(setting.value_name)
+        .help_heading(setting.group)
+        .help(format!(
+            "{} [env: {variable}] [default: {default}]",
+            setting.help.trim()
+        ));
+    match setting.value_name {
+        "BOOL" => argument.num_args(0..=1).default_missing_value("true"),
+        _ => argument,
     }
 }
 
 impl Config {
-    fn new(given: Given) -> anyhow::Result<Self> {
-        let mut config = Config::default();
-        given.apply(&mut config)?;
-        config.settle(&given)?;
+    fn new(given: &Given) -> anyhow::Result<Self> {
+        let mut config = given.apply()?;
+        config.settle(given)?;
         Ok(config)
     }
 
-    /// Checks what holds between settings, and sets what follows from them.
+    /// Checks the rules between settings, and sets what follows from them.
     fn settle(&mut self, given: &Given) -> anyhow::Result<()> {
         let net = &mut self.net;
         anyhow::ensure!(
             !net.proxy_protocol || !net.trust.is_empty(),
-            "--proxy-protocol needs --trust: the proxies whose headers count"
+            "--proxy-protocol needs --trust, the networks of the proxies"
         );
         anyhow::ensure!(
             (net.body_bytes_max as u64) < self.log_options.segment_bytes / 2,
-            "--body-max must be less than half of --segment, because a record lies within one segment"
+            "--body-max must be less than half of --segment, because a record must fit into one segment"
         );
         anyhow::ensure!(
             self.log_options.background_jobs_max > self.log_options.waiting_segments_max,
-            "--background-jobs-max must be more than --waiting-segments-max, because checkpoints wait there too"
+            "tuning.background-jobs-max must be more than tuning.waiting-segments-max, because checkpoints wait there too"
         );
         let body_bytes_max = u32::try_from(net.body_bytes_max).unwrap_or(u32::MAX);
-        match given.pool_job_max {
-            None => net.pools.job_bytes_max = net.pools.job_bytes_max.min(body_bytes_max),
-            Some(_) => anyhow::ensure!(
+        if given.contains("pool-job-max") {
+            anyhow::ensure!(
                 net.pools.job_bytes_max <= body_bytes_max,
                 "--pool-job-max must not be more than --body-max"
-            ),
+            );
         }
+        net.pools.job_bytes_max = net.pools.job_bytes_max.min(body_bytes_max);
         anyhow::ensure!(
             net.pool_mailbox_bytes_max >= 2 * net.body_bytes_max,
-            "--pool-mailbox-size must be at least twice --body-max"
+            "tuning.pool-mailbox-size must be at least twice --body-max"
         );
         anyhow::ensure!(
             net.mailbox_bytes_max >= 2 * net.body_bytes_max,
-            "--mailbox-size must be at least twice --body-max"
+            "tuning.mailbox-size must be at least twice --body-max"
         );
         anyhow::ensure!(
             self.open || net.listen.ip().is_loopback(),
-            "--listen {} can be reached by others, and there is no access control yet: add --open if \
-             that is meant",
+            "other machines can reach --listen {}, and there is no access control yet: add --open to allow it",
             net.listen
         );
-        net.pools.wait_ms_max = self.faces.pool.wait_s_max * 1_000;
-        // What a pool writes at once must have room on its way to the log.
+        net.pools.wait_ms_max = self.protocols.pool.wait_s_max * 1_000;
+        // A batch of a pool must fit into the mailbox of the log.
         net.pools.record_bytes = net.pools.record_bytes.min(net.mailbox_bytes_max / 4);
         net.pools.forgets = self.log_options.retention.iter().any(Retention::is_limited);
         Ok(())
-    }
-
-    /// How long records are kept: every stream is in the first class.
-    fn retention(&mut self) -> &mut Retention {
-        &mut self.log_options.retention[0]
     }
 }
 
@@ -124,10 +201,11 @@ impl Default for Config {
             open: false,
             data: "encke-data".into(),
             logs: 1,
-            ack: Ack::default(),
+            ack: AckLevel::default(),
             net: encke_net::NetSettings::default(),
-            faces: encke_protocol::ProtocolSettings::default(),
+            protocols: encke_protocol::ProtocolSettings::default(),
             log_options: encke_log::Options {
+                // Every stream is in the first class.
                 retention: vec![Retention::default()],
                 ..encke_log::Options::default()
             },
@@ -138,24 +216,42 @@ impl Default for Config {
     }
 }
 
-/// History's own messages are for those who look for them.
+/// Messages of history's storage engine are hidden below level warn.
 const LOG_FILTER: &str = "info,fjall=warn,lsm_tree=warn";
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::time::Duration;
 
     use super::*;
 
-    fn given(toml: &str) -> Given {
-        toml::from_str(toml).unwrap()
+    fn given(toml: &str) -> anyhow::Result<Given> {
+        let mut given = Given::default();
+        given.file(Path::new("encke.toml"), toml)?;
+        Ok(given)
+    }
+
+    fn config(toml: &str) -> anyhow::Result<Config> {
+        Config::new(&given(toml)?)
+    }
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ServeArgs,
     }
 
     #[test]
     fn the_file_gives_way() {
-        let file = given("listen = '127.0.0.1:1'\nshards = 3\nring = '1MiB'\nheartbeat = '5s'");
-        let flags = given("listen = '127.0.0.1:2'");
-        let config = Config::new(flags.or(file)).unwrap();
+        let mut given =
+            given("listen = '127.0.0.1:1'\nshards = 3\nring = '1MiB'\n[tuning]\nheartbeat = '5s'")
+                .unwrap();
+        let line = <Line as clap::Parser>::parse_from(["serve", "--listen", "127.0.0.1:2"]);
+        for (setting, value) in line.args.flags {
+            given.flag(setting, value);
+        }
+        let config = Config::new(&given).unwrap();
         assert_eq!(config.net.listen.port(), 2);
         assert_eq!(config.net.shards, 3);
         assert_eq!(config.net.ring_bytes, 1 << 20);
@@ -163,29 +259,19 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_has_one_name() {
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            _args: ServeArgs,
+    fn a_setting_has_one_name_and_the_flags_are_few() {
+        let command = <Line as clap::CommandFactory>::command();
+        let flags: Vec<_> = command
+            .get_arguments()
+            .map(|flag| flag.get_long())
+            .collect();
+        for (number, setting) in SETTINGS.iter().enumerate() {
+            let others = &SETTINGS[number + 1..];
+            assert!(others.iter().all(|other| other.name != setting.name));
+            assert_eq!(flags.contains(&Some(setting.name)), !setting.is_tuning());
         }
-        for arg in <Line as clap::CommandFactory>::command().get_arguments() {
-            let name = arg.get_long().unwrap();
-            let env = match name {
-                "check" => None,
-                name => Some(format!("ENCKE_{}", name.replace('-', "_").to_uppercase())),
-            };
-            assert_eq!(
-                arg.get_env().map(|env| env.to_str().unwrap()),
-                env.as_deref()
-            );
-        }
-    }
-
-    #[test]
-    fn unknown_keys_are_errors() {
-        let error = toml::from_str::<Given>("lisen = '127.0.0.1:1'").unwrap_err();
-        assert!(error.to_string().contains("lisen"), "{error}");
+        // With --help and --version.
+        assert!(flags.len() + 2 <= 30, "{flags:?}");
     }
 
     #[test]
@@ -194,35 +280,81 @@ mod tests {
             ("shards = 0", "--shards"),
             ("shards = 5000", "--shards"),
             (
-                "streams-per-subscriber-max = 129",
-                "--streams-per-subscriber-max",
+                "tuning.streams-per-subscriber-max = 129",
+                "tuning.streams-per-subscriber-max",
             ),
-            ("head-max = '1B'", "--head-max"),
-            ("heartbeat = '-5s'", "--heartbeat"),
-            ("streams-idle = '0s'", "--streams-idle"),
-            ("streams-hot-max = 0", "--streams-hot-max"),
+            ("tuning.head-max = '1B'", "tuning.head-max"),
+            ("tuning.heartbeat = '-5s'", "tuning.heartbeat"),
+            ("tuning.streams-idle = '0s'", "tuning.streams-idle"),
+            ("tuning.streams-hot-max = 0", "tuning.streams-hot-max"),
             ("body-max = '32MiB'", "--body-max"),
             ("exempt = '10.0.0.0/40'", "--exempt"),
             ("trust = '10.0.0.0/8, x'", "--trust"),
             ("proxy-protocol = true", "--trust"),
-            ("request-burst = 0", "--request-burst"),
+            ("tuning.request-burst = 0", "tuning.request-burst"),
             ("listen = '0.0.0.0:1'", "--open"),
             ("retention-age = '10ms'", "--retention-age"),
             ("retention-size = '10kB'", "--retention-size"),
-            ("history-cache = '10kB'", "--history-cache"),
-            ("order-age = '-1s'", "--order-age"),
-            ("waiting-segments-max = 0", "--waiting-segments-max"),
-            ("background-jobs-max = 0", "--background-jobs-max"),
+            ("tuning.history-cache = '10kB'", "tuning.history-cache"),
+            ("tuning.order-age = '-1s'", "tuning.order-age"),
             (
-                "waiting-segments-max = 9\nbackground-jobs-max = 9",
-                "--background-jobs-max",
+                "tuning.waiting-segments-max = 0",
+                "tuning.waiting-segments-max",
             ),
+            (
+                "tuning.background-jobs-max = 0",
+                "tuning.background-jobs-max",
+            ),
+            (
+                "tuning.waiting-segments-max = 9\ntuning.background-jobs-max = 9",
+                "tuning.background-jobs-max",
+            ),
+            ("body-max = '1MiB'\npool-job-max = '2MiB'", "--pool-job-max"),
         ] {
-            let error = Config::new(given(toml)).unwrap_err();
+            let error = config(toml).unwrap_err();
             let shown = format!("{error:#}");
             assert!(shown.contains(word), "{toml}: {shown}");
         }
-        let open = given("listen = '0.0.0.0:1'\nopen = true");
-        assert!(Config::new(open).is_ok());
+        assert!(config("listen = '0.0.0.0:1'\nopen = true").is_ok());
+    }
+
+    #[test]
+    fn the_effective_configuration_is_a_configuration() {
+        for text in [
+            "",
+            "ack = 'written'\nexempt = 'none'\nbody-max = '64KiB'\nretention-age = '90m'\n\
+             [tuning]\norder-age = '1d'\npage = '1500B'\nerrands-time = '3us'\npoll-wait = '1.5s'",
+        ] {
+            // Days are not exact.
+            let text = text.replace("1d", "24h");
+            let first = given(&text).unwrap();
+            let first_config = Config::new(&first).unwrap();
+            let shown = effective(&first_config, &first);
+            let again = config(&shown).unwrap_or_else(|error| panic!("{error:#}:\n{shown}"));
+            assert_eq!(format!("{first_config:?}"), format!("{again:?}"), "{shown}");
+            for setting in SETTINGS {
+                assert!(shown.contains(setting.name), "{}", setting.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_effective_configuration_names_origins() {
+        let mut given = given("shards = 3\nbody-max = '64KiB'\n[tuning]\nreaders = 4").unwrap();
+        let variable = |name: &str| (name == "ENCKE_ACK").then(|| "written".into());
+        given.variables(variable).unwrap();
+        given.tuning("heartbeat=1s").unwrap();
+        let shown = effective(&Config::new(&given).unwrap(), &given);
+        for line in [
+            "shards = 3  # file \"encke.toml\"",
+            "readers = 4  # file \"encke.toml\"",
+            "ack = \"written\"  # environment variable ENCKE_ACK",
+            "heartbeat = \"1s\"  # flag --tuning",
+            "logs = 1  # default",
+            "pool-job-max = \"64KiB\"  # default, lowered by another limit",
+            "# retention-age is not set  # default",
+        ] {
+            assert!(shown.lines().any(|shown| shown == line), "{line}:\n{shown}");
+        }
     }
 }

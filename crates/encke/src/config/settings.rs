@@ -1,331 +1,269 @@
-//! Every setting, in one place: what it is called, what `--help` says of it, and what it sets.
+//! Every setting, in one place: its name, its help text, its kind of value, and the field that it sets.
 //!
-//! To add one, write it here. It has its flag, its ENCKE_ variable and its key in the file, all of one name, and nothing
-//! else in this crate has to know of it. What holds between settings is checked by `Config::settle`.
+//! To add a setting, write one entry here. The group decides where it is set: an entry of the group `Tuning` is a key of the table
+//! `[tuning]`; any other entry is a flag, an `ENCKE_` variable and a key of the configuration file, all of the same name.
+//! `Config::settle` checks rules between settings.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use bytesize::ByteSize;
-use clap::Args;
+use encke_net::ForwardedBy;
 use encke_protocol::events::STREAMS_MAX;
-use encke_stream::LOGS_MAX;
-use jiff::SignedDuration;
-use serde::Deserialize;
+use encke_stream::{AckLevel, LOGS_MAX};
+use toml::Value;
 
-use super::Config;
-use super::told::Told;
-use super::words::{Ack, ForwardedBy, LogFormat};
+use super::kinds::{
+    COUNT, Choice, Directory, Kind, LIMIT, Milliseconds, Optional, PERIOD, Period, Seconds, Size,
+    Switch, Text, count_to,
+};
+use super::{Config, LogFormat};
 
-/// Makes [`Given`] of a list of settings: each with its arguments for clap, its type, and the assignment that is done when
-/// it was given, in which the two names of the first line stand for what was told and for the configuration.
+/// One setting.
+#[derive(Debug)]
+pub(super) struct Setting {
+    /// What it is about: the heading of a flag in the help.
+    pub(super) group: &'static str,
+    /// Its name in the configuration file and, with two dashes, as a flag.
+    pub(super) name: &'static str,
+    /// What the help shows in place of a flag's value.
+    pub(super) value_name: &'static str,
+    pub(super) help: &'static str,
+    /// What the help shows as default, for settings whose default is not a constant value.
+    default: &'static str,
+    /// Reads the value and sets it.
+    pub(super) set: fn(&mut Config, &str) -> anyhow::Result<()>,
+    /// The effective value; nothing if it is not set.
+    pub(super) get: fn(&Config) -> Option<Value>,
+}
+
+impl Setting {
+    /// Whether it is a key of the table `[tuning]`, and no flag.
+    pub(super) fn is_tuning(&self) -> bool {
+        self.group == TUNING
+    }
+
+    /// The name by which messages refer to it.
+    pub(super) fn label(&self) -> String {
+        match self.is_tuning() {
+            true => format!("tuning.{}", self.name),
+            false => format!("--{}", self.name),
+        }
+    }
+
+    /// The environment variable of a flag.
+    pub(super) fn variable(&self) -> String {
+        format!("ENCKE_{}", self.name.replace('-', "_").to_uppercase())
+    }
+
+    /// Its default, for people.
+    pub(super) fn default_text(&self) -> String {
+        match (self.default, (self.get)(&Config::default())) {
+            ("", Some(Value::String(text))) => text,
+            ("", Some(value)) => value.to_string(),
+            (text, _) => text.to_owned(),
+        }
+    }
+}
+
+/// Makes [`SETTINGS`] of a list of entries: the help text, the name, the name of the value in the help (flags only), the kind of
+/// value and the field of the configuration; last, where it is needed, the text of the default.
 macro_rules! settings {
     (
-        |$told:ident, $config:ident|
-        $($(#[$attribute:meta])* $name:ident: $type:ty => $place:expr,)*
+        |$config:ident|
+        $($group:ident {
+            $($(#[doc = $help:literal])+
+            $name:literal $($value_name:literal)?: $kind:expr => $place:expr $(, $default:literal)?;)+
+        })+
     ) => {
-        /// Settings as they were given, each or not at all.
-        #[derive(Args, Debug, Default, Deserialize)]
-        #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-        pub(super) struct Given {
-            $($(#[$attribute])* pub(super) $name: Option<$type>,)*
-        }
-
-        impl Given {
-            /// These settings, and where there is none, the other's.
-            pub(super) fn or(self, other: Given) -> Given {
-                Given { $($name: self.$name.or(other.$name),)* }
-            }
-
-            /// Sets in the configuration what was given.
-            pub(super) fn apply(&self, $config: &mut Config) -> anyhow::Result<()> {
-                $(
-                    if let Some(value) = self.$name.clone() {
-                        let $told = Told { name: stringify!($name), value };
-                        $place;
-                    }
-                )*
+        /// All settings, by group.
+        pub(super) const SETTINGS: &[Setting] = &[$($(Setting {
+            group: stringify!($group),
+            name: $name,
+            value_name: concat!($($value_name)?),
+            help: concat!($($help),+),
+            default: concat!($($default)?),
+            set: |$config, text| {
+                $place = $kind.parse(text)?;
                 Ok(())
-            }
-        }
+            },
+            get: |$config| $kind.show(&$place),
+        },)+)+];
     };
 }
 
 settings! {
-    |told, config|
-
-    /// Address and port to listen on; port 0 lets the system choose [default: 127.0.0.1:4437]
-    #[arg(long, env = "ENCKE_LISTEN", value_name = "ADDR")]
-    listen: SocketAddr => config.net.listen = told.value,
-
-    /// Allow listening on an address that others reach. There is no access control yet
-    #[arg(long, env = "ENCKE_OPEN", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
-    open: bool => config.open = told.value,
-
-    /// Directory of the log; made if it is not there [default: ./encke-data]
-    #[arg(long, env = "ENCKE_DATA", value_name = "DIR")]
-    data: PathBuf => config.data = told.value,
-
-    /// Logs that streams are spread over by their names, each in a directory of its own in --data (log-0 and so on), which may be on several disks; at most 64, and never changed [default: 1, in --data itself]
-    #[arg(long, env = "ENCKE_LOGS", value_name = "N")]
-    logs: usize => config.logs = told.count_up_to(LOGS_MAX)?,
-
-    /// When an append is acknowledged and seen by subscribers, unless its stream or request says otherwise by Encke-Ack [default: synced]
-    #[arg(long, env = "ENCKE_ACK", value_name = "LEVEL")]
-    ack: Ack => config.ack = told.value,
-
-    /// What was acknowledged before it was synced is synced at least this often: so much a power cut may take of it [default: 1s]
-    #[arg(long, env = "ENCKE_SYNC_EVERY", value_name = "DURATION")]
-    sync_every: SignedDuration => config.net.sync_every = told.duration()?,
-
-    /// Reactor threads [default: one for each core]
-    #[arg(long, env = "ENCKE_SHARDS", value_name = "N")]
-    shards: usize => config.net.shards = told.count_up_to(SHARDS_MAX)?,
-
-    /// Threads that read older records from files [default: 2]
-    #[arg(long, env = "ENCKE_READERS", value_name = "N")]
-    readers: usize => config.net.readers = told.count()?,
-
-    /// Connections in all; more are answered 503 [default: 1000000, or what the limit on open files allows]
-    #[arg(long, env = "ENCKE_CONNECTIONS_MAX", value_name = "N")]
-    connections_max: usize => config.net.connections_max = told.count()?,
-
-    /// Connections of one client address, or of one /64 of IPv6; more are answered 429. 0: no such limit [default: 10000]
-    #[arg(long, env = "ENCKE_CONNECTIONS_PER_ADDRESS", value_name = "N")]
-    connections_per_address: usize => config.net.connections_per_address = told.value,
-
-    /// Connections accepted per second, in all; more wait in the kernel's queue. 0: no such limit [default: 20000]
-    #[arg(long, env = "ENCKE_ACCEPT_RATE", value_name = "PER_SECOND")]
-    accept_rate: u64 => config.net.accept_rate = told.value,
-
-    /// Requests per second of one client address; more are answered 429. 0: no such limit [default: 20000]
-    #[arg(long, env = "ENCKE_REQUEST_RATE", value_name = "PER_SECOND")]
-    request_rate: u64 => config.net.request_rate = told.value,
-
-    /// Requests that one client address may make at once after a pause [default: 40000]
-    #[arg(long, env = "ENCKE_REQUEST_BURST", value_name = "N")]
-    request_burst: u64 => config.net.request_burst = told.count()?,
-
-    /// Client addresses remembered for these limits [default: 1000000]
-    #[arg(long, env = "ENCKE_ADDRESSES_MAX", value_name = "N")]
-    addresses_max: usize => config.net.addresses_max = told.count()?,
-
-    /// Networks whose clients are held to no limit of addresses, such as 10.0.0.0/8,::1, or none [default: loopback]
-    #[arg(long, env = "ENCKE_EXEMPT", value_name = "NETWORKS")]
-    exempt: String => config.net.exempt = told.networks()?,
-
-    /// Proxies whose word about their clients counts, such as 10.0.0.0/8,::1, or none [default: none]
-    #[arg(long, env = "ENCKE_TRUST", value_name = "NETWORKS")]
-    trust: String => config.net.trust = told.networks()?,
-
-    /// In which fields trusted proxies tell of the client: x-forwarded or forwarded; others are not listened to [default: x-forwarded]
-    #[arg(long, env = "ENCKE_FORWARDED_BY", value_name = "FIELDS")]
-    forwarded_by: ForwardedBy => config.net.forwarded_by = told.value.into(),
-
-    /// Every connection begins with a header of the PROXY protocol (version 1 or 2), from a trusted proxy
-    #[arg(long, env = "ENCKE_PROXY_PROTOCOL", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
-    proxy_protocol: bool => config.net.proxy_protocol = told.value,
-
-    /// Streams that one subscriber may follow by /v1/events, at most 128 [default: 64]
-    #[arg(long, env = "ENCKE_STREAMS_PER_SUBSCRIBER_MAX", value_name = "N")]
-    streams_per_subscriber_max: usize => config.faces.events.streams_per_subscriber_max = told.count_up_to(STREAMS_MAX)?,
-
-    /// Largest head of a request [default: 16KiB]
-    #[arg(long, env = "ENCKE_HEAD_MAX", value_name = "SIZE")]
-    head_max: ByteSize => config.net.head_bytes_max = told.size(1 << 10)?,
-
-    /// Largest body of a request [default: 16MiB]
-    #[arg(long, env = "ENCKE_BODY_MAX", value_name = "SIZE")]
-    body_max: ByteSize => config.net.body_bytes_max = told.size(1 << 10)?,
-
-    /// Longest time a request's head, or a pause in its body, may take [default: 10s]
-    #[arg(long, env = "ENCKE_REQUEST_TIMEOUT", value_name = "DURATION")]
-    request_timeout: SignedDuration => config.net.request_timeout = told.duration()?,
-
-    /// Longest time a request's body may take in all [default: 5m]
-    #[arg(long, env = "ENCKE_BODY_TIMEOUT", value_name = "DURATION")]
-    body_timeout: SignedDuration => config.net.body_timeout = told.duration()?,
-
-    /// Requests that one connection may make before it is closed behind an answer, at most 65535. 0: no such limit [default: 0]
-    #[arg(long, env = "ENCKE_REQUESTS_PER_CONNECTION", value_name = "N")]
-    requests_per_connection: u16 => config.net.requests_per_connection = told.value,
-
-    /// How long a connection is kept without a request [default: 2m]
-    #[arg(long, env = "ENCKE_IDLE_TIMEOUT", value_name = "DURATION")]
-    idle_timeout: SignedDuration => config.net.idle_timeout = told.duration()?,
-
-    /// How long a client may leave unread what was sent to it before it is closed [default: 1m]
-    #[arg(long, env = "ENCKE_STALL_TIMEOUT", value_name = "DURATION")]
-    stall_timeout: SignedDuration => config.net.stall_timeout = told.duration()?,
-
-    /// How much more may be appended to a stream than a subscriber that is behind takes of it, before it is told and closed [default: 1GiB]
-    #[arg(long, env = "ENCKE_LAG_MAX", value_name = "SIZE")]
-    lag_max: ByteSize => config.net.lag_bytes_max = told.size(64 << 10)?,
-
-    /// How long a subscriber may be behind before it is told and closed; also, how long a part of a long answer may take [default: 1h]
-    #[arg(long, env = "ENCKE_LAG_AGE_MAX", value_name = "DURATION")]
-    lag_age_max: SignedDuration => config.net.lag_age_max = told.duration()?,
-
-    /// What parts of requests and answers that wait for their client may take in memory, in all [default: 512MiB]
-    #[arg(long, env = "ENCKE_BUFFERS_MAX", value_name = "SIZE")]
-    buffers_max: ByteSize => config.net.buffers_bytes_max = told.size(256 << 10)?,
-
-    /// How long a subscriber hears nothing before a heartbeat is sent [default: 30s]
-    #[arg(long, env = "ENCKE_HEARTBEAT", value_name = "DURATION")]
-    heartbeat: SignedDuration => config.net.heartbeat = told.duration()?,
-
-    /// How long a long poll waits for data [default: 20s]
-    #[arg(long, env = "ENCKE_POLL_WAIT", value_name = "DURATION")]
-    poll_wait: SignedDuration => config.faces.durable_streams.poll_wait_ms = told.duration()?.as_millis() as u64,
-
-    /// About how much data one answer to a read holds [default: 256KiB]
-    #[arg(long, env = "ENCKE_PAGE", value_name = "SIZE")]
-    page: ByteSize => config.faces.durable_streams.page_bytes = told.size(1 << 10)?,
-
-    /// How much of a long answer is read first; each part is twice as large as the one before, up to --page [default: 32KiB]
-    #[arg(long, env = "ENCKE_FIRST_PAGE", value_name = "SIZE")]
-    first_page: ByteSize => config.faces.durable_streams.first_page_bytes = told.size(1 << 10)?,
-
-    /// Recent records that each shard keeps in memory [default: 64MiB]
-    #[arg(long, env = "ENCKE_RING", value_name = "SIZE")]
-    ring: ByteSize => config.net.ring_bytes = told.size(64 << 10)?,
-
-    /// How far deliveries may be behind before publishers are slowed [default: 16MiB]
-    #[arg(long, env = "ENCKE_ADMISSION", value_name = "SIZE")]
-    admission: ByteSize => config.net.admission_bytes = told.size(16 << 10)?,
-
-    /// How long a record's delivery may be behind before publishers are slowed [default: 100ms]
-    #[arg(long, env = "ENCKE_ADMISSION_DELAY", value_name = "DURATION")]
-    admission_delay: SignedDuration => config.net.admission_delay = told.duration()?,
-
-    /// How long an acknowledgement waits at most while most of a crowd of subscribers are behind; 0s for never [default: 1s]
-    #[arg(long, env = "ENCKE_ADMISSION_WAIT", value_name = "DURATION")]
-    admission_wait: SignedDuration => config.net.admission_wait = told.duration_from(Duration::ZERO)?,
-
-    /// How long a crowd that has just been sent something waits for more at most; 0s to send it at once [default: 20ms]
-    #[arg(long, env = "ENCKE_REST_MAX", value_name = "DURATION")]
-    rest_max: SignedDuration => config.net.rest_max = told.duration_from(Duration::ZERO)?,
-
-    /// Commands that may wait to be committed; over it the answer is 503 [default: 65536]
-    #[arg(long, env = "ENCKE_MAILBOX_ITEMS", value_name = "N")]
-    mailbox_items: usize => config.net.mailbox_items_max = told.count()?,
-
-    /// What the commands that wait to be committed may weigh [default: 64MiB]
-    #[arg(long, env = "ENCKE_MAILBOX_SIZE", value_name = "SIZE")]
-    mailbox_size: ByteSize => config.net.mailbox_bytes_max = told.size(64 << 10)?,
-
-    /// Pools of workers that there may be [default: 1000]
-    #[arg(long, env = "ENCKE_POOLS_MAX", value_name = "N")]
-    pools_max: usize => config.net.pools.pools_max = told.count()?,
-
-    /// Jobs that may wait in one pool, unless the pool says fewer [default: 1000000]
-    #[arg(long, env = "ENCKE_POOL_WAITING_MAX", value_name = "N")]
-    pool_waiting_max: u32 => config.net.pools.waiting_max = told.count()?,
-
-    /// Largest job of a pool [default: 1MiB]
-    #[arg(long, env = "ENCKE_POOL_JOB_MAX", value_name = "SIZE")]
-    pool_job_max: ByteSize => config.net.pools.job_bytes_max = told.size(1 << 10)?,
-
-    /// What waiting jobs may take in memory; others are read from the log when they are due [default: 64MiB]
-    #[arg(long, env = "ENCKE_POOL_CACHE", value_name = "SIZE")]
-    pool_cache: ByteSize => config.net.pools.cache_bytes = told.size(1)?,
-
-    /// Jobs that are over and that a pool remembers [default: 10000]
-    #[arg(long, env = "ENCKE_POOL_FINISHED_MAX", value_name = "N")]
-    pool_finished_max: usize => config.net.pools.finished_max = told.count()?,
-
-    /// Requests to pools that may wait to be looked at; over it the answer is 503 [default: 65536]
-    #[arg(long, env = "ENCKE_POOL_MAILBOX_ITEMS", value_name = "N")]
-    pool_mailbox_items: usize => config.net.pool_mailbox_items_max = told.count()?,
-
-    /// What the requests to pools that wait to be looked at may weigh [default: 64MiB]
-    #[arg(long, env = "ENCKE_POOL_MAILBOX_SIZE", value_name = "SIZE")]
-    pool_mailbox_size: ByteSize => config.net.pool_mailbox_bytes_max = told.size(64 << 10)?,
-
-    /// The longest time that a request to a pool may wait for a job or a result [default: 5m]
-    #[arg(long, env = "ENCKE_POOL_WAIT_MAX", value_name = "DURATION")]
-    pool_wait_max: SignedDuration => config.faces.pool.wait_s_max = told.duration_from(POOL_WAIT_MIN)?.as_secs(),
-
-    /// The kernel's send buffer for each connection [default: 128KiB]
-    #[arg(long, env = "ENCKE_SEND_BUFFER", value_name = "SIZE")]
-    send_buffer: ByteSize => config.net.send_buffer_bytes = told.size(4 << 10)?,
-
-    /// What the kernel takes for a connection beyond what it has sent of it [default: 16KiB]
-    #[arg(long, env = "ENCKE_UNSENT_MAX", value_name = "SIZE")]
-    unsent_max: ByteSize => config.net.unsent_bytes_max = told.size(4 << 10)?,
-
-    /// How long a turn may take for new connections, long answers, catching up and deadlines before deliveries come again [default: 200us]
-    #[arg(long, env = "ENCKE_ERRANDS_TIME", value_name = "DURATION")]
-    errands_time: SignedDuration => config.net.errands_time = told.duration_from(ERRANDS_TIME_MIN)?,
-
-    /// Size of a segment of the log [default: 64MiB]
-    #[arg(long, env = "ENCKE_SEGMENT", value_name = "SIZE")]
-    segment: ByteSize => config.log_options.segment_bytes = told.size(1 << 20)?,
-
-    /// Sealed segments that may wait to go into history; then a write that needs another one waits [default: 3]
-    #[arg(long, env = "ENCKE_WAITING_SEGMENTS_MAX", value_name = "N")]
-    waiting_segments_max: usize => config.log_options.waiting_segments_max = told.count()?,
-
-    /// Sealed segments and checkpoints that may wait for the background in all; then writes wait [default: 65536]
-    #[arg(long, env = "ENCKE_BACKGROUND_JOBS_MAX", value_name = "N")]
-    background_jobs_max: usize => config.log_options.background_jobs_max = told.count()?,
-
-    /// How long records are kept [default: for ever]
-    #[arg(long, env = "ENCKE_RETENTION_AGE", value_name = "DURATION")]
-    retention_age: SignedDuration => config.retention().age_max = Some(told.duration_from(RETENTION_AGE_MIN)?),
-
-    /// How much of history is kept, in all, oldest records going first [default: as much as there is]
-    #[arg(long, env = "ENCKE_RETENTION_SIZE", value_name = "SIZE")]
-    retention_size: ByteSize => config.retention().bytes_max = Some(told.size(1 << 20)?),
-
-    /// How much of the log is kept in the order of all streams, beside history [default: 1GiB]
-    #[arg(long, env = "ENCKE_ORDER_SIZE", value_name = "SIZE")]
-    order_size: ByteSize => config.log_options.done_bytes_max = told.size(1 << 20)?,
-
-    /// For how long the order of all streams is kept [default: as --order-size allows]
-    #[arg(long, env = "ENCKE_ORDER_AGE", value_name = "DURATION")]
-    order_age: SignedDuration => config.log_options.done_age_max = Some(told.duration()?),
-
-    /// Cache of history's blocks [default: 16MiB]
-    #[arg(long, env = "ENCKE_HISTORY_CACHE", value_name = "SIZE")]
-    history_cache: ByteSize => config.log_options.history_cache_bytes = told.size(64 << 10)?,
-
-    /// Producers that a stream remembers; over it the one idle longest is forgotten [default: 10000]
-    #[arg(long, env = "ENCKE_PRODUCERS_MAX", value_name = "N")]
-    producers_max: usize => config.limits.producers_max = told.count()?,
-
-    /// Sources that may lie behind a fork; a fork of a fork has two [default: 1000]
-    #[arg(long, env = "ENCKE_FORK_DEPTH_MAX", value_name = "N")]
-    fork_depth_max: u32 => config.limits.fork_depth_max = told.count()?,
-
-    /// A stream that nobody used for so long, or up to twice as long, leaves memory; it is loaded
-    /// again when somebody names it [default: 1m]
-    #[arg(long, env = "ENCKE_STREAMS_IDLE", value_name = "DURATION")]
-    streams_idle: SignedDuration => config.net.eviction.idle = told.duration()?,
-
-    /// Streams in memory, and names known to be free; over it those used longest ago leave sooner
-    /// [default: 200000]
-    #[arg(long, env = "ENCKE_STREAMS_HOT_MAX", value_name = "N")]
-    streams_hot_max: usize => config.net.eviction.hot_max = told.count()?,
-
-    /// What to log: error, warn, info, debug, trace, or a filter like info,encke_net=debug [default: info]
-    #[arg(long, env = "ENCKE_LOG", value_name = "FILTER")]
-    log: String => config.log = told.value,
-
-    /// How to log: human or json, to standard error [default: human]
-    #[arg(long, env = "ENCKE_LOG_FORMAT", value_name = "FORMAT")]
-    log_format: LogFormat => config.log_format = told.value,
+    |config|
+
+    Listen {
+        /// Address and port to listen on; port 0 lets the system choose
+        "listen" "ADDR": Text => config.net.listen;
+        /// Allow an address that other machines can reach. There is no access control yet
+        "open" "BOOL": Switch => config.open;
+        /// Trusted proxies, whose headers name the client: networks such as 10.0.0.0/8,::1, or none
+        "trust" "NETWORKS": Text => config.net.trust;
+        /// Header fields in which trusted proxies name the client: x-forwarded or forwarded
+        "forwarded-by" "FIELDS": Choice(FORWARDED_BY) => config.net.forwarded_by;
+        /// Expect a PROXY protocol header (version 1 or 2) from a trusted proxy on every connection
+        "proxy-protocol" "BOOL": Switch => config.net.proxy_protocol;
+        /// Reactor threads
+        "shards" "N": count_to(SHARDS_MAX) => config.net.shards, "one per core";
+    }
+
+    Durability {
+        /// Directory of the log; created if missing
+        "data" "DIR": Directory => config.data;
+        /// Logs that streams are distributed over, at most 64; fixed at the first start
+        "logs" "N": count_to(LOGS_MAX) => config.logs;
+        /// Durability at which appends are acknowledged and delivered, unless Encke-Ack names another: synced, written or accepted
+        "ack" "LEVEL": Choice(LEVELS) => config.ack;
+        /// Longest time until records below level synced are synced
+        "sync-every" "DURATION": PERIOD => config.net.sync_every;
+        /// Size of a segment of the log
+        "segment" "SIZE": Size(1 << 20) => config.log_options.segment_bytes;
+    }
+
+    Limits {
+        /// Connections in total; further ones get 503
+        "connections-max" "N": COUNT => config.net.connections_max, "1000000, or fewer by the limit on open files";
+        /// Connections per client address (IPv6: per /64); further ones get 429. 0: no limit
+        "connections-per-address" "N": LIMIT => config.net.connections_per_address;
+        /// Requests per second and client address; further ones get 429. 0: no limit
+        "request-rate" "PER_SECOND": LIMIT => config.net.request_rate;
+        /// Networks without limits per address, or none
+        "exempt" "NETWORKS": Text => config.net.exempt;
+        /// Largest request body
+        "body-max" "SIZE": Size(1 << 10) => config.net.body_bytes_max;
+        /// Memory for partly received requests and unsent output, in total
+        "buffers-max" "SIZE": Size(256 << 10) => config.net.buffers_bytes_max;
+        /// Memory for recent records, per shard
+        "ring" "SIZE": Size(64 << 10) => config.net.ring_bytes;
+    }
+
+    Retention {
+        /// Age at which records are removed; not possible with pools
+        "retention-age" "DURATION": Optional(Period(RETENTION_AGE_MIN)) => config.log_options.retention[0].age_max, "unlimited";
+        /// Size of history above which the oldest records are removed; not possible with pools
+        "retention-size" "SIZE": Optional(Size(1 << 20)) => config.log_options.retention[0].bytes_max, "unlimited";
+        /// Disk space for the global order: segments that are in history already
+        "order-size" "SIZE": Size(1 << 20) => config.log_options.done_bytes_max;
+    }
+
+    Pools {
+        /// Number of pools
+        "pools-max" "N": COUNT => config.net.pools.pools_max;
+        /// Largest job
+        "pool-job-max" "SIZE": Size(1 << 10) => config.net.pools.job_bytes_max;
+    }
+
+    Logging {
+        /// Level (error, warn, info, debug, trace) or filter such as info,encke_net=debug
+        "log" "FILTER": Text => config.log;
+        /// Format of log lines on standard error: human or json
+        "log-format" "FORMAT": Choice(FORMATS) => config.log_format;
+    }
+
+    Tuning {
+        /// Connections accepted per second in total; further ones wait in the kernel's queue. 0: no limit
+        "accept-rate": LIMIT => config.net.accept_rate;
+        /// Requests that one client address may send at once after a pause
+        "request-burst": COUNT => config.net.request_burst;
+        /// Client addresses in the table of limits
+        "addresses-max": COUNT => config.net.addresses_max;
+        /// Largest request head
+        "head-max": Size(1 << 10) => config.net.head_bytes_max;
+        /// Longest time for a request head, and for a pause in a body
+        "request-timeout": PERIOD => config.net.request_timeout;
+        /// Longest time for a whole request body
+        "body-timeout": PERIOD => config.net.body_timeout;
+        /// Requests per connection, after which the connection is closed; at most 65535. 0: no limit
+        "requests-per-connection": LIMIT => config.net.requests_per_connection;
+        /// Time after which a connection without a request is closed
+        "idle-timeout": PERIOD => config.net.idle_timeout;
+        /// Time after which a client that does not read its output is closed
+        "stall-timeout": PERIOD => config.net.stall_timeout;
+        /// Growth of a stream, less what a lagging subscriber reads meanwhile, at which the subscriber is closed
+        "lag-max": Size(64 << 10) => config.net.lag_bytes_max;
+        /// Longest time that a subscriber may lag, and that a part of a long response may take
+        "lag-age-max": PERIOD => config.net.lag_age_max;
+        /// Time without output after which a subscriber gets a heartbeat
+        "heartbeat": PERIOD => config.net.heartbeat;
+        /// Streams per subscriber of /v1/events, at most 128
+        "streams-per-subscriber-max": count_to(STREAMS_MAX) => config.protocols.events.streams_per_subscriber_max;
+        /// Time that a long poll waits for data
+        "poll-wait": Milliseconds => config.protocols.durable_streams.poll_wait_ms;
+        /// Approximate size of a response to a read, and of the parts of a long response
+        "page": Size(1 << 10) => config.protocols.durable_streams.page_bytes;
+        /// Threads that read older records from files
+        "readers": COUNT => config.net.readers;
+        /// Delivery lag in bytes, per shard, at which publishers are slowed
+        "admission": Size(16 << 10) => config.net.admission_bytes;
+        /// Delivery lag in time at which publishers are slowed
+        "admission-delay": PERIOD => config.net.admission_delay;
+        /// Longest delay of an acknowledgement while most subscribers of its stream lag. 0s: no delay
+        "admission-wait": Period(Duration::ZERO) => config.net.admission_wait;
+        /// Longest delay of a round of sends behind one that took longer than a turn. 0s: no delay
+        "rest-max": Period(Duration::ZERO) => config.net.rest_max;
+        /// Longest time per turn of a shard for deferred work
+        "errands-time": Period(ERRANDS_TIME_MIN) => config.net.errands_time;
+        /// The kernel's send buffer of a connection
+        "send-buffer": Size(4 << 10) => config.net.send_buffer_bytes;
+        /// Bytes that the kernel takes for a connection beyond what it has sent
+        "unsent-max": Size(4 << 10) => config.net.unsent_bytes_max;
+        /// Commands waiting to be committed, per log; further ones get 503
+        "mailbox-items": COUNT => config.net.mailbox_items_max;
+        /// Size of the commands waiting to be committed, per log
+        "mailbox-size": Size(64 << 10) => config.net.mailbox_bytes_max;
+        /// Sealed segments waiting to go into history, per log, at which writes wait
+        "waiting-segments-max": COUNT => config.log_options.waiting_segments_max;
+        /// Sealed segments and checkpoints waiting for background work, per log, at which writes wait
+        "background-jobs-max": COUNT => config.log_options.background_jobs_max;
+        /// Cache of history's blocks, per log
+        "history-cache": Size(64 << 10) => config.log_options.history_cache_bytes;
+        /// Age at which segments that are in history are removed from the global order
+        "order-age": Optional(PERIOD) => config.log_options.done_age_max, "unlimited";
+        /// Producers that a stream remembers; above it, the one idle longest is forgotten
+        "producers-max": COUNT => config.limits.producers_max;
+        /// Sources behind a fork; a fork of a fork has two
+        "fork-depth-max": COUNT => config.limits.fork_depth_max;
+        /// Time without use after which a stream leaves memory, at most twice as long
+        "streams-idle": PERIOD => config.net.eviction.idle;
+        /// Streams and free names in memory; above it, those idle longest leave sooner
+        "streams-hot-max": COUNT => config.net.eviction.hot_max;
+        /// Jobs waiting in a pool, unless the pool allows fewer
+        "pool-waiting-max": COUNT => config.net.pools.waiting_max;
+        /// Memory for waiting jobs; others are read from the log when they are due
+        "pool-cache": Size(1) => config.net.pools.cache_bytes;
+        /// Finished jobs that a pool remembers
+        "pool-finished-max": COUNT => config.net.pools.finished_max;
+        /// Requests to pools waiting for the dispatcher; further ones get 503
+        "pool-mailbox-items": COUNT => config.net.pool_mailbox_items_max;
+        /// Size of the requests to pools waiting for the dispatcher
+        "pool-mailbox-size": Size(64 << 10) => config.net.pool_mailbox_bytes_max;
+        /// Longest time that a request may wait for a job or a result
+        "pool-wait-max": Seconds => config.protocols.pool.wait_s_max;
+    }
 }
+
+/// The group of the table `[tuning]`.
+const TUNING: &str = "Tuning";
+
+const LEVELS: &[(&str, AckLevel)] = &[
+    ("synced", AckLevel::Synced),
+    ("written", AckLevel::Written),
+    ("accepted", AckLevel::Accepted),
+];
+
+const FORWARDED_BY: &[(&str, ForwardedBy)] = &[
+    ("x-forwarded", ForwardedBy::XForwarded),
+    ("forwarded", ForwardedBy::Forwarded),
+];
+
+const FORMATS: &[(&str, LogFormat)] = &[("human", LogFormat::Human), ("json", LogFormat::Json)];
 
 /// More threads than any machine has cores.
 const SHARDS_MAX: usize = 1024;
 
-/// Requests count in seconds how long they wait.
-const POOL_WAIT_MIN: Duration = Duration::from_secs(1);
-
-/// Less than it takes to look at the clock is no time.
+/// Reading the clock takes longer than less than this.
 const ERRANDS_TIME_MIN: Duration = Duration::from_micros(1);
 
-/// Records that would be gone before anybody could read them are of no use.
+/// Records with a shorter life could not be read.
 const RETENTION_AGE_MIN: Duration = Duration::from_secs(1);

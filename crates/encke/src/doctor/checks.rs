@@ -216,14 +216,14 @@ fn sockets(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
         "net.core.wmem_max",
         machine.wmem_max,
         send_buffer,
-        "--send-buffer can't be more than this",
+        "tuning.send-buffer can't be more than this",
         sysctl("net.core.wmem_max", send_buffer),
     ));
     for (name, value, why) in [
         (
             "net.ipv4.tcp_wmem",
             machine.tcp_wmem,
-            "the server sets a send buffer of its own (--send-buffer); an idle socket holds none of it",
+            "the server sets a send buffer of its own (tuning.send-buffer); an idle socket holds none of it",
         ),
         (
             "net.ipv4.tcp_rmem",
@@ -345,7 +345,7 @@ fn tracking(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
         machine.conntrack_established_s,
         TRACKED_S,
         Verdict::Advice,
-        "seconds until an idle connection is forgotten; heartbeats come every 30 s (--heartbeat)",
+        "seconds until an idle connection is forgotten; heartbeats come every 30 s (tuning.heartbeat)",
         sysctl("net.netfilter.nf_conntrack_tcp_timeout_established", 3_600),
     ));
 }

@@ -51,7 +51,7 @@ pub(crate) struct DoctorArgs {
     segment: Option<ByteSize>,
 
     /// Sealed segments that may wait to go into history [default: 3]
-    #[arg(long, env = "ENCKE_WAITING_SEGMENTS_MAX", value_name = "N")]
+    #[arg(long, value_name = "N")]
     waiting_segments_max: Option<u64>,
 
     /// Print the report as JSON
@@ -177,7 +177,7 @@ impl fmt::Display for Report {
             ("history's cache", paper.history_bytes),
             ("together", self.memory_total_bytes),
             (
-                "with commands that wait (--mailbox-size)",
+                "with commands that wait (tuning.mailbox-size)",
                 paper.mailbox_bytes,
             ),
             (
@@ -185,7 +185,7 @@ impl fmt::Display for Report {
                 paper.buffers_bytes,
             ),
             (
-                "with one client in a hundred not reading (--send-buffer)",
+                "with one client in a hundred not reading (tuning.send-buffer)",
                 paper.unread_bytes,
             ),
             ("at most", self.memory_worst_bytes),

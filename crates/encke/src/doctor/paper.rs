@@ -26,11 +26,11 @@ pub(super) struct Paper {
     pub(super) ring_bytes: u64,
     /// History's cache, of each log.
     pub(super) history_bytes: u64,
-    /// Commands that wait for each log (`--mailbox-size`), at most.
+    /// Commands that wait for each log (`tuning.mailbox-size`), at most.
     pub(super) mailbox_bytes: u64,
     /// Parts of requests and answers that wait for their client (`--buffers-max`), at most.
     pub(super) buffers_bytes: u64,
-    /// What the kernel holds for a client that has stopped reading (`--send-buffer`), for one in a hundred of them.
+    /// What the kernel holds for a client that has stopped reading (`tuning.send-buffer`), for one in a hundred of them.
     pub(super) unread_bytes: u64,
 }
 

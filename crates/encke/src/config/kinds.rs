@@ -1,0 +1,240 @@
+//! How values are written as text, and the bounds that they keep.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::Context;
+use bytesize::ByteSize;
+use jiff::SignedDuration;
+use toml::Value;
+
+/// Reads a value of type `T` from text, and writes it as a value of TOML from which it can be read again.
+pub(super) trait Kind<T> {
+    /// Reads a value. Errors say what is allowed.
+    fn parse(&self, text: &str) -> anyhow::Result<T>;
+
+    /// Writes a value; nothing if it is not set.
+    fn show(&self, value: &T) -> Option<Value>;
+}
+
+/// A type that has a text form of its own.
+pub(super) struct Text;
+
+impl<T> Kind<T> for Text
+where
+    T: FromStr<Err: Into<anyhow::Error>> + Display,
+{
+    fn parse(&self, text: &str) -> anyhow::Result<T> {
+        text.parse().map_err(Into::into)
+    }
+
+    fn show(&self, value: &T) -> Option<Value> {
+        Some(Value::String(value.to_string()))
+    }
+}
+
+/// The path of a directory.
+pub(super) struct Directory;
+
+impl Kind<PathBuf> for Directory {
+    fn parse(&self, text: &str) -> anyhow::Result<PathBuf> {
+        Ok(text.into())
+    }
+
+    fn show(&self, value: &PathBuf) -> Option<Value> {
+        Some(Value::String(value.display().to_string()))
+    }
+}
+
+/// `true` or `false`.
+pub(super) struct Switch;
+
+impl Kind<bool> for Switch {
+    fn parse(&self, text: &str) -> anyhow::Result<bool> {
+        text.parse().context("must be true or false")
+    }
+
+    fn show(&self, value: &bool) -> Option<Value> {
+        Some(Value::Boolean(*value))
+    }
+}
+
+/// One of a few words.
+pub(super) struct Choice<T: 'static>(pub(super) &'static [(&'static str, T)]);
+
+impl<T: Copy + PartialEq> Kind<T> for Choice<T> {
+    fn parse(&self, text: &str) -> anyhow::Result<T> {
+        let found = self.0.iter().find(|(word, _)| *word == text);
+        found.map(|(_, value)| *value).with_context(|| {
+            let words: Vec<_> = self.0.iter().map(|(word, _)| *word).collect();
+            format!("must be one of {}", words.join(", "))
+        })
+    }
+
+    fn show(&self, value: &T) -> Option<Value> {
+        let found = self.0.iter().find(|(_, known)| known == value);
+        found.map(|(word, _)| Value::String((*word).to_owned()))
+    }
+}
+
+/// A whole number within bounds.
+pub(super) struct Number {
+    least: u64,
+    most: u64,
+}
+
+/// A number of things, at least one.
+pub(super) const COUNT: Number = count_to(usize::MAX);
+
+/// A limit, of which 0 means that there is none.
+pub(super) const LIMIT: Number = Number {
+    least: 0,
+    most: u64::MAX,
+};
+
+/// A number of things, at least one and at most `most`.
+pub(super) const fn count_to(most: usize) -> Number {
+    Number {
+        least: 1,
+        most: most as u64,
+    }
+}
+
+impl<T: Copy + TryFrom<u64> + TryInto<u64>> Kind<T> for Number {
+    fn parse(&self, text: &str) -> anyhow::Result<T> {
+        let number: u64 = text.parse().context("must be a whole number")?;
+        let Number { least, most } = *self;
+        anyhow::ensure!(number >= least, "must be at least {least}");
+        anyhow::ensure!(number <= most, "must be at most {most}");
+        T::try_from(number).ok().context("is too large")
+    }
+
+    fn show(&self, value: &T) -> Option<Value> {
+        // TOML has no integers beyond this; such limits are none.
+        let number: i64 = (*value).try_into().ok()?.try_into().unwrap_or(i64::MAX);
+        Some(Value::Integer(number))
+    }
+}
+
+/// A number of bytes, at least so many, such as `64MiB`.
+pub(super) struct Size(pub(super) u64);
+
+impl<T: Copy + TryFrom<u64> + TryInto<u64>> Kind<T> for Size {
+    fn parse(&self, text: &str) -> anyhow::Result<T> {
+        let size: ByteSize = text
+            .parse()
+            .map_err(|_| anyhow::anyhow!("must be a size such as 64MiB"))?;
+        let least = ByteSize(self.0);
+        anyhow::ensure!(size >= least, "must be at least {least}");
+        T::try_from(size.as_u64()).ok().context("is too large")
+    }
+
+    fn show(&self, value: &T) -> Option<Value> {
+        let bytes: u64 = (*value).try_into().ok()?;
+        let unit = UNITS.iter().find(|(unit, _)| bytes.is_multiple_of(*unit));
+        let text = match unit {
+            Some((unit, name)) if bytes > 0 => format!("{}{name}", bytes / unit),
+            _ => format!("{bytes}B"),
+        };
+        Some(Value::String(text))
+    }
+}
+
+/// Units of sizes, the largest first.
+const UNITS: [(u64, &str); 4] = [
+    (1 << 40, "TiB"),
+    (1 << 30, "GiB"),
+    (1 << 20, "MiB"),
+    (1 << 10, "KiB"),
+];
+
+/// A duration of at least so much, such as `30s` or `1h 30m`.
+pub(super) struct Period(pub(super) Duration);
+
+/// A duration that a clock of milliseconds can measure.
+pub(super) const PERIOD: Period = Period(Duration::from_millis(1));
+
+impl Kind<Duration> for Period {
+    fn parse(&self, text: &str) -> anyhow::Result<Duration> {
+        let signed: SignedDuration = text
+            .parse()
+            .map_err(|_| anyhow::anyhow!("must be a duration such as 30s"))?;
+        Duration::try_from(signed)
+            .ok()
+            .filter(|period| *period >= self.0)
+            .with_context(|| format!("must be at least {:?}", self.0))
+    }
+
+    fn show(&self, value: &Duration) -> Option<Value> {
+        let signed = SignedDuration::try_from(*value).unwrap_or(SignedDuration::MAX);
+        Some(Value::String(format!("{signed:#}")))
+    }
+}
+
+/// A duration that is kept as a number of milliseconds.
+pub(super) struct Milliseconds;
+
+impl Kind<u64> for Milliseconds {
+    fn parse(&self, text: &str) -> anyhow::Result<u64> {
+        Ok(PERIOD.parse(text)?.as_millis() as u64)
+    }
+
+    fn show(&self, value: &u64) -> Option<Value> {
+        PERIOD.show(&Duration::from_millis(*value))
+    }
+}
+
+/// A duration that is kept as a number of seconds, at least one.
+pub(super) struct Seconds;
+
+impl Kind<u64> for Seconds {
+    fn parse(&self, text: &str) -> anyhow::Result<u64> {
+        Ok(Period(Duration::from_secs(1)).parse(text)?.as_secs())
+    }
+
+    fn show(&self, value: &u64) -> Option<Value> {
+        PERIOD.show(&Duration::from_secs(*value))
+    }
+}
+
+/// A value that need not be set.
+pub(super) struct Optional<K>(pub(super) K);
+
+impl<T, K: Kind<T>> Kind<Option<T>> for Optional<K> {
+    fn parse(&self, text: &str) -> anyhow::Result<Option<T>> {
+        self.0.parse(text).map(Some)
+    }
+
+    fn show(&self, value: &Option<T>) -> Option<Value> {
+        value.as_ref().and_then(|value| self.0.show(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_durations_are_written_exactly() {
+        for text in ["1B", "1000B", "64MiB", "1GiB", "3TiB", "1025KiB"] {
+            let bytes: u64 = Size(1).parse(text).unwrap();
+            assert_eq!(Size(1).show(&bytes).unwrap().as_str(), Some(text));
+        }
+        for period in [0, 1, 1_500, 90_000, 86_400_000].map(Duration::from_millis) {
+            let any = Period(Duration::ZERO);
+            let shown = any.show(&period).unwrap();
+            assert_eq!(any.parse(shown.as_str().unwrap()).unwrap(), period);
+        }
+    }
+
+    #[test]
+    fn numbers_keep_their_bounds() {
+        assert!(Kind::<u32>::parse(&COUNT, "0").is_err());
+        assert!(Kind::<u16>::parse(&LIMIT, "65536").is_err());
+        assert!(Kind::<u16>::parse(&LIMIT, "-1").is_err());
+        assert_eq!(Kind::<u16>::parse(&LIMIT, "0").unwrap(), 0);
+        assert!(Kind::<usize>::parse(&count_to(3), "4").is_err());
+    }
+}
