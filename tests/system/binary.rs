@@ -373,7 +373,7 @@ fn a_stop_in_the_middle_of_everything() {
 #[test]
 fn a_stop_waits_only_so_long_for_one_who_does_not_read() {
     // The test would not wait for this timeout.
-    let encke = Encke::start(&["--stall-timeout", "10m"]);
+    let encke = Encke::start(&["--tuning", "stall-timeout=10m"]);
     encke.create("s");
     let _stalled = encke.subscribe("s", "-1");
     let mut connection = encke.connect();
