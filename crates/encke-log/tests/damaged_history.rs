@@ -303,3 +303,36 @@ fn a_lost_state_store_is_made_anew_when_all_records_are_there() {
         assert!(all(&log).into_iter().eq(1..=RECORDS));
     }
 }
+
+/// What the engine does not find it makes anew, and deletes the rest. So history that was damaged while the log is open stays closed.
+#[test]
+fn a_list_that_is_removed_under_an_open_log_closes_history_and_deletes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    fill(directory.path(), u64::MAX);
+    let mut log = Log::open(directory.path(), options(), &mut |_| {}).unwrap();
+    let names = directory.path().join("history/keyspaces/0");
+    let away = directory.path().join("away");
+    std::fs::rename(names.join("current"), &away).unwrap();
+    let mut wait = |is_so: &dyn Fn(Option<&str>) -> bool| {
+        while !is_so(log.health().history_failed.as_deref()) {
+            // Each checkpoint is a job that states what history holds.
+            if log.checkpoints_waiting() == 0 {
+                log.checkpoint(vec![(b"more".to_vec(), Some(b"x".to_vec()))]);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    };
+    wait(&|failed| failed.is_some_and(|reason| reason.contains("keyspaces/0/current")));
+    for keyspace in 1..=4 {
+        let list = directory
+            .path()
+            .join(format!("history/keyspaces/{keyspace}/current"));
+        assert!(list.exists(), "{list:?}");
+    }
+    std::fs::rename(&away, names.join("current")).unwrap();
+    wait(&|failed| failed.is_none());
+    assert!(all(&log).into_iter().eq(1..=RECORDS));
+    log.close().unwrap();
+    let log = Log::open(directory.path(), options(), &mut |_| {}).unwrap();
+    assert!(all(&log).into_iter().eq(1..=RECORDS));
+}
