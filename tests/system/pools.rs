@@ -468,7 +468,7 @@ fn a_worker_that_hangs_up_leaves_its_job_to_the_next() {
     let shows = |name: &str, label: &str, value: f64| {
         eventually(&format!("{name} of {label} is {value}"), || {
             encke.metric(name, label) == value
-        })
+        });
     };
     shows("encke_pool_retried_total", "pool=\"p\"", 1.0);
     shows("encke_pool_jobs", "running", 1.0);
