@@ -243,6 +243,8 @@ const ADMISSION_PAUSE: Duration = Duration::from_micros(200);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
     #[test]
@@ -264,28 +266,42 @@ mod tests {
             assert_eq!(sender.admits(), admits, "{bytes} bytes, {us} µs");
         }
         // A publisher that waits continues when the shard has caught up.
-        let waiting = std::thread::spawn(move || sender.admit());
-        std::thread::sleep(Duration::from_millis(20));
-        assert!(!waiting.is_finished());
-        receiver.lag.us.store(0, Ordering::Relaxed);
-        waiting.join().unwrap();
+        ends_only_after(
+            move || sender.admit(),
+            || receiver.lag.us.store(0, Ordering::Relaxed),
+        );
     }
 
     #[test]
     fn a_reader_waits_until_the_shard_has_taken_what_was_read() {
         let (sender, receiver) = shard_channel(&NetSettings::default()).unwrap();
         receiver.pieces.store(PIECES_BYTES + 1, Ordering::Relaxed);
-        let waiting = std::thread::spawn(move || {
+        let wait = move || {
             let failed = ReadError::Io {
                 file: "a".into(),
                 position: 0,
                 source: std::io::ErrorKind::Other.into(),
             };
             sender.put_piece(0, Err(failed));
+        };
+        ends_only_after(wait, || receiver.took_piece(PIECES_BYTES + 1));
+    }
+
+    /// The call ends once it is released, and not before.
+    fn ends_only_after(wait: impl FnOnce() + Send + 'static, release: impl FnOnce()) {
+        let released = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&released);
+        let (begins, begun) = std::sync::mpsc::channel();
+        let waiting = std::thread::spawn(move || {
+            begins.send(()).unwrap();
+            wait();
+            assert!(seen.load(Ordering::SeqCst), "it ended by itself");
         });
+        begun.recv().unwrap();
+        // A call that does not wait has ended by then; one that waits has at least begun.
         std::thread::sleep(Duration::from_millis(20));
-        assert!(!waiting.is_finished());
-        receiver.took_piece(PIECES_BYTES + 1);
+        released.store(true, Ordering::SeqCst);
+        release();
         waiting.join().unwrap();
     }
 }
