@@ -134,10 +134,10 @@ impl<D: Disk> Log<D> {
         let superblock = Superblock::write(&disk, opening.superblocks.take(), statement)?;
         if is_made {
             opened = opening.open_history(&disk, log_id, &options)?;
-        }
-        if let Some(opened) = &mut opened {
-            opened.history.set_fingerprints(fingerprints);
-            opened.identify(log_id)?;
+            if let Some(opened) = &mut opened {
+                opened.history.set_fingerprints(fingerprints);
+                opened.identify(log_id)?;
+            }
         }
         let (history, stated_history) =
             opened.map(|opened| (opened.history, opened.stated)).unzip();
