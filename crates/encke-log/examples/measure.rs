@@ -67,7 +67,7 @@ fn append_of(log: &mut Log, stream: u64, payload: &[u8]) {
     log.append(&frame).unwrap();
 }
 
-/// Batches of a thousand, one after the other, or one every `pace`.
+/// Writes batches of a thousand records, without pauses or one every `pace`.
 fn batches(directory: &Path, records: u64, streams: u64, pace: Duration) {
     let mut log = Log::open(directory, Options::default(), &mut |_| {}).unwrap();
     let mut random = 1_u64;
@@ -78,7 +78,7 @@ fn batches(directory: &Path, records: u64, streams: u64, pace: Duration) {
         if let Some(wait) = (begun + pace * batch as u32).checked_duration_since(Instant::now()) {
             std::thread::sleep(wait);
         }
-        // Asking takes a while, so it is done only where it is wanted.
+        // The health takes time, so it is read only when it is needed.
         let before = (!pace.is_zero()).then(|| log.health());
         let mut at = Instant::now();
         let first = at;
@@ -150,7 +150,7 @@ fn batches(directory: &Path, records: u64, streams: u64, pace: Duration) {
     );
 }
 
-/// One batch, and what it took beside the time of the disk's own syncs.
+/// A batch, and how long it took without the disk's own syncs.
 struct Stall {
     beyond_disk: Duration,
     at: Duration,
@@ -159,7 +159,7 @@ struct Stall {
     cause: &'static str,
     /// How long the cause took.
     of_cause: Duration,
-    /// The batch's own sync, and what going to another segment took, syncs most of it.
+    /// The batch's own sync, and going to another segment, which is mostly syncs.
     sync: Duration,
     rolled: Duration,
     rolls: bool,
@@ -195,7 +195,7 @@ impl Stall {
         }
     }
 
-    /// When it was, and what else happened then.
+    /// Its time, and what else happened then.
     fn moment(&self) -> String {
         let rolls = match self.rolls {
             true => format!(", beginning a segment in {:.1?}", self.rolled),
@@ -227,8 +227,8 @@ impl std::fmt::Display for Stall {
     }
 }
 
-/// Truncates half of what was loaded, goes on with the other half of the streams, and tells after each segment how much of
-/// what is gone still takes space.
+/// Truncates half of the streams, continues with the other half, and prints after each segment how much space the
+/// removed records still take.
 fn reclaim(directory: &Path, records: u64, streams: u64) {
     let mut log = Log::open(directory, Options::default(), &mut |_| {}).unwrap();
     let mut random = 1_u64;
@@ -238,7 +238,7 @@ fn reclaim(directory: &Path, records: u64, streams: u64) {
         while log.health().segments_waiting > 0 || log.checkpoints_waiting() > 0 {
             std::thread::sleep(Duration::from_millis(5));
         }
-        // What history begins to compact by itself it does to the end.
+        // A compaction that history began is finished.
         let mut bytes = 0;
         while bytes != log.health().history_bytes {
             bytes = log.health().history_bytes;
@@ -251,7 +251,7 @@ fn reclaim(directory: &Path, records: u64, streams: u64) {
         for _ in 0..count / BATCH {
             for _ in 0..BATCH {
                 let stream = next(random) % streams + 1;
-                // What can be compressed would take other space before than after.
+                // Compressible bytes would take different space before and after.
                 for part in payload.chunks_exact_mut(8) {
                     let number = (next(random) << 32) ^ next(random);
                     part.copy_from_slice(&number.to_le_bytes());
@@ -262,7 +262,7 @@ fn reclaim(directory: &Path, records: u64, streams: u64) {
             log.publish();
         }
     };
-    // What is not in history yet is in the newest segment, which is named by its first record.
+    // Records that are not in history are in the newest segment, which is named by its first record.
     let in_history = || {
         let names = std::fs::read_dir(directory).unwrap();
         let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -273,7 +273,7 @@ fn reclaim(directory: &Path, records: u64, streams: u64) {
     let before = settle(&mut log);
     let upto = log.next_sequence() - 1;
     let each = before as f64 / in_history() as f64;
-    // Half of what there is, whether it is in history already or will be with the next segment.
+    // Half of all records, in history now or with the next segment.
     let dead = (upto as f64 * each / 2.0) as u64;
     for stream in (2..=streams + 1).step_by(2) {
         log.set_floor(stream, upto);
@@ -311,10 +311,10 @@ fn reclaim(directory: &Path, records: u64, streams: u64) {
     );
 }
 
-/// After so many segments whatever is not back yet is told as it is.
+/// After this many segments the result is printed as it is.
 const ROUNDS_MAX: u64 = 24;
 
-/// Puts everything in a directory out of the page cache.
+/// Evicts all files of a directory from the page cache.
 fn evict(directory: &Path) {
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -340,7 +340,7 @@ fn lone(directory: &Path, records: u64) {
     bare.sync_all().unwrap();
     let bytes = [1; 180];
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    // Turn by turn, so that both meet the same disk.
+    // In turn, so that both use the same disk.
     for i in 0..records {
         let begun = Instant::now();
         append(&mut log, 1);
@@ -372,7 +372,7 @@ fn reopen(directory: &Path, streams: u64) {
     );
     let reader = log.reader();
     let upto = reader.published();
-    // What is measured is the log as it is then, not the work that the crash has left.
+    // Waits for the work that the crash has left, which is not to be measured.
     while log.health().segments_waiting > 0 {
         std::thread::sleep(Duration::from_millis(20));
     }

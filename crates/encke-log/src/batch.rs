@@ -1,37 +1,37 @@
-//! The batch that is being built: frames in memory, already placed.
+//! The batch that is being built: encoded frames in memory, with their positions.
 
 use crate::error::AppendError;
 use crate::frame::{self, Frame, Position};
+use crate::ids::{Sequence, StreamNo};
 use crate::segment::{self, HEAD_BYTES, Segment};
-use crate::{Sequence, StreamNo};
 use hashbrown::HashMap;
 use std::fs::File;
 
 /// Frames that are encoded and placed but not written.
 ///
-/// Invariant: `parts` is never empty; the first part goes to the end of the active segment, each later one to the
+/// Invariant: `parts` is never empty. The first part goes to the end of the active segment, each later one to the
 /// beginning of a new segment.
 #[derive(Debug)]
 pub(crate) struct FrameBatch {
     pub(crate) bytes: Vec<u8>,
     pub(crate) parts: Vec<BatchPart>,
-    /// The streams of all frames, one after the other.
+    /// The streams of all frames, in order.
     pub(crate) streams: Vec<StreamNo>,
     /// The sequence that the next frame will get.
     pub(crate) next: Sequence,
-    /// How large a new segment is.
+    /// The size of a new segment.
     segment_bytes: u64,
-    /// How many bytes the last part's segment will have in use, and how many it has.
+    /// How many bytes of the last part's segment will be in use, and its size.
     used: u64,
     capacity: u64,
 }
 
-/// What of a batch goes to one segment.
+/// The part of a batch that goes to one segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchPart {
-    /// Where it begins in the batch's bytes.
+    /// Its beginning in the batch's bytes.
     pub(crate) from: usize,
-    /// Where it goes in its segment.
+    /// Its position in the segment.
     pub(crate) position: u32,
     /// The sequence of its first frame.
     pub(crate) first: Sequence,
@@ -53,7 +53,7 @@ impl FrameBatch {
         batch
     }
 
-    /// Begins anew behind `used` of the active segment's `capacity` bytes.
+    /// Empties the batch; it then begins behind `used` of the active segment's `capacity` bytes.
     pub(crate) fn clear(&mut self, next: Sequence, used: u64, capacity: u64) {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES);
@@ -73,7 +73,7 @@ impl FrameBatch {
         self.bytes.is_empty()
     }
 
-    /// Takes a frame, or says why not and stays as it was.
+    /// Adds a frame. After an error the batch is unchanged.
     pub(crate) fn push(&mut self, frame: &Frame<'_>) -> Result<Sequence, AppendError> {
         if frame.streams.len() > frame::STREAMS_MAX {
             return Err(AppendError::TooManyStreams {
@@ -83,7 +83,7 @@ impl FrameBatch {
         }
         let payload = frame.payload.iter().map(|piece| piece.len()).sum();
         let bytes_max = Segment::<File>::room(self.segment_bytes);
-        // A frame may become the first of a part, so that much is always asked for.
+        // A frame may become the first of a part, so there must be room for `durable_upto`.
         let bytes = frame::bytes(frame.streams.len(), payload, true);
         if bytes > bytes_max {
             let max = bytes_max;
@@ -121,14 +121,15 @@ impl FrameBatch {
         &self.bytes[self.parts[part].from..to]
     }
 
-    /// Finishes the frames of a part that goes to the segment with this number and seed, and notes each in `notes`.
-    /// `previous` tells for each of their streams, in order, where its last record before this batch is.
+    /// Finishes the frames of a part that goes to the segment with this number and seed, and adds each to
+    /// `unpublished`. `previous` gives for each of their streams, in order, the position of its last record before this
+    /// batch.
     pub(crate) fn seal(
         &mut self,
         part: usize,
         (number, seed): (u64, u32),
         durable_upto: Sequence,
-        notes: &mut Notes,
+        unpublished: &mut UnpublishedRecords,
         previous: &mut impl Iterator<Item = Position>,
     ) {
         let BatchPart {
@@ -143,16 +144,16 @@ impl FrameBatch {
         let (mut position, mut sequence) = (position, first);
         while from < to {
             let here = Position::new(number, position);
-            notes.records.push(Note {
+            unpublished.records.push(UnpublishedRecord {
                 sequence,
                 position,
                 time_ms: frame::time_ms(&self.bytes[from..to]),
-                streams_from: notes.streams.len(),
+                streams_from: unpublished.streams.len(),
             });
             let bytes = frame::seal(&mut self.bytes[from..to], seed, durable_upto, |stream| {
-                notes.streams.push(stream);
+                unpublished.streams.push(stream);
                 let before = previous.next().unwrap_or_default();
-                notes.last.insert(stream, here).unwrap_or(before)
+                unpublished.last.insert(stream, here).unwrap_or(before)
             });
             from += bytes;
             position += bytes as u32;
@@ -161,27 +162,27 @@ impl FrameBatch {
     }
 }
 
-/// What was written and is not published: where each record lies.
+/// The records that are written and not published, with their positions.
 #[derive(Debug, Default)]
-pub(crate) struct Notes {
-    pub(crate) records: Vec<Note>,
-    /// The streams of all records, one after the other.
+pub(crate) struct UnpublishedRecords {
+    pub(crate) records: Vec<UnpublishedRecord>,
+    /// The streams of all records, in order.
     pub(crate) streams: Vec<StreamNo>,
     /// The last of these records of each stream.
     last: HashMap<StreamNo, Position, foldhash::fast::FixedState>,
 }
 
-/// One record that was written and is not published.
+/// A record that is written and not published.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Note {
+pub(crate) struct UnpublishedRecord {
     pub(crate) sequence: Sequence,
     pub(crate) position: u32,
     pub(crate) time_ms: u64,
-    /// Where its streams begin in [`Notes::streams`]; they end where the next record's begin.
+    /// Where its streams begin in [`UnpublishedRecords::streams`]; they end where the next record's begin.
     pub(crate) streams_from: usize,
 }
 
-impl Notes {
+impl UnpublishedRecords {
     pub(crate) fn clear(&mut self) {
         self.records.clear();
         self.streams.clear();
@@ -192,7 +193,7 @@ impl Notes {
     }
 
     /// Each record with its streams.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Note, &[StreamNo])> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (UnpublishedRecord, &[StreamNo])> {
         self.records.iter().enumerate().map(|(i, note)| {
             let to = self
                 .records
@@ -205,5 +206,5 @@ impl Notes {
 
 /// How much memory a batch keeps for the next one.
 const KEPT_BYTES: usize = 4 << 20;
-/// For how many records the notes keep memory.
+/// For how many records memory is kept.
 const KEPT_NOTES: usize = 16 << 10;

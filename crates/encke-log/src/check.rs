@@ -1,31 +1,32 @@
-//! Checking a log that is not open.
+//! Checks a log that is not open.
 
-use crate::Sequence;
+use crate::diagnosis::Diagnosis;
 use crate::disk::Disk;
 use crate::error::OpenError;
 use crate::files::Files;
 use crate::frame::Parsed;
-use crate::history::{History, HistoryError};
-use crate::look::{HistoryHealth, Look};
+use crate::history::History;
+use crate::history_error::HistoryError;
+use crate::ids::Sequence;
+use crate::inspect::HistoryHealth;
 use crate::plan::Plan;
-use crate::retention::{Class, class_of};
 use crate::stored::{self, of_record_key, view};
 use crate::survey::{self, Problem, Surveyed};
 use fjall::Keyspace;
 use std::path::Path;
 
-/// What [`check`] found.
+/// The result of [`check`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// How many segments there are.
+    /// The number of segments.
     pub segments: usize,
     /// Sound records in the segments.
     pub records: u64,
     /// The oldest and the last sound record in the segments; `None` when there is none.
     pub sequences: Option<(Sequence, Sequence)>,
-    /// Whether the last segment ends in a batch that a crash tore. That is no damage, and the next open cuts it off.
+    /// Whether the last segment ends in a torn batch. That is no damage: the next open cuts it off.
     pub torn: bool,
-    /// Records in history, once for each of their streams.
+    /// Records in history, counted once for each of their streams.
     pub history_records: u64,
     /// Entries of the state store in history.
     pub states: u64,
@@ -33,37 +34,37 @@ pub struct CheckReport {
     pub floors: u64,
     /// Every record up to this one is in history.
     pub history_upto: Sequence,
-    /// The state store is that after this record.
+    /// The state store holds the state after this record.
     pub checkpoint_upto: Sequence,
-    /// Everything that is wrong; empty when the log is sound.
+    /// All problems; empty when the log is sound.
     pub problems: Vec<Problem>,
 }
 
-/// How far a check has come.
+/// The progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress<'p> {
-    /// Segments are read, one after the other.
+    /// Segments are being read, in order.
     Segments {
-        /// The one that is being read.
+        /// The current segment.
         name: &'p str,
-        /// How many bytes of all segments were read.
+        /// How many bytes of all segments are read.
         done_bytes: u64,
-        /// How many bytes all segments have.
+        /// The size of all segments in bytes.
         total_bytes: u64,
     },
-    /// Every table of history is read.
+    /// The tables of history are being read.
     History {
-        /// How many of its entries were read.
+        /// How many entries are read.
         entries: u64,
     },
 }
 
-/// Compares a log with its superblock, verifies every frame, every position and every checksum, that history has what the segments say
-/// it has, and every table of history; `progress` hears from time to time how far it has come. The log must not be open. Nothing in its
-/// directory is changed.
+/// Compares a log with its superblock, and verifies every frame, position and checksum, that history has the records of
+/// the segments, and every table of history. Calls `progress` from time to time. The log must not be open. Nothing in
+/// its directory is changed.
 ///
 /// # Errors
-/// The directory can't be read, holds no log, is in use, or holds another format. What is damaged is in the report.
+/// The directory can't be read, holds no log, is in use, or holds another format. Damage is in the report.
 pub fn check(
     directory: &Path,
     progress: &mut dyn FnMut(Progress<'_>),
@@ -79,29 +80,31 @@ pub fn check_on<D: Disk>(
     disk: &D,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<CheckReport, OpenError> {
-    let look = Look::at(disk)?;
+    let diagnosis = Diagnosis::of(disk)?;
     let mut report = CheckReport {
-        history_upto: look.marks.history_upto,
-        checkpoint_upto: look.marks.checkpoint_upto,
+        history_upto: diagnosis.marks.history_upto,
+        checkpoint_upto: diagnosis.marks.checkpoint_upto,
         ..CheckReport::default()
     };
-    let problems = look.problems.iter().map(|(file, what)| Problem {
+    let problems = diagnosis.problems.iter().map(|(file, what)| Problem {
         file: file.clone(),
         position: 0,
         sequence: 0,
         what: what.clone(),
     });
     report.problems.extend(problems);
-    let sound = look.history().filter(|_| look.problems.is_empty());
-    let surveyed = survey_all(disk, &look, sound, &mut report, progress)?;
-    if look.health < HistoryHealth::Unusable {
-        let plan = Plan::new(disk, &look, &surveyed);
+    let sound = diagnosis
+        .history()
+        .filter(|_| diagnosis.problems.is_empty());
+    let surveyed = survey_all(disk, &diagnosis, sound, &mut report, progress)?;
+    if diagnosis.health < HistoryHealth::Unusable {
+        let plan = Plan::new(disk, &diagnosis, &surveyed);
         report.problems.extend(plan.missing);
     }
-    let Some(history) = look.history() else {
+    let Some(history) = diagnosis.history() else {
         return Ok(report);
     };
-    let read = history.read_all_tables(&mut |entries| {
+    let read = read_all_tables(history, &mut |entries| {
         progress(Progress::History { entries });
     });
     match read {
@@ -115,10 +118,10 @@ pub fn check_on<D: Disk>(
     Ok(report)
 }
 
-/// Reads all segments, and looks up in history what should be there.
+/// Reads all segments, and looks their records up in history.
 fn survey_all<D: Disk>(
     disk: &D,
-    look: &Look<D>,
+    diagnosis: &Diagnosis<D>,
     history: Option<&History>,
     report: &mut CheckReport,
     progress: &mut dyn FnMut(Progress<'_>),
@@ -126,16 +129,16 @@ fn survey_all<D: Disk>(
     let mut missing = None;
     let mut value = Vec::new();
     let history_upto = report.history_upto;
-    let mut told_bytes = 0;
-    let statement = look.opening.statement.as_ref();
+    let mut next_progress_bytes = 0;
+    let statement = diagnosis.directory.statement.as_ref();
     let surveyed = survey::survey(disk, statement, &mut |frame, seen| {
         report.records += 1;
         let oldest = report
             .sequences
             .map_or(frame.sequence, |(oldest, _)| oldest);
         report.sequences = Some((oldest, frame.sequence));
-        if seen.done_bytes >= told_bytes {
-            told_bytes = seen.done_bytes + PROGRESS_BYTES;
+        if seen.done_bytes >= next_progress_bytes {
+            next_progress_bytes = seen.done_bytes + PROGRESS_BYTES;
             progress(Progress::Segments {
                 name: seen.name,
                 done_bytes: seen.done_bytes,
@@ -144,8 +147,8 @@ fn survey_all<D: Disk>(
         }
         let in_history = frame.sequence <= history_upto && missing.is_none();
         if let Some(history) = history.filter(|_| in_history) {
-            let lacks = lacks((history, &look.class_floors), frame, &mut value);
-            missing = lacks.map(|what| (frame.sequence, what));
+            let problem = record_problem((history, diagnosis.retention_floor), frame, &mut value);
+            missing = problem.map(|what| (frame.sequence, what));
         }
     })?;
     report.segments = surveyed.len();
@@ -164,38 +167,33 @@ fn survey_all<D: Disk>(
     Ok(surveyed)
 }
 
-/// What is wrong with a record in history, in the first of its streams with which something is.
-fn lacks(
-    history: (&History, &[(Class, Sequence)]),
+/// What is wrong with a record in history, in the first of its streams with a problem.
+fn record_problem(
+    history: (&History, Sequence),
     frame: &Parsed<'_>,
     value: &mut Vec<u8>,
 ) -> Option<String> {
     value.clear();
     stored::record_value(frame, value);
     frame.streams.iter().find_map(|(stream, _)| {
-        let held = holds(history, stream, frame.sequence, value);
+        let held = check_record(history, stream, frame.sequence, value);
         held.err().map(|what| format!("stream {stream}: {what}"))
     })
 }
 
-/// Whether history has a record as it was, unless it is below its stream's floor.
-fn holds(
-    (history, class_floors): (&History, &[(Class, Sequence)]),
+/// Whether history has a record unchanged, unless it is below its stream's floor.
+fn check_record(
+    (history, retention_floor): (&History, Sequence),
     stream: u64,
     sequence: Sequence,
     value: &[u8],
 ) -> Result<(), String> {
-    let of_class = || {
-        let mut floors = class_floors.iter();
-        let of_class = floors.find(|(class, _)| *class == class_of(stream));
-        of_class.map_or(0, |(_, floor)| *floor)
-    };
     let failed = |e: HistoryError| e.reason;
     match history.record(stream, sequence).map_err(failed)? {
         Some(held) if held == value => Ok(()),
         Some(_) => Err("history has another record than the segment".to_owned()),
         None if sequence <= history.floor(stream).map_err(failed)? => Ok(()),
-        None if sequence <= of_class() => Ok(()),
+        None if sequence <= retention_floor => Ok(()),
         None => Err("history does not have the record".to_owned()),
     }
 }
@@ -209,51 +207,48 @@ fn problem_of_history<D: Disk>(disk: &D, sequence: Sequence, what: String) -> Pr
     }
 }
 
-impl History {
-    /// Reads every entry of every keyspace, and so verifies every block. Says how many records there are, each counted once
-    /// for each of its streams, how many states and how many floors; `progress` is told after every few thousand entries.
-    fn read_all_tables(
-        &self,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<(u64, u64, u64), HistoryError> {
-        let mut entries = 0;
-        let mut count = |keyspace: &Keyspace, sound: &dyn Fn(&[u8], &[u8]) -> bool| {
-            let mut count = 0;
-            for pair in keyspace.iter() {
-                let (key, value) = pair.into_inner()?;
-                if !sound(&key, &value) {
-                    let (name, key) = (keyspace.name(), &*key);
-                    let reason =
-                        format!("the entry {key:02x?} in {name} is not one that was written");
-                    return Err(HistoryError::from(reason));
-                }
-                count += 1;
-                entries += 1;
-                if entries % PROGRESS_ENTRIES == 0 {
-                    progress(entries);
-                }
+/// Reads every entry of every keyspace, and so verifies every block. Returns the number of records, counted once for
+/// each of their streams, of states and of floors. Calls `progress` after every few thousand entries.
+fn read_all_tables(
+    history: &History,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(u64, u64, u64), HistoryError> {
+    let mut entries = 0;
+    let mut count = |keyspace: &Keyspace, sound: &dyn Fn(&[u8], &[u8]) -> bool| {
+        let mut count = 0;
+        for pair in keyspace.iter() {
+            let (key, value) = pair.into_inner()?;
+            if !sound(&key, &value) {
+                let (name, key) = (keyspace.name(), &*key);
+                let reason = format!("the entry {key:02x?} in {name} is malformed");
+                return Err(HistoryError::from(reason));
             }
-            Ok(count)
-        };
-        self.with(|open| {
-            let generations = open.records.read().clone();
-            let mut records = 0;
-            for generation in generations.all() {
-                records += count(&generation.keyspace, &|key, value| {
-                    of_record_key(key).is_some_and(|(stream, _)| view(stream, key, value).is_some())
-                })?;
+            count += 1;
+            entries += 1;
+            if entries % PROGRESS_ENTRIES == 0 {
+                progress(entries);
             }
-            let states = count(&open.states, &|_, _| true)?;
-            let floors = count(&open.floors, &|key, value| {
-                key.len() == 8 && matches!(value.len(), 8 | 16)
+        }
+        Ok(count)
+    };
+    history.with(|open| {
+        let generations = open.records.read().clone();
+        let mut records = 0;
+        for generation in generations.all() {
+            records += count(&generation.keyspace, &|key, value| {
+                of_record_key(key).is_some_and(|(stream, _)| view(stream, key, value).is_some())
             })?;
-            count(&open.marks, &|_, _| true)?;
-            Ok((records, states, floors))
-        })
-    }
+        }
+        let states = count(&open.states, &|_, _| true)?;
+        let floors = count(&open.floors, &|key, value| {
+            key.len() == 8 && matches!(value.len(), 8 | 16)
+        })?;
+        count(&open.marks, &|_, _| true)?;
+        Ok((records, states, floors))
+    })
 }
 
-/// After how many bytes of segments progress is told again.
+/// Progress is reported after this many bytes of segments.
 const PROGRESS_BYTES: u64 = 4 << 20;
-/// After how many entries of history it is told again.
+/// Progress is reported after this many entries of history.
 const PROGRESS_ENTRIES: u64 = 16 << 10;

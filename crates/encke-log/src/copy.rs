@@ -1,13 +1,14 @@
-//! A private copy of a history, to look at it without changing a byte.
+//! A private copy of a history, to read it without changing a byte.
 //!
-//! The storage engine writes when it opens. So it opens a directory for temporary files in which the lists are copies and the tables are
-//! links, and no thread compacts there. What the inspection has found unsound is left out.
+//! The storage engine writes when it opens. So it opens a temporary directory in which lists are copies and tables are
+//! links, and no thread compacts there. Tables that the inspection found unsound are left out.
 
 use crate::error::OpenError;
-use crate::history::{History, HistoryError};
+use crate::generations::Times;
+use crate::history::History;
+use crate::history_error::HistoryError;
 use crate::inspect::{ENGINE_VERSION, Inspection};
 use crate::lists::{CURRENT, Current, List, TableEntry};
-use crate::marks::Times;
 use crate::statement::StatedHistory;
 use crate::tree;
 use std::collections::HashMap;
@@ -15,15 +16,15 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A private copy of a history. It goes when this is dropped.
+/// A private copy of a history. Dropping it removes the copy.
 pub(crate) struct HistoryCopy {
     pub(crate) history: History,
-    /// The inner one first, so that it goes first.
+    /// The inner directory comes first, because fields are dropped in order.
     _directories: Vec<TempDir>,
 }
 
 impl HistoryCopy {
-    /// Copies what is sound of a history that was inspected. Of a table that is suspect, the engine reads what it can.
+    /// Copies the sound parts of an inspected history. Of a suspect table, the engine reads what it can.
     pub(crate) fn of_stated(
         directory: TempDir,
         stated: &StatedHistory,
@@ -48,7 +49,7 @@ impl HistoryCopy {
         let path = directory.path().join("history");
         let ids = make_keyspaces(&path, stated)?;
         for inspected in &inspection.keyspaces {
-            // Names are made anew with the keyspaces, so the keyspace with the names of all is not copied.
+            // The new history has names of its own, so the keyspace of names is not copied.
             let (Some(id), Some(list)) = (ids.get(&inspected.stated.name), &inspected.list) else {
                 continue;
             };
@@ -68,11 +69,11 @@ impl HistoryCopy {
                 link(&table.path(&inspected.directory), &table.path(&copy))?;
             }
         }
-        tree::begin_journal_anew(&path)?;
+        tree::reset_journal(&path)?;
         HistoryCopy::open(directory, path, stated.times())
     }
 
-    /// Copies a history of a version that stated nothing.
+    /// Copies a history without a statement.
     pub(crate) fn of_unstated(
         directory: TempDir,
         history: &Path,
@@ -113,7 +114,7 @@ impl HistoryCopy {
     }
 }
 
-/// A directory for a private copy. That it can't be made says nothing about the history.
+/// A directory for a private copy. An error here is not about the history.
 pub(crate) fn private_directory() -> Result<TempDir, OpenError> {
     let made = tempfile::tempdir().and_then(|directory| {
         std::fs::write(directory.path().join("room"), [0; 1 << 16])?;
@@ -123,7 +124,7 @@ pub(crate) fn private_directory() -> Result<TempDir, OpenError> {
     made.map_err(|e| OpenError::io(&std::env::temp_dir(), action, e))
 }
 
-/// Makes an empty history with all stated keyspaces, and tells their numbers in it by their names.
+/// Makes an empty history with all stated keyspaces. Returns their numbers in it by name.
 fn make_keyspaces(
     path: &Path,
     stated: &StatedHistory,
@@ -141,7 +142,7 @@ fn make_keyspaces(
     })
 }
 
-/// Puts a list in the place of the list of a keyspace.
+/// Replaces the list of a keyspace.
 fn copy_list(keyspace: &Path, list: &List) -> Result<(), HistoryError> {
     let empty = Current::read(keyspace)?;
     std::fs::remove_file(empty.list_path(keyspace))?;

@@ -1,14 +1,14 @@
-//! Giving out what a log holds that is not open.
+//! Lists the records of a log that is not open.
 
+use crate::diagnosis::Diagnosis;
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
 use crate::files::Files;
 use crate::frame::FrameView;
-use crate::history::HistoryError;
-use crate::look::Look;
+use crate::history_error::HistoryError;
+use crate::ids::{Sequence, StreamNo};
 use crate::scan::{self, Scan, Step, Tail, WINDOW_BYTES};
 use crate::segment::{self, Segment};
-use crate::{Sequence, StreamNo};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -17,24 +17,24 @@ use std::path::Path;
 pub struct DumpFilter {
     /// Records from this one on; 0 for all.
     pub from: Sequence,
-    /// Those of this stream, from history too; `None` for the global order, which segments alone have.
+    /// Records of this stream, in history too; `None` for the global order, which only segments have.
     pub stream: Option<StreamNo>,
 }
 
-/// How far a dump reached back.
+/// The result of a dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DumpReport {
-    /// How many records were given.
+    /// The number of records.
     pub records: u64,
-    /// The oldest record in the segments, which is the oldest one of the global order; 0 when there is no segment.
+    /// The oldest record in the segments, and so of the global order; 0 without segments.
     pub oldest: Sequence,
 }
 
-/// Gives `each` the records that are wanted and stored, oldest first, until it breaks. What is below a stream's floor and
-/// not reclaimed yet is given, too: nobody can read it any more, but it is there. The log must not be open.
+/// Gives `each` the stored records that match the filter, oldest first, until it breaks. Records below a stream's floor
+/// that are not reclaimed yet are included. The log must not be open.
 ///
 /// # Errors
-/// As [`check`](crate::check), and the first damage, after everything before it was given.
+/// As [`check`](crate::check), and the first damage, after all records before it were given.
 pub fn dump(
     directory: &Path,
     filter: DumpFilter,
@@ -61,15 +61,15 @@ pub fn dump_on<D: Disk>(
         each(view)
     };
     if let Some(stream) = filter.stream
-        && let look = Look::at(disk)?
-        && let Some(history) = look.history()
+        && let diagnosis = Diagnosis::of(disk)?
+        && let Some(history) = diagnosis.history()
     {
         let path = disk.history().unwrap_or_default();
         let unreadable = |e: HistoryError| e.on_open(&path, "read");
-        if let Some((_, what)) = look.problems.first() {
+        if let Some((_, what)) = diagnosis.problems.first() {
             return Err(unreadable(HistoryError::from(what.clone())));
         }
-        let upto = look.marks.history_upto;
+        let upto = diagnosis.marks.history_upto;
         let mut flow = ControlFlow::Continue(());
         let read = history.read(stream, from - 1, upto, &mut |view| {
             flow = give(view);
@@ -106,7 +106,8 @@ pub fn dump_on<D: Disk>(
     Ok(report)
 }
 
-/// Gives every record of a segment, which goes up to the first one of the next; or says where it is damaged.
+/// Gives every record of a segment, up to the first one of the next segment. Returns an error where the segment is
+/// damaged.
 fn walk<D: Disk>(
     disk: &D,
     segment: &Segment<D::File>,
@@ -149,5 +150,5 @@ fn is_end<F: DiskFile>(
     due: Sequence,
 ) -> std::io::Result<bool> {
     let tail = scan::tail(segment, position, due)?;
-    Ok(!matches!(tail, Tail::Vouched { .. }))
+    Ok(!matches!(tail, Tail::Confirmed { .. }))
 }

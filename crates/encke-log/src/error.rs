@@ -1,7 +1,7 @@
-//! What can go wrong, with what the reader needs to act.
+//! Errors of the log, with what a caller needs to act.
 
-use crate::segment;
-use crate::{Sequence, StreamNo};
+use crate::file_name;
+use crate::ids::{Sequence, StreamNo};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,26 +11,27 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process, or another log in this one, has the directory.
+    /// Another process, or another log in this process, has locked the directory.
     #[error("{} is in use by another process: only one may have a log open", directory.display())]
     Locked {
         /// The directory of the log.
         directory: PathBuf,
     },
-    /// There is a directory and no log in it. Only commands that look at a log say this; opening makes one.
+    /// The directory holds no log. Only commands that need an existing log return this; [`Log::open`](crate::Log::open)
+    /// makes one.
     #[error("{} holds no log", directory.display())]
     NoLog {
         /// The directory.
         directory: PathBuf,
     },
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What was being done to it.
+        /// What failed.
         action: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// There is no room for the first segment.
@@ -38,22 +39,22 @@ pub enum OpenError {
     NoSpace {
         /// The directory of the log.
         directory: PathBuf,
-        /// The size of the segment that was to be made.
+        /// The size of the segment.
         bytes: u64,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// `segment_bytes` is out of bounds.
-    #[error("segments of {bytes} bytes are not possible: between {min} and {max} are")]
+    #[error("segments of {bytes} bytes are not possible: the size must be between {min} and {max}")]
     SegmentBytes {
-        /// What was asked for.
+        /// The requested size.
         bytes: u64,
         /// The smallest size.
         min: u64,
         /// The largest size.
         max: u64,
     },
-    /// A file has the name of a segment and is none.
+    /// A file has the name of a segment, and its content is something else.
     #[error("{} is not a segment of a log: it does not begin as one", file.display())]
     NotASegment {
         /// The file.
@@ -62,7 +63,7 @@ pub enum OpenError {
     /// The directory was written by a version of Encke with another format.
     #[error("{} was written in format {found}, this Encke reads format {supported} only", file.display())]
     Version {
-        /// The segment that says so.
+        /// The segment.
         file: PathBuf,
         /// Its format.
         found: u16,
@@ -72,7 +73,7 @@ pub enum OpenError {
     /// The directory was written with the other byte order.
     #[error("{} was written with another byte order: the log is little-endian on every machine", file.display())]
     ByteOrder {
-        /// The segment that says so.
+        /// The segment.
         file: PathBuf,
     },
     /// History could not be opened or read.
@@ -80,9 +81,9 @@ pub enum OpenError {
     History {
         /// Where history is.
         path: PathBuf,
-        /// What was being done.
+        /// What failed.
         action: &'static str,
-        /// What it said.
+        /// The reason.
         reason: String,
     },
     /// A repair is not possible.
@@ -94,16 +95,16 @@ pub enum OpenError {
         what: String,
     },
     /// There is no sound copy of the superblock, which states what the directory must hold.
-    #[error("{} can't be used: {what}{}", file.display(), cure(file.parent().unwrap_or(Path::new("."))))]
+    #[error("{} can't be used: {what}{}", file.display(), repair_hint(file.parent().unwrap_or(Path::new("."))))]
     Superblock {
         /// A copy that is missing or damaged.
         file: PathBuf,
         /// What is wrong with each copy.
         what: String,
     },
-    /// Segments are missing, so records are.
+    /// Segments are missing, and with them records.
     #[error("the records {from} to {upto} are missing in {}: no segment holds them, such as {}{}",
-        directory.display(), segment::name(*from), cure(directory))]
+        directory.display(), file_name::segment(*from), repair_hint(directory))]
     Missing {
         /// The directory of the log.
         directory: PathBuf,
@@ -113,8 +114,8 @@ pub enum OpenError {
         upto: Sequence,
     },
     /// Something that was durable is damaged.
-    #[error("{} is damaged at byte {position}, where record {sequence} is due: {what}; it was durable, so it is not dropped{}",
-        file.display(), cure(file.parent().unwrap_or(Path::new("."))))]
+    #[error("{} is damaged at byte {position}, where record {sequence} is expected: {what}; it was durable, so it is not dropped{}",
+        file.display(), repair_hint(file.parent().unwrap_or(Path::new("."))))]
     Damaged {
         /// The segment.
         file: PathBuf,
@@ -122,7 +123,7 @@ pub enum OpenError {
         position: u64,
         /// The record that should be there.
         sequence: Sequence,
-        /// What was found, and how it is known that it was durable.
+        /// What was found, and why it is certain that the record was durable.
         what: String,
     },
 }
@@ -137,20 +138,20 @@ impl OpenError {
     }
 }
 
-/// The end of the message for what only a human may decide.
-fn cure(directory: &Path) -> String {
+/// The end of messages about damage: an operator has to decide about a loss.
+fn repair_hint(directory: &Path) -> String {
     let directory = directory.display();
     format!(
-        " (`encke log check {directory}` tells all that is wrong, `encke log repair --accept-loss {directory}` drops it)"
+        " (`encke log check {directory}` lists all damage, `encke log repair --accept-loss {directory}` drops it)"
     )
 }
 
-/// Why a frame could not be taken into the batch. The batch is as it was.
+/// Why a frame was not added to the batch. The batch is unchanged.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AppendError {
     /// The frame does not fit a segment.
-    #[error("a frame of {bytes} bytes is too large: {max} is the most")]
+    #[error("a frame of {bytes} bytes is too large: the limit is {max}")]
     TooLarge {
         /// The size of the frame with its head.
         bytes: u64,
@@ -158,11 +159,11 @@ pub enum AppendError {
         max: u64,
     },
     /// The frame names more streams than a frame can.
-    #[error("a frame in {streams} streams is not possible: {max} is the most")]
+    #[error("a frame in {streams} streams is not possible: the limit is {max}")]
     TooManyStreams {
-        /// How many it names.
+        /// The number of streams.
         streams: usize,
-        /// How many it may.
+        /// The largest number.
         max: usize,
     },
 }
@@ -171,47 +172,47 @@ pub enum AppendError {
 #[derive(Debug, Error, Clone)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// There is no room. Nothing of the batch was written, and the batch is still there: [`Log::write`](crate::Log::write)
-    /// may be called again when there is room, or [`Log::abandon`](crate::Log::abandon) drops it.
+    /// There is no room. Nothing of the batch was written, and the batch is kept: [`Log::write`](crate::Log::write) may
+    /// be called again when there is room, or [`Log::abandon`](crate::Log::abandon) drops the batch.
     #[error("no room for another segment of {bytes} bytes: {reason}")]
     NoSpace {
-        /// How much room is wanted, in bytes.
+        /// The required room, in bytes.
         bytes: u64,
-        /// What the system said.
+        /// The error of the system.
         reason: Arc<str>,
     },
-    /// Too many segments wait for history, and history does not take them. Nothing of the batch was written, and the batch is
-    /// still there, as with [`CommitError::NoSpace`]; history is tried again by itself.
+    /// Too many segments wait for history, which does not take them. Nothing of the batch was written, and the batch is
+    /// kept, as with [`CommitError::NoSpace`]. The background retries.
     #[error("the log takes no more records until history takes the sealed segments: {reason}")]
     HistoryFailed {
-        /// What history said.
+        /// Why history fails.
         reason: Arc<str>,
     },
-    /// An earlier write or sync failed, or this one did. Nothing will be acknowledged any more; the process should say so
-    /// and start again, so that recovery finds out what is really on the disk.
+    /// This or an earlier write or sync failed. The log acknowledges nothing more. The process should report this and
+    /// start again, so that recovery finds out what is on the disk.
     #[error("the log takes no more records: {reason}")]
     Poisoned {
-        /// What failed first.
+        /// The first failure.
         reason: Arc<str>,
     },
 }
 
-/// Why records could not be read. It never means that there are none.
+/// Why records could not be read. It never means that there are no records.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("cannot read {} at byte {position}: {source}", file.display())]
     Io {
         /// The segment.
         file: PathBuf,
         /// Where in it, in bytes.
         position: u64,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// What is there is not what was written.
-    #[error("{} is damaged at byte {position}, where record {sequence} is due: {what}", file.display())]
+    /// The content is not what was written.
+    #[error("{} is damaged at byte {position}, where record {sequence} is expected: {what}", file.display())]
     Damaged {
         /// The segment.
         file: PathBuf,
@@ -222,46 +223,47 @@ pub enum ReadError {
         /// What was found.
         what: &'static str,
     },
-    /// History could not be read, or is damaged; or the log it belongs to is closed.
+    /// History could not be read, or is damaged, or its log is closed.
     #[error("cannot read the history in {}: {reason}", path.display())]
     History {
         /// Where history is.
         path: PathBuf,
-        /// What it said.
+        /// The reason.
         reason: String,
-        /// Whether the disk could not be read; otherwise what it gave is damaged.
+        /// Whether the disk could not be read; otherwise the content is damaged.
         io: bool,
     },
-    /// A stream is asked for from before what is still kept of it. The log itself does not say this: it gives what is there, and
-    /// tells by [`ReadEnd::floor`](crate::ReadEnd::floor) what is not; it is for those who must not pass over a gap.
-    #[error("what stream {stream} had between record {after} and record {floor} is no longer kept")]
+    /// A read of a stream begins below its floor. The log does not return this error: it gives the records that are
+    /// there, and [`ReadEnd::floor`](crate::ReadEnd::floor). It is for callers that must not skip a gap.
+    #[error("the records of stream {stream} after {after} up to {floor} are no longer kept")]
     BelowFloor {
         /// The stream.
         stream: StreamNo,
-        /// The position that was asked for.
+        /// The requested position.
         after: Sequence,
-        /// Its records up to this one are gone.
+        /// The records up to this one are removed.
         floor: Sequence,
     },
-    /// A stream is asked for what was accepted in memory only, and the log failed before it was written. The log itself does
-    /// not say this, because it does not know what was accepted: see [`Reader::given_up`](crate::Reader::given_up).
+    /// A read asks for records that were accepted in memory only, and the log failed before it wrote them. The log does
+    /// not return this error, because it does not know what was accepted; see
+    /// [`Reader::given_up`](crate::Reader::given_up).
     #[error(
-        "what stream {stream} has behind record {after} was accepted and never written: {reason}"
+        "the records of stream {stream} after {after} were accepted and never written: {reason}"
     )]
     NeverWritten {
         /// The stream.
         stream: StreamNo,
-        /// The last record that was written, of whatever stream.
+        /// The last record that was written, of any stream.
         after: Sequence,
         /// Why the log failed.
         reason: Arc<str>,
     },
-    /// The global order is asked for from before what is still kept.
-    #[error("the records up to {oldest} are no longer kept in the global order; {after} and later was asked for", oldest = oldest - 1)]
+    /// A read of the global order begins before the oldest segment.
+    #[error("the records up to {oldest} are no longer kept in the global order; the read begins after {after}", oldest = oldest - 1)]
     NoLongerKept {
-        /// The position that was asked for.
+        /// The requested position.
         after: Sequence,
-        /// The oldest record that is still there.
+        /// The oldest record that is kept.
         oldest: Sequence,
     },
 }

@@ -1,16 +1,19 @@
-//! Reads that fail: the first one is noted, and repeated until it works.
+//! Failed reads: the first one is noted, and repeated until it works.
 //!
-//! While one is noted, [`Health::reads_failing`](crate::Health::reads_failing) says why. A read of something else that works
-//! proves nothing about it, so only the same read clears it. A thread repeats it; it begins with the failure and ends with it.
+//! Meanwhile [`Health::reads_failing`](crate::Health::reads_failing) has the reason. Another read that works proves
+//! nothing about the failed one, so only the same read clears the note. A thread of its own repeats it, and ends when
+//! it works.
 
 use crate::disk::Disk;
 use crate::error::ReadError;
-use crate::read::{Reader, Shared};
-use crate::{Sequence, StreamNo};
+use crate::history::History;
+use crate::ids::{Sequence, StreamNo};
+use crate::read;
+use crate::shared::Shared;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// What a reader was asked for.
+/// The arguments of a read, to repeat it.
 #[derive(Clone, Debug)]
 pub(crate) enum Wanted {
     Stream {
@@ -29,90 +32,78 @@ pub(crate) enum Wanted {
     Floor(StreamNo),
 }
 
-impl<D: Disk> Reader<D> {
-    /// Notes a read that failed, and begins to repeat it if none is repeated yet.
-    pub(crate) fn watch<T>(
-        &self,
-        result: Result<T, ReadError>,
-        wanted: impl FnOnce() -> Wanted,
-    ) -> Result<T, ReadError> {
-        if let Err(error) = &result
-            && D::BACKGROUND
-            && self.has_failed(error)
-            && self.shared().vitals.note_failed_read(error)
-        {
-            let (wanted, shared) = (wanted(), Arc::downgrade(self.shared_arc()));
-            let thread = std::thread::Builder::new().name("encke-reread".to_owned());
-            if let Err(error) = thread.spawn(move || repeat(&shared, &wanted)) {
-                tracing::error!(%error, "a read that failed can't be repeated");
-                self.shared().vitals.clear_failed_read();
-            }
-        }
-        result
-    }
-
-    /// Whether an error means that the disk could not be read.
-    fn has_failed(&self, error: &ReadError) -> bool {
-        match error {
-            ReadError::Io { .. } => true,
-            // When the log is closed, its history is.
-            ReadError::History { io: true, .. } => {
-                self.has_open_history() || self.shared().vitals.history_failed().is_some()
-            }
-            // One damaged record is no reason to serve nothing.
-            ReadError::History { io: false, .. }
-            | ReadError::Damaged { .. }
-            | ReadError::BelowFloor { .. }
-            | ReadError::NeverWritten { .. }
-            | ReadError::NoLongerKept { .. } => false,
+/// Notes a read that failed, and begins to repeat it if none is repeated yet.
+pub(crate) fn watch<D: Disk, T>(
+    shared: &Arc<Shared<D>>,
+    result: Result<T, ReadError>,
+    wanted: impl FnOnce() -> Wanted,
+) -> Result<T, ReadError> {
+    if let Err(error) = &result
+        && D::BACKGROUND
+        && is_disk_failure(shared, error)
+        && shared.vitals.note_failed_read(error)
+    {
+        let (wanted, weak) = (wanted(), Arc::downgrade(shared));
+        let thread = std::thread::Builder::new().name("encke-reread".to_owned());
+        if let Err(error) = thread.spawn(move || repeat(&weak, &wanted)) {
+            tracing::error!(%error, "a read that failed can't be repeated");
+            shared.vitals.clear_failed_read();
         }
     }
+    result
+}
 
-    fn has_open_history(&self) -> bool {
-        let history = self.shared().history.as_ref();
-        history.is_some_and(|history| history.with(|_| Ok(())).is_ok())
-    }
-
-    /// Whether a read works by now.
-    fn works(&self, wanted: &Wanted) -> bool {
-        let read = match *wanted {
-            Wanted::Stream {
-                stream,
-                after,
-                upto,
-                bytes_max,
-            } => self
-                .read_stream(stream, after, upto, bytes_max, &mut |_| {})
-                .map(|_| ()),
-            Wanted::Order {
-                after,
-                upto,
-                bytes_max,
-            } => self
-                .read_order(after, upto, bytes_max, &mut |_| {})
-                .map(|_| ()),
-            Wanted::State(ref key) => self.read_state(key).map(|_| ()),
-            Wanted::States(ref prefix) => self.read_states(prefix, &mut |_, _| {}),
-            Wanted::Floor(stream) => self.read_floor(stream).map(|_| ()),
-        };
-        // What is gone by now need not be read any more.
-        !matches!(
-            read,
-            Err(ReadError::Io { .. } | ReadError::History { io: true, .. })
-        )
+/// Whether an error means that the disk could not be read.
+fn is_disk_failure<D: Disk>(shared: &Shared<D>, error: &ReadError) -> bool {
+    match error {
+        ReadError::Io { .. } => true,
+        // A closed log has a closed history, which is no failure.
+        ReadError::History { io: true, .. } => {
+            let is_open = |history: &History| history.with(|_| Ok(())).is_ok();
+            shared.history.as_ref().is_some_and(is_open) || shared.vitals.history_failed().is_some()
+        }
+        // A single damaged record must not make the whole server unready.
+        ReadError::History { io: false, .. }
+        | ReadError::Damaged { .. }
+        | ReadError::BelowFloor { .. }
+        | ReadError::NeverWritten { .. }
+        | ReadError::NoLongerKept { .. } => false,
     }
 }
 
-/// Repeats a read until it works or the log is gone.
+/// Whether a read works now. A read of records that were removed meanwhile counts as working.
+fn works<D: Disk>(shared: &Shared<D>, wanted: &Wanted) -> bool {
+    let read = match *wanted {
+        Wanted::Stream {
+            stream,
+            after,
+            upto,
+            bytes_max,
+        } => read::stream(shared, stream, after, upto, bytes_max, &mut |_| {}).map(|_| ()),
+        Wanted::Order {
+            after,
+            upto,
+            bytes_max,
+        } => read::order(shared, after, upto, bytes_max, &mut |_| {}).map(|_| ()),
+        Wanted::State(ref key) => shared.read_state(key).map(|_| ()),
+        Wanted::States(ref prefix) => shared.read_states(prefix, &mut |_, _| {}),
+        Wanted::Floor(stream) => shared.read_floor(stream).map(|_| ()),
+    };
+    !matches!(
+        read,
+        Err(ReadError::Io { .. } | ReadError::History { io: true, .. })
+    )
+}
+
+/// Repeats a read until it works or the log and its readers are dropped.
 fn repeat<D: Disk>(shared: &Weak<Shared<D>>, wanted: &Wanted) {
     loop {
         std::thread::sleep(REPEAT_EVERY);
         let Some(shared) = shared.upgrade() else {
             return;
         };
-        let reader = Reader::new(shared);
-        if reader.works(wanted) {
-            reader.shared().vitals.clear_failed_read();
+        if works(&shared, wanted) {
+            shared.vitals.clear_failed_read();
             return;
         }
     }
@@ -123,7 +114,7 @@ const REPEAT_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
-    use super::Wanted;
+    use super::{Wanted, watch};
     use crate::{Frame, Log, Options, ReadError};
     use std::fs::OpenOptions;
     use std::os::unix::fs::FileExt;
@@ -177,9 +168,9 @@ mod tests {
             upto: u64::MAX,
             bytes_max: 100,
         };
-        let failed: Result<(), ReadError> = reader.watch(Err(unreadable), wanted);
+        let failed: Result<(), ReadError> = watch(reader.shared(), Err(unreadable), wanted);
         assert!(failed.is_err() && failing().is_some());
-        // Another stream's records say nothing of it.
+        // A read of another stream does not clear it.
         assert!(read(2).is_ok());
         let begun = Instant::now();
         while failing().is_some() {

@@ -1,8 +1,8 @@
-//! Real files in a real directory, and the lock that keeps a second process out.
+//! Real files in a real directory, and the lock that excludes other processes.
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
-use crate::segment;
+use crate::file_name;
 use crate::superblock;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 use rustix::io::Errno;
@@ -23,21 +23,22 @@ pub struct Files {
 struct Shared {
     path: PathBuf,
     directory: File,
-    /// Held, never read: the lock goes when the last clone does.
+    /// Held, never read: dropping the last clone releases the lock.
     _lock: Option<File>,
 }
 
 impl Files {
-    /// Makes the directory if it is not there, and locks it against any other process and any other log.
+    /// Makes the directory if necessary, and locks it against any other process and any other log.
     ///
     /// # Errors
-    /// [`OpenError::Locked`] when another log has it, [`OpenError::Io`] when it can't be made, opened or locked.
+    /// [`OpenError::Locked`] when another log holds the lock, [`OpenError::Io`] when the directory can't be made,
+    /// opened or locked.
     pub fn lock(path: &Path) -> Result<Files, OpenError> {
         std::fs::create_dir_all(path).map_err(|e| OpenError::io(path, "make the directory", e))?;
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true);
         let files = Self::locked(path, Some(options))?;
-        // The directory itself may be new, and then its own name must be durable before anything in it can be.
+        // The directory may be new. Then its own name must be durable before anything in it can be.
         if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
             File::open(parent)
                 .and_then(|p| p.sync_all())
@@ -46,7 +47,7 @@ impl Files {
         Ok(files)
     }
 
-    /// [`Files::lock`] for a directory that must be there and hold a log already. Nothing is made, not even the file `lock`.
+    /// [`Files::lock`] for a directory that must hold a log already. No file is made, not even `lock`.
     ///
     /// # Errors
     /// [`OpenError::NoLog`] when there is none, and as [`Files::lock`].
@@ -72,7 +73,7 @@ impl Files {
     pub fn holds_log(path: &Path) -> io::Result<bool> {
         for entry in std::fs::read_dir(path)? {
             let name = entry?.file_name();
-            let is_segment = |name: &str| segment::first_of(name).is_some();
+            let is_segment = |name: &str| file_name::first_of(name).is_some();
             let is_ours = |name: &str| {
                 is_segment(name)
                     || name == LOCK
@@ -86,7 +87,15 @@ impl Files {
         Ok(false)
     }
 
-    /// Locks the directory, and the file in it that locks it for every version.
+    /// Fails if the log in a directory is open in any process. Nothing is created.
+    ///
+    /// # Errors
+    /// There is no log, it is open, or its lock can't be looked at.
+    pub fn check_free(path: &Path) -> Result<(), OpenError> {
+        Self::lock_existing(path).map(drop)
+    }
+
+    /// Locks the directory, and the file in it that every version locks.
     fn locked(path: &Path, file: Option<OpenOptions>) -> Result<Files, OpenError> {
         let take = |what: &File, path: &Path| match rustix::fs::flock(
             what,
@@ -108,7 +117,7 @@ impl Files {
                 let lock = lock.map_err(|e| OpenError::io(&lock_path, "open the lock", e))?;
                 let is_file = lock.metadata().is_ok_and(|lock| lock.is_file());
                 if !is_file {
-                    let error = io::Error::other("it is no file");
+                    let error = io::Error::other("it is not a file");
                     return Err(OpenError::io(&lock_path, "open the lock", error));
                 }
                 take(&lock, path)?;
@@ -134,7 +143,7 @@ impl Disk for Files {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.shared.path)? {
             let entry = entry?;
-            // A name that is not UTF-8 is none of ours.
+            // The log uses no names that are not UTF-8.
             if let (true, Ok(name)) = (
                 entry.file_type()?.is_file(),
                 entry.file_name().into_string(),
@@ -154,7 +163,7 @@ impl Disk for Files {
             .truncate(true)
             .open(&path)?;
         reserve(&file, bytes).inspect_err(|_| {
-            // What a failed reservation did take is given back; that it can't be is not worth hiding the cause.
+            // Releases what a failed reservation took. An error of the removal must not hide the cause.
             let _ = std::fs::remove_file(&path);
         })?;
         Ok(file)
@@ -181,7 +190,7 @@ impl Disk for Files {
 
     fn salt(&self) -> io::Result<u64> {
         let mut salt = [0; 8];
-        // Eight bytes are never given in part.
+        // The kernel never returns a part of eight bytes.
         rustix::rand::getrandom(&mut salt, rustix::rand::GetRandomFlags::empty())?;
         Ok(u64::from_le_bytes(salt))
     }
@@ -210,7 +219,7 @@ impl DiskFile for File {
     }
 
     fn expect_reads(&self) {
-        // Only a hint: reads that come without it are right, too.
+        // Only a hint: reads are correct without it.
         let _ = rustix::fs::fadvise(self, 0, None, Advice::WillNeed);
     }
 
@@ -219,7 +228,7 @@ impl DiskFile for File {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // Never retried, not even when interrupted: after a failure the kernel may have forgotten what was dirty.
+        // Never retried, not even when interrupted: after a failure the kernel may have dropped dirty pages.
         self.sync_data()
     }
 

@@ -1,20 +1,20 @@
 //! Fingerprints of tables: a start compares the length and the end of each table instead of reading history whole.
 //!
-//! They lie in the file `history/fingerprints`, and they are a cache. The checksum of a table in its list decides; a table without a
-//! fingerprint is read whole and compared with it. The cache also keeps a copy of each list, which a repair uses when the list itself is
-//! damaged.
+//! The file `history/fingerprints` is a cache. The checksum of a table in its list is decisive; a table without a
+//! fingerprint is read whole and compared with it. The cache also has a copy of each list, which a repair uses when the
+//! list itself is damaged.
 
 use crate::frame::{u32_at, u64_at};
-use crate::history::HistoryError;
+use crate::history_error::HistoryError;
 use crate::lists::{Current, Fingerprint, List, named};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// What is known of the tables of a history, by the numbers of its keyspaces.
+/// The known tables of a history, by the number of their keyspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fingerprints(BTreeMap<u64, Known>);
 
-/// What is known of one keyspace.
+/// The known tables of a keyspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Known {
     list: List,
@@ -23,7 +23,7 @@ struct Known {
 }
 
 impl Fingerprints {
-    /// Reads the cache of a history; it is empty when there is none, or an unsound one.
+    /// Reads the cache of a history. A missing or unsound cache is empty.
     pub(crate) fn read(history: &Path) -> Fingerprints {
         let content = std::fs::read(history.join(FILE)).unwrap_or_default();
         Fingerprints::decode(&content).unwrap_or_default()
@@ -44,12 +44,12 @@ impl Fingerprints {
         self.0.get(&keyspace)?.tables.get(&(id, checksum)).copied()
     }
 
-    /// The list that a keyspace had when it was last looked at.
+    /// The list of a keyspace at the last update.
     pub(crate) fn list(&self, keyspace: u64) -> Option<&List> {
         self.0.get(&keyspace).map(|known| &known.list)
     }
 
-    /// Takes note of the fingerprints of all tables of a list.
+    /// Sets the fingerprints of all tables of a list.
     pub(crate) fn set(
         &mut self,
         keyspace: u64,
@@ -59,7 +59,8 @@ impl Fingerprints {
         self.0.insert(keyspace, Known { list, tables });
     }
 
-    /// Looks at a keyspace whose list may be newer than the known one. Returns what its `current` holds, and whether that is new.
+    /// Updates a keyspace whose list may be newer than the known one. Returns the content of its `current`, and whether
+    /// that is new.
     ///
     /// # Errors
     /// The list or a new table could not be read.
@@ -110,7 +111,7 @@ impl Fingerprints {
         Ok(())
     }
 
-    /// Forgets keyspaces that `keep` refuses.
+    /// Drops keyspaces that `keep` refuses.
     pub(crate) fn retain(&mut self, keep: impl Fn(u64) -> bool) {
         self.0.retain(|keyspace, _| keep(*keyspace));
     }

@@ -4,7 +4,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 4 | length of the whole frame; never 0, so that zeros mean "nothing more" |
+//! | 4 | length of the whole frame; never 0, so that zeros mark the end |
 //! | 4 | CRC32C, begun with the seed of the segment, over the length and everything after this field |
 //! | 8 | sequence |
 //! | 8 | time in milliseconds since 1970 |
@@ -15,42 +15,42 @@
 //! | 16 each | stream and the position of its previous frame |
 //! | rest | payload |
 //!
-//! A watermark is a frame that is no record: it has the sequence that the next record will have, no streams and no
-//! payload, and is there for its `durable_upto` alone.
+//! A watermark is a frame that is no record: it has the sequence of the next record, no streams and no payload. It only
+//! states `durable_upto`.
 
-use crate::{Sequence, StreamNo};
+use crate::ids::{Sequence, StreamNo};
 
-/// One record to append.
+/// A record to append.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// What the record is, for the caller; the log gives it back as it was.
+    /// The kind of the record, for the caller; the log stores it unchanged.
     pub kind: u8,
-    /// When it happened, in milliseconds since 1970, for the caller.
+    /// Time in milliseconds since 1970, for the caller and for retention by age.
     pub time_ms: u64,
-    /// The streams it belongs to: at most 65,535, each named once, none of them 0.
+    /// The streams of the record: at most 65,535, each named once, none of them 0.
     pub streams: &'a [StreamNo],
-    /// The payload, in pieces that are stored one after the other.
+    /// The payload, in pieces that are stored in order.
     pub payload: &'a [&'a [u8]],
 }
 
-/// One record as it was stored.
+/// A stored record.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameView<'a> {
-    /// Its place in the global order.
+    /// Its position in the global order.
     pub sequence: Sequence,
-    /// When it happened, in milliseconds since 1970.
+    /// Time in milliseconds since 1970.
     pub time_ms: u64,
-    /// What it is.
+    /// The kind that the caller gave.
     pub kind: u8,
-    /// The stream that was asked for; the first one when none was, and 0 when the record belongs to none.
+    /// The stream that was read; without one, the first stream of the record, or 0 when it has none.
     pub stream: StreamNo,
-    /// All streams it belongs to.
+    /// All its streams.
     pub streams: Streams<'a>,
-    /// What was stored.
+    /// The payload.
     pub payload: &'a [u8],
 }
 
-/// Where a frame lies: the number of its segment and its place in it. The default means "none".
+/// The position of a frame: the number of its segment and the byte in it. The default means "none".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(u64);
 
@@ -60,7 +60,7 @@ impl Position {
         Position(segment << 32 | u64::from(offset))
     }
 
-    /// Whether there is no such frame, or none in a segment that was not in history when this was written.
+    /// Whether there is no such frame, or it was in history already when this was written.
     pub fn is_none(self) -> bool {
         self.0 == 0
     }
@@ -76,17 +76,17 @@ impl Position {
     }
 }
 
-/// The streams a record belongs to, each with the position of its previous record.
+/// The streams of a record, each with the position of its previous record.
 #[derive(Clone, Copy, Debug)]
 pub struct Streams<'a>(List<'a>);
 
 #[derive(Clone, Copy, Debug)]
 enum List<'a> {
-    /// As in a frame: each with the position of its previous record.
+    /// From a frame: each with the position of its previous record.
     Positioned(&'a [u8]),
-    /// As in history: without positions.
+    /// From history: without positions.
     Bare(&'a [u8]),
-    /// The only one.
+    /// A single stream.
     One(StreamNo),
 }
 
@@ -100,7 +100,7 @@ impl<'a> Streams<'a> {
         Streams(List::One(stream))
     }
 
-    /// How many there are.
+    /// The number of streams.
     pub fn len(&self) -> usize {
         match self.0 {
             List::Positioned(bytes) => bytes.len() / STREAM_BYTES,
@@ -109,13 +109,13 @@ impl<'a> Streams<'a> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no streams.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Each stream with the position of its previous record, in the order in which they were given. A record that was
-    /// read from history knows no positions.
+    /// Each stream with the position of its previous record, in the order in which they were appended. A record from
+    /// history has no positions.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (StreamNo, Position)> + use<'a> {
         let list = self.0;
         (0..self.len()).map(move |i| match list {
@@ -129,7 +129,7 @@ impl<'a> Streams<'a> {
     }
 }
 
-/// How many bytes a frame takes.
+/// The size of a frame in bytes.
 pub(crate) fn bytes(streams: usize, payload: usize, durable_upto: bool) -> u64 {
     let durable_bytes = if durable_upto { DURABLE_BYTES } else { 0 };
     (HEAD_BYTES + durable_bytes + streams * STREAM_BYTES) as u64 + payload as u64
@@ -193,7 +193,7 @@ fn head(
     out.extend_from_slice(&streams.to_le_bytes());
 }
 
-/// Finishes a frame made by [`encode`]: `frame` begins with it, and how long it is is returned.
+/// Finishes the frame made by [`encode`] at the beginning of `frame`. Returns its length.
 pub(crate) fn seal(
     frame: &mut [u8],
     seed: u32,
@@ -222,7 +222,7 @@ pub(crate) fn time_ms(frame: &[u8]) -> u64 {
     u64_at(frame, TIME_AT)
 }
 
-/// A frame whose checksum is right and whose parts fit it.
+/// A frame whose checksum matches and whose parts fit its length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parsed<'a> {
     pub(crate) bytes: u32,
@@ -236,7 +236,7 @@ pub(crate) struct Parsed<'a> {
 }
 
 impl<'a> Parsed<'a> {
-    /// The frame as a reader sees it; `stream` is the one that was asked for, if one was.
+    /// The frame as a reader sees it; `stream` is the stream that was read, if any.
     pub(crate) fn view(&self, stream: Option<StreamNo>) -> FrameView<'a> {
         let first = || self.streams.iter().next().map_or(0, |(stream, _)| stream);
         FrameView {
@@ -253,15 +253,15 @@ impl<'a> Parsed<'a> {
 /// Why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// The length is zero: nothing was ever written here, or it is gone.
+    /// The length is zero: no frame was written here, or it was lost.
     Nothing,
-    /// The length can't be: shorter than a head, or longer than what is left of the segment.
+    /// The length is impossible: shorter than a head, or longer than the rest of the segment.
     Length,
     /// The checksum does not match.
     Checksum,
     /// The checksum matches and the parts don't fit the length.
     Shape,
-    /// A sound frame, but not of the record that is due.
+    /// A sound frame of another record than the expected one.
     Sequence,
 }
 
@@ -277,7 +277,7 @@ impl Flaw {
     }
 }
 
-/// The length that the frame at the beginning of `bytes` claims, if that is possible within `room` bytes.
+/// The length of the frame at the beginning of `bytes`, if it is possible within `room` bytes.
 pub(crate) fn length(bytes: &[u8; 4], room: u64) -> Result<u32, Flaw> {
     match u32::from_le_bytes(*bytes) {
         0 => Err(Flaw::Nothing),
@@ -286,7 +286,7 @@ pub(crate) fn length(bytes: &[u8; 4], room: u64) -> Result<u32, Flaw> {
     }
 }
 
-/// Reads the frame that is all of `frame`, and trusts nothing before the checksum matches.
+/// Parses `frame`, which must be exactly one frame. Uses nothing but the length before the checksum matches.
 pub(crate) fn parse(frame: &[u8], seed: u32) -> Result<Parsed<'_>, Flaw> {
     if frame.len() < HEAD_BYTES || u32_at(frame, 0) as usize != frame.len() {
         return Err(Flaw::Length);
@@ -320,8 +320,8 @@ pub(crate) fn parse(frame: &[u8], seed: u32) -> Result<Parsed<'_>, Flaw> {
     })
 }
 
-/// The frame that begins at the beginning of `bytes`, which go on to the end of the segment, if it is sound and has one of
-/// these sequences: cheap tests first, so that every byte of a torn tail can be asked.
+/// The frame at the beginning of `bytes`, which reach to the end of the segment, if it is sound and has one of these
+/// sequences. Cheap tests come first, because a search through a torn tail calls this for every byte.
 pub(crate) fn sound_at<'b>(
     bytes: &'b [u8],
     seed: u32,
@@ -354,7 +354,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// The payload of the record without streams that a repair puts in the place of one that is gone. It is never replayed.
+/// The payload of the record without streams by which a repair replaces a lost one. It is never replayed.
 pub(crate) const FILLER: &[u8] = b"encke 1: this record was gone when the log was repaired\n";
 /// The most streams that one frame can name.
 pub(crate) const STREAMS_MAX: usize = u16::MAX as usize;

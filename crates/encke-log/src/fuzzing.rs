@@ -1,15 +1,16 @@
-//! The bodies of the fuzz targets, which tests run over the saved corpus.
+//! The bodies of the fuzz targets. Tests run them over the saved corpus.
 
+use crate::file_name;
 use crate::segment::{self, HEAD_BYTES};
 use crate::simulated::SimulatedDisk;
 use crate::{Frame, FrameView, Log, OpenError, Options, Sequence, repair_on};
 
-/// Makes the files of a log of `data`, opens it, and panics when a record comes out that is in no file with a right
-/// checksum, when what opens can't be written to and opened again, or when what is refused for damage does not open after a
-/// repair.
+/// Makes the files of a log from `data` and opens it. Panics when a record is returned that is in no file with a valid
+/// checksum, when the opened log can't be written to and opened again, or when a log that was refused for damage does
+/// not open after a repair.
 ///
-/// The first byte says how: how many files there are (bits 0 and 1), whether their heads are made sound (bit 2), whether
-/// frames get right lengths (bit 3), right sequences (bit 4) and right checksums (bit 5).
+/// The first byte is the mode: the number of files (bits 0 and 1), whether their heads are made sound (bit 2), and
+/// whether frames get valid lengths (bit 3), sequences (bit 4) and checksums (bit 5).
 pub fn log_recovery(data: &[u8]) {
     let Some((mode, data)) = data.split_first() else {
         return;
@@ -27,17 +28,17 @@ pub fn log_recovery(data: &[u8]) {
             u64_at(&file, 24)
         };
         sound.extend(sound_frames(&file));
-        disk.put(&segment::name(first.max(1)), &file);
+        disk.put(&file_name::segment(first.max(1)), &file);
     }
     match open(&disk) {
-        Ok((log, records)) => go_on(&disk, log, records, &sound),
+        Ok((log, records)) => check_opened(&disk, log, records, &sound),
         Err(
             OpenError::Damaged { .. } | OpenError::Missing { .. } | OpenError::NotASegment { .. },
         ) => {
             if let Ok(report) = repair_on(&disk, &mut |_| true) {
                 let (log, records) =
                     open(&disk).unwrap_or_else(|error| panic!("{error}, after {report:?}"));
-                go_on(&disk, log, records, &sound);
+                check_opened(&disk, log, records, &sound);
             }
         }
         Err(OpenError::Version { .. } | OpenError::ByteOrder { .. }) => {}
@@ -45,7 +46,7 @@ pub fn log_recovery(data: &[u8]) {
     }
 }
 
-/// A record as it came out, or as it lies in a file.
+/// A record as it was returned, or as it lies in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Record {
     sequence: Sequence,
@@ -79,8 +80,8 @@ fn open(disk: &SimulatedDisk) -> Result<(Log<SimulatedDisk>, Vec<Record>), OpenE
     Ok((log, records))
 }
 
-/// Checks what came out, reads it, adds to it and opens it again.
-fn go_on(
+/// Checks the records that were returned, reads them, appends one and opens the log again.
+fn check_opened(
     disk: &SimulatedDisk,
     mut log: Log<SimulatedDisk>,
     mut records: Vec<Record>,
@@ -138,7 +139,7 @@ fn go_on(
     log.close().expect("this disk never fails");
 }
 
-/// A file of `part`, as sound as `mode` says.
+/// A file of `part`, as sound as `mode` demands.
 fn make_file(mode: u8, part: &[u8], number: u64, next: &mut Sequence) -> Vec<u8> {
     let (head_sound, lengths, sequences, checksums) =
         (mode & 4 != 0, mode & 8 != 0, mode & 16 != 0, mode & 32 != 0);
@@ -153,7 +154,8 @@ fn make_file(mode: u8, part: &[u8], number: u64, next: &mut Sequence) -> Vec<u8>
     }
     let seed = segment::seed(number);
     while lengths && rest.len() >= 28 {
-        // The length says how much of the rest is this frame; its third byte, otherwise always zero, spares the checksum.
+        // The length says how much of the rest is this frame. Its third byte, otherwise always zero, suppresses the
+        // checksum.
         let bytes = 28 + usize::from(u16::from_le_bytes([rest[0], rest[1]])) % 300;
         let spared = rest[2] >= 0xF0;
         let frame;
@@ -178,8 +180,8 @@ fn make_file(mode: u8, part: &[u8], number: u64, next: &mut Sequence) -> Vec<u8>
     file
 }
 
-/// Every frame with a right checksum from the beginning of a file to the first that has none: found without the code that
-/// is under test.
+/// All frames with a valid checksum from the beginning of a file to the first invalid one, found without the code under
+/// test.
 fn sound_frames(file: &[u8]) -> Vec<Record> {
     let mut records = Vec::new();
     if file.len() < HEAD_BYTES as usize {
@@ -227,9 +229,9 @@ fn checksum(frame: &[u8], seed: u32) -> u32 {
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let word = bytes[at..]
         .first_chunk()
-        .expect("the caller has looked at the length");
+        .expect("the caller has checked the length");
     u64::from_le_bytes(*word)
 }
 
-/// Longer inputs say nothing that shorter ones don't, and take their time.
+/// Longer inputs find nothing that shorter ones do not.
 const DATA_BYTES_MAX: usize = 32 << 10;

@@ -1,61 +1,61 @@
-//! What an operator wants to know of a log.
+//! The health of a log, for operators.
 
-use crate::Sequence;
 use crate::error::{CommitError, ReadError};
+use crate::ids::Sequence;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How a log is, at one moment.
+/// The health of a log at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// What failed first, when the log takes no more records until it is opened again.
+    /// The first failure of a poisoned log, which takes no more records until it is opened again.
     pub poisoned: Option<Arc<str>>,
-    /// Why history does not take sealed segments at the moment. It is tried again by itself.
+    /// Why history does not take sealed segments. The background retries.
     pub history_failed: Option<Arc<str>>,
-    /// Whether that is for want of room, and may work when there is some again.
+    /// Whether that is a shortage of room, which may pass.
     pub history_lacks_room: bool,
-    /// Why something that is stored can't be read at the moment. The read that failed is repeated by itself.
+    /// Why stored data can't be read. The failed read is repeated in the background.
     pub reads_failing: Option<Arc<str>>,
     /// Sealed segments that are not in history yet.
     pub segments_waiting: usize,
-    /// How long the last sync took; zero before the first.
+    /// Duration of the last sync; zero before the first.
     pub last_sync: Duration,
-    /// How many syncs of records there were, and how long they took in all.
+    /// The number of syncs of records, and their total duration.
     pub syncs: u64,
     /// See `syncs`.
     pub syncing: Duration,
-    /// How long [`Log::write`](crate::Log::write) has waited for a segment to be prepared or ingested, in all.
+    /// How long [`Log::write`](crate::Log::write) has waited in total for a segment to be prepared or ingested.
     pub waited: Duration,
-    /// How long [`Log::write`](crate::Log::write) has taken to go from one segment to the next, in all: to make the old one
-    /// durable to its end, and the head and the name of the new one. It is time of the disk, not of waiting.
+    /// How long [`Log::write`](crate::Log::write) has taken in total to go from one segment to the next: to make the
+    /// old one durable to its end, and the head and the name of the new one. This is time of the disk, not of waiting.
     pub rolled: Duration,
-    /// How many calls of [`Log::write`](crate::Log::write) took [`STALL`] or more beside what is in `rolled`, and how long the
-    /// longest of all took. Its cause is in the process's own log.
+    /// The number of calls of [`Log::write`](crate::Log::write) that took [`STALL`] or more, without the time in
+    /// `rolled`, and the longest duration of all calls. A log message names the cause of each.
     pub stalls: u64,
     /// See `stalls`.
     pub longest_stall: Duration,
-    /// Bytes of segments on disk, those that are in history and still kept included.
+    /// Bytes of segments on disk, including those that are in history and still kept.
     pub segment_bytes: u64,
     /// Bytes of history on disk.
     pub history_bytes: u64,
 }
 
-/// From when on a write that waits is a stall: somebody notices.
+/// A write that takes this long is a stall.
 pub const STALL: Duration = Duration::from_millis(50);
 
-/// One call of [`Log::write`](crate::Log::write), for who wants to know why it took long.
+/// The parts of the duration of a [`Log::write`](crate::Log::write).
 #[derive(Debug, Default)]
 pub(crate) struct WriteTime {
-    /// For room in history, and for a segment to be prepared.
+    /// Waiting for room in history, and for a segment to be prepared.
     pub(crate) for_history: Duration,
     pub(crate) for_segment: Duration,
-    /// For the disk, to go from one segment to the next.
+    /// Going from one segment to the next, on the disk.
     pub(crate) rolling: Duration,
 }
 
-/// What the writer and the background work note as they go.
+/// What the writer and the background work report.
 #[derive(Debug, Default)]
 pub(crate) struct Vitals {
     poisoned: Mutex<Option<Arc<str>>>,
@@ -75,12 +75,12 @@ pub(crate) struct Vitals {
 #[derive(Clone, Debug)]
 pub(crate) struct HistoryFailure {
     pub(crate) reason: Arc<str>,
-    /// Whether it may well work when there is room again.
+    /// Whether it may work when there is room again.
     pub(crate) shortage: bool,
 }
 
 impl HistoryFailure {
-    /// As an error of a write that would need another segment.
+    /// As the error of a write that needs another segment.
     pub(crate) fn of_write(self, segment_bytes: u64) -> CommitError {
         let (bytes, reason) = (segment_bytes, self.reason);
         if self.shortage {
@@ -92,7 +92,7 @@ impl HistoryFailure {
 }
 
 impl Vitals {
-    /// Notes what failed, if nothing has before, and gives the error for what failed first.
+    /// Notes a failure, unless there was one before. Returns the error for the first failure.
     pub(crate) fn poison(&self, reason: &str) -> CommitError {
         let mut poisoned = self.poisoned.lock();
         let first = poisoned.is_none();
@@ -103,7 +103,7 @@ impl Vitals {
         CommitError::Poisoned { reason }
     }
 
-    /// What failed first, if anything has.
+    /// The first failure, if any.
     pub(crate) fn poisoned(&self) -> Option<Arc<str>> {
         self.poisoned.lock().clone()
     }
@@ -115,7 +115,7 @@ impl Vitals {
         self.syncs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes how long a write took in all, and of that what it waited for; says so if it was a stall.
+    /// Adds the duration of a write and its parts; logs a stall.
     pub(crate) fn add_write(&self, took: Duration, time: &WriteTime, upto: Sequence) {
         let waited = time.for_history + time.for_segment;
         let add = |to: &AtomicU64, time| to.fetch_add(nanoseconds(time), Ordering::Relaxed);
@@ -168,7 +168,7 @@ impl Vitals {
         self.history_failed.lock().clone()
     }
 
-    /// Notes why a read failed, if none has before; whether that is so.
+    /// Notes why a read failed, unless a failed read is noted already. Returns whether it was noted.
     pub(crate) fn note_failed_read(&self, error: &ReadError) -> bool {
         let mut failed = self.failed_read.lock();
         if failed.is_some() {
@@ -180,7 +180,7 @@ impl Vitals {
         true
     }
 
-    /// Notes that the read that failed works again.
+    /// Notes that the failed read works again.
     pub(crate) fn clear_failed_read(&self) {
         if let Some(reason) = self.failed_read.lock().take() {
             tracing::warn!(%reason, "the read works again");
@@ -210,7 +210,7 @@ impl Vitals {
     }
 }
 
-/// Nanoseconds, of which 64 bits hold five centuries.
+/// Nanoseconds; 64 bits are enough for five centuries.
 fn nanoseconds(duration: Duration) -> u64 {
     duration.as_nanos() as u64
 }

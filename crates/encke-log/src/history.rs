@@ -1,33 +1,32 @@
-//! History: what sealed segments held, sorted by stream, in a log-structured merge tree (fjall).
+//! History: the records of sealed segments, sorted by stream, in a log-structured merge tree (fjall).
 //!
 //! The keyspaces:
-//! - `records` and `records-CLASS-FIRST`: stream and sequence, both big-endian, to the record. Filled by bulk ingestion of
-//!   whole segments. Which has what is told in `generations.rs`.
+//! - `records` and `records-0-FIRST`: stream and sequence, both big-endian, to the record. Filled by bulk ingestion of
+//!   whole segments; `generations.rs` says which keyspace has which records.
 //! - `states`: the state store. Filled by bulk ingestion of whole checkpoints.
-//! - `floors`: stream, big-endian, to its floor, and for a forgotten one the record before which it was. Filled with each
-//!   checkpoint.
+//! - `floors`: stream, big-endian, to its floor. Filled by each checkpoint.
 //! - `marks`: the number of the format.
 //!
-//! Nothing goes through the tree's own journal, so nothing of it can stall the writer. Everything that is ingested is durable when the
-//! ingestion ends, and only then is it stated in the superblock: after a crash in between it is ingested again, and means the same.
+//! Nothing goes through the tree's own journal, so the journal can't stall the writer. An ingestion is durable when it
+//! ends, and only then is it stated in the superblock. After a crash in between it is repeated, with the same result.
 //!
-//! Reading and ingesting is here; opening the tree is in `tree.rs`; what is stated of it, in `marks.rs`.
+//! This file reads and ingests. `tree.rs` opens the tree, `shared.rs` states what history holds.
 
 use crate::error::OpenError;
 use crate::fingerprints::Fingerprints;
+use crate::floor::floor_of;
 use crate::frame::FrameView;
-use crate::generations::{self, Generations};
-pub(crate) use crate::history_error::HistoryError;
-use crate::ingest::ingest_into;
+use crate::generations::{self, Generations, Times};
+use crate::history_error::HistoryError;
+use crate::ids::{Sequence, StreamNo};
+use crate::ingest::{Put, ingest_into};
 use crate::inspect::{self, Inspection};
-pub(crate) use crate::marks::Marks;
-use crate::marks::Times;
-use crate::retention::ClassRetention;
-use crate::statement::StatedHistory;
-use crate::stored::{floor_of, record_key, view};
-use crate::tree::{self, CompactionThreads, Tree};
-use crate::{Sequence, StreamNo};
+use crate::retention::LogRetention;
+use crate::statement::{StatedHistory, StatedKeyspace};
+use crate::stored::{record_key, view};
+use crate::tree::{self, CompactionThreads, Kind, Tree};
 use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -36,41 +35,31 @@ use std::path::{Path, PathBuf};
 pub(crate) struct History {
     path: PathBuf,
     cache_bytes: u64,
-    /// The times of generations, which outlive the tree when it is opened again.
+    /// The times of generations. They are kept when the tree is closed and opened again.
     times: Mutex<Times>,
     pub(crate) fingerprints: Mutex<Fingerprints>,
-    /// `None` when it was closed, or could not be opened again.
+    /// `None` when it is closed, or could not be opened again.
     open: RwLock<Option<Tree>>,
 }
 
-/// What can be ingested into.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
-    States,
-    Floors,
-}
-
-/// What an ingestion is given: keys in ascending order, each once; `None` deletes.
-pub(crate) type Put<'p> = &'p mut dyn FnMut(&[u8], Option<&[u8]>) -> fjall::Result<()>;
-
 impl History {
-    /// Opens a history that was inspected, and of which the superblock states everything.
+    /// Opens a history that was inspected and is stated in the superblock.
     pub(crate) fn open(
         path: PathBuf,
         cache_bytes: u64,
         times: Times,
     ) -> Result<History, OpenError> {
-        tree::begin_journal_anew(&path)
+        tree::reset_journal(&path)
             .map_err(|e| HistoryError::from(e).on_open(&path, "begin the journal of"))?;
         History::open_with(path, cache_bytes, times, CompactionThreads::One)
     }
 
-    /// Opens a history whose version stated nothing and kept its marks in the journal, too.
+    /// Opens a history without a statement, whose version kept marks in the journal too.
     pub(crate) fn open_unstated(path: PathBuf, cache_bytes: u64) -> Result<History, OpenError> {
         History::open_unstated_with(path, cache_bytes, Times::new())
     }
 
-    /// The same, with the times of its generations.
+    /// [`History::open_unstated`] with the times of its generations.
     pub(crate) fn open_unstated_with(
         path: PathBuf,
         cache_bytes: u64,
@@ -101,7 +90,7 @@ impl History {
         })
     }
 
-    /// Makes an empty history with an identity. It gets its name only when it is whole.
+    /// Makes an empty history with an identity. It gets its name when it is complete.
     pub(crate) fn make(path: &Path, (log_id, history_id): (u64, u64)) -> Result<(), OpenError> {
         let failed = |e: HistoryError| e.on_open(path, "make");
         let prepared = path.with_extension("prepared");
@@ -118,15 +107,16 @@ impl History {
             .map_err(|e| failed(e.into()))
     }
 
-    /// Closes history for good. Reading it is an error from then on.
+    /// Closes history for good. Reads fail from then on.
     pub(crate) fn close(&self) {
         *self.open.write() = None;
     }
 
-    /// Closes and opens history, which is how it gets over an error that it won't go on after.
+    /// Closes and opens history, because the tree does not continue after some errors.
     ///
     /// # Errors
-    /// It can't be opened, or it does not hold what is stated: the engine would delete the rest, so it stays closed.
+    /// It can't be opened, or it does not hold what is stated. Then it stays closed, because the engine would delete
+    /// the rest.
     pub(crate) fn reopen(&self, log_id: u64, stated: &StatedHistory) -> Result<(), HistoryError> {
         let mut open = self.open.write();
         *open = None;
@@ -134,7 +124,7 @@ impl History {
         if let Some(problem) = inspection.into_problems().into_iter().next() {
             return Err(problem);
         }
-        tree::begin_journal_anew(&self.path)?;
+        tree::reset_journal(&self.path)?;
         let times = self.times();
         *open = Some(Tree::new(
             &self.path,
@@ -155,27 +145,26 @@ impl History {
         self.with(|open| Ok(open.records.read().clone()))
     }
 
-    /// Ingests records of one class from a segment that begins with record `first`; otherwise as [`History::ingest`].
+    /// Ingests records of a segment that begins with record `first`; otherwise as [`History::ingest`].
     pub(crate) fn ingest_records(
         &self,
-        retention: &ClassRetention,
+        retention: &LogRetention,
         first: Sequence,
         times_ms: (u64, u64),
         all: impl FnOnce(Put<'_>) -> fjall::Result<()>,
     ) -> Result<(), HistoryError> {
-        let class = retention.class;
         self.with(|open| {
-            let newest = open.records.read().newest(class).cloned();
+            let newest = open.records.read().newest().cloned();
             let fits = newest
                 .filter(|newest| newest.first >= first || !newest.is_full(retention, times_ms));
             let keyspace = match fits {
                 Some(generation) => generation.keyspace,
-                None => open.begin_generation(class, first)?,
+                None => open.begin_generation(first)?,
             };
             ingest_into(&keyspace, all)?;
             let mut records = open.records.write();
-            records.note_times(class, times_ms);
-            if let Some(newest) = records.newest(class)
+            records.note_times(times_ms);
+            if let Some(newest) = records.newest()
                 && let Some(times_ms) = newest.times_ms
             {
                 let name = newest.keyspace.name().to_string();
@@ -185,22 +174,22 @@ impl History {
         })
     }
 
-    /// Makes the keyspaces of records with these names; other names are passed over.
+    /// Makes the generations with these names; other names are ignored.
     pub(crate) fn make_generations<'n>(
         &self,
         names: impl Iterator<Item = &'n str>,
     ) -> Result<(), HistoryError> {
         self.with(|open| {
-            for (class, first) in names.filter_map(generations::of_name) {
-                if (class, first) != (0, 0) {
-                    open.begin_generation(class, first)?;
+            for first in names.filter_map(generations::of_name) {
+                if first != 0 {
+                    open.begin_generation(first)?;
                 }
             }
             Ok(())
         })
     }
 
-    /// Whether history has anything of a stream.
+    /// Whether history has a record of a stream.
     pub(crate) fn has_any(&self, stream: StreamNo) -> Result<bool, HistoryError> {
         let mut any = false;
         self.read(stream, 0, Sequence::MAX - 1, &mut |_| {
@@ -210,8 +199,8 @@ impl History {
         Ok(any)
     }
 
-    /// Gives `each` as many floors as it takes, from the stream after `after` on: the stream and the value, as
-    /// [`floor_of`] and [`forgotten_at`] read it.
+    /// Gives `each` floors, from the stream after `after` on, until it breaks: the stream and the value, for
+    /// [`floor_of`] and [`forgotten_at`](crate::floor::forgotten_at).
     pub(crate) fn floors_after(
         &self,
         after: StreamNo,
@@ -232,7 +221,8 @@ impl History {
         })
     }
 
-    /// Ingests what `all` puts, all of it or nothing. It is durable and can be read on return. There must be something.
+    /// Ingests what `all` puts, all of it or nothing. It is durable and can be read on return. `all` must put at least
+    /// one key.
     pub(crate) fn ingest(
         &self,
         kind: Kind,
@@ -241,14 +231,14 @@ impl History {
         self.with(|open| ingest_into(open.keyspace(kind), all))
     }
 
-    /// The value of a record, as [`record_value`] makes it.
+    /// The value of a record, as [`record_value`](crate::stored::record_value) makes it.
     pub(crate) fn record(
         &self,
         stream: StreamNo,
         sequence: Sequence,
     ) -> Result<Option<fjall::UserValue>, HistoryError> {
         self.with(|open| {
-            let holding = open.records.read().holding(stream, sequence, sequence);
+            let holding = open.records.read().holding(sequence, sequence);
             match holding.first() {
                 Some((keyspace, ..)) => Ok(keyspace.get(record_key(stream, sequence))?),
                 None => Ok(None),
@@ -268,7 +258,7 @@ impl History {
             return Ok(());
         };
         self.with(|open| {
-            let holding = open.records.read().holding(stream, from, upto);
+            let holding = open.records.read().holding(from, upto);
             for (keyspace, from, upto) in holding {
                 for pair in keyspace.range(record_key(stream, from)..=record_key(stream, upto)) {
                     let (key, value) = pair.into_inner()?;
@@ -309,7 +299,7 @@ impl History {
         self.with(|open| Ok(floor_of(open.floors.get(stream.to_be_bytes())?)))
     }
 
-    /// Compacts everything now, so that what is below the floors is gone from the disk.
+    /// Compacts everything, so that records below the floors are removed from the disk.
     pub(crate) fn compact(&self) -> Result<(), HistoryError> {
         let generations = self.generations()?;
         for generation in generations.all() {
@@ -332,7 +322,7 @@ impl History {
         self.cache_bytes
     }
 
-    /// Works with the tree, if it is open.
+    /// Calls `work` with the tree.
     pub(crate) fn with<T>(
         &self,
         work: impl FnOnce(&Tree) -> Result<T, HistoryError>,
@@ -345,6 +335,69 @@ impl History {
             }),
         }
     }
+
+    /// The keyspaces as they are to be stated. A keyspace that is not in `identified` gets its identity first.
+    pub(crate) fn stated_keyspaces(
+        &self,
+        (log_id, history_id): (u64, u64),
+        identified: &BTreeSet<u64>,
+    ) -> Result<Vec<StatedKeyspace>, HistoryError> {
+        let times = self.times();
+        let mut keyspaces = vec![(META, String::new())];
+        keyspaces.extend(self.with(|open| Ok(open.keyspace_names()))?);
+        let mut stated = Vec::with_capacity(keyspaces.len());
+        for (id, name) in keyspaces {
+            if !identified.contains(&id) {
+                inspect::identify_keyspace(self.path(), log_id, history_id, id)?;
+            }
+            stated.push(StatedKeyspace {
+                id,
+                times_ms: times.get(&name).copied(),
+                name,
+                ..StatedKeyspace::default()
+            });
+        }
+        self.update_lists(&mut stated)?;
+        Ok(stated)
+    }
+
+    /// Sets the current versions and checksums of the lists, and keeps the fingerprints of all tables.
+    pub(crate) fn update_lists(
+        &self,
+        keyspaces: &mut [StatedKeyspace],
+    ) -> Result<(), HistoryError> {
+        let mut fingerprints = self.fingerprints.lock();
+        let mut changed = false;
+        for keyspace in &mut *keyspaces {
+            let directory = self.path().join("keyspaces");
+            let directory = directory.join(keyspace.id.to_string());
+            let (current, is_new) = fingerprints.update(keyspace.id, &directory)?;
+            changed |= is_new;
+            (keyspace.version, keyspace.checksum) = (current.version, current.checksum);
+        }
+        if changed {
+            fingerprints.retain(|id| keyspaces.iter().any(|one| one.id == id));
+            if let Err(error) = fingerprints.write(self.path()) {
+                tracing::debug!(%error, "the fingerprints of tables are not written; the next start reads new tables whole");
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over the fingerprints of an inspection.
+    pub(crate) fn set_fingerprints(&self, fingerprints: Fingerprints) {
+        if Fingerprints::read(self.path()) != fingerprints {
+            // The next start need not read again the tables that the inspection read whole.
+            let _ = fingerprints.write(self.path());
+        }
+        *self.fingerprints.lock() = fingerprints;
+    }
+
+    /// Marks the history itself as of the format that needs a superblock, so that versions without superblocks refuse
+    /// it.
+    pub(crate) fn set_format(&self) -> Result<(), HistoryError> {
+        self.with(Tree::set_format)
+    }
 }
 
 impl fmt::Debug for History {
@@ -355,5 +408,7 @@ impl fmt::Debug for History {
     }
 }
 
+/// The number of the keyspace in which the engine keeps the names of all others.
+const META: u64 = 0;
 /// The cache of a history that is read once.
 const COPY_CACHE_BYTES: u64 = 16 << 20;

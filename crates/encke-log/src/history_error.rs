@@ -1,24 +1,24 @@
-//! What can go wrong with history, as those who use it need to know it.
+//! Errors of history.
 
 use crate::disk::is_shortage;
 use crate::error::OpenError;
 use std::path::Path;
 
-/// What history said when something failed.
+/// Why history failed.
 #[derive(Debug)]
 pub(crate) struct HistoryError {
     pub(crate) reason: String,
-    /// Whether it may well work when there is room again.
+    /// Whether it may work when there is room again.
     pub(crate) shortage: bool,
-    /// Whether the tree only says that something failed before, in work of its own, and not what: whoever opens it again and
-    /// tries again finds out.
+    /// Whether the tree only reports an earlier failure of its own background work, without the cause. Opening it again
+    /// and retrying shows the cause.
     pub(crate) earlier: bool,
-    /// Whether the disk could not be read or written, or history is closed for that; otherwise something is damaged.
+    /// Whether the disk could not be read or written, or history is closed; otherwise something is damaged.
     pub(crate) io: bool,
 }
 
 impl HistoryError {
-    /// As an error of opening a log.
+    /// Converts it to an error of opening a log.
     pub(crate) fn on_open(self, path: &Path, action: &'static str) -> OpenError {
         OpenError::History {
             path: path.to_owned(),
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_repeats_an_earlier_failure_says_so() {
+    fn a_repeated_failure_is_marked_as_earlier() {
         let full = std::io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error());
         let full = HistoryError::from(fjall::Error::Io(full));
         assert_eq!((full.shortage, full.earlier), (true, false));

@@ -1,38 +1,38 @@
-//! Where the records of each stream lie in the segments that are not in history yet.
+//! The index: the positions of each stream's records in the segments that are not in history yet.
 //!
-//! The index costs some 40 bytes per stream and segment and 12 per record, and it goes away with the segment: nothing
-//! here grows with the number of records that history holds.
+//! The index takes some 40 bytes per stream and segment and 12 per record, until its segment is in history. So its size
+//! does not depend on the number of records in history.
 //!
-//! With many streams every access to one of them waits for memory. So a record costs one such access, to its stream's slot,
-//! and what the slot held goes to the end of a list that all streams share. A stream with many records gets a list of its
-//! own, in which a place is found without walking over all of them.
+//! With many streams every access to one of them is a cache miss. So a record costs a single such access, to its
+//! stream's slot; the previous content of the slot is appended to a list that all streams share. A stream with many
+//! records gets a list of its own, for binary search.
 
 use crate::frame::Position;
+use crate::ids::{Sequence, StreamNo};
 use crate::segment::Segment;
-use crate::{Sequence, StreamNo};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A record in one segment: its sequence, counted from the segment's first, and where its frame begins.
+/// A record in a segment: its sequence relative to the first of the segment, and the position of its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) delta: u32,
     pub(crate) position: u32,
 }
 
-/// All segments that readers may look into, oldest first.
+/// All segments, oldest first.
 #[derive(Debug)]
 pub(crate) struct Index<F> {
     /// Records up to this one can be read.
     pub(crate) published: Sequence,
     /// Records up to this one are in history.
     pub(crate) history_upto: Sequence,
-    /// The state store is durable as it was after this record.
+    /// The state store is durable as of this record.
     pub(crate) checkpoint_upto: Sequence,
     /// Segments that are in history and kept for the global order.
     pub(crate) done: VecDeque<Done<F>>,
-    /// The segments after those, which are not in history. There is always one, and the last one is being written.
+    /// The later segments, which are not in history. There is at least one; the last one is written to.
     pub(crate) segments: VecDeque<SegmentIndex<F>>,
 }
 
@@ -42,22 +42,22 @@ pub(crate) struct Done<F> {
     pub(crate) segment: Arc<Segment<F>>,
     /// The sequence after its last record.
     pub(crate) end: Sequence,
-    /// Found out when they are needed, if the segment was in history when the log was opened.
-    pub(crate) places: Option<Places>,
+    /// Built when it is needed, if the segment was in history when the log was opened.
+    pub(crate) places: Option<SparseIndex>,
 }
 
-/// Where to begin a walk through a segment.
+/// Where to begin a scan of a segment.
 #[derive(Debug)]
 pub(crate) struct Start<F> {
     pub(crate) segment: Arc<Segment<F>>,
     /// The sequence after its last record.
     pub(crate) end: Sequence,
-    /// The record at which to begin; `None` when the places of the segment are not known.
+    /// The record at which to begin; `None` without a sparse index.
     pub(crate) at: Option<Entry>,
 }
 
 impl<F> Index<F> {
-    /// Where the last record of a stream lies, if it is in one of these segments.
+    /// The position of the last record of a stream in these segments.
     pub(crate) fn last(&self, stream: StreamNo) -> Position {
         let last = |segment: &SegmentIndex<F>| {
             let entry = segment.last(stream)?;
@@ -70,7 +70,7 @@ impl<F> Index<F> {
             .unwrap_or_default()
     }
 
-    /// Notes a record that lies in the newest segment.
+    /// Adds a record of the newest segment.
     pub(crate) fn insert(
         &mut self,
         streams: impl Iterator<Item = StreamNo>,
@@ -82,14 +82,15 @@ impl<F> Index<F> {
         }
     }
 
-    /// The oldest record that is still in the global order, or the next one when there is none.
+    /// The oldest record in the global order, or the next one when there is none.
     pub(crate) fn oldest(&self) -> Sequence {
         let done = self.done.front().map(|done| done.segment.first);
         let waiting = self.segments.front().map(|segment| segment.segment.first);
         done.or(waiting).unwrap_or(self.published + 1)
     }
 
-    /// Up to which record all that the segments have are older than `time_ms`, as far as places tell; 0 when none is.
+    /// The last record such that it and all before it in its segment are older than `time_ms`, as far as the sparse
+    /// indexes show; 0 without one.
     pub(crate) fn older_than(&self, time_ms: u64) -> Sequence {
         let done = self.done.iter().filter_map(|done| {
             let places = done.places.as_ref()?;
@@ -102,7 +103,7 @@ impl<F> Index<F> {
         done.chain(waiting).max().unwrap_or(0)
     }
 
-    /// Where to begin walking the global order from `from` on.
+    /// Where to begin a read of the global order from `from` on.
     pub(crate) fn start(&self, from: Sequence) -> Option<Start<F>> {
         let older = self.done.partition_point(|done| done.end <= from);
         if let Some(done) = self.done.get(older) {
@@ -122,8 +123,8 @@ impl<F> Index<F> {
         })
     }
 
-    /// Keeps the places of a segment that is done.
-    pub(crate) fn keep_places(&mut self, number: u64, places: Places) {
+    /// Sets the sparse index of a segment that is in history.
+    pub(crate) fn set_sparse_index(&mut self, number: u64, places: SparseIndex) {
         if let Some(done) = self
             .done
             .iter_mut()
@@ -133,38 +134,38 @@ impl<F> Index<F> {
         }
     }
 
-    /// The segments in which records from `from` on may lie, oldest first.
+    /// The segments that may have records from `from` on, oldest first.
     pub(crate) fn from(&self, from: Sequence) -> impl Iterator<Item = &SegmentIndex<F>> {
         let older = self.segments.partition_point(|segment| segment.end <= from);
         self.segments.range(older..)
     }
 }
 
-/// What lies where in one segment.
+/// The index of one segment.
 #[derive(Debug)]
 pub(crate) struct SegmentIndex<F> {
     pub(crate) segment: Arc<Segment<F>>,
     /// The sequence after the last record that was inserted.
     end: Sequence,
     streams: HashMap<StreamNo, Slot, foldhash::fast::FixedState>,
-    /// Records before the last ones of their streams, in the order in which they were followed by others.
+    /// Records that are not the last of their streams, in the order in which the next ones followed.
     links: Vec<Link>,
-    /// The records of the streams that have many here, oldest first, without the last one of each.
+    /// The records of streams with many records here, oldest first, without the last one of each.
     runs: Vec<Vec<Entry>>,
-    places: Places,
+    places: SparseIndex,
 }
 
-/// The last record of a stream in a segment, and where the others are.
+/// The last record of a stream in a segment, and the way to the others.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     last: Entry,
-    /// How many others there are.
+    /// The number of the others.
     others: u32,
-    /// The newest of them in the links; or the run that has them all, when they are [`RUN_RECORDS`] or more.
+    /// The link of the newest of them, or the run with all of them when there are [`RUN_RECORDS`] or more.
     before: u32,
 }
 
-/// A record that is not the last one of its stream, and which link has the one before it, if any is left.
+/// A record that is not the last of its stream, and the link of the one before it.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     entry: Entry,
@@ -172,7 +173,7 @@ struct Link {
 }
 
 impl<F> SegmentIndex<F> {
-    /// An empty index with room for as many streams as the segment before had, so that it seldom has to grow.
+    /// An empty index with room for as many streams as the segment before had, so that it seldom grows.
     pub(crate) fn new(segment: Arc<Segment<F>>, streams: usize) -> Self {
         SegmentIndex {
             end: segment.first,
@@ -182,12 +183,12 @@ impl<F> SegmentIndex<F> {
             ),
             links: Vec::new(),
             runs: Vec::new(),
-            places: Places::default(),
+            places: SparseIndex::default(),
             segment,
         }
     }
 
-    /// How many streams have records here.
+    /// The number of streams with records here.
     pub(crate) fn streams(&self) -> usize {
         self.streams.len()
     }
@@ -248,7 +249,7 @@ impl<F> SegmentIndex<F> {
         self.streams.get(&stream).map(|slot| slot.last)
     }
 
-    /// The first so many records of a stream from sequence `from` on, oldest first.
+    /// The first records of a stream from sequence `from` on, at most `records_max`, oldest first.
     pub(crate) fn records(
         &self,
         stream: StreamNo,
@@ -273,15 +274,15 @@ impl<F> SegmentIndex<F> {
         records
     }
 
-    /// Gives up the places, when the rest is about to go. They may be kept for long, so they keep no room to grow.
-    pub(crate) fn take_places(&mut self) -> Places {
+    /// Takes the sparse index, before the rest is dropped. It may be kept for long, so it keeps no spare memory.
+    pub(crate) fn take_sparse_index(&mut self) -> SparseIndex {
         let mut places = std::mem::take(&mut self.places);
         places.places.shrink_to_fit();
         places
     }
 }
 
-/// The records from a link back to the one at `delta`, oldest first.
+/// The records of a chain of links down to `delta`, oldest first.
 fn walk_back(links: &[Link], mut at: u32, delta: u64) -> Vec<Entry> {
     let mut entries = Vec::new();
     while let Some(link) = links
@@ -295,17 +296,17 @@ fn walk_back(links: &[Link], mut at: u32, delta: u64) -> Vec<Entry> {
     entries
 }
 
-/// A record about every [`PLACE_BYTES`] of a segment, for finding a place in the global order.
+/// A sparse index of a segment: about one record every [`PLACE_BYTES`], to find a position in the global order.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct SparseIndex {
     /// Each with the newest time of the records up to it.
     places: Vec<(Entry, u64)>,
     /// The newest time of all records.
     time_ms_max: u64,
 }
 
-impl Places {
-    /// Notes the next record, if it is far enough from the last one that was noted.
+impl SparseIndex {
+    /// Adds the next record, if it is far enough from the last entry.
     pub(crate) fn note(&mut self, entry: Entry, time_ms: u64) {
         self.time_ms_max = self.time_ms_max.max(time_ms);
         let last = self.places.last();
@@ -314,7 +315,8 @@ impl Places {
         }
     }
 
-    /// The last of these records whose sequence is at most `delta` after the segment's first; the first one when none is.
+    /// The last entry whose sequence is at most `delta` after the first of the segment; the first entry when there is
+    /// none.
     pub(crate) fn before(&self, delta: u64) -> Option<Entry> {
         let after = self
             .places
@@ -323,8 +325,8 @@ impl Places {
         place.map(|(entry, _)| *entry)
     }
 
-    /// Up to which record all here are older than `time_ms`, as far as places tell: `None` when none is, and the last one,
-    /// before `end`, when all are.
+    /// The last record such that all records up to it are older than `time_ms`, as far as the entries show; `None`
+    /// without one.
     fn older_than(&self, time_ms: u64, first: Sequence, end: Sequence) -> Option<Sequence> {
         if self.time_ms_max < time_ms && end > first {
             return Some(end - 1);
@@ -336,9 +338,9 @@ impl Places {
 }
 
 const NO_LINK: u32 = u32::MAX;
-/// From how many records on, beside the last, a stream has a list of its own.
+/// A stream with more other records than this has a list of its own.
 const RUN_RECORDS: u32 = 64;
-/// How far apart places are: what a walk has to skip at most, beside the frame at the place.
+/// The distance of entries: a scan skips at most this and the frame at the entry.
 const PLACE_BYTES: u32 = 64 << 10;
 
 #[cfg(test)]

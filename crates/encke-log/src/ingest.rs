@@ -1,10 +1,14 @@
-//! Bulk ingestion into one keyspace of history, as fast as the tree can compact what came in, and no faster.
+//! Bulk ingestion into a keyspace of history, no faster than the tree compacts.
 
-use crate::history::{HistoryError, Put};
+use crate::history_error::HistoryError;
 use fjall::Keyspace;
 use std::time::{Duration, Instant};
 
-/// Ingests what `all` puts, all of it or nothing. It is durable and can be read on return. There must be something.
+/// Takes keys in ascending order, each once; `None` deletes.
+pub(crate) type Put<'p> = &'p mut dyn FnMut(&[u8], Option<&[u8]>) -> fjall::Result<()>;
+
+/// Ingests what `all` puts, all of it or nothing. It is durable and can be read on return. `all` must put at least one
+/// key.
 pub(crate) fn ingest_into(
     keyspace: &Keyspace,
     all: impl FnOnce(Put<'_>) -> fjall::Result<()>,
@@ -18,16 +22,16 @@ pub(crate) fn ingest_into(
     Ok(ingestion.finish()?)
 }
 
-/// Each ingestion is a run of its own until the tree has compacted it, and the tree's list of files has one byte for their
-/// number: with more than 255 it writes a list that it can't read again. The tree holds up its own writes long before that,
-/// but no ingestion, so it is done here.
+/// Waits until the tree has compacted enough runs. Each ingestion is a run of its own until it is compacted, and the
+/// tree's list of files has one byte for their number: with more than 255 runs it writes a list that it can't read. The
+/// tree delays its own writes long before that, but no ingestion.
 fn wait_for_compaction(keyspace: &Keyspace, patience: Duration) -> Result<(), HistoryError> {
     let begun = Instant::now();
-    // Every run has a table, or several.
+    // A run has at least one table.
     while keyspace.l0_table_count() >= TABLES_MAX {
         if begun.elapsed() > patience {
             return Err(HistoryError::from(
-                "it does not get on with compacting what came in".to_owned(),
+                "compaction does not keep up with ingestion".to_owned(),
             ));
         }
         std::thread::sleep(COMPACTION_PAUSE);
@@ -35,10 +39,10 @@ fn wait_for_compaction(keyspace: &Keyspace, patience: Duration) -> Result<(), Hi
     Ok(())
 }
 
-/// How many tables may wait to be compacted before an ingestion waits for that.
+/// An ingestion waits while this many tables wait for compaction.
 const TABLES_MAX: usize = 64;
 
-/// How long an ingestion waits for compaction, which takes a moment for a table or two and seconds for all of a large tree.
+/// How long an ingestion waits for compaction, which takes milliseconds for a table and seconds for a large tree.
 const COMPACTION_PATIENCE: Duration = Duration::from_secs(10);
 
 const COMPACTION_PAUSE: Duration = Duration::from_millis(5);
@@ -49,7 +53,7 @@ mod tests {
     use fjall::{Database, KeyspaceCreateOptions};
 
     #[test]
-    fn nothing_is_ingested_faster_than_it_is_compacted() {
+    fn ingestion_waits_for_compaction() {
         let directory = tempfile::tempdir().unwrap();
         let open = |workers| {
             let builder = Database::builder(directory.path());
@@ -59,17 +63,17 @@ mod tests {
                 .unwrap();
             (database, keyspace)
         };
-        // Nobody compacts.
+        // No thread compacts.
         let (database, keyspace) = open(0);
         for number in 0..TABLES_MAX as u32 {
             let number = number.to_be_bytes();
             ingest_into(&keyspace, |put| put(b"all", Some(&number))).unwrap();
         }
         let held_up = wait_for_compaction(&keyspace, Duration::ZERO);
-        assert!(held_up.unwrap_err().reason.contains("compacting"));
+        assert!(held_up.unwrap_err().reason.contains("compaction"));
         drop((database, keyspace));
 
-        // Once somebody does, it goes on.
+        // With a thread that compacts, ingestion continues.
         let (_database, keyspace) = open(1);
         ingest_into(&keyspace, |put| put(b"all", Some(b"last"))).unwrap();
         assert_eq!(keyspace.get(b"all").unwrap().as_deref(), Some(&b"last"[..]));

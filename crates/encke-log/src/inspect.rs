@@ -1,10 +1,11 @@
-//! Comparing the directory of history with the statement, before the storage engine opens anything.
+//! Compares the directory of history with the statement, before the storage engine opens anything.
 //!
-//! The engine deletes what it takes for left over and makes anew what is missing. So it opens only a history in which everything that
-//! was stated is there. Nothing here changes a byte.
+//! The engine deletes files that it does not know, and makes missing ones again. So it opens only a history that holds
+//! everything that was stated. Nothing here changes a byte.
 
 use crate::fingerprints::Fingerprints;
-use crate::history::HistoryError;
+use crate::generations;
+use crate::history_error::HistoryError;
 use crate::lists::{Current, List, TableEntry, damaged, named};
 use crate::statement::{StatedHistory, StatedKeyspace};
 use std::collections::HashMap;
@@ -13,45 +14,56 @@ use std::fs::FileType;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What a history's directory holds, compared with what was stated of it.
+/// The content of a history's directory, compared with the statement.
 #[derive(Debug, Default)]
 pub(crate) struct Inspection {
-    /// What is wrong with the directory itself.
+    /// The problems of the directory itself.
     pub(crate) problems: Vec<HistoryError>,
     pub(crate) keyspaces: Vec<InspectedKeyspace>,
-    /// Of every table that is as it should be.
+    /// Fingerprints of the sound tables.
     pub(crate) fingerprints: Fingerprints,
 }
 
-/// What the directory of one keyspace holds.
+/// How much of a history is sound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum HistoryHealth {
+    /// All of it, or there is no history.
+    Sound,
+    /// The state store and the floors are sound. Records may be missing.
+    RecordsDamaged,
+    /// The state store, the floors or the marks are damaged.
+    Unusable,
+}
+
+/// The content of a keyspace's directory.
 #[derive(Debug)]
 pub(crate) struct InspectedKeyspace {
     pub(crate) stated: StatedKeyspace,
     pub(crate) directory: PathBuf,
-    /// The newest list that can be found; `None` when there is no sound one.
+    /// The newest list that can be read; `None` without a sound one.
     pub(crate) list: Option<List>,
-    /// The tables in the list that are missing, or are not the files that were written.
+    /// Tables of the list that are missing, or were replaced by other files.
     pub(crate) unsound: Vec<TableEntry>,
-    /// The tables in the list whose checksum does not match: parts of them may be sound.
+    /// Tables of the list whose checksum does not match: parts of them may be sound.
     pub(crate) suspect: Vec<TableEntry>,
-    /// Everything that is wrong.
+    /// All problems.
     pub(crate) problems: Vec<HistoryError>,
 }
 
 impl Inspection {
-    /// Looks at everything, whatever is wrong.
+    /// Inspects everything; a problem does not end the inspection.
     pub(crate) fn of(history: &Path, stated: &StatedHistory, log_id: u64) -> Inspection {
         let known = Fingerprints::read(history);
         let mut inspection = Inspection::default();
         let mut general = |problem: Result<(), HistoryError>| {
             inspection.problems.extend(problem.err());
         };
-        general(is_identified(history, &history_label(log_id, stated.id)));
-        general(is_version(history));
-        general(are_files(history, |name| {
+        general(check_identity(history, &history_label(log_id, stated.id)));
+        general(check_version(history));
+        general(check_files(history, |name| {
             name == "lock" || Path::new(name).extension() == Some(OsStr::new("jnl"))
         }));
-        general(are_keyspaces(&keyspaces(history)));
+        general(check_keyspaces(&keyspaces(history)));
         for keyspace in &stated.keyspaces {
             let label = keyspace_label(log_id, stated.id, keyspace.id);
             let directory = keyspaces(history).join(keyspace.id.to_string());
@@ -63,13 +75,35 @@ impl Inspection {
                 suspect: Vec::new(),
                 problems: Vec::new(),
             };
-            inspected.look(&label, &known, &mut inspection.fingerprints);
+            inspected.inspect(&label, &known, &mut inspection.fingerprints);
             inspection.keyspaces.push(inspected);
         }
         inspection
     }
 
-    /// Everything that is wrong.
+    /// How much of the history is sound.
+    pub(crate) fn health(&self) -> HistoryHealth {
+        let of_keyspace = |inspected: &InspectedKeyspace| {
+            let whole = inspected.is_whole();
+            let of_records = generations::of_name(&inspected.stated.name).is_some();
+            // A repair makes the keyspaces of the format and of the names again.
+            let replaceable = matches!(&*inspected.stated.name, "" | "marks");
+            match (inspected.problems.is_empty(), whole) {
+                (true, _) => HistoryHealth::Sound,
+                (false, true) => HistoryHealth::RecordsDamaged,
+                (false, false) if of_records || replaceable => HistoryHealth::RecordsDamaged,
+                (false, false) => HistoryHealth::Unusable,
+            }
+        };
+        let general = match self.problems.is_empty() {
+            true => HistoryHealth::Sound,
+            false => HistoryHealth::RecordsDamaged,
+        };
+        let worst = self.keyspaces.iter().map(of_keyspace).max();
+        worst.map_or(general, |worst| worst.max(general))
+    }
+
+    /// All problems.
     pub(crate) fn into_problems(self) -> Vec<HistoryError> {
         let of_keyspaces = self.keyspaces.into_iter().flat_map(|one| one.problems);
         self.problems.into_iter().chain(of_keyspaces).collect()
@@ -77,8 +111,13 @@ impl Inspection {
 }
 
 impl InspectedKeyspace {
-    fn look(&mut self, label: &str, known: &Fingerprints, fingerprints: &mut Fingerprints) {
-        let identified = is_identified(&self.directory, label);
+    /// Whether its list and all tables are sound.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.list.is_some() && self.unsound.is_empty() && self.suspect.is_empty()
+    }
+
+    fn inspect(&mut self, label: &str, known: &Fingerprints, fingerprints: &mut Fingerprints) {
+        let identified = check_identity(&self.directory, label);
         let foreign = identified.is_err() && self.directory.join(IDENTITY).exists();
         self.problems.extend(identified.err());
         let stated = Current {
@@ -86,7 +125,7 @@ impl InspectedKeyspace {
             checksum: self.stated.checksum,
         };
         let newest = match Current::read(&self.directory) {
-            Ok(current) => is_not_older(&self.directory, current, stated)
+            Ok(current) => check_not_older(&self.directory, current, stated)
                 .and_then(|()| current.list(&self.directory)),
             Err(error) => Err(error),
         };
@@ -100,14 +139,14 @@ impl InspectedKeyspace {
                 stated.list(&self.directory).ok().or(cached)
             }
         };
-        self.problems.extend(are_tables(&self.directory).err());
+        self.problems.extend(check_tables(&self.directory).err());
         if let Some(list) = self.list.take() {
-            self.look_at_tables(&list, known, fingerprints);
+            self.inspect_tables(&list, known, fingerprints);
             self.list = Some(list);
         }
     }
 
-    fn look_at_tables(
+    fn inspect_tables(
         &mut self,
         list: &List,
         known: &Fingerprints,
@@ -150,18 +189,18 @@ impl InspectedKeyspace {
     }
 }
 
-/// Looks at a history of a version that made no statement: what its lists name must be there.
+/// Inspects a history without a statement: the tables in its lists must be there.
 pub(crate) fn verify_unstated(history: &Path) -> Result<(), HistoryError> {
-    is_version(history)?;
-    are_keyspaces(&keyspaces(history))?;
+    check_version(history)?;
+    check_keyspaces(&keyspaces(history))?;
     for keyspace in entries(&keyspaces(history))? {
         let (directory, _) = keyspace?;
         if !directory.join(crate::lists::CURRENT).try_exists()? {
-            // The engine was making it or removing it when the process ended.
+            // The process ended while the engine made or removed the keyspace.
             continue;
         }
         let list = List::newest(&directory)?;
-        are_tables(&directory)?;
+        check_tables(&directory)?;
         for table in &list.tables {
             table.fingerprint(&directory)?;
         }
@@ -169,10 +208,10 @@ pub(crate) fn verify_unstated(history: &Path) -> Result<(), HistoryError> {
     Ok(())
 }
 
-/// The identity of a history that was made for this log and of which nothing is stated yet.
+/// The identity of a history that was made for this log and is not stated yet.
 ///
 /// # Errors
-/// It is another one.
+/// The history belongs to another log.
 pub(crate) fn unstated_id(history: &Path, log_id: u64) -> Result<u64, HistoryError> {
     let label = std::fs::read_to_string(history.join(IDENTITY)).unwrap_or_default();
     let id = label.strip_prefix("encke 1: history ");
@@ -186,7 +225,7 @@ pub(crate) fn unstated_id(history: &Path, log_id: u64) -> Result<u64, HistoryErr
     }
 }
 
-/// The log of which a history says that it is.
+/// The log in the identity of a history.
 pub(crate) fn log_id(history: &Path) -> Option<u64> {
     let label = std::fs::read_to_string(history.join(IDENTITY)).ok()?;
     let (_, id) = label.strip_suffix('\n')?.rsplit_once(" of log ")?;
@@ -215,7 +254,7 @@ pub(crate) fn identify_keyspace(
 fn identify(directory: &Path, label: &str) -> io::Result<()> {
     let (path, new) = (directory.join(IDENTITY), directory.join("identity.new"));
     if std::fs::read_to_string(&path).is_ok_and(|there| there == label) {
-        // It may be there for the system and not yet for the disk.
+        // The name may be visible and not durable yet.
         std::fs::File::open(&path)?.sync_all()?;
         return std::fs::File::open(directory)?.sync_all();
     }
@@ -225,19 +264,16 @@ fn identify(directory: &Path, label: &str) -> io::Result<()> {
     std::fs::File::open(directory)?.sync_all()
 }
 
-fn is_identified(directory: &Path, label: &str) -> Result<(), HistoryError> {
+fn check_identity(directory: &Path, label: &str) -> Result<(), HistoryError> {
     let path = directory.join(IDENTITY);
     let there = std::fs::read(&path).map_err(|e| named(&path, &e))?;
     if there != label.as_bytes() {
-        return Err(damaged(
-            &path,
-            "the directory is not the one that was there before",
-        ));
+        return Err(damaged(&path, "it is not the directory that is stated"));
     }
     Ok(())
 }
 
-fn is_version(history: &Path) -> Result<(), HistoryError> {
+fn check_version(history: &Path) -> Result<(), HistoryError> {
     let path = history.join("version");
     let there = std::fs::read(&path).map_err(|e| named(&path, &e))?;
     if there != ENGINE_VERSION {
@@ -249,7 +285,7 @@ fn is_version(history: &Path) -> Result<(), HistoryError> {
     Ok(())
 }
 
-fn is_not_older(directory: &Path, found: Current, stated: Current) -> Result<(), HistoryError> {
+fn check_not_older(directory: &Path, found: Current, stated: Current) -> Result<(), HistoryError> {
     let (path, found_at, stated_at) = (
         directory.join(crate::lists::CURRENT),
         found.version,
@@ -257,30 +293,30 @@ fn is_not_older(directory: &Path, found: Current, stated: Current) -> Result<(),
     );
     if found_at < stated_at {
         let what = format!(
-            "it names version {found_at} of the list of tables, and there was a version {stated_at}"
+            "it names version {found_at} of the list of tables, and version {stated_at} is stated"
         );
         return Err(damaged(&path, &what));
     }
     if found_at == stated_at && found != stated {
         return Err(damaged(
             &path,
-            "it names another list of tables than there was",
+            "it names another list of tables than the stated one",
         ));
     }
     Ok(())
 }
 
 /// The tables of a keyspace must be files with numbers for names, or the engine ends the process.
-fn are_tables(keyspace: &Path) -> Result<(), HistoryError> {
+fn check_tables(keyspace: &Path) -> Result<(), HistoryError> {
     let tables = keyspace.join("tables");
-    are_numbered(&tables, "file", FileType::is_file)
+    check_numbered(&tables, "file", FileType::is_file)
 }
 
-fn are_keyspaces(keyspaces: &Path) -> Result<(), HistoryError> {
-    are_numbered(keyspaces, "directory", FileType::is_dir)
+fn check_keyspaces(keyspaces: &Path) -> Result<(), HistoryError> {
+    check_numbered(keyspaces, "directory", FileType::is_dir)
 }
 
-fn are_numbered(
+fn check_numbered(
     directory: &Path,
     kind: &str,
     is_kind: impl Fn(&FileType) -> bool,
@@ -291,19 +327,19 @@ fn are_numbered(
         if !is_kind(&found) || name.is_none_or(|name| name.parse::<u64>().is_err()) {
             return Err(damaged(
                 &path,
-                &format!("it is no {kind} of the storage engine"),
+                &format!("it is not a {kind} of the storage engine"),
             ));
         }
     }
     Ok(())
 }
 
-/// What has one of these names must be a file.
-fn are_files(directory: &Path, is_meant: impl Fn(&OsStr) -> bool) -> Result<(), HistoryError> {
+/// Entries with a matching name must be files.
+fn check_files(directory: &Path, is_meant: impl Fn(&OsStr) -> bool) -> Result<(), HistoryError> {
     for entry in entries(directory)? {
         let (path, found) = entry?;
         if path.file_name().is_some_and(&is_meant) && !found.is_file() {
-            return Err(damaged(&path, "it is no file"));
+            return Err(damaged(&path, "it is not a file"));
         }
     }
     Ok(())
@@ -311,7 +347,7 @@ fn are_files(directory: &Path, is_meant: impl Fn(&OsStr) -> bool) -> Result<(), 
 
 type Entry = Result<(PathBuf, FileType), HistoryError>;
 
-/// The entries of a directory, and what they are without following links.
+/// The entries of a directory with their types; links are not followed.
 fn entries(directory: &Path) -> Result<impl Iterator<Item = Entry>, HistoryError> {
     let entries = std::fs::read_dir(directory).map_err(|e| named(directory, &e))?;
     let directory = directory.to_owned();

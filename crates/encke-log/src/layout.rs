@@ -1,9 +1,9 @@
-//! A directory of several logs: how many there are, and that each is in its place.
+//! A directory of several logs: their number, and a check that each is in its place.
 //!
-//! One log lies in the directory itself. Several have a directory each in it, `log-0` and so on, which may be mount points or
-//! links, so that they can be on several disks. Then a file `LOGS` in the directory says how many there are, and a file
-//! `LOG` in each which one it is; `LOGS` is written last, so where it is, all are. An empty directory in the place
-//! of a disk that is not mounted is never taken for a log.
+//! A single log lies in the directory itself. Several logs have a directory each in it, `log-0` and so on. These may be
+//! mount points or links, so that logs can be on several disks. The file `LOGS` in the directory holds the number of
+//! logs, and the file `LOG` in each directory its index. `LOGS` is written last, so all logs exist when it does. An
+//! empty directory in the place of a disk that is not mounted is never taken for a log.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,10 +13,10 @@ use rustix::fs::FlockOperation;
 
 use crate::files::Files;
 
-/// The logs of a directory can't be told.
+/// Why the directory of several logs can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LayoutError {
-    /// There are more or fewer than were asked for.
+    /// The number of logs is another one.
     #[error(
         "{} holds {there}, not {asked} logs, and the number can't be changed: ask for as many as there are, or for another \
          directory",
@@ -25,44 +25,44 @@ pub enum LayoutError {
     Other {
         /// The directory.
         directory: PathBuf,
-        /// How many there are.
+        /// The number of logs in the directory.
         there: usize,
-        /// How many were asked for.
+        /// The requested number.
         asked: usize,
     },
-    /// The directory of a log is that of another one, or of none.
+    /// The directory of a log belongs to another one, or to none.
     #[error(
         "{} does not say that this is log {log} of {}: is its disk mounted, and in its place?",
         path.join(LOG).display(), directory.display()
     )]
     Misplaced {
-        /// The directory of all.
+        /// The directory of all logs.
         directory: PathBuf,
         /// The directory of the log.
         path: PathBuf,
         /// The log's index.
         log: usize,
     },
-    /// The file that says how many logs there are says something else.
+    /// The file with the number of logs is damaged.
     #[error("{} does not say how many logs there are", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
     },
-    /// The file that tells how many logs there are is missing, and there are several.
+    /// The file with the number of logs is missing, and there are several.
     #[error("{} is missing, and the directory holds several logs", path.display())]
     Uncounted {
         /// The file.
         path: PathBuf,
     },
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What was to be done.
+        /// What failed.
         action: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -74,10 +74,10 @@ fn in_words(logs: usize) -> String {
     }
 }
 
-/// The directories of so many logs, by their indices; they are made if the directory is empty or not there.
+/// The directories of this number of logs, by index; they are made if the directory is empty or missing.
 ///
 /// # Errors
-/// See [`LayoutError`]. What is there stays as it is.
+/// See [`LayoutError`]. Existing files stay unchanged.
 pub fn arrange(directory: &Path, logs: usize) -> Result<Vec<PathBuf>, LayoutError> {
     let other = |there| LayoutError::Other {
         directory: directory.to_owned(),
@@ -98,7 +98,7 @@ pub fn arrange(directory: &Path, logs: usize) -> Result<Vec<PathBuf>, LayoutErro
     }
 }
 
-/// The directories of the logs that are there, by their indices.
+/// The directories of the existing logs, by index.
 ///
 /// # Errors
 /// See [`LayoutError`].
@@ -109,7 +109,7 @@ pub fn logs_in(directory: &Path) -> Result<Vec<PathBuf>, LayoutError> {
     }
 }
 
-/// The directory as that of one log. It must not be that of several.
+/// The directory of a single log. It must not be that of several.
 fn single(directory: &Path) -> Result<Vec<PathBuf>, LayoutError> {
     let one_of_several = directory.join("log-0").join(LOG);
     let holds_several = one_of_several
@@ -125,7 +125,7 @@ fn single(directory: &Path) -> Result<Vec<PathBuf>, LayoutError> {
     Ok(vec![directory.to_owned()])
 }
 
-/// How many logs there are and what they know each other by, if there are several.
+/// The number of logs and their common identity, if there are several.
 fn read(directory: &Path) -> Result<Option<(usize, String)>, LayoutError> {
     let path = directory.join(LOGS);
     let text = match std::fs::read_to_string(&path) {
@@ -157,7 +157,7 @@ fn check(directory: &Path, logs: usize, id: &str) -> Result<Vec<PathBuf>, Layout
 
 fn make(directory: &Path, logs: usize) -> Result<Vec<PathBuf>, LayoutError> {
     let opened = File::open(directory).map_err(failed(directory, "open the directory"))?;
-    // Nobody else makes them at the same time.
+    // Excludes another process that makes them.
     rustix::fs::flock(&opened, FlockOperation::LockExclusive)
         .map_err(|error| failed(directory, "lock")(error.into()))?;
     let mut random = [0; 8];
@@ -194,7 +194,7 @@ fn label(log: usize, logs: usize, id: &str) -> String {
     format!("{KIND}log {log} of {logs} {id}\n")
 }
 
-/// Puts a file there durably, whole or not at all.
+/// Writes a file durably, whole or not at all.
 fn put(directory: &Path, name: &str, text: &str) -> Result<(), LayoutError> {
     let (path, new) = (directory.join(name), directory.join(format!("{name}.new")));
     File::create(&new)
@@ -234,7 +234,7 @@ const LOGS: &str = "LOGS";
 
 const LOG: &str = "LOG";
 
-/// What such a file begins with, and its version.
+/// The first part of these files, with the version of their format.
 const KIND: &str = "encke 1: ";
 
 #[cfg(test)]
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_made_is_found_again_and_another_number_is_refused() {
+    fn logs_are_found_again_and_another_number_is_refused() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("data");
         let made = arrange(&dir, 3).unwrap();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_not_mounted_or_in_anothers_place_is_no_empty_log() {
+    fn an_unmounted_or_misplaced_disk_is_not_an_empty_log() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path();
         let made = arrange(dir, 2).unwrap();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_may_be_there_before_and_a_making_that_was_cut_short_is_made_again() {
+    fn existing_directories_are_used_and_an_interrupted_setup_is_repeated() {
         let root = tempfile::tempdir().unwrap();
         let (dir, disk) = (root.path().join("data"), root.path().join("disk"));
         std::fs::create_dir_all(disk.join("lost+found")).unwrap();

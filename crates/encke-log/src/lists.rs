@@ -1,13 +1,13 @@
-//! The storage engine's lists of its own files, read before the engine reads them.
+//! The storage engine's lists of its tables, read before the engine reads them.
 //!
-//! Each keyspace has a directory `keyspaces/N`. In it, the file `current`, little-endian, holds the version of the newest list (8
-//! bytes), the XXH3 checksum of that list (16) and the kind of the checksum (1). The list `vVERSION` names the tables of the keyspace,
-//! which are files in `tables`, with the XXH3 checksum of each. The engine writes these checksums and compares none of them when it
-//! opens: it makes room for as many entries as a list seems to have, deletes what it takes for left over, and makes anew what
-//! is missing.
+//! Each keyspace has a directory `keyspaces/N`. In it, the file `current`, little-endian, holds the version of the
+//! newest list (8 bytes), the XXH3 checksum of that list (16) and the kind of the checksum (1). The list `vVERSION`
+//! names the tables of the keyspace, which are files in `tables`, with the XXH3 checksum of each. The engine writes
+//! these checksums and does not compare them when it opens. It reserves memory for the number of entries in a list
+//! unchecked, deletes files that it does not know, and makes missing ones again.
 
 use crate::frame::{u32_at, u64_at};
-use crate::history::HistoryError;
+use crate::history_error::HistoryError;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub(crate) struct Current {
 pub(crate) struct List {
     pub(crate) current: Current,
     pub(crate) tables: Vec<TableEntry>,
-    /// The whole list, as it is in its file.
+    /// The content of its file.
     pub(crate) content: Vec<u8>,
 }
 
@@ -100,7 +100,7 @@ impl List {
         if xxhash_rust::xxh3::xxh3_128(&content) != current.checksum {
             return Err("its checksum does not match");
         }
-        let tables = tables(&content).ok_or("it is no list of tables")?;
+        let tables = tables(&content).ok_or("it is not a list of tables")?;
         Ok(List {
             current,
             tables,
@@ -108,9 +108,9 @@ impl List {
         })
     }
 
-    /// The list without the tables that `keep` refuses, under the same version.
+    /// The list with only the tables that `keep` accepts, under the same version.
     pub(crate) fn without(&self, keep: impl Fn(&TableEntry) -> bool) -> Result<List, HistoryError> {
-        let failed = |_| HistoryError::from("a list of tables can't be written anew".to_owned());
+        let failed = |_| HistoryError::from("a list of tables can't be rewritten".to_owned());
         let mut out = io::Cursor::new(Vec::new());
         let mut writer = sfa::Writer::from_writer(&mut out);
         let sections = sections(&self.content).unwrap_or_default();
@@ -157,7 +157,7 @@ impl TableEntry {
         Ok(())
     }
 
-    /// The length of the file and the hash of its end, where a table keeps the description of itself.
+    /// The length of the file and the hash of its end, where a table has its metadata.
     pub(crate) fn fingerprint(&self, keyspace: &Path) -> Result<Fingerprint, HistoryError> {
         let path = self.path(keyspace);
         let look = || {
@@ -211,7 +211,7 @@ fn tables(content: &[u8]) -> Option<Vec<TableEntry>> {
     Some(tables)
 }
 
-/// The section of the tables, with those alone that `keep` accepts.
+/// The section of the tables with only those that `keep` accepts.
 fn filter_tables(section: &[u8], keep: &impl Fn(&TableEntry) -> bool) -> Option<Vec<u8>> {
     let mut levels: Vec<Vec<Vec<&[u8]>>> = Vec::new();
     walk_tables(section, &mut |step| match step {
@@ -277,7 +277,7 @@ fn read(path: &Path) -> Result<Vec<u8>, HistoryError> {
     std::fs::read(path).map_err(|e| named(path, &e))
 }
 
-/// An error of the operating system with the file that it is about.
+/// Adds the path to an error of the operating system.
 pub(crate) fn named(path: &Path, error: &io::Error) -> HistoryError {
     match error.kind() {
         io::ErrorKind::NotFound => HistoryError::from(format!("{} is missing", path.display())),

@@ -1,40 +1,37 @@
-//! The writer: batches in memory, one write, one sync, then readers see it.
+//! The writer of a log: batches are built in memory, written once, synced once, then published.
 
-use crate::Sequence;
-use crate::batch::{FrameBatch, Notes};
+use crate::active_segment::ActiveSegment;
+use crate::batch::{FrameBatch, UnpublishedRecords};
+use crate::deferred_sync::{DeferredSync, DeferredSyncResult};
 use crate::disk::{Disk, DiskFile, is_shortage};
 use crate::error::{AppendError, CommitError, OpenError, ReadError};
 use crate::files::Files;
-use crate::floor::Floors;
-use crate::frame::{self, Frame, FrameView};
-use crate::health::{Health, Vitals, WriteTime};
+use crate::floor::{FORGOTTEN, Floor};
+use crate::frame::{Frame, FrameView};
+use crate::health::{Health, WriteTime};
+use crate::ids::{Sequence, StreamNo};
 use crate::index::SegmentIndex;
-use crate::opening::{self, Opening};
-use crate::options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
-use crate::prepare::{Prepared, Preparer};
-use crate::read::{Reader, Shared};
-use crate::recover::{self, Recovered};
-use crate::retention::ClassFloors;
-use crate::salvage;
+use crate::options::Options;
+use crate::prepare::{self, Prepared, Preparer};
+use crate::reader::Reader;
 use crate::seal::Sealer;
 use crate::segment::{self, Segment};
-use crate::state::States;
-use crate::statement::{LastSegment, Statement};
-use crate::superblock::Superblock;
-use crate::tail::TailKeeper;
-use parking_lot::{Mutex, RwLock};
+use crate::shared::Shared;
+use crate::start::{self, Started};
+use crate::state::{Pending, StateEntry};
+use crate::superblock_updater::SuperblockUpdater;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The one writer of a log. Readers are made with [`Log::reader`].
+/// The only writer of a log. [`Log::reader`] makes readers.
 ///
-/// A batch goes [`append`](Log::append) (as often as wanted), [`write`](Log::write), [`sync`](Log::sync),
+/// A batch goes through [`append`](Log::append) (repeatedly), [`write`](Log::write), [`sync`](Log::sync) and
 /// [`publish`](Log::publish). A caller that acknowledges before the sync publishes after the write.
 ///
-/// Dropping a log stops its background work and leaves what was not synced to the operating system, as a crash would;
-/// [`Log::close`] makes it durable.
+/// Dropping a log stops its background work, and leaves unsynced data to the operating system, as a crash would.
+/// [`Log::close`] makes everything durable.
 #[derive(Debug)]
 pub struct Log<D: Disk = Files> {
     disk: D,
@@ -42,33 +39,25 @@ pub struct Log<D: Disk = Files> {
     pub(crate) shared: Arc<Shared<D>>,
     preparer: Preparer<D>,
     pub(crate) sealer: Sealer<D>,
-    tail: TailKeeper<D>,
+    superblock_updater: SuperblockUpdater<D>,
     /// Whether the log is idle and the superblock is to state its end.
     end_wanted: bool,
     log_id: u64,
-    active: Arc<Segment<D::File>>,
+    active: ActiveSegment<D::File>,
     /// Segments that were begun and are not published.
     begun: VecDeque<Arc<Segment<D::File>>>,
-    /// How many bytes of the active segment are written.
-    used: u64,
     batch: FrameBatch,
-    notes: Notes,
-    /// Up to which record everything is written; durable; called durable by a frame.
-    written_upto: Sequence,
-    durable_upto: Sequence,
-    vouched_upto: Sequence,
-    /// Whether something was written to the active segment and not synced.
-    dirty: bool,
+    unpublished: UnpublishedRecords,
     pub(crate) sealed_since_checkpoint: bool,
     poisoned: Option<Arc<str>>,
 }
 
 impl Log {
-    /// Opens the log in a directory, or makes one there. `replay` is given each record since the last checkpoint, in
-    /// order; when opening fails after all, what it was given is void.
+    /// Opens the log in a directory, or makes one there. `replay` gets each record since the last checkpoint, in order.
+    /// When opening fails, these records are void.
     ///
     /// # Errors
-    /// See [`OpenError`]. A log that was damaged is refused, and the error names the file and the position.
+    /// See [`OpenError`]. A damaged log is refused, and the error names the file and the position.
     pub fn open(
         directory: &Path,
         options: Options,
@@ -79,7 +68,7 @@ impl Log {
 }
 
 impl<D: Disk> Log<D> {
-    /// [`Log::open`] on any disk. The disk must be this log's alone.
+    /// [`Log::open`] on any disk. No other log may use the disk.
     ///
     /// # Errors
     /// As [`Log::open`].
@@ -88,189 +77,76 @@ impl<D: Disk> Log<D> {
         options: Options,
         replay: &mut dyn FnMut(FrameView<'_>),
     ) -> Result<Log<D>, OpenError> {
-        if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&options.segment_bytes) {
-            return Err(OpenError::SegmentBytes {
-                bytes: options.segment_bytes,
-                min: SEGMENT_BYTES_MIN,
-                max: SEGMENT_BYTES_MAX,
-            });
-        }
-        let directory = |action| {
-            let disk = &disk;
-            move |e| OpenError::io(&disk.path(""), action, e)
-        };
-        // First everything is looked at; nothing is changed before it is known to be whole.
-        let mut opening = Opening::of(&disk)?;
-        let (fingerprints, marks) = opening.inspect(&disk)?;
-        let stated = opening.statement.as_ref();
-        let log_id = match stated {
-            Some(stated) => stated.log_id,
-            None => opening::salt(&disk)?,
-        };
-        let found = recover::find(&disk, &opening.names, stated, marks, replay)?;
-        let preparer = Preparer::start(disk.clone(), options.segment_bytes, &opening.names)
-            .map_err(directory("prepare segments in"))?;
-        // A history of a version that stated nothing is stated together with its marks. A new one is made only when a superblock is there,
-        // so that one without it can't be taken for a new one.
-        let is_made = stated.is_some() || opening.history.is_none();
-        let mut opened = match is_made {
-            true => None,
-            false => opening.open_history(&disk, log_id, &options)?,
-        };
-        if let Some(opened) = &mut opened {
-            opened.identify(log_id)?;
-        }
-        let stated_history = match &opened {
-            Some(opened) => Some(opened.stated.clone()),
-            None => stated.and_then(|stated| stated.history.clone()),
-        };
-        let statement = Statement {
+        let Started {
+            disk,
+            shared,
+            preparer,
+            sealer,
+            superblock_updater,
             log_id,
-            identified_from: stated.map_or(found.next_number(), |stated| stated.identified_from),
-            last: found.last(options.segment_bytes),
-            durable_upto: stated.map_or(0, |stated| stated.durable_upto),
-            history: stated_history,
-        };
-        let superblock = Superblock::write(&disk, opening.superblocks.take(), statement)?;
-        if is_made {
-            opened = opening.open_history(&disk, log_id, &options)?;
-            if let Some(opened) = &mut opened {
-                opened.history.set_fingerprints(fingerprints);
-                opened.identify(log_id)?;
-            }
-        }
-        let (history, stated_history) =
-            opened.map(|opened| (opened.history, opened.stated)).unzip();
-        superblock
-            .change(|statement| statement.history = stated_history)
-            .map_err(directory("write the superblock in"))?;
-        if let Some(path) = disk.history() {
-            // The mark of a repair whose outcome is stated by now.
-            salvage::finish(&path).map_err(directory("finish a repair in"))?;
-        }
-        if let Some(history) = &history {
-            let formatted = history.set_format();
-            formatted.map_err(|e| e.on_open(history.path(), "write to"))?;
-        }
-        let Recovered {
             active,
             used,
-            active_bytes,
             next,
-            vouched_upto,
-            index,
-        } = recover::recover(&disk, &preparer, log_id, found)?;
-        let last = LastSegment {
-            number: active.number,
-            first: active.first,
-            bytes: active_bytes,
-        };
-        superblock
-            .change(|statement| {
-                statement.last = Some(last);
-                statement.reaches(next - 1);
-            })
-            .map_err(directory("write the superblock in"))?;
-        let class_floors = superblock
-            .statement()
-            .history
-            .unwrap_or_default()
-            .class_floors;
-        let superblock = Arc::new(superblock);
-        let tail = TailKeeper::start(superblock.clone())
-            .map_err(directory("state the end of the log in"))?;
-        let vitals = Vitals::default();
-        let done = index.done.iter().map(|done| done.segment.bytes);
-        let waiting = index.segments.iter().map(|segment| segment.segment.bytes);
-        vitals.add_bytes(done.chain(waiting).sum());
-        let sealed_since_checkpoint = active.first > marks.checkpoint_upto + 1;
-        let sealed: Vec<_> = index
-            .segments
-            .iter()
-            .take(index.segments.len() - 1)
-            .map(|sealed| (sealed.segment.clone(), sealed.end()))
-            .collect();
-        let shared = Arc::new(Shared {
-            directory: disk.path(""),
-            index: RwLock::new(index),
-            vitals,
-            states: States::default(),
-            floors: Floors::default(),
-            class_floors: ClassFloors::new(class_floors.into_iter()),
-            history,
-            superblock,
-            stating: Mutex::default(),
-        });
-        let sealer = Sealer::start(disk.clone(), shared.clone(), &options)
-            .map_err(directory("seal segments in"))?;
-        // Before anybody reads: what went before must not be seen for a moment.
-        if let (Err(error), Some(history)) = (sealer.raise_class_floors(), &shared.history) {
-            return Err(error.on_open(history.path(), "read"));
-        }
-        for (segment, end) in sealed {
-            sealer.segment(segment, end);
-        }
+            confirmed_upto,
+            sealed_since_checkpoint,
+        } = start::start(disk, &options, replay)?;
         let batch = FrameBatch::new(next, used, active.bytes, options.segment_bytes);
         Ok(Log {
             shared,
             sealer,
-            tail,
+            superblock_updater,
             end_wanted: false,
             log_id,
             disk,
             options,
             preparer,
-            active,
+            active: ActiveSegment::new(active, used, next - 1, confirmed_upto),
             begun: VecDeque::new(),
-            used,
             batch,
-            notes: Notes::default(),
-            written_upto: next - 1,
-            durable_upto: next - 1,
-            vouched_upto,
-            dirty: false,
+            unpublished: UnpublishedRecords::default(),
             sealed_since_checkpoint,
             poisoned: None,
         })
     }
 
-    /// The sequence that the next appended frame will get.
+    /// The sequence of the next appended frame.
     pub fn next_sequence(&self) -> Sequence {
         self.batch.next
     }
 
-    /// The largest frame that can be stored, in bytes, with 44 bytes for its head and its first stream and 16 for each
+    /// The size of the largest frame in bytes, including 44 bytes for its head and its first stream, and 16 for each
     /// further stream.
     pub fn frame_bytes_max(&self) -> u64 {
         Segment::<D::File>::room(self.options.segment_bytes)
     }
 
-    /// Takes a frame into the batch in memory, and gives it its sequence.
+    /// Adds a frame to the batch in memory. Returns its sequence.
     ///
     /// # Errors
-    /// The frame is too large; the batch is as it was. A poisoned log takes frames, and refuses to write them.
+    /// The frame is too large; the batch is unchanged. A poisoned log takes frames, and refuses to write them.
     pub fn append(&mut self, frame: &Frame<'_>) -> Result<Sequence, AppendError> {
         self.batch.push(frame)
     }
 
-    /// How many bytes the batch in memory has.
+    /// The size of the batch in memory, in bytes.
     pub fn batch_bytes(&self) -> usize {
         self.batch.bytes.len()
     }
 
-    /// Drops the batch in memory. Its sequences are given again.
+    /// Drops the batch in memory. Its sequences are assigned again.
     pub fn abandon(&mut self) {
-        self.batch
-            .clear(self.written_upto + 1, self.used, self.active.bytes);
+        let next = self.active.written_upto() + 1;
+        self.clear_batch(next);
     }
 
-    /// Writes the batch. What fits the active segment goes there with one write; what does not goes to the next ones,
-    /// each begun when the one before it is durable. When a segment is begun and too many wait for history, so does this.
+    /// Writes the batch. The part that fits goes to the active segment with one write, the rest to new segments, each
+    /// begun when the one before it is durable. A write that needs a new segment waits while too many segments wait for
+    /// history.
     ///
     /// # Errors
-    /// [`CommitError::NoSpace`] when there is no room, and [`CommitError::HistoryFailed`] when too many segments wait for
-    /// history and it does not take them: nothing was written, the batch is still there.
-    /// [`CommitError::Poisoned`] when something failed, now or before.
+    /// [`CommitError::NoSpace`] when there is no room, and [`CommitError::HistoryFailed`] when too many segments wait
+    /// and history fails: nothing was written, the batch is kept. [`CommitError::Poisoned`] when this or an earlier
+    /// write or sync failed.
     pub fn write(&mut self) -> Result<(), CommitError> {
         self.check()?;
         if self.batch.is_empty() {
@@ -279,7 +155,7 @@ impl<D: Disk> Log<D> {
         let begun = Instant::now();
         let mut time = WriteTime::default();
         let written = self.write_batch(&mut time);
-        let upto = self.written_upto;
+        let upto = self.active.written_upto();
         let vitals = &self.shared.vitals;
         vitals.add_write(begun.elapsed(), &time, upto);
         written
@@ -297,42 +173,43 @@ impl<D: Disk> Log<D> {
             let rolling = Instant::now();
             self.sync()?;
             let first = self.batch.parts[part].first;
-            let number = (self.log_id, self.active.number + 1);
-            let begun = recover::begin(&self.disk, prepared, number, first);
-            self.active = begun.map_err(|error| self.poison("beginning a segment", &error))?;
+            let number = (self.log_id, self.active.segment().number + 1);
+            let begun = prepare::begin(&self.disk, prepared, number, first);
+            let begun = begun.map_err(|error| self.poison("beginning a segment", &error))?;
+            self.active.roll(begun);
             match self.state_segment() {
-                // A later segment than the stated one is fine, and the next statement has it.
+                // The superblock may state an earlier segment than the last one. The next statement has it.
                 Err(error) if is_shortage(&error) => {
                     tracing::warn!(%error, "there is no room to state a segment");
                 }
                 stated => stated.map_err(|error| self.poison("stating a segment", &error))?,
             }
             time.rolling += rolling.elapsed();
-            self.shared.vitals.add_bytes(self.active.bytes);
-            self.begun.push_back(self.active.clone());
-            self.used = segment::HEAD_BYTES;
+            let begun = self.active.segment();
+            self.shared.vitals.add_bytes(begun.bytes);
+            self.begun.push_back(begun.clone());
             self.write_part(part)?;
         }
-        self.batch
-            .clear(self.batch.next, self.used, self.active.bytes);
+        self.clear_batch(self.batch.next);
         Ok(())
+    }
+
+    /// Empties the batch; it then begins with the record `next` in the active segment.
+    fn clear_batch(&mut self, next: Sequence) {
+        let capacity = self.active.segment().bytes;
+        self.batch.clear(next, self.active.used(), capacity);
     }
 
     /// States durably that the active segment is the last one.
     fn state_segment(&self) -> std::io::Result<()> {
-        let active = &self.active;
-        let last = LastSegment {
-            number: active.number,
-            first: active.first,
-            bytes: active.bytes,
-        };
+        let last = self.active.stated();
         self.shared.superblock.change(|statement| {
             statement.last = Some(last);
-            statement.reaches(last.first - 1);
+            statement.note_durable(last.first - 1);
         })
     }
 
-    /// Waits for room in history and takes so many files that are ready to become segments.
+    /// Waits for room in history, then takes prepared files for new segments.
     fn wait_for_segments(
         &mut self,
         count: usize,
@@ -340,7 +217,7 @@ impl<D: Disk> Log<D> {
     ) -> Result<Vec<Prepared<D::File>>, CommitError> {
         let waiting = Instant::now();
         if !self.sealer.has_room(self.options.waiting_segments_max) {
-            // It may take long, and what is written must not wait for its sync as long.
+            // The wait may be long, and written records should not wait for their sync.
             self.sync()?;
             time.rolling += waiting.elapsed();
         }
@@ -369,71 +246,82 @@ impl<D: Disk> Log<D> {
         })
     }
 
-    /// Makes durable what was written, with one `fdatasync`; nothing is done when everything is.
+    /// Makes all written records durable, with one `fdatasync`. Does nothing when they are.
     ///
     /// # Errors
-    /// [`CommitError::Poisoned`] when it failed, now or before. Nothing that was written since the last sync may be
-    /// acknowledged then.
+    /// [`CommitError::Poisoned`] when this or an earlier write or sync failed. Then no record written since the last
+    /// sync may be acknowledged.
     pub fn sync(&mut self) -> Result<(), CommitError> {
         self.check()?;
-        if self.dirty {
+        if self.active.is_dirty() {
             let begun = Instant::now();
-            let synced = self.active.file.sync();
-            return self.note_sync(begun.elapsed(), synced, self.written_upto);
+            let synced = self.active.segment().file.sync();
+            return self.note_sync(begun.elapsed(), synced, self.active.written_upto());
         }
-        self.durable_upto = self.written_upto;
+        self.active.note_synced();
         Ok(())
     }
 
     /// Whether everything that was written is durable.
     pub fn is_synced(&self) -> bool {
-        !self.dirty
+        !self.active.is_dirty()
     }
 
-    /// The segment that was written to and not synced, and what the last record written is.
-    pub(crate) fn unsynced(&self) -> Option<(&Arc<Segment<D::File>>, Sequence)> {
-        let dirty = self.dirty && self.poisoned.is_none();
-        dirty.then_some((&self.active, self.written_upto))
+    /// Begins the sync of [`Log::sync`], to be run without the log; `None` when everything is durable, or the log is
+    /// poisoned. Until [`Log::finish_sync`], frames may be appended and published, and nothing may be written or
+    /// synced: of two concurrent syncs only one gets the error of the disk.
+    pub fn defer_sync(&self) -> Option<DeferredSync<D>> {
+        let unsynced = self.active.is_dirty() && self.poisoned.is_none();
+        let active = &self.active;
+        unsynced.then(|| DeferredSync::new(active.segment().clone(), active.written_upto()))
     }
 
-    /// How a sync of the active segment went, since whose begin nothing was written to it.
-    pub(crate) fn note_sync(
+    /// Completes a sync.
+    ///
+    /// # Errors
+    /// As [`Log::sync`]: it failed, and the log is poisoned.
+    pub fn finish_sync(&mut self, synced: DeferredSyncResult) -> Result<(), CommitError> {
+        self.note_sync(synced.took, synced.result, synced.written_upto)
+    }
+
+    /// Completes a sync of the active segment, which was not written to since the sync began.
+    fn note_sync(
         &mut self,
         took: Duration,
         synced: std::io::Result<()>,
         written_upto: Sequence,
     ) -> Result<(), CommitError> {
         debug_assert_eq!(
-            written_upto, self.written_upto,
+            written_upto,
+            self.active.written_upto(),
             "written while it was synced"
         );
         self.shared.vitals.add_sync(took);
         synced.map_err(|error| self.poison("making a batch durable", &error))?;
-        self.dirty = false;
-        self.durable_upto = written_upto;
-        self.tail.state_from_time_to_time(written_upto);
+        self.active.note_synced();
+        self.superblock_updater.state_periodically(written_upto);
         self.state_end_if_wanted();
         Ok(())
     }
 
-    /// Has the end of an idle log stated, once everything is synced.
+    /// Requests a statement of the end of an idle log, once everything is synced.
     fn state_end_if_wanted(&mut self) {
-        if !self.dirty && std::mem::take(&mut self.end_wanted) {
-            self.tail.state(self.durable_upto);
+        if !self.active.is_dirty() && std::mem::take(&mut self.end_wanted) {
+            self.superblock_updater.state(self.active.durable_upto());
         }
     }
 
-    /// Shows readers everything that was written. A poisoned log publishes nothing.
+    /// Publishes all written records to readers. A poisoned log publishes nothing.
     pub fn publish(&mut self) {
         if self.poisoned.is_some() {
             return;
         }
         let mut sealed = Vec::new();
         let mut index = self.shared.index.write();
-        for (note, streams) in self.notes.iter() {
+        for (record, streams) in self.unpublished.iter() {
             if let Some(segment) = self
                 .begun
-                .pop_front_if(|segment| segment.first <= note.sequence)
+                .pop_front_if(|segment| segment.first <= record.sequence)
             {
                 let before = index.segments.back();
                 sealed.extend(before.map(|before| (before.segment.clone(), before.end())));
@@ -441,64 +329,133 @@ impl<D: Disk> Log<D> {
                 let begun = SegmentIndex::new(segment, streams);
                 index.segments.push_back(begun);
             }
-            let at = (note.sequence, note.time_ms);
-            index.insert(streams.iter().copied(), at, note.position);
+            let at = (record.sequence, record.time_ms);
+            index.insert(streams.iter().copied(), at, record.position);
         }
-        index.published = self.written_upto;
+        index.published = self.active.written_upto();
         drop(index);
-        self.notes.clear();
+        self.unpublished.clear();
         self.sealed_since_checkpoint |= !sealed.is_empty();
         for (segment, end) in sealed {
             self.sealer.segment(segment, end);
         }
     }
 
-    /// Writes down, when nothing else is being written, that everything is durable, in the log and in the superblock. Then damage to the
-    /// last batch can be told from a torn one even if nothing follows. It is worth doing when the log falls idle, and [`Log::close`] does it.
+    /// Removes the records of a stream up to `floor`: no read returns them any more, and their space is reclaimed when history is
+    /// compacted there. A floor never sinks.
+    ///
+    /// A floor is durable when the next checkpoint is. Until then it must follow from a record, so that it is set again when
+    /// that record is replayed.
+    pub fn set_floor(&mut self, stream: StreamNo, floor: Sequence) {
+        let at = self.next_sequence();
+        let floor = Floor { upto: floor, at };
+        self.shared.floors.raise(stream, floor);
+    }
+
+    /// Removes all records of a stream, further ones included. Its number must not be used again: when no record of the stream
+    /// is left on the disk, its floor is dropped too.
+    pub fn forget(&mut self, stream: StreamNo) {
+        self.set_floor(stream, FORGOTTEN);
+    }
+
+    /// Whether a segment was sealed since the last checkpoint, so that another checkpoint would shorten the next
+    /// replay.
+    pub fn wants_checkpoint(&self) -> bool {
+        self.sealed_since_checkpoint
+    }
+
+    /// The number of checkpoints that are not durable yet; they are kept in memory.
+    pub fn checkpoints_waiting(&self) -> usize {
+        self.shared.states.waiting()
+    }
+
+    /// Changes the state store. `entries` are the changes since the last checkpoint (the last entry of a key counts);
+    /// with them, the store is the state after the last published record. Entries can be read at once. They become
+    /// durable in the background, all or none, with the floors that are set. Later opens replay only later records.
+    /// Without history nothing here is ever durable, and opens replay everything.
+    ///
+    /// Call it when all written records are published. Published records are synced first, because a state must not
+    /// outlive the records that it follows from. A poisoned log takes no checkpoint.
+    pub fn checkpoint(&mut self, entries: Vec<StateEntry>) {
+        if let Err(CommitError::Poisoned { .. }) = self.sync() {
+            return;
+        }
+        self.sealed_since_checkpoint = false;
+        if self.shared.history.is_none() {
+            self.shared.states.settle(entries);
+            return;
+        }
+        let pending = Arc::new(Pending::new(entries));
+        self.shared.states.push(pending.clone());
+        let upto = self.reader().published();
+        self.sealer
+            .checkpoint(upto, pending, self.shared.floors.raised());
+    }
+
+    /// Gives `each` all entries of the state store whose key begins with `prefix`, in the order of their keys.
+    ///
+    /// # Errors
+    /// The store could not be read, or is damaged.
+    pub fn states(
+        &self,
+        prefix: &[u8],
+        each: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), ReadError> {
+        self.reader().states(prefix, each)
+    }
+
+    /// One entry of the state store.
+    ///
+    /// # Errors
+    /// The store could not be read, or is damaged.
+    pub fn state(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        self.reader().state(key)
+    }
+
+    /// Records that everything is durable, in the log and in the superblock, when nothing else is being written. Then
+    /// damage to the last batch can be distinguished from a torn batch even if nothing follows. Call it when the log
+    /// becomes idle; [`Log::close`] calls it.
     ///
     /// # Errors
     /// As [`Log::write`]. The mark itself is durable after the next sync.
     pub fn mark_durable(&mut self) -> Result<(), CommitError> {
         self.check()?;
-        let idle = self.batch.is_empty() && self.durable_upto == self.written_upto;
-        let room = self.active.bytes - self.used >= frame::WATERMARK_BYTES as u64;
+        let idle =
+            self.batch.is_empty() && self.active.durable_upto() == self.active.written_upto();
         self.end_wanted |= idle;
-        if !idle || !room || self.vouched_upto == self.durable_upto {
+        let marked = match idle {
+            true => self.active.write_watermark(),
+            false => Ok(false),
+        };
+        if marked.map_err(|error| self.poison("writing a watermark", &error))? {
+            self.clear_batch(self.batch.next);
+        } else {
             self.state_end_if_wanted();
-            return Ok(());
         }
-        let mark = frame::watermark(self.batch.next, self.durable_upto, self.active.seed);
-        let written = self.active.file.write_at(&mark, self.used);
-        written.map_err(|error| self.poison("writing a watermark", &error))?;
-        self.dirty = true;
-        self.vouched_upto = self.durable_upto;
-        self.used += mark.len() as u64;
-        self.batch
-            .clear(self.batch.next, self.used, self.active.bytes);
         Ok(())
     }
 
-    /// A reader of what is published. Readers may be cloned and sent to other threads; they outlive the log.
+    /// A reader of the published records. Readers can be cloned and sent to other threads; they outlive the log.
     pub fn reader(&self) -> Reader<D> {
         Reader::new(self.shared.clone())
     }
 
-    /// What gives the gauge of the mailbox in which work waits for the background. It may be kept when the log is gone.
+    /// Returns a function for the gauge of the mailbox of the background. It can outlive the log.
     pub fn background(&self) -> impl Fn() -> encke_mailbox::Gauge + Send + Sync + use<D> {
         self.sealer.gauge()
     }
 
-    /// How the log is.
+    /// The health of the log.
     pub fn health(&self) -> Health {
         self.shared.health()
     }
 
-    /// Writes the batch, makes everything durable, says so in the log, and waits for the background work to end. Readers
-    /// can't read history any more then.
+    /// Writes the batch, makes everything durable, records that in the log, and waits for the background work to end.
+    /// Readers can't read history afterwards.
     ///
     /// # Errors
-    /// As [`Log::write`] and [`Log::sync`]; [`CommitError::HistoryFailed`] when everything is durable and only the background
-    /// work is left to the next open.
+    /// As [`Log::write`] and [`Log::sync`]; [`CommitError::HistoryFailed`] when everything is durable and only
+    /// background work is left to the next open.
     pub fn close(mut self) -> Result<(), CommitError> {
         self.write()?;
         self.sync()?;
@@ -506,7 +463,7 @@ impl<D: Disk> Log<D> {
         self.sync()?;
         self.publish();
         let worked = self.sealer.wait_for_all();
-        let upto = self.durable_upto;
+        let upto = self.active.durable_upto();
         let stated = self.state_end(upto);
         stated.map_err(|error| self.poison("stating the end of the log", &error))?;
         worked.map_err(|failed| CommitError::HistoryFailed {
@@ -514,25 +471,25 @@ impl<D: Disk> Log<D> {
         })
     }
 
-    /// States how far the log reaches, and the lists of tables that compaction has left.
+    /// States the last durable record, and the lists of tables that compaction has made.
     fn state_end(&self, upto: Sequence) -> std::io::Result<()> {
         self.shared
             .superblock
-            .change(|statement| statement.reaches(upto))?;
+            .change(|statement| statement.note_durable(upto))?;
         let Some(history) = &self.shared.history else {
             return Ok(());
         };
-        // Compaction ends with this.
+        // This ends compaction.
         history.close();
         if let Err(error) = self.shared.state_closed_history() {
-            // The lists that were stated before are there, or newer ones.
+            // The directory holds the stated lists, or newer ones.
             tracing::warn!(reason = error.reason, history = %history.path().display(), "the newest lists of tables are not stated");
         }
         Ok(())
     }
 
-    /// Compacts all of history now, so that what is below floors that are durable takes no space any more. It takes long and
-    /// many reads and writes; by itself this happens bit by bit.
+    /// Compacts all of history, so that records below durable floors take no space. This takes long and many reads and
+    /// writes; background compaction does it gradually.
     ///
     /// # Errors
     /// History could not be read or written.
@@ -544,7 +501,7 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Looks now for what is too old or too much to be kept. The background does it from time to time by itself.
+    /// Removes what is no longer kept. The background does it periodically.
     pub fn retire(&self) {
         self.sealer.retire();
     }
@@ -559,7 +516,7 @@ impl<D: Disk> Log<D> {
     }
 
     fn poison(&mut self, action: &str, error: &std::io::Error) -> CommitError {
-        let file = self.disk.path(&self.active.name);
+        let file = self.disk.path(&self.active.segment().name);
         let error = self
             .shared
             .vitals
@@ -570,56 +527,27 @@ impl<D: Disk> Log<D> {
         error
     }
 
-    /// Finishes all frames of the batch: previous positions, what is durable, checksums.
+    /// Completes the frames of the batch; the segments that it begins have these seeds.
     fn seal_batch(&mut self, seeds: impl Iterator<Item = u32>) {
-        // All look-ups first and nothing else between them: each waits for memory, and so they wait together.
+        // All look-ups in a row: each is a cache miss, and so they overlap.
         let index = self.shared.index.read();
         let previous: Vec<_> = (self.batch.streams.iter())
             .map(|stream| index.last(*stream))
             .collect();
         drop(index);
-        let mut previous = previous.into_iter();
-        let mut durable_upto = self.durable_upto;
-        let seeds = std::iter::once(self.active.seed).chain(seeds);
-        for ((part, seed), number) in seeds.enumerate().zip(self.active.number..) {
-            // A segment is begun only when all before it is durable.
-            if part > 0 {
-                durable_upto = self.batch.parts[part].first - 1;
-            }
-            self.batch.seal(
-                part,
-                (number, seed),
-                durable_upto,
-                &mut self.notes,
-                &mut previous,
-            );
-        }
+        let (batch, unpublished) = (&mut self.batch, &mut self.unpublished);
+        self.active.seal_batch(batch, unpublished, previous, seeds);
     }
 
     fn write_part(&mut self, part: usize) -> Result<(), CommitError> {
-        let bytes = self.batch.part(part);
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let written = self.active.file.write_at(bytes, self.used);
-        let bytes = bytes.len() as u64;
-        written.map_err(|error| self.poison("writing a batch", &error))?;
-        self.dirty = true;
-        self.vouched_upto = self.vouched_upto.max(self.durable_upto);
-        self.used += bytes;
-        let next = self
-            .batch
-            .parts
-            .get(part + 1)
-            .map_or(self.batch.next, |next| next.first);
-        self.written_upto = next - 1;
-        Ok(())
+        let written = self.active.write_part(&self.batch, part);
+        written.map_err(|error| self.poison("writing a batch", &error))
     }
 }
 
 impl<D: Disk> Drop for Log<D> {
     fn drop(&mut self) {
-        // The job that is being done is done first: history does not close under it.
+        // The job in flight ends first: history must not be closed during it.
         self.sealer.stop();
         if let Some(history) = &self.shared.history {
             history.close();

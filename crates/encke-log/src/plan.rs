@@ -1,41 +1,42 @@
-//! What it takes to make the segments of a log open again, and what that costs.
+//! Plans the repair of segments, and its losses.
 //!
-//! A log opens when its segments hold, one after the other, every record after the older one of two points: up to the first, history has
-//! every record; up to the second, the state store has every change.
+//! A log opens when its segments hold, without a gap, every record after the older of two points: the last record that
+//! history has with all before it, and the last record that the state store includes.
 
-use crate::Sequence;
+use crate::diagnosis::Diagnosis;
 use crate::disk::Disk;
-use crate::look::Look;
-use crate::repair::Loss;
-use crate::segment;
-use crate::survey::{Problem, Surveyed, problem};
+use crate::file_name;
+use crate::ids::Sequence;
+use crate::ranges::{Range, clip, contiguous_upto, gaps};
+use crate::repair_report::Loss;
+use crate::survey::{Problem, Surveyed, available, problem};
 
-/// What a repair of the segments does.
+/// The repair of the segments.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) losses: Vec<Loss>,
-    /// Records that no file has, or another reason for which the log does not open.
+    /// Records that no file has, or another reason why the log does not open.
     pub(crate) missing: Option<Problem>,
-    /// Segments to set aside, by their places.
+    /// Segments to set aside, by index.
     pub(crate) aside: Vec<usize>,
     pub(crate) action: SegmentRepair,
 }
 
-/// What is done beside setting segments aside.
+/// The repair besides setting segments aside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SegmentRepair {
     /// Nothing has to be done.
     #[default]
     Nothing,
-    /// The log goes on behind `upto`, which is the last record of the segment `last`; without one, a new segment begins.
-    GoOn {
+    /// The log continues after `upto`, the last record of the segment `last`; without one, a new segment begins.
+    Continue {
         upto: Sequence,
         last: Option<usize>,
         /// The segment `last` is cut here.
         cut: Option<u64>,
     },
-    /// Segments are made anew with all records from the one after `base` to `upto`. What older segments have up to `base` goes into
-    /// history first. The log goes on at `next`.
+    /// New segments are written with all records after `base` up to `upto`. Records of old segments up to `base` go
+    /// into history first. The log continues at `next`.
     Remake {
         base: Sequence,
         upto: Sequence,
@@ -43,25 +44,26 @@ pub(crate) enum SegmentRepair {
     },
 }
 
-/// Sequences from the first to the second, both included.
-pub(crate) type Range = (Sequence, Sequence);
-
 impl Plan {
-    pub(crate) fn new<D: Disk>(disk: &D, look: &Look<D>, surveyed: &[Surveyed<D::File>]) -> Plan {
-        let marks = look.marks;
+    pub(crate) fn new<D: Disk>(
+        disk: &D,
+        diagnosis: &Diagnosis<D>,
+        surveyed: &[Surveyed<D::File>],
+    ) -> Plan {
+        let marks = diagnosis.marks;
         let settled_upto = marks.history_upto.min(marks.checkpoint_upto);
-        let promised_upto = marks.history_upto.max(marks.checkpoint_upto);
+        let required_upto = marks.history_upto.max(marks.checkpoint_upto);
         let available = available(surveyed);
         let contiguous = contiguous_upto(&available, settled_upto);
         let traced = surveyed.iter().map(Surveyed::reached);
-        let top = traced.fold(promised_upto.max(look.durable_upto()), Sequence::max);
+        let top = traced.fold(required_upto.max(diagnosis.durable_upto()), Sequence::max);
         let mut plan = Plan::default();
-        if contiguous < promised_upto {
-            plan.remake(surveyed, look, &available, top);
+        if contiguous < required_upto {
+            plan.plan_remake(surveyed, diagnosis, &available, top);
         } else {
-            plan.go_on(surveyed, (settled_upto, contiguous, top));
+            plan.plan_continuation(surveyed, (settled_upto, contiguous, top));
         }
-        let stated = look.opening.statement.as_ref();
+        let stated = diagnosis.directory.statement.as_ref();
         let stated_last = stated.and_then(|stated| stated.last);
         let is_last = |last: &usize| {
             let segment = surveyed[*last].segment.as_ref();
@@ -70,10 +72,10 @@ impl Plan {
         };
         let damaged = surveyed.iter().find_map(|found| found.problem.as_ref());
         let is_whole = match &plan.action {
-            SegmentRepair::GoOn {
+            SegmentRepair::Continue {
                 last: Some(last), ..
             } => is_last(last) && *last + 1 == surveyed.len(),
-            SegmentRepair::GoOn { last: None, .. } => {
+            SegmentRepair::Continue { last: None, .. } => {
                 surveyed.is_empty() && stated_last.is_none() && top == 0
             }
             _ => false,
@@ -83,28 +85,28 @@ impl Plan {
         }
         if damaged.is_none() {
             let sequence = contiguous + 1;
-            // The last segment is stated; another one is known by what should be in it.
+            // The last segment is in the statement. Another missing one is named by the first record that is missing.
             let last_is_missing = stated_last.filter(|stated| {
                 let mut segments = surveyed.iter().filter_map(|found| found.segment.as_ref());
                 segments.all(|segment| segment.number < stated.number)
             });
             let within = surveyed.last().filter(|last| last.end == sequence);
             let name = match (last_is_missing, within) {
-                (Some(stated), _) => segment::name(stated.first),
+                (Some(stated), _) => file_name::segment(stated.first),
                 (None, Some(last)) => last.name.clone(),
-                (None, None) => segment::name(sequence),
+                (None, None) => file_name::segment(sequence),
             };
             let what = match plan.losses.first() {
                 Some(loss) => format!("no segment has the records {} to {}", loss.from, loss.upto),
-                None => "the segment is missing, and no record with it".to_owned(),
+                None => "the segment is missing; no record is lost with it".to_owned(),
             };
             plan.missing = Some(problem(disk, &name, 0, sequence, what));
         }
         plan
     }
 
-    /// Keeps everything up to the first record that is lost.
-    fn go_on<F>(
+    /// Keeps everything before the first lost record.
+    fn plan_continuation<F>(
         &mut self,
         surveyed: &[Surveyed<F>],
         (settled_upto, upto, top): (Sequence, Sequence, Sequence),
@@ -113,7 +115,7 @@ impl Plan {
             found.segment.is_some() && found.first <= upto + 1 && found.end == upto + 1
         };
         let last = surveyed.iter().rposition(holds);
-        // Of the segments before, those stay that follow each other without damage.
+        // Of the earlier segments, those that follow each other without damage stay.
         let mut first = last.unwrap_or(surveyed.len());
         while first > 0
             && surveyed.get(first).is_some_and(|found| found.follows)
@@ -126,7 +128,7 @@ impl Plan {
         self.aside = (0..first).chain(behind..surveyed.len()).collect();
         let cut = last.map(|last| &surveyed[last]);
         let cut = cut.filter(|found| found.problem.is_some() || behind < surveyed.len());
-        self.action = SegmentRepair::GoOn {
+        self.action = SegmentRepair::Continue {
             upto,
             last,
             cut: cut.map(|found| found.end_position),
@@ -159,20 +161,20 @@ impl Plan {
         }
     }
 
-    /// The damage reaches back before what history or the state store already rely on. They stay as they are, and everything that can
-    /// still be read goes on behind them.
-    fn remake<D: Disk>(
+    /// The damage begins before the end of what history or the state store rely on. These stay unchanged, and all
+    /// records that can be read continue after them.
+    fn plan_remake<D: Disk>(
         &mut self,
         surveyed: &[Surveyed<D::File>],
-        look: &Look<D>,
+        diagnosis: &Diagnosis<D>,
         available: &[Range],
         top: Sequence,
     ) {
-        let marks = look.marks;
+        let marks = diagnosis.marks;
         let base = marks.checkpoint_upto;
         let upto = contiguous_upto(available, base.max(marks.history_upto));
         self.aside = (0..surveyed.len()).collect();
-        // Numbers of records that are lost are not given again, where that can be avoided.
+        // The sequences of lost records are not assigned again, where possible.
         let next = if upto == base { top + 1 } else { upto + 1 };
         self.action = SegmentRepair::Remake { base, upto, next };
         let kept = clip(available, (marks.history_upto + 1, base.max(upto)));
@@ -180,7 +182,7 @@ impl Plan {
             let damaged = surveyed.iter().filter_map(|found| found.problem.as_ref());
             let mut damaged = damaged.filter(|what| (from..=upto).contains(&what.sequence));
             let what = damaged.next().map_or_else(
-                || "no segment has these records, or what came before them is lost".to_owned(),
+                || "no segment has these records, or earlier ones are lost".to_owned(),
                 Problem::to_string,
             );
             self.losses.push(Loss { from, upto, what });
@@ -189,76 +191,5 @@ impl Plan {
 
     pub(crate) fn is_needed(&self) -> bool {
         self.action != SegmentRepair::Nothing
-    }
-}
-
-impl<F> Surveyed<F> {
-    /// The last record of which there is a trace.
-    fn reached(&self) -> Sequence {
-        match self.problem {
-            Some(_) => self.traced_upto.max(self.end - 1),
-            None => self.end - 1,
-        }
-    }
-}
-
-/// The records that segments have.
-pub(crate) fn available<F>(surveyed: &[Surveyed<F>]) -> Vec<Range> {
-    let sound = surveyed.iter().filter(|found| found.segment.is_some());
-    sound
-        .filter(|found| found.end > found.first)
-        .map(|found| (found.first, found.end - 1))
-        .collect()
-}
-
-/// Up to which record all after `from` are in one of the ranges, which are in order.
-pub(crate) fn contiguous_upto(ranges: &[Range], from: Sequence) -> Sequence {
-    ranges.iter().fold(from, |upto, (first, last)| {
-        if *first <= upto + 1 {
-            upto.max(*last)
-        } else {
-            upto
-        }
-    })
-}
-
-/// The parts of ranges that lie in another one.
-fn clip(ranges: &[Range], (from, upto): Range) -> Vec<Range> {
-    let clipped = ranges
-        .iter()
-        .map(|(first, last)| ((*first).max(from), (*last).min(upto)));
-    clipped.filter(|(first, last)| first <= last).collect()
-}
-
-/// What is in `whole` and in none of the ranges, which are in order.
-pub(crate) fn gaps(ranges: &[Range], (mut from, upto): Range) -> Vec<Range> {
-    let mut gaps = Vec::new();
-    for (first, last) in ranges {
-        if *first > from {
-            gaps.push((from, (first - 1).min(upto)));
-        }
-        from = from.max(last + 1);
-    }
-    if from <= upto {
-        gaps.push((from, upto));
-    }
-    gaps.retain(|(first, last)| first <= last);
-    gaps
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gaps_and_ranges_make_up_the_whole() {
-        let ranges = [(3, 5), (6, 6), (9, 12)];
-        assert_eq!(gaps(&ranges, (1, 14)), [(1, 2), (7, 8), (13, 14)]);
-        assert_eq!(gaps(&ranges, (4, 10)), [(7, 8)]);
-        assert_eq!(gaps(&[], (2, 1)), []);
-        assert_eq!(contiguous_upto(&ranges, 2), 6);
-        assert_eq!(contiguous_upto(&ranges, 1), 1);
-        assert_eq!(contiguous_upto(&ranges, 8), 12);
-        assert_eq!(clip(&ranges, (5, 10)), [(5, 5), (6, 6), (9, 10)]);
     }
 }

@@ -1,10 +1,12 @@
-//! The next segment's file is made beside the writer, so that rolling over stalls nobody.
+//! Makes the file of the next segment in a thread, so that beginning a segment does not stall the writer.
 //!
-//! What lies between the two threads is a slot for one file and no queue: the thread fills it when it is empty, the writer
-//! empties it, and nothing else ever waits there. A batch that needs several files takes them out one by one.
+//! The two threads share a slot for one file, not a queue: the thread fills the slot when it is empty, the writer
+//! empties it. A batch that needs several files takes them one by one.
 
 use crate::disk::{Disk, DiskFile};
-use crate::remake;
+use crate::file_name::{self, PREPARED};
+use crate::ids::Sequence;
+use crate::segment::{self, NUMBER_END, Segment};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io;
 use std::sync::Arc;
@@ -19,11 +21,51 @@ pub(crate) struct Prepared<F> {
     pub(crate) salt: u64,
 }
 
+/// Makes a prepared file a segment. On return its head and its name are durable, and all earlier names.
+pub(crate) fn begin<D: Disk>(
+    disk: &D,
+    prepared: Prepared<D::File>,
+    number: (u64, u64),
+    first: Sequence,
+) -> io::Result<Arc<Segment<D::File>>> {
+    begin_as(disk, prepared, number, first, file_name::segment(first))
+}
+
+/// [`begin`] with another name.
+pub(crate) fn begin_as<D: Disk>(
+    disk: &D,
+    prepared: Prepared<D::File>,
+    (log_id, number): (u64, u64),
+    first: Sequence,
+    name: String,
+) -> io::Result<Arc<Segment<D::File>>> {
+    if number >= NUMBER_END {
+        return Err(io::Error::other(
+            "the log has used up all numbers of segments",
+        ));
+    }
+    prepared
+        .file
+        .write_at(&segment::head(number, first, prepared.salt, log_id), 0)?;
+    prepared.file.sync()?;
+    disk.rename(&prepared.name, &name)?;
+    disk.sync_names()?;
+    Ok(Arc::new(Segment {
+        number,
+        first,
+        log_id,
+        seed: segment::seed(prepared.salt),
+        bytes: prepared.bytes,
+        name,
+        file: prepared.file,
+    }))
+}
+
 /// Makes files and keeps one ready.
 #[derive(Debug)]
 pub(crate) struct Preparer<D: Disk> {
     shared: Arc<Shared<D>>,
-    /// What the writer took out of the slot for a batch for which there were not enough in the end; its own.
+    /// Files that the writer took for a batch that did not get enough of them.
     kept: Mutex<Vec<Prepared<D::File>>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -36,23 +78,23 @@ struct Shared<D: Disk> {
     changed: Condvar,
 }
 
-/// Where the one file that is ready lies.
+/// The place of the file that is ready.
 #[derive(Debug)]
 struct Slot<F> {
     ready: Option<Prepared<F>>,
-    /// Whether it should be filled when it is empty: not after a failure, until a file is asked for again.
+    /// Whether to fill the slot when it is empty: not after a failure, until the next request.
     wanted: bool,
-    /// Why the last file could not be made, for the writer that waits for it.
+    /// Why the last file could not be made, for a writer that waits for it.
     failed: Option<io::Error>,
     made: u64,
     stop: bool,
 }
 
 impl<D: Disk> Preparer<D> {
-    /// Removes what an earlier run left prepared, and begins to make the first file.
+    /// Removes prepared files of an earlier run, and begins to make the first file.
     pub(crate) fn start(disk: D, segment_bytes: u64, names: &[String]) -> io::Result<Self> {
         let is_left = |name: &&String| {
-            name.ends_with(SUFFIX) || name.ends_with(".new") || remake::is_remade(name)
+            name.ends_with(PREPARED) || name.ends_with(".new") || file_name::is_remade(name)
         };
         for name in names.iter().filter(is_left) {
             disk.remove(name)?;
@@ -83,13 +125,12 @@ impl<D: Disk> Preparer<D> {
         })
     }
 
-    /// How large the files are.
+    /// The size of the files.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.shared.segment_bytes
     }
 
-    /// Takes `count` files, waiting until they are made, or says why there can't be so many; those that were made stay
-    /// ready then.
+    /// Takes `count` files, and waits until they are made. After an error, files that were made stay ready.
     pub(crate) fn take(&self, count: usize) -> io::Result<Vec<Prepared<D::File>>> {
         let mut kept = self.kept.lock();
         let mut slot = self.shared.slot.lock();
@@ -127,7 +168,7 @@ impl<D: Disk> Shared<D> {
 
     fn fill(&self, slot: &mut MutexGuard<'_, Slot<D::File>>) {
         slot.made += 1;
-        let name = format!("{}{SUFFIX}", slot.made);
+        let name = format!("{}{PREPARED}", slot.made);
         let made = MutexGuard::unlocked(slot, || self.make(name));
         match made {
             Ok(prepared) => slot.ready = Some(prepared),
@@ -163,7 +204,7 @@ impl<D: Disk> Drop for Preparer<D> {
             // A panic in the thread was already reported by its hook.
             let _ = thread.join();
         }
-        // What is ready would only take space until the next open removes it.
+        // A file that stays would only take space until the next open removes it.
         let kept = std::mem::take(self.kept.get_mut());
         let ready = self.shared.slot.lock().ready.take();
         for prepared in kept.into_iter().chain(ready) {
@@ -171,6 +212,3 @@ impl<D: Disk> Drop for Preparer<D> {
         }
     }
 }
-
-/// What the name of a file that is no segment yet ends in.
-pub(crate) const SUFFIX: &str = ".prepared";

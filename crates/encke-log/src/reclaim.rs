@@ -1,10 +1,11 @@
-//! Reclaiming: a compaction of history leaves out what is below its stream's floor.
+//! Reclaiming: compaction of history drops records below their stream's floor.
 //!
-//! Only floors that are durable count here. One that is not may follow from a record that a crash undoes, and then what is
-//! below it must still be there.
+//! Only durable floors count. Another floor may follow from a record that a crash undoes, and then the records below it
+//! must still be there.
 
-use crate::stored::{floor_of, of_record_key};
-use crate::{Sequence, StreamNo};
+use crate::floor::floor_of;
+use crate::ids::{Sequence, StreamNo};
+use crate::stored::of_record_key;
 use fjall::Keyspace;
 use fjall::compaction::filter::{
     CompactionFilter, CompactionFilterResult, Context, Factory, ItemAccessor, Verdict,
@@ -13,7 +14,7 @@ use parking_lot::RwLock;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-/// Where the compaction finds the durable floors, while history is open.
+/// The durable floors, while history is open.
 #[derive(Default)]
 pub(crate) struct DurableFloors(RwLock<Option<Keyspace>>);
 
@@ -36,7 +37,7 @@ pub(crate) struct Reclaim(AssertUnwindSafe<Arc<DurableFloors>>);
 
 impl Reclaim {
     pub(crate) fn new(floors: Arc<DurableFloors>) -> Reclaim {
-        // A panic elsewhere can't leave a keyspace half set.
+        // A panic elsewhere can't leave the floors in an inconsistent state.
         Reclaim(AssertUnwindSafe(floors))
     }
 }
@@ -56,7 +57,7 @@ impl Factory for Reclaim {
 
 struct Filter {
     floors: Option<Keyspace>,
-    /// The stream of the last record and its floor: a compaction comes by all records of a stream in a row.
+    /// The last stream and its floor: a compaction visits the records of a stream in a row.
     last: Option<(StreamNo, Sequence)>,
 }
 
@@ -67,7 +68,7 @@ impl Filter {
             _ => {
                 let floors = self.floors.as_ref();
                 let floor = floors.and_then(|floors| floors.get(stream.to_be_bytes()).ok());
-                // A floor that can't be read reclaims nothing; readers are told of it.
+                // Without a readable floor nothing is reclaimed; readers get the error.
                 let floor = floor.map_or(0, floor_of);
                 self.last = Some((stream, floor));
                 floor
@@ -79,8 +80,8 @@ impl Filter {
 impl CompactionFilter for Filter {
     fn filter_item(&mut self, item: ItemAccessor<'_>, _: &Context) -> CompactionFilterResult {
         match of_record_key(item.key()) {
-            // What lies deeper under the same key may come to light again. It is the same record, it is below the floor
-            // too, and so nobody sees it before a later compaction leaves it out.
+            // An older version of the key may become visible. It is the same record, and below the floor too, so no
+            // reader gets it, and a later compaction drops it.
             Some((stream, sequence)) if sequence <= self.floor(stream) => Ok(Verdict::Destroy),
             _ => Ok(Verdict::Keep),
         }

@@ -1,51 +1,52 @@
-//! How a log is opened: which segments there are, what is in them, and what a bad frame means. First everything is read and
-//! compared with the superblock, and nothing is changed; then the tail is made sound.
+//! Recovers the segments of a log at a start. First all segments are read and compared with the superblock, and nothing
+//! is changed; then the tail is repaired.
 //!
-//! Every segment but the last must be sound up to the record before the next one's first; a segment is begun only when
-//! that is durable. The last segment may end in a torn batch. What is behind its last sound frame may go only if no later
-//! frame says that it was durable; then the segment is cut there, and the next record begins a new one, because a write
-//! over a torn tail could bring stale frames back to life.
+//! Every segment but the last must be sound up to the record before the next one's first, because a segment begins only
+//! when that is durable. The last segment may end in a torn batch. The bytes behind its last sound frame are cut off,
+//! unless a later frame states that they were durable; then the log is refused. After a cut the next record begins a
+//! new segment, because a write over a torn tail could make stale frames valid again.
 
-use crate::Sequence;
 use crate::disk::{Disk, DiskFile, is_shortage};
 use crate::error::OpenError;
 use crate::frame::{FILLER, Flaw, FrameView};
-use crate::history::Marks;
+use crate::ids::Sequence;
+
+use crate::file_name;
 use crate::index::{Done, Index, SegmentIndex};
-use crate::prepare::{Prepared, Preparer};
+use crate::prepare::{self, Preparer};
 use crate::scan::{self, Scan, Step, Tail, WINDOW_BYTES};
-use crate::segment::{self, HEAD_BYTES, NUMBER_END, Segment};
-use crate::statement::{LastSegment, Statement};
+use crate::segment::{HEAD_BYTES, Segment};
+use crate::statement::{LastSegment, Marks, Statement};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-/// A log's segments as they were found and made sound.
+/// The segments of a log after recovery.
 #[derive(Debug)]
 pub(crate) struct Recovered<F> {
     /// The segment that is written to, and how many of its bytes are in use.
     pub(crate) active: Arc<Segment<F>>,
     pub(crate) used: u64,
-    /// How long its file is.
+    /// The length of its file.
     pub(crate) active_bytes: u64,
     /// The sequence of the next record; all before it are durable.
     pub(crate) next: Sequence,
-    /// Up to this record the frames themselves say that they are durable.
-    pub(crate) vouched_upto: Sequence,
+    /// Frames state that the log is durable up to this record.
+    pub(crate) confirmed_upto: Sequence,
     pub(crate) index: Index<F>,
 }
 
-/// A log's segments as they were found. Nothing is changed yet.
+/// The segments of a log as they were found. Nothing is changed yet.
 pub(crate) struct FoundSegments<F> {
     index: Index<F>,
-    /// `None` when there is no segment.
+    /// `None` without segments.
     last: Option<Last<F>>,
-    /// Segments that are of no use because a later one is missing, and what they hold is in history.
-    useless: Vec<Arc<Segment<F>>>,
+    /// Segments before a missing one, whose records are all in history.
+    unneeded: Vec<Arc<Segment<F>>>,
 }
 
 impl<F: DiskFile> FoundSegments<F> {
-    /// The last segment as it is to be stated before anything is changed: what is cut off must not be stated.
+    /// The last segment as it is to be stated before anything is changed, without the part that will be cut off.
     pub(crate) fn last(&self, segment_bytes: u64) -> Option<LastSegment> {
         let last = self.last.as_ref()?;
         let segment = &last.index.segment;
@@ -68,8 +69,8 @@ impl<F: DiskFile> FoundSegments<F> {
     }
 }
 
-/// Opens and reads all segments, compares them with what is stated, and changes nothing. `replay` is given every record after
-/// the checkpoint in `marks`.
+/// Opens and reads all segments, compares them with the statement, and changes nothing. `replay` gets every record
+/// after the checkpoint in `marks`.
 pub(crate) fn find<D: Disk>(
     disk: &D,
     names: &[String],
@@ -90,11 +91,11 @@ pub(crate) fn find<D: Disk>(
     };
     let mut segments = open_segments(disk, names)?;
     if let Some(stated) = stated {
-        are_of_this_log(disk, &segments, stated)?;
+        check_identities(disk, &segments, stated)?;
     }
     let settled_upto = marks.history_upto.min(marks.checkpoint_upto);
-    let promised_upto = marks.history_upto.max(marks.checkpoint_upto);
-    let useless = split_off_useless(&mut segments, settled_upto);
+    let required_upto = marks.history_upto.max(marks.checkpoint_upto);
+    let unneeded = split_off_unneeded(&mut segments, settled_upto);
     let mut index = Index {
         published: 0,
         history_upto: marks.history_upto,
@@ -105,11 +106,11 @@ pub(crate) fn find<D: Disk>(
     let Some(last) = segments.pop() else {
         let stated_upto = stated.map_or(0, |stated| stated.durable_upto);
         let lost = stated.is_some_and(|stated| stated.last.is_some());
-        return match promised_upto.max(stated_upto) {
+        return match required_upto.max(stated_upto) {
             0 if !lost => Ok(FoundSegments {
                 index,
                 last: None,
-                useless,
+                unneeded,
             }),
             upto => Err(missing(1, upto.max(1))),
         };
@@ -119,9 +120,9 @@ pub(crate) fn find<D: Disk>(
         return Err(missing(settled_upto + 1, oldest - 1));
     }
     if let Some(stated) = stated {
-        is_last_stated(disk, &last, stated)?;
+        check_last(disk, &last, stated)?;
     }
-    // What is not settled is read whole, one after the other; the disk may begin with all of it at once.
+    // Segments that are not settled are read whole, in order; the disk may read ahead.
     let read = segments.iter().skip(1).chain([&last]);
     for (segment, next) in segments.iter().zip(read) {
         if next.first - 1 > settled_upto {
@@ -143,7 +144,7 @@ pub(crate) fn find<D: Disk>(
             let in_history = end - 1 <= marks.history_upto;
             let mut sealed = read_sealed(disk, &segment, next, !in_history, &mut replay)?;
             if in_history {
-                let places = Some(sealed.take_places());
+                let places = Some(sealed.take_sparse_index());
                 index.done.push_back(Done {
                     segment,
                     end,
@@ -164,17 +165,17 @@ pub(crate) fn find<D: Disk>(
         );
         return Err(damaged(disk, &last.index.segment, last.end, next, what));
     }
-    if next <= promised_upto {
-        return Err(missing(next, promised_upto));
+    if next <= required_upto {
+        return Err(missing(next, required_upto));
     }
     Ok(FoundSegments {
         index,
         last: Some(last),
-        useless,
+        unneeded,
     })
 }
 
-/// Makes the tail of what was found sound, and begins the first segment of a new log.
+/// Repairs the tail of the segments that were found, and begins the first segment of a new log.
 pub(crate) fn recover<D: Disk>(
     disk: &D,
     preparer: &Preparer<D>,
@@ -184,20 +185,20 @@ pub(crate) fn recover<D: Disk>(
     // A crash may have come between giving a name and making it durable.
     disk.sync_names()
         .map_err(|e| OpenError::io(&disk.path(""), "sync the directory", e))?;
-    for segment in found.useless {
+    for segment in found.unneeded {
         let path = disk.path(&segment.name);
         tracing::warn!(file = %path.display(), "removing a segment that is in history, because the one after it is missing");
         disk.remove(&segment.name)
             .map_err(|e| OpenError::io(&path, "remove", e))?;
     }
     match found.last {
-        Some(last) => make_sound(disk, preparer, log_id, found.index, last),
-        None => fresh(disk, preparer, log_id, found.index),
+        Some(last) => recover_tail(disk, preparer, log_id, found.index, last),
+        None => create_first(disk, preparer, log_id, found.index),
     }
 }
 
 /// Refuses a segment of another log.
-fn are_of_this_log<D: Disk>(
+fn check_identities<D: Disk>(
     disk: &D,
     segments: &[Arc<Segment<D::File>>],
     stated: &Statement,
@@ -211,8 +212,8 @@ fn are_of_this_log<D: Disk>(
     Ok(())
 }
 
-/// The last segment must be the stated one, as long as it was, or a later one.
-fn is_last_stated<D: Disk>(
+/// The last segment must be the stated one, at least as long as stated, or a later one.
+fn check_last<D: Disk>(
     disk: &D,
     last: &Segment<D::File>,
     stated: &Statement,
@@ -229,7 +230,7 @@ fn is_last_stated<D: Disk>(
     }
     if last.number == expected.number && last.bytes < expected.bytes {
         let what = format!(
-            "the file has {} bytes and had {}",
+            "the file has {} bytes, and {} are stated",
             last.bytes, expected.bytes
         );
         return Err(damaged(disk, last, last.bytes, last.first, what));
@@ -237,9 +238,9 @@ fn is_last_stated<D: Disk>(
     Ok(())
 }
 
-/// Segments that are settled are of use for the global order only. When one of them is missing, those before it are of no
-/// use at all: a crash while old segments were removed may have left them.
-fn split_off_useless<F>(
+/// Settled segments are needed for the global order only. When one is missing, those before it are not needed: a crash
+/// may have interrupted the removal of old segments.
+fn split_off_unneeded<F>(
     segments: &mut Vec<Arc<Segment<F>>>,
     settled_upto: Sequence,
 ) -> Vec<Arc<Segment<F>>> {
@@ -250,68 +251,28 @@ fn split_off_useless<F>(
     segments.drain(..gap.map_or(0, |gap| gap + 1)).collect()
 }
 
-/// Makes a prepared file a segment. On return its head and its name are durable, and the names before it.
-pub(crate) fn begin<D: Disk>(
-    disk: &D,
-    prepared: Prepared<D::File>,
-    number: (u64, u64),
-    first: Sequence,
-) -> io::Result<Arc<Segment<D::File>>> {
-    begin_as(disk, prepared, number, first, segment::name(first))
-}
-
-/// The same under another name.
-pub(crate) fn begin_as<D: Disk>(
-    disk: &D,
-    prepared: Prepared<D::File>,
-    (log_id, number): (u64, u64),
-    first: Sequence,
-    name: String,
-) -> io::Result<Arc<Segment<D::File>>> {
-    if number >= NUMBER_END {
-        return Err(io::Error::other(
-            "the log has used up all numbers of segments",
-        ));
-    }
-    prepared
-        .file
-        .write_at(&segment::head(number, first, prepared.salt, log_id), 0)?;
-    prepared.file.sync()?;
-    disk.rename(&prepared.name, &name)?;
-    disk.sync_names()?;
-    Ok(Arc::new(Segment {
-        number,
-        first,
-        log_id,
-        seed: segment::seed(prepared.salt),
-        bytes: prepared.bytes,
-        name,
-        file: prepared.file,
-    }))
-}
-
-/// A log without records.
-fn fresh<D: Disk>(
+/// Begins the first segment of a log without records.
+fn create_first<D: Disk>(
     disk: &D,
     preparer: &Preparer<D>,
     log_id: u64,
     mut index: Index<D::File>,
 ) -> Result<Recovered<D::File>, OpenError> {
-    let active = begin_now(disk, preparer, (log_id, 1), 1)?;
+    let active = begin_segment(disk, preparer, (log_id, 1), 1)?;
     let only = SegmentIndex::new(active.clone(), 0);
     index.segments.push_back(only);
     Ok(Recovered {
         active_bytes: active.bytes,
         used: HEAD_BYTES,
         next: 1,
-        vouched_upto: 0,
+        confirmed_upto: 0,
         index,
         active,
     })
 }
 
 /// Begins a segment while the log is being opened.
-fn begin_now<D: Disk>(
+fn begin_segment<D: Disk>(
     disk: &D,
     preparer: &Preparer<D>,
     (log_id, number): (u64, u64),
@@ -323,10 +284,10 @@ fn begin_now<D: Disk>(
             bytes: preparer.segment_bytes(),
             source: error,
         },
-        error => OpenError::io(&disk.path(&segment::name(first)), "make", error),
+        error => OpenError::io(&disk.path(&file_name::segment(first)), "make", error),
     };
     let prepared = preparer.take(1).map_err(failed)?.remove(0);
-    begin(disk, prepared, (log_id, number), first).map_err(failed)
+    prepare::begin(disk, prepared, (log_id, number), first).map_err(failed)
 }
 
 /// All segments, oldest first.
@@ -336,15 +297,15 @@ fn open_segments<D: Disk>(
 ) -> Result<Vec<Arc<Segment<D::File>>>, OpenError> {
     let mut firsts: Vec<_> = names
         .iter()
-        .filter_map(|name| Some((segment::first_of(name)?, name)))
+        .filter_map(|name| Some((file_name::first_of(name)?, name)))
         .collect();
     firsts.sort_unstable();
     let open = |(_, name): (Sequence, &String)| Ok(Arc::new(Segment::open(disk, name)?));
     firsts.into_iter().map(open).collect()
 }
 
-/// Reads a segment that another follows: its records go up to the next one's first, whatever is behind them. Its streams
-/// are found out only if they are wanted.
+/// Reads a segment that another one follows: its records go up to the next one's first, whatever follows them. Its
+/// streams are indexed only if `streams_wanted`.
 fn read_sealed<D: Disk>(
     disk: &D,
     segment: &Arc<Segment<D::File>>,
@@ -364,7 +325,7 @@ fn read_sealed<D: Disk>(
                 replay(frame.view(None));
             }
             Step::Watermark(_) => {}
-            // It ends as it should, and the next segment is not the one that was begun then.
+            // It ends without damage, so the segment after it is missing.
             Step::End(_, Flaw::Nothing) if next.number != segment.number + 1 => {
                 return Err(OpenError::Missing {
                     directory: disk.path(""),
@@ -386,14 +347,15 @@ fn read_sealed<D: Disk>(
     Ok(index)
 }
 
-/// What the last segment holds.
+/// The content of the last segment.
 struct Last<F> {
     index: SegmentIndex<F>,
-    /// Where its last sound frame ends.
+    /// The end of its last sound frame.
     end: u64,
-    /// Where the last record ends that a later frame calls durable; what follows, a watermark too, may be in memory alone.
-    unvouched: u64,
-    vouched_upto: Sequence,
+    /// The end of the last record that a later frame states to be durable. What follows, including a watermark, may be
+    /// in memory only.
+    unconfirmed_from: u64,
+    confirmed_upto: Sequence,
     torn: bool,
 }
 
@@ -403,9 +365,9 @@ fn read_last<D: Disk>(
     replay: &mut dyn FnMut(FrameView<'_>),
 ) -> Result<Last<D::File>, OpenError> {
     let mut index = SegmentIndex::new(segment.clone(), 0);
-    // The segment exists, so all before it is durable.
-    let mut vouched_upto = segment.first - 1;
-    let mut unvouched = HEAD_BYTES;
+    // The segment exists, so everything before it is durable.
+    let mut confirmed_upto = segment.first - 1;
+    let mut unconfirmed_from = HEAD_BYTES;
     let mut ends: VecDeque<(Sequence, u64)> = VecDeque::new();
     let mut scan = Scan::new(segment, WINDOW_BYTES);
     let (end, due) = loop {
@@ -424,21 +386,21 @@ fn read_last<D: Disk>(
             Step::Watermark(durable_upto) => Some(durable_upto),
             Step::End(end, _) => break (end, due),
         };
-        vouched_upto = vouched_upto.max(durable_upto.unwrap_or(0));
-        while let Some((_, end)) = ends.pop_front_if(|(sequence, _)| *sequence <= vouched_upto) {
-            unvouched = end;
+        confirmed_upto = confirmed_upto.max(durable_upto.unwrap_or(0));
+        while let Some((_, end)) = ends.pop_front_if(|(sequence, _)| *sequence <= confirmed_upto) {
+            unconfirmed_from = end;
         }
     };
     let torn = match scan::tail(segment, end, due).map_err(|e| unreadable(disk, segment, e))? {
         Tail::Clean => false,
         Tail::Torn { .. } => true,
-        Tail::Vouched {
+        Tail::Confirmed {
             position,
             durable_upto,
             ..
         } => {
             let what = format!(
-                "there is no sound frame, and the one at byte {position} says that the log was durable up to record {durable_upto}"
+                "there is no sound frame, and the one at byte {position} states that the log was durable up to record {durable_upto}"
             );
             return Err(damaged(disk, segment, end, due, what));
         }
@@ -446,14 +408,14 @@ fn read_last<D: Disk>(
     Ok(Last {
         index,
         end,
-        unvouched,
-        vouched_upto,
+        unconfirmed_from,
+        confirmed_upto,
         torn,
     })
 }
 
-/// Makes durable what was read and cuts off what is torn.
-fn make_sound<D: Disk>(
+/// Makes the records of the last segment durable, and cuts off a torn tail.
+fn recover_tail<D: Disk>(
     disk: &D,
     preparer: &Preparer<D>,
     log_id: u64,
@@ -471,13 +433,13 @@ fn make_sound<D: Disk>(
         if last.torn {
             tracing::warn!(file = %path.display(), "replacing a segment that holds nothing but a torn batch");
         }
-        let active = begin_now(disk, preparer, (log_id, segment.number), next)?;
+        let active = begin_segment(disk, preparer, (log_id, segment.number), next)?;
         let only = SegmentIndex::new(active.clone(), 0);
         index.segments.push_back(only);
         let bytes = active.bytes;
         (active, HEAD_BYTES, bytes)
     } else {
-        rewrite(&segment, last.unvouched, end).map_err(failed("make durable"))?;
+        rewrite(&segment, last.unconfirmed_from, end).map_err(failed("make durable"))?;
         if last.torn {
             tracing::warn!(file = %path.display(), position = end, next, "cut off a torn batch");
             let cut = segment
@@ -487,7 +449,7 @@ fn make_sound<D: Disk>(
             cut.map_err(failed("truncate"))?;
         }
         index.segments.push_back(last.index);
-        // Behind a torn tail nothing is written any more: the next record begins a segment.
+        // Nothing is written behind a torn tail: the next record begins a segment.
         let bytes = segment.bytes;
         match last.torn {
             true => (segment, bytes, end),
@@ -499,14 +461,14 @@ fn make_sound<D: Disk>(
         used,
         active_bytes,
         next,
-        vouched_upto: last.vouched_upto,
+        confirmed_upto: last.confirmed_upto,
         index,
     })
 }
 
 impl<F> Last<F> {
-    /// Whether nothing refers to this segment and a new one takes its place. An empty segment must have room for any frame: one that
-    /// does not fit would begin another with the same first record.
+    /// Whether a new segment replaces this one, which has no records. An empty segment must have room for any frame:
+    /// one that does not fit would begin another segment with the same first record.
     fn is_replaced(&self, segment_bytes: u64) -> bool {
         let segment = &self.index.segment;
         let too_small = segment.bytes < segment_bytes;
@@ -514,9 +476,9 @@ impl<F> Last<F> {
     }
 }
 
-/// Writes again what no frame calls durable, and the frame that calls the rest so, and syncs it. A process that died of a
-/// failed sync leaves frames that can be read and are not on the disk; the kernel takes them for clean, so a sync alone would
-/// prove nothing.
+/// Writes again the frames that no other frame states to be durable, including the frame that states the others, and
+/// syncs them. A process that ended after a failed sync leaves frames that can be read and are not on the disk. The
+/// kernel considers them clean, so a sync alone would prove nothing.
 fn rewrite<F: DiskFile>(segment: &Segment<F>, from: u64, to: u64) -> io::Result<()> {
     let mut position = from;
     let mut buffer = vec![0; WINDOW_BYTES.min((to - from) as usize)];

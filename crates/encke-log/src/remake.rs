@@ -1,36 +1,38 @@
-//! Making segments anew from what history and sound segments still have.
+//! Writes new segments with the records of history and of sound segments.
 //!
-//! New segments are written beside the old ones, under names that a log does not look at. When all of them are durable, a mark says
-//! so, with the statement that holds from then on; only then the old ones are set aside, and the new ones get their names. A repair
-//! that is interrupted goes on there.
+//! New segments are written beside the old ones, under names that a log ignores. When all are durable, a mark with the
+//! new statement is written. Only then the old segments are set aside and the new ones renamed. An interrupted repair
+//! continues there.
 
-use crate::batch::{FrameBatch, Notes};
+use crate::batch::{FrameBatch, UnpublishedRecords};
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
+use crate::file_name::{self, REMADE, REMADE_MARK, aside, is_remade};
 use crate::frame::{FILLER, Frame, FrameView};
-use crate::history::{History, HistoryError};
+use crate::history::History;
+use crate::history_error::HistoryError;
+use crate::ids::{Sequence, StreamNo};
 use crate::options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
-use crate::plan::Range;
-use crate::prepare::{Prepared, Preparer};
-use crate::recover;
+use crate::prepare::{self, Prepared, Preparer};
+use crate::ranges::Range;
 use crate::scan::{Scan, Step, WINDOW_BYTES};
-use crate::segment::{self, HEAD_BYTES, Segment};
+use crate::segment::{HEAD_BYTES, Segment};
 use crate::statement::{LastSegment, Statement};
 use crate::stored::of_record_key;
 use crate::survey::Surveyed;
-use crate::{Sequence, StreamNo};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Where the records lie that go into the new segments.
+/// The sources of the records of new segments.
 pub(crate) struct Sources<'s, F> {
     pub(crate) history: Option<&'s History>,
     pub(crate) surveyed: &'s [Surveyed<F>],
 }
 
-/// Writes the records of a range into new segments beside the old ones; the first has this number. Returns the last one. A record that no source
-/// has becomes a filler. The log goes on at `next`; an empty segment begins there when the range is empty.
+/// Writes the records of a range into new segments beside the old ones; `number` is that of the first one. Returns the
+/// last one. A record that no source has becomes a filler. The log continues at `next`; when the range is empty, an
+/// empty segment begins there.
 pub(crate) fn remake<D: Disk>(
     disk: &D,
     sources: &Sources<'_, D::File>,
@@ -39,7 +41,7 @@ pub(crate) fn remake<D: Disk>(
     next: Sequence,
 ) -> Result<LastSegment, OpenError> {
     if from > upto {
-        // The next open replaces an empty segment that is smaller than it wants them.
+        // The next open replaces an empty segment that is smaller than the configured size.
         return Writer::begin(disk, SEGMENT_BYTES_MIN, (log_id, number), next)?.end();
     }
     let segments = sources.surveyed.iter();
@@ -49,7 +51,7 @@ pub(crate) fn remake<D: Disk>(
     let segment_bytes = segment_bytes.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
     let mut writer = Writer::begin(disk, segment_bytes, (log_id, number), from)?;
     let in_history = match sources.history {
-        Some(history) => history.streams_of((from, upto)),
+        Some(history) => streams_of(history, (from, upto)),
         None => Ok(BTreeMap::new()),
     };
     let in_history = in_history.map_err(|e| of_history(disk, e))?;
@@ -73,7 +75,7 @@ pub(crate) fn remake<D: Disk>(
     writer.end()
 }
 
-/// Writes everything before `end` from history.
+/// Writes all records before `end` from history.
 fn fill<D: Disk>(
     writer: &mut Writer<'_, D>,
     history: Option<&History>,
@@ -110,7 +112,7 @@ struct Writer<'d, D: Disk> {
     active: Arc<Segment<D::File>>,
     used: u64,
     batch: FrameBatch,
-    notes: Notes,
+    unpublished: UnpublishedRecords,
 }
 
 impl<'d, D: Disk> Writer<'d, D> {
@@ -123,7 +125,7 @@ impl<'d, D: Disk> Writer<'d, D> {
         let preparer = Preparer::start(disk.clone(), segment_bytes, &[])
             .map_err(|e| OpenError::io(&disk.path(""), "prepare segments in", e))?;
         for name in names(disk)?.iter().filter(|name| is_remade(name)) {
-            // What is left of an attempt that did not come to its end.
+            // Left from an interrupted attempt.
             disk.remove(name)
                 .map_err(|e| OpenError::io(&disk.path(name), "remove", e))?;
         }
@@ -135,12 +137,12 @@ impl<'d, D: Disk> Writer<'d, D> {
             log_id,
             used: HEAD_BYTES,
             batch: FrameBatch::new(first, HEAD_BYTES, active.bytes, segment_bytes),
-            notes: Notes::default(),
+            unpublished: UnpublishedRecords::default(),
             active,
         })
     }
 
-    /// The sequence that the next record gets.
+    /// The sequence of the next record.
     fn next(&self) -> Sequence {
         self.batch.next
     }
@@ -186,14 +188,14 @@ impl<'d, D: Disk> Writer<'d, D> {
             let place = (self.active.number, self.active.seed);
             let no_previous = &mut std::iter::empty();
             self.batch
-                .seal(part, place, first - 1, &mut self.notes, no_previous);
+                .seal(part, place, first - 1, &mut self.unpublished, no_previous);
             let bytes = self.batch.part(part);
             let written = self.active.file.write_at(bytes, self.used);
             let synced = written.and_then(|()| self.active.file.sync());
             synced.map_err(|e| self.failed(e))?;
             self.used += bytes.len() as u64;
         }
-        self.notes.clear();
+        self.unpublished.clear();
         self.batch
             .clear(self.batch.next, self.used, self.active.bytes);
         Ok(())
@@ -227,37 +229,38 @@ fn begin<D: Disk>(
     number: (u64, u64),
     first: Sequence,
 ) -> Result<Arc<Segment<D::File>>, OpenError> {
-    let name = format!("{}{SUFFIX}", segment::name(first));
-    let begun = recover::begin_as(disk, prepared, number, first, name.clone());
+    let name = format!("{}{REMADE}", file_name::segment(first));
+    let begun = prepare::begin_as(disk, prepared, number, first, name.clone());
     begun.map_err(|e| OpenError::io(&disk.path(&name), "make", e))
 }
 
-/// Marks durably that new segments, the first of which has this number, are complete, and what holds when they are in their places.
+/// Marks durably that the new segments are complete, with the number of the first one and the statement that holds when
+/// they are in their places.
 pub(crate) fn mark_complete<D: Disk>(
     disk: &D,
     first_number: u64,
     statement: &Statement,
 ) -> Result<(), OpenError> {
     let content = statement.encode(first_number);
-    let new = format!("{MARK}.new");
+    let new = format!("{REMADE_MARK}.new");
     let made = disk.create(&new, content.len() as u64).and_then(|file| {
         file.write_at(&content, 0)?;
         file.sync()?;
-        disk.rename(&new, MARK)?;
+        disk.rename(&new, REMADE_MARK)?;
         disk.sync_names()
     });
-    made.map_err(|e| OpenError::io(&disk.path(MARK), "write", e))
+    made.map_err(|e| OpenError::io(&disk.path(REMADE_MARK), "write", e))
 }
 
-/// The first number of new segments that are complete and not yet all in their places, and what holds when they are.
+/// The number of the first new segment and the new statement, if new segments are complete and not all in their places.
 pub(crate) fn complete<D: Disk>(disk: &D) -> Option<(u64, Statement)> {
-    let file = disk.open(MARK).ok()?;
+    let file = disk.open(REMADE_MARK).ok()?;
     let mut content = vec![0; usize::try_from(file.bytes().ok()?).ok()?];
     file.read_at(&mut content, 0).ok()?;
     Statement::decode(&content).ok()
 }
 
-/// Sets the old segments aside and gives the new ones their names.
+/// Sets the old segments aside and renames the new ones.
 pub(crate) fn put_in_place<D: Disk>(disk: &D, first_number: u64) -> Result<(), OpenError> {
     let failed = |name: &str, action| {
         let path = disk.path(name);
@@ -265,10 +268,10 @@ pub(crate) fn put_in_place<D: Disk>(disk: &D, first_number: u64) -> Result<(), O
     };
     let all = names(disk)?;
     let mut segments: Vec<_> = (all.iter())
-        .filter(|name| segment::first_of(name).is_some())
+        .filter(|name| file_name::first_of(name).is_some())
         .collect();
     segments.sort_unstable();
-    // The newest first: if this is interrupted, what is left has no gap that looks sound.
+    // The newest first: after an interruption, the rest has no gap that looks sound.
     for name in segments.into_iter().rev() {
         let is_new = Segment::open(disk, name).is_ok_and(|one| one.number >= first_number);
         if !is_new {
@@ -278,33 +281,20 @@ pub(crate) fn put_in_place<D: Disk>(disk: &D, first_number: u64) -> Result<(), O
     }
     disk.sync_names()
         .map_err(failed("", "sync the directory"))?;
-    let mut remade: Vec<_> = all.iter().filter(|name| name.ends_with(SUFFIX)).collect();
+    let mut remade: Vec<_> = all.iter().filter(|name| name.ends_with(REMADE)).collect();
     remade.sort_unstable();
-    // The newest first here, too, so that those in their places are never taken for old ones.
+    // The newest first, so that a renamed one is never taken for an old one.
     for name in remade.into_iter().rev() {
-        let place = name.strip_suffix(SUFFIX).unwrap_or(name);
+        let place = name.strip_suffix(REMADE).unwrap_or(name);
         disk.rename(name, place).map_err(failed(name, "rename"))?;
     }
     disk.sync_names().map_err(failed("", "sync the directory"))
 }
 
-/// Removes the mark, when what it says is stated.
+/// Removes the mark, when the new statement is in the superblock.
 pub(crate) fn finish<D: Disk>(disk: &D) -> Result<(), OpenError> {
-    let removed = disk.remove(MARK).and_then(|()| disk.sync_names());
-    removed.map_err(|e| OpenError::io(&disk.path(MARK), "remove", e))
-}
-
-/// A name that no file has, under which a segment is set aside.
-pub(crate) fn aside(names: &[String], name: &str) -> String {
-    let plain = format!("{name}.dropped");
-    let numbered = (2..).map(|n: u32| format!("{name}.dropped-{n}"));
-    let mut free = std::iter::once(plain.clone()).chain(numbered);
-    free.find(|name| !names.contains(name)).unwrap_or(plain)
-}
-
-/// Whether a file is of no use once a log has opened: a new segment, or the mark that they are complete.
-pub(crate) fn is_remade(name: &str) -> bool {
-    name.ends_with(SUFFIX) || name == MARK
+    let removed = disk.remove(REMADE_MARK).and_then(|()| disk.sync_names());
+    removed.map_err(|e| OpenError::io(&disk.path(REMADE_MARK), "remove", e))
 }
 
 fn names<D: Disk>(disk: &D) -> Result<Vec<String>, OpenError> {
@@ -312,40 +302,23 @@ fn names<D: Disk>(disk: &D) -> Result<Vec<String>, OpenError> {
     names.map_err(|e| OpenError::io(&disk.path(""), "list", e))
 }
 
-impl History {
-    /// Of each record in a range, one of its streams.
-    pub(crate) fn streams_of(
-        &self,
-        (from, upto): Range,
-    ) -> Result<BTreeMap<Sequence, StreamNo>, HistoryError> {
-        let mut streams = BTreeMap::new();
-        self.each_record_key(&mut |stream, sequence| {
-            if (from..=upto).contains(&sequence) {
+/// For each record of a range in history, one of its streams.
+fn streams_of(
+    history: &History,
+    (from, upto): Range,
+) -> Result<BTreeMap<Sequence, StreamNo>, HistoryError> {
+    let mut streams = BTreeMap::new();
+    for generation in history.generations()?.all() {
+        for pair in generation.keyspace.iter() {
+            if let Some((stream, sequence)) = of_record_key(&pair.key()?)
+                && (from..=upto).contains(&sequence)
+            {
                 streams.entry(sequence).or_insert(stream);
             }
-        })?;
-        Ok(streams)
-    }
-
-    /// Gives `each` the stream and the sequence of every record.
-    pub(crate) fn each_record_key(
-        &self,
-        each: &mut dyn FnMut(StreamNo, Sequence),
-    ) -> Result<(), HistoryError> {
-        for generation in self.generations()?.all() {
-            for pair in generation.keyspace.iter() {
-                if let Some((stream, sequence)) = of_record_key(&pair.key()?) {
-                    each(stream, sequence);
-                }
-            }
         }
-        Ok(())
     }
+    Ok(streams)
 }
 
-/// A batch of so many bytes is written.
+/// A batch of this size is written.
 const BATCH_BYTES: usize = 4 << 20;
-/// What the name of a new segment ends in until it is in its place.
-const SUFFIX: &str = ".remade";
-/// The file that says that all new segments are complete.
-const MARK: &str = "segments-remade";

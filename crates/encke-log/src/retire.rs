@@ -1,17 +1,61 @@
-//! What is too old or too much to be kept goes: segments that are done, records of classes with limits, and floors of streams
-//! of which nothing is left.
+//! Removes what is no longer kept: segments that are in history, records that exceed a limit of retention, and floors of
+//! forgotten streams without records.
 
 use crate::disk::{Disk, DiskFile};
-use crate::history::{History, HistoryError, Kind};
-use crate::retention::ClassRetention;
-use crate::seal::Work;
-use crate::stored;
-use crate::{Sequence, StreamNo};
+use crate::floor;
+use crate::history::History;
+use crate::history_error::HistoryError;
+use crate::ids::{Sequence, StreamNo};
+use crate::options::Options;
+use crate::retention::LogRetention;
+use crate::shared::Shared;
+use crate::tree::Kind;
+use parking_lot::Mutex;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-impl<D: Disk> Work<D> {
-    /// Looks for everything that may go. What fails is said, and tried again the next time.
+/// Removes what is no longer kept.
+#[derive(Debug)]
+pub(crate) struct Retirement<D: Disk> {
+    disk: D,
+    shared: Arc<Shared<D>>,
+    done_bytes_max: u64,
+    done_age_max: Option<Duration>,
+    retention: LogRetention,
+    removed: Mutex<Removed>,
+    /// The stream after which the next search for unneeded floors begins.
+    swept_upto: Mutex<StreamNo>,
+}
+
+/// The state of the removal of old segments.
+#[derive(Debug)]
+struct Removed {
+    /// No crash brings back records of the global order before this one.
+    oldest: Sequence,
+    /// A segment could not be removed: its records are there until the next open.
+    failed: bool,
+}
+
+impl<D: Disk> Retirement<D> {
+    pub(crate) fn new(disk: D, shared: Arc<Shared<D>>, options: &Options) -> Retirement<D> {
+        // The names that the log was opened with are durable.
+        let removed = Removed {
+            oldest: shared.index.read().oldest(),
+            failed: false,
+        };
+        Retirement {
+            disk,
+            shared,
+            done_bytes_max: options.done_bytes_max,
+            done_age_max: options.done_age_max,
+            retention: options.retention,
+            removed: Mutex::new(removed),
+            swept_upto: Mutex::default(),
+        }
+    }
+
+    /// Removes everything that is no longer kept. Failures are logged, and retried the next time.
     pub(crate) fn retire(&self) {
         self.retire_segments();
         let Some(history) = &self.shared.history else {
@@ -22,33 +66,27 @@ impl<D: Disk> Work<D> {
             .and_then(|()| self.sweep_floors(history));
         if let Err(error) = expired {
             let (reason, path) = (error.reason, history.path().display());
-            tracing::warn!(reason, history = %path, "what is past its retention stays for now");
+            tracing::warn!(reason, history = %path, "records past their retention are kept for now");
         }
     }
 
-    /// Raises the floors of classes, and leaves the rest to the background.
-    pub(crate) fn raise_class_floors(&self) -> Result<(), HistoryError> {
+    /// Raises the retention floor, and leaves the rest to the background.
+    pub(crate) fn raise_retention_floor(&self) -> Result<(), HistoryError> {
         if let Some(history) = &self.shared.history {
-            for retention in &self.retention {
-                let floor = self.due_floor(history, retention)?;
-                self.shared.class_floors.raise(retention.class, floor);
-            }
+            self.shared.retention_floor.raise(self.due_floor(history)?);
         }
         Ok(())
     }
 
-    /// How long to wait at most before looking again.
-    pub(crate) fn retire_every(&self) -> Duration {
-        let ages = self
-            .retention
-            .iter()
-            .filter_map(|retention| retention.age_max);
-        let shortest = ages.chain(self.done_age_max).min();
-        let part = shortest.map_or(EVERY_MAX, |age| age / 8);
-        part.clamp(EVERY_MIN, EVERY_MAX)
+    /// The interval between two calls of [`Retirement::retire`].
+    pub(crate) fn interval(&self) -> Duration {
+        let ages = [self.retention.age_max, self.done_age_max];
+        let shortest = ages.into_iter().flatten().min();
+        let part = shortest.map_or(INTERVAL_MAX, |age| age / 8);
+        part.clamp(INTERVAL_MIN, INTERVAL_MAX)
     }
 
-    /// Removes segments that are in history and older than the global order has to go back.
+    /// Removes segments that are in history and exceed a limit of the global order.
     fn retire_segments(&self) {
         let mut index = self.shared.index.write();
         let mut kept: u64 = index.done.iter().map(|done| done.segment.bytes).sum();
@@ -67,14 +105,14 @@ impl<D: Disk> Work<D> {
         for segment in &retired {
             match self.disk.remove(&segment.name) {
                 Ok(()) => self.shared.vitals.take_bytes(segment.bytes),
-                // It is of no use and will be found again by the next open.
+                // It is not needed, and the next open finds it again.
                 Err(error) => {
                     removed.failed = true;
                     tracing::warn!(%error, name = segment.name, "cannot remove an old segment");
                 }
             }
         }
-        // What a sync that failed has left is synced the next time.
+        // A failed sync is repeated the next time.
         let unsynced = removed.oldest < oldest && !removed.failed;
         if retired.is_empty() && !unsynced {
             return;
@@ -97,63 +135,44 @@ impl<D: Disk> Work<D> {
         age.is_some_and(|age| age > age_max)
     }
 
-    /// Raises the floors of classes over what is past their limits, and removes the generations below.
+    /// Raises the retention floor over the records that exceed a limit, and removes the generations below it.
     fn expire(&self, history: &History) -> Result<(), HistoryError> {
-        let limited = || {
-            self.retention
-                .iter()
-                .filter(|retention| retention.is_limited())
-        };
-        if limited().next().is_none() {
+        if !self.retention.is_limited() {
             return Ok(());
         }
         let stated = self.shared.superblock.statement().history;
-        let durable = stated.map_or_else(Vec::new, |stated| stated.class_floors);
-        for retention in limited() {
-            let class = retention.class;
-            let floor = self.due_floor(history, retention)?;
-            self.shared.class_floors.raise(class, floor);
-            // What may not be durable itself has no durable floor: its sequences might be given again after a crash.
-            let (history_upto, sealed_upto) = {
-                let index = self.shared.index.read();
-                let active = index.segments.back();
-                let sealed_upto = active.map_or(0, |active| active.segment.first - 1);
-                (index.history_upto, sealed_upto)
-            };
-            let floor = self.shared.class_floors.of(class).min(sealed_upto);
-            let mut known = durable.iter().filter(|(of, _)| *of == class);
-            let raised = floor > known.next().map_or(0, |(_, known)| *known);
-            // A crash may have come between raising the floor and removing what is below.
-            let second = history.generations()?.of(class).get(1).map(|one| one.first);
-            if raised || second.is_some_and(|first| first <= floor + 1) {
-                self.disk.between_steps()?;
-                let generations = self.shared.raise_class_floor(class, floor, history_upto)?;
-                tracing::debug!(
-                    class,
-                    floor,
-                    generations,
-                    "records are past their retention"
-                );
-            }
+        let durable = stated.map_or(0, |stated| stated.retention_floor);
+        let due = self.due_floor(history)?;
+        self.shared.retention_floor.raise(due);
+        // Records that may not be durable get no durable floor: after a crash their sequences may be assigned again.
+        let (history_upto, sealed_upto) = {
+            let index = self.shared.index.read();
+            let active = index.segments.back();
+            let sealed_upto = active.map_or(0, |active| active.segment.first - 1);
+            (index.history_upto, sealed_upto)
+        };
+        let floor = self.shared.retention_floor.get().min(sealed_upto);
+        // A crash may have interrupted the removal of generations below a stated floor.
+        let second = history.generations()?.all().get(1).map(|one| one.first);
+        if floor > durable || second.is_some_and(|first| first <= floor + 1) {
+            self.disk.between_steps()?;
+            let generations = self.shared.raise_retention_floor(floor, history_upto)?;
+            tracing::debug!(floor, generations, "records are past their retention");
         }
         Ok(())
     }
 
-    /// Up to which record a class is past its limits.
-    fn due_floor(
-        &self,
-        history: &History,
-        retention: &ClassRetention,
-    ) -> Result<Sequence, HistoryError> {
+    /// The last record that exceeds a limit; 0 when none does.
+    fn due_floor(&self, history: &History) -> Result<Sequence, HistoryError> {
         let mut floor = 0;
         let generations = history.generations()?;
-        let generations = generations.of(retention.class);
+        let generations = generations.all();
         let history_upto = self.shared.index.read().history_upto;
         let last_of = |i: usize| {
             let next = generations.get(i + 1);
             next.map_or(history_upto, |next| next.first - 1)
         };
-        if let Some(age_ms) = retention.age_ms_max() {
+        if let Some(age_ms) = self.retention.age_ms_max() {
             let now = self.disk.now().duration_since(SystemTime::UNIX_EPOCH);
             let now_ms = now.map_or(0, |now| now.as_millis() as u64);
             let oldest_ms = now_ms.saturating_sub(age_ms);
@@ -163,7 +182,7 @@ impl<D: Disk> Work<D> {
                 .iter()
                 .take_while(|generation| is_old(generation.times_ms))
                 .count();
-            // The newest one may be empty because it was just begun; that says nothing.
+            // The newest generation may be empty because it just began. That proves nothing.
             let newest_is_empty = generations
                 .last()
                 .is_some_and(|last| last.times_ms.is_none());
@@ -172,7 +191,7 @@ impl<D: Disk> Work<D> {
                 floor = floor.max(last_of(last));
             }
         }
-        if let Some(bytes_max) = retention.bytes_max {
+        if let Some(bytes_max) = self.retention.bytes_max {
             let bytes = generations.iter().map(|one| one.keyspace.disk_space());
             let mut bytes: u64 = bytes.sum();
             for (i, generation) in generations.iter().enumerate() {
@@ -186,17 +205,17 @@ impl<D: Disk> Work<D> {
         Ok(floor)
     }
 
-    /// Drops the floors of forgotten streams of which nothing is left, some of them each time.
+    /// Drops the floors of forgotten streams without records, a bounded number each time.
     fn sweep_floors(&self, history: &History) -> Result<(), HistoryError> {
         let mut cursor = self.swept_upto.lock();
-        // A segment that a crash brings back must not bring back what was forgotten.
+        // A segment that a crash brings back must not bring back forgotten records.
         let oldest = self.removed.lock().oldest;
         let mut candidates: Vec<StreamNo> = Vec::new();
         let mut seen = 0;
         let after = std::mem::take(&mut *cursor);
         history.floors_after(after, &mut |stream, value| {
-            // Every record of it is older than that.
-            if stored::forgotten_at(&value).is_some_and(|at| at <= oldest) {
+            // All its records are older.
+            if floor::forgotten_at(&value).is_some_and(|at| at <= oldest) {
                 candidates.push(stream);
             }
             seen += 1;
@@ -206,25 +225,26 @@ impl<D: Disk> Work<D> {
             *cursor = stream;
             ControlFlow::Break(())
         })?;
-        let mut gone = Vec::new();
+        let mut unneeded = Vec::new();
         for stream in candidates {
             if !history.has_any(stream)? {
-                gone.push(stream);
+                unneeded.push(stream);
             }
         }
-        if gone.is_empty() {
+        if unneeded.is_empty() {
             return Ok(());
         }
         self.disk.between_steps()?;
         history.ingest(Kind::Floors, |put| {
-            gone.iter()
+            unneeded
+                .iter()
                 .try_for_each(|stream| put(&stream.to_be_bytes(), None))
         })
     }
 }
 
-/// How often to look for what may go: an eighth of the shortest age, but not more and not less often than this.
-const EVERY_MIN: Duration = Duration::from_millis(100);
-const EVERY_MAX: Duration = Duration::from_secs(60);
-/// How many floors are looked at each time.
+/// The bounds of the interval, which is an eighth of the shortest age.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+const INTERVAL_MAX: Duration = Duration::from_secs(60);
+/// How many floors are examined each time.
 const SWEPT_FLOORS: usize = 4096;

@@ -1,27 +1,29 @@
-//! Getting out of a damaged history what can be read, and making a sound one of it.
+//! Salvages the readable parts of a damaged history, and makes a sound history from them.
 //!
-//! A block whose checksum does not match can't be read, and neither can what other tables have between its first and its
-//! last key. The first key behind it is found by trying. What is missing then and still in a segment is taken from there.
+//! A block whose checksum does not match can't be read, nor can the entries of other tables between its first and its
+//! last key. The first readable key behind it is found by a search. Missing records that a segment still has are taken
+//! from there.
 
-use crate::Sequence;
 use crate::disk::Disk;
 use crate::error::OpenError;
 use crate::generations;
-use crate::history::{History, HistoryError, Put};
+use crate::history::History;
+use crate::history_error::HistoryError;
+use crate::ids::Sequence;
+use crate::ingest::Put;
 use crate::ingest::ingest_into;
-use crate::plan::{self, Range};
-use crate::retention::Class;
+use crate::ranges::Range;
 use crate::sort::Sorted;
 use crate::statement::{StatedHistory, Statement};
 use crate::stored::of_record_key;
-use crate::survey::Surveyed;
+use crate::survey::{self, Surveyed};
 use crate::tree::sync_parent;
 use fjall::Keyspace;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What can't be read of one keyspace: everything behind the one key, and before the other. Empty keys are the ends.
+/// A part of a keyspace that can't be read: all entries between two keys. An empty key means the beginning or the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
     pub(crate) keyspace: String,
@@ -31,7 +33,7 @@ pub(crate) struct Gap {
 }
 
 impl Gap {
-    /// Which records or entries may be in it.
+    /// The records or entries that may be in it.
     pub(crate) fn text(&self) -> String {
         let end = |key: &[u8], none: &str| match of_record_key(key) {
             Some((stream, sequence)) if self.is_of_records() => {
@@ -41,7 +43,7 @@ impl Gap {
             _ => format!("the key {}", key.escape_ascii()),
         };
         format!(
-            "history can't be read behind {} and before {} ({}: {})",
+            "history can't be read between {} and {} ({}: {})",
             end(&self.after, "its beginning"),
             end(&self.before, "its end"),
             self.keyspace,
@@ -57,16 +59,17 @@ impl Gap {
 /// Takes the key and the value of an entry.
 type Each<'e> = &'e mut dyn FnMut(&[u8], &[u8]) -> Result<(), HistoryError>;
 
-/// What can't be read of a history.
+/// The parts of a history that can't be read.
 pub(crate) fn gaps(history: &History) -> Result<Vec<Gap>, HistoryError> {
     let mut gaps = Vec::new();
-    for keyspace in history.keyspaces()? {
+    for keyspace in keyspaces(history)? {
         gaps.extend(read_through(&keyspace, &mut |_, _| Ok(()))?);
     }
     Ok(gaps)
 }
 
-/// The records up to `history_upto` that neither history nor a segment has. What was deleted and reclaimed before is among them.
+/// The records up to `history_upto` that neither history nor a segment has, including those that were removed and
+/// reclaimed before.
 pub(crate) fn absent<F>(
     history: &History,
     surveyed: &[Surveyed<F>],
@@ -78,7 +81,7 @@ pub(crate) fn absent<F>(
             *word |= 1 << (sequence % 64);
         }
     };
-    for keyspace in history.keyspaces()? {
+    for keyspace in keyspaces(history)? {
         if generations::of_name(keyspace.name()).is_some() {
             read_through(&keyspace, &mut |key, _| {
                 of_record_key(key).into_iter().for_each(|(_, at)| note(at));
@@ -86,7 +89,7 @@ pub(crate) fn absent<F>(
             })?;
         }
     }
-    for (first, last) in plan::available(surveyed) {
+    for (first, last) in survey::available(surveyed) {
         (first..=last.min(history_upto)).for_each(&mut note);
     }
     let is_present = |at: Sequence| present[(at / 64) as usize] & 1 << (at % 64) != 0;
@@ -100,8 +103,8 @@ pub(crate) fn absent<F>(
     Ok(absent)
 }
 
-/// Makes a sound history beside the damaged one, of what can be read of that and of what sound segments have, and returns what is to be
-/// stated of it. [`put_in_place`] puts it in its place.
+/// Makes a sound history beside the damaged one, from its readable parts and from sound segments. Returns its
+/// statement. [`put_in_place`] replaces the damaged one by it.
 pub(crate) fn rebuild<D: Disk>(
     path: &Path,
     log_id: u64,
@@ -116,7 +119,7 @@ pub(crate) fn rebuild<D: Disk>(
     let Salvaged { history, stated } = salvaged;
     History::make(&beside, (log_id, stated.id))?;
     let rebuilt = History::open(beside.clone(), CACHE_BYTES, stated.times())?;
-    let copied = history.keyspaces().and_then(|keyspaces| {
+    let copied = keyspaces(history).and_then(|keyspaces| {
         let names: Vec<_> = keyspaces.iter().map(|one| one.name().to_string()).collect();
         rebuilt.make_generations(names.iter().map(String::as_str))?;
         for keyspace in keyspaces.iter().filter(|one| &**one.name() != "marks") {
@@ -129,10 +132,8 @@ pub(crate) fn rebuild<D: Disk>(
         let end = found.end.min(stated.history_upto + 1);
         if let Some(segment) = found.segment.as_ref().filter(|_| end > found.first) {
             let mut sorted = Sorted::of(segment, end).map_err(failed)?;
-            for class in sorted.classes() {
-                rebuilt
-                    .ingest_again(class, segment.first, |put| sorted.put(class, put))
-                    .map_err(failed)?;
+            if !sorted.is_empty() {
+                ingest_again(&rebuilt, segment.first, |put| sorted.put(put)).map_err(failed)?;
             }
         }
     }
@@ -145,14 +146,14 @@ pub(crate) fn rebuild<D: Disk>(
     })
 }
 
-/// What is sound of a history, and what is stated of it, with a new identity.
+/// The sound parts of a history, and its statement with a new identity.
 pub(crate) struct Salvaged<'h> {
     pub(crate) history: &'h History,
     pub(crate) stated: StatedHistory,
 }
 
-/// Puts a history that was made anew in the place of the damaged one, which stays under the name `aside`. Until the superblock states the
-/// new one, opening is refused, and a repair goes on here.
+/// Replaces the damaged history by the new one. The damaged one is kept under the name `aside`. Until the superblock
+/// states the new one, a start is refused, and a repair continues here.
 pub(crate) fn put_in_place(path: &Path, statement: &Statement, aside: &Path) -> io::Result<()> {
     let beside = beside(path);
     let pending = beside.join(PENDING);
@@ -166,12 +167,12 @@ pub(crate) fn put_in_place(path: &Path, statement: &Statement, aside: &Path) -> 
     sync_parent(path)
 }
 
-/// The statement of a history that was made anew and not stated yet, if a repair was interrupted there.
+/// A new history and its statement, if a repair was interrupted before the superblock stated it.
 pub(crate) fn interrupted(path: &Path) -> Option<(PathBuf, Statement)> {
     let places = [path.to_owned(), beside(path)];
     let made = places.into_iter().find(|place| {
         let of_path = place == path;
-        // Beside a history that is there, a new one may be in the making.
+        // Beside an existing history, a new one may be incomplete.
         place.join(PENDING).exists() && (of_path || path.symlink_metadata().is_err())
     })?;
     let content = std::fs::read(made.join(PENDING)).ok()?;
@@ -188,12 +189,12 @@ pub(crate) fn finish(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Where a history is made anew.
+/// The directory in which a new history is made.
 fn beside(path: &Path) -> PathBuf {
     path.with_extension("repaired")
 }
 
-/// Copies what can be read of a keyspace, a bounded part at a time.
+/// Copies the readable entries of a keyspace, in bounded parts.
 fn copy(from: &Keyspace, to: &History) -> Result<(), HistoryError> {
     let mut part: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     let mut bytes = 0;
@@ -201,15 +202,15 @@ fn copy(from: &Keyspace, to: &History) -> Result<(), HistoryError> {
         part.push((key.to_vec(), value.to_vec()));
         bytes += key.len() + value.len();
         if bytes >= PART_BYTES {
-            to.put_all(from.name(), &std::mem::take(&mut part))?;
+            put_all(to, from.name(), &std::mem::take(&mut part))?;
             bytes = 0;
         }
         Ok(())
     })?;
-    to.put_all(from.name(), &part)
+    put_all(to, from.name(), &part)
 }
 
-/// Gives `each` every entry that can be read, in the order of keys; says what can't.
+/// Gives `each` every readable entry, in the order of keys. Returns the parts that can't be read.
 fn read_through(keyspace: &Keyspace, each: Each<'_>) -> Result<Vec<Gap>, HistoryError> {
     let mut gaps = Vec::new();
     let mut from = Vec::new();
@@ -245,7 +246,7 @@ fn read_through(keyspace: &Keyspace, each: Each<'_>) -> Result<Vec<Gap>, History
     }
 }
 
-/// The first key behind a damaged place that begins somewhere behind `after`, if there is one.
+/// The first readable key after `after`, where a damaged place begins, if there is one.
 fn first_behind(keyspace: &Keyspace, after: &[u8]) -> Option<Vec<u8>> {
     let from = number(after);
     let probe = |at: u128| {
@@ -254,7 +255,7 @@ fn first_behind(keyspace: &Keyspace, after: &[u8]) -> Option<Vec<u8>> {
             .next()
             .map(|pair| pair.key())
     };
-    // Steps that grow, until something can be read or there is nothing more.
+    // Exponential steps, until a key can be read or there are no more.
     let (mut unreadable, mut step) = (from, 1_u128);
     let mut found = loop {
         let at = from.checked_add(step)?;
@@ -265,7 +266,7 @@ fn first_behind(keyspace: &Keyspace, after: &[u8]) -> Option<Vec<u8>> {
         }
         step = step.checked_mul(2)?;
     };
-    // Then back to where it begins.
+    // Then a binary search for the first one.
     while found.0 - unreadable > 1 {
         let at = unreadable + (found.0 - unreadable) / 2;
         match probe(at) {
@@ -285,55 +286,56 @@ fn number(key: &[u8]) -> u128 {
     u128::from_be_bytes(first)
 }
 
-impl History {
-    /// All keyspaces, for reading what can be read of a history that is damaged.
-    fn keyspaces(&self) -> Result<Vec<Keyspace>, HistoryError> {
-        self.with(|open| {
-            let generations = open.records.read().clone();
-            let records = generations.all().map(|one| one.keyspace.clone());
-            let others = [&open.states, &open.floors, &open.marks];
-            Ok(records.chain(others.into_iter().cloned()).collect())
-        })
-    }
+/// All keyspaces.
+fn keyspaces(history: &History) -> Result<Vec<Keyspace>, HistoryError> {
+    history.with(|open| {
+        let generations = open.records.read().clone();
+        let records = generations.all().iter().map(|one| one.keyspace.clone());
+        let others = [&open.states, &open.floors, &open.marks];
+        Ok(records.chain(others.into_iter().cloned()).collect())
+    })
+}
 
-    /// Puts entries, in the order of their keys, into a keyspace by its name.
-    fn put_all(&self, keyspace: &str, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<(), HistoryError> {
-        if entries.is_empty() {
-            return Ok(());
+/// Ingests entries, in the order of their keys, into a keyspace by its name.
+fn put_all(
+    history: &History,
+    keyspace: &str,
+    entries: &[(Vec<u8>, Vec<u8>)],
+) -> Result<(), HistoryError> {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    history.with(|open| {
+        let keyspace = match (generations::of_name(keyspace), keyspace) {
+            (Some(_), _) => open.records_keyspace(keyspace)?,
+            (None, "states") => open.states.clone(),
+            (None, _) => open.floors.clone(),
+        };
+        ingest_into(&keyspace, |put| {
+            let mut entries = entries.iter();
+            entries.try_for_each(|(key, value)| put(key, Some(value)))
+        })
+    })
+}
+
+/// Ingests records of the segment that begins with record `first` into their generation. Drops them when it is removed.
+fn ingest_again(
+    history: &History,
+    first: Sequence,
+    all: impl FnOnce(Put<'_>) -> fjall::Result<()>,
+) -> Result<(), HistoryError> {
+    history.with(|open| {
+        let generations = open.records.read().clone();
+        let mut newest_first = generations.all().iter().rev();
+        match newest_first.find(|generation| generation.first <= first) {
+            Some(generation) => ingest_into(&generation.keyspace, all),
+            None => Ok(all(&mut |_, _| Ok(()))?),
         }
-        self.with(|open| {
-            let keyspace = match (generations::of_name(keyspace), keyspace) {
-                (Some(_), _) => open.records_keyspace(keyspace)?,
-                (None, "states") => open.states.clone(),
-                (None, _) => open.floors.clone(),
-            };
-            ingest_into(&keyspace, |put| {
-                let mut entries = entries.iter();
-                entries.try_for_each(|(key, value)| put(key, Some(value)))
-            })
-        })
-    }
-
-    /// Ingests records again that belong to the generation in which record `first` is, or to none any more.
-    fn ingest_again(
-        &self,
-        class: Class,
-        first: Sequence,
-        all: impl FnOnce(Put<'_>) -> fjall::Result<()>,
-    ) -> Result<(), HistoryError> {
-        self.with(|open| {
-            let generations = open.records.read().clone();
-            let mut of_class = generations.of(class).iter().rev();
-            match of_class.find(|generation| generation.first <= first) {
-                Some(generation) => ingest_into(&generation.keyspace, all),
-                None => Ok(all(&mut |_, _| Ok(()))?),
-            }
-        })
-    }
+    })
 }
 
 /// How much is copied at once.
 const PART_BYTES: usize = 16 << 20;
 const CACHE_BYTES: u64 = 16 << 20;
-/// The statement of a history that was made anew, in its directory until the superblock has it.
+/// The statement of a new history, in its directory until the superblock has it.
 const PENDING: &str = "repaired";

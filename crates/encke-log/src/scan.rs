@@ -1,35 +1,35 @@
-//! Walking through a segment frame by frame, and finding out what its tail is.
+//! Scans a segment frame by frame, and classifies its tail.
 
-use crate::Sequence;
 use crate::disk::DiskFile;
 use crate::frame::{self, Flaw, Parsed};
+use crate::ids::Sequence;
 use crate::segment::{self, Segment};
 use std::io;
 
-/// Walks forward through a segment, from the frame of a known sequence on.
+/// Scans forward through a segment, beginning with the frame of a known sequence.
 pub(crate) struct Scan<'s, F> {
     segment: &'s Segment<F>,
-    /// What was read of the file and not yet walked over: `buffer[at..]` begins at `position` in the file.
+    /// Bytes that were read and not scanned yet: `buffer[at..]` begins at `position` in the file.
     buffer: Vec<u8>,
     at: usize,
     position: u64,
-    /// The sequence that the next frame must have.
+    /// The expected sequence of the next frame.
     due: Sequence,
     window_bytes: usize,
 }
 
-/// What the walk came upon.
+/// The result of a step.
 pub(crate) enum Step<'a> {
     /// A record at this position.
     Record(u32, Parsed<'a>),
     /// A watermark; it is no record.
     Watermark(Sequence),
-    /// Nothing to go on with at this position. What it means depends on what follows: see [`tail`].
+    /// No valid next frame at this position. What it means depends on what follows: see [`tail`].
     End(u64, Flaw),
 }
 
 impl<'s, F: DiskFile> Scan<'s, F> {
-    /// From the beginning of the segment.
+    /// Begins at the beginning of the segment.
     pub(crate) fn new(segment: &'s Segment<F>, window_bytes: usize) -> Self {
         Self::from(
             segment,
@@ -39,7 +39,7 @@ impl<'s, F: DiskFile> Scan<'s, F> {
         )
     }
 
-    /// From the frame of the record `due` at `position`.
+    /// Begins with the frame of the record `due` at `position`.
     pub(crate) fn from(
         segment: &'s Segment<F>,
         position: u32,
@@ -56,17 +56,17 @@ impl<'s, F: DiskFile> Scan<'s, F> {
         }
     }
 
-    /// The sequence that the next record must have.
+    /// The expected sequence of the next record.
     pub(crate) fn due(&self) -> Sequence {
         self.due
     }
 
-    /// Where the next frame must begin.
+    /// The position of the next frame.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
-    /// The next frame. After [`Step::End`] it says the same again.
+    /// The next frame. After [`Step::End`] it returns the same again.
     pub(crate) fn next(&mut self) -> io::Result<Step<'_>> {
         let position = self.position;
         let room = self.segment.bytes.saturating_sub(position);
@@ -79,7 +79,7 @@ impl<'s, F: DiskFile> Scan<'s, F> {
         };
         let (seed, due) = (self.segment.seed, self.due);
         if self.fill(bytes)?.len() < bytes {
-            // The file is shorter than it was when it was opened.
+            // The file was shortened since it was opened.
             return Ok(Step::End(position, Flaw::Length));
         }
         let parsed = match frame::parse(&self.buffer[self.at..self.at + bytes], seed) {
@@ -96,7 +96,7 @@ impl<'s, F: DiskFile> Scan<'s, F> {
         Ok(Step::Record(position as u32, parsed))
     }
 
-    /// At least `bytes` bytes from here, or as many as there are.
+    /// At least `bytes` bytes from the current position, or all that there are.
     fn fill(&mut self, bytes: usize) -> io::Result<&[u8]> {
         if self.buffer.len() - self.at < bytes {
             self.buffer.drain(..self.at);
@@ -114,23 +114,23 @@ impl<'s, F: DiskFile> Scan<'s, F> {
     }
 }
 
-/// What is behind the last sound frame of a segment.
+/// The bytes behind the last sound frame of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tail {
     /// Zeros, or the end of the file.
     Clean,
-    /// Something, and nothing proves that it was ever durable. There is a trace of records up to this one.
+    /// Other bytes, without proof that they were ever durable. There is a trace of records up to this one.
     Torn { traced_upto: Sequence },
-    /// Something that was durable: a later frame at `position` says that the log was durable up to `durable_upto`. There is a
-    /// trace of records up to `traced_upto`.
-    Vouched {
+    /// Bytes that were durable: a later frame at `position` states that the log was durable up to `durable_upto`. There
+    /// is a trace of records up to `traced_upto`.
+    Confirmed {
         position: u64,
         durable_upto: Sequence,
         traced_upto: Sequence,
     },
 }
 
-/// Finds out what is in a segment from `position` on, where the frame of the record `due` should be and is not.
+/// Classifies the bytes of a segment from `position` on, where the frame of the record `due` is expected and missing.
 pub(crate) fn tail<F: DiskFile>(
     segment: &Segment<F>,
     position: u64,
@@ -144,8 +144,8 @@ pub(crate) fn tail<F: DiskFile>(
     bytes.truncate(read);
     let sequences = due..=due.saturating_add((bytes.len() / frame::HEAD_BYTES) as u64 + 1);
     let mut traced_upto = due;
-    let mut vouched = None;
-    // A frame may well end in zeros, so it may reach past the last byte that is none; it can't begin there.
+    let mut confirmed = None;
+    // A frame may end in zeros, so it may reach past the last nonzero byte; it can't begin there.
     let mut at = 0;
     while let Some(rest) = bytes.get(at..).filter(|_| position + at as u64 <= last) {
         let Some(frame) = frame::sound_at(rest, segment.seed, &sequences) else {
@@ -153,8 +153,8 @@ pub(crate) fn tail<F: DiskFile>(
             continue;
         };
         let durable_upto = frame.durable_upto.unwrap_or(0);
-        if durable_upto >= due && vouched.is_none() {
-            vouched = Some((position + at as u64, durable_upto));
+        if durable_upto >= due && confirmed.is_none() {
+            confirmed = Some((position + at as u64, durable_upto));
         }
         let here = if frame.watermark {
             frame.sequence - 1
@@ -164,9 +164,9 @@ pub(crate) fn tail<F: DiskFile>(
         traced_upto = traced_upto.max(durable_upto).max(here);
         at += frame.bytes as usize;
     }
-    Ok(match vouched {
+    Ok(match confirmed {
         None => Tail::Torn { traced_upto },
-        Some((position, durable_upto)) => Tail::Vouched {
+        Some((position, durable_upto)) => Tail::Confirmed {
             position,
             durable_upto,
             traced_upto,
@@ -174,8 +174,7 @@ pub(crate) fn tail<F: DiskFile>(
     })
 }
 
-/// Where the last byte from `position` on lies that is not zero. There nearly always is none, and finding that out takes
-/// little memory.
+/// The last nonzero byte from `position` on. There is rarely one, and the search needs little memory.
 fn last_nonzero<F: DiskFile>(segment: &Segment<F>, mut position: u64) -> io::Result<Option<u64>> {
     let mut window = vec![0; WINDOW_BYTES];
     let mut last = None;
@@ -187,7 +186,7 @@ fn last_nonzero<F: DiskFile>(segment: &Segment<F>, mut position: u64) -> io::Res
         let window = &mut window[..room as usize];
         let read = segment.file.read_at(window, position)?;
         let bytes = &window[..read];
-        // All zeros are told without a way out in between, so that many bytes are looked at together.
+        // Without an early exit in the loop, the compiler compares many bytes at once.
         if bytes.iter().fold(0, |all, byte| all | byte) != 0 {
             let here = bytes.iter().rposition(|byte| *byte != 0);
             last = here.map(|here| position + here as u64);
@@ -199,7 +198,7 @@ fn last_nonzero<F: DiskFile>(segment: &Segment<F>, mut position: u64) -> io::Res
     }
 }
 
-/// How much is read of a segment at once when it is walked through whole.
+/// How much is read at once in a scan of a whole segment.
 pub(crate) const WINDOW_BYTES: usize = 1 << 20;
 
 #[cfg(test)]
@@ -208,7 +207,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::SystemTime;
 
-    /// A file of zeros, but for one byte, and how much of it was asked for at once.
+    /// A file of zeros, except for one byte; it notes the size of the largest read.
     #[derive(Debug)]
     struct Sparse {
         bytes: u64,

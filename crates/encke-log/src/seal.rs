@@ -1,91 +1,57 @@
-//! The work in the background: sealed segments go into history, checkpoints become durable, old segments go.
+//! The background work: sealed segments go into history, checkpoints become durable, old segments are removed.
 //!
-//! Jobs are done one after the other, in the order in which they came. A job whose steps were interrupted is begun again,
-//! by this process or the next: each step means the same when it is done twice, and a mark is set only when what it stands
-//! for is durable. History that fails is tried again; meanwhile records stay readable where they are, and when too many
-//! segments wait, the writer is told.
+//! Jobs run in the order in which they come. An interrupted job is repeated, by this process or the next: each step has
+//! the same effect when it is repeated, and a mark is stated only when its data is durable. When history fails, the job
+//! is retried; meanwhile records stay readable in their segments. When too many segments wait, the writer waits, or
+//! gets the error.
 //!
-//! Jobs come through a mailbox, `seal`, which holds at most [`Options::background_jobs_max`], the one that is being done or
-//! tried again included.
+//! Jobs come through a mailbox, `seal`, which holds at most [`Options::background_jobs_max`], including the job in
+//! flight.
 
 use crate::background;
 use crate::disk::Disk;
-use crate::floor::Floor;
+use crate::floor::{self, Floor};
 use crate::health::HistoryFailure;
-use crate::history::{History, HistoryError, Kind};
+use crate::history::History;
+use crate::history_error::HistoryError;
+use crate::ids::{Sequence, StreamNo};
 use crate::index::Done;
+use crate::jobs::{Job, JobReceiver};
 use crate::options::Options;
-use crate::read::Shared;
-use crate::retention::{Class, ClassRetention};
+use crate::retention::LogRetention;
+use crate::retire::Retirement;
 use crate::segment::Segment;
+use crate::shared::Shared;
 use crate::sort::Sorted;
 use crate::state::Pending;
-use crate::stored;
-use crate::{Sequence, StreamNo};
-use encke_mailbox::{Bounds, Closed, Gauge, Lane, Receiver, Sender, mailbox};
+use crate::tree::Kind;
+use encke_mailbox::{Bounds, Gauge, Lane, Sender, mailbox};
 use parking_lot::{Condvar, Mutex};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Does the work in the background.
+/// Runs the background work.
 #[derive(Debug)]
 pub(crate) struct Sealer<D: Disk> {
-    work: Arc<Work<D>>,
+    work: Arc<Background<D>>,
     jobs: Sender<Job<D::File>>,
     jobs_max: usize,
-    /// What does the jobs where nothing runs in the background.
-    here: Option<Mutex<Desk<D::File>>>,
+    /// The receiver, where the disk does not allow a thread; the caller runs the jobs.
+    inline: Option<Mutex<JobReceiver<D::File>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Work<D: Disk> {
-    pub(crate) disk: D,
-    pub(crate) shared: Arc<Shared<D>>,
-    pub(crate) done_bytes_max: u64,
-    pub(crate) done_age_max: Option<Duration>,
-    pub(crate) retention: Vec<ClassRetention>,
-    pub(crate) removed: Mutex<Removed>,
-    /// Up to which stream it was looked for floors that nobody needs any more.
-    pub(crate) swept_upto: Mutex<StreamNo>,
-    /// Taken to look whether to wait, and told of whenever a job is done or fails, or work is to stop.
-    moment: Mutex<()>,
+struct Background<D: Disk> {
+    disk: D,
+    shared: Arc<Shared<D>>,
+    retirement: Retirement<D>,
+    retention: LogRetention,
+    /// Held while a waiter tests its condition. [`Background::changed`] is notified whenever a job is done or fails, or
+    /// a stop is requested.
+    waiting_lock: Mutex<()>,
     changed: Condvar,
-}
-
-/// What is known of the removal of old segments.
-#[derive(Debug)]
-pub(crate) struct Removed {
-    /// No crash brings back records of the global order before this one.
-    pub(crate) oldest: Sequence,
-    /// One could not be removed: what is before it is there until the next open.
-    pub(crate) failed: bool,
-}
-
-/// Where a job lies until it is done.
-#[derive(Debug)]
-struct Desk<F> {
-    jobs: Receiver<Job<F>>,
-    /// The job that is being done, or failed and is to be tried again. It counts as in the mailbox.
-    job: Option<Job<F>>,
-}
-
-#[derive(Debug)]
-enum Job<F> {
-    /// A segment whose records, those before `end`, are all durable and published.
-    Segment {
-        segment: Arc<Segment<F>>,
-        end: Sequence,
-    },
-    Checkpoint {
-        upto: Sequence,
-        states: Arc<Pending>,
-        floors: Vec<(StreamNo, Floor)>,
-    },
-    /// In the control lane, so that it goes before all that waits.
-    Stop,
 }
 
 impl<D: Disk> Sealer<D> {
@@ -95,24 +61,12 @@ impl<D: Disk> Sealer<D> {
         options: &Options,
     ) -> std::io::Result<Self> {
         let threaded = D::BACKGROUND && shared.history.is_some();
-        // The names that it was opened with are durable.
-        let removed = Removed {
-            oldest: shared.index.read().oldest(),
-            failed: false,
-        };
-        let work = Arc::new(Work {
+        let work = Arc::new(Background {
+            retirement: Retirement::new(disk.clone(), shared.clone(), options),
             disk,
             shared,
-            done_bytes_max: options.done_bytes_max,
-            done_age_max: options.done_age_max,
-            // The last one of a class counts.
-            retention: (options.retention.iter().map(|one| (one.class, *one)))
-                .collect::<BTreeMap<_, _>>()
-                .into_values()
-                .collect(),
-            removed: Mutex::new(removed),
-            swept_upto: Mutex::default(),
-            moment: Mutex::default(),
+            retention: options.retention,
+            waiting_lock: Mutex::default(),
             changed: Condvar::new(),
         });
         let jobs_max = options.background_jobs_max.max(1);
@@ -120,40 +74,40 @@ impl<D: Disk> Sealer<D> {
             items_max: jobs_max,
             bytes_max: usize::MAX,
         };
-        let (sender, jobs) = mailbox("seal", encke_mailbox::Options::new(bounds));
-        let mut desk = Desk { jobs, job: None };
-        let (mut here, mut thread) = (None, None);
+        let (sender, jobs) = mailbox("seal", bounds);
+        let mut jobs = JobReceiver::new(jobs);
+        let (mut inline, mut thread) = (None, None);
         if threaded {
             let work = work.clone();
             let seal = std::thread::Builder::new().name("encke-seal".to_owned());
             thread = Some(seal.spawn(move || {
-                background::step_back();
-                work.run(&mut desk);
+                background::lower_priority();
+                work.run(&mut jobs);
             })?);
         } else {
-            here = Some(Mutex::new(desk));
+            inline = Some(Mutex::new(jobs));
         }
         Ok(Sealer {
             work,
             jobs: sender,
             jobs_max,
-            here,
+            inline,
             thread,
         })
     }
 
-    /// What is in the mailbox, for as long as anybody asks.
+    /// Returns a function for the gauge of the mailbox.
     pub(crate) fn gauge(&self) -> impl Fn() -> Gauge + Send + Sync + use<D> {
         let jobs = self.jobs.clone();
         move || jobs.gauge()
     }
 
-    /// Takes a segment whose records, those before `end`, are all durable and published.
+    /// Enqueues a segment whose records, those before `end`, are all durable and published.
     pub(crate) fn segment(&self, segment: Arc<Segment<D::File>>, end: Sequence) {
         self.push(Job::Segment { segment, end });
     }
 
-    /// Takes a checkpoint of the state after `upto`, which is durable.
+    /// Enqueues a checkpoint of the state after `upto`, which is durable.
     pub(crate) fn checkpoint(
         &self,
         upto: Sequence,
@@ -167,27 +121,27 @@ impl<D: Disk> Sealer<D> {
         });
     }
 
-    /// Looks for what is past its retention.
+    /// Removes what is no longer kept.
     pub(crate) fn retire(&self) {
-        self.work.retire();
+        self.work.retirement.retire();
     }
 
-    /// Raises the floors of classes over what is past its retention now.
-    pub(crate) fn raise_class_floors(&self) -> Result<(), HistoryError> {
-        self.work.raise_class_floors()
+    /// Raises the retention floor over the records that exceed a limit now.
+    pub(crate) fn raise_retention_floor(&self) -> Result<(), HistoryError> {
+        self.work.retirement.raise_retention_floor()
     }
 
     /// Whether fewer than `segments_max` segments are waiting.
     pub(crate) fn has_room(&self, segments_max: usize) -> bool {
         let shared = &self.work.shared;
-        // The index is what says which segments are not in history; the last one there is being written.
+        // The index has all segments that are not in history; the last one is still written to.
         shared.history.is_none() || shared.index.read().segments.len() <= segments_max.max(1)
     }
 
     /// Waits until fewer than `segments_max` segments are waiting.
     ///
     /// # Errors
-    /// History does not take them; the reason.
+    /// History fails.
     pub(crate) fn wait_for_room(&self, segments_max: usize) -> Result<(), HistoryFailure> {
         if self.work.shared.history.is_none() {
             return Ok(());
@@ -195,10 +149,10 @@ impl<D: Disk> Sealer<D> {
         self.wait_while(|| !self.has_room(segments_max))
     }
 
-    /// Waits until everything is done.
+    /// Waits until all jobs are done.
     ///
     /// # Errors
-    /// History does not take it; the reason. The next open does it then.
+    /// History fails; the next open repeats the jobs.
     pub(crate) fn wait_for_all(&self) -> Result<(), HistoryFailure> {
         self.wait_while(|| self.jobs.gauge().depth() > 0 || self.jobs.is_closed())
     }
@@ -208,79 +162,46 @@ impl<D: Disk> Sealer<D> {
             return;
         }
         let bytes = job.bytes();
-        // It is only the caller of endless checkpoints, or of batches of very many segments, who waits here. Nobody else
-        // sends, so there is room afterwards.
+        // Only a caller with very many checkpoints, or with batches of very many segments, waits here. This is the only
+        // sender, so there is room afterwards.
         while let Err(failure) = self.wait_while(|| self.jobs.gauge().depth() >= self.jobs_max) {
             if self.thread.is_none() || self.jobs.is_closed() {
                 tracing::error!(reason = %failure.reason, "a job is left to the next open");
                 return;
             }
-            let mut moment = self.work.moment.lock();
-            self.work.changed.wait_for(&mut moment, RETRY);
+            let mut waiting_lock = self.work.waiting_lock.lock();
+            self.work.changed.wait_for(&mut waiting_lock, RETRY);
         }
-        // It is refused only when the thread is gone, and then everything is left to the next open.
+        // Refused only when the thread has ended. Then the next open does the job.
         let _ = self.jobs.try_send(Lane::Data, job, bytes);
-        self.work_here();
+        self.work_inline();
     }
 
     fn wait_while(&self, waiting: impl Fn() -> bool) -> Result<(), HistoryFailure> {
-        self.work_here();
-        let mut moment = self.work.moment.lock();
+        self.work_inline();
+        let mut waiting_lock = self.work.waiting_lock.lock();
         while waiting() {
             if let Some(failure) = self.work.shared.vitals.history_failed() {
                 return Err(failure);
             }
             if self.jobs.is_closed() {
                 return Err(HistoryFailure {
-                    reason: "the thread that fills history is gone".into(),
+                    reason: "the thread that fills history has ended".into(),
                     shortage: false,
                 });
             }
-            // A thread that is gone can't say so.
-            self.work.changed.wait_for(&mut moment, RETRY);
+            // The timeout, because a thread that panicked notifies nothing.
+            self.work.changed.wait_for(&mut waiting_lock, RETRY);
         }
         Ok(())
     }
 
-    /// Where nothing runs in the background, does what there is to do.
-    fn work_here(&self) {
-        if let Some(desk) = &self.here {
-            let mut desk = desk.lock();
-            while desk.take_if_any() && self.work.do_job(&mut desk) {}
+    /// Runs all jobs, where the disk does not allow a thread.
+    fn work_inline(&self) {
+        if let Some(jobs) = &self.inline {
+            let mut jobs = jobs.lock();
+            while jobs.try_receive() && self.work.do_job(&mut jobs) {}
         }
-    }
-}
-
-impl<F> Job<F> {
-    /// What it counts for in the mailbox: what it keeps on the disk, or in memory.
-    fn bytes(&self) -> usize {
-        let bytes = match self {
-            Job::Segment { segment, .. } => segment.bytes,
-            Job::Checkpoint { states, floors, .. } => {
-                states.bytes() + size_of_val(floors.as_slice()) as u64
-            }
-            Job::Stop => 0,
-        };
-        // A mailbox takes no larger one.
-        bytes.min(u64::from(u32::MAX)) as usize
-    }
-}
-
-impl<F> Desk<F> {
-    /// Takes the next job, if none is on the desk. Says whether there is one.
-    fn take_if_any(&mut self) -> bool {
-        if self.job.is_none() {
-            self.job = self.jobs.try_recv();
-        }
-        self.job.is_some()
-    }
-
-    /// The same, but waits.
-    fn take_within(&mut self, timeout: Duration) -> Result<bool, Closed> {
-        if self.job.is_none() {
-            self.job = self.jobs.recv_timeout(timeout)?;
-        }
-        Ok(self.job.is_some())
     }
 }
 
@@ -291,11 +212,11 @@ impl<D: Disk> Drop for Sealer<D> {
 }
 
 impl<D: Disk> Sealer<D> {
-    /// Stops when the job that is being done is done. What is left is for the next open.
+    /// Stops after the job in flight. The other jobs are left to the next open.
     pub(crate) fn stop(&mut self) {
-        // It is refused when the thread has stopped already.
+        // Refused when the thread has stopped already.
         let _ = self.jobs.try_send(Lane::Control, Job::Stop, 0);
-        self.work.tell();
+        self.work.notify();
         if let Some(thread) = self.thread.take() {
             // A panic in the thread was already reported by its hook.
             let _ = thread.join();
@@ -303,26 +224,26 @@ impl<D: Disk> Sealer<D> {
     }
 }
 
-impl<D: Disk> Work<D> {
-    fn run(&self, desk: &mut Desk<D::File>) {
-        self.retire();
-        while let Ok(any) = desk.take_within(self.retire_every()) {
-            if matches!(desk.job, Some(Job::Stop)) {
+impl<D: Disk> Background<D> {
+    fn run(&self, jobs: &mut JobReceiver<D::File>) {
+        self.retirement.retire();
+        while let Ok(any) = jobs.receive_timeout(self.retirement.interval()) {
+            if matches!(jobs.in_flight(), Some(Job::Stop)) {
                 return;
             }
             if !any {
-                // Time passes also when nothing else happens.
-                self.retire();
+                // Ages grow also without jobs.
+                self.retirement.retire();
                 self.restate();
-            } else if !self.do_job(desk) {
-                let mut moment = self.moment.lock();
-                // Only a stop is heard meanwhile.
-                if !desk.jobs.control_pending() {
-                    // What fails now may work later: room may have been made.
-                    self.changed.wait_for(&mut moment, RETRY);
+            } else if !self.do_job(jobs) {
+                let mut waiting_lock = self.waiting_lock.lock();
+                // Only a stop interrupts the wait.
+                if !jobs.stop_pending() {
+                    // A retry may work: there may be room by then.
+                    self.changed.wait_for(&mut waiting_lock, RETRY);
                 }
-                drop(moment);
-                if desk.jobs.control_pending() {
+                drop(waiting_lock);
+                if jobs.stop_pending() {
                     return;
                 }
             }
@@ -339,24 +260,24 @@ impl<D: Disk> Work<D> {
         }
     }
 
-    /// Tells everybody who waits that something has changed.
-    fn tell(&self) {
-        // Whoever looks now waits afterwards, and is told.
-        drop(self.moment.lock());
+    /// Wakes all waiting threads.
+    fn notify(&self) {
+        // A thread that tests its condition now waits afterwards, and is woken.
+        drop(self.waiting_lock.lock());
         self.changed.notify_all();
     }
 
-    /// Does the job on the desk. Says whether it is done.
-    fn do_job(&self, desk: &mut Desk<D::File>) -> bool {
+    /// Does the job in flight. Returns whether it is done.
+    fn do_job(&self, jobs: &mut JobReceiver<D::File>) -> bool {
         let Some(history) = &self.shared.history else {
             return false;
         };
-        let job = match &desk.job {
+        let job = match jobs.in_flight() {
             Some(Job::Stop) | None => return false,
             Some(job) => job,
         };
         let mut done = self.try_job(history, job);
-        // What failed earlier, such as a compaction for which there was no room, has to be seen to be told.
+        // An earlier failure of the tree, such as a compaction without room, shows its cause only when it is repeated.
         if done.as_ref().is_err_and(|error| error.earlier) && self.reopen(history).is_ok() {
             done = self.try_job(history, job);
         }
@@ -366,8 +287,8 @@ impl<D: Disk> Work<D> {
                 history.path().display(),
                 error.reason
             );
-            // Some errors the tree goes on after only when it is opened again. If that fails too, the next try says so; and
-            // what fails after a shortage, before anything has worked again, fails because of it.
+            // After some errors the tree continues only when it is opened again. If that fails too, the next try
+            // reports it. A failure that follows a shortage, before any job has worked, counts as a shortage.
             let reopened = self.reopen(history);
             let before = self.shared.vitals.history_failed();
             let shortage = error.shortage
@@ -377,14 +298,13 @@ impl<D: Disk> Work<D> {
             let reason = reason.into();
             let failure = HistoryFailure { reason, shortage };
             self.shared.vitals.set_history_failed(Some(failure));
-            self.tell();
+            self.notify();
             return false;
         }
         self.shared.vitals.set_history_failed(None);
-        desk.job = None;
-        desk.jobs.handled(1);
-        self.tell();
-        self.retire();
+        jobs.finish();
+        self.notify();
+        self.retirement.retire();
         true
     }
 
@@ -406,7 +326,7 @@ impl<D: Disk> Work<D> {
         }
     }
 
-    /// Brings a segment into history and lets its index go.
+    /// Ingests a segment into history and drops its index.
     fn seal(
         &self,
         history: &History,
@@ -415,15 +335,10 @@ impl<D: Disk> Work<D> {
     ) -> Result<(), HistoryError> {
         let mut sorted = Sorted::of(segment, end)?;
         let times_ms = sorted.times_ms();
-        for class in sorted.classes() {
-            // What is below the floor of its class already need not go there.
-            if self.shared.class_floors.of(class) >= end - 1 {
-                sorted.skip(class);
-                continue;
-            }
-            let retention = self.retention_of(class);
-            history.ingest_records(&retention, segment.first, times_ms, |put| {
-                sorted.put(class, put)
+        // Records below the retention floor need not go to history.
+        if !sorted.is_empty() && self.shared.retention_floor.get() < end - 1 {
+            history.ingest_records(&self.retention, segment.first, times_ms, |put| {
+                sorted.put(put)
             })?;
             self.disk.between_steps()?;
         }
@@ -437,7 +352,7 @@ impl<D: Disk> Work<D> {
             .segments
             .pop_front_if(|oldest| oldest.segment.number == segment.number);
         if let Some(mut oldest) = index_of_segment {
-            let places = oldest.take_places();
+            let places = oldest.take_sparse_index();
             index.done.push_back(Done {
                 segment: segment.clone(),
                 end,
@@ -445,19 +360,10 @@ impl<D: Disk> Work<D> {
             });
             index.history_upto = end - 1;
             drop(index);
-            // Letting go of some hundred thousand lists takes a while, so nobody waits for it.
+            // Outside of the lock: dropping some hundred thousand lists takes long.
             drop(oldest);
         }
         Ok(())
-    }
-
-    fn retention_of(&self, class: Class) -> ClassRetention {
-        let mut all = self.retention.iter();
-        let of_class = all.find(|retention| retention.class == class).copied();
-        of_class.unwrap_or(ClassRetention {
-            class,
-            ..ClassRetention::default()
-        })
     }
 
     /// Makes a checkpoint durable.
@@ -481,7 +387,7 @@ impl<D: Disk> Work<D> {
         let mut raised = Vec::with_capacity(floors.len());
         for (stream, floor) in floors {
             if floor.upto > history.floor(*stream)? {
-                raised.push((stream.to_be_bytes(), stored::floor_value(*floor)));
+                raised.push((stream.to_be_bytes(), floor::floor_value(*floor)));
             }
         }
         if !raised.is_empty() {
@@ -500,5 +406,5 @@ impl<D: Disk> Work<D> {
     }
 }
 
-/// How long to wait before history is tried again.
+/// The interval of retries.
 const RETRY: Duration = Duration::from_secs(1);

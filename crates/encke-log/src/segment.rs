@@ -10,8 +10,8 @@
 //! | 2 | zero |
 //! | 8 | number of the segment, counted from 1 without gaps |
 //! | 8 | sequence of its first frame, which is also its name |
-//! | 8 | random salt, from which the checksums of its frames begin |
-//! | 8 | identity of the log; zero in logs of before |
+//! | 8 | random salt: the seed of the checksums of its frames follows from it |
+//! | 8 | identity of the log; zero in logs of 0.1.0 |
 //! | 12 | zero |
 //! | 4 | CRC32C of all before; it is here in every version of the format |
 //!
@@ -19,22 +19,23 @@
 //! name of a segment and a bad head was damaged, not torn; and a segment that exists proves that the one before it is
 //! whole up to the sequence before this one's first.
 
-use crate::Sequence;
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
+use crate::file_name::first_of;
 use crate::frame::{self, u32_at, u64_at};
+use crate::ids::Sequence;
 
-/// One segment with its open file.
+/// A segment with its open file.
 #[derive(Debug)]
 pub(crate) struct Segment<F> {
     pub(crate) number: u64,
-    /// The sequence of its first frame, whether or not there is one yet.
+    /// The sequence of its first frame, which may not exist yet.
     pub(crate) first: Sequence,
     /// The identity of its log; 0 in a segment that has none.
     pub(crate) log_id: u64,
-    /// With what the checksums of its frames begin.
+    /// The seed of the checksums of its frames.
     pub(crate) seed: u32,
-    /// How far frames may go: the length of the file.
+    /// The length of the file, which bounds its frames.
     pub(crate) bytes: u64,
     pub(crate) name: String,
     pub(crate) file: F,
@@ -68,7 +69,7 @@ impl<F: DiskFile> Segment<F> {
                 },
             );
         }
-        // The checksum is where it is in every version, so from here on nothing is an accident.
+        // The checksum has the same place in every version of the format, so the head is not damaged.
         let version = u16::from_le_bytes([head[12], head[13]]);
         if version != VERSION {
             return Err(OpenError::Version {
@@ -100,13 +101,13 @@ impl<F: DiskFile> Segment<F> {
         })
     }
 
-    /// What room for a frame an empty segment of this size has.
+    /// The largest frame that fits an empty segment of this size.
     pub(crate) fn room(segment_bytes: u64) -> u64 {
         records_end(segment_bytes) - HEAD_BYTES
     }
 }
 
-/// How far records may go in a segment of this size: behind the last ones a watermark must fit, which calls them durable.
+/// The end of records in a segment of this size. Behind them, a watermark that states their durability must fit.
 pub(crate) fn records_end(segment_bytes: u64) -> u64 {
     segment_bytes.saturating_sub(frame::WATERMARK_BYTES as u64)
 }
@@ -131,14 +132,10 @@ pub(crate) fn head(
     head
 }
 
-/// With what the checksums of a segment's frames begin, so that a frame of another segment never fits.
+/// The seed of the checksums of a segment's frames. It differs between segments, so a frame of another segment is never
+/// valid.
 pub(crate) fn seed(salt: u64) -> u32 {
     crc32c::crc32c(&salt.to_le_bytes())
-}
-
-/// The name of the segment whose first frame has this sequence.
-pub(crate) fn name(first: Sequence) -> String {
-    format!("{first:020}{SUFFIX}")
 }
 
 /// The first sequences and the names of all segments on a disk, oldest first.
@@ -153,18 +150,10 @@ pub(crate) fn names<D: Disk>(disk: &D) -> Result<Vec<(Sequence, String)>, OpenEr
     Ok(firsts)
 }
 
-/// The first sequence that a name tells, if it is the name of a segment.
-pub(crate) fn first_of(file: &str) -> Option<Sequence> {
-    let digits = file.strip_suffix(SUFFIX)?;
-    let first = digits.parse().ok()?;
-    (first > 0 && name(first) == file).then_some(first)
-}
-
 /// The head's length, and where the first frame begins.
 pub(crate) const HEAD_BYTES: u64 = 64;
-/// Numbers of segments end before this: a position has 32 bits for them.
+/// Numbers of segments are smaller: a position has 32 bits for them.
 pub(crate) const NUMBER_END: u64 = 1 << 32;
-const SUFFIX: &str = ".segment";
 const MAGIC: [u8; 8] = *b"ENCKELOG";
 const BYTE_ORDER: u32 = 0x0A0B_0C0D;
 const VERSION: u16 = 1;

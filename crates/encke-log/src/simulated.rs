@@ -1,9 +1,9 @@
-//! A disk in memory that behaves as badly as disks do, for tests.
+//! A disk in memory that fails as disks do, for tests.
 //!
-//! It keeps what the running system sees and what is durable apart. A power cut ([`SimulatedDisk::cut_power`]) loses what
-//! was not synced, or some sectors of it in any order, and may tear one; names that were not synced are lost from some
-//! point on. Writes and syncs fail when told to, and a failed sync does what Linux does: what was dirty counts as clean,
-//! whether or not it reached the disk. Room runs out at a capacity, and bits flip in what was durable.
+//! It separates what the running system sees from what is durable. A power cut ([`SimulatedDisk::cut_power`]) loses
+//! unsynced data, or some sectors of it in any order, and may tear one; of unsynced names it loses all after some
+//! point. Writes and syncs fail on request, and a failed sync does what Linux does: dirty data counts as clean, whether
+//! or not it reached the disk. Room ends at a capacity, and bits flip in durable data.
 //!
 //! Everything follows from a seed, and nothing runs in the background.
 
@@ -29,19 +29,19 @@ pub struct SimulatedFile {
     inode: usize,
 }
 
-/// What is to go wrong. Operations are counted from 1 since the faults were set.
+/// The faults to inject. Operations are counted from 1 since the faults were set.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// The write or sync that fails, if one does.
+    /// The write or sync that fails, if any.
     pub failing_operation: Option<u64>,
-    /// The read that fails, if one does.
+    /// The read that fails, if any.
     pub failing_read: Option<u64>,
 }
 
 #[derive(Debug)]
 struct State {
     inodes: Vec<Inode>,
-    /// The names as the running system sees them, as they are durable, and what was done to them since, in order.
+    /// The names as the running system sees them, the durable names, and the changes in between, in order.
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
     name_changes: Vec<NameChange>,
@@ -52,8 +52,10 @@ struct State {
     faults: Faults,
     operations: u64,
     reads: u64,
-    /// Syncs wait, and how many do.
+    /// Whether syncs wait, and how many do.
     held: bool,
+    /// The time that each sync of a file takes.
+    sync_time: Duration,
     waiting: usize,
     random: Random,
 }
@@ -76,7 +78,7 @@ enum NameChange {
 }
 
 impl SimulatedDisk {
-    /// An empty disk; everything random about it follows from the seed.
+    /// An empty disk; all its randomness follows from the seed.
     pub fn new(seed: u64) -> SimulatedDisk {
         let state = State {
             inodes: Vec::new(),
@@ -90,6 +92,7 @@ impl SimulatedDisk {
             operations: 0,
             reads: 0,
             held: false,
+            sync_time: Duration::ZERO,
             waiting: 0,
             random: Random::new(seed),
         };
@@ -98,36 +101,41 @@ impl SimulatedDisk {
         }
     }
 
-    /// Gives history a real directory. It is not part of the simulation: a power cut leaves it as it is.
+    /// Gives history a real directory. It is not part of the simulation: a power cut does not change it.
     pub fn set_history(&self, directory: PathBuf) {
         self.state.lock().history = Some(directory);
     }
 
-    /// Sets the clock, which stands still otherwise, to so many milliseconds after 1970.
+    /// Sets the clock, which otherwise stands still, to milliseconds after 1970.
     pub fn set_now(&self, ms: u64) {
         self.state.lock().now = SystemTime::UNIX_EPOCH + Duration::from_millis(ms);
     }
 
-    /// How many bytes all files together may have.
+    /// Sets the capacity of all files together, in bytes.
     pub fn set_capacity(&self, bytes: u64) {
         self.state.lock().capacity_bytes = bytes;
     }
 
-    /// How many bytes all files that have a name have.
+    /// The size of all files that have a name, in bytes.
     pub fn used_bytes(&self) -> u64 {
         self.state.lock().used_bytes()
     }
 
-    /// Says what is to go wrong, and begins to count anew.
+    /// Sets the faults, and begins to count operations from 1.
     pub fn set_faults(&self, faults: Faults) {
         let mut state = self.state.lock();
         state.faults = faults;
         (state.operations, state.reads) = (0, 0);
     }
 
-    /// From now on, or no longer, every sync of a file waits.
+    /// Holds or releases all syncs of files.
     pub fn hold_syncs(&self, held: bool) {
         self.state.lock().held = held;
+    }
+
+    /// Sets the time that each sync of a file takes.
+    pub fn slow_syncs(&self, time: Duration) {
+        self.state.lock().sync_time = time;
     }
 
     /// How many syncs wait.
@@ -140,7 +148,7 @@ impl SimulatedDisk {
         self.state.lock().operations
     }
 
-    /// Cuts the power and gives it back: what was not synced is lost, all or in part. No log may be open.
+    /// Cuts the power and restores it: unsynced data is lost, all or in part. No log may be open.
     pub fn cut_power(&self) {
         let mut state = self.state.lock();
         let State { inodes, random, .. } = &mut *state;
@@ -156,8 +164,8 @@ impl SimulatedDisk {
         state.names = state.durable_names.clone();
     }
 
-    /// Flips a bit of what is durable, in a byte before which there is something in the file or just behind it. Says where,
-    /// or `None` when there is nothing yet.
+    /// Flips a bit of durable data, up to a sector behind the last nonzero byte of a file. Returns the place, or `None`
+    /// when there is no data.
     pub fn flip_bit(&self) -> Option<(String, u64)> {
         let mut state = self.state.lock();
         let files: Vec<_> = state.durable_names.clone().into_iter().collect();
@@ -179,7 +187,7 @@ impl SimulatedDisk {
         Some((name, position as u64))
     }
 
-    /// Puts a file there, durably.
+    /// Adds a durable file.
     pub fn put(&self, name: &str, bytes: &[u8]) {
         let mut state = self.state.lock();
         let inode = state.inodes.len();
@@ -192,7 +200,7 @@ impl SimulatedDisk {
         state.durable_names.insert(name.to_owned(), inode);
     }
 
-    /// What a file holds, if there is one.
+    /// The content of a file, if there is one.
     pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.state.lock();
         let inode = *state.names.get(name)?;
@@ -304,7 +312,7 @@ impl DiskFile for SimulatedFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut state = self.state.lock();
         let failed = state.operation();
-        // A write that fails may have been done in part.
+        // A failed write may have been done in part.
         let done = match failed {
             Ok(()) => bytes.len(),
             Err(_) => state.random.below(bytes.len() as u64 + 1) as usize,
@@ -315,6 +323,10 @@ impl DiskFile for SimulatedFile {
 
     fn sync(&self) -> io::Result<()> {
         let mut state = self.state.lock();
+        let time = state.sync_time;
+        if !time.is_zero() {
+            parking_lot::MutexGuard::unlocked(&mut state, || std::thread::sleep(time));
+        }
         state.waiting += 1;
         while state.held {
             parking_lot::MutexGuard::unlocked(&mut state, || {
@@ -346,7 +358,7 @@ impl DiskFile for SimulatedFile {
     }
 
     fn written_at(&self) -> io::Result<SystemTime> {
-        // What lies on this disk is as old as can be.
+        // Files are as old as possible.
         Ok(SystemTime::UNIX_EPOCH)
     }
 }
@@ -359,7 +371,7 @@ impl State {
             .sum()
     }
 
-    /// Counts an operation, and fails when it is its turn.
+    /// Counts an operation. It fails if a fault is set for it.
     fn operation(&mut self) -> io::Result<()> {
         self.operations += 1;
         match self.faults.failing_operation {
@@ -407,7 +419,7 @@ impl Inode {
         self.cache.clone_from(&self.durable);
     }
 
-    /// Lets what is dirty reach the disk, and only that: what a failed sync has called clean stays lost.
+    /// Makes dirty data durable, and only that: what a failed sync counted as clean stays lost.
     fn keep_all(&mut self) {
         self.durable.resize(self.cache.len(), 0);
         for sector in &self.dirty {
@@ -417,8 +429,8 @@ impl Inode {
         }
     }
 
-    /// Lets some of what is dirty reach the disk: nothing, everything, what was written first, or any of it; and of one
-    /// sector perhaps only the beginning.
+    /// Makes some dirty data durable: nothing, everything, the first writes, or random sectors; of one sector perhaps
+    /// only the beginning.
     fn keep_some(&mut self, random: &mut Random) {
         if self.cache.len() != self.durable.len() && random.below(2) == 0 {
             self.durable.resize(self.cache.len(), 0);
@@ -447,12 +459,12 @@ impl Inode {
     }
 }
 
-/// Numbers that follow from a seed.
+/// Random numbers from a seed.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The numbers of a seed.
+    /// The generator with this seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
@@ -460,7 +472,7 @@ impl Random {
     /// The next number.
     #[expect(clippy::should_implement_trait, reason = "there is always a next one")]
     pub fn next(&mut self) -> u64 {
-        // SplitMix64: every seed, 0 too, gives numbers that look random.
+        // SplitMix64: good numbers from every seed, including 0.
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);

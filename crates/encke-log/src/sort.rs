@@ -1,30 +1,30 @@
 //! The records of a sealed segment in the order of history: by stream, then by sequence.
 //!
-//! A segment may be large, so it is never in memory whole: only where each record lies is, and of the records themselves a
-//! piece of bounded size at a time.
+//! A segment may be large, so it is never in memory whole: only the position of each record is, and records in parts of
+//! bounded size.
 
 use crate::disk::DiskFile;
 use crate::frame::{self, Flaw};
-use crate::history::{self, HistoryError};
-use crate::retention::{Class, class_of};
+use crate::history_error::HistoryError;
+use crate::ids::{Sequence, StreamNo};
+use crate::ingest::Put;
 use crate::scan::{Scan, Step, WINDOW_BYTES};
 use crate::segment::Segment;
 use crate::stored;
-use crate::{Sequence, StreamNo};
 use std::io;
 use std::ops::Range;
 
-/// The records of one segment, once for each of their streams.
+/// The records of a segment, once for each of their streams.
 pub(crate) struct Sorted<'s, F> {
     segment: &'s Segment<F>,
     items: Vec<Item>,
     times_ms: (u64, u64),
-    /// What was read of the file last, and from where.
+    /// The last read part of the file, and its position.
     window: Vec<u8>,
     window_from: u32,
 }
 
-/// A record in one of its streams, and where its frame lies. The order is that of history.
+/// A record in one of its streams, and the position of its frame. The order is that of history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Item {
     stream: StreamNo,
@@ -69,24 +69,19 @@ impl<'s, F: DiskFile> Sorted<'s, F> {
         })
     }
 
-    /// The classes of which there are records.
-    pub(crate) fn classes(&self) -> Vec<Class> {
-        let chunks = self
-            .items
-            .chunk_by(|a, b| class_of(a.stream) == class_of(b.stream));
-        chunks.map(|chunk| class_of(chunk[0].stream)).collect()
+    /// Whether no record belongs to a stream.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
     }
 
-    /// The times of the oldest and the newest record, of whatever class.
+    /// The times of the oldest and the newest record.
     pub(crate) fn times_ms(&self) -> (u64, u64) {
         self.times_ms
     }
 
-    /// Puts the records of a class into history. Classes are put one after the other, each once, as
-    /// [`Sorted::classes`] has them.
-    pub(crate) fn put(&mut self, class: Class, put: history::Put<'_>) -> fjall::Result<()> {
-        let mut items = std::mem::take(&mut self.items);
-        self.items = items.split_off(items.partition_point(|item| class_of(item.stream) <= class));
+    /// Puts all records into history. It leaves none for a second call.
+    pub(crate) fn put(&mut self, put: Put<'_>) -> fjall::Result<()> {
+        let items = std::mem::take(&mut self.items);
         let mut values = Vec::with_capacity(RESERVED_BYTES);
         let mut places = Vec::new();
         let mut rest = &items[..];
@@ -103,16 +98,8 @@ impl<'s, F: DiskFile> Sorted<'s, F> {
         Ok(())
     }
 
-    /// Leaves out the records of a class, where [`Sorted::put`] would put them.
-    pub(crate) fn skip(&mut self, class: Class) {
-        let upto = self
-            .items
-            .partition_point(|item| class_of(item.stream) <= class);
-        self.items.drain(..upto);
-    }
-
-    /// Makes the values of as many items as a piece may hold, in the order in which they lie in the file. Says which items,
-    /// and in `places` where in `values` each of them is.
+    /// Makes the values of as many items as a part may hold, in the order of the file. Returns these items; `places`
+    /// gets the range of each in `values`.
     fn gather<'i>(
         &mut self,
         items: &'i [Item],
@@ -124,7 +111,7 @@ impl<'s, F: DiskFile> Sorted<'s, F> {
             bytes += item.bytes as usize;
             bytes <= PIECE_BYTES
         };
-        // One frame may be larger than a piece, and then is one alone.
+        // A frame larger than a part is a part of its own.
         let here = &items[..items.iter().take_while(fits).count().max(1)];
         let mut order: Vec<u32> = (0..here.len() as u32).collect();
         order.sort_unstable_by_key(|i| here[*i as usize].position);
@@ -139,7 +126,7 @@ impl<'s, F: DiskFile> Sorted<'s, F> {
             let from = values.len();
             match frame::parse(self.frame(position, bytes)?, seed) {
                 Ok(frame) => stored::record_value(&frame, values),
-                // It was found sound before; only a disk that says now this and now that comes here.
+                // It was sound before: the disk returns different bytes for the same read.
                 Err(flaw) => {
                     return Err(io::Error::other(damage(
                         self.segment,
@@ -184,9 +171,9 @@ fn damage<F>(segment: &Segment<F>, position: u64, flaw: Flaw) -> String {
 /// How many bytes of records are in memory at once.
 const PIECE_BYTES: usize = 16 << 20;
 
-/// What is reserved for what a segment needs while it is sorted. Memory costs only what is written to of it. Glibc gives
-/// blocks of more than 32 MiB back as soon as they are free; of smaller ones it keeps as much as was ever in use at once.
+/// Memory reserved for sorting a segment; untouched pages cost nothing. Glibc returns blocks of more than 32 MiB to the
+/// system when they are freed. Of smaller ones it keeps as much as was ever in use at once.
 const RESERVED_BYTES: usize = 33 << 20;
 
-/// How much is read of the file at once.
+/// How much of the file is read at once.
 const READ_BYTES: usize = 256 << 10;

@@ -1,13 +1,10 @@
-//! The state store: what the log's user wants to find again without replaying everything.
+//! The state store: state of the caller that survives a restart without a replay of all records.
 //!
-//! Entries are changed by checkpoints only. A checkpoint can be read at once, and is kept in memory until it is durable.
+//! Only checkpoints change entries. The entries of a checkpoint can be read at once, and are in memory until they are
+//! durable.
 
-use crate::disk::Disk;
-use crate::error::{CommitError, ReadError};
-use crate::failed_read::Wanted;
-use crate::history::{History, HistoryError};
-use crate::log::Log;
-use crate::read::Reader;
+use crate::history::History;
+use crate::history_error::HistoryError;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -15,20 +12,20 @@ use std::sync::{Arc, OnceLock};
 /// A key and its new value; `None` deletes it.
 pub type StateEntry = (Vec<u8>, Option<Vec<u8>>);
 
-/// What checkpoints have changed that history does not have yet.
+/// The changes of checkpoints that history does not have yet.
 #[derive(Debug, Default)]
 pub(crate) struct States {
-    /// Without history, everything.
+    /// Without history: all entries.
     settled: RwLock<BTreeMap<Vec<u8>, Vec<u8>>>,
-    /// With history, the checkpoints that are not durable, oldest first.
+    /// With history: the checkpoints that are not durable, oldest first.
     pending: RwLock<VecDeque<Arc<Pending>>>,
 }
 
-/// One checkpoint's changes.
+/// The changes of a checkpoint.
 #[derive(Debug)]
 pub(crate) struct Pending {
     entries: Vec<StateEntry>,
-    /// What [`Pending::order`] says, once somebody has found it out.
+    /// The cached result of [`Pending::order`].
     order: OnceLock<Vec<u32>>,
 }
 
@@ -40,14 +37,14 @@ impl Pending {
         }
     }
 
-    /// How many bytes the keys and values have.
+    /// The size of the keys and values in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let entries = self.entries.iter();
         let bytes = entries.map(|(key, value)| key.len() + value.as_ref().map_or(0, Vec::len));
         bytes.map(|bytes| bytes as u64).sum()
     }
 
-    /// The entries in the order of their keys, each key once, the last of its entries.
+    /// The entries in the order of their keys. Of several entries of a key, the last one.
     pub(crate) fn in_order(&self) -> impl ExactSizeIterator<Item = (&[u8], Option<&[u8]>)> {
         self.order().iter().map(|i| {
             let (key, value) = &self.entries[*i as usize];
@@ -55,8 +52,8 @@ impl Pending {
         })
     }
 
-    /// Which entries count, in the order of their keys. Nobody waits for another who is at it: he may be in the background,
-    /// where it takes long.
+    /// The entries that count, in the order of their keys. Several threads may compute this at once: a reader must not
+    /// wait for the background thread, which has a low priority.
     fn order(&self) -> &[u32] {
         if let Some(order) = self.order.get() {
             return order;
@@ -68,7 +65,7 @@ impl Pending {
         self.order.get_or_init(|| order)
     }
 
-    /// What this checkpoint says of a key, if anything.
+    /// The value of a key in this checkpoint; `None` when it does not change the key.
     fn find(&self, key: &[u8]) -> Option<Option<&[u8]>> {
         let order = self.order();
         let found = order.binary_search_by(|i| self.entries[*i as usize].0[..].cmp(key));
@@ -92,16 +89,25 @@ impl States {
         self.pending.write().push_back(pending);
     }
 
-    /// The oldest checkpoint is durable.
+    /// The number of checkpoints that are not durable yet.
+    pub(crate) fn waiting(&self) -> usize {
+        self.pending.read().len()
+    }
+
+    /// Drops the oldest checkpoint, which is durable.
     pub(crate) fn pop(&self) {
         self.pending.write().pop_front();
     }
 
-    fn get(&self, key: &[u8], history: Option<&History>) -> Result<Option<Vec<u8>>, HistoryError> {
+    pub(crate) fn get(
+        &self,
+        key: &[u8],
+        history: Option<&History>,
+    ) -> Result<Option<Vec<u8>>, HistoryError> {
         let Some(history) = history else {
             return Ok(self.settled.read().get(key).cloned());
         };
-        // Taken before history is read: a checkpoint that becomes durable in between is in both, never in neither.
+        // Copied before history is read: a checkpoint that becomes durable in between is in both, never in neither.
         let pending: Vec<_> = self.pending.read().iter().cloned().collect();
         match pending.iter().rev().find_map(|pending| pending.find(key)) {
             Some(value) => Ok(value.map(<[u8]>::to_vec)),
@@ -109,7 +115,7 @@ impl States {
         }
     }
 
-    fn each(
+    pub(crate) fn each(
         &self,
         prefix: &[u8],
         history: Option<&History>,
@@ -148,99 +154,5 @@ impl States {
             value.into_iter().for_each(|value| each(key, value));
         }
         Ok(())
-    }
-}
-
-impl<D: Disk> Log<D> {
-    /// Whether a segment was sealed since the last checkpoint, so that a new one would shorten the next replay.
-    pub fn wants_checkpoint(&self) -> bool {
-        self.sealed_since_checkpoint
-    }
-
-    /// How many checkpoints are not durable yet, and are kept in memory until they are.
-    pub fn checkpoints_waiting(&self) -> usize {
-        self.shared.states.pending.read().len()
-    }
-
-    /// Changes the state store: `entries` are what changed since the last checkpoint (the last entry of a key counts), and
-    /// together with the store they are the state after the last published record. They can be read at once, and become
-    /// durable in the background, all or none of them, together with the floors that are set. Opens after that replay only
-    /// what came later. Without history nothing is ever durable here, and all is replayed.
-    ///
-    /// Call it when everything that was written is published. What is published and not synced is synced first, because a
-    /// state must not outlive the records it follows from; a log that is poisoned takes no checkpoint.
-    pub fn checkpoint(&mut self, entries: Vec<StateEntry>) {
-        if let Err(CommitError::Poisoned { .. }) = self.sync() {
-            return;
-        }
-        self.sealed_since_checkpoint = false;
-        if self.shared.history.is_none() {
-            self.shared.states.settle(entries);
-            return;
-        }
-        let pending = Arc::new(Pending::new(entries));
-        self.shared.states.push(pending.clone());
-        let upto = self.reader().published();
-        self.sealer
-            .checkpoint(upto, pending, self.shared.floors.raised());
-    }
-
-    /// Gives `each` all entries of the state store whose key begins with `prefix`, in the order of their keys.
-    ///
-    /// # Errors
-    /// The store could not be read, or is damaged.
-    pub fn states(
-        &self,
-        prefix: &[u8],
-        each: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<(), ReadError> {
-        self.reader().states(prefix, each)
-    }
-
-    /// One entry of the state store.
-    ///
-    /// # Errors
-    /// The store could not be read, or is damaged.
-    pub fn state(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
-        self.reader().state(key)
-    }
-}
-
-impl<D: Disk> Reader<D> {
-    /// As [`Log::states`].
-    ///
-    /// # Errors
-    /// The store could not be read, or is damaged.
-    pub fn states(
-        &self,
-        prefix: &[u8],
-        each: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<(), ReadError> {
-        let read = self.read_states(prefix, each);
-        self.watch(read, || Wanted::States(prefix.to_vec()))
-    }
-
-    pub(crate) fn read_states(
-        &self,
-        prefix: &[u8],
-        each: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<(), ReadError> {
-        let shared = self.shared();
-        let given = shared.states.each(prefix, shared.history.as_ref(), each);
-        given.map_err(|e| shared.unreadable(e))
-    }
-
-    /// As [`Log::state`].
-    ///
-    /// # Errors
-    /// The store could not be read, or is damaged.
-    pub fn state(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
-        self.watch(self.read_state(key), || Wanted::State(key.to_vec()))
-    }
-
-    pub(crate) fn read_state(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
-        let shared = self.shared();
-        let value = shared.states.get(key, shared.history.as_ref());
-        value.map_err(|e| shared.unreadable(e))
     }
 }

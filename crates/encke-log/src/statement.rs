@@ -1,4 +1,4 @@
-//! The statement: what a log's directory must hold, as the superblock keeps it.
+//! The statement of what a log's directory must hold, which is the content of the superblock.
 //!
 //! The numbers are little-endian:
 //!
@@ -15,13 +15,14 @@
 //! | 8 | the last record that was durable |
 //! | 8 | identity of the history |
 //! | 8, 8 | `history_upto`, `checkpoint_upto` |
-//! | 2 | number of class floors; each is a class (1) and a floor (8) |
+//! | 2 | number of retention floors, 0 or 1 |
+//! | 9 | the floor, if there is one: zero (1) and the floor (8) |
 //! | 4 | number of keyspaces; each is described at [`StatedKeyspace`] |
 //! | 4 | CRC32C of all before |
 
-use crate::Sequence;
 use crate::frame::{u32_at, u64_at};
-use crate::retention::Class;
+use crate::generations::Times;
+use crate::ids::Sequence;
 use crate::segment::Segment;
 
 /// What the directory of a log must hold.
@@ -48,6 +49,25 @@ pub(crate) struct LastSegment {
     pub(crate) bytes: u64,
 }
 
+/// The durable progress of the background work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marks {
+    /// Every record up to this one is in history.
+    pub(crate) history_upto: Sequence,
+    /// The state store is that after this record.
+    pub(crate) checkpoint_upto: Sequence,
+}
+
+impl Marks {
+    /// The stated marks; zero without a history.
+    pub(crate) fn stated(history: Option<&StatedHistory>) -> Marks {
+        history.map_or_else(Marks::default, |history| Marks {
+            history_upto: history.history_upto,
+            checkpoint_upto: history.checkpoint_upto,
+        })
+    }
+}
+
 /// What a history must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StatedHistory {
@@ -57,8 +77,8 @@ pub(crate) struct StatedHistory {
     pub(crate) history_upto: Sequence,
     /// The state store is that after this record.
     pub(crate) checkpoint_upto: Sequence,
-    /// The records of a class up to its floor are gone.
-    pub(crate) class_floors: Vec<(Class, Sequence)>,
+    /// The records up to this one are removed.
+    pub(crate) retention_floor: Sequence,
     pub(crate) keyspaces: Vec<StatedKeyspace>,
 }
 
@@ -68,7 +88,7 @@ pub(crate) struct StatedHistory {
 pub(crate) struct StatedKeyspace {
     pub(crate) id: u64,
     pub(crate) name: String,
-    /// Version of the list of tables. Compaction makes newer ones, and never an older one.
+    /// Version of the list of tables. Compaction only makes newer ones.
     pub(crate) version: u64,
     /// Checksum of the list with this version.
     pub(crate) checksum: u128,
@@ -77,12 +97,16 @@ pub(crate) struct StatedKeyspace {
 }
 
 impl StatedHistory {
-    /// Raises the floor of a class.
-    pub(crate) fn raise_floor(&mut self, class: Class, floor: Sequence) {
-        match self.class_floors.iter_mut().find(|(of, _)| *of == class) {
-            Some((_, known)) => *known = floor.max(*known),
-            None => self.class_floors.push((class, floor)),
-        }
+    /// The times of generations.
+    pub(crate) fn times(&self) -> Times {
+        let keyspaces = self.keyspaces.iter();
+        let times = keyspaces.filter_map(|one| Some((one.name.clone(), one.times_ms?)));
+        times.collect()
+    }
+
+    /// Raises the retention floor.
+    pub(crate) fn raise_floor(&mut self, floor: Sequence) {
+        self.retention_floor = self.retention_floor.max(floor);
     }
 }
 
@@ -93,8 +117,8 @@ impl Statement {
         segment.log_id == self.log_id || unidentified
     }
 
-    /// Takes note that everything up to this record is durable.
-    pub(crate) fn reaches(&mut self, durable_upto: Sequence) {
+    /// Notes that everything up to this record is durable.
+    pub(crate) fn note_durable(&mut self, durable_upto: Sequence) {
         self.durable_upto = self.durable_upto.max(durable_upto);
     }
 
@@ -121,10 +145,11 @@ impl Statement {
         ] {
             out.extend(number.to_le_bytes());
         }
-        out.extend((history.class_floors.len() as u16).to_le_bytes());
-        for (class, floor) in &history.class_floors {
-            out.push(*class);
-            out.extend(floor.to_le_bytes());
+        let has_floor = history.retention_floor > 0;
+        out.extend(u16::from(has_floor).to_le_bytes());
+        if has_floor {
+            out.push(0);
+            out.extend(history.retention_floor.to_le_bytes());
         }
         out.extend((history.keyspaces.len() as u32).to_le_bytes());
         for keyspace in &history.keyspaces {
@@ -145,8 +170,8 @@ impl Statement {
         out
     }
 
-    /// The generation and the statement that bytes begin with, or what is wrong with them. What follows is ignored: it is what is
-    /// left of a longer statement.
+    /// Decodes the generation and the statement at the beginning of `bytes`. The bytes after it are ignored: they are
+    /// left from a longer statement.
     pub(crate) fn decode(bytes: &[u8]) -> Result<(u64, Statement), &'static str> {
         const UNSOUND: &str = "its checksum does not match";
         if bytes.len() < FIXED_BYTES {
@@ -173,7 +198,7 @@ impl Statement {
     }
 }
 
-/// Takes fields from the front of the bytes of a statement.
+/// Parses the fields of a statement, in order.
 struct Fields<'b>(&'b [u8]);
 
 impl Fields<'_> {
@@ -194,7 +219,11 @@ impl Fields<'_> {
         };
         for _ in 0..u16::from_le_bytes(*self.take()?) {
             let [class] = *self.take()?;
-            history.class_floors.push((class, self.u64()?));
+            let floor = self.u64()?;
+            // Only class 0 was ever in use.
+            if class == 0 {
+                history.raise_floor(floor);
+            }
         }
         for _ in 0..u32::from_le_bytes(*self.take()?) {
             history.keyspaces.push(self.keyspace()?);
@@ -239,7 +268,7 @@ impl Fields<'_> {
 
 const MAGIC: [u8; 8] = *b"ENCKESUP";
 const VERSION: u16 = 1;
-/// The length of a statement without class floors and keyspaces.
+/// The length of a statement without a retention floor and keyspaces.
 const FIXED_BYTES: usize = 16 + 10 * 8 + 2 + 4 + 4;
 
 #[cfg(test)]
@@ -261,14 +290,14 @@ mod tests {
     }
 
     fn history() -> impl Strategy<Value = StatedHistory> {
-        let floors = prop::collection::vec(any::<(Class, Sequence)>(), 0..5);
+        let floor = prop_oneof![Just(0), any::<Sequence>()];
         let keyspaces = prop::collection::vec(keyspace(), 0..9);
-        (any::<(u64, u64, u64)>(), floors, keyspaces).prop_map(
-            |((id, history_upto, checkpoint_upto), class_floors, keyspaces)| StatedHistory {
+        (any::<(u64, u64, u64)>(), floor, keyspaces).prop_map(
+            |((id, history_upto, checkpoint_upto), retention_floor, keyspaces)| StatedHistory {
                 id,
                 history_upto,
                 checkpoint_upto,
-                class_floors,
+                retention_floor,
                 keyspaces,
             },
         )
@@ -315,6 +344,15 @@ mod tests {
             let mut changed = bytes;
             changed[at] ^= 1 << bit;
             prop_assert!(Statement::decode(&changed).is_err());
+        }
+
+        #[test]
+        fn a_retention_floor_is_stated_as_that_of_class_0(floor in 1_u64..) {
+            let history = StatedHistory { retention_floor: floor, ..StatedHistory::default() };
+            let statement = Statement { history: Some(history), ..Statement::default() };
+            let bytes = statement.encode(1);
+            let expected = [&[1, 0, 0], &floor.to_le_bytes()[..], &[0; 4]].concat();
+            prop_assert_eq!(&bytes[96..bytes.len() - 4], &expected);
         }
 
         #[test]

@@ -1,11 +1,10 @@
-//! How records and floors are stored in history.
+//! How records are stored in history.
 //!
 //! A record's key is its stream and its sequence, both big-endian. Its value is its kind (1 byte), its number of
 //! streams (2), its time (8), its streams (8 each, unless there is only the one in the key) and its payload. All numbers but those in keys are little-endian.
 
-use crate::floor::{FORGOTTEN, Floor};
 use crate::frame::{FrameView, Parsed, Streams, u64_at};
-use crate::{Sequence, StreamNo};
+use crate::ids::{Sequence, StreamNo};
 
 /// The key of a record.
 pub(crate) fn record_key(stream: StreamNo, sequence: Sequence) -> [u8; 16] {
@@ -24,7 +23,7 @@ pub(crate) fn of_record_key(key: &[u8]) -> Option<(StreamNo, Sequence)> {
     ))
 }
 
-/// Appends to `value` what the value of a record is in each of its streams.
+/// Appends the value of a record to `value`. It is the same in each of its streams.
 pub(crate) fn record_value(frame: &Parsed<'_>, value: &mut Vec<u8>) {
     value.push(frame.kind);
     value.extend_from_slice(&(frame.streams.len() as u16).to_le_bytes());
@@ -37,7 +36,7 @@ pub(crate) fn record_value(frame: &Parsed<'_>, value: &mut Vec<u8>) {
     value.extend_from_slice(frame.payload);
 }
 
-/// A record as its key and its value tell it, in a stream; `None` when they are not those of one.
+/// Decodes a record from its key and value in a stream; `None` when they are malformed.
 pub(crate) fn view<'v>(stream: StreamNo, key: &[u8], value: &'v [u8]) -> Option<FrameView<'v>> {
     let (_, sequence) = of_record_key(key)?;
     let (head, rest) = value.split_first_chunk::<VALUE_HEAD_BYTES>()?;
@@ -56,26 +55,6 @@ pub(crate) fn view<'v>(stream: StreamNo, key: &[u8], value: &'v [u8]) -> Option<
         streams,
         payload,
     })
-}
-
-/// The value of a floor; of a forgotten stream, with the record before which it was forgotten.
-pub(crate) fn floor_value(floor: Floor) -> Vec<u8> {
-    match floor.upto {
-        FORGOTTEN => [floor.upto.to_le_bytes(), floor.at.to_le_bytes()].concat(),
-        upto => upto.to_le_bytes().to_vec(),
-    }
-}
-
-/// What the value of a floor says.
-pub(crate) fn floor_of(value: Option<fjall::UserValue>) -> Sequence {
-    value
-        .filter(|value| matches!(value.len(), 8 | 16))
-        .map_or(0, |value| u64_at(&value, 0))
-}
-
-/// Of a forgotten stream, the record before which it was forgotten.
-pub(crate) fn forgotten_at(value: &[u8]) -> Option<Sequence> {
-    (value.len() == 16 && u64_at(value, 0) == FORGOTTEN).then(|| u64_at(value, 8))
 }
 
 const VALUE_HEAD_BYTES: usize = 11;

@@ -1,11 +1,11 @@
 //! The superblock: the durable [`Statement`] of what a log's directory must hold.
 //!
-//! It lies in two files, `superblock-0` and `superblock-1`, with the same content. Both are overwritten in place and synced, one
-//! after the other, and the only sound copy is never written first: whenever the power goes, one copy is sound. The
+//! Two files, `superblock-0` and `superblock-1`, have the same content. Both are overwritten in place and synced, one
+//! after the other, and the only sound copy is never overwritten first. So one copy is sound after any power cut. The
 //! newest sound copy counts.
 //!
-//! Nothing is stated before it is durable, so the directory may hold more than the statement says after a crash: a later segment, later
-//! records, a later version of a list. It never holds less. A start that finds less refuses.
+//! Nothing is stated before it is durable, so after a crash the directory may hold more than the statement: a later
+//! segment, later records, a later version of a list. It never holds less. A start that finds less is refused.
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
@@ -14,23 +14,24 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io;
 
-/// What the files of a superblock hold.
+/// The content of the files of a superblock.
 #[derive(Debug)]
 pub(crate) struct Superblocks<F> {
     copies: [Copy<F>; 2],
 }
 
-/// What was found in the place of one copy.
+/// The content of one copy.
 #[derive(Debug)]
 enum Copy<F> {
     Missing,
-    /// The file is there and can't be used; the reason.
+    /// The file exists and can't be used; the reason.
     Unsound(F, String),
     Sound(F, u64, Statement),
 }
 
 impl<F: DiskFile> Superblocks<F> {
-    /// Reads both copies and changes nothing. A copy is unsound when the directory names logs and not this one.
+    /// Reads both copies and changes nothing. A copy is unsound when it belongs to a log that is not in `log_ids`,
+    /// unless that is empty.
     pub(crate) fn read<D: Disk<File = F>>(
         disk: &D,
         log_ids: &BTreeSet<u64>,
@@ -76,12 +77,12 @@ impl<F: DiskFile> Superblocks<F> {
         sound.max_by_key(|(generation, _)| *generation)
     }
 
-    /// Whether no copy exists at all.
+    /// Whether no copy exists.
     pub(crate) fn are_missing(&self) -> bool {
         self.copies.iter().all(|copy| matches!(copy, Copy::Missing))
     }
 
-    /// What is wrong, for each copy with which something is: its file name and the reason. One sound copy is enough to start.
+    /// The file name and the problem of each copy that has one. One sound copy is enough for a start.
     pub(crate) fn problems(&self) -> Vec<(&'static str, String)> {
         let mut problems = Vec::new();
         for (copy, name) in self.copies.iter().zip(NAMES) {
@@ -111,7 +112,7 @@ struct Stated<F> {
 }
 
 impl<F: DiskFile> Superblock<F> {
-    /// States `statement` durably, in place of what was found; a copy that is missing is made.
+    /// States `statement` durably, in place of the copies that were found. A missing copy is made.
     pub(crate) fn write<D: Disk<File = F>>(
         disk: &D,
         found: Superblocks<F>,
@@ -121,12 +122,13 @@ impl<F: DiskFile> Superblock<F> {
         let [first, second] = found.copies;
         // An unsound copy goes first, so that the only sound one is overwritten last.
         let first_is_sound = matches!(first, Copy::Sound(..));
-        let ready = |at: usize, copy| ready(disk, NAMES[at], copy, generation, &statement);
+        let write_copy =
+            |at: usize, copy| write_copy(disk, NAMES[at], copy, generation, &statement);
         let files = if first_is_sound {
-            let second = ready(1, second)?;
-            [ready(0, first)?, second]
+            let second = write_copy(1, second)?;
+            [write_copy(0, first)?, second]
         } else {
-            [ready(0, first)?, ready(1, second)?]
+            [write_copy(0, first)?, write_copy(1, second)?]
         };
         Ok(Superblock {
             stated: Mutex::new(Stated {
@@ -138,8 +140,8 @@ impl<F: DiskFile> Superblock<F> {
         })
     }
 
-    /// Changes the statement and makes the change durable. When this fails, the statement before or the new one is durable, and
-    /// the next change tries again.
+    /// Changes the statement and makes the change durable. After an error the old or the new statement is durable, and
+    /// the next change writes both copies again.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Statement)) -> io::Result<()> {
         let mut stated = self.stated.lock();
         let mut statement = stated.statement.clone();
@@ -159,14 +161,14 @@ impl<F: DiskFile> Superblock<F> {
         Ok(())
     }
 
-    /// The statement as it was stated last.
+    /// The current statement.
     pub(crate) fn statement(&self) -> Statement {
         self.stated.lock().statement.clone()
     }
 }
 
-/// Makes a copy hold a statement.
-fn ready<D: Disk>(
+/// Writes a statement to a copy.
+fn write_copy<D: Disk>(
     disk: &D,
     name: &str,
     copy: Copy<D::File>,
@@ -176,13 +178,13 @@ fn ready<D: Disk>(
     let content = statement.encode(generation);
     let made = match copy {
         Copy::Sound(file, ..) | Copy::Unsound(file, _) => overwrite(&file, &content).map(|()| file),
-        Copy::Missing => make(disk, name, &content),
+        Copy::Missing => create_copy(disk, name, &content),
     };
     made.map_err(|e| OpenError::io(&disk.path(name), "write", e))
 }
 
-/// Makes the file of a copy. It has its name only when it is whole.
-fn make<D: Disk>(disk: &D, name: &str, content: &[u8]) -> io::Result<D::File> {
+/// Makes the file of a copy. It gets its name when it is complete.
+fn create_copy<D: Disk>(disk: &D, name: &str, content: &[u8]) -> io::Result<D::File> {
     let new = format!("{name}.new");
     let file = disk.create(&new, FILE_BYTES.max(content.len() as u64))?;
     overwrite(&file, content)?;
@@ -209,7 +211,7 @@ fn content<F: DiskFile>(file: &F) -> io::Result<Vec<u8>> {
 
 /// The names of the two copies.
 pub(crate) const NAMES: [&str; 2] = ["superblock-0", "superblock-1"];
-/// The size of a new file: a usual statement fits, and so overwriting it changes no length.
+/// The size of a new file. Most statements fit, so overwriting it does not change its length.
 const FILE_BYTES: u64 = 16 << 10;
 /// A larger file is no superblock. A hundred thousand keyspaces fit.
 const FILE_BYTES_MAX: u64 = 16 << 20;

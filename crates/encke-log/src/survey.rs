@@ -1,10 +1,10 @@
-//! Looking at every segment of a log that is not open, and changing nothing.
+//! Reads every segment of a log that is not open, and changes nothing.
 
-use crate::Sequence;
-use crate::StreamNo;
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
 use crate::frame::{Flaw, Parsed, Position};
+use crate::ids::{Sequence, StreamNo};
+use crate::ranges::Range;
 use crate::scan::{self, Scan, Step, Tail, WINDOW_BYTES};
 use crate::segment::{self, Segment};
 use crate::statement::Statement;
@@ -17,9 +17,9 @@ use std::path::PathBuf;
 pub struct Problem {
     /// The file, or the directory of history.
     pub file: PathBuf,
-    /// Where in the file, in bytes; 0 for a file as a whole.
+    /// The position in the file, in bytes; 0 for the whole file.
     pub position: u64,
-    /// The record that is damaged or missing, or the first of them.
+    /// The damaged or missing record, or the first of them.
     pub sequence: Sequence,
     /// What is wrong.
     pub what: String,
@@ -41,32 +41,51 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// What was found in the file of a segment.
+/// The content of the file of a segment.
 #[derive(Debug)]
 pub(crate) struct Surveyed<F> {
     pub(crate) name: String,
     /// The sequence in its name.
     pub(crate) first: Sequence,
-    /// `None` when not even its head is sound.
+    /// `None` when its head is damaged.
     pub(crate) segment: Option<Segment<F>>,
-    /// The sequence after its last sound record, and where that ends.
+    /// The sequence after its last sound record, and the end of that record.
     pub(crate) end: Sequence,
     pub(crate) end_position: u64,
-    /// The last record of which there is a trace here: beyond the end when something is wrong.
+    /// The last record that left a trace here: beyond the end when something is wrong.
     pub(crate) traced_upto: Sequence,
     /// Whether its number follows that of the segment before.
     pub(crate) follows: bool,
-    /// Whether it just ends before the next one begins, as it does when the one in between is missing.
+    /// Whether it ends without damage before the next one begins, as when the one in between is missing.
     pub(crate) ends_early: bool,
     /// Whether it is the last one and ends in a torn batch, which is no damage.
     pub(crate) torn: bool,
-    /// The first record that does not say where the previous one of its stream is. Nothing is lost by that.
+    /// The first record with a wrong position of the previous record of its stream. Nothing is lost by that.
     pub(crate) broken_chain: Option<Problem>,
-    /// What makes everything from its end on unusable.
+    /// Damage that makes everything from its end on unusable.
     pub(crate) problem: Option<Problem>,
 }
 
-/// How far a survey has come.
+impl<F> Surveyed<F> {
+    /// The last record that left a trace.
+    pub(crate) fn reached(&self) -> Sequence {
+        match self.problem {
+            Some(_) => self.traced_upto.max(self.end - 1),
+            None => self.end - 1,
+        }
+    }
+}
+
+/// The sound records of segments.
+pub(crate) fn available<F>(surveyed: &[Surveyed<F>]) -> Vec<Range> {
+    let sound = surveyed.iter().filter(|found| found.segment.is_some());
+    sound
+        .filter(|found| found.end > found.first)
+        .map(|found| (found.first, found.end - 1))
+        .collect()
+}
+
+/// The progress of a survey.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'s> {
     pub(crate) name: &'s str,
@@ -74,7 +93,7 @@ pub(crate) struct Seen<'s> {
     pub(crate) total_bytes: u64,
 }
 
-/// Looks at every segment, oldest first, and gives `each` every sound record. Records are sound up to the first problem of
+/// Reads every segment, oldest first, and gives `each` every sound record. Records are sound up to the first problem of
 /// their segment.
 pub(crate) fn survey<D: Disk>(
     disk: &D,
@@ -109,7 +128,7 @@ pub(crate) fn survey<D: Disk>(
             broken_chain: None,
             problem: None,
         };
-        // The next number, whatever is left of it.
+        // The expected number, also after a segment that is damaged.
         let due = number_before.map(|before| before + 1);
         number_before = due;
         match Segment::open(disk, name) {
@@ -137,9 +156,9 @@ pub(crate) fn survey<D: Disk>(
                 let before: Option<&Surveyed<D::File>> = surveyed.last();
                 let adjoins = before.is_some_and(|before| before.end == *first);
                 if let (false, true, Some(due)) = (found.follows, adjoins, due) {
-                    // No segment is missing, so this one is not in its place.
+                    // No segment is missing, so this one is misplaced.
                     let what = format!(
-                        "it is the segment numbered {}, where {due} is due",
+                        "it is the segment numbered {}, where {due} is expected",
                         segment.number
                     );
                     found.problem = Some(problem(disk, name, 0, *first, what));
@@ -153,7 +172,7 @@ pub(crate) fn survey<D: Disk>(
                     && segment.bytes < stated.bytes
                 {
                     let what = format!(
-                        "the file has {} bytes and had {}",
+                        "the file has {} bytes, and {} are stated",
                         segment.bytes, stated.bytes
                     );
                     let (position, end) = (found.end_position, found.end);
@@ -163,7 +182,7 @@ pub(crate) fn survey<D: Disk>(
             }
             Err(OpenError::Damaged { mut what, .. }) => {
                 if next_first.is_none() {
-                    what.push_str(", so nobody can tell how many records it has");
+                    what.push_str(", so the number of its records is unknown");
                 }
                 found.problem = Some(problem(disk, name, 0, *first, what));
             }
@@ -180,7 +199,7 @@ pub(crate) fn survey<D: Disk>(
             before.problem = None;
         }
         if found.problem.is_some() || !found.follows {
-            // What the next segment calls previous may be in what could not be read.
+            // The previous record of a stream may be in the part that could not be read.
             chain = Chain::default();
         }
         surveyed.push(found);
@@ -188,7 +207,7 @@ pub(crate) fn survey<D: Disk>(
     Ok(surveyed)
 }
 
-/// Walks through a segment and notes in `found` what there is.
+/// Scans a segment and fills in `found`.
 fn walk<D: Disk>(
     disk: &D,
     segment: &Segment<D::File>,
@@ -229,7 +248,7 @@ fn walk<D: Disk>(
             format!("{flaw}, and the next segment begins with record {next}")
         }
         (
-            Tail::Vouched {
+            Tail::Confirmed {
                 durable_upto,
                 traced_upto,
                 ..
@@ -238,7 +257,7 @@ fn walk<D: Disk>(
         ) => {
             found.traced_upto = traced_upto;
             format!(
-                "{flaw}, and a later frame says that the log was durable up to record {durable_upto}"
+                "{flaw}, and a later frame states that the log was durable up to record {durable_upto}"
             )
         }
         (Tail::Torn { .. }, None) => {
@@ -257,7 +276,7 @@ fn walk<D: Disk>(
     Ok(())
 }
 
-/// The last position of each stream, to compare with what the next record of it says.
+/// The last position of each stream, to compare with the next record of it.
 #[derive(Debug, Default)]
 struct Chain {
     last: HashMap<StreamNo, Position, foldhash::fast::FixedState>,
@@ -269,7 +288,8 @@ impl Chain {
         let mut followed = Ok(());
         for (stream, previous) in frame.streams.iter() {
             let last = self.last.insert(stream, here);
-            // A frame knows no previous one when that was in history; and what it knows may be in a segment that is gone.
+            // A frame has no previous position when that record was in history, and its position may be in a segment
+            // that was removed.
             if let Some(last) = last.filter(|last| !previous.is_none() && previous != *last) {
                 followed = Err(format!(
                     "the previous record of stream {stream} is at {last:?}, not at {previous:?}"

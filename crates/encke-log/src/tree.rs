@@ -1,51 +1,59 @@
-//! The tree (fjall) in which history is kept: how it is made, opened and closed.
+//! The tree (fjall) that stores history: making, opening and closing it.
 
-use crate::Sequence;
 use crate::background;
-use crate::generations::{self, Generation, Generations};
-use crate::history::{HistoryError, Kind};
-use crate::marks::Times;
+use crate::frame::u64_at;
+use crate::generations::{self, Generation, Generations, Times};
+use crate::history_error::HistoryError;
+use crate::ids::Sequence;
+use crate::ingest::ingest_into;
 use crate::reclaim::{DurableFloors, Reclaim};
-use crate::retention::Class;
 use fjall::config::{BlockSizePolicy, FilterPolicy, PartitioningPolicy, PinningPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 use parking_lot::RwLock;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The tree while it is open.
+/// The open tree.
 pub(crate) struct Tree {
     pub(crate) database: Database,
     pub(crate) records: RwLock<Generations>,
     pub(crate) states: Keyspace,
     pub(crate) floors: Keyspace,
     pub(crate) marks: Keyspace,
-    /// What the compaction looks up; emptied before the database goes, which it would keep alive.
+    /// The floors for compaction. They are cleared before the database is dropped, because they would keep it alive.
     reclaim: Arc<DurableFloors>,
+}
+
+/// The keyspaces for [`History::ingest`](crate::history::History::ingest).
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    States,
+    Floors,
 }
 
 /// How many threads of the tree compact it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompactionThreads {
-    /// With more than one, an idle worker spins for as long as another one compacts.
+    /// With more than one, an idle worker spins while another one compacts.
     One,
     /// Nothing is compacted.
     None,
 }
 
 impl Tree {
-    /// Opens the tree, or makes an empty one. What the tree deletes or makes anew must have been looked at before.
+    /// Opens the tree, or makes an empty one. Everything that the tree deletes or makes again must have been inspected
+    /// before.
     pub(crate) fn new(
         path: &Path,
         cache_bytes: u64,
         times: &Times,
         workers: CompactionThreads,
     ) -> Result<Tree, HistoryError> {
-        // The tree reads its journal with assertions, and a flipped bit is enough to fail one. Nothing is left of what the
-        // closure has made then, so nothing can be seen half done.
-        // And its thread for compaction, which nobody waits for, begins in the background as the one that begins it.
+        // The tree asserts while it reads its journal, and a flipped bit can fail an assertion. A panic in this thread
+        // drops everything that the closure has made, so no state is left half done. The thread has a low priority,
+        // which the compaction thread inherits.
         let open = || {
-            background::step_back();
+            background::lower_priority();
             Tree::unguarded(path, cache_bytes, times, workers)
         };
         let opened = std::thread::scope(|scope| scope.spawn(open).join());
@@ -54,7 +62,7 @@ impl Tree {
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
             Err(HistoryError::from(format!(
                 "it is damaged: {}",
-                text.unwrap_or("no more is known")
+                text.unwrap_or("unknown reason")
             )))
         })
     }
@@ -76,11 +84,11 @@ impl Tree {
                 of_records.then(|| Arc::new(Reclaim::new(floors.clone())) as Arc<_>)
             }))
             .open()?;
-        let floors = database.keyspace("floors", in_small_parts)?;
+        let floors = database.keyspace("floors", partitioned)?;
         reclaim.set(floors.clone());
         let open = Tree {
             records: RwLock::default(),
-            states: database.keyspace("states", in_small_parts)?,
+            states: database.keyspace("states", partitioned)?,
             floors,
             marks: database.keyspace("marks", KeyspaceCreateOptions::default)?,
             reclaim,
@@ -90,12 +98,12 @@ impl Tree {
         Ok(open)
     }
 
-    /// Opens the generations that there are.
+    /// Opens the existing generations.
     pub(crate) fn open_generations(&self, times: &Times) -> fjall::Result<()> {
-        self.add_generation((0, 0), times)?;
+        self.add_generation(0, times)?;
         for name in self.database.list_keyspace_names() {
-            if let Some((class, first)) = generations::of_name(&name).filter(|of| *of != (0, 0)) {
-                self.add_generation((class, first), times)?;
+            if let Some(first) = generations::of_name(&name).filter(|first| *first != 0) {
+                self.add_generation(first, times)?;
             }
         }
         Ok(())
@@ -103,9 +111,9 @@ impl Tree {
 
     /// Opens a keyspace of records, or makes it.
     pub(crate) fn records_keyspace(&self, name: &str) -> fjall::Result<Keyspace> {
-        // Records are only ever read in ranges, which filters of single keys are of no use to.
+        // Records are read in ranges only, for which filters of single keys are useless.
         let options = || {
-            in_small_parts()
+            partitioned()
                 .filter_policy(FilterPolicy::disabled())
                 .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
         };
@@ -113,36 +121,25 @@ impl Tree {
     }
 
     /// Makes the keyspace of a generation.
-    pub(crate) fn begin_generation(
-        &self,
-        class: Class,
-        first: Sequence,
-    ) -> fjall::Result<Keyspace> {
-        self.add_generation((class, first), &Times::new())
+    pub(crate) fn begin_generation(&self, first: Sequence) -> fjall::Result<Keyspace> {
+        self.add_generation(first, &Times::new())
     }
 
-    fn add_generation(
-        &self,
-        (class, first): (Class, Sequence),
-        times: &Times,
-    ) -> fjall::Result<Keyspace> {
-        let name = generations::name(class, first);
+    fn add_generation(&self, first: Sequence, times: &Times) -> fjall::Result<Keyspace> {
+        let name = generations::name(first);
         let keyspace = self.records_keyspace(&name)?;
-        self.records.write().add(
-            class,
-            Generation {
-                first,
-                keyspace: keyspace.clone(),
-                times_ms: times.get(&name).copied(),
-            },
-        );
+        self.records.write().add(Generation {
+            first,
+            keyspace: keyspace.clone(),
+            times_ms: times.get(&name).copied(),
+        });
         Ok(keyspace)
     }
 
     /// The numbers and names of all keyspaces.
     pub(crate) fn keyspace_names(&self) -> Vec<(u64, String)> {
         let records = self.records.read();
-        let records = records.all().map(|one| &one.keyspace);
+        let records = records.all().iter().map(|one| &one.keyspace);
         let all = records.chain([&self.states, &self.floors, &self.marks]);
         all.map(|keyspace| (keyspace.id(), keyspace.name().to_string()))
             .collect()
@@ -154,6 +151,27 @@ impl Tree {
             Kind::Floors => &self.floors,
         }
     }
+
+    /// Writes the number of the format, past the engine's journal.
+    pub(crate) fn put_format(&self) -> Result<(), HistoryError> {
+        ingest_into(&self.marks, |put| {
+            put(FORMAT.as_bytes(), Some(&FORMAT_NUMBER.to_le_bytes()))
+        })
+    }
+
+    /// Writes the number of the format, if it is missing or different.
+    pub(crate) fn set_format(&self) -> Result<(), HistoryError> {
+        if self.mark(FORMAT)? == FORMAT_NUMBER {
+            return Ok(());
+        }
+        self.put_format()
+    }
+
+    /// One of the marks; 0 when it is missing.
+    pub(crate) fn mark(&self, key: &str) -> Result<u64, HistoryError> {
+        let value = self.marks.get(key)?.filter(|value| value.len() == 8);
+        Ok(value.map_or(0, |value| u64_at(&value, 0)))
+    }
 }
 
 impl Drop for Tree {
@@ -162,9 +180,10 @@ impl Drop for Tree {
     }
 }
 
-/// Begins the tree's journal anew, and makes its lock if that is missing. A journal never holds anything of a log that has a
-/// superblock, so it does not matter what became of it; but without any, the tree would take all records for later ones.
-pub(crate) fn begin_journal_anew(path: &Path) -> std::io::Result<()> {
+/// Replaces the tree's journal by an empty one, and makes its lock file if that is missing. The journal of a log with a
+/// superblock never has any data, so its content does not matter. Without a journal the tree would take all records for
+/// later ones.
+pub(crate) fn reset_journal(path: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(path)? {
         let file = entry?.path();
         if file.extension().is_some_and(|extension| extension == "jnl") {
@@ -187,10 +206,10 @@ pub(crate) fn sync_parent(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// How a keyspace is made that may become large: what is looked for in it is found by way of small parts of its indices and
-/// filters, of which no more is in memory than the cache has room for. By default those of the upper levels are all in memory,
-/// and grow with the data, and of the others each look-up reads a whole one: a megabyte where a million streams are.
-fn in_small_parts() -> KeyspaceCreateOptions {
+/// Options of a keyspace that may become large: its indices and filters are partitioned, and only the cache keeps parts
+/// of them in memory. By default those of the upper levels are all in memory and grow with the data, and each look-up
+/// reads a whole one of the other levels: a megabyte with a million streams.
+fn partitioned() -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default()
         .index_block_partitioning_policy(PartitioningPolicy::all(true))
         .filter_block_partitioning_policy(PartitioningPolicy::all(true))
@@ -198,7 +217,10 @@ fn in_small_parts() -> KeyspaceCreateOptions {
         .filter_block_pinning_policy(PinningPolicy::all(false))
 }
 
+/// The mark with the number of the format.
+pub(crate) const FORMAT: &str = "format";
+const FORMAT_NUMBER: u64 = 3;
 /// How many files of the tree may be open at once.
 const FILES_MAX: usize = 256;
-/// How large the tree's blocks are, which is what a cold read takes at least.
+/// The size of blocks, and so the least size of a cold read.
 const BLOCK_BYTES: u32 = 16 << 10;

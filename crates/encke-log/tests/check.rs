@@ -44,8 +44,8 @@ fn open(directory: &Path) -> Log {
     Log::open(directory, options(), &mut |_| {}).unwrap()
 }
 
-/// A log of 500 records in the streams 1 to 3, about twelve segments, all but the last in history. The checkpoint is of
-/// record 250 if one is wanted.
+/// Makes a log of 500 records in the streams 1 to 3, about twelve segments, all but the last in history. `checkpoint`:
+/// with a checkpoint after record 250.
 fn fill(directory: &Path, checkpoint: bool) {
     let mut log = open(directory);
     for i in 1..=500_u64 {
@@ -79,7 +79,7 @@ fn segments(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The first sequence of a segment, as its name tells it.
+/// The first sequence of a segment, from its name.
 fn first_of(path: &Path) -> Sequence {
     path.file_stem().unwrap().to_str().unwrap().parse().unwrap()
 }
@@ -89,7 +89,7 @@ fn damage(path: &Path, position: u64) {
     file.write_all_at(&[0xAA; 8], position).unwrap();
 }
 
-/// What is left of the three streams, in the order of sequences.
+/// The remaining records of the three streams, in the order of sequences.
 fn left(log: &Log) -> Vec<Sequence> {
     let mut left = Vec::new();
     for stream in 1..=3 {
@@ -171,17 +171,17 @@ fn damage_to_what_is_in_history_and_still_to_be_replayed_leaves_history_as_it_is
         let directory = tempfile::tempdir().unwrap();
         fill(directory.path(), true);
         let paths = segments(directory.path());
-        // Behind the checkpoint of record 250, and in history.
+        // After the checkpoint of record 250, and in history.
         damage(&paths[paths.len() - 3], 3000);
         if behind {
-            // And in the last segment, which is not.
+            // And in the last segment, which is not in history.
             damage(&paths[paths.len() - 1], 400);
         }
         let error = Log::open(directory.path(), options(), &mut |_| {}).unwrap_err();
         assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
         let last_first = first_of(paths.last().unwrap());
         let plan = repair(directory.path(), false).unwrap();
-        // History has what the first segment had, so only what the last one had is lost, from the damage on.
+        // History has the records of the first segment, so only records of the last one are lost, from the damage on.
         let lost_from = plan.losses.first().map_or(501, |loss| loss.from);
         assert!(!plan.done && (lost_from > 500 || behind), "{plan:?}");
         assert!(
@@ -232,7 +232,7 @@ fn missing_segments_are_reported_and_repaired() {
 fn history_that_lacks_a_record_is_found() {
     let directory = tempfile::tempdir().unwrap();
     fill(directory.path(), true);
-    // Another log's history: it has the marks and other records.
+    // Another log's history: it has the same marks and other records.
     let other = tempfile::tempdir().unwrap();
     let mut log = open(other.path());
     for i in 1..=500_u64 {

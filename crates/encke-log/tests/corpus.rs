@@ -1,4 +1,4 @@
-//! The fuzz targets' bodies over their saved corpus, and over noise.
+//! Runs the fuzz targets over their saved corpus, and over random bytes.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 

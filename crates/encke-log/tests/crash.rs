@@ -1,8 +1,8 @@
 //! Crashes at every point, on a disk that loses, tears, reorders, refuses and flips.
 //!
-//! The oracle: what was synced is there, once and in order, or the start is refused with the place; what a start has shown
-//! stays; and nothing that was never appended appears. `ENCKE_CRASH_ROUNDS` says how many rounds to run, and
-//! `ENCKE_CRASH_SEED` which one to begin with.
+//! The oracle: synced records are there, once and in order, or the start is refused with the place; records that a
+//! start has returned stay; and no record appears that was never appended. `ENCKE_CRASH_ROUNDS` is the number of
+//! rounds, `ENCKE_CRASH_SEED` the first seed.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
@@ -46,7 +46,7 @@ impl Record {
             time_ms: random.next(),
             kind: random.next() as u8,
             streams,
-            // Zeros look like what was never written.
+            // Zeros look like unwritten bytes.
             payload: if random.below(4) == 0 {
                 vec![0; bytes as usize]
             } else {
@@ -56,15 +56,15 @@ impl Record {
     }
 }
 
-/// What must be in the log, and what may be.
+/// The records that must be in the log, and those that may be.
 #[derive(Debug, Default)]
 struct Model {
     /// Everything that was written, in order.
     written: Vec<Record>,
     /// How many of these are acknowledged.
     acknowledged: usize,
-    /// How many of these a frame behind them calls durable, so that even damage to them is found.
-    vouched: usize,
+    /// How many of these a later frame states to be durable, so that damage to them is found.
+    confirmed: usize,
 }
 
 struct Round {
@@ -75,7 +75,7 @@ struct Round {
     model: Model,
 }
 
-/// How a life of the process ended.
+/// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Closed,
@@ -107,7 +107,7 @@ impl Round {
         (log, replayed)
     }
 
-    /// What was found must be what was written, and at least `least` of it.
+    /// The records must be those that were written, and at least `least` of them.
     fn check_found(&mut self, log: &Log<SimulatedDisk>, found: Vec<Record>, least: usize) {
         let (seed, found_len) = (self.seed, found.len());
         assert!(
@@ -127,7 +127,7 @@ impl Round {
             found_len as Sequence + 1,
             "seed {seed}"
         );
-        // Whoever reads now sees all of these, so from now on they stay.
+        // Readers see all of these now, so they must stay.
         self.model.written = found;
         self.model.acknowledged = found_len;
         self.check_reads(&log.reader(), found_len);
@@ -182,7 +182,7 @@ impl Round {
         }
     }
 
-    /// One life of the process: batches, until it ends one way or another.
+    /// Runs a process: writes batches until it ends.
     fn live(&mut self, mut log: Log<SimulatedDisk>, batches: u64) -> End {
         let reader = log.reader();
         let early = self.random.below(4) == 0;
@@ -212,7 +212,7 @@ impl Round {
                 log.abandon();
                 continue;
             }
-            // Whatever comes of it, these may be found; unless there was no room, and then not a byte of them.
+            // These may be found in any case, unless there was no room: then not a byte of them is written.
             let durable = self.model.acknowledged;
             self.model.written.append(&mut batch.clone());
             match log.write() {
@@ -240,8 +240,8 @@ impl Round {
                     return self.poisoned(log, &reader, published, &error);
                 }
                 self.model.acknowledged = self.model.written.len();
-                // The batch that says so is itself durable now.
-                self.model.vouched = durable;
+                // The batch with the confirmation is durable now.
+                self.model.confirmed = durable;
                 log.publish();
                 published = self.model.written.len();
                 if self.random.below(6) == 0 {
@@ -268,7 +268,7 @@ impl Round {
         }
     }
 
-    /// A poisoned log says so for ever, acknowledges and publishes nothing, and still can be read.
+    /// A poisoned log keeps failing, acknowledges and publishes nothing, and can be read.
     fn poisoned(
         &mut self,
         mut log: Log<SimulatedDisk>,
@@ -293,7 +293,7 @@ impl Round {
         }
     }
 
-    /// A log that was refused is checked and repaired, and then has everything before the damage.
+    /// Checks and repairs a refused log, which then has everything before the damage.
     fn repair(&mut self, refusal: &str) {
         let context = format!("seed {}: {refusal}", self.seed);
         let check = encke_log::check_on(&self.disk, &mut |_| {}).unwrap();
@@ -311,8 +311,8 @@ impl Round {
         let traceless = plan
             .losses
             .iter()
-            .any(|loss| loss.what.contains("nobody can tell"));
-        let due = self.model.acknowledged.min(self.model.vouched);
+            .any(|loss| loss.what.contains("the number of its records is unknown"));
+        let due = self.model.acknowledged.min(self.model.confirmed);
         assert!(traceless || lost_upto >= due, "{context}: {plan:?}");
         let (log, found) = self.open();
         let mut log = log.unwrap_or_else(|error| panic!("{context}: then {error}"));
@@ -453,7 +453,7 @@ fn a_flipped_bit_is_found_or_harmless() {
             let end = round.live(log.unwrap(), 30);
             round.end(end);
             if end == End::Closed {
-                round.model.vouched = round.model.acknowledged;
+                round.model.confirmed = round.model.acknowledged;
             }
         }
         let Some((name, _)) = round.disk.flip_bit() else {
@@ -461,9 +461,9 @@ fn a_flipped_bit_is_found_or_harmless() {
         };
         let (log, found) = round.open();
         match log {
-            // The bit was of no use, or in what nothing calls durable: not told from a torn batch.
+            // The bit was in unused bytes, or in a batch that can't be distinguished from a torn one.
             Ok(log) => {
-                let least = round.model.vouched;
+                let least = round.model.confirmed;
                 round.check_found(&log, found, least);
             }
             Err(error) => {

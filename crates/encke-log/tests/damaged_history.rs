@@ -1,4 +1,4 @@
-//! Bits that flip in history: an open or a read says so, and no record is missing or wrong without a word.
+//! Flipped bits in history: an open or a read fails, and no record is missing or wrong silently.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
@@ -15,7 +15,7 @@ fn options() -> Options {
     }
 }
 
-/// Writes all records, and keeps so many bytes of segments that are in history.
+/// Writes all records, and keeps `done_bytes_max` bytes of segments that are in history.
 fn fill(directory: &Path, done_bytes_max: u64) {
     let options = Options {
         done_bytes_max,
@@ -66,7 +66,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// How many records can be read; `None` when a read says that it can't.
+/// How many records can be read; `None` when a read fails.
 fn readable(log: &Log) -> Option<u64> {
     let mut count = 0;
     for stream in 1..=5 {
@@ -134,7 +134,7 @@ fn every_damaged_byte_of_a_list_of_files_is_found_before_the_list_is_trusted() {
     fill(directory.path(), u64::MAX);
     let mut found = Vec::new();
     files(&directory.path().join("history"), &mut found);
-    // Each keyspace names its newest list; older ones that are still there count for nothing.
+    // Each keyspace names its newest list; older ones are not used.
     found.retain(|file| file.ends_with("current"));
     for current in found.clone() {
         let number = std::fs::read(&current).unwrap()[..8].try_into().unwrap();
@@ -149,7 +149,7 @@ fn every_damaged_byte_of_a_list_of_files_is_found_before_the_list_is_trusted() {
             bytes[position] ^= 0x80;
             std::fs::write(file, &bytes).unwrap();
             match Log::open(directory.path(), options(), &mut |_| {}) {
-                Ok(_) => panic!("byte {position} of {file:?} was not looked at"),
+                Ok(_) => panic!("byte {position} of {file:?} was not examined"),
                 Err(OpenError::History { reason, .. }) => {
                     let named = reason.contains("is damaged") || reason.contains("is missing");
                     assert!(named, "{reason}");
@@ -250,7 +250,7 @@ fn what_neither_history_nor_a_segment_has_is_named_and_nothing_else_is_lost() {
 }
 
 #[test]
-fn a_history_that_cannot_be_opened_is_made_anew_of_the_segments() {
+fn a_history_that_cannot_be_opened_is_rebuilt_from_the_segments() {
     for kept_bytes in [u64::MAX, 64 << 10] {
         let directory = tempfile::tempdir().unwrap();
         fill(directory.path(), kept_bytes);
@@ -263,7 +263,7 @@ fn a_history_that_cannot_be_opened_is_made_anew_of_the_segments() {
         }
         let open = || Log::open(directory.path(), options(), &mut |_| {});
         assert!(matches!(open(), Err(OpenError::History { .. })));
-        // The superblock tells which list is the newest one, so nothing is lost.
+        // The superblock names the newest list, so nothing is lost.
         let repaired = encke_log::repair(directory.path(), &mut |plan| {
             assert_eq!(plan.losses, []);
             true
@@ -274,15 +274,15 @@ fn a_history_that_cannot_be_opened_is_made_anew_of_the_segments() {
     }
 }
 
-/// Without a list of the states there is no state; it is made anew of all records, or not at all.
+/// Without a list of the states there is no state. It is rebuilt from all records, or not at all.
 #[test]
-fn a_lost_state_store_is_made_anew_when_all_records_are_there() {
+fn a_lost_state_store_is_rebuilt_when_all_records_are_there() {
     for lost in ["states", "floors"] {
         let directory = tempfile::tempdir().unwrap();
         fill(directory.path(), 64 << 10);
         let history = directory.path().join("history");
         let keyspaces = std::fs::read_dir(history.join("keyspaces")).unwrap();
-        // Numbers are given in this order: the names, then records, floors, states and marks.
+        // Keyspaces are numbered in this order: the names, then records, floors, states and marks.
         let count = keyspaces.count();
         assert!(count >= 4, "{count}");
         let id = if lost == "states" { "1" } else { "2" };
@@ -304,7 +304,8 @@ fn a_lost_state_store_is_made_anew_when_all_records_are_there() {
     }
 }
 
-/// What the engine does not find it makes anew, and deletes the rest. So history that was damaged while the log is open stays closed.
+/// The engine makes missing files again and deletes unknown ones. So history that is damaged while the log is open
+/// stays closed.
 #[test]
 fn a_list_that_is_removed_under_an_open_log_closes_history_and_deletes_nothing() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The log on real files: what is written is read, reopened, refused.
+//! The log on real files: writing, reading, opening again, refusals.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
@@ -9,7 +9,7 @@ use encke_log::{
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Small segments, so that a test meets many of them.
+/// Small segments, so that a test has many of them.
 fn small() -> Options {
     Options {
         segment_bytes: 8 << 10,
@@ -38,7 +38,7 @@ fn commit(log: &mut Log) {
     log.publish();
 }
 
-/// All records of a stream, read in pieces of `bytes_max`.
+/// All records of a stream, read in parts of `bytes_max`.
 fn read(reader: &Reader, stream: StreamNo, bytes_max: usize) -> Vec<(Sequence, Vec<u8>)> {
     let mut records = Vec::new();
     let mut after = 0;
@@ -169,7 +169,7 @@ fn previous_positions_chain_the_records_of_a_stream() {
     let mut log = open(directory.path());
     fill(&mut log);
     let mut last = std::collections::HashMap::new();
-    // A record's own position is what the next one of the stream calls the previous.
+    // The next record of a stream has a record's own position as its previous one.
     log.reader()
         .read_all(0, 1000, 1 << 30, &mut |view| {
             for (stream, previous) in view.streams.iter() {
@@ -298,7 +298,7 @@ fn a_second_log_in_the_directory_is_refused() {
 }
 
 #[test]
-fn another_version_byte_order_or_file_is_refused_with_a_clear_word() {
+fn another_version_byte_order_or_file_is_refused_with_a_clear_error() {
     type Check = fn(&OpenError) -> bool;
     let cases: [(u64, &[u8], Check, &str); 3] = [
         (
@@ -341,7 +341,7 @@ fn another_version_byte_order_or_file_is_refused_with_a_clear_word() {
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut head, 0).unwrap();
         head[position as usize..][..bytes.len()].copy_from_slice(bytes);
         if matches!(position, 12) {
-            // Another version has a sound head, too.
+            // The head of another version is sound, too.
             let checksum = crc32c::crc32c(&head[..60]);
             head[60..].copy_from_slice(&checksum.to_le_bytes());
         }
@@ -358,7 +358,8 @@ fn damage_to_what_was_durable_refuses_the_start_and_names_the_place() {
     fill(&mut log);
     log.close().unwrap();
     let paths = segments(directory.path());
-    // In the head, in the first frame, in the middle of a sealed segment; in the first and the last batch of the last one.
+    // In the head, in the first frame and in the middle of a sealed segment; in the first and the last batch of the
+    // last segment.
     let last = paths.last().unwrap();
     for (path, position) in [
         (&paths[1], 20),
@@ -383,7 +384,7 @@ fn damage_to_what_was_durable_refuses_the_start_and_names_the_place() {
     open(directory.path());
 }
 
-/// Where the last byte of a file is that is not zero.
+/// The position of the last nonzero byte of a file.
 fn last_byte(path: &Path) -> u64 {
     let bytes = std::fs::read(path).unwrap();
     bytes.iter().rposition(|byte| *byte != 0).unwrap() as u64
@@ -466,14 +467,14 @@ fn floors_hide_and_state_is_kept_until_changed() {
         .collect();
     assert_eq!(read(&reader, 1, 100), above);
     assert_eq!(read(&reader, 2, 100), []);
-    let (mut all, gone) = (
+    let (mut all, removed) = (
         Vec::new(),
         expected[1].len() - above.len() + expected[2].len(),
     );
     reader
         .read_all(0, 1000, 1 << 30, &mut |view| all.push(view.sequence))
         .unwrap();
-    assert_eq!(all.len(), 1000 - gone);
+    assert_eq!(all.len(), 1000 - removed);
 
     assert!(log.wants_checkpoint());
     log.checkpoint(vec![
@@ -508,12 +509,12 @@ fn sizes_out_of_bounds_are_refused() {
 }
 
 #[test]
-fn what_fails_for_good_poisons_the_log_and_reads_go_on() {
+fn a_permanent_failure_poisons_the_log_and_reads_continue() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = open(directory.path());
     append(&mut log, 1, b"first");
     commit(&mut log);
-    // Nothing can be made in a directory that is gone, and unlike room on a full disk it won't come back.
+    // Files can't be made in a removed directory, and unlike room on a disk it does not come back.
     std::fs::remove_dir_all(directory.path()).unwrap();
     for _ in 0..10 {
         for _ in 0..100 {

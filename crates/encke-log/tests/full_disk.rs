@@ -1,5 +1,5 @@
-//! A real file system that is really full. Needs root, so run it with
-//! `cargo test -p encke-log --test full_disk -- --ignored`.
+//! A real file system that becomes full. Needs root: run it with `cargo test -p encke-log --test full_disk --
+//! --ignored`.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A file system in memory of 80 MiB, for as long as this lives.
+/// A file system in memory of 80 MiB, unmounted on drop.
 struct Small(tempfile::TempDir);
 
 impl Small {
@@ -44,7 +44,7 @@ fn options() -> Options {
     }
 }
 
-/// Writes batches until `enough` says so. What is refused is abandoned.
+/// Writes batches until `enough` returns true. Refused batches are abandoned.
 fn write(
     log: &mut Log,
     acknowledged: &mut Sequence,
@@ -86,14 +86,14 @@ fn write(
 
 #[test]
 #[ignore = "mounts a file system, so it has to be root"]
-fn a_full_disk_refuses_and_goes_on_when_there_is_room() {
+fn a_full_disk_refuses_and_continues_when_there_is_room() {
     let disk = Small::mount();
     let filler = disk.path().join("filler");
     let mut acknowledged = 0;
     let mut log = Log::open(&disk.path().join("log"), options(), &mut |_| {}).unwrap();
     for round in 0..3 {
         write(&mut log, &mut acknowledged, |written| written.is_ok());
-        // All room but a little is taken, and then the log meets the end of it, wherever it is at that moment.
+        // Takes almost all room. The log meets the end of it at a random moment.
         let free = rustix::fs::statvfs(disk.path()).unwrap();
         let room = (free.f_bavail * free.f_frsize).saturating_sub((5 + round) << 20);
         std::fs::write(&filler, vec![1; room as usize]).unwrap();

@@ -1,4 +1,4 @@
-//! History on real files: sealed segments move there, reads go on, opening replays only what is new.
+//! History on real files: sealed segments go there, reads continue, and a start replays only new records.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
@@ -103,7 +103,7 @@ fn check(reader: &Reader, expected: &[Records]) {
     assert!(all.iter().copied().eq(1..=reader.published()));
 }
 
-/// Waits until everything sealed is in history.
+/// Waits until every sealed segment is in history.
 fn settle(log: &Log) {
     let begun = Instant::now();
     while log.health().segments_waiting > 0 {
@@ -127,7 +127,7 @@ fn sealed_segments_move_to_history_and_nothing_changes_for_readers() {
     assert!(log.health().history_bytes > 0);
     log.close().unwrap();
 
-    // No checkpoint was finished, so everything is replayed, wherever it is.
+    // No checkpoint was finished, so all records are replayed, from segments and history.
     let mut replayed = Vec::new();
     let log = Log::open(directory.path(), small(), &mut |view| {
         replayed.push(view.sequence);
@@ -138,7 +138,7 @@ fn sealed_segments_move_to_history_and_nothing_changes_for_readers() {
 }
 
 #[test]
-fn who_gives_the_background_more_than_it_may_hold_waits() {
+fn a_caller_waits_when_the_background_is_full() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options {
         background_jobs_max: 2,
@@ -147,7 +147,7 @@ fn who_gives_the_background_more_than_it_may_hold_waits() {
     let mut log = Log::open(directory.path(), options, &mut |_| {}).unwrap();
     let background = log.background();
     assert_eq!(background().name, "seal");
-    // One batch of some thirty segments, and with it as many files to be prepared.
+    // One batch of some thirty segments, which needs as many prepared files.
     for i in 0..500 {
         append(&mut log, &[1 + i % 3], &[5; 1000]);
     }
@@ -161,9 +161,9 @@ fn who_gives_the_background_more_than_it_may_hold_waits() {
     }
     assert_eq!(background().data.depth_high_water, 2);
     assert!(background().data.accepted > 40);
-    assert_eq!(background().drops(), 0);
+    assert_eq!(background().refused(), 0);
     log.close().unwrap();
-    // Nothing was left out: all segments are in history, and the last checkpoint counts.
+    // All segments are in history, and the last checkpoint counts.
     let mut replayed = 0;
     let log = Log::open(directory.path(), small(), &mut |_| replayed += 1).unwrap();
     assert_eq!(replayed, 0);
@@ -176,7 +176,7 @@ fn who_gives_the_background_more_than_it_may_hold_waits() {
 }
 
 #[test]
-fn a_write_waits_when_as_many_segments_wait_as_may() {
+fn a_write_waits_while_too_many_segments_wait() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options {
         waiting_segments_max: 2,
@@ -184,7 +184,7 @@ fn a_write_waits_when_as_many_segments_wait_as_may() {
     };
     let mut log = Log::open(directory.path(), options, &mut |_| {}).unwrap();
     let mut most = 0;
-    // Each of them has a segment for itself, and is written faster than one goes into history.
+    // Each batch fills a segment, and is written faster than one goes into history.
     for _ in 0..60 {
         append(&mut log, &[4], &[6; 12_000]);
         commit(&mut log);
@@ -327,11 +327,11 @@ fn a_checkpoint_shortens_the_replay_and_keeps_state_and_floors() {
 }
 
 #[test]
-fn what_is_below_a_floor_is_reclaimed() {
+fn records_below_a_floor_are_reclaimed() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = open(directory.path());
     for i in 0..4000_u64 {
-        // Noise, so that compression can't hide what is reclaimed.
+        // Random bytes, so that compression can't hide what is reclaimed.
         let payload: Vec<u8> = (0..200)
             .map(|j| (((i * 200 + j) * 2_654_435_761) >> 13) as u8)
             .collect();
@@ -353,7 +353,7 @@ fn what_is_below_a_floor_is_reclaimed() {
 }
 
 #[test]
-fn old_segments_go_and_the_global_order_says_so() {
+fn old_segments_are_removed_and_reads_of_the_global_order_fail() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options {
         done_bytes_max: 40 << 10,
@@ -362,7 +362,7 @@ fn old_segments_go_and_the_global_order_says_so() {
     let mut log = Log::open(directory.path(), options.clone(), &mut |_| {}).unwrap();
     let expected = fill(&mut log);
     settle(&log);
-    // Without a checkpoint everything is still needed for the replay.
+    // Without a checkpoint the replay needs all records.
     assert!(log.reader().read_all(0, 1, 1, &mut |_| {}).is_ok());
     log.checkpoint(vec![]);
     let begun = Instant::now();
@@ -403,7 +403,7 @@ fn old_segments_go_and_the_global_order_says_so() {
 }
 
 #[test]
-fn segments_older_than_the_age_go_too() {
+fn segments_older_than_the_age_are_removed() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options {
         done_age_max: Some(Duration::ZERO),
@@ -498,7 +498,7 @@ fn many_small_checkpoints_in_a_row_can_be_read_after_a_start() {
     for number in 0..120_u32 {
         append(&mut log, &[1], b"x");
         commit(&mut log);
-        // Always one key that all have, so that no two can lie side by side.
+        // A key that all checkpoints have, so that no two of their tables are disjoint.
         let all = (b"all".to_vec(), Some(key(number)));
         log.checkpoint(vec![all, (key(number), Some(key(number)))]);
     }

@@ -1,5 +1,5 @@
-//! `kill -9` at random moments: a child process writes as fast as it can and says what was acknowledged; it is killed, and
-//! what it said must be there.
+//! `kill -9` at random moments: a child process writes as fast as it can and prints what is acknowledged. It is killed,
+//! and every printed record must be there.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
@@ -21,7 +21,7 @@ fn options() -> Options {
     }
 }
 
-/// The record of a sequence: every life of the child writes the same ones, so that what it wrote can be known.
+/// Appends the record of the next sequence. Every child writes the same records, so the parent knows their content.
 fn append(user: &mut User<Files>) -> Record {
     let sequence = user.log.next_sequence();
     let mut random = Random::new(sequence);
@@ -38,7 +38,7 @@ fn append(user: &mut User<Files>) -> Record {
     }
 }
 
-/// What the child does: runs only when the parent says where.
+/// The child: runs only when the parent names a directory.
 #[test]
 fn child() {
     let Ok(directory) = std::env::var("ENCKE_KILL_DIRECTORY") else {
@@ -67,7 +67,7 @@ fn what_was_acknowledged_survives_kill_9() {
     let mut records: Vec<Record> = Vec::new();
     for round in 0..rounds {
         if records.len() > 200_000 {
-            // What is checked after each round is all of it, so it must not grow for ever.
+            // Each round checks all records, so the log must stay small.
             directory = tempfile::tempdir().unwrap();
             records.clear();
         }
@@ -79,7 +79,7 @@ fn what_was_acknowledged_survives_kill_9() {
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let watcher = std::thread::spawn(move || {
-            // Lines that the test harness prints say nothing; one that was cut off by the kill was no acknowledgement.
+            // Lines of the test harness are ignored, and a line that the kill has cut off is no acknowledgement.
             let acknowledged =
                 |line: String| line.strip_prefix("acknowledged ")?.parse::<usize>().ok();
             lines
@@ -104,14 +104,14 @@ fn what_was_acknowledged_survives_kill_9() {
     assert!(!records.is_empty(), "the child never wrote anything");
 }
 
-/// The first `found` records, of which `known` are.
+/// The first `found` records; `known` are the first of them.
 fn expected(found: usize, mut known: Vec<Record>) -> Vec<Record> {
     let directory = tempfile::tempdir().unwrap();
     let options = Options {
         history: false,
         ..options()
     };
-    // The same code that made the child's records makes these: in a log that is thrown away.
+    // The same code makes the records of the child, in a temporary log.
     let mut user = User::open(Files::lock(directory.path()).unwrap(), options).unwrap();
     known.clear();
     while known.len() < found {

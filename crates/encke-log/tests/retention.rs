@@ -1,10 +1,9 @@
-//! ClassRetention: what is too old or too much goes, by class, and readers are told.
+//! Retention: records that exceed a limit of age or size are removed, and reads return the floor.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
 use encke_log::{
-    Class, ClassRetention, FORGOTTEN, Frame, FrameView, Log, Options, ReadError, Sequence,
-    StreamNo, stream_no,
+    FORGOTTEN, Frame, FrameView, Log, LogRetention, Options, ReadError, Sequence, StreamNo,
 };
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
@@ -16,10 +15,10 @@ fn now_ms() -> u64 {
     since.unwrap().as_millis() as u64
 }
 
-fn options(retention: &[ClassRetention]) -> Options {
+fn options(retention: LogRetention) -> Options {
     Options {
         segment_bytes: 16 << 10,
-        retention: retention.to_vec(),
+        retention,
         ..Options::default()
     }
 }
@@ -28,15 +27,14 @@ fn open(directory: &Path, options: Options) -> Log {
     Log::open(directory, options, &mut |_| {}).unwrap()
 }
 
-fn aged(class: Class, hours: u64) -> ClassRetention {
-    ClassRetention {
-        class,
-        age_max: Some(Duration::from_millis(hours * HOUR_MS)),
+fn aged(age_max: Duration) -> LogRetention {
+    LogRetention {
+        age_max: Some(age_max),
         bytes_max: None,
     }
 }
 
-/// Writes `count` records, one after the other to each of the streams, at that time.
+/// Writes `count` records at that time, to each of the streams in turn.
 fn write(log: &mut Log, streams: &[StreamNo], count: u64, time_ms: u64) {
     for i in 0..count {
         let frame = Frame {
@@ -78,31 +76,28 @@ fn read(log: &Log, stream: StreamNo) -> (Vec<Sequence>, Sequence) {
 }
 
 #[test]
-fn what_is_too_old_goes_and_the_rest_stays() {
+fn records_above_the_age_are_removed_and_the_rest_stays() {
     let directory = tempfile::tempdir().unwrap();
-    let (short, long) = (stream_no(1, 5), stream_no(0, 5));
-    let retention = [aged(1, 2)];
-    let mut log = open(directory.path(), options(&retention));
+    let streams = [5, 6];
+    let retention = aged(Duration::from_millis(2 * HOUR_MS));
+    let mut log = open(directory.path(), options(retention));
     let now = now_ms();
     for hours_ago in (1..=6).rev() {
-        write(&mut log, &[short, long], 400, now - hours_ago * HOUR_MS);
+        write(&mut log, &streams, 400, now - hours_ago * HOUR_MS);
     }
     log.retire();
-    let (all, floor) = read(&log, long);
-    assert_eq!((all.len(), floor), (1200, 0));
-    // Of six hours one stays for sure, and at most two more: what lies together goes together.
-    let (seen, floor) = read(&log, short);
-    assert!((200..=600).contains(&seen.len()), "{}", seen.len());
-    assert_eq!(log.reader().floor(short).unwrap(), floor);
-    assert!(floor > 0 && seen[0] > floor);
-    assert!(floor >= 3 * 400, "{floor}");
-    // The global order does not show it either.
+    let kept = streams.map(|stream| read(&log, stream));
+    for (stream, (seen, floor)) in streams.iter().zip(&kept) {
+        // Of six hours one stays, and at most two more, because generations are removed whole.
+        assert!((200..=600).contains(&seen.len()), "{}", seen.len());
+        assert_eq!(log.reader().floor(*stream).unwrap(), *floor);
+        assert!(seen[0] > *floor && *floor >= 3 * 400, "{floor}");
+        assert_eq!(*floor, log.reader().retention_floor());
+    }
+    let floor = log.reader().retention_floor();
+    // The global order does not have the removed records either.
     let mut shown = Vec::new();
-    let mut each = |view: FrameView<'_>| {
-        if view.stream == short {
-            shown.push(view.sequence);
-        }
-    };
+    let mut each = |view: FrameView<'_>| shown.push(view.sequence);
     let order = log.reader().read_all(0, 2400, usize::MAX, &mut each);
     assert!(order.is_ok() || matches!(order, Err(ReadError::NoLongerKept { .. })));
     assert!(shown.iter().all(|sequence| *sequence > floor));
@@ -110,57 +105,53 @@ fn what_is_too_old_goes_and_the_rest_stays() {
 
     let report = encke_log::check(directory.path(), &mut |_| {}).unwrap();
     assert_eq!(report.problems, []);
-    // 1,200 of the long one; the short one's generations went as a whole.
-    let of_short = report.history_records as usize - 1200;
-    assert!(of_short < 700, "{of_short}");
-    // With no limits set any more, what is gone stays gone.
-    let log = open(directory.path(), options(&[]));
-    let (again, floor_again) = read(&log, short);
-    assert!(
-        floor_again >= floor && again == seen,
-        "{floor_again} {floor}"
-    );
-    assert_eq!(read(&log, long).0.len(), 1200);
+    // The generations below the floor were removed whole.
+    assert!(report.history_records < 1400, "{}", report.history_records);
+    // Removed records do not come back without limits.
+    let log = open(directory.path(), options(LogRetention::default()));
+    for (stream, (seen, floor)) in streams.iter().zip(&kept) {
+        let (again, floor_again) = read(&log, *stream);
+        assert!(
+            floor_again >= *floor && again == *seen,
+            "{floor_again} {floor}"
+        );
+    }
 }
 
 #[test]
-fn what_is_too_old_goes_also_when_nothing_else_happens() {
+fn records_above_the_age_are_removed_from_an_idle_log() {
     let directory = tempfile::tempdir().unwrap();
-    let retention = [ClassRetention {
-        class: 3,
-        age_max: Some(Duration::from_millis(800)),
-        bytes_max: None,
-    }];
-    let mut options = options(&retention);
+    let mut options = options(aged(Duration::from_millis(800)));
     options.done_age_max = Some(Duration::from_millis(800));
     let mut log = open(directory.path(), options);
-    let streams = [stream_no(3, 1), stream_no(0, 1)];
+    let streams = [1, 2];
     write(&mut log, &streams, 400, now_ms());
     log.checkpoint(vec![]);
-    assert!(read(&log, streams[0]).0.len() + read(&log, streams[1]).0.len() > 200);
     let bytes = log.health().segment_bytes;
-    // Nobody calls the log, and nothing is written; the last segment is not even sealed.
-    wait_until(|| read(&log, streams[0]).0.is_empty());
-    assert_eq!(log.reader().class_floor(3), 400);
+    // The log is not used; the last segment is not even sealed.
+    wait_until(|| {
+        streams
+            .iter()
+            .all(|stream| read(&log, *stream).0.is_empty())
+    });
+    assert_eq!(log.reader().retention_floor(), 400);
     wait_until(|| log.health().segment_bytes < bytes);
-    assert_eq!(read(&log, streams[1]).0.len(), 200);
     let order = log.reader().read_all(0, 400, 1, &mut |_| {});
     assert!(matches!(order, Err(ReadError::NoLongerKept { .. })));
 }
 
 #[test]
-fn what_is_too_much_goes_oldest_first() {
+fn records_above_the_size_are_removed_oldest_first() {
     let directory = tempfile::tempdir().unwrap();
-    let retention = [ClassRetention {
-        class: 9,
+    let retention = LogRetention {
         age_max: None,
         bytes_max: Some(200 << 10),
-    }];
-    let mut log = open(directory.path(), options(&retention));
-    let streams = [stream_no(9, 1), stream_no(9, 2)];
+    };
+    let mut log = open(directory.path(), options(retention));
+    let streams = [1, 2];
     let mut random = 1_u64;
     for _ in 0..100 {
-        // What can't be compressed, so that bytes are bytes.
+        // Random bytes can't be compressed.
         let payload: Vec<u8> = (0..8000)
             .map(|_| {
                 random = random
@@ -185,7 +176,7 @@ fn what_is_too_much_goes_oldest_first() {
     wait_until(|| log.health().segments_waiting == 0);
     log.retire();
     let (seen, floor) = read(&log, streams[0]);
-    // 200 KiB are 12 pairs; what is not in history yet comes on top.
+    // 200 KiB are 12 pairs, and the newest records are not in history yet.
     assert!((8..=16).contains(&seen.len()), "{seen:?}");
     assert!(
         seen.iter().eq((1..200)
@@ -198,9 +189,9 @@ fn what_is_too_much_goes_oldest_first() {
 }
 
 #[test]
-fn a_reader_is_told_what_is_gone() {
+fn reads_return_the_floor() {
     let directory = tempfile::tempdir().unwrap();
-    let mut log = open(directory.path(), options(&[]));
+    let mut log = open(directory.path(), options(LogRetention::default()));
     write(&mut log, &[1, 2, 3], 300, 1);
     log.set_floor(1, 100);
     log.forget(2);
@@ -212,9 +203,9 @@ fn a_reader_is_told_what_is_gone() {
 }
 
 #[test]
-fn floors_of_which_nothing_is_left_are_dropped() {
+fn floors_of_forgotten_streams_without_records_are_dropped() {
     let directory = tempfile::tempdir().unwrap();
-    let mut options = options(&[]);
+    let mut options = options(LogRetention::default());
     options.done_bytes_max = 0;
     let mut log = open(directory.path(), options.clone());
     let streams: Vec<_> = (1..=50).collect();
@@ -228,11 +219,11 @@ fn floors_of_which_nothing_is_left_are_dropped() {
         assert_eq!(report.problems, []);
         report.floors
     };
-    // Behind the last segment that has any of them.
+    // Behind the last segment with any of these streams.
     write(&mut log, &[99], 300, 1);
     log.checkpoint(vec![]);
     log.close().unwrap();
-    // History may have been compacted in parts already, and then has none of some streams.
+    // Compaction may have removed all records of some streams already.
     let kept = floors(directory.path());
     assert!((1..=41).contains(&kept), "{kept} floors");
     let mut log = open(directory.path(), options);

@@ -1,4 +1,4 @@
-//! A writer that has to wait for history does not keep what is written from the disk.
+//! A writer that waits for history does not delay the sync of written records.
 #![allow(clippy::unwrap_used)]
 
 use encke_log::{Disk, DiskFile, Files, Frame, Log, Options, STALL};
@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Real files, whose background work stops at a gate, and whose syncs are counted.
+/// Real files whose background work stops at a gate, and whose syncs are counted.
 #[derive(Clone, Debug)]
 struct Gated {
     files: Files,
     gate: Arc<(Mutex<bool>, Condvar)>,
-    /// Bytes that were written and not synced, of all segments.
+    /// Bytes of all segments that are written and not synced.
     unsynced: Arc<AtomicU64>,
 }
 
@@ -137,8 +137,8 @@ fn a_write_that_waits_for_history_syncs_what_was_written_before() {
     };
     let mut log = Log::open_on(disk.clone(), options, &mut |_| {}).unwrap();
     let payload = vec![7; 20 << 10];
-    let (told, heard) = std::sync::mpsc::channel();
-    // As a server of level written: nothing is synced but by the log itself.
+    let (sender, receiver) = std::sync::mpsc::channel();
+    // As a server at level `written`: only the log itself syncs.
     let writer = std::thread::spawn(move || {
         for number in 0..10 {
             let frame = Frame {
@@ -150,15 +150,15 @@ fn a_write_that_waits_for_history_syncs_what_was_written_before() {
             log.append(&frame).unwrap();
             log.write().unwrap();
             log.publish();
-            told.send(number).unwrap();
+            sender.send(number).unwrap();
         }
         let health = log.health();
         log.close().unwrap();
         health
     });
-    // Three go into the first segment, three into the second, and the next one has to wait.
+    // Three records go into the first segment, three into the second, and the next one has to wait.
     for number in 0..6 {
-        assert_eq!(heard.recv(), Ok(number));
+        assert_eq!(receiver.recv(), Ok(number));
     }
     let begun = Instant::now();
     while disk.unsynced.load(Ordering::SeqCst) > 0 {
@@ -169,13 +169,13 @@ fn a_write_that_waits_for_history_syncs_what_was_written_before() {
         );
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(heard.recv_timeout(STALL).is_err());
+    assert!(receiver.recv_timeout(STALL).is_err());
     disk.open_gate(true);
     for number in 6..10 {
-        assert_eq!(heard.recv(), Ok(number));
+        assert_eq!(receiver.recv(), Ok(number));
     }
     let health = writer.join().unwrap();
-    // And it was noticed.
+    // The stall is reported.
     assert!(health.stalls >= 1 && health.longest_stall >= STALL);
     assert!(health.waited >= STALL, "{health:?}");
 }

@@ -1,13 +1,13 @@
-//! A user of the log as a server would be one: it keeps a state for each stream, checkpoints what changed, raises floors by
-//! records, and after a crash finds its state again from the store and the replay.
+//! A user of the log that acts as a server does: it keeps a state for each stream, checkpoints changes, raises floors
+//! by records, and restores its state after a crash from the store and the replay.
 
 use encke_log::{
     CommitError, Disk, FORGOTTEN, Frame, FrameView, Log, OpenError, Options, ReadError, Reader,
-    Sequence, StreamNo, class_of,
+    Sequence, StreamNo,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A record as the test knows it.
+/// A record of the test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) sequence: Sequence,
@@ -41,7 +41,7 @@ impl Record {
     }
 }
 
-/// How many records a stream has had, the last one, and a sum over all.
+/// The number of records of a stream, the last one, and a sum over all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     count: u64,
@@ -131,7 +131,7 @@ impl<D: Disk> User<D> {
     pub(crate) fn append(&mut self, kind: u8, streams: Vec<StreamNo>, payload: Vec<u8>) -> Record {
         let frame = Frame {
             kind,
-            // A clock that goes on by one with each record.
+            // The clock advances by one with each record.
             time_ms: self.log.next_sequence(),
             streams: &streams,
             payload: &[&payload],
@@ -153,7 +153,7 @@ impl<D: Disk> User<D> {
         Ok(())
     }
 
-    /// Publishes what was written and lets it have its effect; checkpoints when the log wants it.
+    /// Publishes and applies what was written; makes a checkpoint when the log needs one.
     pub(crate) fn publish(&mut self) {
         self.log.publish();
         for record in std::mem::take(&mut self.written) {
@@ -172,7 +172,7 @@ impl<D: Disk> User<D> {
         }
     }
 
-    /// Panics unless the state and everything that can be read is what follows from `records`, which are all there are.
+    /// Panics unless the state and all reads follow from `records`, which are all records.
     pub(crate) fn check(&self, records: &[Record], bytes_max: usize, context: &str) {
         assert_eq!(self.reader.published(), records.len() as u64, "{context}");
         let (mut states, mut floors) = (BTreeMap::<_, State>::new(), BTreeMap::new());
@@ -188,7 +188,7 @@ impl<D: Disk> User<D> {
         assert_eq!(self.states, states, "{context}: other states");
         let floor = |stream: StreamNo| {
             let raised = floors.get(&stream).copied().unwrap_or(0);
-            raised.max(self.reader.class_floor(class_of(stream)))
+            raised.max(self.reader.retention_floor())
         };
         for stream in states.keys() {
             let (mut read, mut after) = (Vec::new(), 0);
@@ -198,10 +198,9 @@ impl<D: Disk> User<D> {
                     .reader
                     .read(*stream, after, Sequence::MAX, bytes_max, &mut each)
                     .unwrap();
-                // When nothing is left of a forgotten stream, that may be forgotten, too.
+                // The floor of a forgotten stream without records may be dropped.
                 let due = floor(*stream);
-                let swept =
-                    due == FORGOTTEN && end.floor == self.reader.class_floor(class_of(*stream));
+                let swept = due == FORGOTTEN && end.floor == self.reader.retention_floor();
                 assert!(
                     end.floor == due || swept,
                     "{context}: the floor of {stream} is {}, not {due}",
@@ -217,8 +216,8 @@ impl<D: Disk> User<D> {
                 .filter(|r| r.streams.contains(stream) && r.sequence > floor(*stream));
             assert!(read.iter().eq(due), "{context}: stream {stream} differs");
         }
-        // The global order may begin late, and later still when the background removes a segment meanwhile; where it begins,
-        // it goes on to the end.
+        // The global order may begin late, and later still when the background removes a segment meanwhile. From its
+        // beginning it is complete.
         let (mut all, mut from, mut after) = (Vec::new(), 0, 0);
         while after < records.len() as u64 {
             let mut each = |view: FrameView<'_>| all.push(Record::of(view));
@@ -235,13 +234,13 @@ impl<D: Disk> User<D> {
                 Err(error) => panic!("{context}: {error}"),
             }
         }
-        let gone = |record: &Record| {
+        let removed = |record: &Record| {
             !record.streams.is_empty()
                 && record.streams.iter().all(|s| record.sequence <= floor(*s))
         };
         let due = records[from as usize..]
             .iter()
-            .filter(|record| !gone(record));
+            .filter(|record| !removed(record));
         assert!(all.iter().eq(due), "{context}: the global order differs");
     }
 }

@@ -1,10 +1,10 @@
-//! States the end of the log in the background: up to which record everything is durable.
+//! States the end of the log in the superblock, in the background: the record up to which everything is durable.
 //!
-//! The writer asks for a statement when the log falls idle, and every second while it does not. Between two statements nothing but the log
-//! itself tells how far it reaches.
+//! The writer requests a statement when the log becomes idle, and every second under load. Between two statements only
+//! the segments themselves show the end of the log.
 
-use crate::Sequence;
 use crate::disk::{Disk, DiskFile};
+use crate::ids::Sequence;
 use crate::superblock::Superblock;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -13,29 +13,31 @@ use std::time::{Duration, Instant};
 
 /// Keeps the statement of the log's end up to date.
 #[derive(Debug)]
-pub(crate) struct TailKeeper<D: Disk> {
+pub(crate) struct SuperblockUpdater<D: Disk> {
     shared: Arc<Tail>,
     superblock: Arc<Superblock<D::File>>,
     thread: Option<JoinHandle<()>>,
-    asked: Instant,
+    last_request: Instant,
 }
 
 #[derive(Debug, Default)]
 struct Tail {
-    wanted: Mutex<Wanted>,
+    request: Mutex<Request>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Wanted {
-    /// The record up to which everything is durable, if that is to be stated.
+struct Request {
+    /// The record up to which everything is durable, if a statement is requested.
     durable_upto: Option<Sequence>,
     stop: bool,
 }
 
-impl<D: Disk> TailKeeper<D> {
-    /// Starts the thread, if the disk may have any.
-    pub(crate) fn start(superblock: Arc<Superblock<D::File>>) -> std::io::Result<TailKeeper<D>> {
+impl<D: Disk> SuperblockUpdater<D> {
+    /// Starts the thread, if the disk allows threads.
+    pub(crate) fn start(
+        superblock: Arc<Superblock<D::File>>,
+    ) -> std::io::Result<SuperblockUpdater<D>> {
         let shared = Arc::new(Tail::default());
         let mut thread = None;
         if D::BACKGROUND {
@@ -43,28 +45,28 @@ impl<D: Disk> TailKeeper<D> {
             let tail = std::thread::Builder::new().name("encke-tail".to_owned());
             thread = Some(tail.spawn(move || shared.run(&superblock))?);
         }
-        Ok(TailKeeper {
+        Ok(SuperblockUpdater {
             shared,
             superblock,
             thread,
-            asked: Instant::now(),
+            last_request: Instant::now(),
         })
     }
 
-    /// Has it stated that everything up to this record is durable.
+    /// Requests a statement that everything up to this record is durable.
     pub(crate) fn state(&mut self, durable_upto: Sequence) {
-        self.asked = Instant::now();
+        self.last_request = Instant::now();
         if self.thread.is_none() {
             state(&self.superblock, durable_upto);
             return;
         }
-        self.shared.wanted.lock().durable_upto = Some(durable_upto);
+        self.shared.request.lock().durable_upto = Some(durable_upto);
         self.shared.changed.notify_all();
     }
 
-    /// The same, if it was not asked for in the last [`EVERY`].
-    pub(crate) fn state_from_time_to_time(&mut self, durable_upto: Sequence) {
-        if self.thread.is_some() && self.asked.elapsed() >= EVERY {
+    /// [`SuperblockUpdater::state`], unless a statement was requested within the last [`INTERVAL`].
+    pub(crate) fn state_periodically(&mut self, durable_upto: Sequence) {
+        if self.thread.is_some() && self.last_request.elapsed() >= INTERVAL {
             self.state(durable_upto);
         }
     }
@@ -72,31 +74,31 @@ impl<D: Disk> TailKeeper<D> {
 
 impl Tail {
     fn run<F: DiskFile>(&self, superblock: &Superblock<F>) {
-        let mut wanted = self.wanted.lock();
-        while !wanted.stop {
-            match wanted.durable_upto.take() {
+        let mut request = self.request.lock();
+        while !request.stop {
+            match request.durable_upto.take() {
                 Some(durable_upto) => {
-                    parking_lot::MutexGuard::unlocked(&mut wanted, || {
+                    parking_lot::MutexGuard::unlocked(&mut request, || {
                         state(superblock, durable_upto);
                     });
                 }
-                None => self.changed.wait(&mut wanted),
+                None => self.changed.wait(&mut request),
             }
         }
     }
 }
 
 fn state<F: DiskFile>(superblock: &Superblock<F>, durable_upto: Sequence) {
-    let stated = superblock.change(|statement| statement.reaches(durable_upto));
+    let stated = superblock.change(|statement| statement.note_durable(durable_upto));
     if let Err(error) = stated {
-        // Less is stated than is there, and the next statement writes it again.
+        // The statement is too low but correct, and the next one is written in full.
         tracing::warn!(%error, "the superblock can't be written");
     }
 }
 
-impl<D: Disk> Drop for TailKeeper<D> {
+impl<D: Disk> Drop for SuperblockUpdater<D> {
     fn drop(&mut self) {
-        self.shared.wanted.lock().stop = true;
+        self.shared.request.lock().stop = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // A panic in the thread was already reported by its hook.
@@ -105,5 +107,5 @@ impl<D: Disk> Drop for TailKeeper<D> {
     }
 }
 
-/// How often the end is stated while the log is never idle.
-const EVERY: Duration = Duration::from_secs(1);
+/// The interval of statements under load.
+const INTERVAL: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! What says of records that they are durable: watermarks, and the numbers of segments.
+//! How the log states that records are durable: watermarks, and the numbers of segments.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
@@ -25,11 +25,11 @@ fn append(log: &mut Log<SimulatedDisk>, payload: &[u8]) {
     log.append(&frame).unwrap();
 }
 
-/// The frame that calls all before it durable is itself in memory alone when its sync fails, and a process that is killed
-/// then leaves it there, where the kernel takes it for clean. What the next process writes behind it must not be lost with it.
+/// A watermark whose sync fails is in memory only, and the records before it are durable. A killed process leaves it
+/// there, and the kernel considers it clean. Records that the next process writes after it must not be lost with it.
 #[test]
 fn a_watermark_whose_sync_failed_is_written_again() {
-    // Such lengths that the watermark lies on two sectors, and what follows it on the second alone.
+    // With these lengths the watermark lies on two sectors, and the next frame on the second one only.
     for bytes in 350..400 {
         let disk = SimulatedDisk::new(bytes);
         let payload = vec![b'x'; bytes as usize];
@@ -56,7 +56,7 @@ fn a_watermark_whose_sync_failed_is_written_again() {
     }
 }
 
-/// A log that was closed says that all of it is durable, however full its last segment is.
+/// A closed log states that all of it is durable, however full its last segment is.
 #[test]
 fn damage_to_the_last_record_of_a_closed_log_is_found() {
     for bytes in 700..1000 {
@@ -81,9 +81,9 @@ fn damage_to_the_last_record_of_a_closed_log_is_found() {
     }
 }
 
-/// When the head of a segment is damaged, what follows in later segments is lost too, and said to be.
+/// When the head of a segment is damaged, the records of later segments are lost too, and reported.
 #[test]
-fn a_repair_says_what_is_lost_behind_a_damaged_head() {
+fn a_repair_reports_losses_behind_a_damaged_head() {
     let disk = SimulatedDisk::new(1);
     let mut log = open(&disk).unwrap();
     for _ in 0..9 {

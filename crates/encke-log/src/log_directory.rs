@@ -1,57 +1,58 @@
-//! What a directory holds, found out before anything in it is opened or changed.
+//! The content of a log's directory, read before anything in it is opened or changed.
 
-use crate::copy::private_directory;
+use crate::copy::{HistoryCopy, private_directory};
 use crate::disk::Disk;
 use crate::error::OpenError;
-use crate::files::Files;
+use crate::file_name;
 use crate::fingerprints::Fingerprints;
-use crate::history::{History, HistoryError};
+use crate::history::History;
+use crate::history_error::HistoryError;
 use crate::inspect::{self, Inspection};
-use crate::marks::{Marks, UnstatedMarks};
 use crate::options::Options;
-use crate::recover;
-use crate::segment::{self, Segment};
+use crate::segment::Segment;
+use crate::statement::Marks;
 use crate::statement::{StatedHistory, Statement};
 use crate::superblock::Superblocks;
+use crate::unstated::UnstatedMarks;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-/// A directory and what is stated of it.
-pub(crate) struct Opening<D: Disk> {
+/// The content of a directory, and its statement.
+pub(crate) struct LogDirectory<D: Disk> {
     pub(crate) names: Vec<String>,
-    /// The logs of which the segments and the history say that they are: one, unless something is misplaced.
+    /// The log identities in segments and in history: one, unless a file is misplaced.
     pub(crate) log_ids: BTreeSet<u64>,
     pub(crate) superblocks: Superblocks<D::File>,
-    /// `None` for a new log, and for one of a version that stated nothing.
+    /// `None` for a new log, and for one of a version without superblocks.
     pub(crate) statement: Option<Statement>,
-    /// The directory of the history that is there.
+    /// The directory of the existing history.
     pub(crate) history: Option<PathBuf>,
 }
 
-impl<D: Disk> Opening<D> {
+impl<D: Disk> LogDirectory<D> {
     /// Reads the superblock. Nothing is changed.
     ///
     /// # Errors
-    /// There must be a superblock, and there is no sound one.
-    pub(crate) fn of(disk: &D) -> Result<Opening<D>, OpenError> {
-        let opening = Opening::of_any(disk)?;
-        match opening.unstated_reason(disk) {
+    /// A superblock is required, and there is no sound one.
+    pub(crate) fn of(disk: &D) -> Result<LogDirectory<D>, OpenError> {
+        let found = LogDirectory::of_any(disk)?;
+        match found.unstated_reason(disk) {
             Some(reason) => Err(reason),
-            None => Ok(opening),
+            None => Ok(found),
         }
     }
 
-    /// The same, also when there must be a superblock and is none.
-    pub(crate) fn of_any(disk: &D) -> Result<Opening<D>, OpenError> {
+    /// [`LogDirectory::of`], but also without a required superblock.
+    pub(crate) fn of_any(disk: &D) -> Result<LogDirectory<D>, OpenError> {
         let names = disk.names();
         let names = names.map_err(|e| OpenError::io(&disk.path(""), "list", e))?;
         let log_ids = log_ids(disk, &names);
         let superblocks = Superblocks::read(disk, &log_ids)?;
-        // A link or a file in the place of the directory is there, too.
+        // A link or a file in the place of the directory counts.
         let history = disk
             .history()
             .filter(|path| path.symlink_metadata().is_ok());
-        Ok(Opening {
+        Ok(LogDirectory {
             statement: superblocks.statement().cloned(),
             log_ids,
             names,
@@ -60,7 +61,7 @@ impl<D: Disk> Opening<D> {
         })
     }
 
-    /// Why there must be a sound superblock, if there is none.
+    /// The error when a sound superblock is required and there is none.
     pub(crate) fn unstated_reason(&self, disk: &D) -> Option<OpenError> {
         let identified = !self.log_ids.is_empty();
         let missing = self.superblocks.are_missing();
@@ -78,16 +79,16 @@ impl<D: Disk> Opening<D> {
         })
     }
 
-    /// How far the background work had come, as stated.
+    /// The stated progress of the background work.
     pub(crate) fn marks(&self) -> Marks {
         let stated = self.statement.as_ref();
         Marks::stated(stated.and_then(|stated| stated.history.as_ref()))
     }
 
-    /// Compares history with the statement, and finds out how far the background work had come.
+    /// Compares history with the statement. Returns the progress of the background work.
     ///
     /// # Errors
-    /// It does not hold what was stated.
+    /// History does not hold what is stated.
     pub(crate) fn inspect(&self, disk: &D) -> Result<(Fingerprints, Marks), OpenError> {
         let marks = self.marks();
         let Some(path) = disk.history() else {
@@ -110,31 +111,32 @@ impl<D: Disk> Opening<D> {
         }
     }
 
-    /// What is stated of history, and the identity of the log.
+    /// The identity of the log, and the statement of its history.
     pub(crate) fn stated_history(&self) -> Option<(u64, &StatedHistory)> {
         let statement = self.statement.as_ref()?;
         Some((statement.log_id, statement.history.as_ref()?))
     }
 
-    /// Looks at a history of which nothing is stated.
+    /// Inspects a history that is not stated.
     fn inspect_unstated(&self) -> Result<Result<Marks, HistoryError>, OpenError> {
         Ok(match (&self.history, &self.statement) {
             (None, _) => Ok(Marks::default()),
             (Some(path), None) => {
-                // One that a superblock stated is not opened without it.
+                // A history that was ever stated is not opened without its superblock.
                 let directory = private_directory()?;
                 inspect::verify_unstated(path)
-                    .and_then(|()| UnstatedMarks::of_copy(directory, path))
+                    .and_then(|()| HistoryCopy::of_unstated(directory, path))
+                    .and_then(|copy| UnstatedMarks::read(&copy.history))
                     .map(|unstated| unstated.marks)
             }
-            // It was made, and the process ended before it was stated.
+            // The process ended after it made history and before it stated it.
             (Some(path), Some(stated)) => {
                 inspect::unstated_id(path, stated.log_id).map(|_| Marks::default())
             }
         })
     }
 
-    /// Opens history, or makes an empty one if it is wanted. It must have been inspected.
+    /// Opens history, or makes an empty one if the options ask for it. It must have been inspected.
     pub(crate) fn open_history(
         &self,
         disk: &D,
@@ -187,33 +189,14 @@ impl<D: Disk> Opening<D> {
     }
 }
 
-/// Finds out whether a log would be refused, and changes nothing. Of several logs all are looked at before the first is opened, so that a
-/// refusal leaves all of them as they are. A directory without a log is fine.
-///
-/// # Errors
-/// As [`Log::open`](crate::Log::open).
-pub fn preflight(directory: &Path) -> Result<(), OpenError> {
-    if !directory.try_exists().unwrap_or(true) {
-        return Ok(());
-    }
-    let disk = match Files::lock_existing(directory) {
-        Err(OpenError::NoLog { .. }) => return Ok(()),
-        locked => locked?,
-    };
-    let opening = Opening::of(&disk)?;
-    let (_, marks) = opening.inspect(&disk)?;
-    let (names, stated) = (&opening.names, opening.statement.as_ref());
-    recover::find(&disk, names, stated, marks, &mut |_| {}).map(|_| ())
-}
-
-/// A history that is open, and what is to be stated of it.
+/// An open history, and its statement.
 pub(crate) struct OpenedHistory {
     pub(crate) history: History,
     pub(crate) stated: StatedHistory,
 }
 
 impl OpenedHistory {
-    /// One of a version that kept its marks in the history itself.
+    /// A history of a version that kept its marks in the history itself.
     fn unstated(history: History, id: u64) -> Result<OpenedHistory, OpenError> {
         let unstated =
             UnstatedMarks::read(&history).map_err(|e| e.on_open(history.path(), "read"))?;
@@ -221,10 +204,10 @@ impl OpenedHistory {
             id,
             history_upto: unstated.marks.history_upto,
             checkpoint_upto: unstated.marks.checkpoint_upto,
-            class_floors: unstated.class_floors,
+            retention_floor: unstated.retention_floor,
             keyspaces: Vec::new(),
         };
-        // Opened again, because the times of generations are known only now.
+        // The tree needs the times of generations, which are known only now.
         let (path, cache_bytes) = (history.path().to_owned(), history.cache_bytes());
         drop(history);
         let history = History::open_unstated_with(path, cache_bytes, unstated.times)?;
@@ -247,16 +230,16 @@ impl OpenedHistory {
 
 /// A random number for an identity.
 pub(crate) fn salt<D: Disk>(disk: &D) -> Result<u64, OpenError> {
-    // 0 stands for none.
+    // 0 means no identity.
     let salt = disk.salt().map(|salt| salt.max(1));
     salt.map_err(|e| OpenError::io(&disk.path(""), "find an identity for", e))
 }
 
-/// The identities of logs in the heads of sound segments and in the directory of history.
+/// The log identities in the heads of sound segments and in the directory of history.
 fn log_ids<D: Disk>(disk: &D, names: &[String]) -> BTreeSet<u64> {
     let segments = names
         .iter()
-        .filter(|name| segment::first_of(name).is_some());
+        .filter(|name| file_name::first_of(name).is_some());
     let segments = segments.filter_map(|name| Segment::open(disk, name).ok());
     let of_segments = segments.map(|segment| segment.log_id).filter(|id| *id != 0);
     let of_history = disk.history().and_then(|path| inspect::log_id(&path));

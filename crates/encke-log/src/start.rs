@@ -1,0 +1,201 @@
+//! Opens a log: compares the directory with the superblock, recovers the segments, opens history, and starts the background
+//! threads.
+
+use crate::disk::Disk;
+use crate::error::OpenError;
+use crate::files::Files;
+use crate::floors::Floors;
+use crate::frame::FrameView;
+use crate::health::Vitals;
+use crate::ids::Sequence;
+use crate::log_directory::{self, LogDirectory};
+use crate::options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use crate::prepare::Preparer;
+use crate::recover::{self, Recovered};
+use crate::retention::RetentionFloor;
+use crate::salvage;
+use crate::seal::Sealer;
+use crate::segment::Segment;
+use crate::shared::Shared;
+use crate::state::States;
+use crate::statement::{LastSegment, Statement};
+use crate::superblock::Superblock;
+use crate::superblock_updater::SuperblockUpdater;
+use parking_lot::{Mutex, RwLock};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The parts of an opened log.
+pub(crate) struct Started<D: Disk> {
+    pub(crate) disk: D,
+    pub(crate) shared: Arc<Shared<D>>,
+    pub(crate) preparer: Preparer<D>,
+    pub(crate) sealer: Sealer<D>,
+    pub(crate) superblock_updater: SuperblockUpdater<D>,
+    pub(crate) log_id: u64,
+    /// The segment that is written to, and how many of its bytes are in use.
+    pub(crate) active: Arc<Segment<D::File>>,
+    pub(crate) used: u64,
+    /// The sequence of the next record; all before it are durable.
+    pub(crate) next: Sequence,
+    /// Frames state that the log is durable up to this record.
+    pub(crate) confirmed_upto: Sequence,
+    pub(crate) sealed_since_checkpoint: bool,
+}
+
+/// Opens the log on a disk, or makes one there.
+pub(crate) fn start<D: Disk>(
+    disk: D,
+    options: &Options,
+    replay: &mut dyn FnMut(FrameView<'_>),
+) -> Result<Started<D>, OpenError> {
+    if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&options.segment_bytes) {
+        return Err(OpenError::SegmentBytes {
+            bytes: options.segment_bytes,
+            min: SEGMENT_BYTES_MIN,
+            max: SEGMENT_BYTES_MAX,
+        });
+    }
+    let failed = |action| {
+        let disk = &disk;
+        move |e| OpenError::io(&disk.path(""), action, e)
+    };
+    // Everything is inspected first. Nothing is changed before it is known to be whole.
+    let mut directory = LogDirectory::of(&disk)?;
+    let (fingerprints, marks) = directory.inspect(&disk)?;
+    let stated = directory.statement.as_ref();
+    let log_id = match stated {
+        Some(stated) => stated.log_id,
+        None => log_directory::salt(&disk)?,
+    };
+    let found = recover::find(&disk, &directory.names, stated, marks, replay)?;
+    let preparer = Preparer::start(disk.clone(), options.segment_bytes, &directory.names)
+        .map_err(failed("prepare segments in"))?;
+    // A history of a version without superblocks is stated together with its marks. A new history is made only after
+    // the superblock, so that a history without a superblock is never a new one.
+    let is_made = stated.is_some() || directory.history.is_none();
+    let mut opened = match is_made {
+        true => None,
+        false => directory.open_history(&disk, log_id, options)?,
+    };
+    if let Some(opened) = &mut opened {
+        opened.identify(log_id)?;
+    }
+    let stated_history = match &opened {
+        Some(opened) => Some(opened.stated.clone()),
+        None => stated.and_then(|stated| stated.history.clone()),
+    };
+    let statement = Statement {
+        log_id,
+        identified_from: stated.map_or(found.next_number(), |stated| stated.identified_from),
+        last: found.last(options.segment_bytes),
+        durable_upto: stated.map_or(0, |stated| stated.durable_upto),
+        history: stated_history,
+    };
+    let superblock = Superblock::write(&disk, directory.superblocks.take(), statement)?;
+    if is_made {
+        opened = directory.open_history(&disk, log_id, options)?;
+        if let Some(opened) = &mut opened {
+            opened.history.set_fingerprints(fingerprints);
+            opened.identify(log_id)?;
+        }
+    }
+    let (history, stated_history) = opened.map(|opened| (opened.history, opened.stated)).unzip();
+    superblock
+        .change(|statement| statement.history = stated_history)
+        .map_err(failed("write the superblock in"))?;
+    if let Some(path) = disk.history() {
+        // The mark of a repair whose outcome is stated now.
+        salvage::finish(&path).map_err(failed("finish a repair in"))?;
+    }
+    if let Some(history) = &history {
+        let formatted = history.set_format();
+        formatted.map_err(|e| e.on_open(history.path(), "write to"))?;
+    }
+    let Recovered {
+        active,
+        used,
+        active_bytes,
+        next,
+        confirmed_upto,
+        index,
+    } = recover::recover(&disk, &preparer, log_id, found)?;
+    let last = LastSegment {
+        number: active.number,
+        first: active.first,
+        bytes: active_bytes,
+    };
+    superblock
+        .change(|statement| {
+            statement.last = Some(last);
+            statement.note_durable(next - 1);
+        })
+        .map_err(failed("write the superblock in"))?;
+    let stated_history = superblock.statement().history.unwrap_or_default();
+    let superblock = Arc::new(superblock);
+    let superblock_updater = SuperblockUpdater::start(superblock.clone())
+        .map_err(failed("state the end of the log in"))?;
+    let vitals = Vitals::default();
+    let done = index.done.iter().map(|done| done.segment.bytes);
+    let waiting = index.segments.iter().map(|segment| segment.segment.bytes);
+    vitals.add_bytes(done.chain(waiting).sum());
+    let sealed_since_checkpoint = active.first > marks.checkpoint_upto + 1;
+    let sealed: Vec<_> = index
+        .segments
+        .iter()
+        .take(index.segments.len() - 1)
+        .map(|sealed| (sealed.segment.clone(), sealed.end()))
+        .collect();
+    let shared = Arc::new(Shared {
+        directory: disk.path(""),
+        index: RwLock::new(index),
+        vitals,
+        states: States::default(),
+        floors: Floors::default(),
+        retention_floor: RetentionFloor::new(stated_history.retention_floor),
+        history,
+        superblock,
+        stating: Mutex::default(),
+    });
+    let sealer =
+        Sealer::start(disk.clone(), shared.clone(), options).map_err(failed("seal segments in"))?;
+    // Before the first read: records that were removed must not become visible again.
+    if let (Err(error), Some(history)) = (sealer.raise_retention_floor(), &shared.history) {
+        return Err(error.on_open(history.path(), "read"));
+    }
+    for (segment, end) in sealed {
+        sealer.segment(segment, end);
+    }
+    Ok(Started {
+        disk,
+        shared,
+        preparer,
+        sealer,
+        superblock_updater,
+        log_id,
+        active,
+        used,
+        next,
+        confirmed_upto,
+        sealed_since_checkpoint,
+    })
+}
+
+/// Checks whether a log would be refused, and changes nothing. With several logs all are checked before the first is
+/// opened, so that a refusal leaves all of them unchanged. A directory without a log is accepted.
+///
+/// # Errors
+/// As [`Log::open`](crate::Log::open).
+pub fn preflight(directory: &Path) -> Result<(), OpenError> {
+    if !directory.try_exists().unwrap_or(true) {
+        return Ok(());
+    }
+    let disk = match Files::lock_existing(directory) {
+        Err(OpenError::NoLog { .. }) => return Ok(()),
+        locked => locked?,
+    };
+    let directory = LogDirectory::of(&disk)?;
+    let (_, marks) = directory.inspect(&disk)?;
+    let (names, stated) = (&directory.names, directory.statement.as_ref());
+    recover::find(&disk, names, stated, marks, &mut |_| {}).map(|_| ())
+}
