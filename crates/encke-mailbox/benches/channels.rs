@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use encke_mailbox::{Bounds, Lane, Options, mailbox};
+use encke_mailbox::{Bounds, Lane, mailbox};
 
 const CAPACITY: usize = 8_192;
 
@@ -178,10 +178,10 @@ fn tasks(runtime: &tokio::runtime::Runtime, senders: usize, each: usize) -> Dura
 fn encke() -> (encke_mailbox::Sender<Item>, encke_mailbox::Receiver<Item>) {
     mailbox(
         "bench",
-        Options::new(Bounds {
+        Bounds {
             items_max: CAPACITY,
             bytes_max: usize::MAX,
-        }),
+        },
     )
 }
 

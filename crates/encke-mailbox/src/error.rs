@@ -12,7 +12,7 @@ pub struct SendError<T> {
     pub kind: SendErrorKind,
 }
 
-/// SendErrorKind an item was not accepted.
+/// Why an item was not accepted.
 #[derive(thiserror::Error, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendErrorKind {
     /// The lane is full now.

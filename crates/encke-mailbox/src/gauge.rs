@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::options::Lane;
+use crate::bounds::Lane;
 use crate::stock::Amount;
 
 /// The state of a mailbox at one moment. The lanes are read one after another, each again until nothing leaves it
@@ -41,7 +41,7 @@ pub struct LaneGauge {
     pub accepted: u64,
     /// Items handled since the start.
     pub handled: u64,
-    /// SendError attempts to send since the start.
+    /// Refused attempts to send since the start.
     pub refused: u64,
 }
 
@@ -56,8 +56,8 @@ impl Gauge {
         self.control.bytes() + self.data.bytes()
     }
 
-    /// SendError attempts to send since the start, in both lanes.
-    pub fn drops(&self) -> u64 {
+    /// Refused attempts to send since the start, in both lanes.
+    pub fn refused(&self) -> u64 {
         self.control.refused + self.data.refused
     }
 

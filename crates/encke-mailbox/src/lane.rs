@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use crate::blocked::BlockedSender;
+use crate::bounds::Bounds;
 use crate::error::{SendError, SendErrorKind};
 use crate::gauge::Meter;
-use crate::options::Bounds;
 use crate::stock::{Amount, Stock};
 
 /// The items that gather in a lane, and the senders that wait for room in it.

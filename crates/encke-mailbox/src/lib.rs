@@ -18,10 +18,10 @@
 //! items. All values of a [`Gauge`] are plain atomics beside the queue.
 //!
 //! ```
-//! use encke_mailbox::{Bounds, Lane, Options, mailbox};
+//! use encke_mailbox::{Bounds, Lane, mailbox};
 //!
-//! let options = Options::new(Bounds { items_max: 1_000, bytes_max: 1 << 20 });
-//! let (sender, mut receiver) = mailbox("example", options);
+//! let bounds = Bounds { items_max: 1_000, bytes_max: 1 << 20 };
+//! let (sender, mut receiver) = mailbox("example", bounds);
 //! sender.try_send(Lane::Data, "slow work", 9).unwrap();
 //! sender.try_send(Lane::Control, "stop", 4).unwrap();
 //! drop(sender);
@@ -36,18 +36,18 @@
 //!
 //! # Where to start reading
 //!
-//! `options.rs` has the bounds, `sender.rs` and `receiver.rs` are the two ends, `lane.rs` and `stock.rs` are the queue without any
+//! `bounds.rs` has the bounds, `sender.rs` and `receiver.rs` are the two ends, `lane.rs` and `stock.rs` are the queue without any
 //! lock, and `shared.rs` is what both ends share. `reply.rs` is the way back for answers.
 
 // Set by hand for the models of tests/model.rs; that file says how.
 #![allow(unexpected_cfgs)]
 
 mod blocked;
+mod bounds;
 mod clock;
 mod error;
 mod gauge;
 mod lane;
-mod options;
 mod receiver;
 mod reply;
 mod sender;
@@ -56,9 +56,9 @@ mod stock;
 mod sync;
 mod watch;
 
+pub use bounds::{Bounds, Lane};
 pub use error::{Closed, SendError, SendErrorKind};
 pub use gauge::{Gauge, LaneGauge};
-pub use options::{Bounds, Lane, Options};
 pub use receiver::Receiver;
 pub use reply::{NoReply, PendingReply, ReplyTo, reply};
 pub use sender::Sender;
@@ -66,9 +66,10 @@ pub use watch::GaugeReader;
 
 use shared::SharedMailbox;
 
-/// Creates a mailbox whose receiver sleeps in [`Receiver::recv_batch`] or [`Receiver::recv`]. Gauges and errors use `name`.
-pub fn mailbox<T: Send>(name: &'static str, options: Options) -> (Sender<T>, Receiver<T>) {
-    let (sender, shared) = Sender::first(SharedMailbox::new(name, options, None));
+/// Creates a mailbox whose receiver sleeps in [`Receiver::recv_batch`] or [`Receiver::recv`]. Gauges and errors use `name`. The
+/// data lane has these bounds; the control lane holds 1,024 items and 1 MiB.
+pub fn mailbox<T: Send>(name: &'static str, bounds: Bounds) -> (Sender<T>, Receiver<T>) {
+    let (sender, shared) = Sender::first(SharedMailbox::new(name, bounds, None));
     (sender, Receiver::new(shared))
 }
 
@@ -79,9 +80,9 @@ pub fn mailbox<T: Send>(name: &'static str, options: Options) -> (Sender<T>, Rec
 /// [`Receiver::drain`] itself calls it when it admits items of blocked senders.
 pub fn mailbox_with_waker<T: Send>(
     name: &'static str,
-    options: Options,
+    bounds: Bounds,
     wake: impl Fn() + Send + Sync + 'static,
 ) -> (Sender<T>, Receiver<T>) {
-    let (sender, shared) = Sender::first(SharedMailbox::new(name, options, Some(Box::new(wake))));
+    let (sender, shared) = Sender::first(SharedMailbox::new(name, bounds, Some(Box::new(wake))));
     (sender, Receiver::new(shared))
 }

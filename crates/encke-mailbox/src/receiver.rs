@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::bounds::Lane;
 use crate::error::Closed;
 use crate::gauge::Gauge;
-use crate::options::Lane;
 use crate::shared::{SharedMailbox, WakeUps};
 use crate::stock::{Amount, Stock};
 use crate::sync::{self, Arc, Ordering, thread};

@@ -13,10 +13,10 @@ use crate::sync::{Arc, Mutex, thread};
 /// dropped at any time: a lost question wakes the asker, and an answer without an asker returns to the sender.
 ///
 /// ```
-/// use encke_mailbox::{Bounds, Lane, Options, ReplyTo, mailbox, reply};
+/// use encke_mailbox::{Bounds, Lane, ReplyTo, mailbox, reply};
 ///
-/// let options = Options::new(Bounds { items_max: 10, bytes_max: 1_000 });
-/// let (sender, mut receiver) = mailbox::<(u32, ReplyTo<u32>)>("doubler", options);
+/// let bounds = Bounds { items_max: 10, bytes_max: 1_000 };
+/// let (sender, mut receiver) = mailbox::<(u32, ReplyTo<u32>)>("doubler", bounds);
 /// let server = std::thread::spawn(move || {
 ///     while let Ok((n, reply_to)) = receiver.recv() {
 ///         // The asker may be gone.

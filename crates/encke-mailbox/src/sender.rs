@@ -3,9 +3,9 @@
 use std::fmt;
 
 use crate::blocked::BlockedSender;
+use crate::bounds::Lane;
 use crate::error::{SendError, SendErrorKind};
 use crate::gauge::Gauge;
-use crate::options::Lane;
 use crate::shared::{LockedState, SharedMailbox, WakeUps};
 use crate::sync::{Arc, Ordering, thread};
 use crate::watch::GaugeReader;

@@ -1,10 +1,10 @@
 //! What both ends share: the lanes behind their lock, the meters beside it, and the wake-ups.
 
 use crate::blocked::BlockedSender;
+use crate::bounds::{Bounds, CONTROL_BOUNDS, Lane};
 use crate::clock::CoarseClock;
 use crate::gauge::{Gauge, Meter};
 use crate::lane::LaneQueue;
-use crate::options::{Lane, Options};
 use crate::sync::{AtomicUsize, Condvar, Mutex};
 
 pub(crate) type Wake = Box<dyn Fn() + Send + Sync>;
@@ -36,11 +36,11 @@ pub(crate) struct WakeUps {
 }
 
 impl<T> SharedMailbox<T> {
-    pub(crate) fn new(name: &'static str, options: Options, wake: Option<Wake>) -> Self {
+    pub(crate) fn new(name: &'static str, bounds: Bounds, wake: Option<Wake>) -> Self {
         Self {
             name,
             state: Mutex::new(LockedState {
-                lanes: Lane::ALL.map(|lane| LaneQueue::new(options.bounds(lane))),
+                lanes: [CONTROL_BOUNDS, bounds].map(LaneQueue::new),
                 // A receiver that sleeps elsewhere sleeps from the start.
                 armed: wake.is_some(),
                 receiver_gone: false,

@@ -4,7 +4,7 @@
 
 use std::thread;
 
-use encke_mailbox::{Bounds, Lane, Options, mailbox};
+use encke_mailbox::{Bounds, Lane, mailbox};
 
 #[test]
 fn who_reads_the_gauge_meanwhile_never_sees_more_than_the_bounds() {
@@ -13,7 +13,7 @@ fn who_reads_the_gauge_meanwhile_never_sees_more_than_the_bounds() {
         items_max: 16,
         bytes_max: 160,
     };
-    let (tx, mut rx) = mailbox("test", Options::new(bounds));
+    let (tx, mut rx) = mailbox("test", bounds);
     let sender = tx.clone();
     let sending = thread::spawn(move || {
         for n in 0..ITEMS {

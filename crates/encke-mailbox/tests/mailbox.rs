@@ -1,4 +1,4 @@
-//! What the mailbox promises, one promise a test.
+//! The promises of the mailbox, one per test.
 #![allow(unexpected_cfgs)]
 #![cfg(not(encke_model))]
 
@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use encke_mailbox::{
-    Bounds, Closed, Lane, Options, Receiver, SendErrorKind, Sender, mailbox, mailbox_with_waker,
+    Bounds, Closed, Lane, Receiver, SendErrorKind, Sender, mailbox, mailbox_with_waker,
 };
 
 const SOON: Duration = Duration::from_millis(50);
@@ -17,10 +17,10 @@ const NEVER: Duration = Duration::from_secs(20);
 fn small<T: Send>(items_max: usize, bytes_max: usize) -> (Sender<T>, Receiver<T>) {
     mailbox(
         "test",
-        Options::new(Bounds {
+        Bounds {
             items_max,
             bytes_max,
-        }),
+        },
     )
 }
 
@@ -282,13 +282,13 @@ fn many_at_once_go_in_as_far_as_they_fit() {
 #[test]
 fn the_waker_is_called_once_for_a_burst() {
     let calls = Arc::new(AtomicUsize::new(0));
-    let options = Options::new(Bounds {
+    let bounds = Bounds {
         items_max: 2,
         bytes_max: 100,
-    });
+    };
     let (tx, mut rx) = {
         let calls = calls.clone();
-        mailbox_with_waker("test", options, move || {
+        mailbox_with_waker("test", bounds, move || {
             calls.fetch_add(1, Ordering::SeqCst);
         })
     };

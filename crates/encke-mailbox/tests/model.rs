@@ -1,5 +1,5 @@
-//! Every order in which threads can run, within loom's bounds, for the protocols that tests on a clock can't prove:
-//! nobody sleeps through what concerns it, nothing is lost, nothing is handed out twice.
+//! Every order in which threads can run, within loom's bounds, for properties that other tests cannot prove:
+//! no wake-up is lost, no item is lost, no item is handed out twice.
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg encke_model" cargo test --release -p encke-mailbox --test model --target-dir target/model
@@ -7,9 +7,7 @@
 #![allow(unexpected_cfgs)]
 #![cfg(encke_model)]
 
-use encke_mailbox::{
-    Bounds, Lane, NoReply, Options, SendErrorKind, mailbox, mailbox_with_waker, reply,
-};
+use encke_mailbox::{Bounds, Lane, NoReply, SendErrorKind, mailbox, mailbox_with_waker, reply};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
@@ -20,11 +18,11 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-fn room_for(items_max: usize) -> Options {
-    Options::new(Bounds {
+fn room_for(items_max: usize) -> Bounds {
+    Bounds {
         items_max,
         bytes_max: 100,
-    })
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A full lane, by count and by bytes, and ends that die.
+//! Full lanes, by count and by bytes, and ends that are dropped.
 #![allow(unexpected_cfgs)]
 #![allow(clippy::unwrap_used)]
 #![cfg(not(encke_model))]
@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use encke_mailbox::{
-    Bounds, Closed, Lane, NoReply, Options, Receiver, SendErrorKind, Sender, mailbox, reply,
+    Bounds, Closed, Lane, NoReply, Receiver, SendErrorKind, Sender, mailbox, reply,
 };
 
 const ITEMS: Bounds = Bounds {
@@ -24,7 +24,7 @@ const BYTES: Bounds = Bounds {
 const SIZE: usize = 10;
 
 fn with(data: Bounds) -> (Sender<u32>, Receiver<u32>) {
-    mailbox("test", Options::new(data))
+    mailbox("test", data)
 }
 
 fn rest(rx: &mut Receiver<u32>) -> Vec<u32> {
@@ -44,7 +44,7 @@ fn each_lane_refuses_at_its_own_bounds_and_accepts_when_there_is_room() {
         tx.try_send(Lane::Control, 10, SIZE).unwrap();
         let gauge = tx.gauge();
         assert_eq!((gauge.control.refused, gauge.data.refused), (0, 2));
-        assert_eq!((gauge.depth(), gauge.bytes(), gauge.drops()), (5, 50, 2));
+        assert_eq!((gauge.depth(), gauge.bytes(), gauge.refused()), (5, 50, 2));
         assert_eq!(rest(&mut rx), [10, 0, 1, 2, 3]);
         tx.try_send(Lane::Data, 4, SIZE).unwrap();
         assert_eq!(rest(&mut rx), [4]);
@@ -78,10 +78,10 @@ fn a_sender_that_dies_leaves_its_items_and_nothing_else() {
 fn a_receiver_that_dies_wakes_all_who_wait_for_room_or_an_answer() {
     let (tx, rx) = mailbox(
         "test",
-        Options::new(Bounds {
+        Bounds {
             items_max: 1,
             bytes_max: 100,
-        }),
+        },
     );
     let (answer_to, answer) = reply::<()>();
     tx.send(Lane::Data, Some(answer_to), 1).unwrap();

@@ -1,10 +1,10 @@
-//! Any sequence of calls, against a model that says in a page what a mailbox is.
+//! Random sequences of calls against a simple model of a mailbox.
 #![allow(unexpected_cfgs)]
 #![cfg(not(encke_model))]
 
 use std::collections::VecDeque;
 
-use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, mailbox};
+use encke_mailbox::{Bounds, Lane, Receiver, Sender, mailbox};
 use proptest::prelude::*;
 
 const BOUNDS: Bounds = Bounds {
@@ -237,7 +237,7 @@ proptest! {
 
     #[test]
     fn a_mailbox_does_what_its_model_does(calls in calls()) {
-        let (tx, rx) = mailbox("property", Options::new(BOUNDS));
+        let (tx, rx) = mailbox("property", BOUNDS);
         let mut pair = Pair { tx, rx, model: Model::default(), batch: Vec::new(), next_id: 0 };
         for call in calls {
             pair.run(call)?;

@@ -1,4 +1,4 @@
-//! What the way back promises.
+//! The promises of replies.
 #![allow(unexpected_cfgs)]
 #![cfg(not(encke_model))]
 
@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use encke_mailbox::{Bounds, Lane, NoReply, Options, mailbox, reply};
+use encke_mailbox::{Bounds, Lane, NoReply, mailbox, reply};
 
 const SOON: Duration = Duration::from_millis(30);
 
@@ -36,11 +36,11 @@ fn who_gives_up_gets_nothing_and_the_answer_goes_back() {
 
 #[test]
 fn a_question_that_loses_its_receiver_is_answered_with_that() {
-    let options = Options::new(Bounds {
+    let bounds = Bounds {
         items_max: 1,
         bytes_max: 10,
-    });
-    let (tx, rx) = mailbox("test", options);
+    };
+    let (tx, rx) = mailbox("test", bounds);
     let (to, from) = reply::<()>();
     tx.try_send(Lane::Data, to, 1).unwrap();
     let waiting = thread::spawn(move || from.wait());

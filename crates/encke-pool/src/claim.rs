@@ -36,7 +36,7 @@ impl<W> Pool<W> {
         let served = self.inner.serve(&mut waiting);
         drop(waiting);
         deliver(served);
-        reply.wait().map_err(|_| PoolError::NobodyConnected)
+        reply.wait().map_err(|_| PoolError::NoWorkerConnected)
     }
 }
 

@@ -51,7 +51,7 @@ pub enum PoolError {
     },
     /// The pool, or the requested slot, has no connected worker.
     #[error("no worker is connected")]
-    NobodyConnected,
+    NoWorkerConnected,
     /// No suitable worker has room for the job.
     #[error("no worker has room")]
     NoRoom,

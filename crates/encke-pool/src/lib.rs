@@ -32,7 +32,7 @@
 //! drop(picked);
 //!
 //! drop(anna);
-//! assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NobodyConnected);
+//! assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NoWorkerConnected);
 //! # Ok::<(), PoolError>(())
 //! ```
 //!

@@ -2,8 +2,8 @@
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// A hint for picks. A set bit may be out of date, so a pick checks the worker. A clear bit is set again by whoever
-/// gives the worker room; see `Inner::refresh` for why none is lost.
+/// A hint for picks. A set bit may be out of date, so a pick checks the worker. A clear bit is set again when the
+/// worker gets room; see `Inner::refresh` for why none is lost.
 pub(crate) struct OpenSlots(Box<[AtomicU64]>);
 
 impl OpenSlots {

@@ -20,7 +20,7 @@ impl<W> Pool<W> {
         if snapshot.connected.is_empty() {
             return Err(match strategy {
                 Strategy::Hash | Strategy::Direct => PoolError::WrongStrategy { strategy },
-                _ => PoolError::NobodyConnected,
+                _ => PoolError::NoWorkerConnected,
             });
         }
         loop {
@@ -49,7 +49,7 @@ impl<W> Pool<W> {
         self.inner.only(Strategy::Hash)?;
         let snapshot = self.inner.snapshot.load();
         let index = choice::rendezvous(&snapshot.seeds, choice::hash_of(value))
-            .ok_or(PoolError::NobodyConnected)?;
+            .ok_or(PoolError::NoWorkerConnected)?;
         self.inner
             .pick_this(&snapshot.connected[index], snapshot.slots[index], bytes)
     }
@@ -59,7 +59,7 @@ impl<W> Pool<W> {
         self.inner.only(Strategy::Hash)?;
         let snapshot = self.inner.snapshot.load();
         let index = choice::rendezvous(&snapshot.seeds, choice::hash_of(value))
-            .ok_or(PoolError::NobodyConnected)?;
+            .ok_or(PoolError::NoWorkerConnected)?;
         Ok(snapshot.slots[index])
     }
 
@@ -73,7 +73,7 @@ impl<W> Pool<W> {
         let snapshot = self.inner.snapshot.load();
         match snapshot.places.get(slot) {
             Some(Some(shares)) => self.inner.pick_this(shares, slot, bytes),
-            _ if slot < snapshot.slot_count => Err(PoolError::NobodyConnected),
+            _ if slot < snapshot.slot_count => Err(PoolError::NoWorkerConnected),
             _ => Err(PoolError::OutOfRange {
                 slot,
                 size: snapshot.slot_count,

@@ -1,4 +1,4 @@
-//! What claims promise, one promise a test.
+//! The promises of claims, one per test.
 #![allow(unexpected_cfgs)]
 #![allow(clippy::unwrap_used)]
 #![cfg(not(encke_model))]
@@ -90,7 +90,10 @@ fn a_worker_that_dies_while_claimed_is_gone_and_comes_back_as_a_new_one() {
     let (pool, mut connected) = pool_of(1);
     let old = pool.claim().unwrap();
     drop(connected.pop());
-    assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NobodyConnected);
+    assert_eq!(
+        pool.pick(0, None).unwrap_err(),
+        PoolError::NoWorkerConnected
+    );
     let _again = connect(&pool, 0);
     let new = pool.pick(0, None).unwrap();
     // Releasing the old claim does not release the new one.
@@ -111,7 +114,10 @@ fn a_worker_that_dies_while_free_is_claimed_by_nobody() {
     assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NoRoom);
     drop(connected);
     drop(claim);
-    assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NobodyConnected);
+    assert_eq!(
+        pool.pick(0, None).unwrap_err(),
+        PoolError::NoWorkerConnected
+    );
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Every order in which threads can run, within loom's bounds, for claims: a worker never has two claimants, is never
-//! lost, and nobody waits for a worker that is free.
+//! Every order in which threads can run, within loom's bounds, for claims: a worker never has two claimants and is never
+//! lost, and no claim waits while a worker is free.
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg encke_model" cargo test --release -p encke-pool --test model --target-dir target/model
@@ -110,9 +110,15 @@ fn a_worker_that_dies_while_it_is_claimed_is_claimed_by_nobody_afterwards() {
             })
         };
         drop(connected);
-        assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NobodyConnected);
+        assert_eq!(
+            pool.pick(0, None).unwrap_err(),
+            PoolError::NoWorkerConnected
+        );
         claimant.join().unwrap();
-        assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NobodyConnected);
+        assert_eq!(
+            pool.pick(0, None).unwrap_err(),
+            PoolError::NoWorkerConnected
+        );
         let _again = pool.connect("a", AtomicUsize::new(0)).unwrap();
         assert_free(&pool);
     });

@@ -1,4 +1,4 @@
-//! What a pool promises, one promise a test; among them every fault that pools before this one had.
+//! The promises of a pool, one per test, including the faults of earlier pools.
 #![allow(unexpected_cfgs)]
 #![allow(clippy::unwrap_used)]
 #![cfg(not(encke_model))]
@@ -139,7 +139,10 @@ fn nobody_is_in_a_pool_twice_under_any_error() {
     let info = pool.info();
     assert_eq!(info.workers.len(), 1);
     drop(connected);
-    assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NobodyConnected);
+    assert_eq!(
+        pool.pick(0, None).unwrap_err(),
+        PoolError::NoWorkerConnected
+    );
 }
 
 #[test]
@@ -162,7 +165,10 @@ fn a_worker_is_gone_when_it_dies_and_may_come_back() {
         panic!("on purpose");
     });
     died.join().unwrap_err();
-    assert_eq!(pool.pick(0, None).unwrap_err(), PoolError::NobodyConnected);
+    assert_eq!(
+        pool.pick(0, None).unwrap_err(),
+        PoolError::NoWorkerConnected
+    );
     assert_eq!(&**held, "a", "what was picked before can still be used");
     let again = pool.connect("a", "again".to_owned()).unwrap();
     assert_eq!(pool.pick(0, None).unwrap().as_str(), "again");
@@ -213,7 +219,7 @@ fn nobody_connected_is_an_answer() {
             Strategy::Hash => pool.pick_for("key", 0).map(drop),
             Strategy::Direct => pool.pick_at(0, 0).map(drop),
         };
-        assert_eq!(answer, Err(PoolError::NobodyConnected), "{strategy}");
+        assert_eq!(answer, Err(PoolError::NoWorkerConnected), "{strategy}");
     }
 }
 
@@ -223,8 +229,14 @@ fn direct_picks_the_slot_or_says_why_not() {
     pool.add_at("b", 1).unwrap();
     let _b = pool.connect("b", ()).unwrap();
     assert_eq!(pool.pick_at(1, 0).unwrap().name(), "b");
-    assert_eq!(pool.pick_at(0, 0).unwrap_err(), PoolError::NobodyConnected);
-    assert_eq!(pool.pick_at(2, 0).unwrap_err(), PoolError::NobodyConnected);
+    assert_eq!(
+        pool.pick_at(0, 0).unwrap_err(),
+        PoolError::NoWorkerConnected
+    );
+    assert_eq!(
+        pool.pick_at(2, 0).unwrap_err(),
+        PoolError::NoWorkerConnected
+    );
     assert_eq!(
         pool.pick_at(3, 0).unwrap_err(),
         PoolError::OutOfRange { slot: 3, size: 3 }

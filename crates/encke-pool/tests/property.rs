@@ -94,7 +94,7 @@ proptest! {
                 match pool.pick_at(worker.slot, 0) {
                     Ok(picked) => prop_assert_eq!(picked.as_str(), &*worker.name),
                     Err(error) => {
-                        prop_assert_eq!(error, PoolError::NobodyConnected);
+                        prop_assert_eq!(error, PoolError::NoWorkerConnected);
                         prop_assert!(!worker.connected);
                     }
                 }

@@ -157,8 +157,8 @@ fn judge(stream: &Stream, append: &Append) -> Result<Verdict, Refusal> {
         });
     }
     if append.producer.is_some() || append.writer_seq.is_some() {
-        let nobody = Writers::default();
-        let writers = state.writers.as_deref().unwrap_or(&nobody);
+        let none = Writers::default();
+        let writers = state.writers.as_deref().unwrap_or(&none);
         if let Some(producer) = &append.producer {
             writers.check_order(producer)?;
         }

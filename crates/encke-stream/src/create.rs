@@ -155,7 +155,7 @@ impl Machine {
             let reason = "it has more records than stream numbers have room for";
             return Err(Refusal::LogFailed(reason.into()));
         }
-        Ok(number(0, self.place.log, born))
+        Ok(number(self.place.log, born))
     }
 
     /// Where a fork leaves its source.

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use encke_log::{CommitError, Disk, Files, LateSync};
+use encke_log::{CommitError, DeferredSync, Disk, Files};
 use parking_lot::Mutex;
 
 use crate::Piece;
@@ -172,7 +172,7 @@ impl<D: Disk> Shared<D> {
         closed && commands == 0
     }
 
-    fn begin_sync(&mut self) -> Option<LateSync<D>> {
+    fn begin_sync(&mut self) -> Option<DeferredSync<D>> {
         let idle = self.busy_at.elapsed() >= SETTLE_WHEN_IDLE;
         self.sequencer.begin_sync(idle)
     }

@@ -1,16 +1,16 @@
-//! Stream numbers: each holds the retention class, the log, and the record that created the stream.
+//! Stream numbers: each holds the log and the record that created the stream.
 //!
-//! The index of a single log is 0, so the number is then the class and a sequence.
+//! The index of a single log is 0, so the number is then a sequence. The highest byte is 0.
 
-use encke_log::{Class, Sequence, StreamNo, stream_no};
+use encke_log::{Sequence, StreamNo};
 
 /// The most logs: their index must fit a stream number.
 pub const LOGS_MAX: usize = 1 << LOG_BITS;
 
 /// The number of the stream that a record creates, in the log with that index.
-pub(crate) fn number(class: Class, log: usize, born: Sequence) -> StreamNo {
+pub(crate) fn number(log: usize, born: Sequence) -> StreamNo {
     debug_assert!(log < LOGS_MAX && born <= BORN_MAX, "no room in a number");
-    stream_no(class, (log as u64) << BORN_BITS | born)
+    (log as u64) << BORN_BITS | born
 }
 
 /// The index of the log that holds a stream.
@@ -69,23 +69,22 @@ const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
 #[cfg(test)]
 mod tests {
-    use encke_log::class_of;
     use proptest::prelude::*;
 
     use super::*;
 
     proptest! {
         #[test]
-        fn a_number_says_what_it_was_made_of(class: u8, log in 0..LOGS_MAX, born in 0..=BORN_MAX) {
-            let no = number(class, log, born);
-            prop_assert_eq!((class_of(no), log_of(no), super::born(no)), (class, log, born));
+        fn a_number_says_what_it_was_made_of(log in 0..LOGS_MAX, born in 0..=BORN_MAX) {
+            let no = number(log, born);
+            prop_assert_eq!((log_of(no), super::born(no)), (log, born));
         }
     }
 
     #[test]
     fn in_the_first_log_a_number_is_a_sequence() {
-        assert_eq!(number(0, 0, 7), 7);
-        assert_eq!(number(0, LOGS_MAX - 1, BORN_MAX), (1 << 56) - 1);
+        assert_eq!(number(0, 7), 7);
+        assert_eq!(number(LOGS_MAX - 1, BORN_MAX), (1 << 56) - 1);
     }
 
     /// The home of a name must never change: data directories depend on it.

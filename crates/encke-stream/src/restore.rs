@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use encke_log::{Disk, FrameView, Log, Options, Sequence, StreamNo, class_of};
+use encke_log::{Disk, FrameView, Log, Options, Sequence, StreamNo};
 
 mod error;
 mod found;
@@ -51,7 +51,7 @@ pub(crate) fn restore_at(
     let log = Log::open(dir, options, &mut |frame| restore.record(&frame))?;
     let (machine, view, log) = restore.finish(log, limits, now_ms)?;
     let reader = log.reader();
-    view.set_kept(move |stream| reader.class_floor(class_of(stream)));
+    view.set_kept(move || reader.retention_floor());
     Ok((machine, view, log))
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use encke_log::{CommitError, Disk, Files, LateSync, LateSynced, Log, StreamNo};
+use encke_log::{CommitError, DeferredSync, DeferredSyncResult, Disk, Files, Log, StreamNo};
 use encke_mailbox::Receiver;
 
 use crate::batch::{Outlet, Submission};
@@ -158,12 +158,12 @@ impl<D: Disk> Sequencer<D> {
     }
 
     /// Begins a sync if one is due ([`Commit::begin_sync`]).
-    pub(crate) fn begin_sync(&mut self, idle: bool) -> Option<LateSync<D>> {
+    pub(crate) fn begin_sync(&mut self, idle: bool) -> Option<DeferredSync<D>> {
         self.commit.begin_sync(idle)
     }
 
     /// Notes the result of that sync.
-    pub(crate) fn end_sync(&mut self, synced: LateSynced) {
+    pub(crate) fn end_sync(&mut self, synced: DeferredSyncResult) {
         self.commit.end_sync(synced);
     }
 
@@ -204,7 +204,7 @@ mod tests {
             let disk = SimulatedDisk::new(1);
             let options = Options::default();
             let (machine, _, log) = restore_on(disk, options, Limits::default(), 0).unwrap();
-            let (sender, receiver) = mailbox("test", encke_mailbox::Options::default());
+            let (sender, receiver) = mailbox("test", encke_mailbox::Bounds::default());
             let watch = Box::new(|_: &_| {});
             let mut sequencer = Sequencer::new(machine, log, receiver, Vec::new(), level, watch);
             for name in ["a", "b", "c"] {

@@ -53,8 +53,8 @@ pub struct View {
 
 type Timed = HashMap<StreamNo, Weak<Stream>, FixedState>;
 
-/// Returns the record up to which the class of a stream has nothing.
-struct KeptBehind(Box<dyn Fn(StreamNo) -> Sequence + Send + Sync>);
+/// Returns the retention floor of the log.
+struct KeptBehind(Box<dyn Fn() -> Sequence + Send + Sync>);
 
 impl std::fmt::Debug for KeptBehind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -146,12 +146,12 @@ impl View {
 
     /// Readers must not see the records of the stream up to this one; 0 when nothing is removed.
     pub fn kept_behind(&self, stream: &Stream) -> Sequence {
-        let of_class = self.kept.get().map_or(0, |kept| (kept.0)(stream.no));
-        stream.facts().floor.max(of_class)
+        let of_log = self.kept.get().map_or(0, |kept| (kept.0)());
+        stream.facts().floor.max(of_log)
     }
 
-    /// Sets the function that returns the floor of a stream's class. Only the first call has an effect.
-    pub(crate) fn set_kept(&self, behind: impl Fn(StreamNo) -> Sequence + Send + Sync + 'static) {
+    /// Sets the function that returns the retention floor of the log. Only the first call has an effect.
+    pub(crate) fn set_kept(&self, behind: impl Fn() -> Sequence + Send + Sync + 'static) {
         let _ = self.kept.set(KeptBehind(Box::new(behind)));
     }
 

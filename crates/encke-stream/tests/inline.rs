@@ -96,7 +96,7 @@ impl Rig {
     fn syncing_every(period: Duration, disk: &SimulatedDisk) -> Rig {
         let (machine, view, log) =
             restore_on(disk.clone(), Options::default(), Limits::default(), 0).unwrap();
-        let (sender, receiver) = mailbox("sequencer", encke_mailbox::Options::default());
+        let (sender, receiver) = mailbox("sequencer", encke_mailbox::Bounds::default());
         let shards = vec![Shard::default(), Shard::default()];
         let outlets = shards.iter().cloned();
         let outlets = outlets
@@ -276,7 +276,11 @@ fn no_thread_decides_past_a_shard_that_is_behind() {
     let answered = || rig.shards[0].inbox.lock().unwrap().replies.len();
     let while_behind = answered();
     rig.bring(0, 100, append(&rig.view, "s", "x"));
-    std::thread::sleep(Duration::from_millis(30));
+    // The background thread still waits for the shard, so no thread is left that could decide later.
+    rig.shards[1].admitting.store(false, Ordering::SeqCst);
+    rig.eventually("it waits for the shard still", || {
+        rig.shards[1].admitting.load(Ordering::SeqCst)
+    });
     assert_eq!(answered(), while_behind, "decided while a shard was behind");
     rig.shards[1].behind.store(false, Ordering::SeqCst);
     rig.eventually("all are answered", || answered() == 102);
@@ -405,7 +409,7 @@ fn a_batch_of_all_levels_is_acknowledged_and_visible_as_each_asks_in_the_order_o
             tokens(&news()).len() == early.len()
         });
         rig.eventually("a sync waits", || disk.held_syncs() == 1);
-        std::thread::sleep(Duration::from_millis(30));
+        // The background thread hangs in the sync, so no thread is left that could send more.
         assert_eq!(tokens(&news()), early, "waits: {waits}");
         // Accepted records are visible. Records that wait for a sync are not, even if they were acknowledged early.
         assert!(tail("accepted") > begin);

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use encke_log::{Disk, LateSync, LateSynced};
+use encke_log::{DeferredSync, DeferredSyncResult, Disk};
 
 use super::sync::SETTLE_WHEN_IDLE;
 use super::{Commit, publish};
@@ -56,13 +56,13 @@ impl<D: Disk> Commit<D> {
 
     /// Begins a sync that runs without this object, if one is due: for late replies, after the interval, or because
     /// no commands arrive (`idle`). Until [`Commit::end_sync`] commands may be decided and nothing may be written.
-    pub(crate) fn begin_sync(&mut self, idle: bool) -> Option<LateSync<D>> {
+    pub(crate) fn begin_sync(&mut self, idle: bool) -> Option<DeferredSync<D>> {
         let awaited = self.late.are_waiting() && self.is_written();
         if self.failed.is_some() || !(idle || awaited || self.syncs.is_due()) {
             return None;
         }
         self.syncs.synced_at = Instant::now();
-        if let Some(sync) = self.log.late_sync() {
+        if let Some(sync) = self.log.defer_sync() {
             if awaited {
                 self.late.begin_sync();
             }
@@ -77,12 +77,12 @@ impl<D: Disk> Commit<D> {
         if let Err(error) = self.log.mark_durable() {
             self.fail(&error);
         }
-        self.log.late_sync()
+        self.log.defer_sync()
     }
 
     /// Notes the result of the sync that [`Commit::begin_sync`] began.
-    pub(crate) fn end_sync(&mut self, synced: LateSynced) {
-        match self.log.late_synced(synced) {
+    pub(crate) fn end_sync(&mut self, synced: DeferredSyncResult) {
+        match self.log.finish_sync(synced) {
             Ok(()) => {
                 let late = self.late.end_sync();
                 publish::acknowledge_late(late, &self.machine.view, &mut self.outlets);

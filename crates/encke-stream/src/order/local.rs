@@ -129,7 +129,7 @@ const COMMANDS_KEPT: usize = 256;
 
 #[cfg(test)]
 mod tests {
-    use encke_mailbox::{Lane, Options, Sender, mailbox};
+    use encke_mailbox::{Bounds, Lane, Sender, mailbox};
 
     use super::*;
     use crate::batch::Caller;
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn clients_that_wait_for_each_other_share_a_batch_after_a_slow_sync() {
-        let (sender, receiver) = mailbox("test", Options::default());
+        let (sender, receiver) = mailbox("test", Bounds::default());
         let mut order = LocalOrder::new(receiver);
         send(&sender, 31);
         let mut first = order.drain(0);
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_batch_without_a_sync_before_it_does_not_wait() {
-        let (sender, receiver) = mailbox("test", Options::default());
+        let (sender, receiver) = mailbox("test", Bounds::default());
         let mut order = LocalOrder::new(receiver);
         send(&sender, 2);
         order.synced(SYNC);

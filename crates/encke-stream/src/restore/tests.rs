@@ -1,5 +1,4 @@
-//! What replaying makes of the streams is what live application made of them, wherever the
-//! checkpoint is and wherever the replay begins.
+//! A replay restores the streams as they were applied live, wherever the checkpoint is and the replay begins.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use encke_log::{CommitError, Disk, Log, ReadError, Reader};
-use encke_mailbox::{Lane, Options, mailbox};
+use encke_mailbox::{Bounds, Lane, mailbox};
 use encke_stream::{
     AckLevel, Append, Batch, Caller, Command, Committed, Create, Data, Eviction, ForkOf, Lifetime,
     Limits, Loader, Lookup, Machine, Offset, Outcome, Outlet, Piece, Reply, Retention, Sequencer,
@@ -89,7 +89,7 @@ impl<D: Disk> Bench<D> {
         eviction: Eviction,
         probe: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
-        let (mailbox_sender, receiver) = mailbox("sequencer", Options::default());
+        let (mailbox_sender, receiver) = mailbox("sequencer", Bounds::default());
         let (permits, permits_receiver) = mpsc::channel();
         let (events_sender, events) = mpsc::channel();
         let (figures_sender, figures) = mpsc::channel();

@@ -5,21 +5,19 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use encke_log::simulated::SimulatedDisk;
-use encke_mailbox::{Lane, Options, mailbox};
+use encke_mailbox::{Bounds, Lane, mailbox};
 use encke_stream::{AckLevel, Batch, Caller, Committed, Outlet, Reply, Sequencer, Submission};
 
 use crate::bench::{append, create};
 use crate::{TEXT, open};
 
-/// Forwards the tokens of replies, and has the next sync wait.
+/// Forwards the tokens of replies.
 struct Clients {
-    disk: SimulatedDisk,
     tokens: Sender<u64>,
 }
 
 impl Outlet for Clients {
     fn deliver(&self, _: Option<Arc<Batch>>, replies: Vec<Reply>) {
-        self.disk.hold_syncs(true);
         for reply in replies {
             // The test may be over.
             let _ = self.tokens.send(reply.token);
@@ -33,13 +31,10 @@ impl Outlet for Clients {
 fn halves_that_alternate_become_one_batch() {
     let disk = SimulatedDisk::new(31);
     let (machine, _, log) = open(&disk);
-    let (mailbox, receiver) = mailbox("sequencer", Options::default());
+    let (mailbox, receiver) = mailbox("sequencer", Bounds::default());
     let (tokens, replies) = channel();
     let (sizes, batches) = channel();
-    let outlet = Box::new(Clients {
-        disk: disk.clone(),
-        tokens,
-    });
+    let outlet = Box::new(Clients { tokens });
     let watch = Box::new(move |committed: &Committed| {
         let _ = sizes.send(committed.commands);
     });
@@ -53,47 +48,30 @@ fn halves_that_alternate_become_one_batch() {
     };
     send(CLIENTS, create("a", TEXT));
     replies.recv_timeout(PATIENCE).unwrap();
+    disk.slow_syncs(SYNC);
+    // The second half arrives during the sync of the first one.
     let half = CLIENTS / 2;
     (0..half).for_each(|client| send(client, append("a", b"x")));
-    let mut others = half..CLIENTS;
+    std::thread::sleep(SYNC / 2);
+    (half..CLIENTS).for_each(|client| send(client, append("a", b"x")));
     let begun = Instant::now();
-    loop {
+    while !batches
+        .try_iter()
+        .any(|commands| commands == CLIENTS as usize)
+    {
         assert!(begun.elapsed() < PATIENCE, "the halves never met");
-        while disk.held_syncs() == 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        // The other half arrives during the first sync.
-        others
-            .by_ref()
-            .for_each(|client| send(client, append("a", b"x")));
-        std::thread::sleep(SYNC);
-        disk.hold_syncs(false);
-        if batches
-            .try_iter()
-            .any(|commands| commands == CLIENTS as usize)
-        {
-            break;
-        }
-        let mut token = replies.recv_timeout(PATIENCE).unwrap();
-        while token < CLIENTS {
-            send(token, append("a", b"x"));
-            let Ok(next) = replies.try_recv() else { break };
-            token = next;
-        }
+        let token = replies.recv_timeout(PATIENCE).unwrap();
+        send(token, append("a", b"x"));
     }
+    disk.slow_syncs(Duration::ZERO);
     drop(mailbox);
-    // The last batches need no slow sync.
-    while !thread.is_finished() {
-        disk.hold_syncs(false);
-        std::thread::sleep(Duration::from_millis(1));
-    }
     thread.join().unwrap().unwrap();
 }
 
 /// Clients, each of which waits for its reply before it sends the next command.
 const CLIENTS: u64 = 8;
 
-/// How long each sync takes, at least.
+/// How long each sync takes.
 const SYNC: Duration = Duration::from_millis(100);
 
 /// Longer than any machine takes: only a hang is an error.

@@ -302,8 +302,12 @@ fn what_was_acknowledged_early_is_stored_when_a_full_disk_has_room_and_late_repl
     disk.set_capacity(disk.used_bytes());
     let large = vec![b'x'; 5_000];
     let room = disk.clone();
+    let before = disk.operations();
     let later = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(100));
+        // A refused write is repeated: several operations prove that the disk was full.
+        while room.operations() < before + 5 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         room.set_capacity(u64::MAX);
     });
     let (outcomes, deliveries) = bench.deliveries(vec![

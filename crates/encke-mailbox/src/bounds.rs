@@ -1,4 +1,4 @@
-//! Bounds, lanes and options of a mailbox.
+//! Bounds and lanes of a mailbox.
 
 /// How much a lane holds while it gathers. An item must fit under both bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,17 +10,13 @@ pub struct Bounds {
     pub bytes_max: usize,
 }
 
-impl Bounds {
-    /// The default: 65,536 items, 64 MiB.
-    pub const DEFAULT: Self = Self {
-        items_max: 65_536,
-        bytes_max: 64 << 20,
-    };
-}
-
 impl Default for Bounds {
+    /// 65,536 items, 64 MiB.
     fn default() -> Self {
-        Self::DEFAULT
+        Self {
+            items_max: 65_536,
+            bytes_max: 64 << 20,
+        }
     }
 }
 
@@ -39,27 +35,8 @@ impl Lane {
     pub(crate) const COUNT: usize = Self::ALL.len();
 }
 
-/// The options of a mailbox: the bounds of its lanes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Options {
-    data: Bounds,
-}
-
-impl Options {
-    /// A mailbox whose data lane has these bounds. The control lane holds 1,024 items and 1 MiB.
-    pub const fn new(data: Bounds) -> Self {
-        Self { data }
-    }
-
-    pub(crate) fn bounds(&self, lane: Lane) -> Bounds {
-        match lane {
-            Lane::Control => CONTROL_BOUNDS,
-            Lane::Data => self.data,
-        }
-    }
-}
-
-const CONTROL_BOUNDS: Bounds = Bounds {
+/// The bounds of each mailbox's control lane.
+pub(crate) const CONTROL_BOUNDS: Bounds = Bounds {
     items_max: 1_024,
     bytes_max: 1 << 20,
 };
