@@ -11,7 +11,7 @@ const { values: options, positionals } = parseArgs({
   allowPositionals: true,
   options: {
     pool: { type: 'string', default: 'http://127.0.0.1:4437/v1/pool/thumbnails' },
-    /** Milliseconds to rest before each job, so that somebody can watch. */
+    /** Milliseconds to rest before each job, so that the page shows it. */
     pause: { type: 'string', default: '0' },
   },
 });
@@ -41,7 +41,7 @@ async function work() {
   try {
     small = await sharp(image).resize(EDGE_PIXELS_MAX, EDGE_PIXELS_MAX, { fit: 'inside' }).png().toBuffer();
   } catch (error) {
-    // Somebody else may have better luck; after the last attempt the image is a dead letter.
+    // Another attempt may succeed; after the last one the image is a dead letter.
     await say(`${job}/refuse?attempt=${attempt}`, 'text/plain', error.message);
     return;
   }

@@ -1,4 +1,4 @@
-//! Bounds of pools, each reached from outside, and what pools and retention make of each other.
+//! Bounds of pools, each reached by requests, and the exclusion of pools and retention.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ fn nobody_waits_longer_than_may_be() {
     assert_eq!(encke.refused("400"), 2);
 }
 
-/// Many post at once, until one is told that too much waits for the pools; what was accepted is there, and nothing else.
+/// Many clients post at once, until one is refused because the dispatcher's mailbox is full; exactly the accepted jobs exist.
 fn crowd(flags: &[&str], job_bytes: usize) {
     let encke = Encke::start(&[flags, &["--shards", "1"]].concat());
     make(&encke);
@@ -95,7 +95,7 @@ fn crowd(flags: &[&str], job_bytes: usize) {
             break;
         }
     }
-    assert!(refused > 0, "nobody was refused");
+    assert!(refused > 0, "no request was refused");
     assert_eq!(encke.refused("503"), refused_before + refused);
     assert_eq!(shown(&encke)["waiting"], accepted);
     let later = ask_until_taken(&encke, "POST", b"x");
@@ -165,6 +165,7 @@ fn pools_and_retention_exclude_each_other() {
     );
     encke.terminate();
     Encke::start_in(data.path(), &forgetful).terminate();
-    let checked = Ended::of(&mut command(&["serve", "--check", "--retention-age", "1h"]));
+    let check = ["serve", "--check", "--listen", "0", "--retention-age", "1h"];
+    let checked = Ended::of(&mut command(&check));
     assert!(checked.stdout.contains("pools: none"), "{}", checked.stdout);
 }

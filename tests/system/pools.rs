@@ -1,6 +1,6 @@
-//! Pools: two hundred workers that die all the time, a server that is killed, and no job that is lost.
+//! Pools: two hundred workers that die repeatedly and a server that is killed lose no job.
 //!
-//! `ENCKE_POOL_JOBS` says how many jobs; `make pool-crowd` runs a hundred thousand and tells how fast they went.
+//! `ENCKE_POOL_JOBS` is the number of jobs; `make pool-crowd` runs a hundred thousand and prints their rate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};
@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use crate::rig::{Encke, can_use, data_dir, eventually, raise_descriptors};
+use crate::rig::{Chunks, Encke, can_use, data_dir, eventually, raise_descriptors};
 
 const WORKERS: u64 = 200;
 const SUBMITTERS: u64 = 8;
 const KILLS: u64 = 5;
-/// One of so many jobs kills its worker.
+/// One in this many jobs kills its worker.
 const DEADLY: u64 = 40;
 const JOBS: u64 = 5_000;
 
-/// What everybody knows, and what happened.
+/// The shared state of the test, and its records.
 struct Stage {
     address: Mutex<SocketAddr>,
     over: AtomicBool,
@@ -49,6 +49,8 @@ struct Books {
 struct Wire {
     socket: TcpStream,
     input: Vec<u8>,
+    /// The events of a worker.
+    chunks: Option<Chunks>,
 }
 
 /// The server has hung up, or was never there.
@@ -56,7 +58,7 @@ struct Cut;
 
 impl Wire {
     fn open(stage: &Stage) -> Result<Wire, Cut> {
-        let address = *stage.address.lock().expect("nobody panicked with it");
+        let address = *stage.address.lock().expect("not poisoned");
         let socket = TcpStream::connect(address).map_err(|_| Cut)?;
         let patience = Some(Duration::from_millis(200));
         socket.set_read_timeout(patience).map_err(|_| Cut)?;
@@ -64,6 +66,7 @@ impl Wire {
         Ok(Wire {
             socket,
             input: Vec::new(),
+            chunks: None,
         })
     }
 
@@ -82,7 +85,10 @@ impl Wire {
         match self.socket.read(&mut buffer) {
             Ok(0) => Err(Cut),
             Ok(count) => {
-                self.input.extend_from_slice(&buffer[..count]);
+                match &mut self.chunks {
+                    None => self.input.extend_from_slice(&buffer[..count]),
+                    Some(chunks) => chunks.take(&buffer[..count], &mut self.input),
+                }
                 Ok(true)
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
@@ -105,6 +111,14 @@ impl Wire {
                 return Err(Cut);
             }
         }
+    }
+
+    /// What follows is in chunks.
+    fn read_chunks(&mut self) {
+        let mut chunks = Chunks::default();
+        let came = std::mem::take(&mut self.input);
+        chunks.take(&came, &mut self.input);
+        self.chunks = Some(chunks);
     }
 
     fn answer(&mut self, stage: &Stage) -> Result<(u16, String), Cut> {
@@ -156,14 +170,14 @@ fn try_submit(stage: &Stage, wire: &mut Option<Wire>, number: u64) -> Result<(),
     let new = stage
         .books
         .lock()
-        .expect("nobody panicked with it")
+        .expect("not poisoned")
         .accepted
         .insert(id);
     assert!(new, "{id} was accepted twice");
     Ok(())
 }
 
-/// Works under new names for ever: whoever dies is followed by another.
+/// Works for ever; each death is followed by a worker with a new name.
 fn work(stage: &Stage, number: u64) {
     for life in 0.. {
         if stage.over.load(Ordering::Relaxed) {
@@ -184,6 +198,7 @@ fn live(stage: &Stage, name: &str) -> Result<(), Cut> {
     if !head.starts_with("HTTP/1.1 200") {
         return Err(Cut);
     }
+    jobs.read_chunks();
     loop {
         let event = jobs.upto("\n\n", stage)?;
         if !event.starts_with("event: job\n") {
@@ -195,7 +210,7 @@ fn live(stage: &Stage, name: &str) -> Result<(), Cut> {
         let attempt = job["attempt"].as_u64().expect("an attempt");
         {
             let now = stage.begun.elapsed();
-            let mut books = stage.books.lock().expect("nobody panicked with it");
+            let mut books = stage.books.lock().expect("not poisoned");
             let before = books.handed.insert((id, attempt), now);
             assert_eq!(before, None, "attempt {attempt} at {id} has two workers");
             if let Some(done) = books.done.get(&id) {
@@ -204,18 +219,18 @@ fn live(stage: &Stage, name: &str) -> Result<(), Cut> {
         }
         let fate = (id * 31 + attempt * 17) % DEADLY;
         if fate == 0 {
-            stage.books.lock().expect("nobody panicked with it").deaths += 1;
+            stage.books.lock().expect("not poisoned").deaths += 1;
             return Err(Cut);
         }
         let ack = format!("/v1/pool/crowd/job/{id}/ack?attempt={attempt}");
         words.send("POST", &ack, name)?;
         if fate == 1 {
-            // It dies before it hears that it was heard.
-            stage.books.lock().expect("nobody panicked with it").deaths += 1;
+            // It dies before it reads the response.
+            stage.books.lock().expect("not poisoned").deaths += 1;
             return Err(Cut);
         }
         let (status, body) = words.answer(stage)?;
-        let mut books = stage.books.lock().expect("nobody panicked with it");
+        let mut books = stage.books.lock().expect("not poisoned");
         match status {
             204 => {
                 let before = books.done.insert(id, stage.begun.elapsed());
@@ -266,14 +281,7 @@ fn every_job_is_done_though_workers_and_the_server_are_killed() {
     for kill in 1..=KILLS {
         let due = jobs * kill / (KILLS + 1);
         let patience = Instant::now();
-        while (stage
-            .books
-            .lock()
-            .expect("nobody panicked with it")
-            .done
-            .len() as u64)
-            < due
-        {
+        while (stage.books.lock().expect("not poisoned").done.len() as u64) < due {
             assert!(
                 patience.elapsed() < Duration::from_secs(600),
                 "nothing goes on"
@@ -282,7 +290,7 @@ fn every_job_is_done_though_workers_and_the_server_are_killed() {
         }
         encke.kill();
         encke = Encke::start_in(data.path(), &[]);
-        *stage.address.lock().expect("nobody panicked with it") = encke.address;
+        *stage.address.lock().expect("not poisoned") = encke.address;
     }
     for submitter in submitters {
         submitter.join().expect("nothing is wrong");
@@ -309,7 +317,7 @@ fn every_job_is_done_though_workers_and_the_server_are_killed() {
         .iter()
         .filter_map(|result| result["job"].as_u64())
         .collect();
-    let books = stage.books.lock().expect("nobody panicked with it");
+    let books = stage.books.lock().expect("not poisoned");
     assert!(books.accepted.len() as u64 >= jobs);
     let lost: Vec<_> = books.accepted.difference(&done).collect();
     assert!(lost.is_empty(), "accepted and never done: {lost:?}");
@@ -331,7 +339,7 @@ fn every_job_is_done_though_workers_and_the_server_are_killed() {
         tried.len(),
         books.late,
     );
-    assert!(books.deaths > 0 && attempts > tried.len(), "nobody died");
+    assert!(books.deaths > 0 && attempts > tried.len(), "no worker died");
 }
 
 #[test]
@@ -464,7 +472,7 @@ fn a_worker_that_hangs_up_leaves_its_job_to_the_next() {
     drop(first);
     let got = encke.ask("GET", "/v1/pool/p/work?worker=b&wait=20", &[], b"");
     assert_eq!((got.status, got.field("Job-Attempt")), (200, Some("2")));
-    // The metrics tell all of it.
+    // The metrics show all of it.
     let shows = |name: &str, label: &str, value: f64| {
         eventually(&format!("{name} of {label} is {value}"), || {
             encke.metric(name, label) == value
@@ -485,7 +493,7 @@ fn a_worker_that_hangs_up_leaves_its_job_to_the_next() {
     shows("encke_pool_oldest_seconds", "p", 0.0);
 }
 
-/// The worker that the documentation tells people to paste into a shell.
+/// The worker in the documentation, for a shell.
 #[test]
 fn the_worker_of_the_documentation_works() {
     let script = include_str!("../../docs/pools.md")

@@ -151,7 +151,10 @@ impl JobMachine {
                     self.due.insert((deadline_ms, JobTimer::Attempt(no, id)));
                 }
             }
-            JournalEntry::Back { id, .. } => self.returned(now_ms, no, id),
+            JournalEntry::Back { id, .. } => self.returned(now_ms, no, id, None),
+            JournalEntry::Delayed { id, until_ms, .. } => {
+                self.returned(now_ms, no, id, Some(until_ms));
+            }
             JournalEntry::Done { id, .. } => self.finish(now_ms, no, id, false, decision.result),
             JournalEntry::Dead { id, .. } => self.finish(now_ms, no, id, true, None),
         }
@@ -177,6 +180,7 @@ impl JobMachine {
                 }
             }
             JournalEntry::Back { id, .. }
+            | JournalEntry::Delayed { id, .. }
             | JournalEntry::Done { id, .. }
             | JournalEntry::Dead { id, .. } => {
                 if let Some(running) = pool.running.get_mut(&id) {

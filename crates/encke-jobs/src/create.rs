@@ -19,6 +19,7 @@ impl JobMachine {
     /// segment, then the record that makes this segment current.
     pub(crate) fn create_pool(
         &mut self,
+        now_ms: u64,
         from: PoolClient,
         name: Box<str>,
         settings: PoolSettings,
@@ -41,7 +42,7 @@ impl JobMachine {
                     requested,
                 });
             }
-            let status = pool.status();
+            let status = pool.status(now_ms);
             self.respond(
                 from,
                 PoolResponse::Created {
@@ -138,7 +139,8 @@ impl JobMachine {
             JournalSegments::new([(1, first)]),
             self.published.add(&making.name),
         );
-        let status = pool.status();
+        // It has no jobs, so that the time does not matter.
+        let status = pool.status(0);
         self.names.insert(making.name.clone(), no);
         self.pools.insert(no, pool);
         self.respond(
@@ -218,7 +220,7 @@ impl JobMachine {
         for id in pool.running.keys().copied() {
             self.cache.remove(id);
         }
-        for job in pool.queues.iter() {
+        for job in pool.waiting() {
             self.cache.remove(job.id);
         }
         self.respond(from, PoolResponse::Removed);
@@ -248,7 +250,9 @@ impl JobMachine {
             let segment = pool.segments.next;
             // A segment that could not be completed is abandoned.
             pool.segments.next += 1;
-            let mut parts = pool.snapshot().parts(self.limits.record_bytes);
+            let mut parts = pool
+                .snapshot()
+                .parts(&pool.delayed.entries(), self.limits.record_bytes);
             let begin = bytes(parts.pop_front().unwrap_or_default());
             let command = create(&segment_name(&name, no, segment), BYTES, begin);
             self.commit(command, Op::Segment(no, segment, parts));

@@ -10,6 +10,7 @@ use crate::op::PoolNo;
 use crate::pool_state::{AttemptStage, Decision, EventField, PoolPhase, PoolState, RunningJob};
 use crate::queue::JobQueues;
 use crate::record::{JournalEntry, WaitingJob, segment_name};
+use crate::report::AttemptFailure;
 use crate::request::{JobId, Payload, PoolClient, Registration};
 use crate::response::{DispatchedJob, PoolResponse};
 use crate::workers::{WorkerLink, Workers};
@@ -153,7 +154,7 @@ impl JobMachine {
         else {
             // A worker that the stopping server cannot reach keeps the job until the server is back.
             if !self.stopping {
-                self.fail(now_ms, no, id, "gone", None, None);
+                self.fail(now_ms, no, id, AttemptFailure::unavailable("gone"));
             }
             return;
         };
@@ -195,7 +196,9 @@ impl JobMachine {
                 running.payload = Some(payload);
                 self.send_job(now_ms, no, id);
             }
-            (AttemptStage::Loading, Err(_)) => self.fail(now_ms, no, id, "unreadable", None, None),
+            (AttemptStage::Loading, Err(_)) => {
+                self.fail(now_ms, no, id, AttemptFailure::unavailable("unreadable"));
+            }
             // Gives the lease up as soon as it is in the log.
             (AttemptStage::Leasing, Err(_)) => running.connection = None,
             (AttemptStage::Running | AttemptStage::Ending, _) => {}
@@ -225,7 +228,7 @@ impl JobMachine {
             .collect();
         for id in had {
             // A lease that is not in the log yet is given up as soon as it is.
-            self.fail(now_ms, no, id, "gone", None, None);
+            self.fail(now_ms, no, id, AttemptFailure::unavailable("gone"));
         }
     }
 

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use encke_mailbox::{
-    Bounds, Gauge, GaugeReader, Lane, Options, Receiver, SendErrorKind, Sender, mailbox,
-};
+use encke_mailbox::{Bounds, Gauge, GaugeReader, Lane, Receiver, SendErrorKind, Sender, mailbox};
 use encke_stream::{
     Append, Batch, Caller, Command, Fetch, Handover, Life, Lookup, Offset, Outlet, Piece, Reply,
     Stream, Submission, Target,
@@ -115,11 +113,11 @@ pub fn dispatcher_mailbox(
     items_max: usize,
     bytes_max: usize,
 ) -> (DispatcherSender, DispatcherReceiver) {
-    let options = Options::new(Bounds {
+    let bounds = Bounds {
         items_max,
         bytes_max,
-    });
-    let (sender, messages) = mailbox("dispatcher", options);
+    };
+    let (sender, messages) = mailbox("dispatcher", bounds);
     let sender = DispatcherSender {
         messages: sender,
         bytes_max,
@@ -215,7 +213,7 @@ impl DispatcherReceiver {
             items_max: LOADS_MAX,
             bytes_max: LOADS_MAX * size_of::<JobLoad>(),
         };
-        let (loads, loading) = mailbox("loader", Options::new(bounds));
+        let (loads, loading) = mailbox("loader", bounds);
         let watch = loads.watch();
         let sender = self.sender;
         let loader = std::thread::Builder::new()

@@ -48,7 +48,7 @@ pub enum JobError {
     /// The pool has unfinished jobs or connected workers.
     #[error("the pool has {jobs} unfinished jobs and {workers} connected workers")]
     PoolBusy {
-        /// WaitingJob and running jobs.
+        /// Waiting and running jobs.
         jobs: u64,
         /// Connected workers.
         workers: u64,

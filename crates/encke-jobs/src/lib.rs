@@ -33,6 +33,7 @@ mod batch;
 mod cache;
 mod commit;
 mod create;
+mod delayed;
 mod dispatch;
 mod dispatcher;
 mod error;

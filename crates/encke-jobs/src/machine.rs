@@ -82,6 +82,8 @@ pub enum Effect {
 pub(crate) enum JobTimer {
     /// An attempt times out.
     Attempt(PoolNo, JobId),
+    /// A delayed job may be dispatched.
+    Retry(PoolNo, JobId),
     /// A worker's poll times out.
     Poll(PoolNo, u32, PoolClient),
     /// A worker that polls has not polled again.
@@ -158,7 +160,9 @@ impl JobMachine {
         }
         self.touched.insert(no);
         match request {
-            PoolRequest::Create { pool, settings } => self.create_pool(from, pool, settings),
+            PoolRequest::Create { pool, settings } => {
+                self.create_pool(now_ms, from, pool, settings)
+            }
             PoolRequest::List => {
                 let pools = self.pools.values();
                 let mut pools: Vec<_> = pools
@@ -171,7 +175,7 @@ impl JobMachine {
             PoolRequest::Describe { pool } => {
                 let found = self.pools.get(&no);
                 let pool = found.ok_or(JobError::UnknownPool(pool))?;
-                let status = pool.status();
+                let status = pool.status(now_ms);
                 self.respond(from, PoolResponse::Described(status));
                 Ok(())
             }
@@ -227,6 +231,7 @@ impl JobMachine {
             self.due.pop_first();
             match due {
                 JobTimer::Attempt(no, id) => self.attempt_timed_out(now_ms, no, id),
+                JobTimer::Retry(no, id) => self.delay_over(now_ms, no, id),
                 JobTimer::Poll(no, slot, client) => self.poll_timed_out(now_ms, no, slot, client),
                 JobTimer::Away(no, slot) => self.check_away(now_ms, no, slot),
                 JobTimer::Wait(client) => self.wait_timed_out(client),

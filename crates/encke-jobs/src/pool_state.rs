@@ -6,6 +6,7 @@ use std::sync::Arc;
 use encke_pool::Picked;
 use encke_stream::Data;
 
+use crate::delayed::DelayedJobs;
 use crate::json;
 use crate::queue::JobQueues;
 use crate::record::{CarriedJobs, JobCounts, JournalEntry, LeasedJob, PoolSnapshot, WaitingJob};
@@ -21,6 +22,8 @@ pub(crate) struct PoolState {
     pub(crate) name: Arc<str>,
     pub(crate) settings: PoolSettings,
     pub(crate) queues: JobQueues,
+    /// Waiting jobs that may not be dispatched yet.
+    pub(crate) delayed: DelayedJobs,
     pub(crate) running: HashMap<JobId, RunningJob>,
     pub(crate) finished: FinishedJobs,
     pub(crate) counts: JobCounts,
@@ -281,6 +284,7 @@ impl PoolState {
         PoolState {
             name: name.into(),
             queues: JobQueues::new(settings.strategy),
+            delayed: DelayedJobs::default(),
             running: HashMap::new(),
             finished: FinishedJobs::default(),
             counts: JobCounts::default(),
@@ -310,12 +314,22 @@ impl PoolState {
 
     /// The number of unfinished jobs.
     pub(crate) fn live(&self) -> usize {
-        self.queues.len() + self.running.len()
+        self.waiting_len() + self.running.len()
+    }
+
+    /// The number of waiting jobs.
+    pub(crate) fn waiting_len(&self) -> usize {
+        self.queues.len() + self.delayed.len()
+    }
+
+    /// The waiting jobs, in no order.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &WaitingJob> {
+        self.queues.iter().chain(self.delayed.jobs())
     }
 
     /// The whole state but the content of jobs. No record may be on its way to the log.
     pub(crate) fn snapshot(&self) -> PoolSnapshot {
-        let mut waiting: Vec<WaitingJob> = self.queues.iter().copied().collect();
+        let mut waiting: Vec<WaitingJob> = self.waiting().copied().collect();
         waiting.sort_unstable_by_key(|job| job.id);
         let mut running: Vec<LeasedJob> = self
             .running
@@ -344,7 +358,12 @@ impl PoolState {
         if let Some(running) = self.running.get(&id) {
             // Before the lease is in the log the job counts as waiting.
             let (state, attempts) = match running.stage {
-                AttemptStage::Leasing => (JobState::Waiting, running.job.attempts - 1),
+                AttemptStage::Leasing => (
+                    JobState::Waiting {
+                        not_before_ms: None,
+                    },
+                    running.job.attempts - 1,
+                ),
                 _ => (
                     JobState::Running {
                         worker: Arc::clone(&running.worker),
@@ -372,33 +391,41 @@ impl PoolState {
                 attempts: ended.attempt,
             });
         }
-        let waiting = self.queues.find(id)?;
+        let delayed = self.delayed.find(id);
+        let not_before_ms = delayed.map(|(_, until_ms)| until_ms);
+        let waiting = delayed
+            .map(|(job, _)| job)
+            .or_else(|| self.queues.find(id))?;
         Some(JobInfo {
             id,
-            state: JobState::Waiting,
+            state: JobState::Waiting { not_before_ms },
             attempts: waiting.attempts,
         })
     }
 
     pub(crate) fn stats(&self) -> PoolStats {
         let running = self.running.values().map(|running| running.job.posted_s);
-        let oldest_s = self.queues.oldest_s().into_iter().chain(running).min();
+        let delayed = self.delayed.jobs().map(|job| job.posted_s);
+        let unfinished = self.queues.oldest_s().into_iter().chain(running);
+        let oldest_s = unfinished.chain(delayed).min();
         PoolStats {
-            waiting: self.queues.len() as u64,
+            waiting: self.waiting_len() as u64,
             running: self.running.len() as u64,
             done: self.counts.done,
             retried: self.counts.retried,
             dead: self.counts.dead,
-            oldest_s: oldest_s.map_or(0, u64::from),
+            oldest_posted_s: oldest_s.map_or(0, u64::from),
             connected: self.workers.connected() as u64,
         }
     }
 
-    pub(crate) fn status(&self) -> Box<PoolStatus> {
+    pub(crate) fn status(&self, now_ms: u64) -> Box<PoolStatus> {
+        let stats = self.stats();
         Box::new(PoolStatus {
             name: Arc::clone(&self.name),
             settings: self.settings.clone(),
-            stats: self.stats(),
+            stats,
+            oldest_age_s: stats.oldest_age_s(now_ms),
             workers: self.workers.status(),
         })
     }

@@ -34,11 +34,11 @@ impl JobMachine {
             });
         }
         let waiting_max = pool.settings.waiting_max();
-        if pool.queues.len() + pool.pending_posts >= waiting_max {
+        if pool.waiting_len() + pool.pending_posts >= waiting_max {
             return Err(JobError::TooManyJobs { waiting_max });
         }
         if post.if_connected && !pool.workers.is_connected_for(selector) {
-            return Err(PoolError::NobodyConnected.into());
+            return Err(PoolError::NoWorkerConnected.into());
         }
         let posted_s = u32::try_from(now_ms / 1_000).unwrap_or(u32::MAX);
         let name = segment_name(&pool.name, no, pool.segments.last());

@@ -83,6 +83,12 @@ pub(crate) enum JournalEntry {
     Done { id: JobId, attempt: u16 },
     /// The last attempt failed.
     Dead { id: JobId, attempt: u16 },
+    /// The attempt failed; the job waits again, and is not dispatched before this time.
+    Delayed {
+        id: JobId,
+        attempt: u16,
+        until_ms: u64,
+    },
 }
 
 /// A pool without the content of its jobs.
@@ -130,8 +136,12 @@ pub(crate) struct LeasedJob {
 pub struct BadJournalRecord;
 
 impl PoolSnapshot {
-    /// Encodes the state as records of at most about this many bytes.
-    pub(crate) fn parts(mut self, record_bytes: usize) -> VecDeque<Vec<u8>> {
+    /// Encodes the state as records of at most about this many bytes. `delays` belong to waiting jobs.
+    pub(crate) fn parts(
+        mut self,
+        delays: &[JournalEntry],
+        record_bytes: usize,
+    ) -> VecDeque<Vec<u8>> {
         let CarriedJobs {
             waiting,
             running,
@@ -157,6 +167,9 @@ impl PoolSnapshot {
                 finished: finished.to_vec(),
                 ..CarriedJobs::default()
             });
+        }
+        for delays in delays.chunks(short) {
+            parts.push_back(JournalRecord::Batch(delays.to_vec()).encode());
         }
         parts
     }
@@ -255,15 +268,26 @@ mod tests {
             jobs: jobs.clone(),
         };
         let mut found = CarriedJobs::default();
-        for part in snapshot.parts(4_096) {
+        let delay = JournalEntry::Delayed {
+            id: u64::MAX,
+            attempt: u16::MAX,
+            until_ms: u64::MAX,
+        };
+        let delays = vec![delay; 1_000];
+        let mut found_delays = Vec::new();
+        for part in snapshot.parts(&delays, 4_096) {
             assert!(part.len() <= 4_096, "{}", part.len());
-            if let (JournalRecord::More(jobs), _) = JournalRecord::decode(&part).unwrap() {
-                found.waiting.extend(jobs.waiting);
-                found.running.extend(jobs.running);
-                found.finished.extend(jobs.finished);
+            match JournalRecord::decode(&part).unwrap().0 {
+                JournalRecord::More(jobs) => {
+                    found.waiting.extend(jobs.waiting);
+                    found.running.extend(jobs.running);
+                    found.finished.extend(jobs.finished);
+                }
+                JournalRecord::Batch(entries) => found_delays.extend(entries),
+                _ => {}
             }
         }
-        assert_eq!(found, jobs);
+        assert_eq!((found, found_delays), (jobs, delays));
     }
 
     proptest! {

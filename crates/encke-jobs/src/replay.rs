@@ -126,7 +126,13 @@ impl JobMachine {
         for (id, (job, held)) in replay.jobs {
             pool.segments.add(id);
             let Some((worker, deadline_ms)) = held else {
-                pool.queues.push(job);
+                match replay.delays.get(&id) {
+                    Some(until_ms) if *until_ms > now_ms => {
+                        pool.delayed.add(job, *until_ms);
+                        self.due.insert((*until_ms, JobTimer::Retry(no, id)));
+                    }
+                    _ => pool.queues.push(job),
+                }
                 continue;
             };
             // Workers could not acknowledge while the server was down.
@@ -241,6 +247,8 @@ struct Replay {
     /// Unfinished jobs, and their workers and deadlines in milliseconds since 1970.
     jobs: BTreeMap<JobId, (WaitingJob, Option<Lease>)>,
     records: u64,
+    /// Waiting jobs that may not be dispatched before this time, in milliseconds since 1970.
+    delays: BTreeMap<JobId, u64>,
 }
 
 impl Replay {
@@ -253,6 +261,7 @@ impl Replay {
             segments: Vec::new(),
             finished: FinishedJobs::default(),
             jobs: BTreeMap::new(),
+            delays: BTreeMap::new(),
             records: 0,
         }
     }
@@ -315,6 +324,7 @@ impl Replay {
                 worker,
                 deadline_ms,
             } => {
+                self.delays.remove(&id);
                 if let Some((job, held)) = self.jobs.get_mut(&id) {
                     job.attempts = attempt;
                     *held = Some((worker.into(), deadline_ms));
@@ -331,6 +341,13 @@ impl Replay {
                 if let Some((_, held)) = self.jobs.get_mut(&id) {
                     *held = None;
                     self.counts.retried += 1;
+                }
+            }
+            JournalEntry::Delayed { id, until_ms, .. } => {
+                if let Some((_, held)) = self.jobs.get_mut(&id) {
+                    // In a snapshot, the job waits already.
+                    self.counts.retried += u64::from(held.take().is_some());
+                    self.delays.insert(id, until_ms);
                 }
             }
             JournalEntry::Done { id, attempt } => self.over(id, attempt, false),

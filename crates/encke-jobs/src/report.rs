@@ -1,5 +1,6 @@
 //! The ends of attempts: acknowledged, refused, timed out, or without their worker.
 
+use crate::delayed::retry_delay_ms;
 use crate::error::JobError;
 use crate::json;
 use crate::machine::{JobMachine, JobTimer};
@@ -8,6 +9,7 @@ use crate::pool_state::{AttemptStage, Decision, EventField, FinishedJob, Running
 use crate::record::{JournalEntry, segment_name};
 use crate::request::{AttemptAction, AttemptReport, JobId, Payload, PoolClient};
 use crate::response::{JobInfo, JobState, PoolResponse};
+use crate::settings::DELAY_MS_MAX;
 
 impl JobMachine {
     /// Handles a worker's report on an attempt.
@@ -41,7 +43,11 @@ impl JobMachine {
                 }
                 return Err(over("the job is done"));
             }
-            return match pool.queues.find(id) {
+            return match pool
+                .queues
+                .find(id)
+                .or(pool.delayed.find(id).map(|found| found.0))
+            {
                 Some(_) => Err(over("the job waits for another worker")),
                 None => Err(JobError::UnknownJob(id)),
             };
@@ -72,8 +78,14 @@ impl JobMachine {
                     result: Some(result),
                 });
             }
-            AttemptAction::Refuse { reason } => {
-                self.fail(now_ms, no, id, "refused", Some(reason), Some(from));
+            AttemptAction::Refuse { reason, after_ms } => {
+                let failure = AttemptFailure {
+                    why: "refused",
+                    reason,
+                    client: Some(from),
+                    delay: RetryDelay::AsAsked(after_ms),
+                };
+                self.fail(now_ms, no, id, failure);
             }
             AttemptAction::Extend { ms } => {
                 let ms = ms.unwrap_or(pool.settings.ack_ms).min(EXTENSION_MS_MAX);
@@ -94,19 +106,17 @@ impl JobMachine {
     /// An attempt has timed out.
     pub(crate) fn attempt_timed_out(&mut self, now_ms: u64, no: PoolNo, id: JobId) {
         self.touched.insert(no);
-        self.fail(now_ms, no, id, "timeout", None, None);
+        self.fail(now_ms, no, id, AttemptFailure::timeout());
     }
 
     /// An attempt has failed: the job waits again, or this was its last attempt.
-    pub(crate) fn fail(
-        &mut self,
-        now_ms: u64,
-        no: PoolNo,
-        id: JobId,
-        why: &'static str,
-        reason: Option<Box<str>>,
-        client: Option<PoolClient>,
-    ) {
+    pub(crate) fn fail(&mut self, now_ms: u64, no: PoolNo, id: JobId, failure: AttemptFailure) {
+        let AttemptFailure {
+            why,
+            reason,
+            client,
+            delay,
+        } = failure;
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
@@ -127,7 +137,6 @@ impl JobMachine {
         if let Some(slot) = pool.release(id, false) {
             pool.avoid.insert(id, slot);
         }
-        let reason = reason.unwrap_or_default();
         let more = [
             EventField::Text("worker", &worker),
             EventField::Number("attempt", attempt.into()),
@@ -137,8 +146,21 @@ impl JobMachine {
         pool.job_event("failed", id, &more, now_ms);
         let last = attempt >= pool.settings.attempts;
         if !last {
+            let backoff_ms = || retry_delay_ms(&pool.settings, id, attempt);
+            let delay_ms = match delay {
+                RetryDelay::None => 0,
+                RetryDelay::AsAsked(asked_ms) => asked_ms.unwrap_or_else(backoff_ms),
+            };
+            let entry = match delay_ms.min(DELAY_MS_MAX) {
+                0 => JournalEntry::Back { id, attempt },
+                delay_ms => JournalEntry::Delayed {
+                    id,
+                    attempt,
+                    until_ms: now_ms + delay_ms,
+                },
+            };
             pool.draft.decisions.push(Decision {
-                entry: JournalEntry::Back { id, attempt },
+                entry,
                 client,
                 result: None,
             });
@@ -271,8 +293,8 @@ impl JobMachine {
         self.respond_to_waiters(waiters, &job);
     }
 
-    /// The return of a job to its queue is in the log.
-    pub(crate) fn returned(&mut self, now_ms: u64, no: PoolNo, id: JobId) {
+    /// The return of a job is in the log: to its queue, or to the delayed jobs until this time.
+    pub(crate) fn returned(&mut self, now_ms: u64, no: PoolNo, id: JobId, until_ms: Option<u64>) {
         let Some(running) = self.take_running(no, id) else {
             return;
         };
@@ -280,10 +302,31 @@ impl JobMachine {
             return;
         };
         pool.counts.retried += 1;
-        pool.queues.put_back(running.job);
         let attempt = EventField::Number("attempt", running.job.attempts.into());
-        pool.job_event("waits", id, &[attempt], now_ms);
+        match until_ms {
+            None => {
+                pool.queues.put_back(running.job);
+                pool.job_event("waits", id, &[attempt], now_ms);
+            }
+            Some(until_ms) => {
+                pool.delayed.add(running.job, until_ms);
+                self.due.insert((until_ms, JobTimer::Retry(no, id)));
+                let until = EventField::Number("until_ms", until_ms);
+                pool.job_event("waits", id, &[attempt, until], now_ms);
+            }
+        }
         self.remove_poll(&running);
+    }
+
+    /// The delay of a job is over: it gets its former place in its queue.
+    pub(crate) fn delay_over(&mut self, now_ms: u64, no: PoolNo, id: JobId) {
+        let Some(pool) = self.pools.get_mut(&no) else {
+            return;
+        };
+        if let Some(job) = pool.delayed.take(id, now_ms) {
+            pool.queues.put_back(job);
+            self.touched.insert(no);
+        }
     }
 
     /// Removes a finished attempt and its timer.
@@ -302,6 +345,44 @@ impl JobMachine {
             && !pool.workers.link(*slot).is_with(connection)
         {
             self.worker_connections.remove(&connection);
+        }
+    }
+}
+
+/// How an attempt has failed.
+pub(crate) struct AttemptFailure {
+    /// One word.
+    pub(crate) why: &'static str,
+    /// What the worker says; empty if it says nothing.
+    pub(crate) reason: Box<str>,
+    /// The client that gets a response.
+    pub(crate) client: Option<PoolClient>,
+    pub(crate) delay: RetryDelay,
+}
+
+/// How long a job waits before its next attempt.
+pub(crate) enum RetryDelay {
+    /// Not at all: the attempt did not fail by the job.
+    None,
+    /// As long as the worker asks for, in milliseconds, or as long as the pool's settings say.
+    AsAsked(Option<u64>),
+}
+
+impl AttemptFailure {
+    /// The worker or the content of the job is not available.
+    pub(crate) fn unavailable(why: &'static str) -> Self {
+        AttemptFailure {
+            why,
+            reason: "".into(),
+            client: None,
+            delay: RetryDelay::None,
+        }
+    }
+
+    fn timeout() -> Self {
+        AttemptFailure {
+            delay: RetryDelay::AsAsked(None),
+            ..Self::unavailable("timeout")
         }
     }
 }

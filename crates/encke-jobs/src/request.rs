@@ -58,7 +58,7 @@ pub enum PoolRequest {
         /// The job.
         id: JobId,
     },
-    /// RegistryRecord a worker for jobs.
+    /// Register a worker for jobs.
     Register(Registration),
     /// Report on an attempt.
     Report(AttemptReport),
@@ -126,6 +126,8 @@ pub enum AttemptAction {
     },
     /// Refuse: another worker gets the job.
     Refuse {
+        /// How long the job waits before its next attempt, in milliseconds, instead of the pool's backoff.
+        after_ms: Option<u64>,
         /// The worker's reason.
         reason: Box<str>,
     },

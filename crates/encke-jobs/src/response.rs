@@ -79,7 +79,10 @@ pub struct JobInfo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobState {
     /// It waits for a worker.
-    Waiting,
+    Waiting {
+        /// It is not dispatched before this time, in milliseconds since 1970, because an attempt failed.
+        not_before_ms: Option<u64>,
+    },
     /// A worker has it.
     Running {
         /// The worker's name.
@@ -105,6 +108,8 @@ pub struct PoolStatus {
     pub settings: PoolSettings,
     /// The counts.
     pub stats: PoolStats,
+    /// The age of the oldest unfinished job, in seconds; 0 if there is none.
+    pub oldest_age_s: u64,
     /// The workers in the order of slots.
     pub workers: Vec<WorkerStatus>,
 }
@@ -123,7 +128,7 @@ pub struct PoolStats {
     /// Jobs that went to the dead letters since the pool was created.
     pub dead: u64,
     /// When the oldest unfinished job was posted, in seconds since 1970; 0 if there is none.
-    pub oldest_s: u64,
+    pub oldest_posted_s: u64,
     /// Connected workers.
     pub connected: u64,
 }
@@ -143,4 +148,14 @@ pub struct WorkerStatus {
     pub given: u64,
     /// Jobs that it acknowledged since it was added.
     pub done: u64,
+}
+
+impl PoolStats {
+    /// The age of the oldest unfinished job, in seconds; 0 if there is none.
+    pub fn oldest_age_s(&self, now_ms: u64) -> u64 {
+        match self.oldest_posted_s {
+            0 => 0,
+            posted_s => (now_ms / 1_000).saturating_sub(posted_s),
+        }
+    }
 }

@@ -22,6 +22,12 @@ pub struct PoolSettings {
     /// The maximum number of attempts at a job.
     #[serde(default = "attempts")]
     pub attempts: u16,
+    /// The wait before the next attempt after the first one was refused or timed out, in milliseconds; it doubles with each attempt.
+    #[serde(default = "retry_ms")]
+    pub retry_ms: u64,
+    /// The maximum of that wait.
+    #[serde(default = "retry_ms_max")]
+    pub retry_ms_max: u64,
     /// The maximum number of jobs that one worker has at a time; always 1 in a `claim` pool.
     #[serde(default)]
     pub in_flight: Option<u32>,
@@ -118,6 +124,8 @@ impl PoolSettings {
             ("size", u64::from(self.size_max), 1, SIZE_MAX),
             ("ack_ms", self.ack_ms, ACK_MS_LEAST, ACK_MS_MAX),
             ("attempts", self.attempts.into(), 1, ATTEMPTS_MAX),
+            ("retry_ms", self.retry_ms, 0, DELAY_MS_MAX),
+            ("retry_ms_max", self.retry_ms_max, 0, DELAY_MS_MAX),
             ("in_flight", in_flight.into(), 1, IN_FLIGHT_MAX),
             (
                 "job_bytes_max",
@@ -215,6 +223,14 @@ fn attempts() -> u16 {
     3
 }
 
+fn retry_ms() -> u64 {
+    1_000
+}
+
+fn retry_ms_max() -> u64 {
+    60_000
+}
+
 fn job_bytes_max() -> u32 {
     1 << 20
 }
@@ -231,6 +247,8 @@ const ACK_MS_LEAST: u64 = 10;
 /// A day.
 const ACK_MS_MAX: u64 = 86_400_000;
 const ATTEMPTS_MAX: u64 = 1_000;
+/// A day.
+pub(crate) const DELAY_MS_MAX: u64 = 86_400_000;
 
 #[cfg(test)]
 mod tests {
@@ -253,6 +271,8 @@ mod tests {
             ("size_max", "65537"),
             ("ack_ms", "9"),
             ("attempts", "0"),
+            ("retry_ms", "86400001"),
+            ("retry_ms_max", "86400001"),
             ("in_flight", "1001"),
             ("job_bytes_max", "1048577"),
             ("waiting_max", "0"),

@@ -80,7 +80,15 @@ fn take(mut world: World, decision: Decision) -> World {
             let at = usize::from(choice) % world.held.len();
             let (_, handed) = world.held.swap_remove(at);
             let reason = "not today".into();
-            world.end(handed.id, handed.attempt, AttemptAction::Refuse { reason });
+            world.end(
+                handed.id,
+                handed.attempt,
+                AttemptAction::Refuse {
+                    reason,
+                    // At once, by the backoff, and later.
+                    after_ms: [Some(0), None, Some(2_500)][at % 3],
+                },
+            );
         }
         Decision::Extend(choice) if !world.held.is_empty() => {
             let at = usize::from(choice) % world.held.len();

@@ -1,4 +1,4 @@
-//! The face of pools, request by request.
+//! The pool protocol, request by request.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 #![allow(unreachable_pub, dead_code)] // Each test uses what it needs of the server.
@@ -34,6 +34,17 @@ fn post(server: &mut Server, target: &str, body: &str) -> u64 {
     id
 }
 
+/// Sends a request that must be refused with this status and code.
+fn refused(server: &mut Server, line: &str, body: &str, status: u16, code: &str) {
+    let said = server.send(line, &[], body.as_bytes());
+    assert_eq!(
+        (said.status, &*said.code()),
+        (status, code),
+        "{line} {body}"
+    );
+    assert_eq!(said.field("Retry-After").is_some(), status == 503, "{line}");
+}
+
 fn asks(server: &mut Server, line: &str, headers: &[(&str, &str)]) -> PoolClient {
     match server.reply(line, headers, b"") {
         Reply::Asks(client) => client,
@@ -42,13 +53,13 @@ fn asks(server: &mut Server, line: &str, headers: &[(&str, &str)]) -> PoolClient
     }
 }
 
-/// A worker by events, and what it was told first.
+/// Registers a worker over server-sent events, and checks the first events.
 fn worker(server: &mut Server, name: &str) -> PoolClient {
     let line = format!("GET /v1/pool/p/work?worker={name}");
     let client = asks(server, &line, &[("Accept", "*/*")]);
     let mut heard = server.heard(client).into_iter();
     let Some(Heard::Open(response)) = heard.next() else {
-        panic!("a worker is told that it is one");
+        panic!("a worker gets a response");
     };
     server.unhear(client, heard.collect());
     assert_eq!(response.status, 200);
@@ -67,7 +78,7 @@ fn worker(server: &mut Server, name: &str) -> PoolClient {
     client
 }
 
-/// What a client that asked was answered, once.
+/// The only response to a client.
 fn answer(server: &mut Server, client: PoolClient) -> Response {
     let mut heard = server.heard(client);
     match (heard.pop(), heard.len()) {
@@ -76,7 +87,7 @@ fn answer(server: &mut Server, client: PoolClient) -> Response {
     }
 }
 
-/// The jobs that a worker was sent.
+/// The jobs that a worker got.
 fn jobs(server: &mut Server, client: PoolClient) -> Vec<Value> {
     server.work();
     let sent = server.heard(client).into_iter().map(|saying| match saying {
@@ -111,7 +122,7 @@ fn a_pool_is_made_once_and_shown() {
     let gone = server.send("DELETE /v1/pool/p", &[], b"");
     assert_eq!(gone.status, 204);
     assert_eq!(server.send("GET /v1/pool/p", &[], b"").status, 404);
-    // The name is free again, and the streams that everybody may read are there still.
+    // The name is free again, and the streams that all clients may read still exist.
     let made = server.send("PUT /v1/pool/p", &[], br#"{"type":"hash"}"#);
     assert_eq!(made.status, 201);
 }
@@ -183,20 +194,18 @@ fn what_is_wrong_is_told() {
         ),
         ("DELETE /v1/pool/p/worker/a", "", 404, "unknown_worker"),
     ] {
-        let said = server.send(line, &[], body.as_bytes());
-        assert_eq!(
-            (said.status, &*said.code()),
-            (status, code),
-            "{line} {body}"
-        );
-        assert_eq!(said.field("Retry-After").is_some(), status == 503, "{line}");
+        refused(&mut server, line, body, status, code);
     }
     post(&mut server, "/v1/pool/p?slot=0", "1");
     post(&mut server, "/v1/pool/p?slot=1", "2");
-    let full = server.send("POST /v1/pool/p?slot=0", &[], b"3");
-    assert_eq!((full.status, &*full.code()), (503, "too_many_jobs"));
-    let busy = server.send("DELETE /v1/pool/p", &[], b"");
-    assert_eq!((busy.status, &*busy.code()), (409, "pool_busy"));
+    refused(
+        &mut server,
+        "POST /v1/pool/p?slot=0",
+        "3",
+        503,
+        "too_many_jobs",
+    );
+    refused(&mut server, "DELETE /v1/pool/p", "", 409, "pool_busy");
     assert_eq!(server.send("DELETE /v1/pool/p?force", &[], b"").status, 204);
 }
 
@@ -209,14 +218,18 @@ fn names_and_slots_are_one_workers() {
         ("worker=a&slot=0", "name_taken"),
         ("worker=b&slot=1", "slot_taken"),
     ] {
-        let said = server.send(&format!("GET /v1/pool/p/work?{query}"), &[], b"");
-        assert_eq!((said.status, &*said.code()), (409, code));
+        let line = format!("GET /v1/pool/p/work?{query}");
+        refused(&mut server, &line, "", 409, code);
     }
     asks(&mut server, "GET /v1/pool/p/work?worker=b", &[]);
-    let full = server.send("GET /v1/pool/p/work?worker=c", &[], b"");
-    assert_eq!((full.status, &*full.code()), (503, "full"));
-    let busy = server.send("DELETE /v1/pool/p/worker/a", &[], b"");
-    assert_eq!((busy.status, &*busy.code()), (409, "worker_connected"));
+    refused(&mut server, "GET /v1/pool/p/work?worker=c", "", 503, "full");
+    refused(
+        &mut server,
+        "DELETE /v1/pool/p/worker/a",
+        "",
+        409,
+        "worker_connected",
+    );
 }
 
 #[test]
@@ -244,14 +257,15 @@ fn a_claimed_worker_gets_one_job_at_a_time() {
     );
     let ack = format!("POST /v1/pool/p/job/{first}/ack?attempt=1");
     assert_eq!(server.send(&ack, &[TEXT], b"done").status, 204);
-    // Again: the first answer may have been lost.
+    // Repeated, because the first response may have been lost.
     assert_eq!(server.send(&ack, &[TEXT], b"done").status, 204);
-    let late = server.send(
+    refused(
+        &mut server,
         &format!("POST /v1/pool/p/job/{first}/ack?attempt=2"),
-        &[],
-        b"",
+        "",
+        409,
+        "attempt_over",
     );
-    assert_eq!((late.status, &*late.code()), (409, "attempt_over"));
     let shown = json(&server.send(&format!("GET /v1/pool/p/job/{first}"), &[], b""));
     assert_eq!(
         shown["result"],
@@ -271,11 +285,17 @@ fn a_job_that_is_refused_goes_to_another_and_then_to_the_dead_letters() {
     assert_eq!(jobs(&mut server, anna)[0]["attempt"], 1);
     let bob = worker(&mut server, "bob");
     let refuse = |attempt| format!("POST /v1/pool/p/job/{id}/refuse?attempt={attempt}");
-    assert_eq!(server.send(&refuse(1), &[], b"no ink").status, 204);
+    let at_once = format!("{}&after=0", refuse(1));
+    assert_eq!(server.send(&at_once, &[], b"no ink").status, 204);
     assert_eq!(jobs(&mut server, anna), Vec::<Value>::new());
     assert_eq!(jobs(&mut server, bob)[0]["attempt"], 2);
-    let late = server.send(&format!("POST /v1/pool/p/job/{id}/ack?attempt=1"), &[], b"");
-    assert_eq!((late.status, &*late.code()), (409, "attempt_over"));
+    refused(
+        &mut server,
+        &format!("POST /v1/pool/p/job/{id}/ack?attempt=1"),
+        "",
+        409,
+        "attempt_over",
+    );
     assert_eq!(server.send(&refuse(2), &[], b"no paper").status, 204);
     let dead = json(&server.send("GET /v1/stream/pool/p/dead?offset=-1", &[], b""));
     assert_eq!(dead[0]["job"], id);
@@ -287,7 +307,7 @@ fn a_job_that_is_refused_goes_to_another_and_then_to_the_dead_letters() {
 
 #[test]
 fn time_runs_out_unless_more_is_asked_for() {
-    let mut server = with(r#"{"type":"claim","ack_ms":1000}"#);
+    let mut server = with(r#"{"type":"claim","ack_ms":1000,"retry_ms":0}"#);
     let id = post(&mut server, "/v1/pool/p", "job");
     let anna = worker(&mut server, "anna");
     assert_eq!(jobs(&mut server, anna).len(), 1);
@@ -304,6 +324,53 @@ fn time_runs_out_unless_more_is_asked_for() {
     assert_eq!(jobs(&mut server, anna)[0]["attempt"], 2);
     let shown = json(&server.send("GET /v1/pool/p", &[], b""));
     assert_eq!(shown["retried"], 1);
+}
+
+#[test]
+fn a_job_waits_after_each_failed_attempt() {
+    let mut server = with(r#"{"type":"claim","ack_ms":1000,"retry_ms":1000,"attempts":4}"#);
+    let id = post(&mut server, "/v1/pool/p", "job");
+    let anna = worker(&mut server, "anna");
+    assert_eq!(jobs(&mut server, anna)[0]["attempt"], 1);
+    let describe = format!("GET /v1/pool/p/job/{id}");
+    let refuse = |attempt| format!("POST /v1/pool/p/job/{id}/refuse?attempt={attempt}");
+
+    // The backoff of the pool, up to half of which is taken off.
+    assert_eq!(server.send(&refuse(1), &[], b"").status, 204);
+    let shown = json(&server.send(&describe, &[], b""));
+    assert_eq!(shown["state"], "waiting");
+    let not_before_ms = shown["not_before_ms"].as_u64().unwrap();
+    let delay_ms = not_before_ms - server.now_ms;
+    assert!((500..=1_000).contains(&delay_ms), "{delay_ms}");
+    assert_eq!(json(&server.send("GET /v1/pool/p", &[], b""))["waiting"], 1);
+    refused(&mut server, &refuse(1), "", 409, "attempt_over");
+    server.now_ms = not_before_ms - 1;
+    assert_eq!(jobs(&mut server, anna).len(), 0);
+    server.now_ms = not_before_ms;
+    assert_eq!(jobs(&mut server, anna)[0]["attempt"], 2);
+
+    // Another job is not held up, and the worker may ask for another delay.
+    let other = post(&mut server, "/v1/pool/p", "other");
+    let later = format!("{}&after=60.5", refuse(2));
+    assert_eq!(server.send(&later, &[], b"").status, 204);
+    assert_eq!(jobs(&mut server, anna)[0]["job"], other);
+    let ack = format!("POST /v1/pool/p/job/{other}/ack?attempt=1");
+    assert_eq!(server.send(&ack, &[], b"").status, 204);
+    server.now_ms += 60_499;
+    assert_eq!(jobs(&mut server, anna).len(), 0);
+    server.now_ms += 1;
+    assert_eq!(jobs(&mut server, anna)[0]["attempt"], 3);
+
+    // An attempt that times out counts like one that is refused.
+    server.now_ms += 1_000;
+    assert_eq!(jobs(&mut server, anna).len(), 0);
+    let shown = json(&server.send(&describe, &[], b""));
+    let delay_ms = shown["not_before_ms"].as_u64().unwrap() - server.now_ms;
+    assert!((2_000..=4_000).contains(&delay_ms), "{delay_ms}");
+    server.now_ms += delay_ms;
+    assert_eq!(jobs(&mut server, anna)[0]["attempt"], 4);
+    let wrong = format!("{}&after=-1", refuse(4));
+    refused(&mut server, &wrong, "", 400, "bad_query");
 }
 
 #[test]
@@ -387,6 +454,5 @@ fn the_server_says_goodbye() {
         "{heard:?}"
     );
     assert_eq!(answer(&mut server, poll).status, 503);
-    let late = server.send("POST /v1/pool/p", &[], b"x");
-    assert_eq!((late.status, &*late.code()), (503, "stopping"));
+    refused(&mut server, "POST /v1/pool/p", "x", 503, "stopping");
 }

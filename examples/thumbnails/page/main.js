@@ -1,4 +1,4 @@
-// Posts images as jobs, and shows what the pool's public streams tell: what happens to jobs, and what came of them.
+// Posts images as jobs, and shows the pool's public streams: the events and the results of jobs.
 
 const encke = new URLSearchParams(location.search).get('encke') ?? 'http://127.0.0.1:4437';
 const pool = `${encke}/v1/pool/thumbnails`;
@@ -83,7 +83,7 @@ async function post(image) {
   if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
 }
 
-/** A picture that nobody has seen before. */
+/** A random picture. */
 function draw(number) {
   const canvas = document.createElement('canvas');
   [canvas.width, canvas.height] = [640, 480];

@@ -21,6 +21,7 @@ struct Query<'a> {
     slot: Option<u32>,
     wait_ms: Option<u64>,
     by_ms: Option<u64>,
+    after_ms: Option<u64>,
     attempt: Option<u16>,
     worker: Option<Cow<'a, str>>,
     if_connected: bool,
@@ -51,7 +52,7 @@ impl Parser<'_> {
             return Ok(once("", PoolRequest::List));
         }
         let pool = self.name("pool", parts[0])?;
-        let url = format!("{}{}", self.settings.root, parts[0]);
+        let url = format!("{}{}{}", request.base(), self.settings.root, parts[0]);
         match parts[1..] {
             [] => match method {
                 "PUT" => {
@@ -88,6 +89,7 @@ impl Parser<'_> {
                     },
                     "refuse" => AttemptAction::Refuse {
                         reason: reason(&request.body),
+                        after_ms: query.after_ms,
                     },
                     "extend" => AttemptAction::Extend { ms: query.by_ms },
                     _ => return Err(nothing_here()),
@@ -166,6 +168,7 @@ impl Parser<'_> {
                     query.wait_ms = Some(wait_ms);
                 }
                 "by" => query.by_ms = Some(milliseconds("by", &value)?),
+                "after" => query.after_ms = Some(milliseconds("after", &value)?),
                 "if" if value == "connected" => query.if_connected = true,
                 "force" if matches!(&*value, "" | "true" | "1") => query.force = true,
                 _ => {
@@ -310,7 +313,7 @@ fn nothing_here() -> Response {
     error(
         404,
         "not_found",
-        "there is nothing here: below a pool there are /work, /job/{id} and /worker/{name}",
+        "not found: below a pool there are /work, /job/{id} and /worker/{name}",
     )
 }
 

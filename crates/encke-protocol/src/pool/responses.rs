@@ -255,7 +255,12 @@ fn awaited(pool: &str, job: JobInfo) -> Response {
 fn state(status: u16, pool: &str, job: &JobInfo) -> Response {
     let mut body = format!("{{\"job\":{},\"attempts\":{},", job.id, job.attempts).into_bytes();
     match &job.state {
-        JobState::Waiting => body.extend_from_slice(b"\"state\":\"waiting\""),
+        JobState::Waiting { not_before_ms } => {
+            body.extend_from_slice(b"\"state\":\"waiting\"");
+            if let Some(at_ms) = not_before_ms {
+                body.extend_from_slice(format!(",\"not_before_ms\":{at_ms}").as_bytes());
+            }
+        }
         JobState::Running {
             worker,
             deadline_ms,
@@ -308,7 +313,7 @@ fn shown(status: u16, info: &PoolStatus) -> Response {
         "done": figures.done,
         "retried": figures.retried,
         "dead": figures.dead,
-        "oldest_s": figures.oldest_s,
+        "oldest_s": info.oldest_age_s,
         "workers": workers,
     });
     json_body(status, &shown)
@@ -325,7 +330,7 @@ fn refusal(why: &JobError) -> Response {
             PoolError::WorkerConnected { .. } => (409, "worker_connected"),
             PoolError::OutOfRange { .. } => (400, "out_of_range"),
             PoolError::WrongStrategy { .. } => (400, "wrong_type"),
-            PoolError::NobodyConnected => (503, "nobody_connected"),
+            PoolError::NoWorkerConnected => (503, "nobody_connected"),
             PoolError::Full { .. } => (503, "full"),
             PoolError::NoRoom | PoolError::TooManyLeftClaimed => (503, "busy"),
         },
