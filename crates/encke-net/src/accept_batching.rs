@@ -1,9 +1,9 @@
-//! Whether connections arrive so fast, and stay so long, that accepting them in batches pays.
+//! Decides whether a shard accepts connections in batches: when many arrive and stay.
 //!
 //! Each connection that is accepted alone costs its shard a wake-up, and another one for its request, with cold caches. So
 //! while many arrive, the shard ignores the listener for a moment after each batch, and then accepts all that have arrived
-//! meanwhile, each with its request. A single connection never waits; nor do clients that connect anew for each request,
-//! which batching would slow down.
+//! meanwhile, each with its request. A single connection never waits. Neither do clients that open a connection for each
+//! request, which batching would slow down.
 
 /// The connections that arrived lately.
 #[derive(Debug, Default)]

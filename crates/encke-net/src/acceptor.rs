@@ -1,4 +1,4 @@
-//! The listener of a shard: when connections are accepted, and how many at once.
+//! The listener of a shard, and the schedule of accepting.
 
 use std::os::fd::OwnedFd;
 
@@ -19,22 +19,22 @@ pub(crate) struct Acceptor {
     listen_again_ms: u64,
 }
 
-/// What accepting one connection has brought.
+/// The result of accepting one connection.
 #[derive(Debug)]
 pub(crate) enum Accepted {
     /// A connection.
     Connection(OwnedFd, Option<SocketAddrAny>),
-    /// The client gave up before.
+    /// The client has closed the connection already.
     Aborted,
     /// No connection waits.
-    Nobody,
+    NoneWaiting,
     /// The rate is used up; accepting pauses.
     RateReached,
     /// The process has no descriptors or memory left; accepting pauses.
     OutOfDescriptors,
 }
 
-/// What watching the listener differently would take.
+/// A change of the listener's registration in epoll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heed {
     Unchanged,
@@ -76,7 +76,7 @@ impl Acceptor {
         self.schedule.gather_at_us
     }
 
-    /// Begins a turn, in which nothing is known to wait.
+    /// Begins a turn.
     pub(crate) fn begin_turn(&mut self) {
         self.schedule.left = 0;
     }
@@ -86,7 +86,7 @@ impl Acceptor {
         self.schedule.left = self.schedule.next;
     }
 
-    /// Behind a turn's events: whether a batch is due.
+    /// After a turn's events: whether a batch is due.
     pub(crate) fn end_events(&mut self, now_us: u64) -> bool {
         self.schedule.end_events(now_us)
     }
@@ -118,20 +118,20 @@ impl Acceptor {
 
     fn accept_one(&mut self, poller: &Poller, now_ms: u64, now_us: u64) -> Accepted {
         if !self.schedule.takes_one(now_us) {
-            // The others are left to the kernel's queue, where they cost nothing. To refuse them would cost as much as to
-            // accept them. The pause is long enough for some to arrive: to look more often costs more than they do.
+            // The others stay in the kernel's queue, where they cost nothing; to refuse them costs as much as to accept them.
+            // During the pause several arrive: more frequent checks would cost more than the connections.
             return match self.listen(poller, false) {
                 Ok(()) => {
                     self.listen_again_ms = now_ms + RATE_PAUSE_MS;
                     Accepted::RateReached
                 }
-                Err(_) => Accepted::Nobody,
+                Err(_) => Accepted::NoneWaiting,
             };
         }
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         match acceptfrom_with(&self.listener, flags) {
             Ok((socket, peer)) => Accepted::Connection(socket, peer),
-            Err(Errno::AGAIN) => Accepted::Nobody,
+            Err(Errno::AGAIN) => Accepted::NoneWaiting,
             Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                 self.pause(poller, now_ms, error);
                 Accepted::OutOfDescriptors
@@ -179,8 +179,8 @@ impl Acceptor {
 
 /// How many connections a turn accepts.
 ///
-/// To ask for one more when none waits costs as much as half a connection, because the kernel creates the socket before it
-/// looks. So one is accepted at first, and twice as many with each turn in which as many waited.
+/// An accept without a waiting connection costs half as much as a connection, because the kernel creates the socket first. So a
+/// turn accepts one at first, and twice as many with each turn in which as many waited.
 #[derive(Debug)]
 struct AcceptSchedule {
     rate: Option<RateLimit>,
@@ -285,7 +285,7 @@ const ACCEPTS_PER_TURN: usize = 64;
 
 const LISTEN_PAUSE_MS: u64 = 100;
 
-/// Shorter than the time in which the connections of a burst arrive, so that the rate is reached all the same.
+/// Shorter than the time in which the connections of a burst arrive, so that the rate is reached nevertheless.
 const RATE_PAUSE_MS: u64 = 10;
 const _: () = assert!(RATE_PAUSE_MS < 1000);
 

@@ -1,7 +1,7 @@
-//! The clients by their addresses: the connections and the request rate of each.
+//! The connections and the request rate of each client address.
 //!
 //! One bounded table for all shards, in parts with a lock each. An address is in it while it has connections, or while its
-//! recent requests still count; one that is exempt from the limits is never in it. A connection knows its address by number,
+//! recent requests still count; an exempt address never is. A connection knows its address by number,
 //! see `connection::owners`.
 
 use std::hash::BuildHasher;
@@ -16,14 +16,14 @@ use parking_lot::Mutex;
 use crate::rate_limit::RateLimit;
 use crate::settings::NetSettings;
 
-/// All addresses that count at present.
+/// The table of addresses.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     parts: Vec<Mutex<Part>>,
     hasher: RandomState,
     begin: Instant,
     known: AtomicUsize,
-    /// The part that is tidied next.
+    /// The next part to clean up.
     untidy: AtomicUsize,
     connections_max: u32,
     pace: Option<RateLimit>,
@@ -49,9 +49,9 @@ impl AddressNo {
 /// Why an address is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
-    /// It has as many connections as it may.
+    /// It has too many connections.
     TooMany,
-    /// It makes requests faster than it may; it may try again after `retry_s` seconds.
+    /// It exceeds its request rate; it may try again after `retry_s` seconds.
     TooFast { retry_s: u64 },
     /// The table is full.
     Full,
@@ -149,7 +149,7 @@ impl Addresses {
         }
     }
 
-    /// Removes some addresses that no longer matter; to be called now and then.
+    /// Removes some addresses that no longer matter; to be called periodically.
     pub(crate) fn tidy(&self, now: Instant) {
         if self.known() == 0 {
             return;

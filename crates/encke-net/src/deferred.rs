@@ -1,7 +1,6 @@
 //! Work that waits for its turn behind commits and their deliveries.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use encke_log::ReadError;
 use encke_stream::Piece;
@@ -60,23 +59,9 @@ impl Deferred {
     }
 }
 
-/// How long deferred work may take when the rest of the turn took that long. It gets half of a shard's time even if the shard
-/// is never idle; otherwise no client would catch up beside a stream that is busy enough.
-pub(crate) fn time(configured: Duration, taken: Duration) -> Duration {
-    configured.max(taken)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn deferred_work_gets_its_time_and_half_of_a_long_turn() {
-        let configured = Duration::from_micros(200);
-        assert_eq!(time(configured, Duration::from_micros(10)), configured);
-        let long = Duration::from_millis(3);
-        assert_eq!(time(configured, long), long);
-    }
 
     #[test]
     fn a_connection_that_is_queued_again_waits_for_the_next_turn() {

@@ -1,7 +1,7 @@
-//! What trusted proxies say about their clients in each request: Forwarded (RFC 7239), or the X-Forwarded fields.
+//! Header fields in which trusted proxies name the client of a request: Forwarded (RFC 7239), or the X-Forwarded fields.
 //!
-//! Only one of the two is ever listened to, as the settings have it: a proxy that sets the one often hands on the other as
-//! a client sent it.
+//! The settings select one of the two; the other is ignored, because a proxy that sets one often forwards the other as the
+//! client sent it.
 
 use std::net::IpAddr;
 
@@ -88,7 +88,7 @@ fn client(hops: &[Option<&str>], trust: &Networks) -> Result<(Option<IpAddr>, us
     let mut nearest = (None, 0);
     for (at, hop) in hops.iter().enumerate().rev() {
         let Some(address) = hop.map(node).transpose()?.flatten() else {
-            // The proxy before it is trusted and does not tell.
+            // The proxy before it is trusted and does not name the client.
             return Ok((None, at));
         };
         nearest = (Some(address), at);
@@ -299,12 +299,12 @@ mod tests {
             ("X-Forwarded-Proto", "http, https, http"),
             ("X-Forwarded-Host", "push.example:8443"),
         ];
-        let heard = said(ForwardedBy::XForwarded, &fields).unwrap();
-        assert_eq!(heard.https, Some(true));
-        assert_eq!(heard.host, Some("push.example:8443"));
+        let parsed = said(ForwardedBy::XForwarded, &fields).unwrap();
+        assert_eq!(parsed.https, Some(true));
+        assert_eq!(parsed.host, Some("push.example:8443"));
         let fields = [("Forwarded", "for=192.0.2.1;host=a.example;proto=HTTPS")];
-        let heard = said(ForwardedBy::Forwarded, &fields).unwrap();
-        assert_eq!((heard.https, heard.host), (Some(true), Some("a.example")));
+        let parsed = said(ForwardedBy::Forwarded, &fields).unwrap();
+        assert_eq!((parsed.https, parsed.host), (Some(true), Some("a.example")));
         // The other kind is not listened to.
         assert_eq!(
             said(ForwardedBy::XForwarded, &fields),

@@ -1,4 +1,4 @@
-//! HashIndex found by hash, in a table that grows a little at a time.
+//! An index of numbers by a hash, in a table that grows a little at a time.
 //!
 //! A hash table that doubles moves everything it holds at once: at a million names that stops a shard for tens of
 //! milliseconds. This one is many small tables. When there are too many numbers for them, one table is split in two and
@@ -6,7 +6,7 @@
 
 use hashbrown::HashTable;
 
-/// HashIndex by the hash of what they stand for. It never gives memory back.
+/// Numbers by the hash of their keys. It never gives memory back.
 #[derive(Debug)]
 pub(crate) struct HashIndex {
     parts: Vec<HashTable<u32>>,
@@ -32,7 +32,7 @@ impl Default for HashIndex {
 }
 
 impl HashIndex {
-    /// The number with that hash which `is_it` says yes to.
+    /// The number with that hash for which `is_it` is true.
     pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let part = &self.parts[self.part(hash)];
         part.find(hash, |number| is_it(*number)).copied()
@@ -48,7 +48,7 @@ impl HashIndex {
         }
     }
 
-    /// Takes a number out; whether it was there.
+    /// Removes a number. Returns whether it was present.
     pub(crate) fn remove(&mut self, hash: u64, number: u32) -> bool {
         let part = self.part(hash);
         let Ok(entry) = self.parts[part].find_entry(hash, |other| *other == number) else {
@@ -94,7 +94,7 @@ impl HashIndex {
     }
 }
 
-/// The bits that say in which part something is. A part itself uses the lowest and the topmost ones.
+/// The bits of a hash that select a part. A part itself uses the lowest and the topmost ones.
 fn address(hash: u64) -> usize {
     (hash >> 24) as usize & u32::MAX as usize
 }

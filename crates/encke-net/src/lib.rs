@@ -62,7 +62,7 @@ pub mod fuzzing {
 pub use clock::now_ms;
 pub use errors::{StartError, StopError};
 pub use forwarded::ForwardedBy;
-pub use listen::ACCEPT_BACKLOG;
+pub use listen::{ACCEPT_BACKLOG, check_address};
 pub use metrics::Metrics;
 pub use networks::{Networks, NotNetworks};
 pub use pools::pools;

@@ -13,7 +13,10 @@ use crate::settings::NetSettings;
 
 /// Fails if the address is in use. With SO_REUSEPORT alone this server would join another one of the same user, and the kernel
 /// would give each of the two a part of the clients.
-pub(crate) fn is_free(address: SocketAddr) -> rustix::io::Result<()> {
+///
+/// # Errors
+/// Why the address can't be listened on.
+pub fn check_address(address: SocketAddr) -> rustix::io::Result<()> {
     let socket = unbound(address)?;
     bind(&socket, &address)
 }

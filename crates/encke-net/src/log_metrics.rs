@@ -2,7 +2,7 @@
 
 use encke_log::Health;
 use encke_stream::{AckLevel, Committed, Views};
-use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{CounterVec, GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry};
 
 /// The activity and the health of the logs.
 #[derive(Clone)]
@@ -10,15 +10,15 @@ pub(crate) struct LogMetrics {
     records: IntCounterVec,
     bytes: IntCounterVec,
     acknowledged: IntCounterVec,
-    syncs: IntGaugeVec,
-    syncing_seconds: GaugeVec,
+    syncs: IntCounterVec,
+    syncing_seconds: CounterVec,
     segment_bytes: IntGaugeVec,
     history_bytes: IntGaugeVec,
     segments_waiting: IntGaugeVec,
     history_failed: IntGaugeVec,
-    waited_seconds: GaugeVec,
-    rolled_seconds: GaugeVec,
-    stalls: IntGaugeVec,
+    waited_seconds: CounterVec,
+    rolled_seconds: CounterVec,
+    stalls: IntCounterVec,
     longest_stall_seconds: GaugeVec,
     kept_behind: IntGaugeVec,
     poisoned: IntGaugeVec,
@@ -43,6 +43,11 @@ impl LogMetrics {
             registry.register(Box::new(gauges.clone()))?;
             Ok(gauges)
         };
+        let total_seconds = |name: &str, help: &str| -> Result<CounterVec, prometheus::Error> {
+            let counters = CounterVec::new(Opts::new(name, help), &[LOG])?;
+            registry.register(Box::new(counters.clone()))?;
+            Ok(counters)
+        };
         let seconds = |name: &str, help: &str| -> Result<GaugeVec, prometheus::Error> {
             let gauges = GaugeVec::new(Opts::new(name, help), &[LOG])?;
             registry.register(Box::new(gauges.clone()))?;
@@ -60,9 +65,9 @@ impl LogMetrics {
                 "Acknowledged changes to streams, by durability level at the acknowledgement.",
                 &[LEVEL, LOG],
             )?,
-            syncs: whole("encke_log_syncs", "Syncs of records.")?,
-            syncing_seconds: seconds(
-                "encke_log_syncing_seconds",
+            syncs: count("encke_log_syncs_total", "Syncs of records.", &[LOG])?,
+            syncing_seconds: total_seconds(
+                "encke_log_syncing_seconds_total",
                 "Time spent on syncing records.",
             )?,
             segment_bytes: whole(
@@ -78,17 +83,18 @@ impl LogMetrics {
                 "encke_log_history_failed",
                 "1 while sealed segments cannot be added to history.",
             )?,
-            waited_seconds: seconds(
-                "encke_log_waited_seconds",
+            waited_seconds: total_seconds(
+                "encke_log_waited_seconds_total",
                 "Time writes have waited for a segment to be prepared or to be added to history.",
             )?,
-            rolled_seconds: seconds(
-                "encke_log_rolled_seconds",
+            rolled_seconds: total_seconds(
+                "encke_log_rolled_seconds_total",
                 "Time spent on changing to the next segment, including syncs.",
             )?,
-            stalls: whole(
-                "encke_log_stalls",
+            stalls: count(
+                "encke_log_stalls_total",
                 "Writes that took 50 ms or more, without the change to the next segment; the server's log says why.",
+                &[LOG],
             )?,
             longest_stall_seconds: seconds(
                 "encke_log_longest_stall_seconds",
@@ -120,11 +126,18 @@ impl LogMetrics {
         let whole = |gauges: &IntGaugeVec, value: u64| {
             gauges.with_label_values(&[&log]).set(value as i64);
         };
+        let total = |counters: &IntCounterVec, value: u64| {
+            raise(&counters.with_label_values(&[&log]), value);
+        };
+        let total_seconds = |counters: &CounterVec, value: std::time::Duration| {
+            let counter = counters.with_label_values(&[&log]);
+            counter.inc_by((value.as_secs_f64() - counter.get()).max(0.0));
+        };
         let seconds = |gauges: &GaugeVec, value: std::time::Duration| {
             gauges.with_label_values(&[&log]).set(value.as_secs_f64());
         };
-        whole(&self.syncs, health.syncs);
-        seconds(&self.syncing_seconds, health.syncing);
+        total(&self.syncs, health.syncs);
+        total_seconds(&self.syncing_seconds, health.syncing);
         whole(&self.segment_bytes, health.segment_bytes);
         whole(&self.history_bytes, health.history_bytes);
         whole(&self.segments_waiting, health.segments_waiting as u64);
@@ -132,9 +145,9 @@ impl LogMetrics {
             &self.history_failed,
             u64::from(health.history_failed.is_some()),
         );
-        seconds(&self.waited_seconds, health.waited);
-        seconds(&self.rolled_seconds, health.rolled);
-        whole(&self.stalls, health.stalls);
+        total_seconds(&self.waited_seconds, health.waited);
+        total_seconds(&self.rolled_seconds, health.rolled);
+        total(&self.stalls, health.stalls);
         seconds(&self.longest_stall_seconds, health.longest_stall);
         whole(&self.kept_behind, kept_behind);
         whole(&self.poisoned, u64::from(health.poisoned.is_some()));
@@ -145,8 +158,7 @@ impl LogMetrics {
         for (log, counts) in views.acknowledged().enumerate() {
             for (level, count) in AckLevel::ALL.into_iter().zip(counts) {
                 let labels = &[level.name(), &log.to_string()];
-                let counter = self.acknowledged.with_label_values(labels);
-                counter.inc_by(count.saturating_sub(counter.get()));
+                raise(&self.acknowledged.with_label_values(labels), count);
             }
         }
     }
@@ -158,6 +170,11 @@ impl CommitCounters {
         self.records.inc_by(committed.records as u64);
         self.bytes.inc_by(committed.bytes as u64);
     }
+}
+
+/// Raises a counter to a total that is counted elsewhere.
+pub(crate) fn raise(counter: &IntCounter, total: u64) {
+    counter.inc_by(total.saturating_sub(counter.get()));
 }
 
 const LOG: &str = "log";

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use encke_stream::Totals;
 use parking_lot::Mutex;
+use prometheus::process_collector::ProcessCollector;
 use prometheus::{
-    Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder,
+    Encoder, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry, TextEncoder,
 };
 
-use crate::log_metrics::LogMetrics;
+use crate::log_metrics::{LogMetrics, raise};
 use crate::pools::PoolMetrics;
 use crate::shard_channel::Lag;
 
@@ -51,11 +53,11 @@ pub struct Metrics {
     pub(crate) log: LogMetrics,
     pub(crate) mailbox_depth: IntGaugeVec,
     pub(crate) mailbox_bytes: IntGaugeVec,
-    pub(crate) mailbox_age_us: IntGaugeVec,
+    pub(crate) mailbox_age_seconds: GaugeVec,
     pub(crate) mailbox_waiting: IntGaugeVec,
-    pub(crate) mailbox_dropped: IntGaugeVec,
+    pub(crate) mailbox_refused: IntCounterVec,
     pub(crate) ring_lag_bytes: IntGaugeVec,
-    pub(crate) ring_lag_us: IntGaugeVec,
+    pub(crate) ring_lag_seconds: GaugeVec,
     pub(crate) streams: IntGauge,
     pub(crate) streams_in_memory: IntGauge,
     pub(crate) names_free: IntGauge,
@@ -90,11 +92,24 @@ impl Metrics {
             registry.register(Box::new(gauges.clone()))?;
             Ok(gauges)
         };
+        let seconds = |name: &str, help: &str, label: &str| -> Result<_, prometheus::Error> {
+            let gauges = GaugeVec::new(Opts::new(name, help), &[label])?;
+            registry.register(Box::new(gauges.clone()))?;
+            Ok(gauges)
+        };
         let histogram = |name: &str, help: &str, buckets: Vec<f64>| {
             let histogram = Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets))?;
             registry.register(Box::new(histogram.clone()))?;
             Ok::<_, prometheus::Error>(histogram)
         };
+        let build_info = IntGaugeVec::new(
+            Opts::new("encke_build_info", "1; the version of this server."),
+            &["version"],
+        )?;
+        let version = env!("CARGO_PKG_VERSION");
+        build_info.with_label_values(&[version]).set(1);
+        registry.register(Box::new(build_info))?;
+        registry.register(Box::new(ProcessCollector::for_self()))?;
         let powers =
             |first: f64, factor: f64, count| prometheus::exponential_buckets(first, factor, count);
         Ok(Metrics {
@@ -108,7 +123,7 @@ impl Metrics {
                 "Clients that read too slowly and lack records that are due to them.",
             )?,
             streams_congested: gauge(
-                "encke_streams_jammed",
+                "encke_streams_congested",
                 "Streams with at least 64 subscribers on a shard, most of them lagging. Appends to these streams are acknowledged late.",
             )?,
             held_back: counter(
@@ -133,7 +148,7 @@ impl Metrics {
             )?,
             accepted: counter("encke_connections_accepted_total", "Connections accepted.")?,
             deferred_put_off: counter(
-                "encke_errands_put_off_total",
+                "encke_deferred_put_off_total",
                 "Turns of a shard that left deferred work (new connections, long bodies, catching up, deadlines) to the next turn, because its time was used up.",
             )?,
             rests: counter(
@@ -189,8 +204,8 @@ impl Metrics {
                 "mailbox",
             )?,
             mailbox_bytes: gauges("encke_mailbox_bytes", "Bytes in a mailbox.", "mailbox")?,
-            mailbox_age_us: gauges(
-                "encke_mailbox_age_microseconds",
+            mailbox_age_seconds: seconds(
+                "encke_mailbox_age_seconds",
                 "Age of the oldest item in a mailbox.",
                 "mailbox",
             )?,
@@ -199,9 +214,9 @@ impl Metrics {
                 "Threads that wait for room in a mailbox.",
                 "mailbox",
             )?,
-            mailbox_dropped: gauges(
-                "encke_mailbox_dropped",
-                "Items refused by a full mailbox since the start.",
+            mailbox_refused: counters(
+                "encke_mailbox_refused_total",
+                "Items refused by a full mailbox.",
                 "mailbox",
             )?,
             ring_lag_bytes: gauges(
@@ -209,8 +224,8 @@ impl Metrics {
                 "Bytes of records between the newest and the oldest whose delivery has not begun.",
                 "shard",
             )?,
-            ring_lag_us: gauges(
-                "encke_ring_lag_microseconds",
+            ring_lag_seconds: seconds(
+                "encke_ring_lag_seconds",
                 "Age of the oldest record whose delivery has not begun.",
                 "shard",
             )?,
@@ -273,32 +288,34 @@ impl Metrics {
         };
         set(&self.mailbox_depth, gauge.depth());
         set(&self.mailbox_bytes, gauge.bytes());
-        set(&self.mailbox_age_us, age.as_micros() as usize);
         set(&self.mailbox_waiting, gauge.waiting());
-        set(&self.mailbox_dropped, gauge.drops() as usize);
+        let age_seconds = self.mailbox_age_seconds.with_label_values(name);
+        age_seconds.set(age.as_secs_f64());
+        raise(
+            &self.mailbox_refused.with_label_values(name),
+            gauge.refused(),
+        );
     }
 
     pub(crate) fn streams(&self, totals: Totals) {
-        let catch_up = |counter: &IntCounter, count: u64| {
-            counter.inc_by(count.saturating_sub(counter.get()));
-        };
         self.streams.set(totals.streams as i64);
         self.streams_in_memory.set(totals.in_memory as i64);
         self.names_free.set(totals.free_names as i64);
-        catch_up(&self.stream_loads, totals.loads);
-        catch_up(&self.stream_evictions, totals.evictions);
-        catch_up(&self.producers_forgotten, totals.producers_forgotten);
+        raise(&self.stream_loads, totals.loads);
+        raise(&self.stream_evictions, totals.evictions);
+        raise(&self.producers_forgotten, totals.producers_forgotten);
     }
 
     pub(crate) fn ring_lag(&self, shard: &str, lag: &Lag) {
-        let set = |metric: &IntGaugeVec, value: u64| {
-            metric.with_label_values(&[shard]).set(value as i64);
-        };
-        set(&self.ring_lag_bytes, lag.bytes.load(Ordering::Relaxed));
-        set(&self.ring_lag_us, lag.us.load(Ordering::Relaxed));
+        let bytes = lag.bytes.load(Ordering::Relaxed);
+        let age = Duration::from_micros(lag.us.load(Ordering::Relaxed));
+        let lag_bytes = self.ring_lag_bytes.with_label_values(&[shard]);
+        lag_bytes.set(bytes as i64);
+        let lag_seconds = self.ring_lag_seconds.with_label_values(&[shard]);
+        lag_seconds.set(age.as_secs_f64());
     }
 
-    /// ShardCounts a commit.
+    /// Counts a commit.
     pub(crate) fn committed(&self, committed: &encke_stream::Committed) {
         if committed.records > 0 {
             self.records.inc_by(committed.records as u64);

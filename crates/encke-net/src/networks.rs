@@ -1,4 +1,4 @@
-//! Sets of addresses, as settings name them.
+//! Sets of addresses in settings.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 
-/// Networks that have something in common, such as that the server trusts them.
+/// A set of networks, such as the trusted ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(Vec<IpNet>);
 
@@ -16,14 +16,14 @@ pub struct Networks(Vec<IpNet>);
 pub struct NotNetworks(String);
 
 impl Networks {
-    /// The addresses by which a machine speaks to itself.
+    /// The loopback addresses.
     pub fn loopback() -> Self {
         let v4 = IpNet::new_assert(IpAddr::from([127, 0, 0, 0]), 8);
         let v6 = IpNet::from(IpAddr::from(std::net::Ipv6Addr::LOCALHOST));
         Networks(vec![v4, v6])
     }
 
-    /// Whether the address is in one of them. An IPv4 address in IPv6's clothes is one of IPv4.
+    /// Whether the address is in one of them. An IPv4-mapped IPv6 address counts as IPv4.
     pub fn contain(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))

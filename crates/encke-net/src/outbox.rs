@@ -1,4 +1,4 @@
-//! What a shard hands to other threads a few times in a turn.
+//! Commands and messages that a shard collects for other threads, and hands over a few times per turn.
 
 use encke_jobs::{DispatcherMessage, PoolClient};
 use encke_stream::Submission;

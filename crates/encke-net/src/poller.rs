@@ -1,4 +1,4 @@
-//! Which sockets a shard waits for.
+//! The epoll instance of a shard.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Poller {
         epoll::add(&self.epoll, fd, data, watched(output))
     }
 
-    /// Reports also when the connection's socket takes more. If it does already, that is reported at once.
+    /// Also reports when the connection's socket is writable, at once if it is already.
     pub(crate) fn watch_output(&self, fd: impl AsFd, token: Token) -> rustix::io::Result<()> {
         let data = EventData::new_u64(token);
         epoll::modify(&self.epoll, fd, data, watched(true))

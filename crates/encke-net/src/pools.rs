@@ -1,4 +1,4 @@
-//! The pools as a part of the server: the dispatcher's threads, and what is shown of the pools.
+//! Runs the pools in the server: the dispatcher's threads, and the metrics of the pools.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl PoolService {
         })
     }
 
-    /// Starts the dispatcher, which talks to the shards through these senders.
+    /// Starts the dispatcher, which sends its responses through these senders.
     pub(crate) fn start(
         self,
         sequencers: Sequencers,
@@ -86,12 +86,9 @@ impl PoolService {
             submit: Box::new(move |commands, now_ms| sequencers.submit(commands, now_ms)),
             number,
             read: Box::new(move |fetch| archive.read(fetch).map_err(|error| error.to_string())),
-            respond: Box::new(move |client, told| {
+            respond: Box::new(move |client, event| {
                 if let Some(sender) = senders.get(usize::from(client.shard)) {
-                    sender.put(ShardEvent::Dispatched {
-                        client,
-                        event: told,
-                    });
+                    sender.put(ShardEvent::Dispatched { client, event });
                 }
             }),
             clock: now_ms,
@@ -171,7 +168,7 @@ impl PoolMetrics {
             )?,
             given: counters(
                 "encke_pool_worker_jobs_total",
-                "Jobs given to a pool's worker; the workers beyond the first hundred share one series.",
+                "Jobs given to a pool's worker; workers beyond the first 100 of a pool, and beyond 1,000 in total, share one series per pool.",
                 &["pool", "worker"],
             )?,
         })
@@ -187,6 +184,7 @@ impl PoolMetrics {
         self.cache.set(published.cached_bytes() as i64);
         self.loads.reset();
         self.loads.inc_by(published.loads());
+        let mut series_left = WORKER_SERIES_MAX;
         for (pool, stats, workers) in published.read() {
             let pool = &*pool;
             let jobs = |state, count: u64| {
@@ -196,10 +194,7 @@ impl PoolMetrics {
             };
             jobs("waiting", stats.waiting);
             jobs("running", stats.running);
-            let age_s = match stats.oldest_s {
-                0 => 0,
-                oldest_s => (now_ms() / 1_000).saturating_sub(oldest_s),
-            };
+            let age_s = stats.oldest_age_s(now_ms());
             self.oldest.with_label_values(&[pool]).set(age_s as i64);
             let connected = stats.connected as i64;
             self.workers.with_label_values(&[pool]).set(connected);
@@ -209,8 +204,11 @@ impl PoolMetrics {
                 .inc_by(stats.retried);
             self.dead.with_label_values(&[pool]).inc_by(stats.dead);
             for (number, worker) in workers.iter().enumerate() {
-                let name = match number < WORKERS_SHOWN_MAX {
-                    true => &*worker.name,
+                let name = match number < WORKERS_SHOWN_MAX && series_left > 0 {
+                    true => {
+                        series_left -= 1;
+                        &*worker.name
+                    }
                     false => "(others)",
                 };
                 let given = self.given.with_label_values(&[pool, name]);
@@ -220,5 +218,6 @@ impl PoolMetrics {
     }
 }
 
-/// Workers of a pool that have a series of their own.
+/// Workers of a pool that have a series of their own, and workers of all pools.
 const WORKERS_SHOWN_MAX: usize = 100;
+const WORKER_SERIES_MAX: usize = 1_000;

@@ -1,12 +1,11 @@
-//! The PROXY protocol, versions 1 and 2: who the client is, in front of everything that it sends
+//! The PROXY protocol, versions 1 and 2: a header with the client's address at the start of a connection
 //! (<https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>).
 //!
-//! Read strictly and to the byte: what one reader takes for the header's end and another does not would let a client speak
-//! in the proxy's name.
+//! The header is parsed strictly: if two parsers disagreed about its end, a client could speak in the proxy's name.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What a proxy says about a connection.
+/// A parsed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Preface {
     /// How many bytes it took.
@@ -271,11 +270,11 @@ mod tests {
         let mapped: Ipv6Addr = "::ffff:192.0.2.9".parse().unwrap();
         let six = [&mapped.octets()[..], &[0; 20]].concat();
         assert_eq!(parse(&header(0x21, 0x21, &six)), preface(52, "192.0.2.9"));
-        // The proxy for itself, whatever it says of addresses.
+        // The proxy's own connection: addresses are ignored.
         assert_eq!(parse(&header(0x20, 0, b"")), preface(16, ""));
         assert_eq!(parse(&header(0x20, 0x11, &four)), preface(28, ""));
         assert_eq!(parse(&header(0x21, 0, b"abc")), preface(19, ""));
-        // Fields: unknown ones are passed over, TLS is heard.
+        // Fields: unknown ones are ignored, TLS is read.
         for (client, tls) in [(0, false), (1, true), (7, true), (6, false)] {
             let fields = [field(0xe0, b"x"), field(TLS, &[client, 0, 0, 0, 0])].concat();
             let bytes = header(0x21, 0x11, &[&four[..], &fields].concat());

@@ -1,11 +1,11 @@
 //! A rate limit with bursts: the generic cell rate algorithm, with one number as the state of each client.
 
-/// How often something may happen, and how much of it at once.
+/// A rate and a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RateLimit {
-    /// What one costs, in nanoseconds of the future that it takes away.
+    /// The time between two events at this rate.
     interval_ns: u64,
-    /// How far into the future a client may have taken already when it asks for one more.
+    /// How far ahead of now a client may have used its rate when it requests one more.
     ahead_ns: u64,
 }
 

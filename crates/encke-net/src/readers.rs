@@ -1,4 +1,4 @@
-//! The threads that read from files, so that no shard ever does.
+//! The threads that read from files; a shard never does.
 
 mod delayed;
 
@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use encke_log::{ReadError, StreamNo};
-use encke_mailbox::{Bounds, Gauge, Lane, Options, Receiver, Sender, mailbox};
+use encke_mailbox::{Bounds, Gauge, Lane, Receiver, Sender, mailbox};
 use encke_stream::Fetch;
 use prometheus::Histogram;
 
@@ -60,11 +60,11 @@ impl Readers {
     /// Readers of `count` threads, which begin with [`ReaderQueues::start`].
     pub(crate) fn new(count: usize) -> (Readers, ReaderQueues) {
         let ends = (0..count.max(1)).map(|_| {
-            let options = Options::new(Bounds {
+            let bounds = Bounds {
                 items_max: JOBS_MAX,
                 bytes_max: JOBS_MAX * size_of::<ReadTask>(),
-            });
-            mailbox("reader", options)
+            };
+            mailbox("reader", bounds)
         });
         let (jobs, receivers) = ends.unzip();
         (Readers { jobs }, ReaderQueues(receivers))

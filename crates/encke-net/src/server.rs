@@ -1,4 +1,4 @@
-//! Everything together: shards, readers and the sequencer over one log.
+//! The server: starts and stops shards, readers, sequencers and the dispatcher.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use encke_jobs::DispatcherMessage;
 use encke_log::CommitError;
-use encke_mailbox::{Bounds, Options, mailbox};
+use encke_mailbox::{Bounds, mailbox};
 use encke_protocol::Router;
 use encke_stream::{AckLevel, InlineCommit, Logs, Outlet, Sequencer, Sequencers, Views};
 
@@ -63,10 +63,10 @@ impl Server {
             Some(first) => listen::address(first)?,
             None => settings.listen,
         };
-        let options = Options::new(Bounds {
+        let bounds = Bounds {
             items_max: settings.mailbox_items_max,
             bytes_max: settings.mailbox_bytes_max,
-        });
+        };
         let (senders, receivers) = ends(&settings, listeners.len())?;
         let archive = Archive::of(&logs);
         let background: Vec<_> = logs.logs.iter().map(|(_, log)| log.background()).collect();
@@ -79,7 +79,7 @@ impl Server {
         let mut sequencer_threads = Vec::with_capacity(logs.len());
         for (number, (machine, log)) in logs.into_iter().enumerate() {
             let name = numbered("sequencer", number, views.logs());
-            let (sender, receiver) = mailbox("sequencer", options);
+            let (sender, receiver) = mailbox("sequencer", bounds);
             let (watched, expired) = (metrics.clone(), readers.clone());
             let counters = metrics.log.counters(number);
             let sequencer = Sequencer::new(
@@ -170,7 +170,9 @@ impl Server {
             metrics.buffered_bytes.set(buffers.bytes() as i64);
             metrics.streams_congested.set(congested.count() as i64);
             for (number, log) in watched_logs.iter().enumerate() {
-                metrics.log.show(number, &log.health(), log.class_floor(0));
+                metrics
+                    .log
+                    .show(number, &log.health(), log.retention_floor());
             }
         });
         Ok(Server {
@@ -191,11 +193,11 @@ impl Server {
         self.address
     }
 
-    /// Stops accepting, finishes what is under way, closes the log.
+    /// Stops accepting, finishes pending requests, closes the log.
     ///
     /// # Errors
-    /// The log could not be made durable, or a thread panicked; what was acknowledged at level
-    /// `synced` is safe all the same.
+    /// The log could not be made durable, or a thread panicked; records acknowledged at level
+    /// `synced` are safe nevertheless.
     pub fn stop(self) -> Result<(), StopError> {
         // Workers and clients that wait for a result get their last events before their shards stop.
         self.dispatcher.control(DispatcherMessage::Stop);
@@ -238,7 +240,7 @@ fn listeners(settings: &NetSettings) -> Result<Vec<std::os::fd::OwnedFd>, StartE
         address: settings.listen,
         source,
     };
-    listen::is_free(address).map_err(failed)?;
+    listen::check_address(address).map_err(failed)?;
     let mut listeners = Vec::with_capacity(settings.shards);
     for _ in 0..settings.shards.max(1) {
         let listener = listen::listener(settings, address).map_err(failed)?;

@@ -8,7 +8,7 @@ use encke_stream::Eviction;
 use crate::forwarded::ForwardedBy;
 use crate::networks::Networks;
 
-/// NetSettings of the reactor.
+/// Settings of the reactor.
 #[derive(Clone, Debug)]
 pub struct NetSettings {
     /// Where to listen.
@@ -94,7 +94,7 @@ pub struct NetSettings {
     pub unsent_bytes_max: usize,
     /// How long a turn of a shard may take for deferred work (new connections, long bodies, catching up, deadlines); longer if
     /// the rest of the turn took longer.
-    pub errands_time: Duration,
+    pub deferred_time: Duration,
     /// How long a stop waits for what is under way.
     pub stop_timeout: Duration,
 }
@@ -142,7 +142,7 @@ impl Default for NetSettings {
             eviction: Eviction::default(),
             send_buffer_bytes: 128 << 10,
             unsent_bytes_max: 16 << 10,
-            errands_time: Duration::from_micros(200),
+            deferred_time: Duration::from_micros(200),
             stop_timeout: Duration::from_secs(5),
         }
     }

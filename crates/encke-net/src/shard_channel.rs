@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use encke_jobs::PoolClient;
 use encke_log::ReadError;
-use encke_mailbox::{Bounds, Lane, Options, Receiver, SendErrorKind, Sender, mailbox_with_waker};
+use encke_mailbox::{Bounds, Lane, Receiver, SendErrorKind, Sender, mailbox_with_waker};
 use encke_protocol::PoolResponse;
 use encke_stream::{Batch, Handover, LoadError, Lookup, Outlet, Piece, Reply, Stream};
 use rustix::event::{EventfdFlags, eventfd};
@@ -84,12 +84,12 @@ pub(crate) fn shard_channel(
     settings: &NetSettings,
 ) -> rustix::io::Result<(ShardSender, ShardReceiver)> {
     let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-    let options = Options::new(Bounds {
+    let bounds = Bounds {
         items_max: EVENTS_MAX,
         bytes_max: settings.ring_bytes,
-    });
+    };
     let waker = Arc::clone(&wake);
-    let (sender, events) = mailbox_with_waker("shard", options, move || {
+    let (sender, events) = mailbox_with_waker("shard", bounds, move || {
         // The counter is never read: edge-triggered epoll reports each write, and 64 bits never overflow.
         let _ = rustix::io::write(&waker, &1u64.to_ne_bytes());
     });
@@ -128,8 +128,8 @@ impl ShardReceiver {
 }
 
 impl ShardSender {
-    /// Sends a piece; waits while the shard has enough of them. So many clients that read old records never fill the channel,
-    /// which also carries commits, and a turn is over soon.
+    /// Sends a piece; waits while the shard has enough of them. So clients that read old records cannot fill the channel, which
+    /// also carries commits, and turns stay short.
     pub(crate) fn put_piece(&self, token: Token, piece: Result<Piece, ReadError>) {
         while self.pieces.load(Ordering::Relaxed) > PIECES_BYTES && !self.events.is_closed() {
             std::thread::sleep(PIECES_PAUSE);

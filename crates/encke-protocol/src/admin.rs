@@ -52,7 +52,7 @@ impl Admin {
                 .body((self.probes.metrics)()),
             _ => plain(
                 404,
-                "there is nothing here; streams are under /v1/stream/, pools under /v1/pool/\n",
+                "not found; streams are under /v1/stream/, pools under /v1/pool/\n",
             ),
         })
     }
@@ -72,7 +72,9 @@ fn text(status: u16) -> Response {
 const WELCOME: &str = "This is Encke, a real-time push server.\n\
     \n\
     Streams      PUT, POST, GET, HEAD, DELETE  /v1/stream/{name}\n\
-    Follow one   GET /v1/stream/{name}?offset=-1&live=sse\n\
+    Follow one   GET /v1/stream/{name}?offset=-1&live=sse    (EventSource)\n\
+    Poll one     GET /v1/stream/{name}?offset={offset}&live=long-poll\n\
+    Follow many  GET /v1/events?stream={name}&stream={name}\n\
     Pools        PUT, POST, GET, DELETE  /v1/pool/{name}\n\
     Work for one GET /v1/pool/{name}/work?worker={worker}\n\
     Health       /healthz  /readyz  /metrics\n";

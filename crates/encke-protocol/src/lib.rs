@@ -19,6 +19,7 @@ mod durable_streams;
 mod encoder;
 pub mod events;
 mod json;
+mod misspelled;
 mod payload;
 mod pool;
 pub mod problem;
@@ -44,6 +45,6 @@ pub use encoder::{
 pub use events::EventsSettings;
 pub use pool::PoolApiSettings;
 pub use request::{CallerInfo, Headers, Request};
-pub use response::{Body, Response};
+pub use response::{Body, CrossOrigin, Response};
 pub use router::{ProtocolSettings, Router};
 pub use run::Run;

@@ -25,16 +25,12 @@ pub fn rejected(status: u16, code: &'static str, message: &str, retry_s: u64) ->
 /// The response to a request whose continuation cannot be resumed.
 pub fn failed(failure: Failure) -> Response {
     match failure {
-        Failure::Overloaded => error(
-            503,
-            "overloaded",
-            "more requests wait than the server takes; try again",
-        )
-        .field("Retry-After", RETRY_AFTER_S),
+        Failure::Overloaded => error(503, "overloaded", "too many requests wait; try again")
+            .field("Retry-After", RETRY_AFTER_S),
         Failure::NoLongerKept => error(
             410,
             "no_longer_kept",
-            "the requested records are no longer kept; -1 gives what is left",
+            "the requested records are no longer kept; -1 returns what is left",
         ),
         Failure::Unreadable => error(
             500,

@@ -19,6 +19,19 @@ pub struct Request<'a> {
     pub now_ms: u64,
 }
 
+impl Request<'_> {
+    /// Scheme and host as the client addressed them, for URLs in responses. Empty without a `Host`: a URL is relative then.
+    pub(crate) fn base(&self) -> String {
+        let sent = || self.headers.text("Host").ok().flatten();
+        let host = self.caller.host.or_else(sent).unwrap_or("");
+        let scheme = if self.caller.tls { "https" } else { "http" };
+        match host.is_empty() {
+            true => String::new(),
+            false => format!("{scheme}://{host}"),
+        }
+    }
+}
+
 /// What is known of the client that sent a request, beyond the request itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallerInfo<'a> {

@@ -9,8 +9,34 @@ pub struct Response {
     pub status: u16,
     /// The fields, each ended by CRLF.
     pub fields: Vec<u8>,
+    /// Whether scripts of other origins may read it.
+    pub cross_origin: CrossOrigin,
     /// The body.
     pub body: Body,
+}
+
+/// Whether scripts of other origins may read a response, and its fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CrossOrigin {
+    /// They may not.
+    #[default]
+    Never,
+    /// They may. The response says so when the request names its origin.
+    WhenAsked,
+    /// They may, and the response always says so: a cache may give it to a request from an origin, and not every cache
+    /// heeds `Vary: Origin`.
+    Always,
+}
+
+impl CrossOrigin {
+    /// The fields that a response gets. `is_asked`: the request has the field `Origin`.
+    pub fn fields(self, is_asked: bool) -> &'static [u8] {
+        match self {
+            CrossOrigin::Always => CROSS_ORIGIN_FIELDS,
+            CrossOrigin::WhenAsked if is_asked => CROSS_ORIGIN_FIELDS,
+            CrossOrigin::Never | CrossOrigin::WhenAsked => b"",
+        }
+    }
 }
 
 /// A response's body.
@@ -41,7 +67,19 @@ impl Response {
     /// A response with the fields that all protocols send: for browsers that read across origins, and against browsers that
     /// guess types (Durable Streams, section 12.7).
     pub(crate) fn shared(status: u16) -> Self {
-        Response::new(status).fields(SHARED_FIELDS)
+        Response {
+            cross_origin: CrossOrigin::WhenAsked,
+            ..Response::new(status).fields(SHARED_FIELDS)
+        }
+    }
+
+    /// Says that a cache may keep the response.
+    #[must_use]
+    pub(crate) fn cacheable(self) -> Self {
+        Response {
+            cross_origin: CrossOrigin::Always,
+            ..self
+        }
     }
 
     /// Adds a field. A value is cut at the first control character, because that would end the field.
@@ -91,8 +129,9 @@ impl Response {
 }
 
 const SHARED_FIELDS: &[u8] = b"X-Content-Type-Options: nosniff\r\n\
-    Cross-Origin-Resource-Policy: cross-origin\r\n\
-    Access-Control-Allow-Origin: *\r\n\
+    Cross-Origin-Resource-Policy: cross-origin\r\n";
+
+const CROSS_ORIGIN_FIELDS: &[u8] = b"Access-Control-Allow-Origin: *\r\n\
     Access-Control-Expose-Headers: Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, \
     Stream-Closed, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, \
     Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, ETag, Location, Retry-After, \

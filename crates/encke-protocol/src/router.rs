@@ -9,6 +9,7 @@ use crate::admin::Admin;
 use crate::durable_streams::{DurableStreams, DurableStreamsSettings};
 use crate::encoder::Encoders;
 use crate::events::{self, Events, EventsSettings};
+use crate::misspelled;
 use crate::pool::{PoolApi, PoolApiSettings};
 use crate::request::Request;
 use crate::streams::StreamAccess;
@@ -57,6 +58,9 @@ impl Router {
 
     /// What to do for a request.
     pub fn request(&self, request: Request<'_>) -> Action {
+        if let Err(refused) = misspelled::check_fields(request.headers) {
+            return Action::Respond(refused);
+        }
         if request.path == events::PATH {
             return self.events.request(&request);
         }

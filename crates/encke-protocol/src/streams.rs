@@ -59,6 +59,12 @@ impl StreamAccess {
         if name.split('/').any(|part| part == "." || part == "..") {
             return bad("the stream's name holds `.` or `..` as a segment".into());
         }
+        if name.split('/').any(str::is_empty) {
+            return bad(
+                "the stream's name holds an empty segment: a slash at its beginning or its end, or two in a row"
+                    .into(),
+            );
+        }
         if name == RESERVED || name.starts_with(RESERVED_PREFIX) {
             return Err(error(
                 501,
@@ -106,7 +112,7 @@ impl StreamAccess {
             410,
             "no_longer_kept",
             format!(
-                "what follows the offset {from} of the stream {:?} is no longer kept; -1 gives what is left",
+                "what follows the offset {from} of the stream {:?} is no longer kept; -1 returns what is left",
                 stream.name
             ),
         ))

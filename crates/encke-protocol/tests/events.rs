@@ -1,5 +1,5 @@
-//! Server-sent events there and back: a parser of its own, written after the WHATWG's HTML standard
-//! (section 9.2), finds in them just what was stored.
+//! Server-sent events, encoded and parsed: an independent parser, written after the HTML standard (section 9.2), finds exactly what
+//! was stored.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 #![allow(unreachable_pub, dead_code)] // Each test uses what it needs of the server.
@@ -17,8 +17,8 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use server::{Reply, Server};
 
-/// An event as an EventSource dispatches it: its type and its data.
-type Event = (String, String);
+/// An event as an EventSource dispatches it: its type, its data, and the last id.
+type Event = (String, String, String);
 
 /// What of a stream of events is whole, and what is left in the parser behind it.
 fn parse(bytes: &[u8]) -> (Vec<Event>, bool) {
@@ -26,6 +26,7 @@ fn parse(bytes: &[u8]) -> (Vec<Event>, bool) {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut events = Vec::new();
     let (mut name, mut data) = (String::new(), String::new());
+    let mut id = String::new();
     let mut rest = text;
     // A line ends with CRLF, LF or CR; what does not end is no line.
     while let Some(at) = rest.find(['\r', '\n']) {
@@ -37,7 +38,11 @@ fn parse(bytes: &[u8]) -> (Vec<Event>, bool) {
         if line.is_empty() {
             if !data.is_empty() {
                 data.pop();
-                events.push((std::mem::take(&mut name), std::mem::take(&mut data)));
+                events.push((
+                    std::mem::take(&mut name),
+                    std::mem::take(&mut data),
+                    id.clone(),
+                ));
             }
             name.clear();
             data.clear();
@@ -48,6 +53,7 @@ fn parse(bytes: &[u8]) -> (Vec<Event>, bool) {
         match field {
             "" => {}
             "event" => value.clone_into(&mut name),
+            "id" => value.clone_into(&mut id),
             "data" => {
                 data.push_str(value);
                 data.push('\n');
@@ -178,10 +184,13 @@ fn there_and_back<'a>(
     let mut told = Vec::new();
     let mut rest = items;
     for (mark, events) in marks.iter().zip(events.chunks(per_mark)) {
-        let (name, control) = events.last().unwrap();
+        let (name, control, _) = events.last().unwrap();
         assert_eq!(name, "control");
         let control: serde_json::Value = serde_json::from_str(control).unwrap();
         assert_eq!(control["streamNextOffset"], mark.at.to_string());
+        for (_, _, id) in events {
+            assert_eq!(*id, mark.at.to_string(), "an EventSource resumes behind it");
+        }
         let last = mark.end == bytes.len();
         let (closed, at_tail) = (last && end.closed, last && (end.at_tail || end.closed));
         assert_eq!(control.get("streamClosed").is_some(), closed);
@@ -383,7 +392,7 @@ fn a_heartbeat_is_no_event_wherever_it_comes() {
 /// The parser itself, on the examples of the standard.
 #[test]
 fn the_parser_reads_what_the_standard_says() {
-    let event = |data: &str| (String::new(), data.to_owned());
+    let event = |data: &str| (String::new(), data.to_owned(), String::new());
     let (events, whole) = parse(b"data: YHOO\ndata: +2\ndata: 10\n\n");
     assert_eq!((events, whole), (vec![event("YHOO\n+2\n10")], true));
     let (events, _) =

@@ -1,4 +1,4 @@
-//! No request makes the face panic or say what it must not, whatever is in it.
+//! No request causes a panic or an invalid response, whatever it contains.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 #![allow(unreachable_pub, dead_code)] // Each test uses what it needs of the server.

@@ -1,4 +1,4 @@
-//! What a request for several streams asks for: positions, ids, and what is told at once.
+//! Requests for several streams: positions, ids, and immediate errors.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 #![allow(unreachable_pub)] // What the modules of a test show, they show to the test.

@@ -1,4 +1,4 @@
-//! What a connection is doing, with the data that it needs for that.
+//! Active connections: the task of each, with its data.
 
 use std::sync::Arc;
 
@@ -18,24 +18,24 @@ use crate::http::head::Head;
 #[derive(Debug, Default)]
 pub(crate) struct Active {
     pub(crate) task: Task,
-    /// Bytes that were received and not used yet.
+    /// Received bytes that are not parsed yet.
     pub(crate) input: Vec<u8>,
     /// What the socket did not take; the connection is blocked while there is something.
     pub(crate) pending: Option<UnsentOutput>,
-    /// What it is counted for in memory.
+    /// Its share of the memory of all connections.
     memory: BufferShare,
     /// When the timer wheel reminds of the deadline; 0 if it does not.
     pub(crate) reminder_ms: u64,
-    /// When the client has taken too long, or the poll times out; 0 for never.
+    /// When the client or the poll times out; 0: never.
     pub(crate) deadline_ms: u64,
-    /// When its subscription ends; 0 for never.
+    /// When its subscription ends; 0: never.
     pub(crate) ends_at_ms: u64,
 }
 
 // What an active connection costs, beside what it holds.
 const _: () = assert!(size_of::<Active>() <= 256);
 
-/// What a connection is doing.
+/// The task of a connection.
 #[derive(Debug)]
 pub(crate) enum Task {
     /// Receives a request.
@@ -76,11 +76,11 @@ pub(crate) enum Task {
     },
     /// Subscribed for as long as the connection lasts.
     Subscribed(Subscriber),
-    /// Refused: what it still sends is discarded until it closes.
+    /// Refused: further input is discarded until it closes.
     Lingering,
 }
 
-/// Where a long body stands.
+/// The state of a long body.
 #[derive(Debug)]
 pub(crate) enum StreamingStep {
     /// The next part is read when the socket has taken the last one.
@@ -103,7 +103,7 @@ pub(crate) struct Subscriber {
     pub(crate) eager: bool,
 }
 
-/// What a subscriber gets.
+/// The records that a subscriber gets.
 #[derive(Debug)]
 pub(crate) enum FeedState {
     /// The records of the stream of its topic.
@@ -126,7 +126,7 @@ pub(crate) struct SingleFeed {
 #[derive(Debug, Default)]
 pub(crate) struct UnsentOutput {
     pub(crate) bytes: Vec<u8>,
-    /// How many of them it has taken since.
+    /// How many of them it has taken meanwhile.
     pub(crate) sent: usize,
     /// A subscriber's position behind them.
     pub(crate) reached: Option<Offset>,
@@ -134,11 +134,11 @@ pub(crate) struct UnsentOutput {
     pub(crate) close: Option<CloseReason>,
 }
 
-/// Since when a client is behind.
+/// A client's lag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Behind {
     pub(crate) since_ms: u64,
-    /// What the subscriber has of what was appended to its streams, counted as [`Topic::appended`] counts.
+    /// How much of its streams the subscriber has, in the unit of [`Topic::appended`].
     ///
     /// [`Topic::appended`]: crate::fanout::topics::Topic::appended
     pub(crate) has: u32,
@@ -160,7 +160,7 @@ pub(crate) struct ParkedRequest {
 }
 
 impl Active {
-    /// What its slot says once nothing in here matters any more.
+    /// The state of its slot once this entry is removed.
     pub(crate) fn rest(&self) -> Option<SlotState> {
         if !self.input.is_empty() || self.pending.is_some() || self.ends_at_ms > 0 {
             return None;
@@ -172,7 +172,7 @@ impl Active {
         }
     }
 
-    /// Counts what it holds in memory now.
+    /// Updates its share of the memory of all connections.
     pub(crate) fn weigh(&mut self, buffers: &Arc<Buffers>) {
         let task = match &self.task {
             Task::Reading {
@@ -202,7 +202,7 @@ impl Active {
         }
     }
 
-    /// The same, to be changed. `None`: it can't be behind.
+    /// The same, mutable. None: it cannot be behind.
     pub(crate) fn behind_mut(&mut self) -> Option<&mut Option<Behind>> {
         match &mut self.task {
             Task::Subscribed(subscriber) => Some(&mut subscriber.behind),
@@ -273,7 +273,7 @@ impl Subscriber {
 }
 
 impl Behind {
-    /// How much of what was appended it has not got.
+    /// How much of `appended` it lacks.
     pub(crate) fn lag(self, appended: u32) -> u32 {
         appended.wrapping_sub(self.has)
     }

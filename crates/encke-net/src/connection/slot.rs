@@ -6,6 +6,7 @@ use encke_log::Sequence;
 use encke_protocol::EncoderId;
 
 use crate::chunked_vec::ChunkedVec;
+use crate::http::framing::ResponseFraming;
 
 /// One connection.
 #[derive(Debug)]
@@ -29,6 +30,16 @@ pub(crate) struct Slot {
 
 // What an idle connection costs in this table is a promise of the design.
 const _: () = assert!(size_of::<Slot>() <= 40);
+
+impl Slot {
+    /// How a response is framed whose length is not known when it begins.
+    pub(crate) fn framing(&self) -> ResponseFraming {
+        match self.flags.has(Flags::HTTP_1_0) {
+            true => ResponseFraming::Connection,
+            false => ResponseFraming::Chunks,
+        }
+    }
+}
 
 /// What a slot says of its connection. Everything else is in the table of active ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +80,8 @@ impl Flags {
     pub(crate) const TLS: Flags = Flags(1 << 7);
     /// Epoll reports when the socket takes more.
     pub(crate) const OUTPUT_WATCHED: Flags = Flags(1 << 8);
+    /// The request names the origin of the script that sent it.
+    pub(crate) const HAS_ORIGIN: Flags = Flags(1 << 9);
 
     pub(crate) fn has(self, flag: Flags) -> bool {
         self.0 & flag.0 != 0

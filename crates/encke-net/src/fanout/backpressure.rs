@@ -1,10 +1,10 @@
-//! Streams that are published to faster than most of their subscribers read.
+//! Fan-out backpressure, for streams with appends faster than most of their subscribers read.
 //!
 //! A single slow subscriber catches up, or is closed when it is too far behind. When most subscribers of a stream with many are
 //! behind, the stream is congested: further records would only wait in sockets and in the log. So acknowledgements of appends
 //! to such a stream are delayed until nearly all of its subscribers have everything, or until the others would take too long,
 //! and never beyond a limit. A publisher that waits for acknowledgements is slowed to the subscribers' pace, and publishers of
-//! other streams notice nothing.
+//! other streams are not affected.
 
 use encke_log::StreamNo;
 use encke_stream::{Command, Reply, Target};

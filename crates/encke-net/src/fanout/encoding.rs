@@ -5,12 +5,15 @@ use encke_protocol::{EncodedRun, EncoderId, Mark, Run};
 use encke_stream::{Item, Offset};
 
 use super::weight::weight;
+use crate::http::framing::ResponseFraming;
 
 /// An encoded run and its key: subscribers with the same key get the same bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Encoding {
     pub(crate) key: Option<EncodingKey>,
     pub(crate) run: EncodedRun,
+    /// Memory for framing.
+    framed: Vec<u8>,
     pub(crate) records: u64,
     /// What its records add to the lag of a subscriber that has not got them.
     pub(crate) weight: u32,
@@ -27,6 +30,7 @@ pub(crate) struct EncodingKey {
     pub(crate) last: Sequence,
     pub(crate) encoder: EncoderId,
     pub(crate) option: u64,
+    pub(crate) framing: ResponseFraming,
 }
 
 impl Encoding {
@@ -68,6 +72,34 @@ impl Encoding {
             .fold(0, |sum, item| sum.saturating_add(weight(item.data.len())));
     }
 
+    /// Frames the bytes up to each mark on their own, because a subscriber may be left there, and the end of a body behind which
+    /// nothing follows.
+    pub(crate) fn frame(&mut self, framing: ResponseFraming) {
+        if framing == ResponseFraming::Connection {
+            return;
+        }
+        let EncodedRun { bytes, marks } = &mut self.run;
+        self.framed.clear();
+        let mut start = 0;
+        for mark in &mut *marks {
+            framing.part(&bytes[start..mark.end], &mut self.framed);
+            start = mark.end;
+            mark.end = self.framed.len();
+        }
+        if self.ended {
+            framing.end(&mut self.framed);
+            let end = self.framed.len();
+            match marks.last_mut() {
+                Some(mark) => mark.end = end,
+                None => marks.push(Mark {
+                    end,
+                    at: Offset::behind(self.end),
+                }),
+            }
+        }
+        std::mem::swap(bytes, &mut self.framed);
+    }
+
     /// What its first `sent` bytes count for the lag.
     pub(crate) fn share(&self, sent: usize) -> u32 {
         // No more than the weight, which fits.
@@ -79,6 +111,7 @@ impl Encoding {
         self.run.bytes.clear();
         self.run.marks.clear();
         self.run.bytes.shrink_to(ENCODED_BYTES_KEPT);
+        self.framed.shrink_to(ENCODED_BYTES_KEPT);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is due to subscribers: takes commits, walks over topics' subscribers in rounds, encodes what they get.
+//! The fan-out queue: takes commits, serves topics in rounds, encodes records for subscribers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -163,6 +163,7 @@ impl FanOut {
         encoding.count(&items);
         encoding.end = gathered.last;
         encoding.ended = gathered.closed || gathered.deleted;
+        encoding.frame(key.framing);
     }
 
     /// Collects recent records for one send.

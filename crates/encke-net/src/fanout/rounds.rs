@@ -1,4 +1,4 @@
-//! Which topics' subscribers are served next, and which topics rest.
+//! Selects the topic that is served next, and lets topics rest.
 //!
 //! A round that takes longer than a turn has many subscribers. If records arrived faster than such rounds end, each subscriber
 //! would get them in ones and twos, at a system call each, and the shard would have time for little else. So behind such a
@@ -172,7 +172,7 @@ mod tests {
         rounds.push(due(2, 7_000));
         assert_eq!(rounds.first(), Some(2));
         assert_eq!(rounds.wake_us(), Some(13_000));
-        // It is the oldest all the same.
+        // It is the oldest one nevertheless.
         assert_eq!(rounds.oldest(), Some(due(1, 6_000)));
         rounds.wake(12_999, |_| 0);
         assert_eq!(rounds.first(), Some(2));

@@ -434,15 +434,14 @@ impl std::ops::IndexMut<u32> for Topics {
     }
 }
 
-/// What a batch costs a shard that keeps records of it: all of it, because it is shared whole, and
-/// what the allocator adds to its parts.
+/// The memory of a batch that a shard keeps: all of it, because it is shared as a whole, and the allocator's overhead.
 fn batch_weight(batch: &Batch) -> usize {
     let record = size_of::<Record>() + size_of::<Recent>() + ALLOCATION_BYTES;
     let own = size_of::<Batch>() + 2 * ALLOCATION_BYTES;
     batch.bytes + batch.records.len() * record + own
 }
 
-/// About what an allocation costs beside its bytes.
+/// The approximate overhead of an allocation.
 const ALLOCATION_BYTES: usize = 32;
 
 fn no(topic: &Topic) -> StreamNo {

@@ -1,4 +1,4 @@
-//! How far a subscriber is behind, in pieces of bytes that 32 bits can count.
+//! The unit of lag: bytes in units so large that 32 bits are enough.
 
 use encke_stream::{Offset, Stream};
 

@@ -1,4 +1,4 @@
-//! A request's body on its way in.
+//! Receives the body of a request.
 
 use super::Rejection;
 use super::head::{FIELDS_MAX, Framing};

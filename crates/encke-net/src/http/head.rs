@@ -57,11 +57,7 @@ pub(crate) fn parse<'a>(
             ));
         }
         Err(httparse::Error::Version) if names_version(input) => {
-            return Err(Rejection::new(
-                505,
-                "version",
-                "only HTTP/1.1 is spoken here",
-            ));
+            return Err(Rejection::new(505, "version", "only HTTP/1.1 is supported"));
         }
         Err(error) => {
             return Err(Rejection::new(
@@ -142,7 +138,7 @@ impl Facts {
                     return Err(Rejection::new(
                         417,
                         "expectation",
-                        "the only expectation met here is 100-continue",
+                        "the only supported expectation is 100-continue",
                     ));
                 }
             }
@@ -166,7 +162,7 @@ impl Facts {
                     return Err(Rejection::new(
                         501,
                         "transfer_encoding",
-                        "the only transfer encoding taken is chunked, once",
+                        "the only supported transfer encoding is chunked, once",
                     ));
                 }
                 self.chunked = true;

@@ -1,8 +1,9 @@
-//! HTTP/1.1 framing: heads, chunked bodies, responses. What a request means is the protocols' business.
+//! HTTP/1.1 framing: heads, chunked bodies, responses. The protocols interpret the requests.
 
 pub(crate) mod body;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod differential;
+pub(crate) mod framing;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 pub(crate) mod head;

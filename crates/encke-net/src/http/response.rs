@@ -1,8 +1,8 @@
 //! A response as bytes.
 
-use std::io::Write;
-
 use encke_protocol::{Body, Response};
+
+use super::framing::ResponseFraming;
 
 /// How a response is framed: what the request and the connection say about it.
 #[derive(Clone, Copy, Debug)]
@@ -11,8 +11,10 @@ pub(crate) struct Shape {
     pub(crate) head_only: bool,
     /// The connection is kept after it.
     pub(crate) keep_alive: bool,
-    /// The client reads chunks; one of HTTP/1.0 reads to the connection's end.
-    pub(crate) chunks: bool,
+    /// The request names the origin of the script that sent it.
+    pub(crate) has_origin: bool,
+    /// How a body without a length is framed.
+    pub(crate) framing: ResponseFraming,
 }
 
 /// Writes a response. `date` is the Date field's value.
@@ -27,10 +29,13 @@ pub(crate) fn encode(response: &Response, shape: Shape, date: &str, out: &mut Ve
     out.extend_from_slice(date.as_bytes());
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(&response.fields);
-    let parts = matches!(response.body, Body::Parts(_));
-    let open = matches!(response.body, Body::Open(_)) || parts && !shape.chunks;
-    let chunked = parts && shape.chunks;
-    if !shape.keep_alive || open {
+    out.extend_from_slice(response.cross_origin.fields(shape.has_origin));
+    let unsized_body = matches!(response.body, Body::Open(_) | Body::Parts(_));
+    let chunked = unsized_body && shape.framing == ResponseFraming::Chunks;
+    let to_the_end = unsized_body && !chunked;
+    // The connection of a subscription closes behind it.
+    let closes = matches!(response.body, Body::Open(_)) || to_the_end;
+    if !shape.keep_alive || closes {
         out.extend_from_slice(b"Connection: close\r\n");
     }
     let body = response.body.as_ref();
@@ -38,7 +43,7 @@ pub(crate) fn encode(response: &Response, shape: Shape, date: &str, out: &mut Ve
     let bodiless = matches!(status, 204 | 304);
     if chunked {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-    } else if !(bodiless || open || shape.head_only && body.is_empty()) {
+    } else if !(bodiless || to_the_end || shape.head_only && body.is_empty()) {
         out.extend_from_slice(b"Content-Length: ");
         decimal(body.len(), out);
         out.extend_from_slice(b"\r\n");
@@ -48,7 +53,7 @@ pub(crate) fn encode(response: &Response, shape: Shape, date: &str, out: &mut Ve
         return;
     }
     if chunked {
-        chunk(body, out);
+        shape.framing.part(body, out);
     } else {
         out.extend_from_slice(body);
     }
@@ -67,20 +72,6 @@ fn decimal(number: usize, out: &mut Vec<u8>) {
     }
     out[start..].reverse();
 }
-
-/// Writes a part in the chunked coding. An empty one would end the body, so it is left out.
-pub(crate) fn chunk(bytes: &[u8], out: &mut Vec<u8>) {
-    if bytes.is_empty() {
-        return;
-    }
-    // Writing to a vector does not fail.
-    let _ = write!(out, "{:x}\r\n", bytes.len());
-    out.extend_from_slice(bytes);
-    out.extend_from_slice(b"\r\n");
-}
-
-/// What ends a body in the chunked coding (RFC 9112, section 7.1).
-pub(crate) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 fn phrase(status: u16) -> &'static str {
     match status {
@@ -113,6 +104,8 @@ fn phrase(status: u16) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use encke_protocol::CrossOrigin;
+
     use super::*;
 
     #[test]
@@ -122,5 +115,56 @@ mod tests {
             decimal(number, &mut out);
             assert_eq!(String::from_utf8(out), Ok(format!("n: {number}")));
         }
+    }
+
+    fn encoded(response: &Response, shape: Shape) -> String {
+        let mut out = Vec::new();
+        encode(response, shape, "now", &mut out);
+        String::from_utf8(out).expect("it is text")
+    }
+
+    const SHAPE: Shape = Shape {
+        head_only: false,
+        keep_alive: true,
+        has_origin: false,
+        framing: ResponseFraming::Chunks,
+    };
+
+    #[test]
+    fn scripts_of_other_origins_may_read_what_the_response_says() {
+        for (cross_origin, without, with) in [
+            (CrossOrigin::Never, false, false),
+            (CrossOrigin::WhenAsked, false, true),
+            (CrossOrigin::Always, true, true),
+        ] {
+            let response = Response {
+                cross_origin,
+                ..Response::new(204)
+            };
+            for (has_origin, expected) in [(false, without), (true, with)] {
+                let text = encoded(
+                    &response,
+                    Shape {
+                        has_origin,
+                        ..SHAPE
+                    },
+                );
+                assert_eq!(text.contains("Access-Control-Expose-Headers: "), expected);
+                assert_eq!(text.contains("Access-Control-Allow-Origin: *"), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_subscription_is_in_chunks_or_ends_with_the_connection() {
+        let response = Response::new(200).body(Body::Open(b"abc".to_vec()));
+        let text = encoded(&response, SHAPE);
+        assert!(text.contains("Transfer-Encoding: chunked\r\n"), "{text}");
+        assert!(text.contains("Connection: close\r\n"), "{text}");
+        assert!(text.ends_with("\r\n\r\n3\r\nabc\r\n"), "{text}");
+        let framing = ResponseFraming::Connection;
+        let text = encoded(&response, Shape { framing, ..SHAPE });
+        assert!(!text.contains("Transfer-Encoding"), "{text}");
+        assert!(text.ends_with("Connection: close\r\n\r\nabc"), "{text}");
     }
 }

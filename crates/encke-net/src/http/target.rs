@@ -1,4 +1,4 @@
-//! What a request is aimed at: its target, and the host that it names.
+//! The target of a request, and the host that it names.
 
 use super::Rejection;
 

@@ -1,7 +1,7 @@
-//! Pieces that lack records that are acknowledged and not written yet, because the disk is full or slow.
+//! Delays pieces that lack records that are acknowledged but not written yet, because the disk is full or slow.
 //!
-//! A connection that gets such a piece asks again. The piece is delayed until something is written, or for a while, so that
-//! connections do not ask without pause.
+//! A connection that gets such a piece requests another one. The piece is delayed until something is written, or for a while, so
+//! that connections do not request pieces in a busy loop.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

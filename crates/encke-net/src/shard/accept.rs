@@ -18,7 +18,7 @@ impl Shard {
         let (now_ms, now_us) = (self.clock.now_ms(), self.clock.now_us());
         match self.acceptor.accept(&self.poller, now_ms, now_us) {
             Accepted::Connection(socket, peer) => self.admit_connection(socket, peer, first),
-            Accepted::Aborted | Accepted::Nobody => {}
+            Accepted::Aborted | Accepted::NoneWaiting => {}
             Accepted::RateReached => self.context.metrics.accepts_held.inc(),
             Accepted::OutOfDescriptors => self.count_refused("descriptors"),
         }
@@ -33,8 +33,8 @@ impl Shard {
         metric.inc_by(gathered as u64);
     }
 
-    /// Has epoll report when a socket takes more. This is asked for only once it matters: of a new socket epoll would report
-    /// it at once, for nothing. False: the connection is closed, because nothing would ever report it.
+    /// Makes epoll report when a socket is writable. Requested only when output waits, because epoll would report each new
+    /// socket at once. False: epoll refused, and the connection is closed.
     pub(super) fn watch_output(&mut self, index: u32) -> bool {
         let token = self.connections.slots.token(index);
         let slot = &mut self.connections.slots[index];
@@ -160,7 +160,7 @@ const UNTRUSTED: &[u8] = refusal!(
     "403 Forbidden",
     "46",
     "",
-    "only proxies that are trusted are heard here."
+    "only trusted proxies may connect to this port"
 );
 
 const TOO_MANY: &[u8] = refusal!(
@@ -172,9 +172,9 @@ const TOO_MANY: &[u8] = refusal!(
 
 const TOO_FAST: &[u8] = refusal!(
     "429 Too Many Requests",
-    "47",
+    "38",
     "Retry-After: 5\r\n",
-    "your address makes requests faster than it may"
+    "your address exceeds its request rate"
 );
 
 #[cfg(test)]

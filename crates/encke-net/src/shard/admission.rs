@@ -33,19 +33,20 @@ impl Denied {
                 "your address has too many connections already",
             )
             .retry(RETRY_S),
-            Denied::TooFast { retry_s } => Rejection::new(
-                429,
-                self.reason(),
-                "your address makes requests faster than it may",
-            )
-            .retry(retry_s),
-            Denied::Full => {
-                Rejection::new(503, self.reason(), "too many clients at present").retry(RETRY_S)
+            Denied::TooFast { retry_s } => {
+                Rejection::new(429, self.reason(), "your address exceeds its request rate")
+                    .retry(retry_s)
             }
+            Denied::Full => Rejection::new(
+                503,
+                self.reason(),
+                "the server tracks too many client addresses",
+            )
+            .retry(RETRY_S),
             Denied::Untrusted => Rejection::new(
                 403,
                 self.reason(),
-                "only proxies that are trusted are heard here",
+                "only trusted proxies may connect to this port",
             ),
         }
     }
@@ -199,5 +200,5 @@ impl Shard {
     }
 }
 
-/// After how many seconds a refused client may try again.
+/// Seconds after which a refused client may try again.
 const RETRY_S: u64 = 5;

@@ -1,4 +1,4 @@
-//! Subscribers and long polls whose next records are not among the recent ones.
+//! Catch-up: subscribers and long polls whose next records are not in the ring.
 
 use encke_log::ReadError;
 use encke_protocol::{OnRead, Run, Variant};
@@ -12,8 +12,7 @@ use crate::fanout::encoding::{Encoding, RUN_BYTES};
 use crate::fanout::topics::Next;
 
 impl Shard {
-    /// Records may lie between a subscriber and the recent ones: looks at the committed facts, and has them read if there are
-    /// any.
+    /// Requests the records between a subscriber and the ring, if the committed facts show any.
     pub(super) fn read_older(&mut self, index: u32) -> bool {
         let topic = self.connections.slots[index].topic;
         let Some(stream) = self.fan_out.topics[topic].stream.clone() else {
@@ -102,6 +101,7 @@ impl Shard {
         encoding.count(&items);
         encoding.end = piece.end.sequence;
         encoding.ended = run.closed;
+        encoding.frame(self.connections.slots[index].framing());
         let complete = self.send_encoding(index, &encoding);
         self.fan_out.encoding = encoding;
         if complete {
@@ -148,13 +148,13 @@ impl Shard {
         }
     }
 
-    /// A subscriber has everything up to there.
+    /// Notes that a subscriber has every record up to there.
     pub(super) fn reached(&mut self, index: u32, reached: Offset) {
         self.connections.slots[index].cursor = reached.sequence;
         self.set_position(index, (reached.units > 0).then_some(reached));
     }
 
-    /// Tells a subscriber or a long poll that has all data that no more follows.
+    /// Ends a subscription or long poll that has all records of an ended stream.
     pub(super) fn end_feed(&mut self, index: u32, end: Offset, closed: bool) -> bool {
         let run = Run {
             items: &[],
@@ -175,13 +175,13 @@ impl Shard {
             self.respond_later(index, &response);
             return true;
         }
-        let mut encoding = Encoding {
-            ended: true,
-            ..Encoding::default()
-        };
+        let mut encoding = Encoding::default();
+        encoding.ended = true;
+        encoding.end = end.sequence;
         if closed {
             self.encode_for(index, &run, &mut encoding);
         }
+        encoding.frame(self.connections.slots[index].framing());
         self.send_encoding(index, &encoding);
         true
     }

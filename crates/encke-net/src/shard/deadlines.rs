@@ -1,4 +1,4 @@
-//! What happens when a connection's time is over.
+//! Deadlines of connections, and the sweep over idle ones.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ impl Shard {
         self.remind(index);
     }
 
-    /// Has the timers remind of a connection's deadline.
+    /// Adds a connection's deadline to the timers.
     pub(super) fn remind(&mut self, index: u32) {
         let token = self.connections.slots.token(index);
         if let Some(active) = self.connections.active_mut(index) {
@@ -24,12 +24,12 @@ impl Shard {
         }
     }
 
-    /// Finds out what is due in this turn.
+    /// Advances the timers to this turn.
     pub(super) fn advance_timers(&mut self) {
         let now_ms = self.clock.now_ms();
         self.timers.advance(now_ms);
         if self.stopping.is_none() && self.acceptor.pause_ms(now_ms) == Some(0) {
-            // It was in epoll before, so it can be again; if not, the next turn tries.
+            // If epoll refuses, the next turn tries again.
             let _ = self.acceptor.listen(&self.poller, true);
         }
         let slots = self.connections.slots.len();
@@ -38,7 +38,7 @@ impl Shard {
         }
     }
 
-    /// The timers have reminded of a connection.
+    /// Handles an expired timer of a connection.
     pub(super) fn reminded(&mut self, token: Token) {
         let now_ms = self.clock.now_ms();
         let Some(index) = self.connections.find(token) else {
@@ -48,7 +48,7 @@ impl Shard {
             return;
         };
         if active.reminder_ms > now_ms {
-            // A later reminder has replaced this one.
+            // A later timer has replaced this one.
             return;
         }
         active.reminder_ms = 0;
@@ -153,7 +153,7 @@ impl Shard {
             },
             Task::Working { events, .. } if beats => {
                 let beat = events.heartbeat();
-                self.send_raw(index, beat);
+                self.send_part(index, beat, false);
             }
             _ => {}
         }
@@ -166,7 +166,7 @@ impl Shard {
             stream.touch(self.clock.now_ms());
         }
         let beat = self.encoders.encoder(encoder).heartbeat();
-        self.send_raw(index, beat);
+        self.send_part(index, beat, false);
     }
 }
 

@@ -1,4 +1,4 @@
-//! From a commit to the subscribers: rounds over a topic's list, one send for all that is due.
+//! Delivers commits to subscribers: rounds over a topic's list, one send per subscriber.
 
 use std::sync::atomic::Ordering;
 
@@ -36,7 +36,7 @@ impl Shard {
         lag.us.store(us, Ordering::Relaxed);
     }
 
-    /// Sends a subscriber what is due to it. True if a system call was spent on it.
+    /// Sends a subscriber its due records. True if this took a system call.
     pub(super) fn flush(&mut self, index: u32) -> bool {
         let index = self.connections.slots.subscriber(index);
         match self.connections.slots[index].state {
@@ -114,6 +114,7 @@ impl Shard {
             last,
             encoder,
             option,
+            framing: slot.framing(),
         };
         let mut encoding = std::mem::take(&mut self.fan_out.encoding);
         if encoding.key != Some(key) {

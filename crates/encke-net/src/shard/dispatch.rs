@@ -1,4 +1,4 @@
-//! Requests to the dispatcher: one answer, or jobs for as long as a worker is connected.
+//! Requests to the dispatcher: one response, or jobs as long as a worker is connected.
 
 use encke_jobs::PoolClient;
 use encke_protocol::{Dispatched, OnDispatch, PoolRequest, PoolResponse, WorkerOutput};
@@ -15,10 +15,10 @@ impl Shard {
         self.connections.begin(index, task);
     }
 
-    /// An event of the dispatcher for one of this shard's connections.
+    /// Handles an event of the dispatcher for one of this shard's connections.
     pub(super) fn dispatched(&mut self, client: PoolClient, event: PoolResponse) {
         let Some(index) = self.asking(client) else {
-            // The connection is gone: jobs and slots that were meant for it are another worker's.
+            // The connection is gone: its jobs and its slot go to other workers.
             if matches!(
                 event,
                 PoolResponse::Dispatched(_) | PoolResponse::Registered { .. }
@@ -42,9 +42,11 @@ impl Shard {
                 let output = events.event(event);
                 active.task = Task::Working { question, events };
                 match output {
-                    WorkerOutput::Send(bytes) => self.send_behind(index, &bytes),
-                    WorkerOutput::End(bytes) => {
-                        self.send_behind(index, &bytes);
+                    WorkerOutput::Send(part) => self.send_behind(index, &part, false),
+                    WorkerOutput::End(part) => {
+                        // A server that stops is no end of the feed.
+                        let is_last = self.stopping.is_none();
+                        self.send_behind(index, &part, is_last);
                         self.close_behind(index);
                     }
                 }
@@ -53,7 +55,7 @@ impl Shard {
         }
     }
 
-    /// Whether the connection waits for an answer that may never come, so that it is given up when the client closes its side.
+    /// Whether the connection waits for an unbounded time, so that it is closed when the client closes its side.
     pub(super) fn waits_long(&self, index: u32) -> bool {
         match self.connections.active(index).map(|active| &active.task) {
             Some(Task::AwaitingDispatch { then, .. }) => then.waits_long(),
@@ -61,7 +63,7 @@ impl Shard {
         }
     }
 
-    /// A connection closes: the dispatcher learns it if it has a request of that connection.
+    /// Reports a closed connection to the dispatcher if it has a request of that connection.
     pub(super) fn forget_request(&mut self, index: u32) {
         let task = self.connections.active(index).map(|active| &active.task);
         if let Some(Task::AwaitingDispatch { question, .. } | Task::Working { question, .. }) = task
@@ -71,7 +73,7 @@ impl Shard {
         }
     }
 
-    /// The connection that waits for an answer to that request.
+    /// The connection that waits for the response to that request.
     fn asking(&self, client: PoolClient) -> Option<u32> {
         let index = self.connections.find(client.token)?;
         match self.connections.active(index)?.task {
@@ -82,23 +84,27 @@ impl Shard {
         }
     }
 
-    /// Sends bytes behind those that the socket has not taken. Their number is bounded by the jobs that a worker may have at
-    /// a time.
-    fn send_behind(&mut self, index: u32, bytes: &[u8]) {
+    /// Sends a part of a worker's body behind what the socket has not taken. The number of its bytes is bounded by the jobs that
+    /// a worker may have at a time.
+    fn send_behind(&mut self, index: u32, part: &[u8], is_last: bool) {
+        let framing = self.connections.slots[index].framing();
         let active = self.connections.active_mut(index);
         let Some(pending) = active.and_then(|active| active.pending.as_mut()) else {
-            self.send_raw(index, bytes);
+            self.send_part(index, part, is_last);
             return;
         };
         if !self.context.buffers.have_room() {
             self.cut(index, CloseReason::BuffersMax);
             return;
         }
-        pending.bytes.extend_from_slice(bytes);
+        framing.part(part, &mut pending.bytes);
+        if is_last {
+            framing.end(&mut pending.bytes);
+        }
         self.weigh(index);
     }
 
-    /// Closes the connection behind what the socket has not taken.
+    /// Closes the connection once its pending write is out.
     fn close_behind(&mut self, index: u32) {
         let last = self.last_reason(index);
         let active = self.connections.active_mut(index);

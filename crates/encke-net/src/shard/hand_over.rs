@@ -26,7 +26,7 @@ impl Shard {
         question
     }
 
-    /// Tells the dispatcher that a client is gone.
+    /// Reports to the dispatcher that a client is gone.
     pub(super) fn send_gone(&mut self, client: PoolClient) {
         self.send_message(DispatcherMessage::Disconnected(client));
     }

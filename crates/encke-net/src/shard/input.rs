@@ -1,4 +1,4 @@
-//! What clients send: bytes to requests.
+//! Input: reads from sockets and takes requests from the bytes.
 
 use encke_protocol::{Action, Headers, Request};
 use rustix::net::{RecvFlags, recv};
@@ -60,7 +60,7 @@ impl Shard {
         self.weigh(index);
     }
 
-    /// Continues with what was left in the buffers while a request was worked on.
+    /// Continues with input that was left in the buffers while a request was in work.
     pub(super) fn resume(&mut self, index: u32) {
         if !self.connections.reads(index) {
             return;
@@ -78,7 +78,7 @@ impl Shard {
         }
     }
 
-    /// A request was not complete in time.
+    /// Refuses a request that was not complete in time.
     pub(super) fn request_timeout(&mut self, index: u32) {
         let task = self.connections.active(index).map(|active| &active.task);
         let body_until_ms = match task {
@@ -105,7 +105,7 @@ impl Shard {
         }
     }
 
-    /// Whether the connection gets events and has nothing to send.
+    /// Whether the connection only receives events.
     fn is_listener(&self, index: u32) -> bool {
         let active = self.connections.active(index);
         self.is_subscribed(index)
@@ -117,7 +117,7 @@ impl Shard {
         active.is_some_and(|active| matches!(active.task, Task::Lingering))
     }
 
-    /// Whether the connection has sent as much ahead as it may.
+    /// Whether the connection has pipelined as much as it may.
     fn has_enough(&self, index: u32) -> bool {
         let Some(active) = self.connections.active(index) else {
             return false;
@@ -131,8 +131,7 @@ impl Shard {
             || !input.is_empty() && !self.context.buffers.have_room_for_requests()
     }
 
-    /// The client has closed its side. It waits for the responses to what it sent before, and for nothing else: a subscriber
-    /// that does so hangs up.
+    /// The client has closed its side. It gets the responses to its earlier requests; for a subscriber it is a hang-up.
     fn half_closed(&mut self, index: u32) {
         let long = self.waits_long(index);
         let reason = self.last_reason(index);
@@ -168,18 +167,18 @@ impl Shard {
         if self.connections.reads(index) {
             self.input(index, bytes);
         } else if self.is_listener(index) {
-            // A subscriber has nothing to say, least of all that much.
+            // A subscriber has no reason to send this much.
             if full {
                 self.close(index, CloseReason::Talkative);
             }
         } else if !self.is_lingering(index) {
-            // Otherwise most refused clients look for the response only when they have sent everything.
+            // Most other clients read the response only after they have sent everything.
             let active = self.connections.activate(index);
             active.input.extend_from_slice(bytes);
         }
     }
 
-    /// Takes requests off the input until one must be waited for.
+    /// Takes requests off the input until one must wait.
     fn input(&mut self, index: u32, new: &[u8]) {
         let mut kept = Vec::new();
         if let Some(active) = self.connections.active_mut(index)
@@ -210,7 +209,7 @@ impl Shard {
         }
     }
 
-    /// A part of a request is there: the rest must arrive in time.
+    /// Sets the deadline for the rest of a request.
     fn await_rest(&mut self, index: u32, partial_head: bool) {
         let now_ms = self.clock.now_ms();
         let body_timeout_ms = self.context.settings.body_timeout.as_millis() as u64;
@@ -238,14 +237,14 @@ impl Shard {
             let rejection = Rejection::new(
                 503,
                 "buffers_max",
-                "the requests that are on their way already are as many as the server takes",
+                "partly received requests use too much of the server's memory; try again",
             );
             self.refuse(index, &rejection.retry(1));
             return;
         }
         let deadline_ms = now_ms + timeout_ms;
-        // A head has one deadline, or a byte now and then would hold it off for ever; a body has a new one with each part,
-        // because it may be large.
+        // A head has one deadline, so that single bytes do not extend it. A body has a new one with each part, because it may be
+        // large.
         if let Some(body_until_ms) = body_until_ms {
             self.set_deadline(index, deadline_ms.min(body_until_ms));
         } else if self.connections.activate(index).deadline_ms == 0 {
@@ -282,7 +281,7 @@ impl Shard {
         Ok(step != ParseStep::More)
     }
 
-    /// Asks the protocols what to do for a request, and does it.
+    /// Asks the protocols for the action of a request, and performs it.
     fn ask(&mut self, index: u32, head: &Head<'_>, fields: &[(&str, &[u8])], body: Vec<u8>) {
         self.counts.requests += 1;
         if let Some(active) = self.connections.active_mut(index) {
@@ -298,6 +297,8 @@ impl Shard {
         flags.set(Flags::KEEP_ALIVE, keep);
         flags.set(Flags::HEAD_ONLY, head.method == "HEAD");
         flags.set(Flags::HTTP_1_0, head.version == 0);
+        let has_origin = Headers(fields).first("Origin").is_some();
+        flags.set(Flags::HAS_ORIGIN, has_origin);
         let caller = match self.caller(index, fields) {
             Ok(caller) => caller,
             Err(rejection) => {

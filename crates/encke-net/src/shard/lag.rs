@@ -1,4 +1,4 @@
-//! Clients that read slower than the server sends: how far behind they may be, and how they learn that it was too far.
+//! Limits how far clients may lag, and closes those that exceed a limit.
 //!
 //! A subscriber is behind from when its socket takes no more until it has everything again. Meanwhile it costs one partly sent
 //! event, and catches up from the recent records or from the log. This file limits how long that may go on.
@@ -137,7 +137,7 @@ impl Shard {
         }
     }
 
-    /// Tells a subscriber that retention has removed what follows.
+    /// Closes a subscriber whose next records retention has removed, with the reason.
     pub(super) fn pass(&mut self, index: u32) {
         let Some(active) = self.connections.active(index) else {
             return;
@@ -152,7 +152,7 @@ impl Shard {
         }
     }
 
-    /// Tells a subscriber why it is closed and where to continue, behind what it is being sent.
+    /// Appends the reason and the offset to continue from to a subscriber's pending write, which ends its connection.
     fn dismiss(&mut self, index: u32, reason: CloseReason) {
         tracing::debug!(
             client = %self.client_name(index),
@@ -160,23 +160,22 @@ impl Shard {
             "closing a subscriber that is too slow"
         );
         let why = match reason {
-            CloseReason::LagMax => "you read slower than is published and are too far behind",
+            CloseReason::LagMax => "the client reads too slowly and is too far behind",
             CloseReason::NoLongerKept => "what follows is no longer kept",
-            _ => "you have been behind for too long",
+            _ => "the client has been behind for too long",
         };
         let resumable = reason != CloseReason::NoLongerKept;
         let now_ms = self.clock.now_ms();
         let at = self.position_behind_pending(index);
         let topic = self.connections.slots[index].topic;
+        let framing = self.connections.slots[index].framing();
         let Some(active) = self.connections.active_mut(index) else {
             return;
         };
         let Task::Subscribed(subscriber) = &active.task else {
             return;
         };
-        let pending = active.pending.get_or_insert_default();
-        pending.bytes.drain(..pending.sent);
-        pending.sent = 0;
+        let mut farewell_event = Vec::new();
         match &subscriber.feed {
             FeedState::Single(feed) => {
                 let variant = Variant {
@@ -185,17 +184,22 @@ impl Shard {
                 };
                 let farewell = Farewell { why, at, resumable };
                 let encoder = self.encoders.encoder(feed.encoder);
-                encoder.farewell(variant, &farewell, now_ms, &mut pending.bytes);
+                encoder.farewell(variant, &farewell, now_ms, &mut farewell_event);
             }
             // The client knows its position by the last event.
             FeedState::Merged(merged) => {
                 let encoder = self.encoders.merge_encoder(merged.encoder);
-                encoder.farewell(why, resumable, &mut pending.bytes);
+                encoder.farewell(why, resumable, &mut farewell_event);
             }
         }
+        let pending = active.pending.get_or_insert_default();
+        pending.bytes.drain(..pending.sent);
+        pending.sent = 0;
+        // The body is cut: it has no end.
+        framing.part(&farewell_event, &mut pending.bytes);
         pending.close = Some(reason);
         self.weigh(index);
-        // Time to read it, once.
+        // The client has one stall timeout to read it.
         let stall_ms = self.context.settings.stall_timeout.as_millis() as u64;
         self.set_deadline(index, now_ms + stall_ms);
     }

@@ -22,7 +22,7 @@ impl Shard {
         }
     }
 
-    /// A name was loaded: answers its request, and continues with the connection's next.
+    /// A name was loaded: responds to its request, and continues with the next one of the connection.
     pub(super) fn name_loaded(&mut self, token: Token, known: Result<Lookup, LoadError>) {
         let Some(index) = self.connections.find(token) else {
             return;

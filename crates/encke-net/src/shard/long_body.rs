@@ -8,7 +8,6 @@ use super::Shard;
 use crate::connection::active::{StreamingStep, Task};
 use crate::connection::close::CloseReason;
 use crate::connection::slot::Flags;
-use crate::http::response::{LAST_CHUNK, chunk};
 
 impl Shard {
     /// Begins a long body: sends the head and the first part, then has the next one read.
@@ -86,19 +85,7 @@ impl Shard {
         if let Some(next) = part.next {
             *step = StreamingStep::Next(Box::new(next));
         }
-        let plain = self.connections.slots[index].flags.has(Flags::HTTP_1_0);
-        let mut out = std::mem::take(&mut self.scratch.output);
-        out.clear();
-        if plain {
-            out.extend_from_slice(&part.bytes);
-        } else {
-            chunk(&part.bytes, &mut out);
-            if last {
-                out.extend_from_slice(LAST_CHUNK);
-            }
-        }
-        self.send_raw(index, &out);
-        self.give_back(out);
+        self.send_part(index, &part.bytes, last);
         self.stream_on(index);
     }
 

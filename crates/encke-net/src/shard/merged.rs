@@ -1,8 +1,8 @@
 //! Subscribers of several streams: one connection, the records of all its streams in the order of the log.
 //!
-//! Such a subscriber has a slot like all others, and on each topic's list a slot without a socket that leads to it. So a
-//! subscriber of one stream costs nothing more, and a record finds its subscribers as always. What is due is merged: recent
-//! records by their positions in the ring, older ones by reading a part of each stream (`merged_older`).
+//! Such a subscriber has a slot, and in each topic's list a member slot without a socket that leads to it. So a subscriber of one
+//! stream costs nothing more, and rounds work as for other subscribers. Due records are merged: recent ones by their positions
+//! in the ring, older ones by reading a part of each stream (`merged_older`).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -51,7 +51,7 @@ impl Shard {
         }
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub(super) fn merged_mut(&mut self, index: u32) -> Option<&mut MergedFeed> {
         match &mut self.connections.active_mut(index)?.subscriber_mut()?.feed {
             FeedState::Merged(merged) => Some(merged),
@@ -59,7 +59,7 @@ impl Shard {
         }
     }
 
-    /// Gives the turn to the next log that has streams of the subscriber. False: there is no other.
+    /// Switches to the next log with streams of the subscriber. False: there is no other.
     fn turn(&mut self, index: u32) -> bool {
         let cursor = self.connections.slots[index].cursor;
         match self
@@ -74,13 +74,13 @@ impl Shard {
         }
     }
 
-    /// Sends a subscriber of several streams what is due to it. True if a system call was spent on it.
+    /// Sends a subscriber of several streams its due records. True if this took a system call.
     pub(super) fn flush_merged(&mut self, index: u32) -> bool {
         let first = self.merged(index).map(MergedFeed::log);
         loop {
             let due = self.due(index);
             if !due.ended.is_empty() {
-                self.tell_ended(index, &due.ended);
+                self.send_ended(index, &due.ended);
                 return true;
             }
             if due.older {
@@ -107,10 +107,10 @@ impl Shard {
             member.stream.touch(now_ms);
         }
         let beat = self.encoders.merge_encoder(merged.encoder).heartbeat();
-        self.send_raw(index, beat);
+        self.send_part(index, beat, false);
     }
 
-    /// What stands at the subscriber's position in each stream.
+    /// The records due at the subscriber's position in each stream.
     fn due(&self, index: u32) -> DueRecords {
         let mut due = DueRecords::default();
         let after = self.connections.slots[index].cursor;
@@ -157,10 +157,10 @@ impl Shard {
         due
     }
 
-    /// Tells that streams have ended, and closes the connection when none is left.
-    fn tell_ended(&mut self, index: u32, ended: &[(usize, StreamEnd)]) {
+    /// Sends the ends of streams, and closes the connection when none is left.
+    fn send_ended(&mut self, index: u32, ended: &[(usize, StreamEnd)]) {
         let mut events = Vec::new();
-        // From the back, so that the numbers before stay what they are.
+        // From the last one, so that earlier indices stay valid.
         for (number, why) in ended.iter().rev() {
             let Some(merged) = self.merged_mut(index) else {
                 return;
@@ -178,7 +178,7 @@ impl Shard {
             .merged(index)
             .is_none_or(|merged| merged.members.is_empty());
         self.counts.sends += 1;
-        self.send_raw(index, &events);
+        self.send_part(index, &events, last);
         if !last {
             self.queue(index);
             return;
@@ -251,6 +251,7 @@ impl Shard {
         {
             merged.members[number].end = Some((sequence, why));
         }
+        encoding.frame(self.connections.slots[index].framing());
         let complete = self.send_encoding(index, &encoding);
         let end = encoding.end;
         self.fan_out.encoding = encoding;
@@ -273,12 +274,12 @@ impl Shard {
     }
 }
 
-/// What stands at a subscriber's position.
+/// The records due at a subscriber's position.
 #[derive(Default)]
 struct DueRecords {
     /// The next recent record of each stream that has one: its place in the ring and the member.
     heads: Vec<Reverse<(u64, usize)>>,
-    /// Members that have nothing more, now or ever.
+    /// Members of ended streams without further records.
     ended: Vec<(usize, StreamEnd)>,
     /// Some have data that must be read from the log.
     older: bool,

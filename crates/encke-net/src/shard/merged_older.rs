@@ -1,5 +1,5 @@
-//! Older records of several streams: a part of each is read from the log, and what lies before the end of the shortest part is
-//! sent.
+//! Older records of several streams: a part of each is read from the log, and the records before the end of the shortest part
+//! are sent.
 
 use encke_log::{ReadError, Sequence};
 use encke_protocol::{AheadStream, MergedRecord, StreamEnd};
@@ -10,7 +10,7 @@ use crate::connection::active::FeedState;
 use crate::connection::merged_feed::{OlderRecords, PART_BYTES_MIN, PARTS_BYTES};
 
 impl Shard {
-    /// A part of one of the streams was read.
+    /// Takes a part of one of the streams from a reader.
     pub(super) fn read_for_merged(&mut self, index: u32, piece: Result<Piece, ReadError>) {
         self.set_reading(index, false);
         let Some(piece) = self.readable_piece(index, piece) else {
@@ -33,7 +33,7 @@ impl Shard {
         }
     }
 
-    /// Has the next stream's part read; sends what was read when there is none left.
+    /// Requests the next stream's part, or sends the merged parts after the last one.
     fn read_next(&mut self, index: u32) {
         let slot = &self.connections.slots[index];
         let (after, token) = (slot.cursor, self.connections.slots.token(index));
@@ -83,7 +83,7 @@ impl Shard {
         }
     }
 
-    /// Sends what was read of all streams, as far as it is complete.
+    /// Sends the parts of all streams, as far as they are complete.
     fn send_older(&mut self, index: u32, mut part: OlderRecords) {
         let after = self.connections.slots[index].cursor;
         part.records.retain(|read| read.sequence <= part.upto);
@@ -134,6 +134,7 @@ impl Shard {
             }
         }
         self.weigh(index);
+        encoding.frame(self.connections.slots[index].framing());
         let complete = self.send_encoding(index, &encoding);
         self.fan_out.encoding = encoding;
         if complete {

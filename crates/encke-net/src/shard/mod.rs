@@ -1,8 +1,8 @@
 //! A shard: one thread, its own listener, its own connections.
 //!
 //! A turn of [`Shard::run`] waits for sockets and events, reads what arrived (`input`), asks the protocols and performs their
-//! actions (`respond`), hands commands to the sequencer, takes commits and sends their records to subscribers (`deliver`). The
-//! rest of its time goes to new connections, to those that catch up, and to deadlines (`run_deferred`).
+//! actions (`respond`), hands commands to the sequencer, takes commits and sends their records to subscribers (`deliver`). Then it
+//! does deferred work: new connections, catch-up, deadlines (`run_deferred`).
 
 mod accept;
 mod admission;
@@ -136,7 +136,7 @@ impl Shard {
         Ok(shard)
     }
 
-    /// Works until a stop is over.
+    /// Runs until a stop is complete.
     pub(crate) fn run(mut self) {
         let mut sockets = Vec::with_capacity(EVENTS_PER_TURN);
         let mut events = Vec::new();
@@ -227,7 +227,7 @@ impl Shard {
         }
     }
 
-    /// How long the sockets may be waited for.
+    /// The timeout of the next wait for sockets.
     fn patience(&self) -> Duration {
         let now_ms = self.clock.now_ms();
         let wait_ms = if !self.fan_out.is_quiet()
@@ -257,8 +257,8 @@ impl Shard {
         Duration::from_millis(wait_ms)
     }
 
-    /// Closes a connection. What it does ends at once; its slot is freed at the end of the turn, so that until then its index
-    /// names no other connection.
+    /// Closes a connection. Its task ends at once; its slot is freed at the end of the turn, so that until then its index names no
+    /// other connection.
     fn close(&mut self, index: u32, reason: CloseReason) {
         if !self.connections.is_open(index) {
             return;

@@ -1,4 +1,4 @@
-//! What clients are sent, and what their sockets do not take at once.
+//! Output: sends responses and records, and keeps what a socket does not take.
 
 use encke_protocol::{Body, Response, problem};
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
@@ -11,7 +11,7 @@ use crate::http::Rejection;
 use crate::http::response::{Shape, encode};
 
 impl Shard {
-    /// Sends a response. The connection is kept or closed behind it, as the request and the server say.
+    /// Sends a response, and then keeps or closes the connection, depending on the request and the server.
     pub(super) fn respond(&mut self, index: u32, response: &Response) {
         self.connections.begin_reading(index);
         if response.status >= 400 {
@@ -57,11 +57,24 @@ impl Shard {
         self.set_deadline(index, self.clock.now_ms() + LINGER_MS);
     }
 
-    /// Refuses a request that is complete; the connection goes on.
+    /// Refuses a complete request; the connection stays open.
     pub(super) fn reject(&mut self, index: u32, rejection: &Rejection) {
         let response = self.rejection(index, rejection);
         let keep = self.keeps_alive(index);
         self.send_response(index, &response, keep);
+    }
+
+    /// Sends a part of a body without a length, and behind the last one its end. A subscriber's position stays where it is.
+    pub(super) fn send_part(&mut self, index: u32, part: &[u8], is_last: bool) {
+        let mut out = std::mem::take(&mut self.scratch.output);
+        out.clear();
+        let framing = self.connections.slots[index].framing();
+        framing.part(part, &mut out);
+        if is_last {
+            framing.end(&mut out);
+        }
+        self.send_raw(index, &out);
+        self.give_back(out);
     }
 
     /// Sends bytes that belong together; a subscriber's position stays where it is.
@@ -83,7 +96,7 @@ impl Shard {
         }
     }
 
-    /// Sends; how many bytes the socket took, or `None` if the connection is closed.
+    /// Sends bytes. Returns how many the socket took; None: the connection is closed.
     pub(super) fn send(&mut self, index: u32, bytes: &[u8]) -> Option<usize> {
         if !self.connections.is_open(index) {
             return None;
@@ -123,7 +136,7 @@ impl Shard {
         self.set_deadline(index, self.clock.now_ms() + stall_ms);
     }
 
-    /// The socket of a blocked connection takes more.
+    /// Continues a blocked connection whose socket is writable.
     pub(super) fn writable(&mut self, index: u32) {
         let active = self.connections.active_mut(index);
         let Some(mut pending) = active.and_then(|active| active.pending.take()) else {
@@ -164,7 +177,7 @@ impl Shard {
         self.connections.settle(index);
     }
 
-    /// Why a connection is closed behind a response.
+    /// The reason for closing a connection after a response.
     pub(super) fn last_reason(&self, index: u32) -> CloseReason {
         let requests_max = self.context.settings.requests_per_connection;
         let requests = self.connections.slots[index].requests;
@@ -240,17 +253,19 @@ impl Shard {
     ) -> Vec<u8> {
         let mut out = std::mem::take(&mut self.scratch.output);
         out.clear();
+        let flags = self.connections.slots[index].flags;
         let shape = Shape {
             head_only,
             keep_alive,
-            chunks: !self.connections.slots[index].flags.has(Flags::HTTP_1_0),
+            has_origin: flags.has(Flags::HAS_ORIGIN),
+            framing: self.connections.slots[index].framing(),
         };
         encode(response, shape, self.clock.date(), &mut out);
         out
     }
 }
 
-/// How long a refused client may go on sending before it is closed.
+/// How long a refused client may continue to send before it is closed.
 const LINGER_MS: u64 = 2_000;
 
 /// The largest buffer that is kept for the next response.

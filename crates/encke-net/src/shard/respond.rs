@@ -30,14 +30,14 @@ impl Shard {
         }
     }
 
-    /// The command of a connection has an outcome.
+    /// Handles the outcome of a connection's command.
     pub(super) fn replied(&mut self, reply: Reply) {
         if let Some(reply) = self.hold_back(reply) {
             self.acknowledge(reply);
         }
     }
 
-    /// Responds to a request whose command has an outcome. If the client is gone, the record is there all the same.
+    /// Responds to a request whose command has an outcome. If the client is gone, the record exists nevertheless.
     pub(super) fn acknowledge(&mut self, reply: Reply) {
         if let Some((index, then)) = self.take_commit(reply.token) {
             let response = then.committed(reply.outcome);
@@ -45,7 +45,7 @@ impl Shard {
         }
     }
 
-    /// The sequencer's mailbox is full.
+    /// Refuses a command because the sequencer's mailbox is full.
     pub(super) fn overloaded(&mut self, token: Token) {
         self.fan_out.backpressure.note_reply(token);
         if let Some((index, _)) = self.take_commit(token) {
@@ -53,7 +53,7 @@ impl Shard {
         }
     }
 
-    /// A reader thread has read a piece of a stream for a connection.
+    /// Takes a piece of a stream from a reader thread, for a connection.
     pub(super) fn piece_read(&mut self, token: Token, piece: Result<Piece, ReadError>) {
         self.counts.catch_ups += 1;
         let Some(index) = self.connections.find(token) else {
@@ -77,7 +77,7 @@ impl Shard {
         }
     }
 
-    /// A long poll has waited long enough.
+    /// Responds to a long poll that timed out.
     pub(super) fn poll_timed_out(&mut self, index: u32) {
         if let Some((_, then)) = self.take_wait(index) {
             self.respond_later(index, &then.timed_out(self.clock.now_ms()));

@@ -1,7 +1,7 @@
-//! Work that comes behind commits and their deliveries in a turn: new connections, parts of long bodies and of what subscribers
-//! catch up on, deadlines, heartbeats. The shard does one of each kind after the other, until nothing is left or the turn's
-//! time for them is used up. The rest follows in the next turn, behind what was committed meanwhile. So many clients that
-//! arrive at once delay the others by a fraction of a millisecond, not by all the time that they take.
+//! Runs deferred work, which comes after commits and their deliveries in a turn: new connections, parts of long bodies and of
+//! catch-up, deadlines, heartbeats. The shard does one item of each kind in turn until nothing is left or the turn's time for
+//! deferred work is used up. The rest follows in the next turn, behind newer commits. A wave of new clients therefore delays
+//! the others by a fraction of a millisecond.
 
 use std::time::Instant;
 
@@ -9,14 +9,14 @@ use encke_stream::Piece;
 
 use super::Shard;
 use crate::connection::slot::Flags;
-use crate::deferred::time;
 
 impl Shard {
     /// Does deferred work for as long as the rest of the turn took, and at least for the configured time.
     pub(super) fn run_deferred(&mut self) {
         let begun = Instant::now();
         let taken = begun.duration_since(self.clock.now());
-        let time = time(self.context.settings.errands_time, taken);
+        // Half of the shard's time, even if it is never idle: otherwise no client would catch up beside a busy stream.
+        let time = self.context.settings.deferred_time.max(taken);
         self.advance_timers();
         self.deferred.begin_turn();
         loop {

@@ -1,4 +1,4 @@
-//! The end of a shard.
+//! Stops a shard.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::connection::close::CloseReason;
 use crate::connection::slot::{Flags, SlotState};
 
 impl Shard {
-    /// Stops accepting; what is under way ends in its protocol's way, the rest is closed.
+    /// Stops accepting. Pending requests are completed, subscriptions end as their protocol defines, other connections are closed.
     pub(super) fn stop(&mut self) {
         if self.stopping.is_some() {
             return;
@@ -23,7 +23,7 @@ impl Shard {
         }
     }
 
-    /// Whether a stop is over: nothing is under way, or it took too long.
+    /// Whether a stop is complete: nothing is pending, or it took too long.
     pub(super) fn stopped(&self) -> bool {
         let Some(since) = self.stopping else {
             return false;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use encke_stream::{Facts, Fetch, MediaKind, Offset, Refusal, Stream};
 
 use super::DurableStreams;
-use super::read::{cache_control, etag, has_already, position};
+use super::read::{cacheable, etag, has_already, position};
 use crate::action::{Action, BodyPart, Failure, NextPart, OnPart, OnRead};
 use crate::payload::{data, push_items};
 use crate::problem::{failed, refused};
@@ -49,7 +49,7 @@ impl DurableStreams {
         let tag = etag(&stream, first_kept, facts.tail, facts.closed);
         if has_already(request.headers, &tag) {
             let response = Response::shared(304).field("ETag", tag);
-            let response = response.field("Cache-Control", cache_control(facts.closed));
+            let response = cacheable(response, facts.closed);
             return Action::Respond(position(response, &stream, facts.tail, true, facts.closed));
         }
         let page_bytes_max = self.settings.page_bytes;
@@ -111,9 +111,9 @@ impl OnRead for CatchUp {
 impl CatchUp {
     fn response(&self) -> Response {
         let Facts { tail, closed, .. } = self.facts;
-        let response = Response::shared(200)
-            .field("ETag", etag(&self.stream, self.first_kept, tail, closed))
-            .field("Cache-Control", cache_control(closed));
+        let response =
+            Response::shared(200).field("ETag", etag(&self.stream, self.first_kept, tail, closed));
+        let response = cacheable(response, closed);
         position(response, &self.stream, tail, true, closed)
     }
 }

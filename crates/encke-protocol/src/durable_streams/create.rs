@@ -69,7 +69,7 @@ impl DurableStreams {
             bytes(body)?
         };
         let creation = Creation {
-            location: location(request),
+            location: request.base() + request.path,
         };
         let create = encke_stream::Create {
             name: name.into(),
@@ -206,16 +206,4 @@ fn overshoot(units: u32, asked: u32) -> Response {
         "beyond_record",
         format!("Stream-Fork-Sub-Offset is {asked}, but the record there has {units} units left"),
     )
-}
-
-/// The URL of the request, as the client addressed it.
-fn location(request: &Request<'_>) -> String {
-    let sent = || request.headers.text("Host").ok().flatten();
-    let host = request.caller.host.or_else(sent).unwrap_or("");
-    let scheme = if request.caller.tls { "https" } else { "http" };
-    if host.is_empty() {
-        request.path.to_owned()
-    } else {
-        format!("{scheme}://{host}{}", request.path)
-    }
 }

@@ -1,4 +1,7 @@
 //! Server-sent events: records become a `data` event and a `control` event (section 5.8).
+//!
+//! The `data` event carries an id, the offset behind its records, so that a browser's EventSource resumes there after a
+//! connection was cut (HTML, section 9.2). A `control` event carries one only where no `data` event precedes it.
 
 use std::io::Write;
 
@@ -27,8 +30,8 @@ impl Encoder for EventEncoder {
         // Writing to a vector does not fail.
         let _ = write!(out, ": closed by the server: {}; ", farewell.why);
         let _ = match farewell.resumable {
-            true => write!(out, "go on at offset {}\n\n", farewell.at),
-            false => write!(out, "offset=-1 gives what is left\n\n"),
+            true => write!(out, "continue at offset {}\n\n", farewell.at),
+            false => write!(out, "offset=-1 returns what is left\n\n"),
         };
         let here = Run {
             items: &[],
@@ -36,7 +39,7 @@ impl Encoder for EventEncoder {
             at_tail: false,
             closed: false,
         };
-        control(variant.option, &here, now_ms, out);
+        position(variant.option, &here, now_ms, out);
     }
 
     fn heartbeat(&self) -> &'static [u8] {
@@ -56,18 +59,6 @@ fn encode(variant: Variant, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>, marks
         items = later;
         payload.clear();
         join(kind, now, &mut payload);
-        out.extend_from_slice(b"event: data\n");
-        if kind == MediaKind::Binary {
-            out.extend_from_slice(b"data:");
-            let start = out.len();
-            out.resize(start + payload.len().div_ceil(3) * 4, 0);
-            // The room is just what the encoding of this length needs.
-            let _ = STANDARD.encode_slice(&payload, &mut out[start..]);
-            out.push(b'\n');
-        } else {
-            lines(&payload, out);
-        }
-        out.push(b'\n');
         let last = items.is_empty();
         let reached = Run {
             items: &[],
@@ -79,6 +70,19 @@ fn encode(variant: Variant, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>, marks
             at_tail: last && run.at_tail,
             closed: last && run.closed,
         };
+        // Writing to a vector does not fail.
+        let _ = write!(out, "id: {}\nevent: data\n", reached.end);
+        if kind == MediaKind::Binary {
+            out.extend_from_slice(b"data:");
+            let start = out.len();
+            out.resize(start + payload.len().div_ceil(3) * 4, 0);
+            // The room is just what the encoding of this length needs.
+            let _ = STANDARD.encode_slice(&payload, &mut out[start..]);
+            out.push(b'\n');
+        } else {
+            lines(&payload, out);
+        }
+        out.push(b'\n');
         control(cursor_floor, &reached, now_ms, out);
         marks.push(Mark {
             end: out.len(),
@@ -87,7 +91,7 @@ fn encode(variant: Variant, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>, marks
     }
     // A subscriber that is at the tail with nothing to read learns that.
     if run.items.is_empty() && (run.at_tail || run.closed) {
-        control(cursor_floor, run, now_ms, out);
+        position(cursor_floor, run, now_ms, out);
         marks.push(Mark {
             end: out.len(),
             at: run.end,
@@ -95,8 +99,15 @@ fn encode(variant: Variant, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>, marks
     }
 }
 
-/// Appends the event that says where the client is.
-pub(crate) fn control(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>) {
+/// Appends the event that states the client's position, with an id.
+pub(super) fn position(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>) {
+    // Writing to a vector does not fail.
+    let _ = writeln!(out, "id: {}", run.end);
+    control(cursor_floor, run, now_ms, out);
+}
+
+/// Appends the event that states the client's position.
+fn control(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>) {
     // Writing to a vector does not fail.
     let _ = write!(
         out,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use encke_stream::{Facts, Fetch, Offset, Refusal, Stream};
 
-use super::read::{cache_control, closed, etag, position};
+use super::read::{cacheable, closed, etag, position};
 use super::{DurableStreams, cursor};
 use crate::action::{Action, Failure, OnRead, OnRecord, Wait};
 use crate::payload::data;
@@ -74,13 +74,18 @@ impl OnRecord for LongPoll {
         }
         let response = Response::shared(200)
             .field("ETag", etag(&self.stream, self.from, run.end, over))
-            .field("Cache-Control", cache_control(over))
             .field_if(
                 "Stream-Cursor",
                 (!over).then(|| cursor::next(now_ms, self.client_cursor)),
             );
-        position(response, &self.stream, run.end, at_tail, over)
-            .body(data(self.stream.media.kind, run.items))
+        position(
+            cacheable(response, over),
+            &self.stream,
+            run.end,
+            at_tail,
+            over,
+        )
+        .body(data(self.stream.media.kind, run.items))
     }
 
     fn timed_out(self: Box<Self>, now_ms: u64) -> Response {

@@ -2,8 +2,10 @@
 
 use encke_stream::{Facts, Lifetime, Offset, Retention, Stream};
 
+use super::follow::LiveEvents;
 use super::{DurableStreams, cursor};
 use crate::action::Action;
+use crate::misspelled;
 use crate::problem::error;
 use crate::query;
 use crate::request::{Headers, Request};
@@ -30,7 +32,15 @@ impl DurableStreams {
     }
 
     pub(crate) fn get(&self, request: &Request<'_>, name: &str) -> Result<Action, Response> {
-        let parameters = Parameters::parse(request.query)?;
+        let mut parameters = Parameters::parse(request.query)?;
+        let resumed_at = match parameters.live {
+            Some(Live::Sse) => last_event_id(request.headers)?,
+            _ => None,
+        };
+        if let Some(offset) = resumed_at {
+            // The client sends the URL of its first request again; what it has since is newer.
+            parameters.offset = Some(StartPosition::At(offset));
+        }
         let stream = self.streams.find(name, request.now_ms)?;
         let facts = stream.facts();
         let from = match parameters.offset {
@@ -58,9 +68,29 @@ impl DurableStreams {
             }
             None => self.catch_up(request, stream, facts, from),
             Some(Live::LongPoll) => self.long_poll(request, stream, facts, from, parameters.cursor),
-            Some(Live::Sse) => self.subscribe(request, stream, facts, from, parameters.cursor),
+            Some(Live::Sse) => {
+                let live = LiveEvents {
+                    client_cursor: parameters.cursor,
+                    resumes: resumed_at.is_some(),
+                };
+                self.subscribe(request, stream, facts, from, live)
+            }
         })
     }
+}
+
+/// The offset in the field `Last-Event-ID`, if the client sends one.
+fn last_event_id(headers: Headers<'_>) -> Result<Option<Offset>, Response> {
+    let id = headers.text("Last-Event-ID");
+    let bad = |why: &str| error(400, "bad_field", format!("Last-Event-ID {why}"));
+    let id = id.map_err(|_| bad("is not text"))?;
+    let Some(id) = id.filter(|id| !id.is_empty()) else {
+        return Ok(None);
+    };
+    let offset = id.parse();
+    offset
+        .map(Some)
+        .map_err(|why| bad(&format!("is the offset of an event: {why}; this is {id:?}")))
 }
 
 /// A stream's retention, if it has limits.
@@ -102,13 +132,13 @@ pub(super) fn closed(response: Response, closed: bool) -> Response {
     response.field_if("Stream-Closed", closed.then_some("true"))
 }
 
-/// A complete stream never changes; any other may.
-pub(super) fn cache_control(over: bool) -> &'static str {
-    if over {
-        "public, max-age=60, stale-while-revalidate=300"
-    } else {
-        "no-cache"
-    }
+/// Lets caches keep a response. A complete stream never changes; any other may.
+pub(super) fn cacheable(response: Response, over: bool) -> Response {
+    let control = match over {
+        true => "public, max-age=60, stale-while-revalidate=300",
+        false => "no-cache",
+    };
+    response.cacheable().field("Cache-Control", control)
 }
 
 /// Whether the client has the content of `etag` already: `If-None-Match` lists it, or any (RFC
@@ -131,7 +161,10 @@ pub(super) fn timestamp(at_ms: u64) -> String {
         .unwrap_or_default()
 }
 
-/// The parameters of a read. Unknown ones are ignored.
+/// The parameters of a read. Unknown ones are ignored, but for those that are nearly one of these.
+const PARAMETERS: &[&str] = &["offset", "live", "cursor"];
+
+/// The parameters of a read.
 #[derive(Debug, Default)]
 struct Parameters {
     offset: Option<StartPosition>,
@@ -174,7 +207,7 @@ impl Parameters {
                 }
                 // A cursor is opaque to clients; one that the server did not give starts over.
                 "cursor" => parameters.cursor = cursor::parse(&value).unwrap_or(0),
-                _ => {}
+                other => misspelled::check_parameter(other, PARAMETERS)?,
             }
         }
         if parameters.live.is_some() && parameters.offset.is_none() {

@@ -28,8 +28,8 @@ impl MergeEncoder for MergedEvents {
 
     fn farewell(&self, why: &str, resumable: bool, out: &mut Vec<u8>) {
         let then = match resumable {
-            true => "go on behind the last event's id",
-            false => "begin anew, without it, for what is left",
+            true => "reconnect with the id of the last event",
+            false => "reconnect without an id for what is left",
         };
         // Writing to a vector does not fail.
         let _ = write!(out, ": closed by the server: {why}; {then}\n\n");

@@ -13,6 +13,7 @@ use encke_stream::{Life, Offset, Sequence, Stream, log_of};
 
 use crate::action::{Action, Feed, MergeSource, Subscription};
 use crate::encoder::{AheadStream, Encoders, MergeEncoderId, StreamEnd};
+use crate::misspelled;
 use crate::problem::error;
 use crate::query;
 use crate::request::Request;
@@ -138,8 +139,11 @@ impl Events {
         for (name, end) in over {
             encode::ended(name, end, &mut first);
         }
+        if sources.is_empty() {
+            return Ok(Action::Respond(sse::head().body(first)));
+        }
         let response = sse::head().body(Body::Open(first));
-        if sources.is_empty() || request.method == "HEAD" {
+        if request.method == "HEAD" {
             return Ok(Action::Respond(response));
         }
         Ok(Action::Subscribe(Subscription {
@@ -158,7 +162,7 @@ impl Events {
 fn check_id(id: &Id, committed: &[Sequence]) -> Result<(), Response> {
     if id.after.len() != committed.len() {
         let why = format!(
-            "the event id has {} positions, one for each log, and this server has {} logs: it never gave it",
+            "the event id has {} positions, one for each log, and this server has {} logs, so it is not from this server",
             id.after.len(),
             committed.len()
         );
@@ -222,6 +226,9 @@ fn check_count(named: &[Named], settings: EventsSettings) -> Result<(), Response
     Ok(())
 }
 
+/// The parameters of a request. Others are ignored, but for those that are nearly one of these.
+const PARAMETERS: &[&str] = &["stream", "after"];
+
 /// The parameters of a request.
 struct Parameters {
     named: Vec<Named>,
@@ -246,7 +253,7 @@ impl Parameters {
             match &*name {
                 "stream" => named.push(Named::parse(&value)),
                 "after" => after = Some(value.into_owned()),
-                _ => {}
+                other => misspelled::check_parameter(other, PARAMETERS)?,
             }
         }
         let field = request.headers.text("Last-Event-ID");

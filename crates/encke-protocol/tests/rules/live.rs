@@ -143,7 +143,7 @@ fn following_says_where_one_is_first_when_there_is_nothing_to_read() {
     assert_eq!(said.field("Stream-SSE-Data-Encoding"), None);
     let tail = server.send("HEAD /v1/stream/a", &[], b"").token();
     let control = format!(
-        "event: control\ndata:{{\"streamNextOffset\":\"{tail}\",\"streamCursor\":\"{NOW_CURSOR}\",\
+        "id: {tail}\nevent: control\ndata:{{\"streamNextOffset\":\"{tail}\",\"streamCursor\":\"{NOW_CURSOR}\",\
          \"upToDate\":true}}\n\n"
     );
     assert_eq!(said.text(), control);
@@ -162,7 +162,9 @@ fn following_says_where_one_is_first_when_there_is_nothing_to_read() {
     let (sent, marks) = server.follow(&subscribed);
     let sent = String::from_utf8(sent).unwrap();
     assert!(
-        sent.starts_with("event: data\ndata:one\n\nevent: control\ndata:{"),
+        sent.starts_with(&format!(
+            "id: {new}\nevent: data\ndata:one\n\nevent: control\ndata:{{"
+        )),
         "{sent}"
     );
     assert_eq!(marks.last().unwrap().at.to_string(), new);
@@ -175,9 +177,9 @@ fn following_says_where_one_is_first_when_there_is_nothing_to_read() {
 
     server.send("POST /v1/stream/a", &[CLOSED], b"");
     let said = get(&mut server, "a?offset=now&live=sse");
-    assert!(said.open, "it is closed behind the word that the stream is");
+    assert!(!said.open, "the response is complete");
     let control = format!(
-        "event: control\ndata:{{\"streamNextOffset\":\"{new}\",\"upToDate\":true,\
+        "id: {new}\nevent: control\ndata:{{\"streamNextOffset\":\"{new}\",\"upToDate\":true,\
          \"streamClosed\":true}}\n\n"
     );
     assert_eq!(said.text(), control);
@@ -185,6 +187,60 @@ fn following_says_where_one_is_first_when_there_is_nothing_to_read() {
     let mut server = with(("Content-Type", "image/png"));
     let (said, _) = subscribe(&mut server, "offset=-1");
     assert_eq!(said.field("stream-sse-data-encoding"), Some("base64"));
+}
+
+#[test]
+fn an_event_source_resumes_where_it_was() {
+    let mut server = with(TEXT);
+    let first = server.send("POST /v1/stream/a", &[TEXT], b"one").token();
+    let second = server.send("POST /v1/stream/a", &[TEXT], b"two").token();
+    let resume = |server: &mut Server, id: &str| {
+        // The URL stays that of the first request.
+        server.reply(
+            "GET /v1/stream/a?offset=-1&live=sse",
+            &[("Last-Event-ID", id)],
+            b"",
+        )
+    };
+    let Reply::Subscribed(_, subscribed) = resume(&mut server, &first) else {
+        panic!("it does not subscribe");
+    };
+    let Feed::Single { from, .. } = &subscribed.feed else {
+        panic!("it is for one stream");
+    };
+    assert_eq!(from.to_string(), first);
+    assert!(
+        server
+            .follow(&subscribed)
+            .0
+            .starts_with(format!("id: {second}\n").as_bytes())
+    );
+    let Reply::Subscribed(said, _) = resume(&mut server, &second) else {
+        panic!("it does not subscribe");
+    };
+    assert!(
+        said.text()
+            .starts_with(&format!("id: {second}\nevent: control\n"))
+    );
+
+    server.send("POST /v1/stream/a", &[CLOSED], b"");
+    let mut resumed = |id: &str| match resume(&mut server, id) {
+        Reply::Said(said) => (said.status, said.text().to_owned()),
+        _ => panic!("it goes on"),
+    };
+    assert_eq!(
+        resumed(&second),
+        (204, String::new()),
+        "it connects no more"
+    );
+    for bad in ["7", "-1", "now", "x"] {
+        let (status, text) = resumed(bad);
+        assert_eq!(status, 400, "{bad}");
+        assert!(
+            text.contains("Last-Event-ID") && text.contains(bad),
+            "{text}"
+        );
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! A whole server without sockets and threads: the router over the machine over a log on a simulated
-//! disk. Each request is done when the next one comes.
+//! disk. Each request is complete before the next one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -372,7 +372,8 @@ fn run<'a>(piece: &Piece, items: &'a [Item<'a>]) -> Run<'a> {
 
 /// Takes a response apart, and sees that it can be written to a socket as it is.
 pub fn said(response: Response) -> Said {
-    let fields = std::str::from_utf8(&response.fields).unwrap_or_default();
+    let fields = [&response.fields, response.cross_origin.fields(true)].concat();
+    let fields = std::str::from_utf8(&fields).unwrap_or_default();
     let mut parsed = Vec::new();
     for line in fields.split_inclusive("\r\n") {
         let line = line.strip_suffix("\r\n").expect("every field ends");

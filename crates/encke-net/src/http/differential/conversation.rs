@@ -1,4 +1,4 @@
-//! What a parser makes of a connection's input.
+//! The result of parsing a connection's input.
 
 /// What a parser makes of a connection's input.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,7 +21,7 @@ pub(super) struct Difference {
 pub(super) fn explain(ours: &Conversation, theirs: &Conversation) -> Option<&'static Difference> {
     let both = ours.requests.iter().zip(&theirs.requests);
     let same = both.clone().all(|(ours, theirs)| ours == theirs);
-    // Nobody here finds a request where hyper finds none, but for one reason.
+    // Only one difference lets this parser find a request where hyper finds none.
     let more = ours.requests.len() > theirs.requests.len();
     DIFFERENCES.iter().find(|difference| {
         let may_be = same && (!more || difference.name == EMPTY_LINES);
@@ -85,7 +85,7 @@ pub(super) const DIFFERENCES: &[Difference] = &[
     Difference {
         name: "body_too_large",
         section: "RFC 9110, section 15.5.14",
-        why: "bodies have a bound here, and are refused before any of it has come; hyper leaves that to the service",
+        why: "bodies have a bound here, and larger ones are refused before they arrive; hyper leaves that to the service",
         is: |ours, theirs| stricter(ours, theirs, "body_too_large"),
     },
     Difference {

@@ -1,0 +1,61 @@
+//! How a body is framed whose length is not known when it begins (RFC 9112, section 6.3).
+
+use std::io::Write;
+
+/// A framing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResponseFraming {
+    /// The chunked coding. The client can tell a complete body from one that was cut.
+    Chunks,
+    /// The body ends with the connection, for clients of HTTP/1.0.
+    Connection,
+}
+
+impl ResponseFraming {
+    /// Appends a part of the body.
+    pub(crate) fn part(self, bytes: &[u8], out: &mut Vec<u8>) {
+        match self {
+            // An empty chunk would end the body.
+            ResponseFraming::Chunks if bytes.is_empty() => {}
+            ResponseFraming::Chunks => {
+                // Writing to a vector does not fail.
+                let _ = write!(out, "{:x}\r\n", bytes.len());
+                out.extend_from_slice(bytes);
+                out.extend_from_slice(b"\r\n");
+            }
+            ResponseFraming::Connection => out.extend_from_slice(bytes),
+        }
+    }
+
+    /// Appends the end of a complete body. A body that is cut gets none.
+    pub(crate) fn end(self, out: &mut Vec<u8>) {
+        if self == ResponseFraming::Chunks {
+            out.extend_from_slice(b"0\r\n\r\n");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_in_chunks_ends_only_at_its_end() {
+        let mut out = Vec::new();
+        for part in [&b"0123456789abcdef"[..], b"", b"x"] {
+            ResponseFraming::Chunks.part(part, &mut out);
+        }
+        assert_eq!(out, b"10\r\n0123456789abcdef\r\n1\r\nx\r\n");
+        ResponseFraming::Chunks.end(&mut out);
+        assert!(out.ends_with(b"x\r\n0\r\n\r\n"));
+    }
+
+    #[test]
+    fn a_body_up_to_the_end_of_the_connection_is_only_its_bytes() {
+        let mut out = Vec::new();
+        ResponseFraming::Connection.part(b"ab", &mut out);
+        ResponseFraming::Connection.part(b"", &mut out);
+        ResponseFraming::Connection.end(&mut out);
+        assert_eq!(out, b"ab");
+    }
+}

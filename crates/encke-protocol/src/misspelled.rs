@@ -1,0 +1,107 @@
+//! Refuses what a client has probably misspelled, with the name that was probably meant.
+//!
+//! A parameter that is ignored because of a typing error changes what a request means without a word. Other unknown
+//! parameters of a stream are allowed, because clients of the protocol may send their own.
+
+use crate::problem::error;
+use crate::request::Headers;
+use crate::response::Response;
+
+/// Refuses a parameter that no name of `known` is, but that is nearly one.
+pub(crate) fn check_parameter(name: &str, known: &[&str]) -> Result<(), Response> {
+    match nearest(name, known).filter(|_| !known.contains(&name)) {
+        None => Ok(()),
+        Some(meant) => Err(error(
+            400,
+            "bad_parameter",
+            format!("there is no parameter {name:?}; did you mean {meant:?}?"),
+        )),
+    }
+}
+
+/// Refuses fields that begin with `Encke-` and that no protocol knows: only this server gives them a meaning.
+pub(crate) fn check_fields(headers: Headers<'_>) -> Result<(), Response> {
+    for (name, _) in headers.0 {
+        let is_ours = name
+            .get(..PREFIX.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(PREFIX));
+        if !is_ours || FIELDS.iter().any(|field| field.eq_ignore_ascii_case(name)) {
+            continue;
+        }
+        let meant = match nearest(name, FIELDS) {
+            Some(meant) => format!("did you mean {meant}?"),
+            None => format!("the fields are {}", FIELDS.join(", ")),
+        };
+        return Err(error(
+            400,
+            "bad_field",
+            format!("there is no field {name}; {meant}"),
+        ));
+    }
+    Ok(())
+}
+
+/// The name that differs from `name` by few typing errors. Case, `-` and `_` make no difference.
+fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    let name = plain(name);
+    let distance = |known: &&str| strsim::osa_distance(&name, &plain(known));
+    let nearest = known.iter().copied().min_by_key(|known| distance(known))?;
+    let most = match nearest.len() {
+        ..=5 => 1,
+        _ => 2,
+    };
+    (distance(&nearest) <= most).then_some(nearest)
+}
+
+fn plain(name: &str) -> String {
+    let letters = name.chars().filter(|letter| !matches!(letter, '-' | '_'));
+    // What is longer than this is near to nothing, and comparing takes time by its square.
+    letters
+        .take(CHARS_MAX)
+        .collect::<String>()
+        .to_ascii_lowercase()
+}
+
+/// The fields of requests that begin with `Encke-`.
+const FIELDS: &[&str] = &["Encke-Ack", "Encke-Retention", "Encke-Truncate"];
+const PREFIX: &str = "Encke-";
+const CHARS_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: &[&str] = &["offset", "live", "cursor"];
+
+    #[test]
+    fn a_typing_error_is_refused_and_another_name_is_not() {
+        for (name, meant) in [
+            ("offest", "offset"),
+            ("Offset", "offset"),
+            ("off_set", "offset"),
+            ("ofset", "offset"),
+            ("lvie", "live"),
+            ("curser", "cursor"),
+        ] {
+            let refused = check_parameter(name, KNOWN).expect_err(name);
+            let text = String::from_utf8_lossy(refused.body.as_ref()).into_owned();
+            assert!(text.contains(meant), "{text}");
+        }
+        let long = "x".repeat(10_000);
+        for name in ["offset", "live", "v", "token", "o", "", "límite", &long] {
+            assert!(check_parameter(name, KNOWN).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_field_of_ours_is_refused() {
+        let check = |name: &str| check_fields(Headers(&[("Host", b"x"), (name, b"1")]));
+        let refused = check("encke-Retension").expect_err("it is misspelled");
+        assert!(String::from_utf8_lossy(refused.body.as_ref()).contains("Encke-Retention"));
+        let refused = check("Encke-Foo-Bar-Baz").expect_err("it is unknown");
+        assert!(String::from_utf8_lossy(refused.body.as_ref()).contains("Encke-Ack, Encke-"));
+        for name in ["ENCKE-ACK", "encke-truncate", "Enck", "X-Encke-Foo"] {
+            assert!(check(name).is_ok(), "{name}");
+        }
+    }
+}
