@@ -1,6 +1,6 @@
 //! Where the binary's memory comes from.
 //!
-//! A server works in bursts: a sealed segment is sorted, a checkpoint is gathered, a crowd comes and goes. jemalloc gives
+//! A server works in bursts: a sealed segment is sorted, a checkpoint is gathered, many clients come and go. jemalloc gives
 //! pages back that nothing has used for a second, on a thread of its own, whichever thread had them; glibc keeps what a
 //! thread once had (docs/decisions/0015). Its settings are compiled in: see `.cargo/config.toml`.
 

@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the limit to what the system allows; how many files may be open then.
+/// Raises the limit to what the system allows. Returns the new limit.
 pub(crate) fn raise() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -16,12 +16,12 @@ pub(crate) fn raise() -> u64 {
     limit.current.unwrap_or(u64::MAX)
 }
 
-/// How many connections so many files leave room for.
+/// The number of connections that this limit on files allows.
 pub(crate) fn connections(files: u64) -> usize {
     let reserved = RESERVED.min(files / 5 * 4);
     usize::try_from(files - reserved).unwrap_or(usize::MAX)
 }
 
-/// Files that are not connections: segments of the log, its history, listeners, epoll, logs. Where
-/// few may be open, four fifths of them.
+/// Files reserved for other uses than connections: segments of the logs, history, listeners, epoll. If the limit is low, four
+/// fifths of it are reserved.
 pub(crate) const RESERVED: u64 = 512;

@@ -1,4 +1,4 @@
-//! `encke log`: looking at a log that no server has open, and repairing it.
+//! `encke log`: checks, prints and repairs a log that no server has open.
 
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -29,34 +29,33 @@ enum LogCommand {
     /// Verify every record, every position and every table of history
     #[command(
         long_about = "Verify every record, every position and every table of history.\n\n\
-            No server may be running on the directory. Nothing is changed. Reads everything, and tells on \
-            standard error how far it has come.",
-        after_help = "Exit codes: 0 all is sound; 1 something is wrong, and the output says what and where; \
-            2 the command line is wrong; 3 the directory can't be used: no log in it, a server is running on it, \
-            or it is of another version."
+            No server may be running on the directory. Nothing is changed. Reads everything, and reports its \
+            progress on standard error.",
+        after_help = "Exit codes: 0 no damage; 1 damage was found, and the output names it; 2 the command line is wrong; \
+            3 the directory can't be used: it has no log, a server is running on it, or it is of another version."
     )]
     Check(CheckArgs),
     /// Print records as JSON lines, oldest first
     #[command(
         long_about = "Print records as JSON lines, oldest first.\n\n\
-            Without --stream it is the global order, as far back as segments are kept. With --stream it is all of \
+            Without --stream, prints the global order, as far back as segments are kept. With --stream, prints all of \
             one stream, from history too. No server may be running on the directory. Nothing is changed.\n\n\
-            A line has: log (if DIR holds several), sequence, time, kind, streams (their numbers); for what Encke \
-            writes, change (create, append, delete and so on) and fields (what came with it: the name of a stream \
-            that is made, the producer of an append); and what was stored as text, or as base64 when it is not \
-            UTF-8. What is deleted and not reclaimed yet is printed, too.",
-        after_help = "Exit codes: 0 all is printed; 1 damage was met, after everything before it was printed; \
+            A line has: log (if DIR has several), sequence, time, kind, streams (their numbers); for records of \
+            Encke, change (create, append, delete and so on) and fields (such as the name of a created stream, or \
+            the producer of an append); and the data, as text, or as base64 if it is not UTF-8. Deleted records \
+            that are not reclaimed yet are printed, too.",
+        after_help = "Exit codes: 0 all records were printed; 1 damage was found, after everything before it was printed; \
             2 the command line is wrong; 3 the directory can't be used."
     )]
     Dump(DumpArgs),
     /// Drop what is damaged, so that the log opens again
     #[command(
         long_about = "Drop what is damaged, so that the log opens again.\n\n\
-            Without --accept-loss it says exactly what would be dropped and changes nothing. With it, it says the \
-            same, and then does it. Files that are dropped whole stay beside the log under another name, with \
-            .dropped behind it. No server may be running on the directory.",
-        after_help = "Exit codes: 0 there was nothing to repair, or it is repaired; 1 something would be changed, and \
-            --accept-loss was not given; 2 the command line is wrong; 3 the directory can't be used."
+            Without --accept-loss, prints exactly what would be dropped and changes nothing. With --accept-loss, prints \
+            the same, and then drops it. Files that are dropped whole stay beside the log under another name that \
+            ends in .dropped. No server may be running on the directory.",
+        after_help = "Exit codes: 0 nothing to repair, or repaired; 1 a repair would drop something, and --accept-loss was not \
+            given; 2 the command line is wrong; 3 the directory can't be used."
     )]
     Repair(RepairArgs),
 }
@@ -71,7 +70,7 @@ struct CheckArgs {
     #[arg(long)]
     json: bool,
 
-    /// Say nothing on standard error while it runs
+    /// Print no progress on standard error
     #[arg(long)]
     quiet: bool,
 }
@@ -82,7 +81,7 @@ struct DumpArgs {
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 
-    /// Begin with this record
+    /// First record to print
     #[arg(long, value_name = "SEQ", default_value_t = 1)]
     from: u64,
 
@@ -97,11 +96,11 @@ struct RepairArgs {
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 
-    /// Drop what can't be saved. Without this nothing is changed
+    /// Drop what cannot be saved; otherwise nothing is changed
     #[arg(long)]
     accept_loss: bool,
 
-    /// Print the report as JSON when it is done; what is dropped is said on standard error before
+    /// Print the report as JSON at the end; what is dropped is printed on standard error before
     #[arg(long)]
     json: bool,
 }
@@ -114,8 +113,7 @@ pub(crate) fn log(args: &LogArgs) -> Result<ExitCode, Failed> {
     }
 }
 
-/// The logs in a directory of data: the directory itself, or each directory in it that holds one, in the order of their
-/// names.
+/// The logs in a data directory: the directory itself, or each directory in it that holds a log, sorted by name.
 fn logs(directory: &Path) -> Result<Vec<PathBuf>, Failed> {
     let unusable = |e: std::io::Error| {
         let name = directory.display();
@@ -158,9 +156,9 @@ fn check(args: &CheckArgs) -> Result<ExitCode, Failed> {
     let mut sound = true;
     let mut reports = Vec::new();
     for log in logs(&args.directory)? {
-        let mut teller = Teller::new(args.quiet);
-        let report = encke_log::check(&log, &mut |progress| teller.tell(&log, progress));
-        teller.end();
+        let mut progress_line = ProgressLine::new(args.quiet);
+        let report = encke_log::check(&log, &mut |progress| progress_line.report(&log, progress));
+        progress_line.end();
         let report = report.map_err(failed)?;
         sound &= report.problems.is_empty();
         if args.json {
@@ -235,26 +233,26 @@ fn check_json(log: &Path, report: &CheckReport) -> Value {
     })
 }
 
-/// Tells on standard error how far a check has come: again and again on one line for people, now and then otherwise.
-struct Teller {
+/// Reports the progress of a check on standard error: on one line of a terminal, otherwise as a line from time to time.
+struct ProgressLine {
     quiet: bool,
     terminal: bool,
-    /// Nothing is told before this; a short check tells nothing at all.
+    /// The time of the next report. A short check reports nothing.
     due: Instant,
-    told: bool,
+    shown: bool,
 }
 
-impl Teller {
-    fn new(quiet: bool) -> Teller {
-        Teller {
+impl ProgressLine {
+    fn new(quiet: bool) -> ProgressLine {
+        ProgressLine {
             quiet,
             terminal: std::io::stderr().is_terminal(),
             due: Instant::now() + Duration::from_secs(1),
-            told: false,
+            shown: false,
         }
     }
 
-    fn tell(&mut self, log: &Path, progress: Progress<'_>) {
+    fn report(&mut self, log: &Path, progress: Progress<'_>) {
         let now = Instant::now();
         if self.quiet || now < self.due {
             return;
@@ -281,11 +279,11 @@ impl Teller {
             say(format_args!("{text}\n"));
             self.due = now + Duration::from_secs(10);
         }
-        self.told = true;
+        self.shown = true;
     }
 
     fn end(&self) {
-        if self.told && self.terminal {
+        if self.shown && self.terminal {
             say(format_args!("\r\x1b[K"));
         }
     }
@@ -334,7 +332,7 @@ fn dump(args: &DumpArgs) -> Result<ExitCode, Failed> {
         });
         match written.and_then(|()| out.flush()) {
             Ok(()) => {}
-            // Whoever read it has seen enough.
+            // The reader has closed the pipe, as `head` does.
             Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
             Err(e) => Err(e).context("the records can't be written")?,
         }

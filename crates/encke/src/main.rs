@@ -1,29 +1,30 @@
 //! The `encke` binary: command line, configuration, wiring.
 //!
-//! Exit codes: 0 all went well; 1 something failed while running; 2 the command line or the
-//! configuration is wrong; 3 the data directory can't be used; 4 the address can't be listened on; 5 the machine does not
-//! allow what was asked about.
+//! Exit codes: 0 success; 1 a failure while running; 2 the command line or the configuration is wrong; 3 the data directory
+//! can't be used; 4 the address can't be listened on; 5 the machine or the data directory is unsuitable (`doctor`).
 
 mod allocator;
 mod config;
 mod descriptors;
 mod doctor;
 mod log;
+mod obstacles;
 mod serve;
+mod terminal;
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// A real-time push server: publish over plain HTTP, push to every subscriber, keep it all.
+/// A real-time push server: stores records appended over HTTP and pushes them to subscribers.
 #[derive(Debug, Parser)]
 #[command(
     version,
     propagate_version = true,
-    after_help = "Exit codes: 0 all went well; 1 something failed while running; 2 the command line or \
+    after_help = "Exit codes: 0 success; 1 a failure while running; 2 the command line or \
                   the configuration is wrong; 3 the data directory can't be used; 4 the address \
-                  can't be listened on; 5 the machine does not allow what was asked about."
+                  can't be listened on; 5 the machine or the data directory is unsuitable (doctor)."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -36,7 +37,7 @@ enum Command {
     Serve(Box<config::ServeArgs>),
     /// Check, print or repair a log that no server has open
     Log(log::LogArgs),
-    /// Say what this machine allows, what so many connections need, and what is to be set
+    /// Check whether the machine and the data directory suit a server, and print the settings to change
     Doctor(doctor::DoctorArgs),
 }
 
@@ -49,19 +50,30 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            say(format_args!("encke: {:#}\n", error.error));
+            say(format_args!("encke: {}\n", with_causes(&error.error)));
             error.code.into()
         }
     }
 }
 
-/// Writes to standard error. That it can't be written to, as when its disk is full, changes nothing of what the program
-/// does and how it exits; `eprintln!` would panic.
+/// An error and its causes. A cause that the text before it contains already is left out.
+fn with_causes(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+/// Writes to standard error and ignores failures, such as a full disk; `eprintln!` would panic.
 pub(crate) fn say(text: std::fmt::Arguments<'_>) {
     let _ = std::io::stderr().write_fmt(text);
 }
 
-/// An error and the exit code that tells a script what kind it is.
+/// An error and its exit code.
 pub(crate) struct Failed {
     code: Code,
     error: anyhow::Error,
@@ -70,7 +82,7 @@ pub(crate) struct Failed {
 /// The documented exit codes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Code {
-    /// Something failed while running.
+    /// A failure while running.
     Running = 1,
     /// The command line or the configuration is wrong.
     Usage = 2,
@@ -78,7 +90,7 @@ pub(crate) enum Code {
     Data = 3,
     /// The address can't be listened on.
     Listen = 4,
-    /// The machine does not allow what was asked about.
+    /// The machine or the data directory is unsuitable.
     Unfit = 5,
 }
 

@@ -9,10 +9,12 @@ use encke_log::Reader;
 use encke_net::{Metrics, ServedStreams, Server, StartError};
 use encke_protocol::{Admin, Probes, Router};
 use encke_stream::Logs;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, Given, LogFormat, ServeArgs, effective};
+use crate::obstacles::{self, Obstacle};
+use crate::terminal::Terminal;
 use crate::{Code, Failed, descriptors};
 
 /// Serves until a signal says to stop.
@@ -23,21 +25,32 @@ pub(crate) fn serve(args: ServeArgs) -> Result<ExitCode, Failed> {
     let room = descriptors::connections(files);
     config.net.connections_max = config.net.connections_max.min(room);
     if only_check {
-        print!("{}", check(&config, &given, files));
-        return Ok(ExitCode::SUCCESS);
+        let obstacles: Vec<Obstacle> = obstacles::of_data(&config.data, Some(config.logs))
+            .into_iter()
+            .chain(obstacles::of_address(config.net.listen))
+            .collect();
+        print!("{}", check(&config, &given, (files, &obstacles)));
+        let code = obstacles.first().map(|first| first.code.into());
+        return Ok(code.unwrap_or(ExitCode::SUCCESS));
     }
-    start_log(&config).map_err(|error| Code::Usage.with(error))?;
+    let filter = start_log(&config).map_err(|error| Code::Usage.with(error))?;
     tracing::info!(
         open_files_max = files,
         connections_max = config.net.connections_max,
         "the limit on open files bounds the connections"
     );
     // Signals are caught before there is anything that they could interrupt.
-    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])
+    let terminal = Terminal::of_this_process();
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
         .context("signals can't be caught")?;
     let server = start(&config)?;
     announce(&server, &config);
-    let signal = signals.forever().next();
+    let signal = loop {
+        match signals.forever().next() {
+            Some(SIGHUP) if !terminal.is_closed() => reload(&args, &filter),
+            signal => break signal,
+        }
+    };
     tracing::info!(?signal, "stopping; a second signal stops at once");
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
@@ -124,7 +137,7 @@ fn unready(logs: &[Reader]) -> Option<String> {
 /// Looks for pools before the log lets go of anything, because jobs that wait would be among it.
 fn refuse_to_forget_pools(config: &Config) -> Result<(), Failed> {
     let options = encke_log::Options {
-        retention: Vec::new(),
+        retention: encke_log::LogRetention::default(),
         ..config.log_options.clone()
     };
     let pools = encke_net::pools(&restore(config, &options)?)
@@ -133,8 +146,8 @@ fn refuse_to_forget_pools(config: &Config) -> Result<(), Failed> {
     match &pools[..] {
         [] => Ok(()),
         [first, ..] => Err(Code::Usage.with(anyhow::anyhow!(
-            "--retention-age and --retention-size would let go of jobs that wait, and there are {} pools, {first:?} \
-             among them: leave both out, or remove the pools first",
+            "--retention-age and --retention-size would remove waiting jobs, and the data has {} pools, such as {first:?}: leave \
+             both out, or remove the pools first",
             pools.len(),
         ))),
     }
@@ -156,40 +169,63 @@ fn announce(server: &Server, config: &Config) {
         config.data.display(),
     );
     let mut out = std::io::stdout().lock();
-    // Nobody has to read it.
+    // Standard output may be closed.
     let _ = out.write_all(text.as_bytes());
     let _ = out.flush();
 }
 
-fn start_log(config: &Config) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&config.log)
-        .with_context(|| format!("--log {:?} is no filter", config.log))?;
+/// Replaces the filter of the log.
+type FilterHandle = Box<dyn Fn(EnvFilter) -> anyhow::Result<()>>;
+
+/// Reads the configuration anew and applies what can change while the server runs: the filter of the log. A wrong
+/// configuration changes nothing.
+fn reload(args: &ServeArgs, replace_filter: &FilterHandle) {
+    let reloaded = args.resolve().and_then(|(config, _)| {
+        replace_filter(filter(&config)?)?;
+        Ok(config.log)
+    });
+    match reloaded {
+        Ok(log) => tracing::info!(
+            log,
+            "reloaded the filter of the log; other settings need a restart"
+        ),
+        Err(error) => tracing::error!(error = crate::with_causes(&error), "nothing was reloaded"),
+    }
+}
+
+fn filter(config: &Config) -> anyhow::Result<EnvFilter> {
+    EnvFilter::try_new(&config.log).with_context(|| format!("--log {:?} is no filter", config.log))
+}
+
+fn start_log(config: &Config) -> anyhow::Result<FilterHandle> {
     let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(filter(config)?)
         .with_ansi(std::io::stderr().is_terminal())
         // It would say on standard error that standard error can't be written to, and panic.
         .log_internal_errors(false)
         .with_writer(std::io::stderr);
-    match config.log_format {
-        LogFormat::Human => builder.init(),
-        LogFormat::Json => builder.json().init(),
-    }
-    Ok(())
+    Ok(match config.log_format {
+        LogFormat::Human => {
+            let builder = builder.with_filter_reloading();
+            let handle = builder.reload_handle();
+            builder.init();
+            Box::new(move |filter| Ok(handle.reload(filter)?))
+        }
+        LogFormat::Json => {
+            let builder = builder.json().with_filter_reloading();
+            let handle = builder.reload_handle();
+            builder.init();
+            Box::new(move |filter| Ok(handle.reload(filter)?))
+        }
+    })
 }
 
 /// The output of `--check`: the effective configuration, below comments on this machine and the data directory.
-fn check(config: &Config, given: &Given, files: u64) -> String {
-    let data = match (
-        std::fs::read_dir(&config.data).map(Iterator::count),
-        logs_there(&config.data),
-    ) {
-        (_, Err(error)) => format!("the server would not start: {error}"),
-        (_, Ok(Some(there))) if there != config.logs => format!(
-            "the server would not start: the number of logs can't be changed, and there are {there}"
-        ),
-        (Ok(0), _) => "exists, empty".to_owned(),
-        (Ok(_), _) => "exists".to_owned(),
-        (Err(_), _) => "does not exist, will be created".to_owned(),
+fn check(config: &Config, given: &Given, (files, obstacles): (u64, &[Obstacle])) -> String {
+    let data = match std::fs::read_dir(&config.data).map(Iterator::count) {
+        Ok(0) => "exists, empty",
+        Ok(_) => "exists",
+        Err(_) => "does not exist, will be created",
     };
     let access = match config.net.listen.ip().is_loopback() {
         true => "this machine only",
@@ -204,24 +240,25 @@ fn check(config: &Config, given: &Given, files: u64) -> String {
     let mut text = String::from(
         "# The effective configuration of encke serve, with the origin of each value.\n",
     );
+    for obstacle in obstacles {
+        text.push_str(&format!(
+            "# The server would not start: {}\n",
+            obstacle.text
+        ));
+    }
     for (what, state) in [
-        ("data directory", data.as_str()),
+        ("data directory", data),
         ("access", access),
         ("pools", pools),
         (
             "open files",
-            &format!("{files} at most, which bounds connections-max"),
+            &format!(
+                "{files} at most, {} of them for connections",
+                descriptors::connections(files)
+            ),
         ),
     ] {
-        // An error may have several lines.
-        text.push_str(&format!("# {what}: {}\n", state.replace(['\n', '\r'], " ")));
+        text.push_str(&format!("# {what}: {state}\n"));
     }
     text + &effective(config, given)
-}
-
-/// How many logs a directory holds, if it holds any.
-fn logs_there(data: &std::path::Path) -> Result<Option<usize>, encke_log::LayoutError> {
-    let there = encke_log::logs_in(data)?.len();
-    let holds = there > 1 || encke_log::Files::holds_log(data).unwrap_or(false);
-    Ok(holds.then_some(there))
 }

@@ -54,29 +54,46 @@ impl Given {
         Ok(())
     }
 
-    /// Takes the values of environment variables.
+    /// Takes the values of environment variables. A variable that begins with `ENCKE_` and is none of Encke's is an error.
     pub(super) fn variables(
         &mut self,
-        value: impl Fn(&str) -> Option<OsString>,
+        variables: impl Iterator<Item = (OsString, OsString)>,
     ) -> anyhow::Result<()> {
-        let value = |name: &str| {
-            let text = value(name).map(OsString::into_string).transpose();
-            text.map_err(|_| anyhow::anyhow!("the variable {name} is not UTF-8"))
-        };
-        for setting in SETTINGS {
-            let name = setting.variable();
-            match value(&name)? {
-                None => {}
-                Some(text) if !setting.is_tuning() => {
-                    self.put(setting, text, Origin::Variable(name));
+        for (name, value) in variables {
+            let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else {
+                continue;
+            };
+            if OTHER_VARIABLES.contains(&name) {
+                continue;
+            }
+            let value = value.into_string();
+            let value = value.map_err(|_| anyhow::anyhow!("the variable {name} is not UTF-8"))?;
+            if name == TUNING_VARIABLE {
+                self.tuning_variable(&value)?;
+                continue;
+            }
+            let of_name = |setting: &&Setting| setting.variable() == name;
+            match SETTINGS.iter().find(of_name) {
+                Some(setting) if !setting.is_tuning() => {
+                    self.put(setting, value, Origin::Variable(name.to_owned()));
                 }
-                Some(text) => anyhow::bail!(
-                    "{name} is not a variable of Encke: set {TUNING_VARIABLE}={}={text}",
+                Some(setting) => anyhow::bail!(
+                    "{name} is not a variable of Encke: set {TUNING_VARIABLE}={}={value}",
                     setting.name
                 ),
+                None => {
+                    let names = SETTINGS.iter().filter(|setting| !setting.is_tuning());
+                    let names: Vec<String> = names.map(Setting::variable).collect();
+                    let nearest = nearest(name, names.iter().map(String::as_str));
+                    let nearest = nearest.map(|known| format!("; a similar variable is {known}"));
+                    anyhow::bail!("unknown variable {name}{}", nearest.unwrap_or_default());
+                }
             }
         }
-        let list = value(TUNING_VARIABLE)?.unwrap_or_default();
+        Ok(())
+    }
+
+    fn tuning_variable(&mut self, list: &str) -> anyhow::Result<()> {
         for pair in list.split(',').map(str::trim).filter(|one| !one.is_empty()) {
             self.pair(pair, Origin::Variable(TUNING_VARIABLE.to_owned()))
                 .with_context(|| format!("the variable {TUNING_VARIABLE} is wrong"))?;
@@ -154,19 +171,28 @@ fn find(name: &str, tuning: bool) -> anyhow::Result<&'static Setting> {
         Some(setting) => anyhow::bail!("the key {name} {}", place(setting)),
         None => {}
     }
-    let similarity = |setting: &Setting| strsim::jaro_winkler(name, setting.name);
-    let nearest = SETTINGS
-        .iter()
-        .max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
-        .filter(|setting| similarity(setting) >= SIMILAR);
-    match nearest {
-        Some(nearest) => anyhow::bail!("unknown key {name}; a similar key is {}", nearest.name),
+    match nearest(name, SETTINGS.iter().map(|setting| setting.name)) {
+        Some(nearest) => anyhow::bail!("unknown key {name}; a similar key is {nearest}"),
         None => anyhow::bail!("unknown key {name}"),
     }
 }
 
+/// The known name that is most like this one, if it is worth proposing.
+fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    let similarity = |known: &str| strsim::jaro_winkler(name, known);
+    known
+        .max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
+        .filter(|known| similarity(known) >= SIMILAR)
+}
+
 /// The name of the table.
 const TUNING: &str = "tuning";
+
+/// What the names of all variables begin with.
+const PREFIX: &str = "ENCKE_";
+
+/// Variables that are no settings: the path of the file, and the binary that tests and experiments run.
+const OTHER_VARIABLES: [&str; 2] = ["ENCKE_CONFIG", "ENCKE_BIN"];
 
 /// Keys of the table `[tuning]` with their values, separated by commas.
 const TUNING_VARIABLE: &str = "ENCKE_TUNING";
@@ -204,12 +230,13 @@ mod tests {
     #[test]
     fn variables_replace_the_file_and_flags_replace_variables() {
         let mut given = file("shards = 1\nlogs = 1\n[tuning]\nreaders = 1\npage = '1KiB'").unwrap();
-        let variables = |name: &str| match name {
-            "ENCKE_SHARDS" => Some("2".into()),
-            "ENCKE_TUNING" => Some("readers=2, heartbeat=2s".into()),
-            _ => None,
-        };
-        given.variables(variables).unwrap();
+        let variables = [
+            ("ENCKE_SHARDS", "2"),
+            ("ENCKE_TUNING", "readers=2, heartbeat=2s"),
+            ("HOME", "/"),
+            ("ENCKE_CONFIG", "encke.toml"),
+        ];
+        given.variables(of(&variables)).unwrap();
         given.tuning("heartbeat=3s").unwrap();
         let config = given.apply().unwrap();
         assert_eq!((config.net.shards, config.net.readers), (2, 2));
@@ -219,9 +246,28 @@ mod tests {
 
     #[test]
     fn a_tuning_key_has_no_variable_of_its_own() {
-        let one = |name: &str| (name == "ENCKE_HEARTBEAT").then(|| "1s".into());
-        let error = Given::default().variables(one).unwrap_err().to_string();
+        let variables = of(&[("ENCKE_HEARTBEAT", "1s")]);
+        let error = Given::default().variables(variables).unwrap_err();
+        let error = error.to_string();
         assert!(error.contains("ENCKE_TUNING=heartbeat=1s"), "{error}");
+    }
+
+    #[test]
+    fn unknown_variables_are_errors_that_name_the_nearest() {
+        for (name, message) in [
+            ("ENCKE_LISEN", "a similar variable is ENCKE_LISTEN"),
+            ("ENCKE_CHECK", "unknown variable ENCKE_CHECK"),
+        ] {
+            let error = Given::default().variables(of(&[(name, "1")])).unwrap_err();
+            let error = error.to_string();
+            assert!(error.contains(message), "{error}");
+        }
+    }
+
+    fn of(variables: &[(&str, &str)]) -> impl Iterator<Item = (OsString, OsString)> {
+        let variables = variables.iter();
+        let owned = variables.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        owned.collect::<Vec<_>>().into_iter()
     }
 
     #[test]

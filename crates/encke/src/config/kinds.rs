@@ -1,6 +1,7 @@
 //! How values are written as text, and the bounds that they keep.
 
 use std::fmt::Display;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -31,6 +32,42 @@ where
     }
 
     fn show(&self, value: &T) -> Option<Value> {
+        Some(Value::String(value.to_string()))
+    }
+}
+
+/// Reads an address as the setting `listen` does.
+pub(crate) fn address(text: &str) -> anyhow::Result<SocketAddr> {
+    Address.parse(text)
+}
+
+/// An address and a port. Without an address it is 127.0.0.1; a host name is looked up once.
+pub(super) struct Address;
+
+impl Kind<SocketAddr> for Address {
+    fn parse(&self, text: &str) -> anyhow::Result<SocketAddr> {
+        const ALLOWED: &str =
+            "must be an address and a port such as 127.0.0.1:5238, localhost:5238 or 5238";
+        if let Ok(address) = text.parse() {
+            return Ok(address);
+        }
+        let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+        let port: u16 = port.parse().map_err(|_| anyhow::anyhow!(ALLOWED))?;
+        if host.is_empty() {
+            return Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        }
+        anyhow::ensure!(!host.contains(':'), ALLOWED);
+        let found = (host, port).to_socket_addrs();
+        let found: Vec<SocketAddr> = found
+            .map_err(|error| anyhow::anyhow!("the host {host} can't be looked up: {error}"))?
+            .collect();
+        let address = found.iter().find(|one| one.is_ipv4()).or(found.first());
+        address
+            .copied()
+            .with_context(|| format!("the host {host} has no address"))
+    }
+
+    fn show(&self, value: &SocketAddr) -> Option<Value> {
         Some(Value::String(value.to_string()))
     }
 }
@@ -118,7 +155,7 @@ impl<T: Copy + TryFrom<u64> + TryInto<u64>> Kind<T> for Number {
     }
 }
 
-/// A number of bytes, at least so many, such as `64MiB`.
+/// A number of bytes with a minimum, such as `64MiB`.
 pub(super) struct Size(pub(super) u64);
 
 impl<T: Copy + TryFrom<u64> + TryInto<u64>> Kind<T> for Size {
@@ -226,6 +263,31 @@ mod tests {
             let any = Period(Duration::ZERO);
             let shown = any.show(&period).unwrap();
             assert_eq!(any.parse(shown.as_str().unwrap()).unwrap(), period);
+        }
+    }
+
+    #[test]
+    fn an_address_may_be_a_port_only() {
+        for (text, address) in [
+            ("5238", "127.0.0.1:5238"),
+            (":5238", "127.0.0.1:5238"),
+            ("localhost:5238", "127.0.0.1:5238"),
+            ("0.0.0.0:0", "0.0.0.0:0"),
+            ("[::1]:5238", "[::1]:5238"),
+        ] {
+            assert_eq!(Address.parse(text).unwrap().to_string(), address, "{text}");
+        }
+        for wrong in [
+            "",
+            "localhost",
+            "::1:5238",
+            "1.2.3.4",
+            "65536",
+            ":x",
+            "http://localhost:1",
+        ] {
+            let error = Address.parse(wrong).unwrap_err().to_string();
+            assert!(error.contains("such as 127.0.0.1:5238"), "{wrong}: {error}");
         }
     }
 

@@ -9,11 +9,11 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
-use encke_log::ClassRetention;
 use encke_stream::AckLevel;
 
 pub(crate) use self::effective::effective;
 pub(crate) use self::given::Given;
+pub(crate) use self::kinds::address;
 use self::settings::{SETTINGS, Setting};
 
 /// The arguments of `encke serve`. A flag takes precedence over a variable, a variable over the file.
@@ -77,7 +77,7 @@ impl ServeArgs {
     }
 
     /// The effective settings, and which of them were given where.
-    pub(crate) fn resolve(self) -> anyhow::Result<(Config, Given)> {
+    pub(crate) fn resolve(&self) -> anyhow::Result<(Config, Given)> {
         let mut given = Given::default();
         if let Some(path) = &self.general.config {
             let text = std::fs::read_to_string(path)
@@ -86,9 +86,9 @@ impl ServeArgs {
                 .file(path, &text)
                 .with_context(|| format!("the configuration {} is wrong", path.display()))?;
         }
-        given.variables(|name| std::env::var_os(name))?;
-        for (setting, value) in self.flags {
-            given.flag(setting, value);
+        given.variables(std::env::vars_os())?;
+        for (setting, value) in &self.flags {
+            given.flag(setting, value.clone());
         }
         for pair in &self.general.tuning {
             given.tuning(pair)?;
@@ -190,11 +190,7 @@ impl Config {
         net.pools.wait_ms_max = self.protocols.pool.wait_s_max * 1_000;
         // A batch of a pool must fit into the mailbox of the log.
         net.pools.record_bytes = net.pools.record_bytes.min(net.mailbox_bytes_max / 4);
-        net.pools.forgets = self
-            .log_options
-            .retention
-            .iter()
-            .any(ClassRetention::is_limited);
+        net.pools.forgets = self.log_options.retention.is_limited();
         Ok(())
     }
 }
@@ -208,11 +204,7 @@ impl Default for Config {
             ack: AckLevel::default(),
             net: encke_net::NetSettings::default(),
             protocols: encke_protocol::ProtocolSettings::default(),
-            log_options: encke_log::Options {
-                // Every stream is in the first class.
-                retention: vec![ClassRetention::default()],
-                ..encke_log::Options::default()
-            },
+            log_options: encke_log::Options::default(),
             limits: encke_stream::Limits::default(),
             log: LOG_FILTER.into(),
             log_format: LogFormat::default(),
@@ -327,7 +319,7 @@ mod tests {
         for text in [
             "",
             "ack = 'written'\nexempt = 'none'\nbody-max = '64KiB'\nretention-age = '90m'\n\
-             [tuning]\norder-age = '1d'\npage = '1500B'\nerrands-time = '3us'\npoll-wait = '1.5s'",
+             [tuning]\norder-age = '1d'\npage = '1500B'\ndeferred-time = '3us'\npoll-wait = '1.5s'",
         ] {
             // Days are not exact.
             let text = text.replace("1d", "24h");
@@ -345,8 +337,8 @@ mod tests {
     #[test]
     fn the_effective_configuration_names_origins() {
         let mut given = given("shards = 3\nbody-max = '64KiB'\n[tuning]\nreaders = 4").unwrap();
-        let variable = |name: &str| (name == "ENCKE_ACK").then(|| "written".into());
-        given.variables(variable).unwrap();
+        let variable = ("ENCKE_ACK".into(), "written".into());
+        given.variables(std::iter::once(variable)).unwrap();
         given.tuning("heartbeat=1s").unwrap();
         let shown = effective(&Config::new(&given).unwrap(), &given);
         for line in [

@@ -12,8 +12,8 @@ use encke_stream::{AckLevel, LOGS_MAX};
 use toml::Value;
 
 use super::kinds::{
-    COUNT, Choice, Directory, Kind, LIMIT, Milliseconds, Optional, PERIOD, Period, Seconds, Size,
-    Switch, Text, count_to,
+    Address, COUNT, Choice, Directory, Kind, LIMIT, Milliseconds, Optional, PERIOD, Period,
+    Seconds, Size, Switch, Text, count_to,
 };
 use super::{Config, LogFormat};
 
@@ -94,8 +94,8 @@ settings! {
     |config|
 
     Listen {
-        /// Address and port to listen on; port 0 lets the system choose
-        "listen" "ADDR": Text => config.net.listen;
+        /// Address and port to listen on, such as [::1]:5238, or only a port of 127.0.0.1; port 0 lets the system choose
+        "listen" "ADDR": Address => config.net.listen;
         /// Allow an address that other machines can reach. There is no access control yet
         "open" "BOOL": Switch => config.open;
         /// Trusted proxies, whose headers name the client: networks such as 10.0.0.0/8,::1, or none
@@ -138,11 +138,11 @@ settings! {
         "ring" "SIZE": Size(64 << 10) => config.net.ring_bytes;
     }
 
-    ClassRetention {
+    Retention {
         /// Age at which records are removed; not possible with pools
-        "retention-age" "DURATION": Optional(Period(RETENTION_AGE_MIN)) => config.log_options.retention[0].age_max, "unlimited";
+        "retention-age" "DURATION": Optional(Period(RETENTION_AGE_MIN)) => config.log_options.retention.age_max, "unlimited";
         /// Size of history above which the oldest records are removed; not possible with pools
-        "retention-size" "SIZE": Optional(Size(1 << 20)) => config.log_options.retention[0].bytes_max, "unlimited";
+        "retention-size" "SIZE": Optional(Size(1 << 20)) => config.log_options.retention.bytes_max, "unlimited";
         /// Disk space for the global order: segments that are in history already
         "order-size" "SIZE": Size(1 << 20) => config.log_options.done_bytes_max;
     }
@@ -203,7 +203,7 @@ settings! {
         /// Longest delay of a round of sends behind one that took longer than a turn. 0s: no delay
         "rest-max": Period(Duration::ZERO) => config.net.rest_max;
         /// Longest time per turn of a shard for deferred work
-        "errands-time": Period(ERRANDS_TIME_MIN) => config.net.errands_time;
+        "deferred-time": Period(DEFERRED_TIME_MIN) => config.net.deferred_time;
         /// The kernel's send buffer of a connection
         "send-buffer": Size(4 << 10) => config.net.send_buffer_bytes;
         /// Bytes that the kernel takes for a connection beyond what it has sent
@@ -263,7 +263,7 @@ const FORMATS: &[(&str, LogFormat)] = &[("human", LogFormat::Human), ("json", Lo
 const SHARDS_MAX: usize = 1024;
 
 /// Reading the clock takes longer than less than this.
-const ERRANDS_TIME_MIN: Duration = Duration::from_micros(1);
+const DEFERRED_TIME_MIN: Duration = Duration::from_micros(1);
 
 /// Records with a shorter life could not be read.
 const RETENTION_AGE_MIN: Duration = Duration::from_secs(1);

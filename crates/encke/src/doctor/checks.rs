@@ -1,6 +1,7 @@
-//! What so many connections and their data need of a machine, and what is to be set where it has less.
+//! Checks whether a machine suits a number of connections and their data, and which settings to change if not.
 
 use std::borrow::Cow;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -9,15 +10,15 @@ use serde::Serialize;
 use super::data::Data;
 use super::machine::Machine;
 use super::paper::{Paper, USER_BYTES};
-use crate::descriptors;
+use crate::{descriptors, obstacles};
 
-/// One thing that was looked at.
+/// One checked value.
 #[derive(Debug, Serialize)]
 pub(super) struct Check {
     pub(super) name: Cow<'static, str>,
-    /// What the machine says, as people write it.
+    /// The machine's value, in readable form.
     pub(super) value: String,
-    /// What so many connections need.
+    /// The value that the connections need.
     pub(super) need: String,
     pub(super) verdict: Verdict,
     /// Why it matters.
@@ -26,23 +27,23 @@ pub(super) struct Check {
     pub(super) set: Vec<Line>,
 }
 
-/// What it means for the connections.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
-    /// It is enough.
+    /// The value is sufficient.
     Fits,
-    /// It works, and would work better otherwise.
+    /// The value works; another one would work better.
     Advice,
-    /// It is too little.
+    /// The value is too low for the connections.
     TooLow,
     /// The server would not start.
     Fails,
-    /// The machine does not say.
+    /// The machine does not provide the value.
     Unknown,
 }
 
-/// A line of some file of settings.
+/// A line of a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Line {
     pub(super) file: &'static str,
@@ -54,7 +55,7 @@ const LIMITS: &str = "/etc/security/limits.d/90-encke.conf";
 const SYSTEMD: &str = "the [Service] section of the systemd unit";
 const TMPFILES: &str = "/etc/tmpfiles.d/encke.conf";
 
-/// All checks for so many connections.
+/// All checks for this number of connections.
 pub(super) fn all(machine: &Machine, connections: u64, paper: &Paper, data: &Data) -> Vec<Check> {
     let mut checks = Vec::new();
     files(machine, connections, &mut checks);
@@ -65,6 +66,25 @@ pub(super) fn all(machine: &Machine, connections: u64, paper: &Paper, data: &Dat
     rest(machine, &mut checks);
     checks.extend(data.checks());
     checks
+}
+
+/// Whether the server can listen on an address.
+pub(super) fn address(listen: SocketAddr) -> Check {
+    let obstacle = obstacles::of_address(listen);
+    Check {
+        name: format!("address, {listen}").into(),
+        value: match &obstacle {
+            None => "free".into(),
+            Some(obstacle) => obstacle.text.clone(),
+        },
+        need: "free".into(),
+        verdict: match obstacle {
+            None => Verdict::Fits,
+            Some(_) => Verdict::Fails,
+        },
+        why: "another process listens on it, or this machine does not have it",
+        set: Vec::new(),
+    }
 }
 
 fn files(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
@@ -84,11 +104,11 @@ fn files(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
         machine.files_hard,
         files,
         Verdict::TooLow,
-        "every connection is an open file, and 512 are kept for the log and its history",
+        "every connection is an open file; 512 more are reserved for the log and its history",
         set,
     );
     checks.push(hard);
-    // The soft one is raised to the hard one at the start, so it can't be too low.
+    // The server raises the soft limit to the hard one when it starts, so it cannot be too low.
     let soft = machine.files_soft;
     checks.push(Check {
         name: "RLIMIT_NOFILE, soft".into(),
@@ -116,7 +136,7 @@ fn files(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
         machine.file_max,
         machine_wide,
         Verdict::TooLow,
-        "the files that all processes may have open, with those that are open now",
+        "limit on the open files of all processes, including those that are open now",
         sysctl("fs.file-max", machine_wide),
     ));
     checks.push(at_least(
@@ -141,7 +161,7 @@ fn memory(machine: &Machine, paper: &Paper, checks: &mut Vec<Check>) {
             Some(usable) if usable < paper.worst_bytes() => Verdict::Advice,
             Some(_) => Verdict::Fits,
         },
-        why: "what is available now, less what the control group does not allow, against the memory on paper",
+        why: "the memory that is available now, within the control group's limit, compared with the expected memory",
         set: Vec::new(),
     });
     checks.push(Check {
@@ -152,7 +172,7 @@ fn memory(machine: &Machine, paper: &Paper, checks: &mut Vec<Check>) {
             Some(limit) if limit < need => Verdict::TooLow,
             _ => Verdict::Fits,
         },
-        why: "the kernel's memory for sockets counts towards it as well",
+        why: "the kernel's memory for sockets counts towards this limit",
         set: match machine.cgroup_memory {
             Some(limit) if limit < need => {
                 vec![Line {
@@ -173,7 +193,7 @@ fn memory(machine: &Machine, paper: &Paper, checks: &mut Vec<Check>) {
             Some("always") => Verdict::Advice,
             Some(_) => Verdict::Fits,
         },
-        why: "with «always», memory grows by 2 MiB where a few bytes were asked for",
+        why: "with `always`, memory grows by 2 MiB for an allocation of a few bytes",
         set: match huge {
             Some("always") => vec![Line {
                 file: TMPFILES,
@@ -187,22 +207,22 @@ fn memory(machine: &Machine, paper: &Paper, checks: &mut Vec<Check>) {
         machine.map_count,
         MAPS,
         Verdict::Advice,
-        "mappings of one process; the server has few, whatever the number of connections",
+        "memory mappings of one process; the server has few, independent of the number of connections",
         sysctl("vm.max_map_count", 65_530),
     ));
 }
 
 fn sockets(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
     let page = rustix::param::page_size() as u64;
-    // One buffer of a page for each connection at the same time: what one message to everybody takes for a moment.
+    // One page for each connection: a message to all subscribers takes that much for a moment.
     let pages = connections.max(TCP_PAGES_MIN);
     let enough = machine.tcp_mem.map(|[_, pressure, _]| pressure);
     checks.push(Check {
         name: "net.ipv4.tcp_mem, pressure".into(),
         value: enough.map_or(UNKNOWN.into(), |pages| bytes(pages.saturating_mul(page))),
         ..at_least("net.ipv4.tcp_mem, pressure", enough, pages, Verdict::TooLow,
-            "beyond it the kernel shrinks the buffers of all sockets; needed is a page for each connection, which one message \
-             to everybody takes for a moment",
+            "above it the kernel shrinks the buffers of all sockets; a message to all subscribers takes a page for each \
+             connection for a moment",
             vec![Line {
                 file: SYSCTL,
                 line: format!("net.ipv4.tcp_mem = {} {pages} {}", pages * 3 / 4, pages * 3 / 2),
@@ -216,19 +236,19 @@ fn sockets(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
         "net.core.wmem_max",
         machine.wmem_max,
         send_buffer,
-        "tuning.send-buffer can't be more than this",
+        "upper bound for tuning.send-buffer",
         sysctl("net.core.wmem_max", send_buffer),
     ));
     for (name, value, why) in [
         (
             "net.ipv4.tcp_wmem",
             machine.tcp_wmem,
-            "the server sets a send buffer of its own (tuning.send-buffer); an idle socket holds none of it",
+            "the server sets its own send buffer (tuning.send-buffer); an idle socket holds no buffer",
         ),
         (
             "net.ipv4.tcp_rmem",
             machine.tcp_rmem,
-            "bounds for the receive buffer, of which an idle socket holds nothing",
+            "bounds of the receive buffer; an idle socket holds no buffer",
         ),
     ] {
         checks.push(Check {
@@ -278,31 +298,31 @@ fn sockets(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
             Some(_) if sources > 1 => Verdict::Advice,
             Some(_) => Verdict::Fits,
         },
-        why: "not for the server, but for a proxy or a load generator: each of its addresses has so many ports towards one \
-              port of the server",
+        why: "matters for a proxy or a load generator, not for the server: each of their addresses can open one connection \
+              per local port to a port of the server",
         set: if sources > 1 { sysctl_text("net.ipv4.ip_local_port_range", "1024 65535") } else { Vec::new() },
     });
 }
 
 fn queues(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
-    let crowd = connections.clamp(128, encke_net::ACCEPT_BACKLOG as u64);
-    let why = "connections that wait to be accepted when everybody comes back at once, per shard; beyond, clients try again \
-               after a second";
+    let backlog = connections.clamp(128, encke_net::ACCEPT_BACKLOG as u64);
+    let why = "connections that wait to be accepted, per shard, when all clients reconnect at once; above it, clients try \
+               again after a second";
     checks.push(at_least(
         "net.core.somaxconn",
         machine.somaxconn,
-        crowd,
+        backlog,
         Verdict::Advice,
         why,
-        sysctl("net.core.somaxconn", crowd),
+        sysctl("net.core.somaxconn", backlog),
     ));
     checks.push(at_least(
         "net.ipv4.tcp_max_syn_backlog",
         machine.syn_backlog,
-        crowd,
+        backlog,
         Verdict::Advice,
-        "handshakes under way; beyond, SYN cookies are sent",
-        sysctl("net.ipv4.tcp_max_syn_backlog", crowd),
+        "handshakes in progress; above it, the kernel sends SYN cookies",
+        sysctl("net.ipv4.tcp_max_syn_backlog", backlog),
     ));
     let packets = if connections >= 100_000 {
         16_384
@@ -314,7 +334,7 @@ fn queues(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
         machine.netdev_backlog,
         packets,
         Verdict::Advice,
-        "packets that wait for a core; beyond, they are dropped and sent again",
+        "packets that wait for a core; above it, packets are dropped and retransmitted",
         sysctl("net.core.netdev_max_backlog", packets),
     ));
 }
@@ -323,10 +343,10 @@ fn tracking(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
     let Some(max) = machine.conntrack_max else {
         checks.push(Check {
             name: "net.netfilter.nf_conntrack_max".into(),
-            value: "not there".into(),
+            value: "not present".into(),
             need: NOTHING.into(),
             verdict: Verdict::Fits,
-            why: "connections are not tracked, or it can't be seen from here",
+            why: "connections are not tracked, or tracking is not visible here",
             set: Vec::new(),
         });
         return;
@@ -337,7 +357,7 @@ fn tracking(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
         Some(max),
         need,
         Verdict::TooLow,
-        "a firewall remembers every connection, those of others too; beyond, packets are dropped",
+        "the firewall tracks every connection of the machine; above it, packets are dropped",
         sysctl("net.netfilter.nf_conntrack_max", need.saturating_mul(5) / 4),
     ));
     checks.push(at_least(
@@ -345,7 +365,7 @@ fn tracking(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
         machine.conntrack_established_s,
         TRACKED_S,
         Verdict::Advice,
-        "seconds until an idle connection is forgotten; heartbeats come every 30 s (tuning.heartbeat)",
+        "seconds until tracking drops an idle connection; heartbeats are sent every 30 s (tuning.heartbeat)",
         sysctl("net.netfilter.nf_conntrack_tcp_timeout_established", 3_600),
     ));
 }
@@ -361,7 +381,7 @@ fn rest(machine: &Machine, checks: &mut Vec<Check>) {
         } else {
             Verdict::Fits
         },
-        why: "a thread for each core, and a few more; none for a connection",
+        why: "the server has a thread per core and a few more, none per connection",
         set: if pids.is_some_and(|pids| pids < THREADS) {
             vec![Line {
                 file: SYSTEMD,
@@ -375,7 +395,7 @@ fn rest(machine: &Machine, checks: &mut Vec<Check>) {
     checks.push(Check {
         name: "clock source".into(),
         value: clock.unwrap_or(UNKNOWN).into(),
-        need: "one that is read without the kernel".into(),
+        need: "one that can be read without a system call".into(),
         verdict: match clock {
             None => Verdict::Unknown,
             Some("tsc" | "kvm-clock" | "arch_sys_counter" | "hyperv_clocksource_tsc_page") => {
@@ -383,12 +403,12 @@ fn rest(machine: &Machine, checks: &mut Vec<Check>) {
             }
             Some(_) => Verdict::Advice,
         },
-        why: "the time is read several times for each request",
+        why: "the server reads the time several times per request",
         set: Vec::new(),
     });
 }
 
-/// A number that must be so much at least.
+/// Checks that a number is at least `need`.
 fn at_least(
     name: &'static str,
     value: Option<u64>,
@@ -470,23 +490,23 @@ pub(super) fn millis(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1e3)
 }
 
-/// What the machine does not say.
+/// Shown for a value that the machine does not provide.
 const UNKNOWN: &str = "unknown";
 
-/// What the server does not need.
+/// Shown where any value is sufficient.
 const NOTHING: &str = "any";
 
-/// Few connections need no more than any machine has.
+/// The least need: every machine has that much.
 const TCP_PAGES_MIN: u64 = 4_096;
 
-/// Mappings: threads' stacks, the allocator's, history's.
+/// Mappings for thread stacks, the allocator and history.
 const MAPS: u64 = 4_096;
 
-/// Threads, with those of history's compactions.
+/// Threads, including those that compact history.
 const THREADS: u64 = 64;
 
-/// A connection that is tracked must live longer than between two heartbeats, twice.
+/// Twice the time between two heartbeats, and some more: tracking must not drop a live connection.
 const TRACKED_S: u64 = 120;
 
-/// What is promised is what memory is counted with.
+// The expected memory is computed with this figure.
 const _: () = assert!(USER_BYTES >= 256);

@@ -1,4 +1,4 @@
-//! Where the data is to be: whether it can be there, how much room there is, and what kind of disk it is.
+//! Checks the data directory: whether it can be used, its free space, and its file system.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,14 +11,15 @@ use serde::Serialize;
 
 use super::checks::{Check, Verdict, bytes, millis};
 use super::machine::{Syncs, measure_syncs};
+use crate::obstacles;
 
-/// What is to be known of the directory of the data.
+/// The data directory.
 #[derive(Debug, Serialize)]
 pub(super) struct Data {
     path: PathBuf,
-    /// Why a server would not start on it, whatever the disks say.
+    /// Why a server would not start on it, whatever its disks are.
     refused: Option<String>,
-    /// Of each log, by their indices.
+    /// The directories of the logs, by index.
     logs: Vec<Place>,
 }
 
@@ -26,14 +27,14 @@ pub(super) struct Data {
 #[derive(Debug, Serialize)]
 pub(super) struct Place {
     pub(super) path: PathBuf,
-    /// It is there; else it is to be made.
+    /// It exists; otherwise the server creates it.
     pub(super) there: bool,
-    /// Why nothing can be written there.
+    /// Why it cannot be written to.
     pub(super) unwritable: Option<String>,
     pub(super) file_system: Option<String>,
     #[serde(skip)]
     pub(super) kind: Kind,
-    /// What may still be written, and what all logs on the same file system need to start and to go on.
+    /// Free space, and the space that all logs on the same file system need to start and to run.
     pub(super) free_bytes: Option<u64>,
     pub(super) start_bytes: u64,
     pub(super) need_bytes: u64,
@@ -42,14 +43,14 @@ pub(super) struct Place {
     device: Option<u64>,
 }
 
-/// What kind of file system it is, as far as it matters.
+/// The kind of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Kind {
     /// On a disk of this machine.
     Local,
     /// In memory only.
     Memory,
-    /// On another machine, or with a process in between.
+    /// On another machine, or served by a process.
     Remote,
     /// The topmost layer of a container.
     Layer,
@@ -57,7 +58,7 @@ pub(super) enum Kind {
     Unknown,
 }
 
-/// What a log takes ahead of what is written to it.
+/// The space that a log reserves in advance.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ahead {
     pub(super) segment_bytes: u64,
@@ -66,21 +67,13 @@ pub(super) struct Ahead {
 }
 
 impl Data {
-    /// Looks at the directories of so many logs; of as many as there are, where nobody says how many.
+    /// Checks the directories of this number of logs. None: of those that exist.
     pub(super) fn look(path: &Path, logs: Option<usize>, ahead: Ahead) -> Data {
-        let there = encke_log::logs_in(path);
-        let holds =
-            |dirs: &[PathBuf]| dirs.len() > 1 || encke_log::Files::holds_log(path).unwrap_or(false);
-        let (count, refused) = match (&there, logs) {
-            (Err(error), logs) => (logs.unwrap_or(1), Some(error.to_string())),
-            (Ok(dirs), Some(logs)) if holds(dirs) && dirs.len() != logs => {
-                let refused = format!(
-                    "it holds {}, and --logs says {logs}, which can't be changed",
-                    in_words(dirs.len())
-                );
-                (dirs.len(), Some(refused))
-            }
-            (Ok(dirs), logs) => (logs.unwrap_or(dirs.len()), None),
+        let refused = obstacles::of_data(path, logs).map(|obstacle| obstacle.text);
+        let there = obstacles::logs_there(path).unwrap_or_default().len();
+        let count = match there {
+            0 => logs.unwrap_or(1),
+            there => there,
         };
         let dirs = match count {
             1 => vec![path.to_owned()],
@@ -101,12 +94,12 @@ impl Data {
         }
     }
 
-    /// How many logs there are, or are to be.
+    /// The number of logs.
     pub(super) fn logs(&self) -> usize {
         self.logs.len()
     }
 
-    /// What is to be said of it.
+    /// The checks of the directory and of each log.
     pub(super) fn checks(&self) -> Vec<Check> {
         let mut checks = Vec::new();
         let shown = self.path.display();
@@ -115,8 +108,8 @@ impl Data {
             value: self
                 .refused
                 .clone()
-                .unwrap_or_else(|| in_words(self.logs.len())),
-            need: "as many logs as it was made with, each in its place".into(),
+                .unwrap_or_else(|| obstacles::in_words(self.logs.len())),
+            need: "the number of logs at its first start, each in its place".into(),
             verdict: match self.refused {
                 None => Verdict::Fits,
                 Some(_) => Verdict::Fails,
@@ -175,7 +168,7 @@ impl Place {
         let same = |other: &&Place| other.device.is_some() && other.device == place.device;
         let known = before.iter().find(same).and_then(|other| other.fdatasync);
         let measured = match known {
-            // Measured once for each disk; whether this folder can be written to is another question.
+            // Measured once for each disk; each folder must be writable.
             Some(syncs) => try_write(&folder).map(|()| syncs),
             None => measure_syncs(&folder),
         };
@@ -192,15 +185,15 @@ impl Place {
             name: name.into(),
             value: match (&self.unwritable, self.there) {
                 (Some(error), _) => format!("{shown}: {error}"),
-                (None, true) => "there".into(),
-                (None, false) => "to be made".into(),
+                (None, true) => "exists".into(),
+                (None, false) => "will be created".into(),
             },
-            need: "one that this user can write to".into(),
+            need: "writable by this user".into(),
             verdict: match self.unwritable {
                 None => Verdict::Fits,
                 Some(_) => Verdict::Fails,
             },
-            why: "the log can't be made or opened there",
+            why: "the log cannot be created or opened there",
             set: Vec::new(),
         }
     }
@@ -209,7 +202,7 @@ impl Place {
         Check {
             name: name.into(),
             value: self.file_system.clone().unwrap_or("unknown".into()),
-            need: "one on a disk of this machine".into(),
+            need: "on a disk of this machine".into(),
             verdict: match self.kind {
                 Kind::Local => Verdict::Fits,
                 Kind::Memory | Kind::Remote | Kind::Layer => Verdict::Advice,
@@ -217,16 +210,18 @@ impl Place {
             },
             why: match self.kind {
                 Kind::Memory => {
-                    "it is in memory: a crash of the system or a power cut takes everything, whatever was acknowledged"
+                    "it is in memory: a crash of the system or a power cut loses everything, also what was acknowledged"
                 }
                 Kind::Remote => {
-                    "what fdatasync promises there, and whether a lock keeps a second server out, is up to somebody else; \
-                                 and each sync waits for them"
+                    "durability and locking depend on another machine or process: fdatasync and the lock that excludes a \
+                     second server are only as good as theirs, and each sync waits for them"
                 }
                 Kind::Layer => {
-                    "it is a layer of a container and goes with it; put the data on a volume"
+                    "it is a layer of a container and is removed with it; put the data on a volume"
                 }
-                Kind::Local | Kind::Unknown => "how safe an acknowledgement is depends on it",
+                Kind::Local | Kind::Unknown => {
+                    "the durability of acknowledged records depends on it"
+                }
             },
             set: Vec::new(),
         }
@@ -243,10 +238,10 @@ impl Place {
                 Some(free) if free < self.need_bytes => Verdict::Advice,
                 Some(_) => Verdict::Fits,
             },
-            why: "what all logs on this file system reserve ahead: the segment that is written, the next one, and those that \
-                  may wait for history (--segment, --waiting-segments-max); what is kept comes on top, up to --order-size and \
-                  all of history. Without room for the first two a server does not start, without the others writes are \
-                  refused when they are needed",
+            why: "space that all logs on this file system reserve: the current segment, the next one, and those that may wait \
+                  for history (--segment, --waiting-segments-max); kept records need more, up to --order-size and all of \
+                  history. A server does not start without space for the first two; it refuses writes when there is no space \
+                  for another",
             set: Vec::new(),
         }
     }
@@ -268,13 +263,13 @@ impl Place {
                 Some(syncs) if slow(syncs) => Verdict::Advice,
                 Some(_) => Verdict::Fits,
             },
-            why: "how long a publisher waits at level «synced» at least; batches grow with it, connections are not held up",
+            why: "a publisher at level synced waits at least this long; slower syncs make larger batches and do not delay connections",
             set: Vec::new(),
         }
     }
 }
 
-/// What each needs, with all that are on the same file system.
+/// Sets the space that the logs of each file system need together.
 fn share_out(logs: &mut [Place], ahead: Ahead) {
     let devices: Vec<_> = logs
         .iter()
@@ -284,7 +279,7 @@ fn share_out(logs: &mut [Place], ahead: Ahead) {
         let same = devices
             .iter()
             .filter(|(device, _)| device.is_none() || *device == place.device);
-        // A log that is there has the segment that is written.
+        // A log that exists has its current segment.
         let start: u64 = same
             .clone()
             .map(|(_, there)| if *there { 1 } else { 2 })
@@ -295,7 +290,7 @@ fn share_out(logs: &mut [Place], ahead: Ahead) {
     }
 }
 
-/// The directory itself, or the nearest one above it in which it can be made.
+/// The directory itself, or its nearest existing ancestor.
 fn nearest(path: &Path) -> io::Result<PathBuf> {
     use io::ErrorKind::{NotADirectory, NotFound};
     for folder in path.ancestors() {
@@ -306,11 +301,11 @@ fn nearest(path: &Path) -> io::Result<PathBuf> {
         match fs::metadata(folder) {
             Ok(metadata) if metadata.is_dir() => return Ok(folder.to_owned()),
             Ok(_) => {
-                let what = format!("{} is no directory", folder.display());
+                let what = format!("{} is not a directory", folder.display());
                 return Err(io::Error::other(what));
             }
             Err(_) if fs::symlink_metadata(folder).is_ok() => {
-                let what = format!("{} leads nowhere", folder.display());
+                let what = format!("{} is a dangling link", folder.display());
                 return Err(io::Error::other(what));
             }
             Err(error) if matches!(error.kind(), NotFound | NotADirectory) => {}
@@ -320,7 +315,7 @@ fn nearest(path: &Path) -> io::Result<PathBuf> {
     Ok(PathBuf::from("."))
 }
 
-/// Makes a file in a folder and removes it.
+/// Creates a file in a folder and removes it.
 fn try_write(folder: &Path) -> io::Result<()> {
     let mut name = OsString::from(".encke-doctor-try-");
     name.push(std::process::id().to_string());
@@ -329,7 +324,7 @@ fn try_write(folder: &Path) -> io::Result<()> {
     fs::remove_file(&path)
 }
 
-/// A file system by the number that the kernel knows it by.
+/// The file system with this magic number.
 fn file_system(magic: u32) -> (String, Kind) {
     let (name, kind) = match magic {
         0xef53 => ("ext4", Kind::Local),
@@ -350,14 +345,7 @@ fn file_system(magic: u32) -> (String, Kind) {
     (name.to_owned(), kind)
 }
 
-fn in_words(logs: usize) -> String {
-    match logs {
-        1 => "one log".to_owned(),
-        logs => format!("{logs} logs"),
-    }
-}
-
-/// From when on a disk is slow.
+/// A disk with slower syncs gets an advice.
 const SYNC_MS: u128 = 20;
 
 #[cfg(test)]

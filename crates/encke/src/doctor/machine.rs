@@ -1,4 +1,4 @@
-//! What the machine says about itself, as far as it says anything: in a container much of it is missing.
+//! Reads the limits and the state of the machine. In a container many values are missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::io::Write as _;
 
 use serde::Serialize;
 
-/// The facts, each unknown where its file is missing or says something unexpected.
+/// The values; None where the file is missing or not as expected.
 #[derive(Debug, Default)]
 pub(super) struct Machine {
-    /// Files that a process may open: the limit that holds, and the one up to which it can be raised.
+    /// Limits on the open files of a process.
     pub(super) files_soft: Option<u64>,
     pub(super) files_hard: Option<u64>,
     /// `fs.nr_open`: the most that the hard limit can be.
@@ -38,9 +38,9 @@ pub(super) struct Machine {
     pub(super) huge_pages: Option<String>,
     pub(super) map_count: Option<u64>,
     pub(super) memory_available: Option<u64>,
-    /// The tightest of the limits that hold for this process; `None` also when there is none.
+    /// The lowest limit that applies to this process; None also if there is no limit.
     pub(super) cgroup_memory: Option<u64>,
-    /// What is used of it.
+    /// Memory in use by the control group.
     pub(super) cgroup_memory_used: Option<u64>,
     pub(super) cgroup_pids: Option<u64>,
     pub(super) clock: Option<String>,
@@ -103,7 +103,7 @@ impl Machine {
         }
     }
 
-    /// What this process may still use: the machine's, or what its control group leaves of it.
+    /// Memory that this process may still use: what the machine has, within the control group's limit.
     pub(super) fn memory_usable(&self) -> Option<u64> {
         let of_group = self
             .cgroup_memory
@@ -115,7 +115,7 @@ impl Machine {
     }
 }
 
-/// How long the disk takes to make something durable.
+/// Durations of syncs of a disk.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Syncs {
     #[serde(rename = "median_us", serialize_with = "as_micros")]
@@ -128,7 +128,7 @@ fn as_micros<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::E
     to.serialize_u64(time.as_micros() as u64)
 }
 
-/// Writes a small file into `folder` again and again, each time with fdatasync, and removes it.
+/// Writes to a small file in `folder` repeatedly, each time with fdatasync, and removes it.
 pub(super) fn measure_syncs(folder: &Path) -> std::io::Result<Syncs> {
     let path = folder.join(format!(".encke-doctor-{}", std::process::id()));
     let mut file = fs::File::create_new(&path)?;
@@ -151,9 +151,9 @@ pub(super) fn measure_syncs(folder: &Path) -> std::io::Result<Syncs> {
     measured
 }
 
-/// The control groups of this process, in which its limits are found: of version 2, and of version 1 by controller.
+/// The control groups of this process, which have its limits: version 2, and version 1 by controller.
 struct Groups {
-    /// The controllers of each group, the folder that stands for its root, and its path below it.
+    /// Of each group: its controllers, the folder of the hierarchy's root, and the group's path below it.
     found: Vec<(Vec<String>, PathBuf, PathBuf)>,
 }
 
@@ -177,7 +177,7 @@ impl Groups {
         }
     }
 
-    /// The folders that have a say about a controller, of the group itself first.
+    /// The folders with limits of a controller, from the group itself to the root.
     fn folders(&self, controller: &str) -> impl Iterator<Item = PathBuf> {
         let concerned = self
             .found
@@ -190,7 +190,7 @@ impl Groups {
         let folders = self.folders(controller);
         folders
             .filter_map(|folder| first_number(&folder, files))
-            // What version 1 says when there is no limit.
+            // Version 1 shows a huge number if there is no limit.
             .filter(|limit| *limit < u64::MAX >> 2)
             .min()
     }
@@ -208,14 +208,14 @@ fn first_number(folder: &Path, files: &[&str]) -> Option<u64> {
     })
 }
 
-/// So many numbers between white space, and nothing else.
+/// Exactly `N` numbers, separated by white space.
 fn numbers<const N: usize>(text: &str) -> Option<[u64; N]> {
     let numbers: Result<Vec<u64>, _> = text.split_ascii_whitespace().map(str::parse).collect();
     numbers.ok()?.try_into().ok()
 }
 
-/// How often the disk is asked: enough for a median, and over in a moment on a slow one.
+/// Number of syncs: enough for a median, and fast even on a slow disk.
 const SYNCS: usize = 21;
 
-/// How much each time: a small batch.
+/// Bytes of each write: a small batch.
 const SYNC_BYTES: usize = 4096;

@@ -1,7 +1,7 @@
-//! `encke doctor`: what this machine allows, what so many connections and their data need, and the lines that make up the
-//! difference.
+//! `encke doctor`: checks whether this machine and the data directory suit a number of connections, and prints the settings to
+//! change.
 //!
-//! Exit codes: 0 so many connections fit and the data can be where it is to be; 5 not; 1 the report could not be made.
+//! Exit codes: 0 the connections fit and the directory is suitable; 5 otherwise; 1 the report could not be made.
 
 mod checks;
 mod data;
@@ -11,6 +11,7 @@ mod paper;
 mod tests;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -25,15 +26,15 @@ use data::{Ahead, Data};
 use machine::Machine;
 use paper::Paper;
 
-/// Says what this machine's limits allow, what so many connections and their data need, and what is to be set.
+/// Checks this machine's limits and the data directory, and prints the settings to change.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
-    /// How many connections there are to be
+    /// Number of connections to check for
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     connections: u64,
 
-    /// Where the data is to be: whether it can be there, how much room there is, what kind of disk it is, and how long that
-    /// takes to sync; nothing stays there
+    /// Data directory: checks whether it can be created and written, its free space, its file system, and how long a sync
+    /// takes; leaves no files
     #[arg(
         long,
         env = "ENCKE_DATA",
@@ -42,24 +43,28 @@ pub(crate) struct DoctorArgs {
     )]
     data: PathBuf,
 
-    /// Logs that there are to be in it, each looked at [default: as many as there are, else 1]
+    /// Number of logs in the data directory; each is checked [default: those that exist, else 1]
     #[arg(long, env = "ENCKE_LOGS", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=LOGS_MAX))]
     logs: Option<u64>,
 
-    /// Size of a segment of the log, which is reserved before anything is written [default: 64MiB]
+    /// Size of a segment of the log, which is reserved in advance [default: 64MiB]
     #[arg(long, env = "ENCKE_SEGMENT", value_name = "SIZE")]
     segment: Option<ByteSize>,
 
-    /// Sealed segments that may wait to go into history [default: 3]
+    /// Sealed segments that may wait to go into history (tuning.waiting-segments-max) [default: 3]
     #[arg(long, value_name = "N")]
     waiting_segments_max: Option<u64>,
+
+    /// Address that the server is to listen on
+    #[arg(long, env = "ENCKE_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:4437", value_parser = crate::config::address)]
+    listen: SocketAddr,
 
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Looks at the machine and prints what it found.
+/// Checks the machine and prints the report.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failed> {
     let machine = Machine::read(Path::new("/"));
     let defaults = encke_log::Options::default();
@@ -70,7 +75,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failed> {
     };
     let logs = args.logs.map(|logs| logs as usize);
     let data = Data::look(&args.data, logs, ahead);
-    let report = Report::new(&machine, args.connections, data);
+    let report = Report::new(&machine, args.connections, args.listen, data);
     if args.json {
         let json = serde_json::to_string_pretty(&report).context("the report can't be written")?;
         println!("{json}");
@@ -84,18 +89,18 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failed> {
     })
 }
 
-/// What was found.
+/// The results.
 #[derive(Debug, Serialize)]
 struct Report {
     connections: u64,
-    /// Whether nothing is known that keeps so many connections from being made, or the server from starting on the data.
+    /// Whether no check found a reason that prevents the connections, or a start on the data.
     fits: bool,
-    /// How many things the machine does not say.
+    /// How many values the machine does not provide.
     unknown: usize,
     checks: Vec<Check>,
     data: Data,
     memory: Paper,
-    /// What the memory on paper comes to, when clients read what they are sent and when every bound is reached.
+    /// The sum of the expected memory, first while clients read their output, then with every bound reached.
     memory_total_bytes: u64,
     memory_worst_bytes: u64,
     memory_usable_bytes: Option<u64>,
@@ -104,9 +109,10 @@ struct Report {
 }
 
 impl Report {
-    fn new(machine: &Machine, connections: u64, data: Data) -> Self {
+    fn new(machine: &Machine, connections: u64, listen: SocketAddr, data: Data) -> Self {
         let memory = Paper::new(connections, data.logs());
-        let checks = checks::all(machine, connections, &memory, &data);
+        let mut checks = checks::all(machine, connections, &memory, &data);
+        checks.push(checks::address(listen));
         let count = |verdict| {
             checks
                 .iter()
@@ -165,27 +171,24 @@ impl fmt::Display for Report {
             }
         }
         let paper = &self.memory;
-        writeln!(f, "\nMemory on paper for {connections} connections:")?;
+        writeln!(f, "\nExpected memory for {connections} connections:")?;
         for (what, number) in [
-            ("the server without any", paper.base_bytes),
-            (
-                "subscribers, each with a stream of its own",
-                paper.user_bytes,
-            ),
-            ("their sockets, in the kernel", paper.kernel_bytes),
+            ("server without connections", paper.base_bytes),
+            ("subscribers, each with its own stream", paper.user_bytes),
+            ("sockets, in the kernel", paper.kernel_bytes),
             ("recent records (--ring)", paper.ring_bytes),
             ("history's cache", paper.history_bytes),
-            ("together", self.memory_total_bytes),
+            ("total", self.memory_total_bytes),
             (
-                "with commands that wait (tuning.mailbox-size)",
+                "plus waiting commands (tuning.mailbox-size)",
                 paper.mailbox_bytes,
             ),
             (
-                "with buffers for slow clients (--buffers-max)",
+                "plus buffers for slow clients (--buffers-max)",
                 paper.buffers_bytes,
             ),
             (
-                "with one client in a hundred not reading (tuning.send-buffer)",
+                "plus 1 % of clients not reading (tuning.send-buffer)",
                 paper.unread_bytes,
             ),
             ("at most", self.memory_worst_bytes),
@@ -204,11 +207,11 @@ impl fmt::Display for Report {
         }
         let unknown = match self.unknown {
             0 => String::new(),
-            count => format!(" ({count} things are unknown here)"),
+            count => format!(" ({count} values are unknown here)"),
         };
         let has = |verdict| self.checks.iter().any(|check| check.verdict == verdict);
         if has(Verdict::Fails) {
-            writeln!(f, "\nThe server would not start on this data.")?;
+            return writeln!(f, "\nThe server would not start.");
         }
         let verdict = match has(Verdict::TooLow) {
             false => "fit",
@@ -218,7 +221,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// As many as a server can have.
+/// The server's limit.
 const LOGS_MAX: u64 = encke_stream::LOGS_MAX as u64;
 
 impl Verdict {

@@ -1,22 +1,22 @@
-//! The memory that so many connections take, on paper.
+//! Computes the expected memory for a number of connections.
 
 use serde::Serialize;
 
 /// User memory of a subscriber with a stream of its own: a slot and an entry in a list (about 100 bytes), and the stream's
-/// name and state (about 310), rounded up to what an allocator makes of it.
+/// name and state (about 310), rounded up for the allocator.
 pub(super) const USER_BYTES: u64 = 512;
 
 /// Kernel memory of an idle connection: the socket, its file, its inode and its entry in epoll. Measured with 2,000 and
 /// 10,000 connections on Linux 6: 4.4 KB for each end.
 pub(super) const KERNEL_BYTES: u64 = 4_608;
 
-/// What the server holds without a connection: the program, threads, history's tables in memory.
+/// Memory of the server without connections: the program, threads, history's tables in memory.
 const BASE_BYTES: u64 = 64 << 20;
 
-/// What memory is needed for, in bytes.
+/// Expected memory by purpose, in bytes.
 #[derive(Debug, Serialize)]
 pub(super) struct Paper {
-    /// The server without a connection.
+    /// The server without connections.
     pub(super) base_bytes: u64,
     /// Subscribers with a stream each.
     pub(super) user_bytes: u64,
@@ -24,13 +24,13 @@ pub(super) struct Paper {
     pub(super) kernel_bytes: u64,
     /// Recent records (`--ring`).
     pub(super) ring_bytes: u64,
-    /// History's cache, of each log.
+    /// History's caches of all logs.
     pub(super) history_bytes: u64,
-    /// Commands that wait for each log (`tuning.mailbox-size`), at most.
+    /// The bound on waiting commands of all logs (`tuning.mailbox-size`).
     pub(super) mailbox_bytes: u64,
-    /// Parts of requests and answers that wait for their client (`--buffers-max`), at most.
+    /// The bound on partly received requests and unsent output (`--buffers-max`).
     pub(super) buffers_bytes: u64,
-    /// What the kernel holds for a client that has stopped reading (`tuning.send-buffer`), for one in a hundred of them.
+    /// The kernel's send buffers (`tuning.send-buffer`) if one client in a hundred stops reading.
     pub(super) unread_bytes: u64,
 }
 
@@ -51,7 +51,7 @@ impl Paper {
         }
     }
 
-    /// What is needed while clients read what they are sent.
+    /// The memory needed while clients read their output.
     pub(super) fn total_bytes(&self) -> u64 {
         [
             self.base_bytes,

@@ -91,7 +91,7 @@ fn is_of_data(check: &&Check) -> bool {
 }
 
 fn report(machine: &Machine, connections: u64) -> Report {
-    Report::new(machine, connections, data())
+    Report::new(machine, connections, listen(), data())
 }
 
 fn check<'a>(report: &'a Report, name: &str) -> &'a Check {
@@ -295,11 +295,11 @@ fn what_is_missing_or_nonsense_is_unknown_and_no_reason_to_refuse() {
     let nonsense: Vec<_> = LARGE.iter().map(|(path, _)| (*path, "-1 x\n\0[")).collect();
     for files in [Vec::new(), nonsense] {
         let (_root, machine) = machine(&files);
-        let report = Report::new(&machine, 100_000_000, data());
+        let report = Report::new(&machine, 100_000_000, listen(), data());
         assert!(report.fits, "{report}");
         assert!(report.unknown > 15, "{report}");
         assert!(
-            report.to_string().contains("things are unknown here"),
+            report.to_string().contains("values are unknown here"),
             "{report}"
         );
         assert_eq!(report.set, []);
@@ -334,4 +334,9 @@ fn this_very_machine_has_limits() {
         check(&report, "RLIMIT_NOFILE, soft").verdict == Verdict::Fits,
         "{report}"
     );
+}
+
+/// A port that the system chooses is free.
+fn listen() -> std::net::SocketAddr {
+    ([127, 0, 0, 1], 0).into()
 }

@@ -1,4 +1,4 @@
-//! Directories that are good for a log, and such that are not.
+//! Suitable and unsuitable data directories.
 
 use std::time::Duration;
 
@@ -81,9 +81,9 @@ fn what_is_in_the_way_is_named() {
     std::os::unix::fs::symlink(root.path().join("nowhere"), root.path().join("log-1"))
         .expect("it can be made");
     for (path, logs, named) in [
-        (file.clone(), None, "is no directory"),
-        (file.join("data"), None, "is no directory"),
-        (root.path().to_owned(), Some(2), "leads nowhere"),
+        (file.clone(), None, "is not a directory"),
+        (file.join("data"), None, "is not a directory"),
+        (root.path().to_owned(), Some(2), "is a dangling link"),
         ("/proc/self/data".into(), None, "/proc/self/data: "),
     ] {
         let data = Data::look(&path, logs, AHEAD);

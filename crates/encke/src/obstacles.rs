@@ -1,0 +1,67 @@
+//! What keeps a server from starting, found without changing anything: for `encke serve --check` and `encke doctor`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use crate::Code;
+
+/// One thing that keeps a server from starting.
+#[derive(Debug)]
+pub(crate) struct Obstacle {
+    /// The exit code of the server.
+    pub(crate) code: Code,
+    /// What it is, on one line.
+    pub(crate) text: String,
+}
+
+/// The obstacle on an address to listen on.
+pub(crate) fn of_address(address: SocketAddr) -> Option<Obstacle> {
+    let error = encke_net::check_address(address).err()?;
+    Some(Obstacle {
+        code: Code::Listen,
+        text: format!("can't listen on {address}: {error}"),
+    })
+}
+
+/// The obstacle in a data directory that is to hold `logs` logs; as many as it holds if that is `None`.
+pub(crate) fn of_data(data: &Path, logs: Option<usize>) -> Option<Obstacle> {
+    let obstacle = |text: String| {
+        Some(Obstacle {
+            code: Code::Data,
+            // An error may have several lines.
+            text: text.replace(['\n', '\r'], " "),
+        })
+    };
+    let there = match logs_there(data) {
+        Err(error) => return obstacle(error.to_string()),
+        Ok(there) => there,
+    };
+    if let (false, Some(logs)) = (there.is_empty(), logs)
+        && there.len() != logs
+    {
+        return obstacle(format!(
+            "the number of logs can't be changed to {logs}: {} holds {}",
+            data.display(),
+            in_words(there.len())
+        ));
+    }
+    let mut in_use = there.iter().map(|log| encke_log::Files::check_free(log));
+    in_use
+        .find_map(Result::err)
+        .and_then(|error| obstacle(error.to_string()))
+}
+
+/// The directories of the logs that a data directory holds.
+pub(crate) fn logs_there(data: &Path) -> Result<Vec<PathBuf>, encke_log::LayoutError> {
+    let there = encke_log::logs_in(data)?;
+    let holds = there.len() > 1 || encke_log::Files::holds_log(data).unwrap_or(false);
+    Ok(if holds { there } else { Vec::new() })
+}
+
+/// A number of logs.
+pub(crate) fn in_words(logs: usize) -> String {
+    match logs {
+        1 => "one log".to_owned(),
+        logs => format!("{logs} logs"),
+    }
+}
