@@ -23,7 +23,7 @@ pub enum BenchError {
     BadUrl {
         /// The URL.
         url: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
     /// The server's name does not resolve.

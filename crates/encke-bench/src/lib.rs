@@ -10,7 +10,7 @@
 //!
 //! **Every figure is measured on what the server itself runs, and can be checked.** Each message carries its producer, its
 //! number and its time, so a lost, doubled or reordered message shows. An experiment that loses a record or exceeds a bound
-//! says so in its [`Goal`]s and in its exit code. Figures that are quoted, not measured, stand in `experiment/past.rs` alone.
+//! says so in its [`Goal`]s and in its exit code. Figures that are quoted, not measured, are in `experiment/past.rs` only.
 //!
 //! # Where to start reading
 //!

@@ -1,4 +1,4 @@
-//! The machine that a run was made on, as far as its figures depend on it.
+//! Properties of the machine that affect the figures of a run.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,7 +18,7 @@ use crate::{BenchError, proc};
 pub struct MachineInfo {
     /// Processors that this process may use.
     pub cores: usize,
-    /// Their name, if the system tells.
+    /// Their name, if the system provides it.
     pub processor: String,
     /// Memory in bytes.
     pub memory_bytes: u64,

@@ -1,4 +1,4 @@
-//! What the kernel tells of processes and of the machine, in `/proc`.
+//! Reads facts about processes and the machine from `/proc`.
 
 use crate::BenchError;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Numbers as people read them: grouped, rounded, with their unit.
+//! Formats numbers: grouped, rounded, with their unit.
 
 /// A whole number in groups of three digits.
 pub fn count(number: u64) -> String {

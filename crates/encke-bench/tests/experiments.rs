@@ -1,4 +1,4 @@
-//! `encke-bench experiment` and `encke-bench report` as processes, at a size that takes moments.
+//! `encke-bench experiment` and `encke-bench report` as processes, at a small size.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -259,11 +259,16 @@ fn an_interrupted_run_leaves_nothing_behind() {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    // Its directory is there as soon as it has begun.
-    while names(folder.path()).is_empty() {
+    // In the middle of a trial: its server has a directory in that of the run.
+    let begun = || {
+        let runs = names(folder.path());
+        runs.first()
+            .is_some_and(|run| folder.path().join(run).join("serve").exists())
+    };
+    while !begun() {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended by itself");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    std::thread::sleep(std::time::Duration::from_millis(300));
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let status = child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! Floods against a server that speaks the protocol, well and badly.
+//! Floods against a simulated server that is correct or faulty.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -277,6 +277,22 @@ fn what_the_server_refused_is_not_missed() {
     // What was kept though its answer was lost arrives all the same.
     assert_eq!(report.deliveries.messages, server.stored() as u64);
     assert_eq!(report.exit_code(), 0);
+}
+
+#[test]
+fn a_stream_of_which_nothing_was_acknowledged_misses_nothing() {
+    // Every second message is refused, and the others are kept though their answers are lost.
+    let server = Server::start(Behaviour {
+        refuse_every: Some(2),
+        lose_answer_every: Some(1),
+        ..Behaviour::default()
+    });
+    let report = run(&args(&server));
+    assert!(report.faults.is_clean(), "{report}");
+    let publishing = report.publishing.as_ref().unwrap();
+    assert_eq!(publishing.acknowledged, 0, "{report}");
+    assert!(server.stored() > 10, "{report}");
+    assert_eq!(report.deliveries.messages, server.stored() as u64);
 }
 
 #[test]

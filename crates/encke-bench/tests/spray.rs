@@ -1,4 +1,4 @@
-//! Sprays, and the verification of what they were promised.
+//! Sprays, and the verification of what was acknowledged.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Storms against a server that speaks the protocol, and without a server.
+//! Storms against a simulated server, and without a server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "the server is made for other tests too")]

@@ -162,7 +162,7 @@ const DURATION_MIN: Duration = Duration::from_millis(500);
 /// A file system in memory, on Linux.
 pub(crate) const MEMORY: &str = "/dev/shm";
 
-/// What a server's log may take there: the segments prepared ahead, and a minute's load.
+/// The space for a server's log there: the prepared segments, and a minute's load.
 const MEMORY_BYTES_MIN: u64 = 2 << 30;
 
 /// How often a sleep checks for an interruption.

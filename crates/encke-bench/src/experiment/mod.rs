@@ -1,8 +1,8 @@
 //! The experiments: five repeat the field reports of 2005 to 2013, three more have no report.
 //!
 //! Each experiment is a module with its name; its `run` measures and returns a [`Section`](crate::Section) with tables and targets.
-//! Experiments use the real mailbox, sequencer, log, pool and server program. Figures that are quoted and not measured
-//! stand in `past.rs` alone. `lab.rs` is the environment of a run, `serving.rs` the server process.
+//! Experiments use the real mailbox, sequencer, log, pool and server program. Quoted figures
+//! are in `past.rs` only. `lab.rs` is the environment of a run, `serving.rs` the server process.
 
 mod args;
 mod backlog;
@@ -29,7 +29,7 @@ use lab::Lab;
 /// Runs experiments one after the other. `stop` ends the run early with [`BenchError::Interrupted`].
 ///
 /// # Errors
-/// An experiment could not be made. What it found is never an error: see [`Report::exit_code`].
+/// An experiment could not be run. Its results are never an error: see [`Report::exit_code`].
 pub fn run(names: &[Experiment], setup: &Setup, stop: &AtomicBool) -> Result<Report, BenchError> {
     let lab = Lab::new(setup, stop)?;
     let mut report = Report::begin(&lab)?;

@@ -1,5 +1,5 @@
-//! Figures that are quoted, not measured: the field reports of 2005 to 2013, and the same work written anew for
-//! Erlang/OTP 25 on a 2-core machine.
+//! Figures that are quoted, not measured: the field reports of 2005 to 2013, and of the same work on Erlang/OTP 25 and
+//! a 2-core machine.
 
 /// The heading of the reports' figures.
 pub(crate) const REPORTS: &str = "2005-2013";

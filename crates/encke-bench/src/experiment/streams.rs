@@ -1,8 +1,8 @@
 //! `streams`: ten records in each of a million streams, killed, and opened again.
 //!
-//! What is measured is the whole server: its log, its streams, and reads as clients make them, over HTTP. A record that is
-//! not read costs no memory, and neither does an unused stream; a start looks at what changed last and at nothing
-//! else; and what was written long ago is read in one go, because history keeps a stream's records together.
+//! It measures the whole server: its log, its streams, and reads over HTTP. Unread records and unused streams take no memory;
+//! a start reads only the latest changes; and old records are read together, because history keeps the records of a stream in
+//! one place.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +22,7 @@ use crate::experiment::serving::{Disk, Level, Serving, scrape, streams_url};
 use crate::report::figures;
 use crate::{BenchError, Goal, Section, Table};
 
-/// What the experiment has found.
+/// The results of the experiment.
 #[derive(Debug, Serialize)]
 struct Found {
     streams: u64,
@@ -157,7 +157,7 @@ fn wait_for_history(lab: &Lab<'_>, server: SocketAddr) -> Result<(), BenchError>
     Ok(())
 }
 
-/// Reads streams from all over, each whole and once; always the same. Also tells how many records they had.
+/// Reads streams spread over all, each whole and once, always the same ones. Also returns the number of their records.
 fn read(
     lab: &Lab<'_>,
     client: &mut HttpClient,
@@ -188,7 +188,7 @@ fn evict(directory: &Path) -> io::Result<()> {
             evict(&path)?;
         } else {
             let file = File::open(&path)?;
-            // What is not on the disk yet can't leave.
+            // Only pages that are on the disk can leave memory.
             file.sync_all()?;
             fadvise(&file, 0, None, Advice::DontNeed)?;
         }
@@ -276,12 +276,7 @@ impl Found {
             _ => 0,
         };
         vec![
-            Goal::promise(
-                "appends that were not acknowledged",
-                "0",
-                count(missing),
-                missing == 0,
-            ),
+            Goal::none("appends that were not acknowledged", missing),
             speed(
                 "opened after kill -9",
                 OPENED_S_MAX,
@@ -336,7 +331,7 @@ const FAR_APART: u64 = 2_654_435_761;
 /// The streams' names begin so.
 const PREFIX: &str = "many/";
 
-/// What fills up a segment: not one of the streams that are read.
+/// The stream that fills up a segment; it is not read.
 const FILLER: &str = "filler";
 const FILLER_RECORD_BYTES: u64 = 256 << 10;
 
@@ -344,7 +339,7 @@ const FILLER_RECORD_BYTES: u64 = 256 << 10;
 /// within a second.
 const AT_REST: Duration = Duration::from_secs(3);
 
-/// What is wanted.
+/// The targets.
 const OPENED_S_MAX: f64 = 2.0;
 const MEMORY_BYTES_MAX: u64 = 64 << 20;
 const COLD_US_MAX: f64 = 1_000.0;

@@ -1,9 +1,9 @@
-//! The acknowledgement log: what a server has promised to keep, written down for a later check.
+//! The acknowledgement log: the acknowledged messages of a run, recorded for a later check.
 //!
 //! A line per acknowledged message: the stream's name (spaces and percent signs percent-encoded),
 //! the producer's number, the sequence number. Runs append to it, so that one log can cover
-//! several crashes. A last line without its end was cut off in the writing, and doesn't count; the
-//! next run marks it with `#`.
+//! several crashes. A last line without its end was cut off and does not count; the next run marks it
+//! with `#`.
 
 use crate::BenchError;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 
-/// An open log. What is noted is in the file after the next flush.
+/// An open log. Entries are in the file after the next flush.
 #[derive(Debug)]
 pub(crate) struct AckLog {
     path: PathBuf,
@@ -22,7 +22,7 @@ pub(crate) struct AckLog {
 /// How a line ends that was cut off in the writing.
 const CUT_OFF: &[u8] = b"#\n";
 
-/// What a log says: for each stream and producer, the acknowledged numbers in ascending order.
+/// The content of a log: for each stream and producer, the acknowledged numbers in ascending order.
 pub(crate) type Promises = BTreeMap<String, BTreeMap<u64, Vec<u64>>>;
 
 impl AckLog {

@@ -22,7 +22,7 @@ pub struct FloodArgs {
     #[arg(long, value_name = "PER_SECOND", default_value_t = 2_000.0, value_parser = rate)]
     pub rate: f64,
 
-    /// Prefix of the streams' names; each subscriber has a stream of its own, PREFIX0, PREFIX1, ...
+    /// Prefix of the streams' names; each subscriber has its own stream: PREFIX0, PREFIX1, ...
     #[arg(long, value_name = "PREFIX", default_value = DEFAULT_PREFIX)]
     pub prefix: String,
 
@@ -132,7 +132,7 @@ pub struct StormArgs {
     #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
     pub url: String,
 
-    /// Number of subscribers, each with a stream of its own
+    /// Number of subscribers, each with its own stream
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub subscribers: u32,
 
@@ -173,7 +173,7 @@ pub struct SprayArgs {
     #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
     pub url: String,
 
-    /// Number of producers, each with a connection of its own
+    /// Number of producers, each with its own connection
     #[arg(short, long, value_name = "P", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub producers: u32,
 
@@ -343,7 +343,7 @@ fn positive_rate(text: &str) -> Result<f64, String> {
     })
 }
 
-/// A rate, of which infinity stands for as fast as it goes.
+/// A rate; infinity for `max`.
 fn rate_or_max(text: &str) -> Result<f64, String> {
     match text {
         "max" => Ok(f64::INFINITY),

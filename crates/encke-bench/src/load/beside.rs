@@ -1,4 +1,4 @@
-//! Two servers sprayed in turn, so that both are measured on the same machine at the same time of its day.
+//! Sprays two servers in turn, so that both are measured under the same conditions.
 
 use crate::BenchError;
 use crate::load::args::SprayArgs;
@@ -49,7 +49,7 @@ pub fn spray_beside(args: &SprayArgs, stop: &AtomicBool) -> Result<BesideReport,
             ..other.clone()
         };
         let round = [spray(&again, stop)?, spray(&other, stop)?];
-        // What was cut short can't be compared.
+        // An interrupted round cannot be compared.
         if stop.load(Ordering::Relaxed) {
             break;
         }
@@ -58,7 +58,7 @@ pub fn spray_beside(args: &SprayArgs, stop: &AtomicBool) -> Result<BesideReport,
     Ok(report)
 }
 
-/// What two servers did in turn.
+/// The results of two servers in turn.
 #[derive(Debug, Clone, Serialize)]
 pub struct BesideReport {
     /// The two.
@@ -81,7 +81,7 @@ impl BesideReport {
             .collect()
     }
 
-    /// What the process should exit with: 0 when both acknowledged all of it in every round, 1 otherwise.
+    /// The exit code: 0 when both servers acknowledged everything in every round, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         let all = self.rounds.iter().flatten().all(SprayReport::is_success);
         u8::from(self.rounds.is_empty() || !all)

@@ -1,6 +1,6 @@
 //! The curves of a flood: connections, messages, memory and open files over time.
 
-use crate::load::report::flood::Sample;
+use crate::load::report::endurance::Sample;
 use crate::report::plot::{self, Curve, Panel};
 use crate::units::{bytes, count, per_second};
 

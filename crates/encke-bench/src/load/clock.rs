@@ -1,4 +1,4 @@
-//! The clocks that measurements are taken with, in nanoseconds.
+//! The clocks of measurements, in nanoseconds.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 

@@ -1,4 +1,4 @@
-//! Creating the streams of a run, many at a time.
+//! Creates the streams of a run, many at a time.
 
 use crate::BenchError;
 use crate::load::clock::SECOND_NS;

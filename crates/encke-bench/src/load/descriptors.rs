@@ -24,7 +24,7 @@ impl Descriptors {
         let mut found = Self { all: 0, sockets: 0 };
         for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten() {
             found.all += 1;
-            // What is closed meanwhile has no target any more.
+            // A descriptor that was closed meanwhile has no target.
             let target = std::fs::read_link(entry.path()).unwrap_or_default();
             found.sockets += u64::from(target.to_string_lossy().starts_with("socket:"));
         }

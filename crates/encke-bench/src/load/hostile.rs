@@ -1,5 +1,5 @@
-//! Clients that mean no good, beside those that are measured: they hold connections open in every way that costs a server
-//! something, and come back whenever they are closed.
+//! Hostile clients beside the measured ones: they hold connections open in every way that costs a server resources, and
+//! reconnect whenever they are closed.
 
 use crate::BenchError;
 use crate::client::HttpClient;
@@ -28,7 +28,7 @@ const KINDS: [Kind; 8] = [
     Kind::UnreadAnswer,
 ];
 
-/// What one client does.
+/// The behaviour of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Connects and says nothing.
@@ -52,7 +52,7 @@ impl Kind {
         Self::UnreadAnswer,
     ];
 
-    /// What reports call it.
+    /// Its name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Silent => "silent",
@@ -68,14 +68,14 @@ impl Kind {
     }
 }
 
-/// A crowd of hostile clients in a thread of their own.
+/// Hostile clients, in their own thread.
 #[derive(Debug)]
 pub(crate) struct Hostiles {
     end: Arc<AtomicBool>,
     thread: JoinHandle<Deeds>,
 }
 
-/// What the crowd needs to know.
+/// The plan of the hostile clients.
 #[derive(Debug)]
 pub(crate) struct HostilePlan {
     server: SocketAddr,
@@ -122,7 +122,7 @@ impl HostilePlan {
 }
 
 impl Hostiles {
-    /// Has the crowd arrive at that time.
+    /// Starts the clients at that time.
     pub(crate) fn start(orders: HostilePlan, from_ns: u64) -> Self {
         let end = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&end);
@@ -150,9 +150,8 @@ struct Attacker {
 
 /// Gives each client its turn once a second, until the end.
 fn rage(orders: &HostilePlan, from_ns: u64, end: &AtomicBool) -> Deeds {
-    // Real hostile clients have machines of their own. Here they share the processors with the server and with the clients that measure
-    // how late messages are, and must not have them wait: what is measured is what the server does about the crowd. Of a
-    // thread that may not be nice, nothing is asked.
+    // Real hostile clients have their own machines. Here they share the processors with the server and with the clients that
+    // measure latency, and must not delay them. If the priority cannot be lowered, that is ignored.
     let _ = rustix::process::nice(NICE);
     let mut sources = Sources::new(orders.server, orders.count);
     let mut clients: Vec<Attacker> = (0..orders.count as usize)
@@ -162,7 +161,7 @@ fn rage(orders: &HostilePlan, from_ns: u64, end: &AtomicBool) -> Deeds {
             turns: 0,
         })
         .collect();
-    let mut deeds = Deeds::new(orders.count);
+    let mut deeds = Deeds::new(orders.count, Kind::ALL.iter().map(|kind| kind.name()));
     let mut done: u64 = 0;
     while !end.load(Ordering::Relaxed) {
         let passed_ns = monotonic_ns().saturating_sub(from_ns);
@@ -216,7 +215,7 @@ impl Attacker {
         };
         self.turns += 1;
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        // What fails here shows when it is read next.
+        // The next read shows a failure.
         let sent = bytes.is_empty() || send(socket, bytes, flags).is_ok();
         if closed || !sent {
             self.socket = None;

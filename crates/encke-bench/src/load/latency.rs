@@ -1,4 +1,4 @@
-//! Latencies: recorded in nanoseconds, kept in a high-dynamic-range histogram, told in percentiles.
+//! Latencies: recorded in nanoseconds in a high-dynamic-range histogram, reported as percentiles.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! The load tools for servers that speak Durable Streams.
 //!
 //! - [`flood`] opens subscribers, publishes to them, and reports deliveries, order, latency and the server's cost.
-//! - [`storm`] connects all subscribers at once, again and again.
+//! - [`storm`] connects all subscribers at once, repeatedly.
 //! - [`spray`] appends over many connections; [`spray_beside`] compares two servers.
 //! - [`verify`] reads everything back and compares it with what was acknowledged.
 //!
@@ -47,9 +47,9 @@ pub use flood::flood;
 pub use flood::floor::Floor;
 pub use latency::{Latencies, Percentiles};
 pub use probe::Memory;
-pub use report::endurance::{Endurance, HangUps, RunPart};
+pub use report::endurance::{Endurance, HangUps, RunPart, Sample};
 pub use report::flood::{
-    Connections, Deliveries, FloodReport, Latency, Opening, Publishing, Sample, ServerUsage,
+    Connections, Deliveries, FloodReport, Latency, Opening, Publishing, ServerUsage,
 };
 pub use report::hostile::{Deeds, Hostile};
 pub use report::spray::{NotAcknowledged, SprayReport};

@@ -1,4 +1,4 @@
-//! One epoll instance with a precise timer: what every loop of this crate waits on.
+//! An epoll instance with a precise timer, for all loops of this crate.
 
 use crate::BenchError;
 use crate::load::clock::timespec;
@@ -16,12 +16,12 @@ const EVENTS_MAX: usize = 512;
 /// The token of the timer; never given out for a descriptor.
 const TIMER: u64 = u64::MAX;
 
-/// What has happened to a descriptor.
+/// An event of a descriptor.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ready {
     /// The token that it was added with.
     pub(crate) token: u64,
-    /// There is something to read, or an end, or an error: a read will tell.
+    /// A read returns data, an end or an error.
     pub(crate) readable: bool,
     /// It can be written to, or a connection attempt has ended.
     pub(crate) writable: bool,

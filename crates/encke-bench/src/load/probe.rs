@@ -1,4 +1,4 @@
-//! The server from outside: its memory and processor time, as the kernel accounts for them.
+//! The server's memory and processor time, from the kernel.
 
 use crate::BenchError;
 use crate::load::clock::SECOND_NS;

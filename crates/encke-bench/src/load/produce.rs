@@ -1,9 +1,9 @@
-//! Producers: the traffic that appends numbered messages to streams and keeps account of them.
+//! Producers: traffic that appends numbered messages to streams and accounts for them.
 //!
 //! Every producer has streams of its own where there are enough of them; where there are fewer
 //! streams than producers, every producer has one stream and shares it with others. So there are
 //! as many pairs of producer and stream as there are of the more numerous of the two, each pair
-//! with a sequence of its own, and a subscriber can tell what it should have got.
+//! with its own sequence, and a subscriber knows which messages it must get.
 
 use crate::BenchError;
 use crate::load::ack_log::AckLog;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What is appended, where, and how.
+/// The plan of the appends.
 #[derive(Debug, Clone)]
 pub(crate) struct ProducerPlan {
     /// The number of the run: see [`producer_number`].
@@ -72,7 +72,7 @@ pub(crate) struct Producers {
     gauge: Arc<Gauge>,
 }
 
-/// What others may see of the producers while they work.
+/// Counters of the producers, readable by other threads.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge {
     acknowledged: AtomicU64,
@@ -100,7 +100,7 @@ pub(crate) fn new_run() -> u32 {
     Random::new(seed).bits() as u32
 }
 
-/// What came of the appends.
+/// The results of the appends.
 #[derive(Debug)]
 pub(crate) struct Account {
     /// Messages handed to the system.
@@ -119,7 +119,7 @@ pub(crate) struct Account {
     unacknowledged: BTreeMap<u32, Vec<u64>>,
 }
 
-/// What subscribers should have got of one producer on one stream.
+/// The messages of one producer on one stream that subscribers must get.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Expected {
     /// The stream's index.
@@ -163,12 +163,12 @@ impl Producers {
         &self.account
     }
 
-    /// What others may look at meanwhile; brought up to date after each batch of answers.
+    /// Counters for other threads, updated after each batch of responses.
     pub(crate) fn gauge(&self) -> Arc<Gauge> {
         Arc::clone(&self.gauge)
     }
 
-    /// What subscribers of all streams should have got.
+    /// The messages that subscribers of all streams must get.
     pub(crate) fn expected(&self) -> Vec<Expected> {
         let mut all = Vec::new();
         for (pair, &next) in self.next.iter().enumerate() {
@@ -179,7 +179,7 @@ impl Producers {
                 .get(&pair)
                 .cloned()
                 .unwrap_or_default();
-            // What was never answered stands in its queue still, and is not acknowledged either.
+            // Appends without a response are still in its queue, and are not acknowledged.
             let (producer, stream) = self.parties(pair);
             let open = self.in_flight[producer].iter();
             let open = open.filter(|append| append.pair == pair);

@@ -1,4 +1,4 @@
-//! Which stream is next: numbers that look random, quickly and without a seed to care for.
+//! Pseudo-random numbers for the choice of streams: fast, without a seed.
 
 /// A SplitMix64 generator. Good enough to spread load evenly; never used for secrets.
 #[derive(Debug, Clone)]

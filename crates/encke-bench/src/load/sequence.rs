@@ -1,7 +1,7 @@
 //! Gaps, duplicates and reorderings, found by the numbers that producers give their messages.
 //!
-//! Each subscriber remembers, for each producer that it has heard from, which number comes next.
-//! What was skipped is noted aside: if it arrives after all it was reordered, if not it is missing.
+//! Each subscriber remembers, for each producer of its messages, the next number.
+//! Skipped numbers are noted: those that arrive later were reordered, the others are missing.
 
 use crate::load::wire::payload::PRODUCERS_MAX;
 use serde::Serialize;
@@ -16,7 +16,7 @@ const SKIPPED_RANGES_MAX: usize = 100_000;
 
 /// What one subscriber has seen of each producer.
 ///
-/// Nearly every subscriber hears from one producer only, so the first has its place inline.
+/// Most subscribers get messages of one producer only, so the first is stored inline.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     first: Option<Progress>,

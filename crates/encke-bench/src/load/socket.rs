@@ -1,4 +1,4 @@
-//! HttpClient sockets: non-blocking, and from as many source addresses as the ports ask for.
+//! Client sockets: non-blocking, and from as many source addresses as the number of ports requires.
 
 use crate::BenchError;
 use rustix::fd::OwnedFd;
@@ -7,9 +7,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 
-/// How many connections are asked of one source address: a small part of the 28,232 ports that Linux
-/// has for one. It looks for a free port one by one, so that with most of them taken, by these or by
-/// what an earlier run has left in TIME_WAIT, a connection costs the client 200 µs for that alone.
+/// Connections per source address: a small part of the 28,232 ports that Linux has for one. It searches for a free port one by
+/// one; with most of them in use or in TIME_WAIT, the search alone costs 200 µs per connection.
 const CONNECTIONS_PER_SOURCE: u32 = 4_000;
 
 /// The most source addresses (127.0.0.1 to 127.0.0.254).
@@ -33,7 +32,7 @@ pub(crate) fn raise_descriptor_limit() -> u64 {
     } else {
         limit
     };
-    // No limit at all is said by leaving it out.
+    // None means no limit.
     holds.current.unwrap_or(u64::MAX)
 }
 
@@ -75,7 +74,7 @@ impl Sources {
         }
     }
 
-    /// Begins to connect. The socket tells when it is writable how it went.
+    /// Begins to connect. The result is known when the socket is writable.
     pub(crate) fn connect(&mut self, server: SocketAddr) -> Result<OwnedFd, Errno> {
         // When an address has no port left, the next one may have; each gets one try.
         let tries = self.addresses.len().max(1);
@@ -120,7 +119,7 @@ pub(crate) fn connected(socket: &OwnedFd) -> Result<(), Errno> {
     sockopt::socket_error(socket)?
 }
 
-/// Listens on a loopback port of the system's choosing, with room for a crowd to arrive at once.
+/// Listens on a loopback port of the system's choosing, with room for many connections at once.
 pub(crate) fn listen() -> Result<TcpListener, BenchError> {
     let make = || {
         let socket = socket_with(

@@ -1,5 +1,4 @@
-//! What the host of a virtual machine takes away: processors that wanted to run here and did not, because the host ran
-//! something else on them.
+//! Steal time: processor time that the host of a virtual machine gave to others.
 
 /// The processors' time from some moment on.
 #[derive(Debug, Clone, Copy)]
@@ -22,8 +21,8 @@ impl Stolen {
         }
     }
 
-    /// The share of the processors' time that the host has taken since, in percent. 0 where there is no host, and where it
-    /// does not tell.
+    /// The share of the processors' time that the host has taken since, in percent. 0 without a host, or if it
+    /// does not report it.
     pub fn percent(&self) -> f64 {
         self.begun.percent_upto(Ticks::read())
     }

@@ -1,8 +1,8 @@
-//! Reconnect storms: all subscribers hang up at once and come back at once, as after a restart of the server.
+//! Reconnect storms: all subscribers hang up and reconnect at once, as after a restart of the server.
 //!
-//! One thread and one epoll instance, because what is measured is the server's side: every client connects as soon as the
-//! one before it has begun to, sends its request when it is connected, and is served when the head of a 200 has come. No
-//! client tries twice: what is refused or lost is counted, not hidden by a retry.
+//! One thread and one epoll instance, because the server is measured: every client connects right after the one before it,
+//! sends its request when it is connected, and is served when the head of a 200 has arrived. Clients do not retry, so that
+//! refused and lost connections are counted.
 
 use crate::BenchError;
 use crate::load::args::StormArgs;
@@ -89,7 +89,7 @@ pub struct Storm {
 }
 
 impl Storm {
-    /// How many were told no: with a status, or by a connection that was refused or closed.
+    /// How many were refused: with a status, or by a refused or closed connection.
     pub fn refused(&self) -> u64 {
         let late = self.unserved.get(NOT_IN_TIME).copied().unwrap_or(0);
         self.unserved.values().sum::<u64>() - late
@@ -247,7 +247,7 @@ impl Run {
             Stage::Settled => return None,
             Stage::Connecting if event.writable => {
                 match ask(client, &self.requests, event.token as u32) {
-                    // What has come with the event would not be told again.
+                    // Epoll does not report again what has arrived with this event.
                     Ok(()) if event.readable => read(client, buffer),
                     Ok(()) => None,
                     Err(reason) => Some(Err(reason)),

@@ -1,7 +1,7 @@
-//! Verify: what a server has acknowledged must be there, in order, once.
+//! Verify: every acknowledged message must be there, in order, once.
 //!
 //! Every stream of an acknowledgement log is read back over HTTP from its beginning. A message that
-//! is there without having been acknowledged is fine: the answer may have been lost.
+//! was not acknowledged may be there, because its response may have been lost.
 
 use crate::BenchError;
 use crate::load::ack_log::{self, Promises};
@@ -122,7 +122,7 @@ impl<'a> Stream<'a> {
 }
 
 impl Reading<'_> {
-    /// Begins a stream anew, or gives it up.
+    /// Restarts a stream, or gives it up.
     fn retry(&mut self, line: usize, reason: String) {
         let Some(stream) = self.lines[line].take() else {
             return;

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::experiment::lab::Lab;
 use crate::experiment::past;
+use crate::units::count;
 use crate::{BenchError, MachineInfo};
 
 /// The report of experiments.
@@ -72,7 +73,7 @@ pub struct Goal {
     pub what: String,
     /// What it must be.
     pub wanted: String,
-    /// What it was.
+    /// The mode of the run.
     pub measured: String,
     /// Whether it was what it must be.
     pub met: bool,
@@ -217,6 +218,11 @@ impl Goal {
             promise: true,
             ..Self::speed(what, wanted, measured, met)
         }
+    }
+
+    /// Something that must not happen on any machine.
+    pub(crate) fn none(what: impl Into<String>, number: u64) -> Self {
+        Self::promise(what, "0", count(number), number == 0)
     }
 
     /// What, wanted, measured, verdict.

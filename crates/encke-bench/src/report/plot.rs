@@ -51,7 +51,7 @@ pub(crate) struct Curve {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// Colours that are easy to tell apart on white and on black.
+/// Colours that are easy to distinguish on white and on black.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0x1f, 0x6f, 0xb2),
     RGBColor(0xc9, 0x2a, 0x2a),

@@ -1,5 +1,4 @@
-//! A small Durable Streams server that speaks the wire format for real, and that can be told to
-//! lose, double and swap messages, to cut connections and to refuse.
+//! A small Durable Streams server for tests, which can lose, double and swap messages, cut connections and refuse requests.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test program uses a part")]
@@ -20,9 +19,9 @@ pub(crate) struct Behaviour {
     pub(crate) close_after: Option<usize>,
     /// Event streams are cut without the last control event, after this number of events.
     pub(crate) cut_after: Option<usize>,
-    /// Every so-manieth append is refused with 503.
+    /// Every nth append is refused with 503.
     pub(crate) refuse_every: Option<u64>,
-    /// Every so-manieth append is kept, but its connection is closed instead of an answer.
+    /// Every nth append is stored, but its connection is closed without a response.
     pub(crate) lose_answer_every: Option<u64>,
     /// A client that closes its side goes unnoticed until the next write fails.
     pub(crate) deaf: bool,

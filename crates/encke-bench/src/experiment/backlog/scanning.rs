@@ -1,4 +1,4 @@
-//! The old way, as the reports had it: one queue for everything, and a reply that is looked for among all that waits.
+//! The old way, as in the reports: one queue for everything, which is scanned for each reply.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::BenchError;
 
-/// What comes into the one queue.
+/// An item of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Message {
     /// A message to be handled.
@@ -23,17 +23,17 @@ struct Process {
     looked: u64,
 }
 
-/// What the handling of a backlog has cost.
+/// The cost of handling a backlog.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Handled {
     /// How long it took, in nanoseconds.
     pub(super) ns: u64,
-    /// How many messages were looked at, each as often as it was.
+    /// The number of looks at messages.
     pub(super) looked: u64,
 }
 
 impl Process {
-    /// Takes out the oldest message that `wanted` wants: looks at all that wait, then at each that arrives.
+    /// Takes out the oldest message for which `wanted` is true: scans all waiting messages, then each that arrives.
     fn receive(&mut self, wanted: impl Fn(Message) -> bool) -> Result<Message, BenchError> {
         let mut position = 0;
         loop {

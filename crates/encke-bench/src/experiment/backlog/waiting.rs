@@ -1,13 +1,13 @@
-//! Encke's way: an `encke_mailbox`, and replies that go straight to the waiting thread.
+//! Encke's way: an `encke_mailbox`, and replies that go directly to the waiting thread.
 
 use std::time::Instant;
 
-use encke_mailbox::{Bounds, Lane, Options, Receiver, ReplyTo, Sender, mailbox, reply};
+use encke_mailbox::{Bounds, Lane, Receiver, ReplyTo, Sender, mailbox, reply};
 
 use crate::BenchError;
 use crate::machine::cpu_seconds;
 
-/// What waits in the mailbox.
+/// An item of the mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Message {
     /// A message to be handled, with its number.
@@ -16,7 +16,7 @@ enum Message {
     Control,
 }
 
-/// What the other thread is asked.
+/// A request to the other thread.
 struct Question {
     number: u64,
     reply_to: ReplyTo<u64>,
@@ -48,7 +48,7 @@ impl Turn {
     }
 }
 
-/// What the handling of a backlog has shown.
+/// The measurements of a backlog.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Handled {
     /// The messages that were handled, and what that took.
@@ -62,11 +62,11 @@ pub(super) struct Handled {
 
 impl Echo {
     pub(super) fn start() -> Result<Self, BenchError> {
-        let options = Options::new(Bounds {
+        let bounds = Bounds {
             items_max: ECHO_MAX,
             bytes_max: ECHO_MAX,
-        });
-        let (sender, mut receiver) = mailbox::<Question>("echo", options);
+        };
+        let (sender, mut receiver) = mailbox::<Question>("echo", bounds);
         let thread = std::thread::Builder::new()
             .name("echo".into())
             .spawn(move || {
@@ -167,7 +167,7 @@ impl Backlog {
         Ok(turn)
     }
 
-    /// Handles all that is left, and tells how it went.
+    /// Handles the rest of the messages. Returns the measurements.
     pub(super) fn end(mut self, echo: &Echo) -> Result<Handled, BenchError> {
         self.handle(u64::MAX, echo)?;
         let [first, second] = self.controls[..] else {
@@ -213,7 +213,7 @@ fn filled(messages: u64) -> Result<(Sender<Message>, Receiver<Message>), BenchEr
         items_max: messages as usize,
         bytes_max: messages as usize,
     };
-    let (sender, receiver) = mailbox("backlog", Options::new(bounds));
+    let (sender, receiver) = mailbox("backlog", bounds);
     for number in 0..messages as u32 {
         sender
             .try_send(Lane::Data, Message::Work(number), 1)

@@ -11,7 +11,7 @@ use crate::experiment::serving::Level;
 use crate::report::figures;
 use crate::{BenchError, Goal, Section, Table};
 
-/// What the experiment has found.
+/// The results of the experiment.
 #[derive(Debug, Serialize)]
 struct Found {
     subscribers: u64,
@@ -197,7 +197,7 @@ const RATES: [f64; 3] = [20.0, 1_000.0, f64::INFINITY];
 /// How much more than the bare system call a delivery may take, when each event is sent by itself.
 const RATIO_MAX: f64 = 1.2;
 
-/// What a delivery may take when what waits for a socket goes out at once.
+/// The allowed cost of a delivery when all that waits for a socket goes out at once, in microseconds.
 const DELIVERY_US_MAX: f64 = 0.2;
 
 /// How far deliveries may be behind saturated publishers.

@@ -1,7 +1,7 @@
 //! What a delivery costs: `fanout`, one event to many subscribers, and `spread`, events to one of many.
 //!
-//! Both are floods against servers of their own with default settings, and nothing but the numbers differs between the runs
-//! of one table. `encke-bench flood` is the tool behind them.
+//! Both are floods, each against its own server with default settings; the runs of a table differ only in their
+//! numbers. `encke-bench flood` is the tool behind them.
 
 pub(crate) mod fanout;
 pub(crate) mod spread;
@@ -16,7 +16,7 @@ use crate::experiment::past::NONE;
 use crate::experiment::serving::{Disk, Level, Serving};
 use crate::{BenchError, Goal};
 
-/// Makes one flood against a server of its own.
+/// Runs one flood against its own server.
 fn run_one(
     lab: &Lab<'_>,
     name: &str,
@@ -30,7 +30,7 @@ fn run_one(
     Ok(report)
 }
 
-/// What holds on any machine: all had their place, and every message came once and in order.
+/// The promise on any machine: all clients connected, and every message came once and in order.
 fn kept(what: &str, report: &FloodReport) -> Goal {
     let faults = &report.faults;
     let wrong = faults.missing.count + faults.duplicates.count + faults.reordered.count;

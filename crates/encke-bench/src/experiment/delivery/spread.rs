@@ -10,11 +10,11 @@ use crate::experiment::serving::{Level, connections_max};
 use crate::report::figures;
 use crate::{BenchError, Goal, Section, Table};
 
-/// What the experiment has found.
+/// The results of the experiment.
 #[derive(Debug, Serialize)]
 struct Found {
     runs: Vec<Spread>,
-    /// What the machine did not allow.
+    /// Why there were fewer subscribers than planned.
     fewer: Option<String>,
 }
 

@@ -1,7 +1,7 @@
-//! `flood`: connections, messages to random ones, and clients that come and go.
+//! `flood`: connections, messages to random ones, and clients that connect and leave.
 //!
-//! The report's two set-ups, each against a server of its own: 10,000 clients, then 1,000,000, as many of them as the limit on
-//! open files allows. `encke-bench flood` is the tool behind it, for hours and for servers on other machines.
+//! The report's two set-ups, each against its own server: 10,000 clients, then 1,000,000, or as many as the limit on open files
+//! allows. `encke-bench flood` is the tool behind it, for hours and for servers on other machines.
 
 mod section;
 
@@ -15,7 +15,7 @@ use crate::experiment::lab::Lab;
 use crate::experiment::serving::{Disk, Level, Serving, connections_max, files_max, scrape};
 use crate::{BenchError, Section};
 
-/// What the experiment has found.
+/// The results of the experiment.
 #[derive(Debug, Clone, Serialize)]
 struct Found {
     /// The set-ups that were made.

@@ -1,4 +1,4 @@
-//! What the flood's report shows: its figures beside those of the field report, what must hold, and the curves.
+//! The section of the flood: figures beside those of the field report, targets, and curves.
 
 use crate::load::{HangUps, chart};
 use crate::units::{bytes, count, micros, per_second};
@@ -230,7 +230,7 @@ impl Held {
             ("sockets left open", left),
             ("refused or given up", refused),
         ] {
-            targets.push(Goal::promise(of(what), "0", count(number), number == 0));
+            targets.push(Goal::none(of(what), number));
         }
         let hang_ups = &flood.endurance.hang_ups;
         if hang_ups.made > 0 {

@@ -1,4 +1,4 @@
-//! What is felt at the network: pings, and live deliveries to one subscriber.
+//! Latencies at the network: pings, and live deliveries to one subscriber.
 //!
 //! The publishers of what is delivered take turns, so that the pace holds although each waits for its acknowledgement, on a
 //! slow disk too: else a stall would hold up its own measurement.
@@ -23,7 +23,7 @@ pub(super) struct Reading {
     pub(super) took_ns: u64,
 }
 
-/// What all probes have read.
+/// The readings of all probes.
 #[derive(Debug, Default)]
 pub(super) struct Readings {
     /// From the writing of a HEAD of a stream's tail to its answer.

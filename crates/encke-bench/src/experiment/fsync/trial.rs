@@ -13,14 +13,14 @@ use crate::experiment::lab::Lab;
 use crate::experiment::scrape::Scrape;
 use crate::experiment::serving::{Disk, Level, Serving, scrape, streams_url};
 
-/// What a trial is made with.
+/// The plan of a trial.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Plan {
     /// How long each of the three phases lasts.
     pub(super) phase: Duration,
 }
 
-/// What is published in the second phase.
+/// The load of the second phase.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Load {
     /// Publishers, each waiting for its acknowledgement.
@@ -29,14 +29,14 @@ pub(super) struct Load {
     pub(super) rate: Option<f64>,
 }
 
-/// What a trial has shown.
+/// The measurements of a trial.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Trial {
     /// The server's disk.
     pub(super) disk: Disk,
     /// When the server acknowledges.
     pub(super) level: Level,
-    /// What was published in the second phase.
+    /// The load of the second phase.
     pub(super) load: Load,
     /// How many of the load's appends were acknowledged per second.
     pub(super) load_per_second: f64,

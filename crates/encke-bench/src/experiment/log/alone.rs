@@ -1,5 +1,4 @@
-//! The log by itself: what a lone record costs beside a bare write and sync, and how fast full batches are beside what
-//! the disk alone allows.
+//! The log by itself: the cost of a single record beside a bare write and sync, and the rate of full batches beside the disk's.
 
 use std::path::Path;
 use std::time::Instant;
@@ -12,14 +11,14 @@ use crate::BenchError;
 use crate::experiment::lab::Lab;
 use crate::machine::BareFile;
 
-/// What the log by itself has shown.
+/// The measurements of the log by itself.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Alone {
     /// A write and fdatasync of as many bytes, in a file that was reserved.
     pub(super) bare: Percentiles,
     /// A record alone in its batch: encoded, written, synced, shown to readers.
     pub(super) record: Percentiles,
-    /// What a record takes in the file, in bytes.
+    /// Bytes of a record in the file.
     pub(super) frame_bytes: usize,
     /// Records in each of the full batches: one of each of the report's producers.
     pub(super) batch_records: u64,

@@ -1,13 +1,13 @@
 //! The producers of the server: many state machines in a few threads, as connections are in a shard.
 //!
-//! A producer that waits has at most one record under way; its next one is made when the reply is there. Replies come
-//! back as they do in the server: with each commit, one note for each thread.
+//! A producer that waits has at most one record in flight and makes the next one after the reply. Replies arrive as in
+//! the server: with each commit, one message for each thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use encke_mailbox::{Bounds, Lane, Options, Receiver, Sender, mailbox};
+use encke_mailbox::{Bounds, Lane, Receiver, Sender, mailbox};
 use encke_stream::{
     Append, Batch, Caller, Command, Data, Outcome, Outlet, Reply, Stream, Submission, Target,
 };
@@ -16,7 +16,7 @@ use crate::BenchError;
 
 /// Who sends what.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Crew {
+pub(super) struct ProducerGroup {
     /// Producers, over all threads.
     pub(super) producers: u64,
     /// The threads that run them.
@@ -40,7 +40,7 @@ pub(super) struct Maker {
     bytes: usize,
 }
 
-/// What came back.
+/// The outcomes of all replies.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     acknowledged: AtomicU64,
@@ -51,7 +51,7 @@ pub(super) struct Replies {
 /// The ends at which replies come in, one for each thread.
 pub(super) type Inboxes = Vec<Receiver<Vec<Reply>>>;
 
-impl Crew {
+impl ProducerGroup {
     /// Where the sequencer leaves replies, and, if the producers wait, where their threads find them.
     pub(super) fn outlets(&self, replies: &Arc<Replies>) -> (Vec<Box<dyn Outlet>>, Inboxes) {
         let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
@@ -59,11 +59,11 @@ impl Crew {
         for _ in 0..self.threads {
             if self.waits {
                 // Never full: a reply for each producer at the most.
-                let options = Options::new(Bounds {
+                let bounds = Bounds {
                     items_max: self.producers as usize + 1,
                     bytes_max: INBOX_BYTES,
-                });
-                let (sender, receiver) = mailbox("producers", options);
+                };
+                let (sender, receiver) = mailbox("producers", bounds);
                 outlets.push(Box::new(Door(sender)));
                 inboxes.push(receiver);
             } else {
@@ -107,7 +107,7 @@ impl Crew {
             .collect()
     }
 
-    /// What makes the records of a thread, whose replies come in at the outlet of the same number.
+    /// The maker of a thread's records, whose replies arrive at the outlet of the same number.
     pub(super) fn maker(&self, stream: &Arc<Stream>, thread: usize) -> Maker {
         Maker {
             stream: Arc::clone(stream),
@@ -127,7 +127,7 @@ impl Crew {
 }
 
 impl Maker {
-    /// A record of a producer that has so many left to send, and what it weighs; all that can be done before the order is
+    /// A record of a producer with this many left to send, and its weight; all that can be done before the order is
     /// known is done here.
     pub(super) fn record(&self, producer: u64, left: u64) -> (Submission, usize) {
         let mut bytes = vec![b'.'; self.bytes];
@@ -206,7 +206,7 @@ impl Outlet for Door {
     fn admit(&self) {}
 }
 
-/// Counts the replies that nobody waits for.
+/// Counts replies without a waiting producer.
 struct Count(Arc<Replies>);
 
 impl Outlet for Count {
@@ -223,7 +223,7 @@ struct Thread {
     sender: Sender<Submission>,
     /// How many records each producer has still to send.
     left: Vec<u64>,
-    /// What is to be put into the mailbox next.
+    /// The next item for the mailbox.
     out: Vec<(Submission, usize)>,
 }
 
@@ -245,7 +245,7 @@ impl Thread {
             for note in notes.drain(..) {
                 replies.count(&note);
                 for reply in note {
-                    // The making of the stream was nobody's.
+                    // The creation of the stream has no producer.
                     if reply.token == STRANGER {
                         continue;
                     }
@@ -309,14 +309,14 @@ mod tests {
     #[test]
     fn every_record_is_somebodys() {
         for (producers, threads, records) in [(1_000, 2, 1_000_000), (7, 3, 100), (5, 2, 3)] {
-            let crew = Crew {
+            let group = ProducerGroup {
                 producers,
                 threads,
                 records,
                 bytes: 128,
                 waits: true,
             };
-            let shares: Vec<u64> = (0..threads).flat_map(|n| crew.shares(n)).collect();
+            let shares: Vec<u64> = (0..threads).flat_map(|n| group.shares(n)).collect();
             assert_eq!(shares.len() as u64, producers);
             assert_eq!(shares.iter().sum::<u64>(), records);
             let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());

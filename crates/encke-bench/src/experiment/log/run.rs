@@ -1,4 +1,4 @@
-//! One run: producers, a mailbox, and at its other end a log or nothing.
+//! One run: producers, a mailbox, and a log or an empty loop as its receiver.
 
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -6,30 +6,30 @@ use std::time::{Duration, Instant};
 
 use crate::load::{Latencies, Percentiles};
 use encke_log::{CommitError, Sequence};
-use encke_mailbox::{Bounds, Lane, Options, Receiver, ReplyTo, Sender, mailbox, reply};
+use encke_mailbox::{Bounds, Lane, Receiver, ReplyTo, Sender, mailbox, reply};
 use encke_stream::{
     AckLevel, Caller, Change, Command, Committed, Create, Data, Journal, Limits, Machine, Offset,
     Outcome, Outlet, Refusal, Reply, Sequencer, Stream, Submission, View, restore,
 };
 use serde::Serialize;
 
-use super::producers::{Crew, Replies, STRANGER};
+use super::producers::{ProducerGroup, Replies, STRANGER};
 use super::watch::{self, Sample, Watch};
 use crate::BenchError;
 use crate::experiment::lab::{Lab, Scratch};
 use crate::machine::{cores, cpu_seconds, process_bytes};
 
-/// What is at the other end of the mailbox, and how producers wait for it.
+/// The receiver of the mailbox, and how producers wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Mode {
-    /// Nothing but replies, and each producer is a task that its reply wakes: the limit.
+    /// A receiver that only replies. and each producer is a task that its reply wakes: the limit.
     Empty,
     /// The log; the same producers, each of which waits until its record is on the disk.
     Sync,
-    /// The log; nobody waits, but for room in the mailbox.
+    /// The log; producers wait only for room in the mailbox.
     Async,
-    /// Nothing but replies, and producers as connections of shards are: they send and hear in batches.
+    /// Replies only, and producers like connections of shards: they send and receive in batches.
     EmptyInBatches,
     /// The log, and producers as connections of shards are.
     SyncInBatches,
@@ -48,10 +48,10 @@ pub(super) struct Plan {
     pub(super) queue_records_max: usize,
 }
 
-/// What a run has shown.
+/// The measurements of a run.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Run {
-    /// What it was.
+    /// The mode of the run.
     pub(super) mode: Mode,
     /// From the first record until all were handled and the queue was empty.
     pub(super) seconds: f64,
@@ -65,11 +65,11 @@ pub(super) struct Run {
     pub(super) cpu_seconds_per_million: f64,
     /// The most records that ever waited or were in work.
     pub(super) queue_records_longest: usize,
-    /// What may wait and be in work.
+    /// The bound on records that wait or are in work.
     pub(super) queue_records_bound: usize,
     /// The most that was seen of what they weigh.
     pub(super) queue_bytes_most: usize,
-    /// What the queue may weigh.
+    /// The bound on the queue's bytes.
     pub(super) queue_bytes_bound: usize,
     /// Anonymous memory of the whole process before the log was opened.
     pub(super) process_bytes_before: u64,
@@ -87,7 +87,7 @@ pub(super) struct Run {
     pub(super) samples: Vec<Sample>,
 }
 
-/// What the sequencer tells of its batches.
+/// The sequencer's reports on its batches.
 #[derive(Debug, Default)]
 struct Book {
     commands: u64,
@@ -142,7 +142,7 @@ impl Run {
     /// Makes one run.
     pub(super) fn make(lab: &Lab<'_>, plan: Plan, mode: Mode) -> Result<Self, BenchError> {
         let process_bytes_before = process_bytes();
-        let crew = Crew {
+        let group = ProducerGroup {
             producers: plan.producers,
             threads: cores().min(THREADS_MAX).min(plan.producers as usize),
             records: plan.records,
@@ -150,7 +150,7 @@ impl Run {
             waits: mode != Mode::Async,
         };
         // Who does not wait fills the mailbox while as many records are in the sequencer's hands.
-        let items_max = match crew.waits {
+        let items_max = match group.waits {
             true => plan.queue_records_max,
             false => plan.queue_records_max / 2,
         };
@@ -158,15 +158,15 @@ impl Run {
             items_max,
             bytes_max: items_max * (plan.record_bytes + REQUEST_BYTES),
         };
-        let (sender, receiver) = mailbox("log", Options::new(bounds));
+        let (sender, receiver) = mailbox("log", bounds);
         let replies = Arc::new(Replies::default());
         let (outlets, posts, inboxes) = match mode.has_tasks() {
             true => {
-                let (outlets, posts) = crew.posts();
+                let (outlets, posts) = group.posts();
                 (outlets, posts, Vec::new())
             }
             false => {
-                let (outlets, inboxes) = crew.outlets(&replies);
+                let (outlets, inboxes) = group.outlets(&replies);
                 (outlets, Vec::new(), inboxes)
             }
         };
@@ -178,10 +178,10 @@ impl Run {
             Mode::Async => Far::log(lab, receiver, outlets, plan, AckLevel::Accepted)?,
         };
         let stream = far.stream(&sender)?;
-        let start = Arc::new(Barrier::new(crew.threads + 1));
+        let start = Arc::new(Barrier::new(group.threads + 1));
         let threads = match mode.has_tasks() {
-            true => crew.start_tasks(&stream, &sender, posts, &replies, &start)?,
-            false => crew.start(&stream, &sender, inboxes, &replies, &start)?,
+            true => group.start_tasks(&stream, &sender, posts, &replies, &start)?,
+            false => group.start(&stream, &sender, inboxes, &replies, &start)?,
         };
         let watch = Watch::start(sender.clone())?;
         let cpu = cpu_seconds();
@@ -196,7 +196,7 @@ impl Run {
         far.done
             .wait()
             .map_err(|_| BenchError::Thread("sequencer"))?;
-        // It tells of a batch a moment before it puts it away; if it panics, the mailbox is emptied.
+        // It reports a batch before it drops it; if it panics, the mailbox is emptied.
         while sender.gauge().depth() > 0 {
             std::thread::yield_now();
         }
@@ -249,16 +249,16 @@ impl Far {
             Limits::default(),
             0,
         )?;
-        let (tell, done) = reply();
-        let mut tell = Some(tell);
+        let (all_done, done) = reply();
+        let mut all_done = Some(all_done);
         let book = Arc::new(Mutex::new(Book::default()));
         let notes = Arc::clone(&book);
         let watch = move |committed: &Committed| {
             let mut book = notes.lock().unwrap_or_else(PoisonError::into_inner);
             book.note(committed);
-            // The making of the stream is one more.
+            // The creation of the stream is one more.
             if book.commands == plan.records + 1 {
-                told(&mut tell);
+                notify(&mut all_done);
             }
         };
         let sequencer = Sequencer::new(machine, log, mailbox, outlets, level, Box::new(watch));
@@ -275,14 +275,14 @@ impl Far {
         })
     }
 
-    /// Nothing but replies.
+    /// A receiver that only replies.
     fn replies(
         mut mailbox: Receiver<Submission>,
         outlets: Vec<Box<dyn Outlet>>,
         plan: Plan,
     ) -> Result<Self, BenchError> {
-        let (tell, done) = reply();
-        let mut tell = Some(tell);
+        let (all_done, done) = reply();
+        let mut all_done = Some(all_done);
         let work = move || {
             let mut requests = Vec::new();
             let mut commands = 0;
@@ -304,7 +304,7 @@ impl Far {
                     }
                 }
                 if commands == plan.records {
-                    told(&mut tell);
+                    notify(&mut all_done);
                 }
             }
             Ok(())
@@ -358,15 +358,15 @@ impl Book {
     }
 }
 
-/// Says that all is handled, once.
-fn told(tell: &mut Option<ReplyTo<()>>) {
-    if let Some(tell) = tell.take() {
-        // Nobody waits any more when the run has failed.
-        let _ = tell.send(());
+/// Reports once that all records are handled.
+fn notify(all_done: &mut Option<ReplyTo<()>>) {
+    if let Some(all_done) = all_done.take() {
+        // If the run has failed, the receiver is gone.
+        let _ = all_done.send(());
     }
 }
 
-/// Has the sequencer make a stream, and waits until it is there.
+/// Creates a stream through the sequencer, and waits for it.
 pub(super) fn make_stream(
     sender: &Sender<Submission>,
     view: &View,
@@ -391,7 +391,7 @@ pub(super) fn make_stream(
     Err(BenchError::Thread("sequencer"))
 }
 
-/// A stream that no log has, for requests that nobody judges.
+/// A stream that no log has, for requests without a machine.
 fn stream_without_log() -> Result<Arc<Stream>, BenchError> {
     let view = Arc::new(View::default());
     let mut machine = Machine::new(Arc::clone(&view), Limits::default());
@@ -433,7 +433,7 @@ impl Journal for NoJournal {
     }
 }
 
-/// What is answered where there is no log.
+/// The reply without a log.
 const APPENDED: Outcome = Outcome::Appended {
     tail: Offset::START,
     closed: false,
@@ -453,5 +453,5 @@ const THREADS_MAX: usize = 4;
 /// Samples of a run that the report keeps.
 const SAMPLES_KEPT: usize = 200;
 
-/// What a request weighs beside its record, at most.
+/// The maximum weight of a request beside its record.
 const REQUEST_BYTES: usize = 256;

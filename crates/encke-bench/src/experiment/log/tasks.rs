@@ -1,8 +1,8 @@
-//! Producers that are tasks: each sends a record, and sleeps until the reply to that very record wakes it.
+//! Producers as tasks: each sends a record, and sleeps until the reply to this record wakes it.
 //!
-//! They stand for the report's processes. Each thread runs its share of them, and replies come as they do in the server:
-//! with each commit one note for each thread, where they are found by the tasks that wait. A queue with nothing but such
-//! producers and replies is the limit that the log is measured against: every record costs a wake-up.
+//! They represent the report's processes. Each thread runs its share of them, and replies arrive as in the server: with each
+//! commit one message for each thread, which wakes the waiting tasks. A queue with only such producers and replies is the
+//! limit that the log is compared with: every record costs a wake-up.
 
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -11,7 +11,7 @@ use encke_mailbox::{Lane, ReplyTo, Sender, reply};
 use encke_stream::{Batch, Outlet, Reply, Stream, Submission};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::producers::{Crew, Maker, Replies, STRANGER};
+use super::producers::{Maker, ProducerGroup, Replies, STRANGER};
 use crate::BenchError;
 
 /// The ends at which the replies to tasks come in, one for each thread.
@@ -45,7 +45,7 @@ impl Places {
     }
 }
 
-impl Crew {
+impl ProducerGroup {
     /// Where the sequencer leaves replies to tasks, and where their threads find them.
     pub(super) fn posts(&self) -> (Vec<Box<dyn Outlet>>, Posts) {
         let post = |_| {
@@ -104,7 +104,7 @@ async fn produce_all(
     Ok(())
 }
 
-/// Sends so many records, one after the other, each when the reply to the one before has come.
+/// Sends records one after the other, each after the reply to the one before.
 async fn produce(
     producer: u64,
     records: u64,
@@ -133,7 +133,7 @@ async fn hand_out(
 ) {
     while let Some(note) = post.recv().await {
         replies.count(&note);
-        // The making of the stream was nobody's.
+        // The creation of the stream has no task.
         for reply in note.into_iter().filter(|reply| reply.token != STRANGER) {
             if let Some(waits) = places.swap(reply.token, None) {
                 // A producer that has given up needs no reply.

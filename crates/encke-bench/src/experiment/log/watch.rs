@@ -1,4 +1,4 @@
-//! Looks at the queue and the memory all the time.
+//! Samples the queue and the memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ pub(super) struct Sample {
     pub(super) seconds: f64,
     /// Records that wait or are in work.
     pub(super) queue_records: usize,
-    /// What they weigh, in bytes.
+    /// Their weight in bytes.
     pub(super) queue_bytes: usize,
     /// Anonymous memory of the whole process, in bytes.
     pub(super) process_bytes: u64,
@@ -52,7 +52,7 @@ impl Watch {
         Ok(Self { stop, thread })
     }
 
-    /// What was seen; the last sample is of now.
+    /// The samples; the last one is taken now.
     pub(super) fn end(self) -> Result<Vec<Sample>, BenchError> {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -91,8 +91,8 @@ mod tests {
     #[test]
     fn a_run_that_is_over_at_once_is_seen_from_its_beginning_to_its_end() {
         for _ in 0..100 {
-            let options = encke_mailbox::Options::default();
-            let (sender, mut receiver) = encke_mailbox::mailbox("test", options);
+            let bounds = encke_mailbox::Bounds::default();
+            let (sender, mut receiver) = encke_mailbox::mailbox("test", bounds);
             sender.send(encke_mailbox::Lane::Data, (), 1).unwrap();
             let watch = Watch::start(sender).unwrap();
             receiver.drain(&mut Vec::new());

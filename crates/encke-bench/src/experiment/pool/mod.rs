@@ -17,14 +17,14 @@ use crate::{BenchError, Goal, Section, Table};
 
 use picks::{Timed, Trial, WORKERS};
 
-/// What the experiment has found, by strategy.
+/// The results of the experiment, by strategy.
 #[derive(Debug, Clone, Serialize)]
 struct PoolReport {
     workers: usize,
     strategies: Vec<ByStrategy>,
 }
 
-/// What it has found for one strategy.
+/// The results for one strategy.
 #[derive(Debug, Clone, Serialize)]
 struct ByStrategy {
     strategy: &'static str,
@@ -45,18 +45,20 @@ fn measure(lab: &Lab<'_>) -> Result<PoolReport, BenchError> {
     let picks = lab.scaled(PICKS, PICKS_MIN);
     let picks_each = lab.scaled(PICKS_EACH, PICKS_EACH_MIN);
     let clients_max = lab.scaled(1_000, 10);
-    let crowds = POOL_CLIENTS_US.iter().map(|&(clients, _)| clients);
-    let crowds: Vec<_> = crowds.filter(|&clients| clients <= clients_max).collect();
+    let client_counts = POOL_CLIENTS_US.iter().map(|&(clients, _)| clients);
+    let client_counts: Vec<_> = client_counts
+        .filter(|&clients| clients <= clients_max)
+        .collect();
     lab.say(&format!(
         "pool: by each strategy, {} picks {} times, and up to {} clients at once {} times",
         count(picks),
         ROUNDS * RUNS_A_ROUND,
-        count(crowds.iter().copied().max().unwrap_or(0)),
+        count(client_counts.iter().copied().max().unwrap_or(0)),
         ROUNDS,
     ));
     let mut trials = Vec::new();
     for kind in Strategy::ALL {
-        let together = crowds.iter();
+        let together = client_counts.iter();
         let together = together.map(|&clients| Trial::together(kind, clients, picks_each));
         trials.push((
             kind,
@@ -136,7 +138,7 @@ impl PoolReport {
             let past = |name: &str| POOL_ALONE_US.iter().find(|(of, _)| *of == name);
             let alone = past(by.strategy).map_or(NONE.to_owned(), |(_, us)| format!("{us} µs"));
             let most = by.together.last();
-            let crowd = most
+            let among = most
                 .filter(|_| by.kind == Strategy::RoundRobin)
                 .and_then(|most| {
                     let past = POOL_CLIENTS_US
@@ -150,7 +152,7 @@ impl PoolReport {
                     by.strategy,
                     most.map_or(0, |most| most.clients)
                 ),
-                alone + &crowd.unwrap_or_default(),
+                alone + &among.unwrap_or_default(),
                 format!(
                     "{}; {}",
                     nanos(by.alone.pick_ns),

@@ -1,4 +1,4 @@
-//! Picks, timed.
+//! Measures the time of picks.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -54,7 +54,7 @@ impl Trial {
         Self::new(strategy, None, picks)
     }
 
-    /// Picks by so many clients at once, each a thread.
+    /// Picks by several clients at once, each a thread.
     pub(super) fn together(
         strategy: Strategy,
         clients: u64,
@@ -94,7 +94,7 @@ impl Trial {
         Ok(())
     }
 
-    /// What has been found. At least one run was made.
+    /// The measurements. At least one run was made.
     pub(super) fn end(mut self) -> Timed {
         self.times.sort_by(f64::total_cmp);
         self.cpu_times.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! What becomes of a worker's connections: made, read from, lost, and made again.
+//! A worker's connections: opened, read, lost, and reopened.
 
 use super::subscriber::{Refusal, Stage, Step, Subscriber};
 use super::worker::Worker;
@@ -122,7 +122,7 @@ impl Worker {
         }
     }
 
-    /// Counts a subscriber that has just begun to listen.
+    /// Counts a new subscriber.
     fn note_active(&mut self, index: usize, now_ns: u64) {
         let Subscriber {
             stage,

@@ -1,4 +1,4 @@
-//! What the thread of the subscribers counts, as others see it during the run.
+//! Counters of the thread of the subscribers, readable by other threads during the run.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The floor: what the kernel alone takes to send the same bytes over as many loopback sockets.
+//! The floor: the kernel's cost of sending the same bytes over as many loopback sockets.
 //!
 //! A bare loop of send(2) in one thread, a reader in another; the processor time of the sending thread is the cost of
 //! the sends alone. No server that sends each event to each socket can cost less.
@@ -19,7 +19,7 @@ const SEND_BYTES_MAX: usize = 256 * 1024;
 /// How long all readers together may take to connect.
 const ACCEPT_NS_MAX: u64 = 30 * SECOND_NS;
 
-/// What the loop is to do.
+/// The plan of the loop.
 #[derive(Debug, Clone)]
 pub(crate) struct FloorPlan {
     /// Over how many sockets.
@@ -34,7 +34,7 @@ pub(crate) struct FloorPlan {
     pub(crate) duration_ns: u64,
 }
 
-/// What it cost.
+/// The cost of the loop.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Floor {
     /// Sockets that were sent to.

@@ -1,9 +1,8 @@
 //! Hang-ups, and when the server notices them.
 //!
-//! A hang-up closes the client's side and waits until the server closes the other. On the wire that is the FIN of a
-//! `close`, so before it next writes a server can't tell the two apart; but here the moment can be seen at which it gives
-//! the connection up. What is measured so is never less than what it took: the way there and back, and the generator's
-//! own delay, are in it.
+//! A hang-up closes the client's side and waits until the server closes the other. On the wire it is the FIN of a
+//! `close`, so a server cannot distinguish the two before its next write; but here the close by the server is visible. The
+//! measured time is an upper bound: it includes the way there and back, and the generator's own delay.
 
 use crate::load::clock::SECOND_NS;
 use crate::load::latency::Latencies;
@@ -156,7 +155,7 @@ mod tests {
         let (client, mut server) = pair(&listener);
         poller.add_socket(&client, 3).unwrap();
         leaving.hang_up(client, &poller, monotonic_ns());
-        // It sees the end as it would see that of a closed connection, and takes its time.
+        // The server sees the end as that of a closed connection.
         assert_eq!(server.read(&mut [0; 10]).unwrap(), 0);
         server.write_all(b"a last event").unwrap();
         std::thread::sleep(std::time::Duration::from_millis(30));

@@ -1,9 +1,7 @@
-//! What the server held and used at the turning points of a run, and what that comes to.
+//! Marks: the server's memory and processor time between the phases of a run, and figures derived from them.
 
-use super::watch::Watch;
+use super::watch::{Mark, Watch};
 use crate::load::args::FloodArgs;
-use crate::load::descriptors::Descriptors;
-use crate::load::probe::Memory;
 use crate::load::report::endurance::{Endurance, HangUps};
 use crate::load::report::flood::{FloodReport, ServerUsage};
 
@@ -24,16 +22,8 @@ pub(super) struct Marks {
     pub(super) closed: Option<Mark>,
 }
 
-/// One turning point.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Mark {
-    pub(super) memory: Memory,
-    pub(super) cpu_ns: u64,
-    pub(super) descriptors: Option<Descriptors>,
-}
-
 impl Marks {
-    /// What the server used: `events` is how often it delivered while messages were published.
+    /// The server's use of resources; `events` is the number of deliveries while messages were published.
     pub(super) fn server(
         &self,
         report: &FloodReport,
@@ -70,7 +60,7 @@ impl Marks {
         })
     }
 
-    /// How the server held out, but for what only samples can tell.
+    /// The endurance of the server, except for figures that need samples.
     pub(super) fn endurance(&self, args: &FloodArgs, hang_ups: HangUps) -> Endurance {
         let descriptors = |mark: Option<Mark>| mark.and_then(|mark| mark.descriptors);
         Endurance {

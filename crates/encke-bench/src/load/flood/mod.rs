@@ -1,4 +1,4 @@
-//! The coordinator of a flood: plans it, leads it from phase to phase, and puts the report together.
+//! The coordinator of a flood: plans it, runs its phases, and assembles the report.
 
 mod connections;
 mod counters;
@@ -8,6 +8,7 @@ mod marks;
 mod plan;
 mod subscriber;
 mod tally;
+mod traits;
 mod watch;
 mod worker;
 
@@ -58,7 +59,7 @@ pub fn flood(args: &FloodArgs, stop: &AtomicBool) -> Result<FloodReport, BenchEr
         stop,
         subscribers: None,
         ended: Counters::default(),
-        crowd: Crowd::None,
+        hostile: HostilePhase::None,
         plan,
     };
     let report = run.lead()?;
@@ -70,7 +71,7 @@ pub fn flood(args: &FloodArgs, stop: &AtomicBool) -> Result<FloodReport, BenchEr
 }
 
 /// Hostile clients, if there are any.
-enum Crowd {
+enum HostilePhase {
     None,
     Prepared(hostile::HostilePlan),
     There(Hostiles),
@@ -85,10 +86,10 @@ struct Run<'a> {
     subscribers: Option<Handle>,
     /// Its counts when it does not.
     ended: Counters,
-    crowd: Crowd,
+    hostile: HostilePhase,
 }
 
-/// What the run's own producers came to.
+/// The results of the run's own producers.
 struct Published {
     producers: Producers,
     outcome: Outcome,
@@ -105,7 +106,7 @@ impl Run<'_> {
         if self.args.hostile > 0 {
             self.watch.say("preparing for hostile clients");
             let plan = &self.plan;
-            self.crowd = Crowd::Prepared(hostile::HostilePlan::new(
+            self.hostile = HostilePhase::Prepared(hostile::HostilePlan::new(
                 &plan.target,
                 plan.run,
                 self.args.hostile,
@@ -126,8 +127,8 @@ impl Run<'_> {
         let main_phase = (main_from, self.watch.seconds());
         let mut worker = self.finish(published.as_ref())?;
         marks.after = self.watch.mark()?;
-        let deeds = match std::mem::replace(&mut self.crowd, Crowd::None) {
-            Crowd::There(hostiles) => Some(hostiles.end()),
+        let deeds = match std::mem::replace(&mut self.hostile, HostilePhase::None) {
+            HostilePhase::There(hostiles) => Some(hostiles.end()),
             _ => None,
         };
         let faults = worker.settle();
@@ -261,17 +262,17 @@ impl Run<'_> {
             0 => u64::MAX,
             _ => start_ns.saturating_add(duration_ns(self.args.pause_after)),
         };
-        let pause_from_ns = match std::mem::replace(&mut self.crowd, Crowd::None) {
-            Crowd::Prepared(orders) => {
+        let pause_from_ns = match std::mem::replace(&mut self.hostile, HostilePhase::None) {
+            HostilePhase::Prepared(orders) => {
                 let half_ns = self.args.duration.map_or(0, duration_ns) / 2;
                 let from_ns = start_ns.saturating_add(half_ns);
-                self.crowd = Crowd::There(Hostiles::start(orders, from_ns));
+                self.hostile = HostilePhase::There(Hostiles::start(orders, from_ns));
                 from_ns
             }
             _ => pause_from_ns,
         };
-        let pause_to_ns = match self.crowd {
-            Crowd::There(_) => u64::MAX,
+        let pause_to_ns = match self.hostile {
+            HostilePhase::There(_) => u64::MAX,
             _ => pause_from_ns.saturating_add(duration_ns(self.args.pause)),
         };
         self.send(Command::Publishing(pause_from_ns..pause_to_ns));

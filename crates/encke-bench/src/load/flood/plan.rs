@@ -1,4 +1,4 @@
-//! What a flood is to be, worked out from its options and from what the machine allows.
+//! The plan of a flood, computed from its options and the machine's limits.
 
 use super::leaving::LEAVING_MAX;
 use crate::BenchError;

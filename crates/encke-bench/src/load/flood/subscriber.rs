@@ -1,9 +1,10 @@
-//! One subscriber: what it has asked for, what it has read so far, and where it would go on.
+//! One subscriber: its request, its input, and the offset to continue from.
 //!
 //! No sockets here: bytes in, messages and offsets out. A subscriber holds no buffer but for the
 //! part of a head or an event whose end has not arrived.
 
 use super::tally::Tally;
+use super::traits::Traits;
 use crate::load::sequence::Seen;
 use crate::load::wire::http::{Framing, Head, WireError, parse_head};
 use crate::load::wire::payload::scan_json;
@@ -21,9 +22,9 @@ pub(crate) struct Subscriber {
     pub(crate) socket: Option<OwnedFd>,
     /// The stream's index in the run.
     pub(crate) stream: u32,
-    /// What is being read.
+    /// The state of its connection.
     pub(crate) stage: Stage,
-    /// What is special about this one.
+    /// Its flags.
     pub(crate) traits: Traits,
     /// How often in a row it could not come back.
     pub(crate) tries: u8,
@@ -31,13 +32,13 @@ pub(crate) struct Subscriber {
     pub(crate) since_ns: u64,
     /// When it last came back; messages from before were missed while it was away.
     pub(crate) returned_ns: u64,
-    /// What it has seen.
+    /// The sequences that it has received.
     pub(crate) seen: Seen,
     /// Where it would go on: the last offset that the server gave. Empty before the first.
     offset: String,
 }
 
-/// What a subscriber is reading.
+/// The state of a subscriber's connection.
 #[derive(Debug)]
 pub(crate) enum Stage {
     /// Nothing: it has no connection, and may get one.
@@ -52,28 +53,7 @@ pub(crate) enum Stage {
     Over,
 }
 
-/// What is special about a subscriber.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Traits {
-    /// It has been told an offset: nothing from there on may be missed.
-    pub(crate) ready: bool,
-    /// It was there before the run's producers began.
-    pub(crate) from_start: bool,
-    /// It is connected and listening.
-    pub(crate) active: bool,
-    /// It has been active before.
-    pub(crate) known: bool,
-    /// It stops reading for a while.
-    pub(crate) slow: bool,
-    /// It is to hang up as soon as it has read an event's offset.
-    pub(crate) hang_up: bool,
-    /// Bytes may wait in its socket that it has not looked at while pausing.
-    pub(crate) unread: bool,
-    /// It has read messages whose following offset it has not read.
-    unsettled: bool,
-}
-
-/// What is to be done after some bytes were read.
+/// The next step after bytes were read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Nothing: more will come.
@@ -184,7 +164,7 @@ impl Subscriber {
         }
     }
 
-    /// What a response's head says is to be read.
+    /// The stage after a response's head.
     fn begin(&mut self, head: &Head<'_>, tally: &Tally) -> Result<Stage, Refusal> {
         if head.status != 200 {
             return Err(Refusal::Status(head.status));
@@ -240,7 +220,7 @@ impl Subscriber {
                     tally.ledger.faults_mut().strangers += 1;
                     return Ok(false);
                 };
-                self.told(&offset, tally);
+                self.got_offset(&offset, tally);
                 self.traits.unsettled = false;
                 Ok(closed)
             }
@@ -267,7 +247,7 @@ impl Subscriber {
     }
 
     /// The server has said where this subscriber stands.
-    fn told(&mut self, offset: &str, tally: &mut Tally) {
+    fn got_offset(&mut self, offset: &str, tally: &mut Tally) {
         self.offset.clear();
         self.offset.push_str(offset);
         if !self.traits.ready {
@@ -304,7 +284,7 @@ fn read_control<'a>(line: &'a [u8], closed: &Finder<'_>) -> Option<(Cow<'a, str>
     Some((control.offset, control.closed))
 }
 
-/// What matters of a control event.
+/// The used fields of a control event.
 #[derive(Deserialize)]
 struct Control<'a> {
     #[serde(rename = "streamNextOffset", borrow)]

@@ -1,4 +1,4 @@
-//! Tests of the subscriber: the protocol's answers, cut at every possible place.
+//! Tests of the subscriber: the protocol's responses, cut at every position.
 
 use super::*;
 use crate::load::wire::payload::{Format, Message, producer_number};

@@ -1,6 +1,6 @@
-//! What a worker counts: messages, bytes, latencies by kind, and faults of order.
+//! The counts of a worker: messages, bytes, latencies by kind, and faults of order.
 
-use super::subscriber::Traits;
+use super::traits::Traits;
 use crate::load::latency::Latencies;
 use crate::load::sequence::{Arrival, Ledger, Seen};
 use crate::load::wire::payload::{Message, run_of};
@@ -11,13 +11,13 @@ use memchr::memmem::Finder;
 pub(crate) struct Tally {
     /// The run whose producers are expected to be seen from their first message on.
     pub(crate) run: u32,
-    /// Whether this run's producers have begun.
+    /// Whether this run's producers have started.
     pub(crate) publishing: bool,
     /// Messages sent from the first time to the second found slow subscribers pausing.
     pub(crate) pause_ns: std::ops::Range<u64>,
     /// When the bytes at hand were read.
     pub(crate) now_ns: u64,
-    /// Subscribers that have been told an offset.
+    /// Subscribers that have received an offset.
     pub(crate) ready: u64,
     /// Bytes of bodies.
     pub(crate) bytes: u64,

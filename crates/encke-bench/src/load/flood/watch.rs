@@ -1,20 +1,28 @@
-//! Watching a run: samples every second, lines of progress, a recording on disk.
+//! Watches a run: takes samples every second, prints progress, records to a file.
 
 use super::counters::Counters;
-use super::marks::Mark;
 use crate::BenchError;
 use crate::load::args::FloodArgs;
 use crate::load::clock::{SECOND_NS, monotonic_ns};
-use crate::load::probe::Probe;
+use crate::load::descriptors::Descriptors;
+use crate::load::probe::{Memory, Probe};
 use crate::load::produce::Gauge;
 use crate::load::progress::{Progress, Speed};
-use crate::load::report::flood::Sample;
+use crate::load::report::endurance::Sample;
 use crate::load::stolen::Stolen;
 use crate::units::{bytes, count, per_second};
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// One turning point.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    pub(super) memory: Memory,
+    pub(super) cpu_ns: u64,
+    pub(super) descriptors: Option<Descriptors>,
+}
 
 /// The most samples that are kept: over a day of seconds. When there are more, every second one is
 /// dropped, and from then on half as many are taken.
@@ -30,7 +38,7 @@ const HEADER: &str = "seconds,active,closed,hung_up,noticed,failed,events,events
 pub(crate) struct Watch {
     /// The server, if its process is known.
     pub(crate) probe: Option<Probe>,
-    /// What the run's own producers have done, once they have begun.
+    /// The gauge of the run's own producers, once they have started.
     pub(crate) gauge: Option<Arc<Gauge>>,
     progress: Progress,
     samples: Vec<Sample>,
@@ -70,7 +78,7 @@ impl Watch {
         })
     }
 
-    /// What the host of this machine has taken away so far, in percent of the processors' time.
+    /// The steal time so far, in percent of the processors' time.
     pub(crate) fn stolen_percent(&self) -> f64 {
         self.stolen.percent()
     }
@@ -129,7 +137,7 @@ impl Watch {
         Ok(())
     }
 
-    /// What the server holds and has used at this moment, each figure fresh; `None` when it is not known.
+    /// The server's memory and processor time now; None if its process is unknown.
     pub(super) fn mark(&self) -> Result<Option<Mark>, BenchError> {
         let Some(probe) = &self.probe else {
             return Ok(None);

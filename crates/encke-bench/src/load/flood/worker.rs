@@ -1,7 +1,7 @@
 //! The thread of the subscribers: one epoll loop that holds all of them.
 //!
-//! It opens connections at a rate, reopens those that the server closes, hangs up and pauses as configured, and settles
-//! the ledger when publishing is over.
+//! It opens connections at a rate, reopens those that the server closes, hangs up and pauses as configured, and
+//! completes the counts when publishing is over.
 
 use super::counters::Counters;
 use super::leaving::Leaving;
@@ -35,13 +35,13 @@ const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
 /// The size of the buffer that all subscribers read into.
 const READ_BYTES: usize = 256 * 1024;
 
-/// What the coordinator sends to the thread.
+/// A command from the coordinator to the thread.
 pub(super) enum Command {
     /// The run's producers begin; slow subscribers pause within this range of the monotonic clock, in nanoseconds.
     Publishing(std::ops::Range<u64>),
     /// Publishing is over: end when all of `expected` has arrived, or nothing has for `quiet_ns`.
     Finish {
-        /// What should have arrived.
+        /// The expected messages.
         expected: Vec<Expected>,
         /// How long to wait for more, in nanoseconds.
         quiet_ns: u64,
@@ -122,7 +122,7 @@ pub(super) struct Worker {
     pub(super) request: Vec<u8>,
 }
 
-/// What must have arrived before the loop ends.
+/// The messages that must arrive before the loop ends.
 struct Finish {
     expected: HashMap<u32, Vec<Expected>>,
     quiet_ns: u64,
@@ -366,7 +366,7 @@ impl Worker {
             self.paused = false;
             for index in 0..self.subscribers.len() {
                 if std::mem::take(&mut self.subscribers[index].traits.unread) {
-                    // The event that told of these bytes has been spent, so an end may be among them.
+                    // The epoll event of these bytes is consumed, and the end may be behind them.
                     self.read(index, buffer, true);
                 }
             }

@@ -1,17 +1,45 @@
-//! How a server holds out: memory that must not creep, hang-ups that must be noticed, sockets that must not stay.
+//! Endurance: memory must stay flat, hang-ups must be noticed, no sockets may be left.
 
 use crate::load::descriptors::Descriptors;
 use crate::load::latency::{Latencies, Percentiles};
 use crate::load::probe::Memory;
-use crate::load::report::flood::Sample;
 use crate::report::Table;
 use crate::units::{bytes, count, micros};
 use serde::Serialize;
 
+/// The figures of one moment.
+#[derive(Debug, Clone, Serialize)]
+pub struct Sample {
+    /// Seconds since the start of the run.
+    pub seconds: f64,
+    /// Subscribers connected.
+    pub active: u64,
+    /// Connections closed by the server so far.
+    pub closed: u64,
+    /// Clients that hung up so far.
+    pub hung_up: u64,
+    /// Hang-ups that the server has noticed so far.
+    pub noticed: u64,
+    /// Failures so far.
+    pub failed: u64,
+    /// Messages arrived so far.
+    pub events: u64,
+    /// Messages per second since the sample before.
+    pub events_per_second: f64,
+    /// Messages acknowledged to this run's producers so far.
+    pub acknowledged: u64,
+    /// The server's memory, if its process is known.
+    pub memory: Option<Memory>,
+    /// The server's open files, if they can be counted.
+    pub descriptors: Option<u64>,
+    /// The server's processor time so far, in seconds.
+    pub server_cpu_seconds: Option<f64>,
+}
+
 /// How many parts a run is cut into. In the first, what is meant to fill up fills up.
 const PARTS: usize = 10;
 
-/// What became of the server while clients came and went.
+/// The state of the server while clients connected and left.
 #[derive(Debug, Clone, Serialize)]
 pub struct Endurance {
     /// Whether it counts for the verdict on the run.
@@ -49,7 +77,7 @@ pub struct RunPart {
     pub active: f64,
     /// The server's resident anonymous memory.
     pub rss_anon_bytes: f64,
-    /// What the kernel holds and can't give back, of all processes.
+    /// Kernel memory of all processes that cannot be reclaimed.
     pub kernel_bytes: f64,
     /// The server's open files.
     pub descriptors: Option<f64>,
@@ -122,7 +150,7 @@ impl Endurance {
         Some(closed.sockets.saturating_sub(before.sockets))
     }
 
-    /// What the server failed to endure; empty when nothing.
+    /// The failed targets; empty if none.
     pub fn complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();
         match self.drift_percent {
@@ -131,7 +159,7 @@ impl Endurance {
                 self.drift_percent_max
             )),
             Some(_) => {}
-            None => complaints.push("too few samples to tell how memory drifts".into()),
+            None => complaints.push("too few samples to determine the drift of memory".into()),
         }
         let HangUps { made, late, .. } = self.hang_ups;
         let missed = late + self.hang_ups.unnoticed + self.hang_ups.unmeasured;
@@ -316,7 +344,7 @@ mod tests {
     #[test]
     fn drift_leaves_the_first_tenth_out() {
         let mut endurance = endurance();
-        // What fills up in the first tenth is no drift.
+        // Growth in the first tenth is not drift.
         let samples: Vec<_> = (0..120)
             .map(|second: u32| match second {
                 0..20 => sample(second.into(), 1_000),

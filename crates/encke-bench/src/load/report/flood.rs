@@ -1,6 +1,6 @@
 //! The report of a flood.
 
-use super::endurance::Endurance;
+use super::endurance::{Endurance, Sample};
 use super::hostile::Hostile;
 use super::spray::NotAcknowledged;
 use crate::load::flood::floor::Floor;
@@ -12,7 +12,7 @@ use crate::units::{bytes, count, micros, per_second, percentiles};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What a flood has found out.
+/// The results of a flood.
 #[derive(Debug, Clone, Serialize)]
 pub struct FloodReport {
     /// The server.
@@ -27,21 +27,21 @@ pub struct FloodReport {
     pub create_seconds: Option<f64>,
     /// How it went to connect.
     pub opening: Opening,
-    /// What became of the connections.
+    /// The connections.
     pub connections: Connections,
-    /// What arrived.
+    /// The deliveries.
     pub deliveries: Deliveries,
     /// How late it arrived: from the writing of the append to the reading of the event.
     pub latency: Latency,
     /// Gaps, duplicates, reorderings.
     pub faults: OrderFaults,
-    /// What this run published, if it did.
+    /// The results of publishing, if this run published.
     pub publishing: Option<Publishing>,
-    /// What the server used, if its process is known.
+    /// The server's use of resources, if its process is known.
     pub server: Option<ServerUsage>,
-    /// What a bare send loop used, if it was asked for.
+    /// The cost of a bare send loop, if requested.
     pub floor: Option<Floor>,
-    /// What hostile clients did and meant, if there were any.
+    /// The hostile clients and their effect, if there were any.
     pub hostile: Option<Hostile>,
     /// How the server held out while clients came and went.
     pub endurance: Endurance,
@@ -54,7 +54,7 @@ pub struct FloodReport {
 pub struct Opening {
     /// How many were to connect.
     pub asked: u32,
-    /// How many were told an offset, and so were sure to miss nothing from there on.
+    /// How many received an offset, and from there on must miss nothing.
     pub opened: u64,
     /// How many were not.
     pub failed: u64,
@@ -62,7 +62,7 @@ pub struct Opening {
     pub seconds: f64,
 }
 
-/// What became of the connections after they were open.
+/// The connections after they were open.
 #[derive(Debug, Clone, Serialize)]
 pub struct Connections {
     /// Open at the end of the run.
@@ -108,7 +108,7 @@ pub struct Latency {
     pub missed_while_away: Option<Percentiles>,
 }
 
-/// What the run's own producers did.
+/// The results of the run's own producers.
 #[derive(Debug, Clone, Serialize)]
 pub struct Publishing {
     /// Connections.
@@ -164,35 +164,6 @@ pub struct ServerUsage {
     pub cpu_per_delivery_us: Option<f64>,
     /// The same per message published by this run, in microseconds.
     pub cpu_per_message_us: Option<f64>,
-}
-
-/// The figures of one moment.
-#[derive(Debug, Clone, Serialize)]
-pub struct Sample {
-    /// Seconds since the start of the run.
-    pub seconds: f64,
-    /// Subscribers connected.
-    pub active: u64,
-    /// Connections closed by the server so far.
-    pub closed: u64,
-    /// Clients that hung up so far.
-    pub hung_up: u64,
-    /// Hang-ups that the server has noticed so far.
-    pub noticed: u64,
-    /// Failures so far.
-    pub failed: u64,
-    /// Messages arrived so far.
-    pub events: u64,
-    /// Messages per second since the sample before.
-    pub events_per_second: f64,
-    /// Messages acknowledged to this run's producers so far.
-    pub acknowledged: u64,
-    /// The server's memory, if its process is known.
-    pub memory: Option<Memory>,
-    /// The server's open files, if they can be counted.
-    pub descriptors: Option<u64>,
-    /// The server's processor time so far, in seconds.
-    pub server_cpu_seconds: Option<f64>,
 }
 
 impl FloodReport {

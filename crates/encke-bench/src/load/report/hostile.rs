@@ -1,13 +1,12 @@
-//! What hostile clients did, and what it meant for the others.
+//! The report on hostile clients and their effect on the others.
 
-use crate::load::hostile::Kind;
 use crate::load::latency::Percentiles;
 use crate::report::Table;
 use crate::units::{count, percentiles};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A crowd of hostile clients beside the subscribers.
+/// Hostile clients beside the subscribers.
 #[derive(Debug, Clone, Serialize)]
 pub struct Hostile {
     /// What they did and what became of them.
@@ -20,7 +19,7 @@ pub struct Hostile {
     pub p99_ratio: Option<f64>,
 }
 
-/// What a crowd of hostile clients did.
+/// The actions of hostile clients.
 #[derive(Debug, Clone, Serialize)]
 pub struct Deeds {
     /// How many they were.
@@ -36,12 +35,13 @@ pub struct Deeds {
 }
 
 impl Deeds {
-    pub(crate) fn new(clients: u32) -> Self {
+    /// `kinds` are the names of what the clients do.
+    pub(crate) fn new(clients: u32, kinds: impl Iterator<Item = &'static str>) -> Self {
         Self {
             clients,
             connects: 0,
             failed: 0,
-            closed: Kind::ALL.iter().map(|kind| (kind.name(), 0)).collect(),
+            closed: kinds.map(|kind| (kind, 0)).collect(),
             open: 0,
         }
     }

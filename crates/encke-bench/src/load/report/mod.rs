@@ -1,4 +1,4 @@
-//! What the load tools report.
+//! The reports of the load tools.
 
 pub(crate) mod endurance;
 pub(crate) mod flood;

@@ -1,4 +1,4 @@
-//! The engine's loop: which connection sends next, and when.
+//! The engine's loop: selects the connection that sends next, and the time.
 
 use super::line::{Line, State};
 use super::{Outcome, RequestPlan, Traffic};

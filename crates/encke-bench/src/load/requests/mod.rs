@@ -1,9 +1,10 @@
 //! The request engine: many keep-alive connections in one epoll loop, each with a bounded number
-//! of requests in flight, all in all at a rate or as fast as answers come.
+//! of requests in flight, in total at a rate or as fast as responses arrive.
 //!
-//! What is asked and what is made of the answers is up to a [`Traffic`]. A connection that is lost
-//! is opened again, for as long as the plan's patience lasts.
+//! A [`Traffic`] makes the requests and handles the responses. A lost connection is reopened, within the
+//! plan's patience.
 
+mod connections;
 mod engine;
 mod line;
 

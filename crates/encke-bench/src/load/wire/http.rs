@@ -1,4 +1,4 @@
-//! HTTP/1.1 responses as a client sees them: heads, and bodies in all three framings.
+//! Parses HTTP/1.1 responses: heads, and bodies in all three framings.
 
 /// The longest response head that is accepted, in bytes.
 pub(crate) const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -22,7 +22,7 @@ pub enum WireError {
     #[error("the chunked framing is broken")]
     BadChunk,
     /// One server-sent event, is larger than the bound.
-    #[error("an event is larger than {} bytes", super::sse::EVENT_BYTES_MAX)]
+    #[error("an event is larger than {} bytes", EVENT_BYTES_MAX)]
     EventTooLong,
 }
 
@@ -269,6 +269,9 @@ fn take<'a>(input: &mut &'a [u8], most: u64) -> &'a [u8] {
     *input = rest;
     piece
 }
+
+/// The largest event that is accepted, in bytes.
+pub(crate) const EVENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 #[cfg(test)]
 #[path = "http_tests.rs"]

@@ -1,4 +1,4 @@
-//! What goes over the wire: addresses, responses, events and payloads. No sockets here.
+//! The wire format: addresses, responses, events and payloads, without sockets.
 
 pub(crate) mod http;
 pub(crate) mod payload;

@@ -1,4 +1,4 @@
-//! The messages that are published: producer, sequence number and time.
+//! The published messages: producer, sequence number and time.
 //!
 //! On JSON streams a message is `{"p":producer,"n":sequence,"t":nanoseconds,"pad":"…"}`; on all
 //! others it is the line `producer sequence nanoseconds pad`. Both are found in a received batch

@@ -3,10 +3,7 @@
 //! Line ends may be LF, CRLF or CR, as the HTML standard has it. One liberty is taken: when the
 //! bytes at hand end in a bare CR, the event waits for the byte after it, which might be its LF.
 
-use super::http::WireError;
-
-/// The largest event that is accepted, in bytes.
-pub(crate) const EVENT_BYTES_MAX: usize = 64 * 1024 * 1024;
+use super::http::{EVENT_BYTES_MAX, WireError};
 
 /// How much is copied at once to complete an event that was held back.
 const HELD_BLOCK_BYTES: usize = 4 * 1024;

@@ -1,4 +1,4 @@
-//! Where the server is, what the streams are called, and how requests for them are written.
+//! The server's address, the names of the streams, and the requests for them.
 
 use crate::BenchError;
 use std::io::Write as _;
