@@ -1,4 +1,4 @@
-# The commands of this repository. `make help` lists them; `make run` and `make test` are all that most people need.
+# The commands of this repository; `make help` lists them.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -24,15 +24,15 @@ section = @printf '\n=== %s\n' '$(1)'
 as_root := $(if $(filter-out 0,$(shell id -u)),sudo ,)
 
 .PHONY: help
-help: ## list the commands
+help: ## lists the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: run
-run: build ## build and serve on 127.0.0.1:4437, data in ./encke-data
+run: build ## builds and serves on 127.0.0.1:4437, data in ./encke-data
 	@exec $(ENCKE_BIN) serve
 
 .PHONY: build
-build: fetch ## the release build
+build: fetch ## builds the server, optimised
 	$(call section,release build)
 	cargo build --locked --release -p encke
 
@@ -41,7 +41,7 @@ instruments: build # The load tools and experiments.
 	cargo build --locked --release -p encke-bench
 
 .PHONY: test
-test: fmt lint doc unit build conformance browser ## everything, with what it needs installed first
+test: fmt lint doc unit build metrics conformance browser python ## runs all checks and tests; installs missing tools first
 	$(call section,everything passes)
 
 .PHONY: fetch
@@ -49,35 +49,35 @@ fetch: # Quietly, so that later steps print only what they do themselves.
 	@cargo fetch --locked --quiet
 
 .PHONY: fmt
-fmt: ## the formatting is rustfmt's
+fmt: ## checks the formatting
 	$(call section,formatting)
 	cargo fmt --all --check
 
 .PHONY: lint
-lint: fetch type-names ## clippy with every warning an error, no conflict markers, and one definition for each type name
+lint: fetch type-names ## clippy, conflict markers, type names; every warning is an error
 	$(call section,clippy)
 	@! git grep -nE '^(<{7}|>{7}) '
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 .PHONY: type-names
-type-names: ## a public type name has one definition in the workspace
+type-names: ## checks that each public type name has one definition
 	$(call section,type names)
 	@scripts/type-names.sh
 
 .PHONY: doc
-doc: fetch ## the documentation builds, with every warning an error
+doc: fetch ## builds the documentation; every warning is an error
 	$(call section,documentation)
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
 
 .PHONY: unit
-unit: fetch tools ## the Rust tests, those of the whole binary included
+unit: fetch tools ## runs all Rust tests, including the system tests
 	$(call section,Rust tests)
 	cargo test --locked --workspace
 
-# Other seeds each time; what fails says its seed, and ENCKE_CRASH_SEED=<seed> ENCKE_CRASH_ROUNDS=1 repeats it.
+# Seeds differ each time. A failure prints its seed; ENCKE_CRASH_SEED=<seed> ENCKE_CRASH_ROUNDS=1 repeats it.
 CRASH_ROUNDS := 2000
 .PHONY: crash
-crash: fetch ## thousands of crashes and faults of the log's disk, of damaged directories, the streams and the pools; CRASH_ROUNDS=<n> says how many
+crash: fetch ## runs CRASH_ROUNDS rounds (2,000) of the crash and fault tests
 	$(call section,$(CRASH_ROUNDS) rounds of each crash test)
 	ENCKE_CRASH_ROUNDS=$(CRASH_ROUNDS) ENCKE_CRASH_SEED=$${ENCKE_CRASH_SEED:-$$(date +%s)000000} \
 		cargo test --locked --release --no-fail-fast -p encke-log --test crash --test crash_history --test kill
@@ -87,32 +87,64 @@ crash: fetch ## thousands of crashes and faults of the log's disk, of damaged di
 		-p encke-stream --test model -p encke-jobs --test crashes
 
 .PHONY: models
-models: fetch ## mailbox and pool in every order in which threads can run, by loom
+models: fetch ## checks mailbox and pool in every order of threads (loom)
 	$(call section,models)
 	RUSTFLAGS='--cfg encke_model' cargo test --locked --release -p encke-mailbox -p encke-pool --test model \
 		--target-dir $(TARGET)/model
 
 .PHONY: pool-crowd
-pool-crowd: fetch ## 100,000 jobs, 200 workers that die all the time, the server killed five times; tells jobs/s
-	$(call section,a crowd of workers)
+pool-crowd: fetch ## runs 100,000 jobs with dying workers and five kills of the server; prints jobs/s
+	$(call section,200 workers)
 	ENCKE_POOL_JOBS=100000 cargo test --locked --release -p encke --test system pools::every_job -- --nocapture
 
+# Debian's promtool. The package is only unpacked: to install it would start a server.
+PROMTOOL := $(or $(shell command -v promtool),$(TARGET)/tools/usr/bin/promtool)
+$(TARGET)/tools/usr/bin/promtool:
+	@mkdir -p $(TARGET)/tools && cd $(TARGET)/tools && rm -f prometheus_*.deb && \
+	(apt-get -qq download prometheus || { $(as_root)apt-get -qq update && apt-get -qq download prometheus; }) && \
+	dpkg -x prometheus_*.deb .
+
+.PHONY: metrics
+metrics: build $(PROMTOOL) ## checks the server's metrics with promtool
+	$(call section,metrics)
+	scripts/check-metrics.sh $(ENCKE_BIN) $(PROMTOOL)
+
 .PHONY: conformance
-conformance: build $(WEB) ## the published protocol suite against the release build
+conformance: build $(WEB) ## runs the published conformance suite against the release build
 	$(call section,conformance)
 	node tests/web/conformance/run.mjs
 
 .PHONY: conformance-update
-conformance-update: build $(WEB) ## the same, and write the list of expected failures anew
+conformance-update: build $(WEB) ## runs the conformance suite and rewrites the list of expected failures
 	node tests/web/conformance/run.mjs --update
 
 .PHONY: browser
-browser: build tools $(WEB) $(QUAKES) $(THUMBNAILS) ## the examples in headless Chromium against the release build
+browser: build tools $(WEB) $(QUAKES) $(THUMBNAILS) ## tests the examples in headless Chromium against the release build
 	$(call section,browser)
 	node --test --test-reporter=spec tests/web/browser/
 
+# A virtual environment with exactly these packages.
+PYTHON := $(TARGET)/python
+$(PYTHON)/installed: tests/python/requirements.txt | tools
+	$(call section,Python packages)
+	python3 -m venv --clear $(PYTHON)
+	$(PYTHON)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+.PHONY: python
+python: build $(PYTHON)/installed ## clients in Python against the release build
+	$(call section,clients in Python)
+	$(PYTHON)/bin/python tests/python/test_event_streams.py
+
+.PHONY: python-lock
+python-lock: # Writes tests/python/requirements.txt anew.
+	python3 -m venv --clear $(PYTHON)-lock
+	$(PYTHON)-lock/bin/pip install --quiet --disable-pip-version-check pip-tools
+	cd tests/python && $(PYTHON)-lock/bin/pip-compile --quiet --generate-hashes --no-emit-index-url \
+		--no-emit-trusted-host --no-header --strip-extras --output-file requirements.txt requirements.in
+
 .PHONY: fuzz-minute
-fuzz-minute: ## each fuzz target for a minute, on a nightly toolchain
+fuzz-minute: ## runs each fuzz target for a minute, on a nightly toolchain
 	@cargo +nightly --version > /dev/null || { echo 'fuzzing needs a nightly toolchain: rustup toolchain install nightly'; exit 1; }
 	@command -v cargo-fuzz > /dev/null || cargo install --locked --quiet cargo-fuzz
 	@for target in $(FUZZ_TARGETS); do \
@@ -121,12 +153,12 @@ fuzz-minute: ## each fuzz target for a minute, on a nightly toolchain
 	done
 
 .PHONY: bench
-bench: fetch ## the micro-benchmarks; docs/benchmarks.md tells how to measure the server
+bench: fetch ## runs the micro-benchmarks; docs/benchmarks.md describes how to measure the server
 	cargo bench --locked --workspace
 
-# What the third report did for a day: the server's memory must stay flat, every hang-up must be noticed, no socket may be
-# left. All of it can be set, such as `make flood-hour FLOOD_TIME=24h`. The server's bounds are such that what is meant to fill
-# up (recent records, segments kept for the global order, the cache) is full in the first tenth of the hour.
+# The experiment of the third report, which ran for a day: memory must stay flat, every hang-up must be noticed, and no socket
+# may be left. All values can be set, for example `make flood-hour FLOOD_TIME=24h`. The server's bounds are so small that recent
+# records, segments of the global order and the cache are full in the first tenth of the hour.
 FLOOD_TIME ?= 1h
 FLOOD_CLIENTS ?= 10000
 FLOOD_RATE ?= 1000
@@ -136,7 +168,7 @@ FLOOD_SERVE ?= --ring 32MiB --segment 8MiB --body-max 1MiB --order-size 64MiB --
 FLOOD_OUT ?= $(TARGET)/flood-hour
 
 .PHONY: flood-hour
-flood-hour: instruments ## an hour of 10,000 clients that come and go, 1,000 messages/s; FLOOD_TIME and others in the Makefile
+flood-hour: instruments ## runs 10,000 clients that connect and leave, 1,000 messages/s, for an hour (FLOOD_TIME)
 	$(call section,$(FLOOD_CLIENTS) clients for $(FLOOD_TIME); record and plot in $(FLOOD_OUT))
 	@mkdir -p $(FLOOD_OUT); data=$$(mktemp -d $(FLOOD_OUT)/data.XXXXXX); \
 	$(ENCKE_BIN) serve --listen 127.0.0.1:$(FLOOD_PORT) --data $$data --log warn $(FLOOD_SERVE) > /dev/null & server=$$!; \
@@ -147,7 +179,7 @@ flood-hour: instruments ## an hour of 10,000 clients that come and go, 1,000 mes
 		--record $(FLOOD_OUT)/run.csv --plot $(FLOOD_OUT)/run.svg | tee $(FLOOD_OUT)/report.txt
 
 .PHONY: bench-report
-bench-report: instruments ## repeat the experiments: writes docs/bench and the figures in the README (a quiet machine, 8 minutes)
+bench-report: instruments ## repeats the experiments; writes docs/bench and the README's table (8 minutes, quiet machine)
 	@mkdir -p docs/bench
 	$(call section,the mailbox beside other channels)
 	cargo bench --locked -p encke-mailbox --bench channels -- --discard-baseline | tee $(TARGET)/channels.txt
@@ -155,12 +187,13 @@ bench-report: instruments ## repeat the experiments: writes docs/bench and the f
 	$(call section,the five experiments)
 	$(BENCH) report --out docs/bench --insert README.md
 
-# Debian's packages, only when a command is missing.
+# Installs Debian packages of missing commands.
 .PHONY: tools
 tools:
 	@missing=(); \
 	[ -x "$(CHROMIUM)" ] || missing+=(chromium); \
 	command -v strace > /dev/null || missing+=(strace); \
+	python3 -c 'import venv, ensurepip' 2> /dev/null || missing+=(python3 python3-venv); \
 	if [ $${#missing[@]} -gt 0 ]; then \
 		printf '\n=== installing %s\n' "$${missing[*]}"; \
 		$(as_root)apt-get -qq update; \

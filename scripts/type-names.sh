@@ -7,7 +7,6 @@ cd "$(dirname "$0")/.."
 # Names that may have more than one definition: the name, then the reason. An entry without duplicates is an error.
 allowed='
 Mutex         the interface of parking_lot over the lock of the model checker, in two crates
-Options       what a library is opened with, written as encke_log::Options and encke_mailbox::Options
 SnapshotCell  one cell: over arc_swap, and over the lock of the model checker
 '
 

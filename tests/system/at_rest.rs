@@ -1,4 +1,4 @@
-//! Streams at rest: those that nobody uses leave memory, and are there again, as they were, when somebody names them.
+//! Streams at rest: unused streams leave memory, and are loaded unchanged when a request names them.
 
 use std::thread;
 
@@ -88,7 +88,7 @@ fn streams_at_rest_cost_no_memory_and_are_there_after_crashes_when_they_are_name
     assert!(server.metric("encke_stream_evictions_total", "") as u64 >= COUNT);
     server.kill();
 
-    // A start brings back nothing that nobody asks for.
+    // A start loads no streams.
     let server = Encke::start_in(data.path(), &SOON);
     assert_eq!(server.metric("encke_streams", "") as u64, COUNT);
     assert_eq!(server.metric(IN_MEMORY, ""), 0.0);
@@ -243,7 +243,7 @@ fn more_streams_and_names_than_may_be_in_memory_leave_it_sooner() {
         |number, answer| produced(number, &answer),
     );
     eventually("few streams are in memory", || few(&server));
-    // Names that nobody has are bounded, too.
+    // Free names are bounded, too.
     let nobody = |number: u64| request("GET", &path(&format!("nobody/{number}")), &[], b"");
     for_each(&server, COUNT, nobody, |_, answer| {
         assert_eq!(answer.status, 404);
@@ -277,7 +277,7 @@ fn subscribers_keep_no_stream_in_memory_and_miss_nothing() {
         assert_eq!(subscriber.numbers(1), [2]);
     }
     server.wait_for_metric(IN_MEMORY, 0.0);
-    // Closed without data, closed with data, deleted: all are told.
+    // Closed without data, closed with data, deleted: all subscribers get the end.
     let over = |number: usize| match number % 3 {
         0 => server.ask(
             "POST",

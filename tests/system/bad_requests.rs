@@ -1,4 +1,4 @@
-//! Requests that are HTTP and make no sense: each a definite status, counted, on a connection that goes on.
+//! Valid HTTP with invalid requests: each gets a definite status and is counted; the connection stays open.
 
 use crate::rig::{Bystanders, Connection, Encke, JSON, path};
 

@@ -1,4 +1,4 @@
-//! Catching up: one answer with everything to the tail, however long, a bounded part at a time.
+//! Catch-up: one response with everything up to the tail, of any length, a bounded part at a time.
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +51,7 @@ fn a_long_answer_is_one_answer() {
         assert_eq!(connection.answer().body, b"ok\n");
     }
     assert!(encke.metric("encke_catch_ups_total", "") > 2.0 * 50.0);
-    // With a word that it is the last, and with the client's side closed.
+    // With `Connection: close`, and with the client's side closed.
     let last = connection.ask("GET", "/v1/stream/s", &["Connection: close"], b"");
     assert!(last.closes());
     assert_eq!(numbers(&last.body).len(), COUNT as usize);
@@ -191,7 +191,7 @@ fn what_is_damaged_meanwhile_is_not_given_out() {
         .expect("it is there");
     file.write_all_at(&[bytes[at + 20] ^ 1], at as u64 + 20)
         .expect("it can be written");
-    // An answer that has begun breaks off, so that nobody takes it for the whole.
+    // A response that has begun is cut off, so that no client takes it for the whole.
     let mut connection = encke.connect();
     connection.send(&request("GET", "/v1/stream/s?offset=-1", &[], b""));
     let head = connection.head();

@@ -1,4 +1,4 @@
-//! A stream that very many subscribe to: what is published faster than they can be sent it goes out together.
+//! A stream with many subscribers: records that are published faster than a round of sends go out together.
 
 use crate::rig::{Bystanders, Encke, Subscriber, eventually};
 
@@ -21,7 +21,7 @@ fn a_crowd_that_was_just_sent_something_is_sent_more_of_it_together() {
                 publisher.append("s", published);
                 published += 1;
             }
-            // On a busy machine an event may come only when the crowd is not busy with the last one.
+            // On a busy machine an event may come only when the subscribers have read the last one.
             rested() || !rests
         });
         let all: Vec<u64> = (0..published).collect();

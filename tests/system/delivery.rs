@@ -1,4 +1,4 @@
-//! Delivery: every subscriber gets every record once and in order, however it came and however slowly it reads.
+//! Delivery: every subscriber gets every record once and in order, however it connects and however slowly it reads.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -70,7 +70,7 @@ fn a_crowd_on_one_stream_and_many_on_their_own() {
     }
     let deliveries = encke.metric("encke_deliveries_total", "");
     assert_eq!(deliveries, (CROWD + OWN) as f64 * RECORDS as f64);
-    // Nothing comes twice: behind the last record is the word that there is no more.
+    // Nothing comes twice: after the last record comes the end.
     let closed = encke.ask("POST", &path("crowd"), &["Stream-Closed: true"], b"");
     assert_eq!(closed.status, 204);
     for subscriber in &mut subscribers[..CROWD] {
@@ -169,7 +169,7 @@ fn a_client_that_never_reads_again_is_closed_and_may_come_back() {
         next += 1;
     }
     assert!(next < RECORDS, "the kernel does not swallow so much");
-    // From the last place that it was told of there is no gap.
+    // From the last offset that it got there is no gap.
     let mut back = encke.subscribe("s", &stalled.next_offset);
     let first = back.message().expect("it is there")["n"].as_u64();
     let first = first.expect("a number");
@@ -314,7 +314,7 @@ fn the_end_of_a_stream_is_told() {
         );
         assert_eq!(subscriber.closed, *stream != "deleted", "{stream}");
     }
-    // Who comes later is told at once, with all that there was.
+    // A later subscriber gets all records and the end at once.
     for (stream, last) in [("closed", 2), ("closed-with-data", 3)] {
         let mut late = encke.subscribe(stream, "-1");
         assert_eq!(late.rest(), (1..=last).collect::<Vec<_>>());
@@ -378,7 +378,7 @@ fn hang_ups_are_noticed_at_once() {
         // Each asking of ours is a connection and a hang-up too.
         assert!(encke.metric("encke_hangups_total", "") >= hangups + CLIENTS as f64);
     }
-    // Somebody who hangs up in the middle of everything leaves nothing behind.
+    // A client that hangs up in the middle leaves nothing behind.
     eventually("all connections are gone", || {
         encke.metric("encke_connections", "") <= 1.0
     });
@@ -516,7 +516,7 @@ fn a_crowd_that_arrives_one_by_one() {
     raise_descriptors();
     let encke = Encke::start(&["--shards", "1"]);
     encke.create("s");
-    // Those who say nothing for now, and those who go at once, are among them.
+    // Among them are clients that are silent for now, and clients that leave at once.
     let mut silent = Vec::new();
     let mut subscribers = Vec::new();
     for number in 0..CROWD {
@@ -538,9 +538,9 @@ fn a_crowd_that_arrives_one_by_one() {
     }
     subscribers.iter_mut().for_each(Subscriber::accepted);
     let gathered = encke.metric("encke_accepts_gathered_total", "");
-    assert!(gathered > 0.0, "nobody was accepted with others");
+    assert!(gathered > 0.0, "no connection was accepted in a batch");
     encke.wait_for_metric("encke_connections", (CROWD + silent.len()) as f64 + 1.0);
-    // When all have come, one who comes alone is served as ever, and those who have been silent are heard.
+    // Afterwards a single client is served as usual, and so are the clients that were silent.
     encke.connect().append("s", 7);
     for one in &mut silent {
         assert_eq!(one.ask("GET", "/healthz", &[], b"").status, 200);

@@ -1,4 +1,4 @@
-//! Disks that fail, and disks that are full: writes are refused with a clear answer, reads go on, nothing acknowledged is
+//! Disks that fail, and disks that are full: writes are refused with a clear error, reads continue, nothing acknowledged is
 //! lost.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ fn append(connection: &mut Connection, number: u64) -> u16 {
     let body = number.to_string();
     let answer = connection.ask("POST", &path("s"), &[JSON], body.as_bytes());
     if answer.status != 204 {
-        // Whoever is refused is told why.
+        // A refusal names the reason.
         assert!(!answer.error_code().is_empty());
     }
     answer.status
@@ -121,6 +121,50 @@ fn a_write_that_fails_is_the_last() {
     encke.kill();
     let encke = Encke::start_in(&data, &[]);
     assert_eq!(encke.numbers("s"), acknowledged);
+}
+
+/// A log that cannot state a new segment does not acknowledge records in it.
+#[test]
+fn a_superblock_that_cannot_be_written_loses_nothing() {
+    if !strace_works() {
+        return;
+    }
+    for error in ["ENOSPC", "EIO"] {
+        let dir = data_dir();
+        let data = new_dir(dir.path(), "data");
+        let flags = ["--segment", "1MiB", "--body-max", "256KiB"];
+        let fault = Fault::new(&data, dir.path(), &format!("pwrite64:error={error}"));
+        let fault = fault.on(&["superblock-0", "superblock-1"]);
+        let encke = Encke::start_by(&mut fault.serve(&data, &flags));
+        encke.create("s");
+        let mut connection = encke.connect();
+        let body =
+            |number: u64| format!("{{\"n\":{number},\"pad\":\"{}\"}}", "x".repeat(100 << 10));
+        let mut append = |number: u64| {
+            let body = body(number);
+            connection.ask("POST", &path("s"), &[JSON], body.as_bytes())
+        };
+        assert_eq!(append(0).status, 204);
+        fault.arm();
+        let refused = (1..=RECORDS).find(|number| append(*number).status != 204);
+        let refused = refused.expect("a later segment is not begun");
+        let answer = append(refused);
+        assert!(matches!(answer.status, 503 | 507), "{error}: {answer:?}");
+        encke.kill();
+        let encke = Encke::start_in(&data, &flags);
+        let messages = encke.messages("s");
+        let numbers: Vec<u64> = messages
+            .iter()
+            .filter_map(|one| one["n"].as_u64())
+            .collect();
+        let acknowledged: Vec<u64> = (0..refused).collect();
+        assert!(
+            numbers.starts_with(&acknowledged),
+            "{error}: {numbers:?}, {refused} acknowledged"
+        );
+    }
+    /// More than two segments hold.
+    const RECORDS: u64 = 40;
 }
 
 /// A file system of a few megabytes that only processes in its own mount namespace see.
@@ -251,7 +295,7 @@ fn a_full_disk_refuses_and_recovers() {
     for number in &acknowledged {
         assert_eq!(subscriber.message().expect("it was sent")["n"], *number);
     }
-    // There is room again, and nobody has to be told.
+    // There is room again; the server notices it by itself.
     std::fs::remove_file(&filler).expect("it is there");
     eventually("appends are taken again", || {
         let number = acknowledged.len() as u64;

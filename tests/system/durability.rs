@@ -1,4 +1,4 @@
-//! Durability: what was acknowledged survives crashes, once and in order, and damage is never passed over.
+//! Durability: what was acknowledged survives crashes, once and in order, and damage is never ignored.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -114,7 +114,7 @@ impl Churn {
                 _ => panic!("{get:?}"),
             }
         }
-        // Go on with a stream that nobody has touched.
+        // Continue with an unused stream.
         self.acknowledged = (self.acknowledged / 4 + 1) * 4;
     }
 }

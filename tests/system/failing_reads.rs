@@ -1,4 +1,4 @@
-//! Files that can't be read: `/readyz` says so while it is so, and no longer.
+//! Files that cannot be read: `/readyz` reports it as long as reads fail.
 
 use std::process::{Child, Command, Stdio};
 

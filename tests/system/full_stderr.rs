@@ -1,4 +1,4 @@
-//! A standard error that can't be written to, as when its disk is full: what is done and how it exits stays the same.
+//! Standard error that cannot be written to, for example on a full disk: commands work and exit as usual.
 
 use std::path::Path;
 use std::process::Command;

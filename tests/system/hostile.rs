@@ -1,5 +1,5 @@
-//! A crowd of hostile clients beside good ones: each is closed when its time is over, the good ones get everything, and
-//! what the server holds for all of them is bounded.
+//! Many hostile clients beside good ones: each hostile client is closed at its timeout, the good ones get every record, and the
+//! server's memory for all of them is bounded.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use encke_bench::load::{FloodArgs, flood};
 
 use crate::rig::{Encke, eventually, raise_descriptors};
 
-/// Resident memory that belongs to nobody else, in bytes.
+/// Private resident memory, in bytes.
 fn memory(encke: &Encke) -> u64 {
     let path = format!("/proc/{}/status", encke.pid());
     let status = std::fs::read_to_string(path).expect("it runs");
@@ -35,9 +35,9 @@ fn hostile_clients_of_every_kind() {
         "16MiB",
         "--ring",
         "4MiB",
-        // Whatever else there is to do, deliveries come first: so little that most of it is put off again and again.
+        // So short that most deferred work is put off repeatedly, behind deliveries.
         "--tuning",
-        "errands-time=1us",
+        "deferred-time=1us",
     ]);
     let url = format!("http://{}/v1/stream", encke.address);
     let args = FloodArgs {
@@ -66,7 +66,7 @@ fn hostile_clients_of_every_kind() {
         let report = serde_json::to_value(&report).expect("JSON");
         (report, held.join().expect("the server answered all along"))
     });
-    // Nothing was lost, doubled or out of order, and nobody good was closed.
+    // Nothing was lost, doubled or out of order, and no good client was closed.
     assert_eq!(report["connections"]["closed"], 0, "{report}");
     assert_eq!(report["connections"]["given_up"], 0, "{report}");
     assert!(report["publishing"]["acknowledged"].as_u64() > Some(1_500));
@@ -84,7 +84,7 @@ fn hostile_clients_of_every_kind() {
     assert!(encke.refused("body_timeout") >= 10);
     assert!(held_max > 0.0, "the measure is no dead one");
     assert!(held_max < 16e6, "{held_max} bytes were held");
-    assert!(encke.metric("encke_errands_put_off_total", "") > 0.0);
+    assert!(encke.metric("encke_deferred_put_off_total", "") > 0.0);
     let used = memory(&encke);
     assert!(used < 200 << 20, "{used} bytes are used");
     eventually("nothing is left of them", || {

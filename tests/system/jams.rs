@@ -1,4 +1,4 @@
-//! Streams that most of a crowd of subscribers can't keep up with: who publishes to them is held back, and nobody else is.
+//! Fan-out backpressure: when most subscribers of a stream lag, publishers to this stream are slowed, and no others.
 
 use crate::rig::{Bystanders, Connection, Encke, JSON, Subscriber, eventually, path, request};
 
@@ -25,10 +25,10 @@ fn held_back(encke: &Encke) -> f64 {
 }
 
 fn is_jammed(encke: &Encke) -> bool {
-    encke.metric("encke_streams_jammed", "") == 1.0
+    encke.metric("encke_streams_congested", "") == 1.0
 }
 
-/// The crowd reads on, up to an event.
+/// The subscribers read up to an event.
 fn read(crowd: &mut [Subscriber], numbers: std::ops::Range<u64>) {
     for subscriber in crowd {
         for number in numbers.clone() {
@@ -37,8 +37,8 @@ fn read(crowd: &mut [Subscriber], numbers: std::ops::Range<u64>) {
     }
 }
 
-/// Publishes two events, of which the second one's publisher is held back, unless the crowd has not moved for so long before
-/// it came that nobody waits for it; then again. How many there are with them, and how many the crowd has read.
+/// Publishes two events, the second of which is acknowledged late; repeats this if the subscribers have not read for so long that
+/// publishers no longer wait for them. Returns the number of events published and read.
 fn until_held_back(encke: &Encke, crowd: &mut [Subscriber], mut next: u64) -> (u64, u64) {
     let before = held_back(encke);
     for _ in 0..20 {
@@ -51,7 +51,7 @@ fn until_held_back(encke: &Encke, crowd: &mut [Subscriber], mut next: u64) -> (u
         read(crowd, next..next + 2);
         next += 2;
     }
-    panic!("nobody was held back");
+    panic!("no acknowledgement was held back");
 }
 
 #[test]
@@ -60,22 +60,22 @@ fn who_publishes_to_a_crowd_that_is_behind_is_held_back() {
     encke.create("s");
     let bystanders = Bystanders::of(&encke);
     let mut crowd = crowd(&encke, "s", 70);
-    // Nobody reads meanwhile, so nobody moves: the acknowledgement does not wait for a minute.
+    // No subscriber reads meanwhile, so the acknowledgement does not wait for a minute.
     let (next, had) = until_held_back(&encke, &mut crowd, 0);
     assert!(!is_jammed(&encke), "it is given up");
     let held = held_back(&encke);
     assert_eq!(publish(&encke, "s", next).answer().status, 204);
     assert_eq!(held_back(&encke), held, "it is not waited for again");
-    // A crowd that kept up since is.
+    // Publishers wait for subscribers that have kept up since.
     read(&mut crowd, had..next + 1);
     until_held_back(&encke, &mut crowd, next + 1);
-    // Those who publish to other streams were never concerned.
+    // Publishers to other streams were never slowed.
     bystanders.were_not_disturbed();
 }
 
 #[test]
 fn a_few_that_are_slow_hold_nobody_back() {
-    // Fewer than a crowd, and a crowd that is not most of the subscribers.
+    // Too few lagging subscribers, and many that are not most of the subscribers.
     for (slow, reading) in [(63, 0), (64, 64)] {
         let encke = Encke::start(&["--shards", "1", "--tuning", "admission-wait=60s"]);
         encke.create("s");

@@ -1,4 +1,4 @@
-//! Subscribers that come while records do: they miss nothing, see nothing twice, and nothing that is not theirs.
+//! Subscribers that connect while records are published: each gets every record of its stream once, and no other records.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,7 +46,7 @@ fn race(flags: &[&str], lasts: Duration) {
                     assert_eq!(answer.status, 204, "{answer:?}");
                     race.acknowledged.store(ahead + 1, Ordering::SeqCst);
                     let place = answer.field("Stream-Next-Offset").expect("a place");
-                    let mut places = race.places.lock().expect("nobody panicked");
+                    let mut places = race.places.lock().expect("not poisoned");
                     places.push((ahead + 1, place.to_owned()));
                 }
                 number += AHEAD;
@@ -60,7 +60,7 @@ fn race(flags: &[&str], lasts: Duration) {
                     while begin.elapsed() < lasts || rounds < 5 {
                         assert!(begin.elapsed() < PATIENCE);
                         let place = {
-                            let places = race.places.lock().expect("nobody panicked");
+                            let places = race.places.lock().expect("not poisoned");
                             match from {
                                 "middle" => places.get(places.len() * 2 / 3).cloned(),
                                 "recent" => places.last().cloned(),

@@ -1,11 +1,11 @@
-//! Limits that hold for each client address, and for all that comes in together: whoever is over one is told so, and
-//! nobody else notices.
+//! Limits per client address, and limits in total: a client that exceeds one gets an error, and other clients are not
+//! affected.
 
 use std::time::{Duration, Instant};
 
 use crate::rig::{Bystanders, Connection, Encke, JSON, Response, eventually, path, request};
 
-/// What a 429 must tell.
+/// The content of a 429.
 fn is_too_much(answer: &Response) -> bool {
     let retry: Option<u64> = answer.field("Retry-After").and_then(|s| s.parse().ok());
     answer.status == 429 && retry >= Some(1)
@@ -39,7 +39,7 @@ fn connections_of_one_address() {
     }
     assert_eq!(encke.refused("connections_per_address"), 20);
     assert_eq!(encke.metric("encke_addresses", ""), 1.0);
-    // Others are not concerned, and those who are exempt have no limit.
+    // Other addresses are not affected, and exempt ones have no limit.
     assert_eq!(health(&mut encke.connect_from(3)).status, 200);
     let mut exempt: Vec<Connection> = (0..10).map(|_| encke.connect()).collect();
     assert!(exempt.iter_mut().all(|one| health(one).status == 200));
@@ -61,7 +61,7 @@ fn connections_of_one_address() {
         });
     }
     drop(inside);
-    eventually("nobody is remembered", || {
+    eventually("no address is remembered", || {
         encke.metric("encke_addresses", "") == 0.0
     });
     bystanders.were_not_disturbed();
@@ -107,7 +107,7 @@ fn requests_of_one_address() {
     });
     assert!(refused, "it came in again and again");
     assert_eq!(health(&mut encke.connect_from(3)).status, 200);
-    // Whoever waits as told is served, on the same connection.
+    // A client that waits for Retry-After is served, on the same connection.
     let answer = health(&mut hasty);
     if answer.status == 429 {
         let wait = answer.field("Retry-After").expect("a time").parse();
@@ -128,7 +128,7 @@ fn accepts_in_all() {
     for client in &mut clients {
         client.send(&request("GET", "/healthz", &[], b""));
     }
-    // Nobody is refused; those beyond what may come at once only wait.
+    // None is refused; those beyond the burst only wait.
     for client in &mut clients {
         assert_eq!(client.answer().status, 200);
     }
@@ -158,7 +158,7 @@ fn addresses_in_all() {
     assert!((1..=16).contains(&inside.len()), "{}", inside.len());
     assert_eq!(encke.metric("encke_addresses", ""), inside.len() as f64);
     assert_eq!(encke.refused("addresses_max"), refused);
-    // Those who are known go on and may come again.
+    // Known addresses continue and may connect again.
     assert!(inside.iter_mut().all(|one| health(one).status == 200));
     drop(inside);
     eventually("there is room for others", || {
@@ -300,7 +300,7 @@ fn every_limit_of_the_manual_is_a_setting_and_has_a_test() {
                 continue;
             };
             count += 1;
-            // Whether a publisher was slowed can't be told from outside: that is tested where it is decided.
+            // Whether a publisher was slowed is not visible from outside; unit tests cover it.
             let inside = ["tuning.admission-delay"].contains(&setting);
             assert!(
                 inside || tests.contains(&used),

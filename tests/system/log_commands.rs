@@ -1,4 +1,4 @@
-//! `encke log`: an operator looks at a log, prints it, and repairs it, and then a server goes on with it.
+//! `encke log`: checks, prints and repairs a log, which a server then opens.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -177,7 +177,7 @@ fn damage_to_history_is_found_and_repaired() {
     let refused = Ended::of(&mut serve(data.path(), &[]));
     assert_eq!(refused.code, Some(3), "{refused:?}");
     assert!(refused.stderr.contains("is damaged"), "{refused:?}");
-    // The segments still have everything, so history is made anew of them, and nothing is lost.
+    // The segments still have everything, so history is rebuilt from them, and nothing is lost.
     let planned = log(&["repair"], data.path());
     assert_eq!(planned.code, Some(1), "{planned:?}");
     assert!(!planned.stdout.contains("dropped:"), "{planned:?}");

@@ -1,34 +1,34 @@
 //! Tests of the whole: the real binary, real sockets, a real disk.
 //!
-//! Every test starts servers of its own on ports that the system chooses, in directories of their own, and speaks to them
-//! in raw bytes. What a test claims is what a client, an operator or the disk would see; nothing looks inside.
+//! Every test starts its own servers, on ports that the system chooses and in their own directories, and sends raw bytes. It checks
+//! what a client, an operator or the disk sees, nothing internal.
 //!
-//! - [`bad_http`], [`bad_requests`]: whatever is sent, the answer is definite, counted, and nobody else notices.
+//! - [`bad_http`], [`bad_requests`]: any input gets a definite response, is counted, and disturbs no other client.
 //! - [`conversation`]: HTTP/1.1 as it may rightly be spoken, however the bytes are cut.
-//! - [`catch_up`]: one answer with everything, however long.
+//! - [`catch_up`]: one response with everything, of any length.
 //! - [`delivery`]: every subscriber gets every record once and in order.
-//! - [`latecomers`]: also those that come while records do.
-//! - [`hostile`]: a crowd of clients that mean no good, beside those that do.
-//! - [`limits`]: what one client address may, and what all may together.
-//! - [`proxies`]: who the client is when somebody else hands it on, and whose word counts.
+//! - [`latecomers`]: also those that connect while records are published.
+//! - [`hostile`]: hostile clients beside good ones.
+//! - [`limits`]: limits per client address, and in total.
+//! - [`proxies`]: the client of a proxied connection, from trusted proxies only.
 //! - [`older_data`]: data of earlier versions opens.
-//! - [`overload`]: at a limit the answer is a clear 503, and nothing is lost or made up.
+//! - [`overload`]: at a limit requests get a clear 503, and nothing is lost or invented.
 //! - [`several`]: several streams over one connection.
 //! - [`several_logs`]: streams spread over logs, and one that is lost or full.
-//! - [`slow_clients`]: what they may hold up, how they are told, and that nobody takes a part for the whole.
-//! - [`at_rest`]: streams that nobody uses leave memory, and are there again when they are named.
-//! - [`durability`]: what was acknowledged survives crashes, and damage is never passed over.
+//! - [`slow_clients`]: their limits, the reason that they get, and that none takes a part for the whole.
+//! - [`at_rest`]: unused streams leave memory, and are loaded when a request names them.
+//! - [`durability`]: what was acknowledged survives crashes, and damage is never ignored.
 //! - [`damaged_directory`]: a directory that is damaged from outside is served whole or not at all.
-//! - [`sync_every`]: what a power cut may take of what was acknowledged early.
+//! - [`sync_every`]: which records below level `synced` a power cut can take.
 //! - [`disk`]: disks that fail and disks that are full.
-//! - [`failing_reads`]: a server that can't read its files is not ready, and is again when it can.
+//! - [`failing_reads`]: a server is not ready while it cannot read its files.
 //! - [`full_stderr`]: a full disk under standard error changes nothing else.
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
-//! - [`sealing`]: how many sealed segments may wait for history.
-//! - [`retention`]: what is past its time or size goes, and readers are told.
-//! - [`poisoned_log`]: one of several logs fails, and takes only its own streams along.
-//! - [`pool_limits`]: what is too much for pools is refused, and retention takes no jobs.
-//! - [`pools`]: jobs are done though workers and the server die.
+//! - [`sealing`]: the bound on sealed segments that wait for history.
+//! - [`retention`]: records past their age or size are removed, and readers get an error.
+//! - [`poisoned_log`]: the failure of one of several logs affects only its own streams.
+//! - [`pool_limits`]: bounds of pools, and the exclusion of pools and retention.
+//! - [`pools`]: every job is done although workers and the server die.
 //! - [`binary`]: settings, exit codes, signals, logs.
 
 mod at_rest;
@@ -44,6 +44,7 @@ mod disk;
 mod durability;
 mod failing_reads;
 mod full_stderr;
+mod generations;
 mod hostile;
 mod jams;
 mod latecomers;

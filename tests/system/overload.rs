@@ -1,5 +1,5 @@
-//! Overload: at a limit the answer is a clear 503, nothing acknowledged is lost, nothing else is stored, and whoever was
-//! there before goes on undisturbed.
+//! Overload: at a limit requests get a clear 503, nothing acknowledged is lost, nothing else is stored, and existing clients are
+//! not disturbed.
 
 use std::collections::HashSet;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::rig::{
     serve,
 };
 
-/// What a 503 must tell.
+/// The content of a 503.
 fn is_overload(answer: &Response) -> bool {
     answer.status == 503 && answer.field("Retry-After").is_some()
 }
@@ -106,17 +106,17 @@ fn a_mailbox_that_is_full() {
     let value = |metrics: &str, metric: &str, mailbox: &str| {
         let name = format!("encke_mailbox_{metric}{{mailbox=\"{mailbox}\"}} ");
         let mut lines = metrics.lines();
-        let value = lines.find_map(|line| line.strip_prefix(&name)?.parse::<u64>().ok());
+        let value = lines.find_map(|line| line.strip_prefix(&name)?.parse::<f64>().ok());
         value.unwrap_or_else(|| panic!("{name}in {metrics}"))
     };
-    assert!(value(&metrics(), "dropped", "sequencer") > 0);
+    assert!(value(&metrics(), "refused_total", "sequencer") > 0.0);
     // A batch counts until it is put away, which is a moment after its last answer.
     eventually("all mailboxes are empty", || {
         let metrics = metrics();
         ["sequencer", "shard-0", "reader-0"].iter().all(|mailbox| {
-            let of = ["depth", "bytes", "age_microseconds", "senders_waiting"];
+            let of = ["depth", "bytes", "age_seconds", "senders_waiting"];
             of.iter()
-                .all(|metric| value(&metrics, metric, mailbox) == 0)
+                .all(|metric| value(&metrics, metric, mailbox) == 0.0)
         })
     });
 }
@@ -212,14 +212,6 @@ fn files_that_are_fewer_than_clients() {
     }
 }
 
-/// Whether there is an answer to read.
-fn got_in(client: &Connection) -> bool {
-    client.socket.set_nonblocking(true).expect("it is open");
-    let peeked = client.socket.peek(&mut [0; 12]);
-    client.socket.set_nonblocking(false).expect("it is open");
-    peeked.is_ok_and(|count| count > 0)
-}
-
 #[test]
 fn descriptors_that_run_out_all_the_same() {
     raise_descriptors();
@@ -228,7 +220,7 @@ fn descriptors_that_run_out_all_the_same() {
     let mut subscriber = encke.subscribe("s", "now");
     let mut publisher = encke.connect();
     assert_eq!(publisher.ask("GET", "/healthz", &[], b"").status, 200);
-    // The server believes that it has thousands; somebody else takes them away.
+    // The server expects thousands of descriptors; another process lowers the limit.
     let files = std::fs::read_dir(format!("/proc/{}/fd", encke.pid())).expect("it runs");
     let open: HashSet<u64> = files
         .filter_map(|file| file.ok()?.file_name().to_str()?.parse().ok())
@@ -258,9 +250,9 @@ fn descriptors_that_run_out_all_the_same() {
             client
         })
         .collect();
-    // Those that got in are served, those that did not wait, and nobody spins meanwhile.
+    // Accepted clients are served, the others wait, and the server does not spin meanwhile.
     eventually("some got in", || {
-        clients.iter().filter(|client| got_in(client)).count() >= 15
+        clients.iter().filter(|client| client.has_input()).count() >= 15
     });
     let begin = Instant::now();
     let used = encke.cpu_seconds();
@@ -268,7 +260,7 @@ fn descriptors_that_run_out_all_the_same() {
     let used = encke.cpu_seconds() - used;
     let share = used / begin.elapsed().as_secs_f64();
     assert!(share < 0.25, "{share} of a processor while they wait");
-    let served: Vec<bool> = clients.iter().map(got_in).collect();
+    let served: Vec<bool> = clients.iter().map(Connection::has_input).collect();
     let count = served.iter().filter(|served| **served).count();
     assert!((15..=25).contains(&count), "{count} of 60 got in");
     for number in 0..10 {
@@ -280,9 +272,9 @@ fn descriptors_that_run_out_all_the_same() {
     let mut served = served.into_iter();
     clients.retain(|_| !served.next().expect("one for each"));
     eventually("some of those that waited got in", || {
-        clients.iter().filter(|client| got_in(client)).count() >= 15
+        clients.iter().filter(|client| client.has_input()).count() >= 15
     });
-    // And when there are enough again, everybody does.
+    // When there are enough again, all get in.
     prlimit(Some(pid), Resource::Nofile, before).expect("it is ours");
     for client in &mut clients {
         assert_eq!(client.answer().status, 200);

@@ -1,5 +1,5 @@
-//! One of several logs fails: its streams take nothing more and say why, they can be read as before, and all others go on as
-//! if nothing had happened.
+//! One of several logs fails: its streams refuse writes with the reason and can still be read; the other logs are not
+//! affected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

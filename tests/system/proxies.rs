@@ -1,4 +1,4 @@
-//! Proxies: whose word about a client counts, what it is good for, and that nobody else's does.
+//! Proxies: the server takes the client's address from trusted proxies only, and uses it for limits and `Location`.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ fn scheme_and_host_are_believed_from_the_trusted_alone() {
         where_made(&encke, 9, "b", &fields),
         "http://encke.test/v1/stream/b"
     );
-    // Garbage from somebody trusted is refused, and the connection goes on.
+    // Garbage from a trusted proxy is refused, and the connection stays open.
     let mut proxy = encke.connect_from(9);
     let answer = proxy.ask("GET", "/healthz", &["Forwarded: for=\"x"], b"");
     assert_eq!((answer.status, answer.closes()), (400, false), "{answer:?}");
@@ -91,7 +91,7 @@ fn limits_hold_for_the_clients_behind_a_proxy() {
     }
     let neighbour = served("2001:db8::2");
     assert!(neighbour <= 2, "the same /64: {neighbour}");
-    // Without a word about a client, the proxy speaks for itself; nothing limits it.
+    // Without a client's address, the proxy is the client; it has no limit.
     for _ in 0..20 {
         assert_eq!(proxy.ask("GET", "/healthz", &[], b"").status, 200);
     }
@@ -195,7 +195,7 @@ fn connections_that_begin_with_who_it_is() {
     third.expect_end();
     assert_eq!(open(&second).1, 200);
     assert_eq!(open(itself).1, 200);
-    // That the client speaks TLS shows in what it is told.
+    // The client's TLS shows in `Location`.
     let tls = header_2([192, 0, 2, 3], &[0x20, 0, 5, 1, 0, 0, 0, 0]);
     let mut proxy = encke.connect_from(9);
     // And the fields of a client count for nothing, though its proxy is trusted.
@@ -231,7 +231,7 @@ fn headers_of_strangers_and_garbage() {
             .find_map(|line| line.strip_prefix(&key)?.parse().ok())
             .unwrap_or(0)
     };
-    // A stranger is not heard, however well it speaks.
+    // An untrusted address is refused, even with a valid header.
     for bytes in [
         b"PROXY TCP4 192.0.2.1 127.0.0.1 5000 80\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n".as_slice(),
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -245,7 +245,7 @@ fn headers_of_strangers_and_garbage() {
         stranger.expect_end();
     }
     assert_eq!(count("proxy_untrusted"), 3);
-    // Garbage is refused even from those who are trusted.
+    // Garbage is refused even from trusted addresses.
     let mut long = b"PROXY UNKNOWN ".to_vec();
     long.resize(200, b'x');
     for bytes in [
@@ -267,7 +267,7 @@ fn headers_of_strangers_and_garbage() {
         proxy.expect_end();
     }
     assert_eq!(count("proxy_protocol"), 8);
-    // Those who take their time are not waited for: nothing, a part, and a part now and then.
+    // Slow headers time out: nothing, a part, and a byte now and then.
     let begin = Instant::now();
     let mut slow: Vec<Connection> = (0..3).map(|_| encke.connect_from(9)).collect();
     slow[1].send(b"PROXY TC");

@@ -1,6 +1,8 @@
-//! Retention: what is past its time or its size goes by itself, and nobody misses it without being told.
+//! Retention: records past their age or size are removed, and a reader that misses some gets an error.
 
-use crate::rig::{Connection, Encke, JSON, Response, data_dir, eventually, path, request};
+use crate::rig::{
+    Connection, Encke, Incompressible, JSON, Response, data_dir, eventually, path, request,
+};
 
 const SMALL: [&str; 4] = ["--segment", "1MiB", "--body-max", "256KiB"];
 
@@ -57,7 +59,7 @@ fn records_past_their_age_go_and_readers_are_told() {
         let target = format!("{}?offset={offset}{live}", path("s"));
         encke.ask("GET", &target, &[], b"")
     };
-    // Nothing happens but time. (Who reads them right then is told by a hang-up, so this looks at the metric.)
+    // Only time passes. (A reader at that moment may be cut off, so this checks the metric.)
     eventually("the oldest are gone", || {
         encke.metric("encke_log_kept_behind", "") >= 2.0
     });
@@ -70,7 +72,7 @@ fn records_past_their_age_go_and_readers_are_told() {
         encke.metric("encke_log_kept_behind", "") >= 41.0
     });
     assert_eq!(numbers(&encke), [0_u64; 0]);
-    // The stream goes on, and who is at its end misses nothing.
+    // The stream continues, and a reader at its end misses nothing.
     let mut subscriber = encke.subscribe("s", "now");
     let tail = append(&encke, 1000, 10);
     assert_eq!(subscriber.message().expect("it was sent")["n"], 1000);
@@ -91,17 +93,10 @@ fn records_past_the_size_go_oldest_first() {
     .concat();
     let encke = Encke::start(&flags);
     encke.create("s");
-    let mut random = 1_u64;
+    let mut incompressible = Incompressible::default();
     let count = 120;
     for number in 0..count {
-        // What compresses badly, so that bytes are bytes.
-        let mut word = || {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            format!("{:016x}", random ^ random >> 29)
-        };
-        let pad: String = (0..8 << 10).map(|_| word()).collect();
+        let pad = incompressible.text(128 << 10);
         let body = format!("{{\"n\":{number},\"pad\":\"{pad}\"}}");
         let answer = encke.ask("POST", &path("s"), &[JSON], body.as_bytes());
         assert_eq!(answer.status, 204, "{answer:?}");
@@ -112,7 +107,7 @@ fn records_past_the_size_go_oldest_first() {
             && encke.metric("encke_log_segment_bytes", "") < f64::from(6 << 20)
             && encke.metric("encke_log_kept_behind", "") > 60.0
     });
-    // More may go at any time, so a reader may be told by a hang-up; but at any time what is left is the newest.
+    // More records may be removed at any time, so a reader may be cut off; but what is left is always the newest part.
     let mut left = Vec::new();
     eventually("what is left can be read", || {
         left = numbers_unless_cut(&encke).unwrap_or_default();
@@ -127,7 +122,7 @@ fn truncate(encke: &Encke, stream: &str, before: &str) -> Response {
     encke.ask("POST", &path(stream), &[&field], b"")
 }
 
-/// Streams with limits of their own, one that keeps all, and one that somebody truncated: over a kill -9, and beside streams
+/// Streams with limits of their own, one that keeps all, and one that is truncated: over a kill -9, and beside streams
 /// that leave memory.
 #[test]
 fn streams_keep_what_they_are_to_keep_over_a_kill() {
@@ -196,7 +191,7 @@ fn streams_keep_what_they_are_to_keep_over_a_kill() {
     assert_eq!(retention.field("Encke-Retention"), Some("bytes=400"));
 }
 
-/// A subscriber that is behind when the floor passes it is told, closed, and finds the 410 when it comes again; who reads
+/// A subscriber that is behind when the floor passes it is closed with the reason, and gets 410 when it reconnects; one that reads
 /// along gets everything.
 #[test]
 fn subscribers_that_a_floor_passes_are_told() {
@@ -236,7 +231,7 @@ fn subscribers_that_a_floor_passes_are_told() {
     );
     let rest = String::from_utf8(several.rest()).expect("events are text");
     assert!(
-        rest.contains("what follows is no longer kept; begin anew"),
+        rest.contains("what follows is no longer kept; reconnect without an id"),
         "{:?}",
         &rest[rest.len() - 200..]
     );
@@ -257,7 +252,7 @@ fn subscribers_that_a_floor_passes_are_told() {
     assert_eq!(numbers(&encke), [200]);
 }
 
-/// A stream that keeps its last record only loses nothing for those who read along.
+/// Subscribers that keep up get every record, even of a stream that keeps its last record only.
 #[test]
 fn who_reads_along_gets_what_is_let_go_of_right_behind() {
     let encke = Encke::start(&[]);

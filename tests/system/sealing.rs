@@ -1,4 +1,4 @@
-//! Sealed segments on their way into history: how many may wait, and who waits for them.
+//! Sealed segments that wait for history: their bound, and the writes that wait for them.
 
 use crate::rig::{Encke, JSON, eventually, path};
 

@@ -1,4 +1,4 @@
-//! Several streams over one connection: every record of each once, in the order of the log, whatever happens on the way.
+//! Several streams over one connection: each record once, in the order of the log, also over reconnects and restarts.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ struct Several {
     id: String,
 }
 
-/// Something that it was told.
+/// An event.
 #[derive(Clone, Debug, PartialEq)]
 struct Event {
     name: String,
@@ -70,7 +70,7 @@ impl Several {
         }
     }
 
-    /// The next so many records of JSON streams: whose they are and their numbers.
+    /// The next `count` records of JSON streams: their streams and numbers.
     fn numbers(&mut self, count: usize) -> Vec<(String, u64)> {
         let events = (0..count).map(|at| {
             let event = self.event();
@@ -214,7 +214,7 @@ fn a_stream_ends_and_the_others_go_on() {
     assert_eq!(ending(&several.event().unwrap()), ("deleted", "deleted"));
     encke.connect().append("stays", 7);
     assert_eq!(several.numbers(1), [("stays".to_owned(), 7)]);
-    // Who comes back is told what has ended, and goes on.
+    // A client that reconnects gets the ends, and continues.
     let mut again = Several::open(&encke, query, Some(&id));
     assert_eq!(ending(&again.event().unwrap()), ("closed", "closed"));
     assert_eq!(ending(&again.event().unwrap()), ("deleted", "deleted"));

@@ -79,6 +79,12 @@ export class Encke {
     return performance.now() - started;
   }
 
+  /** Kills the server, and waits until it is gone. */
+  async kill() {
+    this.#child.kill('SIGKILL');
+    await this.#exit;
+  }
+
   async #ready() {
     const deadline = performance.now() + START_MS_MAX;
     let exited;

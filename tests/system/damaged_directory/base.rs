@@ -179,7 +179,7 @@ impl Maker {
         self.streams.push((stream, None));
     }
 
-    /// Appends so many records of some tens of KiB, to streams in turns.
+    /// Appends `count` records of some tens of KiB, to streams in turns.
     fn append(&mut self, server: &Encke, count: usize) {
         let mut connection = server.connect();
         for _ in 0..count {
@@ -193,7 +193,7 @@ impl Maker {
         }
     }
 
-    /// Appends so many small records to each stream that is open.
+    /// Appends small records to each open stream.
     fn append_to_each(&mut self, server: &Encke, count: usize) {
         let mut connection = server.connect();
         for at in 0..self.streams.len() {
@@ -237,7 +237,7 @@ impl Maker {
         }
     }
 
-    /// Notes the sequence of each record, as `encke log dump --stream` tells it.
+    /// Notes the sequence of each record, from `encke log dump --stream`.
     fn note_sequences(&mut self) {
         let mut of_logs = vec![0; self.logs];
         for at in 0..self.streams.len() {

@@ -148,8 +148,8 @@ fn possible(base: &Base, all: &[PathBuf], path: &Path, random: &mut Random) -> V
     possible
 }
 
-/// Whether the older copy has another thing of the same kind at this path. A whole log that is older can't be told from one
-/// that is not: an older copy of everything is a sound log.
+/// Whether the older copy has another thing of the same kind at this path. A whole older log does not count: an older copy of
+/// everything is a sound log.
 pub(super) fn has_older(base: &Base, path: &Path) -> bool {
     let (now, then) = (base.data.path().join(path), base.older.path().join(path));
     let is_log = kind(path).starts_with("/log-#");

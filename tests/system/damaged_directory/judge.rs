@@ -1,4 +1,4 @@
-//! What may follow from a damage, and what may not.
+//! Judges the results of commands on a damaged directory.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ pub(super) fn judge(base: &Base, case: &Case) -> Vec<String> {
         copy,
         failures: Vec::new(),
     };
-    // A step that panics has failed, and the next ones tell more.
+    // A step that panics has failed, and the next ones show more.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| trial.run())) {
         trial.failures.push(text_of(&*panic));
     }
@@ -39,10 +39,10 @@ struct Trial<'a> {
 }
 
 /// The records of one log that a repair names as lost.
-struct Lost {
-    log: usize,
-    from: u64,
-    upto: u64,
+pub(super) struct Lost {
+    pub(super) log: usize,
+    pub(super) from: u64,
+    pub(super) upto: u64,
 }
 
 impl Trial<'_> {
@@ -190,7 +190,7 @@ impl Trial<'_> {
 }
 
 /// Every stream is as it was acknowledged, without what is lost; panics otherwise.
-fn is_whole_but_for(lost: &[Lost], server: &Encke, base: &Base) {
+pub(super) fn is_whole_but_for(lost: &[Lost], server: &Encke, base: &Base) {
     for stream in &base.streams {
         let is_lost = |sequence: u64| {
             let mut lost = lost.iter().filter(|lost| lost.log == stream.log);
@@ -275,7 +275,7 @@ fn takes_a_record(server: &Encke, base: &Base) {
 }
 
 /// What a report says is lost.
-fn losses(repaired: &Ended) -> Vec<Lost> {
+pub(super) fn losses(repaired: &Ended) -> Vec<Lost> {
     let report: Value = serde_json::from_str(&repaired.stdout).expect("a report is JSON");
     let mut all = Vec::new();
     for log in report["logs"].as_array().expect("logs") {
@@ -293,13 +293,13 @@ fn losses(repaired: &Ended) -> Vec<Lost> {
     all
 }
 
-fn text_of(panic: &(dyn Any + Send)) -> String {
+pub(super) fn text_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("a panic without words").to_owned()
 }
 
-fn shortened(text: &str) -> String {
+pub(super) fn shortened(text: &str) -> String {
     const CHARS_MAX: usize = 2_000;
     let mut short: String = text.chars().take(CHARS_MAX).collect();
     if short.len() < text.len() {

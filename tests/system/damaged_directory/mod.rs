@@ -8,6 +8,7 @@
 mod base;
 mod damage;
 mod instances;
+mod interrupted;
 mod judge;
 mod snapshot;
 

@@ -1,4 +1,4 @@
-//! Clients that behave while others don't.
+//! Well-behaved clients, which check that a test does not disturb them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Encke, JSON, path};
 
-/// A publisher and a subscriber that go on while somebody else misbehaves.
+/// A publisher and a subscriber that run while other clients misbehave.
 pub(crate) struct Bystanders {
     over: Arc<AtomicBool>,
     publisher: JoinHandle<u64>,
@@ -41,7 +41,7 @@ impl Bystanders {
             publisher,
             subscriber: std::thread::spawn(move || {
                 let seen = subscriber.rest();
-                assert!(subscriber.closed, "the subscriber was told of the end");
+                assert!(subscriber.closed, "the subscriber got the end");
                 seen
             }),
         }

@@ -3,13 +3,17 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use super::{JSON, PATIENCE, path};
+use super::{Chunks, JSON, PATIENCE, path};
 
 /// A connection and what was read of it and not used yet.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) socket: TcpStream,
     input: Vec<u8>,
+    /// The chunks of a stream of events that are not complete yet, while one is read.
+    chunks: Option<Chunks>,
+    /// A stream of events came to its end, and was not cut.
+    pub(crate) ended: bool,
 }
 
 /// A response, read strictly.
@@ -98,6 +102,8 @@ impl Connection {
         Connection {
             socket,
             input: Vec::new(),
+            chunks: None,
+            ended: false,
         }
     }
 
@@ -145,6 +151,14 @@ impl Connection {
         Some(answer)
     }
 
+    /// Whether there is something to read.
+    pub(crate) fn has_input(&self) -> bool {
+        self.socket.set_nonblocking(true).expect("it is open");
+        let peeked = self.socket.peek(&mut [0; 12]);
+        self.socket.set_nonblocking(false).expect("it is open");
+        !self.input.is_empty() || peeked.is_ok_and(|count| count > 0)
+    }
+
     pub(crate) fn half_close(&self) {
         self.socket
             .shutdown(Shutdown::Write)
@@ -173,6 +187,7 @@ impl Connection {
         assert!(length.is_none() || chunked.is_none(), "{response:?}");
         match length {
             _ if bodiless => {}
+            _ if self.ended || self.chunks.is_some() => response.body = self.rest(),
             None if chunked.is_some() => {
                 assert_eq!(chunked, Some("chunked"), "{response:?}");
                 response.body = self.chunks();
@@ -218,11 +233,26 @@ impl Connection {
                 (name.to_owned(), value.to_owned())
             })
             .collect();
-        Response {
+        let response = Response {
             status,
             fields,
             body: Vec::new(),
+        };
+        if response.field("Content-Type") == Some("text/event-stream") {
+            if response.field("Transfer-Encoding") == Some("chunked") {
+                let mut chunks = Chunks::default();
+                let came = std::mem::take(&mut self.input);
+                chunks.take(&came, &mut self.input);
+                self.ended = chunks.ended;
+                self.chunks = Some(chunks);
+            } else if let Some(length) = response.field("Content-Length") {
+                // The response is complete.
+                let body = self.take(length.parse().expect("a length is a number"));
+                self.input = body;
+                self.ended = true;
+            }
         }
+        response
     }
 
     /// A body in chunks, to its end.
@@ -282,23 +312,37 @@ impl Connection {
 
     /// Reads more. False when the server has hung up.
     pub(crate) fn fill(&mut self) -> bool {
+        if self.ended {
+            return false;
+        }
         let mut buffer = [0; 64 << 10];
         loop {
             match self.socket.read(&mut buffer) {
-                Ok(0) => return false,
+                Ok(0) => break,
                 Ok(count) => {
-                    self.input.extend_from_slice(&buffer[..count]);
+                    match &mut self.chunks {
+                        None => self.input.extend_from_slice(&buffer[..count]),
+                        Some(chunks) => {
+                            chunks.take(&buffer[..count], &mut self.input);
+                            self.ended = chunks.ended;
+                        }
+                    }
                     return true;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // What we sent after the last answer may turn the end into a reset.
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => return false,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
                 Err(error) => panic!(
                     "nothing came: {error}; before it {:?}",
                     String::from_utf8_lossy(&self.input)
                 ),
             }
         }
+        // What is left of a chunk that was cut.
+        if let Some(chunks) = &mut self.chunks {
+            self.input.append(&mut chunks.cut());
+        }
+        false
     }
 }
 

@@ -1,12 +1,12 @@
 //! Faults and delays of system calls, injected by strace.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::{Encke, can_use, eventually, serve};
 
-/// A fault of the calls on a log's first segment. It begins when the test arms it, so that nothing the set-up does, however
+/// A fault of the calls on files of a log. It begins when the test arms it, so that nothing the set-up does, however
 /// often, can meet it.
 ///
 /// strace compares the path of each call's file with a path. The log's directory gets that path when the fault is armed.
@@ -16,10 +16,12 @@ pub(crate) struct Fault {
     /// The path of that directory from `arm` on; a link leads there from the path before.
     armed: PathBuf,
     inject: String,
+    /// The files, by their names in the directory.
+    files: Vec<String>,
 }
 
 impl Fault {
-    /// A fault as strace's `inject` takes it. `aside` is a directory of the test on the same disk; strace counts only calls
+    /// A fault of the first segment, as strace's `inject` takes it. `aside` is a directory of the test on the same disk; strace counts only calls
     /// after `arm`, and it counts those of each thread apart.
     pub(crate) fn new(log: &Path, aside: &Path, inject: &str) -> Fault {
         let aside = aside.canonicalize().expect("the test made it");
@@ -27,17 +29,26 @@ impl Fault {
             log: log.to_owned(),
             armed: aside.join("armed"),
             inject: format!("inject={inject}"),
+            files: vec![first_segment_name()],
         }
+    }
+
+    /// The fault of these files instead.
+    pub(crate) fn on(mut self, files: &[&str]) -> Fault {
+        self.files = files.iter().map(|file| (*file).to_owned()).collect();
+        self
     }
 
     /// The command of a server that meets the fault once it is armed.
     pub(crate) fn serve(&self, data: &Path, flags: &[&str]) -> Command {
-        let segment = first_segment(&self.armed);
-        let how = ["-o", "/dev/null", "-e", &self.inject, "-P"].map(OsStr::new);
-        traced(
-            how.into_iter().chain([segment.as_os_str()]),
-            &serve(data, flags),
-        )
+        let mut how = ["-o", "/dev/null", "-e", &self.inject]
+            .map(OsString::from)
+            .to_vec();
+        for file in &self.files {
+            how.push(OsString::from("-P"));
+            how.push(self.armed.join(file).into_os_string());
+        }
+        traced(how, &serve(data, flags))
     }
 
     /// From now on the calls fail.
@@ -72,7 +83,11 @@ pub(crate) fn wait_for_sync(encke: &Encke) {
 
 /// The path of a log's first segment.
 pub(crate) fn first_segment(log: &Path) -> PathBuf {
-    log.join(format!("{:020}.segment", 1))
+    log.join(first_segment_name())
+}
+
+fn first_segment_name() -> String {
+    format!("{:020}.segment", 1)
 }
 
 /// The command under strace. The server is the process that is started, and strace a bystander.

@@ -1,17 +1,21 @@
-//! What the tests stand on: a running Encke, raw connections to it, and subscribers.
+//! The rig of the tests: a running Encke, raw connections to it, and subscribers.
 //!
-//! Nothing here knows HTTP libraries: what goes over the wire is written down byte by byte, and what comes back is read
-//! strictly, so that a malformed answer fails the test that got it.
+//! No HTTP library: requests are written byte by byte, and responses are parsed strictly, so that a malformed response fails the
+//! test.
 
 mod bystanders;
+mod chunks;
 mod connection;
 mod faults;
+mod incompressible;
 mod process;
 mod subscriber;
 
 pub(crate) use bystanders::Bystanders;
+pub(crate) use chunks::Chunks;
 pub(crate) use connection::{Connection, Response, request};
 pub(crate) use faults::{Fault, first_segment, strace_works, traced, wait_for_sync};
+pub(crate) use incompressible::Incompressible;
 pub(crate) use process::{
     Encke, Ended, JSON, command, data_dir, made_in, newest_segment, path, serve,
 };
@@ -19,10 +23,10 @@ pub(crate) use subscriber::Subscriber;
 
 use std::time::{Duration, Instant};
 
-/// How long anything may take that is expected to happen: far more than it needs, because tests share their cores.
+/// How long a test waits for an expected condition: far longer than it needs, because tests share their cores.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks again and again until the answer is yes. Panics with `what` when patience runs out.
+/// Polls a condition until it is true. Panics with `what` after [`PATIENCE`].
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
@@ -42,8 +46,8 @@ pub(crate) fn raise_descriptors() {
     setrlimit(Resource::Nofile, raised).expect("a process may use what it is allowed");
 }
 
-/// Whether a tool that only some tests need is there. Where it is missing the test says so and passes, except in
-/// continuous integration, where everything has to be there.
+/// Whether a tool that only some tests need works here. Otherwise such a test prints that and passes, except in continuous
+/// integration, where it fails.
 pub(crate) fn can_use(tool: &str, works: impl FnOnce() -> bool) -> bool {
     if works() {
         return true;

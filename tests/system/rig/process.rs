@@ -18,7 +18,7 @@ pub(crate) struct Encke {
     child: Child,
     pub(crate) address: SocketAddr,
     stderr: PathBuf,
-    // Kept open: a server whose output nobody takes would be another one.
+    // Kept open, because a server may act otherwise when its output is closed.
     _stdout: BufReader<ChildStdout>,
     _stderr_dir: TempDir,
     _data: Option<TempDir>,
@@ -96,7 +96,7 @@ impl Encke {
             .unwrap_or_else(|ended| panic!("the server did not start: {ended:?}"))
     }
 
-    /// Starts a server, or tells how the attempt ended.
+    /// Starts a server, or returns how the attempt ended.
     pub(crate) fn try_start_by(command: &mut Command) -> Result<Encke, Ended> {
         let stderr_dir = tempfile::tempdir().expect("the temporary directory can be written");
         let stderr = stderr_dir.path().join("stderr");
@@ -242,6 +242,11 @@ impl Encke {
         wait(&mut self.child);
     }
 
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("it is ours");
+    }
+
     /// Asks it to stop.
     pub(crate) fn terminate(self) -> Stopped {
         self.stop(Signal::TERM)
@@ -249,8 +254,7 @@ impl Encke {
 
     /// Asks it to stop by that signal.
     pub(crate) fn stop(mut self, signal: Signal) -> Stopped {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal).expect("it is ours");
+        self.signal(signal);
         let status = wait(&mut self.child);
         let log = self.log();
         assert!(!log.contains("panicked"), "a thread panicked:\n{log}");

@@ -16,6 +16,8 @@ pub(crate) struct Subscriber {
     pub(crate) closed: bool,
     /// Everything before was delivered, as the last control event has it.
     pub(crate) up_to_date: bool,
+    /// The id of the last event that has one.
+    pub(crate) last_id: String,
     /// The last comment that came.
     pub(crate) comment: String,
     /// The end may come within an event, because we gave the server a reason.
@@ -27,6 +29,7 @@ pub(crate) struct Subscriber {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Event {
     name: String,
+    id: Option<String>,
     data: String,
 }
 
@@ -50,6 +53,7 @@ impl Subscriber {
         Subscriber {
             connection,
             next_offset: String::new(),
+            last_id: String::new(),
             cursor: None,
             closed: false,
             up_to_date: false,
@@ -104,7 +108,7 @@ impl Subscriber {
         }
     }
 
-    /// The next so many messages, which are numbers.
+    /// The next `count` messages, which are numbers.
     pub(crate) fn numbers(&mut self, count: usize) -> Vec<u64> {
         (0..count)
             .map(|at| {
@@ -146,6 +150,9 @@ impl Subscriber {
         };
         let value: serde_json::Value = serde_json::from_str(&event.data)
             .unwrap_or_else(|error| panic!("{error} in {event:?}"));
+        if let Some(id) = event.id {
+            self.last_id = id;
+        }
         match (&*event.name, value) {
             ("data", serde_json::Value::Array(messages)) => self.ready.extend(messages),
             ("control", control) => {
@@ -153,6 +160,10 @@ impl Subscriber {
                     .as_str()
                     .expect("a control event says where the stream goes on")
                     .clone_into(&mut self.next_offset);
+                assert_eq!(
+                    self.last_id, self.next_offset,
+                    "the id is the same position"
+                );
                 self.cursor = control["streamCursor"]
                     .as_str()
                     .map(|cursor| cursor.parse().expect("our cursors are numbers"));
@@ -167,7 +178,7 @@ impl Subscriber {
 
 /// An event's text as its name and data; nothing for a comment.
 fn parse(block: &str) -> Option<Event> {
-    let mut name = None;
+    let (mut name, mut id) = (None, None);
     let mut data = Vec::new();
     for line in block.lines().filter(|line| !line.is_empty()) {
         let (field, value) = line
@@ -178,11 +189,13 @@ fn parse(block: &str) -> Option<Event> {
             "" => {}
             "event" => assert_eq!(name.replace(value.to_owned()), None, "{block:?}"),
             "data" => data.push(value),
+            "id" => assert_eq!(id.replace(value.to_owned()), None, "{block:?}"),
             _ => panic!("unexpected field: {line:?}"),
         }
     }
     name.map(|name| Event {
         name,
+        id,
         data: data.join("\n"),
     })
 }

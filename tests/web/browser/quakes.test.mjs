@@ -7,23 +7,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { chromium } from 'playwright-core';
 import { quakes } from '../../../examples/quakes/quakes.mjs';
 import { Encke } from '../encke.mjs';
+import { launchChromium } from './chromium.mjs';
 import { Program } from './program.mjs';
 
-const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
-/** No sandbox (tests run as root in containers), no display, and no talk with anybody but this machine. */
-const CHROMIUM_ARGS = [
-  '--headless',
-  '--no-sandbox',
-  '--disable-gpu',
-  '--disable-quic',
-  '--no-first-run',
-  '--disable-background-networking',
-  '--disable-component-update',
-  '--disable-sync',
-];
 const ARTIFACTS = fileURLToPath(new URL('../../artifacts/', import.meta.url));
 /** The list shows this many of the latest events. */
 const ROWS_MAX = 60;
@@ -45,7 +33,7 @@ before(async () => {
   mkdirSync(ARTIFACTS, { recursive: true });
   encke = await Encke.start({ data });
   site = new Program('serve.mjs', ['--listen', '127.0.0.1:0']);
-  browser = await chromium.launch({ executablePath: CHROMIUM, args: CHROMIUM_ARGS });
+  browser = await launchChromium();
   page = await browser.newPage({ viewport: { width: 1280, height: 860 }, colorScheme: 'light' });
   page.setDefaultTimeout(SHOWN_MS_MAX);
   page.on('pageerror', (error) => complaints.push(String(error)));

@@ -7,12 +7,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { chromium } from 'playwright-core';
 import { Encke } from '../encke.mjs';
+import { launchChromium } from './chromium.mjs';
 import { Program } from './program.mjs';
 
-const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
-const CHROMIUM_ARGS = ['--headless', '--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'];
 const EXAMPLE = fileURLToPath(new URL('../../../examples/thumbnails/', import.meta.url));
 const SHOWN_MS_MAX = 40_000;
 
@@ -37,7 +35,7 @@ const shows = (selector, text) =>
 
 before(async () => {
   encke = await Encke.start({ data });
-  browser = await chromium.launch({ executablePath: CHROMIUM, args: CHROMIUM_ARGS });
+  browser = await launchChromium();
   page = await browser.newPage();
   page.setDefaultTimeout(SHOWN_MS_MAX);
   page.on('pageerror', (error) => complaints.push(String(error)));

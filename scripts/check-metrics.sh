@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Fails when promtool finds fault with the metrics of a running server. Usage: check-metrics.sh ENCKE PROMTOOL
+set -euo pipefail
+encke=$1 promtool=$2
+data=$(mktemp -d)
+"$encke" serve --listen 127.0.0.1:0 --data "$data" --log warn > "$data/out" &
+server=$!
+trap 'kill $server 2> /dev/null || true; wait $server || true; rm -rf "$data"' EXIT
+until url=$(sed -n 's/^listening on //p' "$data/out") && [ -n "$url" ]; do
+    kill -0 $server
+    sleep 0.05
+done
+# What has labels shows only once it has counted something.
+curl -sf -X PUT "$url/v1/stream/s" -H 'Content-Type: text/plain' > "$data/answers"
+curl -sf "$url/v1/stream/s" -H 'Content-Type: text/plain' -d x >> "$data/answers"
+curl -s "$url/v1/stream/none" >> "$data/answers"
+curl -sf -X PUT "$url/v1/pool/p" -d '{"type":"claim"}' >> "$data/answers"
+curl -sf "$url/v1/pool/p" -d x >> "$data/answers"
+curl -sf "$url/v1/pool/p/work?worker=w&wait=5" >> "$data/answers"
+sleep 0.2 # The figures of pools are published ten times a second.
+curl -sf "$url/metrics" > "$data/metrics"
+grep -q '^encke_pool_worker_jobs_total' "$data/metrics"
+"$promtool" check metrics < "$data/metrics"
+echo "promtool accepts $(grep -c '^# TYPE' "$data/metrics") metrics"
