@@ -52,7 +52,7 @@ export async function follow({ url, onBatch, onState, signal }) {
   }
 }
 
-/** `fetch`, which also tells what became of each request. */
+/** `fetch`, which also reports the result of each request. */
 function watched(onState) {
   return async (input, init) => {
     const live = new URL(input).searchParams.has('live');
