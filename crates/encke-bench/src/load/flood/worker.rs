@@ -246,7 +246,10 @@ impl Worker {
             expected.into_iter().flatten().all(|expected| {
                 let next = subscriber.seen.next_of(expected.producer);
                 // A late subscriber can have come after the last message.
-                next.map_or(!subscriber.traits.from_start, |next| next >= expected.count)
+                next.map_or(
+                    !subscriber.traits.from_start || expected.count == 0,
+                    |next| next >= expected.count,
+                )
             })
         };
         let is_done = |subscriber: &Subscriber| {
