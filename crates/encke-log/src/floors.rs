@@ -72,22 +72,25 @@ impl Floors {
 pub(crate) struct FloorCache(Map);
 
 impl FloorCache {
-    /// Whether a record is removed from all of its streams. A record without streams is never removed.
+    /// The first stream of a record that is removed from all of its streams, and that stream's floor. A record without
+    /// streams is never removed.
     pub(crate) fn hide(
         &mut self,
         sequence: Sequence,
         streams: Streams<'_>,
         of: impl Fn(StreamNo) -> Result<Sequence, HistoryError>,
-    ) -> Result<bool, HistoryError> {
+    ) -> Result<Option<(StreamNo, Sequence)>, HistoryError> {
+        let mut first = None;
         for (stream, _) in streams.iter() {
             let floor = match self.0.get(&stream) {
                 Some(floor) => *floor,
                 None => *self.0.entry(stream).insert(of(stream)?).get(),
             };
             if sequence > floor {
-                return Ok(false);
+                return Ok(None);
             }
+            first.get_or_insert((stream, floor));
         }
-        Ok(!streams.is_empty())
+        Ok(first)
     }
 }

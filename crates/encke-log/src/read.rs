@@ -93,12 +93,24 @@ pub(crate) fn stream<D: Disk>(
     })
 }
 
-/// Gives `each` the records of all streams; otherwise as [`stream`].
+/// A record of the global order that is removed from all of its streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemovedRecord {
+    /// Its position in the global order.
+    pub sequence: Sequence,
+    /// The first of its streams.
+    pub stream: StreamNo,
+    /// The floor of that stream; [`FORGOTTEN`](crate::FORGOTTEN) for one that is gone.
+    pub floor: Sequence,
+}
+
+/// Gives `each` the records of all streams, and `removed` those that are removed from their streams; otherwise as [`stream`].
 pub(crate) fn order<D: Disk>(
     shared: &Shared<D>,
     after: Sequence,
     upto: Sequence,
     bytes_max: usize,
+    removed: &mut dyn FnMut(RemovedRecord),
     each: &mut dyn FnMut(FrameView<'_>),
 ) -> Result<ReadEnd, ReadError> {
     let mut walk = Walk {
@@ -137,6 +149,7 @@ pub(crate) fn order<D: Disk>(
                     at,
                     upto.min(start.end - 1),
                     &mut walk,
+                    removed,
                     each,
                 )?;
             }
@@ -183,6 +196,7 @@ fn walk_segment<D: Disk>(
     at: Entry,
     upto: Sequence,
     walk: &mut Walk,
+    removed: &mut dyn FnMut(RemovedRecord),
     each: &mut dyn FnMut(FrameView<'_>),
 ) -> Result<(), ReadError> {
     let directory = &shared.directory;
@@ -200,10 +214,17 @@ fn walk_segment<D: Disk>(
                 let hidden = walk
                     .floors
                     .hide(frame.sequence, frame.streams, |stream| shared.floor(stream));
-                if !hidden.map_err(|e| shared.unreadable(e))? {
-                    each(frame.view(None));
-                    walk.given = true;
-                    walk.left = walk.left.saturating_sub(frame.bytes as usize);
+                match hidden.map_err(|e| shared.unreadable(e))? {
+                    Some((stream, floor)) => removed(RemovedRecord {
+                        sequence: frame.sequence,
+                        stream,
+                        floor,
+                    }),
+                    None => {
+                        each(frame.view(None));
+                        walk.given = true;
+                        walk.left = walk.left.saturating_sub(frame.bytes as usize);
+                    }
                 }
                 walk.last = frame.sequence;
             }

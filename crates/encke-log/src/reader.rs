@@ -8,7 +8,7 @@ use crate::floor::FORGOTTEN;
 use crate::frame::FrameView;
 use crate::health::Health;
 use crate::ids::{Sequence, StreamNo};
-use crate::read::{self, ReadEnd};
+use crate::read::{self, ReadEnd, RemovedRecord};
 use crate::shared::Shared;
 use std::sync::Arc;
 
@@ -61,6 +61,11 @@ impl<D: Disk> Reader<D> {
         self.shared.retention_floor.get()
     }
 
+    /// The first record that the global order has: [`Reader::read_all`] can begin at any record from this one on.
+    pub fn order_begins_at(&self) -> Sequence {
+        self.shared.index.read().oldest()
+    }
+
     /// Why no record after `published` will ever be published; `None` while the log may publish more.
     pub fn given_up(&self, published: Sequence) -> Option<Arc<str>> {
         let reason = self.shared.vitals.poisoned()?;
@@ -91,7 +96,7 @@ impl<D: Disk> Reader<D> {
     }
 
     /// Gives `each` all records with `after` < sequence <= `upto`, in order, until about `bytes_max` bytes were given,
-    /// but at least one record.
+    /// but at least one record. Records that are removed from their streams are given to `removed` instead.
     ///
     /// # Errors
     /// As [`Reader::read`], and [`ReadError::NoLongerKept`] when records after `after` are removed from the global
@@ -101,9 +106,10 @@ impl<D: Disk> Reader<D> {
         after: Sequence,
         upto: Sequence,
         bytes_max: usize,
+        removed: &mut dyn FnMut(RemovedRecord),
         each: &mut dyn FnMut(FrameView<'_>),
     ) -> Result<ReadEnd, ReadError> {
-        let read = read::order(&self.shared, after, upto, bytes_max, each);
+        let read = read::order(&self.shared, after, upto, bytes_max, removed, each);
         watch(&self.shared, read, || Wanted::Order {
             after,
             upto,

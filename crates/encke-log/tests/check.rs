@@ -159,7 +159,10 @@ fn damage_to_a_settled_segment_costs_the_global_order_only() {
         log.state(b"state").unwrap().as_deref(),
         Some(&b"of 250"[..])
     );
-    let error = log.reader().read_all(0, 500, 1, &mut |_| {}).unwrap_err();
+    let error = log
+        .reader()
+        .read_all(0, 500, 1, &mut |_| {}, &mut |_| {})
+        .unwrap_err();
     assert!(matches!(error, ReadError::NoLongerKept { .. }), "{error}");
     drop(log);
     assert_eq!(check(directory.path()).unwrap().problems, []);

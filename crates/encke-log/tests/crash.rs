@@ -144,7 +144,7 @@ impl Round {
         let skipped = after as usize;
         loop {
             let end = reader
-                .read_all(after, Sequence::MAX, bytes_max, &mut |view| {
+                .read_all(after, Sequence::MAX, bytes_max, &mut |_| {}, &mut |view| {
                     all.push(Record::of(view));
                 })
                 .unwrap();
@@ -520,8 +520,9 @@ fn a_read_that_fails_is_an_error_and_never_absence() {
             let mut all = Vec::new();
             match log
                 .reader()
-                .read_all(0, 30, 1 << 20, &mut |view| all.push(view.sequence))
-            {
+                .read_all(0, 30, 1 << 20, &mut |_| {}, &mut |view| {
+                    all.push(view.sequence)
+                }) {
                 Ok(end) => assert!(end.last == 30 && all.len() == 30, "seed {seed}"),
                 Err(_) => assert!(
                     all.iter().copied().eq(1..=all.len() as u64) && all.len() < 30,

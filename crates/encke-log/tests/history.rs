@@ -91,7 +91,7 @@ fn check(reader: &Reader, expected: &[Records]) {
     let (mut all, mut after) = (Vec::new(), 0);
     loop {
         let end = reader
-            .read_all(after, Sequence::MAX, 10_000, &mut |view| {
+            .read_all(after, Sequence::MAX, 10_000, &mut |_| {}, &mut |view| {
                 all.push(view.sequence);
             })
             .unwrap();
@@ -318,7 +318,7 @@ fn a_checkpoint_shortens_the_replay_and_keeps_state_and_floors() {
     assert_eq!(read(&reader, 4, 0, 1000), []);
     assert_eq!(read(&reader, 1, later - 1, 1000).len(), 2);
     let mut all = 0;
-    let end = reader.read_all(0, Sequence::MAX, 1 << 30, &mut |view| {
+    let end = reader.read_all(0, Sequence::MAX, 1 << 30, &mut |_| {}, &mut |view| {
         assert!(!view.streams.iter().all(|(stream, _)| stream == 4) || view.streams.is_empty());
         all += 1;
     });
@@ -363,7 +363,11 @@ fn old_segments_are_removed_and_reads_of_the_global_order_fail() {
     let expected = fill(&mut log);
     settle(&log);
     // Without a checkpoint the replay needs all records.
-    assert!(log.reader().read_all(0, 1, 1, &mut |_| {}).is_ok());
+    assert!(
+        log.reader()
+            .read_all(0, 1, 1, &mut |_| {}, &mut |_| {})
+            .is_ok()
+    );
     log.checkpoint(vec![]);
     let begun = Instant::now();
     while log.health().segment_bytes > (40 + 2 * 16) << 10 {
@@ -374,15 +378,24 @@ fn old_segments_are_removed_and_reads_of_the_global_order_fail() {
         );
         std::thread::sleep(Duration::from_millis(5));
     }
-    let oldest = match log.reader().read_all(0, Sequence::MAX, 1, &mut |_| {}) {
+    let oldest = match log
+        .reader()
+        .read_all(0, Sequence::MAX, 1, &mut |_| {}, &mut |_| {})
+    {
         Err(ReadError::NoLongerKept { after: 0, oldest }) => oldest,
         other => panic!("{other:?}"),
     };
     let mut all = Vec::new();
     log.reader()
-        .read_all(oldest - 1, Sequence::MAX, 1 << 30, &mut |view| {
-            all.push(view.sequence);
-        })
+        .read_all(
+            oldest - 1,
+            Sequence::MAX,
+            1 << 30,
+            &mut |_| {},
+            &mut |view| {
+                all.push(view.sequence);
+            },
+        )
         .unwrap();
     assert!(all.iter().copied().eq(oldest..=3000));
     assert_eq!(read(&log.reader(), 1, 0, 1000), expected[1]);
@@ -395,9 +408,15 @@ fn old_segments_are_removed_and_reads_of_the_global_order_fail() {
     assert_eq!(read(&log.reader(), 1, 0, 1000), expected[1]);
     all.clear();
     log.reader()
-        .read_all(oldest - 1, Sequence::MAX, 1 << 30, &mut |view| {
-            all.push(view.sequence);
-        })
+        .read_all(
+            oldest - 1,
+            Sequence::MAX,
+            1 << 30,
+            &mut |_| {},
+            &mut |view| {
+                all.push(view.sequence);
+            },
+        )
         .unwrap();
     assert!(all.iter().copied().eq(oldest..=3000));
 }

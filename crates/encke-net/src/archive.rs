@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_log::{ReadError, Reader, Sequence};
-use encke_stream::{Fetch, InlineCommit, Loaders, Logs, Piece};
+use encke_stream::{Fetch, InlineCommit, LoadError, Loaders, Logs, OrderFetch, Piece};
 
 /// Reads records from the logs, and streams from their stores. For threads that may wait for files.
 #[derive(Clone)]
@@ -41,6 +41,16 @@ impl Archive {
         let log = fetch.log();
         let piece = Piece::read(self.reader(log), fetch)?;
         if let Some(inline_commit) = self.inline_commits.get(log) {
+            inline_commit.note_read(&piece);
+        }
+        Ok(piece)
+    }
+
+    /// Reads a part of the global order, for a pattern of names.
+    pub(crate) fn read_order(&self, fetch: &OrderFetch) -> Result<Piece, LoadError> {
+        let load = |no| self.loaders.load_number(no);
+        let piece = Piece::read_order(self.reader(fetch.log), fetch, &load)?;
+        if let Some(inline_commit) = self.inline_commits.get(fetch.log) {
             inline_commit.note_read(&piece);
         }
         Ok(piece)

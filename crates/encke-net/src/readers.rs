@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use encke_log::{ReadError, StreamNo};
 use encke_mailbox::{Bounds, Gauge, Lane, Receiver, Sender, mailbox};
-use encke_stream::Fetch;
+use encke_stream::{Fetch, LoadError, OrderFetch};
 use prometheus::Histogram;
 
 use crate::archive::Archive;
@@ -26,6 +26,12 @@ pub(crate) enum ReadTask {
     /// Reads a part of a stream, for a connection.
     Read {
         fetch: Fetch,
+        token: Token,
+        sender: Arc<ShardSender>,
+    },
+    /// Reads a part of the global order, for a subscriber of a pattern.
+    ReadOrder {
+        fetch: OrderFetch,
         token: Token,
         sender: Arc<ShardSender>,
     },
@@ -76,6 +82,24 @@ impl Readers {
         self.send(
             token,
             ReadTask::Read {
+                fetch,
+                token,
+                sender,
+            },
+        )
+    }
+
+    /// Reads a piece of the global order and sends it to the shard under that token. False: the queue is full.
+    pub(crate) fn read_order(
+        &self,
+        fetch: OrderFetch,
+        token: Token,
+        sender: &Arc<ShardSender>,
+    ) -> bool {
+        let sender = Arc::clone(sender);
+        self.send(
+            token,
+            ReadTask::ReadOrder {
                 fetch,
                 token,
                 sender,
@@ -185,6 +209,31 @@ fn work(means: &ReaderTools, mut jobs: Receiver<ReadTask>) {
                         held.keep(sender, token, piece, published);
                     }
                     (piece, _) => sender.put_piece(token, piece),
+                }
+            }
+            ReadTask::ReadOrder {
+                fetch,
+                token,
+                sender,
+            } => {
+                let published = archive.published(fetch.log);
+                match (archive.read_order(&fetch), held.get_mut(fetch.log)) {
+                    (Ok(piece), Some(held)) if piece.lacks() => {
+                        held.keep(sender, token, piece, published);
+                    }
+                    (Ok(piece), _) => sender.put_piece(token, Ok(piece)),
+                    (Err(LoadError::Read(error)), _) => {
+                        match &error {
+                            ReadError::NoLongerKept { .. } => tracing::debug!(%error),
+                            _ => tracing::error!(%error, "the order of streams could not be read"),
+                        }
+                        sender.put_piece(token, Err(error));
+                    }
+                    (Err(error), _) => {
+                        tracing::error!(%error, "a stream of a pattern could not be loaded");
+                        let stream = Err(error);
+                        sender.put(ShardEvent::StreamLoaded { token, stream });
+                    }
                 }
             }
             ReadTask::LoadName {

@@ -103,10 +103,7 @@ impl SyntheticShard {
             closes: false,
             deletes: false,
         };
-        let batch = Arc::new(Batch {
-            bytes: record.data.len(),
-            records: vec![record],
-        });
+        let batch = Arc::new(Batch::new(vec![record]));
         let mut touched = Vec::with_capacity(1);
         self.topics.take(&batch, |_, topic| touched.push(topic));
         let mut reached = 0;

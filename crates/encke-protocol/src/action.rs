@@ -5,7 +5,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use encke_stream::{Command, Fetch, Offset, Outcome, Sequence, Stream};
+use encke_stream::{Command, Fetch, Offset, Outcome, Pattern, Sequence, Stream, log_of};
 
 use crate::encoder::{EncoderId, MergeEncoderId};
 use crate::response::Response;
@@ -133,7 +133,7 @@ pub enum Feed {
     },
     /// The records of several streams, merged in the order of the log.
     Merged {
-        /// The streams; at least one.
+        /// What it has records of; at least one source.
         sources: Vec<MergeSource>,
         /// The client has every record up to these positions, whatever the stream: one for each log, by index.
         after: Vec<Sequence>,
@@ -142,15 +142,47 @@ pub enum Feed {
     },
 }
 
-/// One of the streams of a merged feed.
+/// What a merged feed has records of.
 #[derive(Debug)]
 pub struct MergeSource {
-    /// The stream.
-    pub stream: Arc<Stream>,
+    /// A stream, or a pattern of names in one of the logs.
+    pub of: MergedStreams,
     /// The position behind which its records begin, unless the client has everything up to there already.
     pub from: Offset,
     /// Its place in the request, from 0.
     pub place: u8,
+}
+
+/// One stream of a merged feed, or all whose names have a pattern.
+#[derive(Clone, Debug)]
+pub enum MergedStreams {
+    /// A stream.
+    One(Arc<Stream>),
+    /// The streams of a log whose names a pattern has, those that are created later included.
+    Matching {
+        /// The names.
+        pattern: Arc<Pattern>,
+        /// The index of the log.
+        log: u8,
+    },
+}
+
+impl MergedStreams {
+    /// The index of the log.
+    pub fn log(&self) -> usize {
+        match self {
+            MergedStreams::One(stream) => log_of(stream.no),
+            MergedStreams::Matching { log, .. } => usize::from(*log),
+        }
+    }
+
+    /// The stream, if it is one.
+    pub fn one(&self) -> Option<&Arc<Stream>> {
+        match self {
+            MergedStreams::One(stream) => Some(stream),
+            MergedStreams::Matching { .. } => None,
+        }
+    }
 }
 
 /// A long poll: waits for one response.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use encke_stream::{Item, MediaKind, Offset, Sequence, Stream, log_of};
+use encke_stream::{Item, MediaKind, Offset, Sequence};
 
 use crate::run::Run;
 
@@ -20,8 +20,10 @@ pub trait Encoder: Send + Sync {
 pub trait MergeEncoder: Send + Sync {
     /// Appends a record.
     fn record(&self, record: &MergedRecord<'_>, out: &mut Vec<u8>);
-    /// Appends that a stream has no further records.
-    fn ended(&self, stream: &Stream, end: StreamEnd, out: &mut Vec<u8>);
+    /// Appends that the stream of this name has no further records.
+    fn ended(&self, name: &str, end: StreamEnd, out: &mut Vec<u8>);
+    /// Appends that the stream of this name lacks records that are removed.
+    fn gap(&self, name: &str, out: &mut Vec<u8>);
     /// Appends the last bytes to a subscriber whose connection the server closes although more records would follow. `why` is
     /// one line for the client; with `resumable` it may continue behind the last record, otherwise retention has removed
     /// records that it lacks.
@@ -71,8 +73,10 @@ pub struct Farewell {
 /// A record of a merged feed.
 #[derive(Clone, Copy, Debug)]
 pub struct MergedRecord<'a> {
-    /// Its stream.
-    pub stream: &'a Stream,
+    /// The name of its stream.
+    pub name: &'a str,
+    /// The kind of its data.
+    pub kind: MediaKind,
     /// Its data.
     pub item: Item<'a>,
     /// With this record the client has everything up to these sequences: one for each log, by index.
@@ -81,26 +85,20 @@ pub struct MergedRecord<'a> {
     pub ahead: &'a [AheadStream],
 }
 
-/// A stream of a merged feed of which the client has more than of all.
+/// A source of a merged feed of which the client has more than of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AheadStream {
-    /// The index of the stream's log.
+    /// The index of the source's log.
     pub log: usize,
-    /// The client's position in the stream.
+    /// The client's position in the source.
     pub at: Offset,
-    /// The stream's place in the request, from 0.
+    /// The source's place in the request, from 0.
     pub place: u8,
 }
 
 impl AheadStream {
-    /// `Some` if the client's position in the stream is beyond `after`.
-    pub fn of(
-        stream: &Stream,
-        position: Offset,
-        place: u8,
-        after: &[Sequence],
-    ) -> Option<AheadStream> {
-        let log = log_of(stream.no);
+    /// `Some` if the client's position in a source of that log is beyond `after`.
+    pub fn of(log: usize, position: Offset, place: u8, after: &[Sequence]) -> Option<AheadStream> {
         let of_all = after.get(log).copied().unwrap_or_default();
         (position > Offset::behind(of_all)).then_some(AheadStream {
             log,

@@ -32,9 +32,9 @@ mod sse;
 mod streams;
 
 pub use action::{
-    Action, BodyPart, Dispatched, Failure, Feed, LoadName, MergeSource, NextPart, OnCommit,
-    OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent, PoolRequest, PoolResponse, Subscription,
-    Wait, WorkerOutput,
+    Action, BodyPart, Dispatched, Failure, Feed, LoadName, MergeSource, MergedStreams, NextPart,
+    OnCommit, OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent, PoolRequest, PoolResponse,
+    Subscription, Wait, WorkerOutput,
 };
 pub use admin::{Admin, Probes};
 pub use durable_streams::DurableStreamsSettings;

@@ -1,9 +1,10 @@
 //! What a commit sends to the shards: the records, shared by all shards, and the replies of each shard.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use encke_log::{Sequence, StreamNo};
 
+use crate::order_read::StreamLabel;
 use crate::{Command, Offset, Outcome};
 
 /// The records of one commit, shared by all shards.
@@ -13,6 +14,43 @@ pub struct Batch {
     pub records: Vec<Record>,
     /// Bytes of their data.
     pub bytes: usize,
+    /// The records of streams whose names patterns with subscribers have, in the same order. Set before the batch is sent.
+    pub matched: OnceLock<Box<[MatchedRecord]>>,
+}
+
+/// A record of a stream whose name is in patterns with subscribers.
+#[derive(Debug)]
+pub struct MatchedRecord {
+    /// Its index in [`Batch::records`].
+    pub index: u32,
+    /// Its stream. Not the stream itself, because shards keep records for a while, and that must not keep an idle stream in
+    /// memory.
+    pub stream: Arc<StreamLabel>,
+    /// The numbers of the patterns.
+    pub patterns: Arc<[StreamNo]>,
+}
+
+impl Batch {
+    /// A batch of these records.
+    pub fn new(records: Vec<Record>) -> Batch {
+        Batch {
+            bytes: records.iter().map(|record| record.data.len()).sum(),
+            records,
+            matched: OnceLock::new(),
+        }
+    }
+
+    /// The records of streams whose names patterns have.
+    pub fn matched(&self) -> &[MatchedRecord] {
+        self.matched.get().map_or(&[], |matched| matched)
+    }
+
+    /// The stream of the record at that index, if patterns have its name.
+    pub fn label(&self, index: u32) -> Option<&StreamLabel> {
+        let matched = self.matched();
+        let found = matched.binary_search_by_key(&index, |record| record.index);
+        found.ok().map(|found| &*matched[found].stream)
+    }
 }
 
 /// One committed record.

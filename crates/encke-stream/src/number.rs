@@ -13,6 +13,17 @@ pub(crate) fn number(log: usize, born: Sequence) -> StreamNo {
     (log as u64) << BORN_BITS | born
 }
 
+/// The number under which a shard keeps the subscribers of a pattern in that log, beside those of streams. `id` must be new in
+/// the log.
+pub(crate) fn pattern_number(log: usize, id: u64) -> StreamNo {
+    PATTERN_BIT | (log as u64) << BORN_BITS | id & BORN_MAX
+}
+
+/// Whether the number is a pattern's.
+pub fn is_pattern(no: StreamNo) -> bool {
+    no & PATTERN_BIT != 0
+}
+
 /// The index of the log that holds a stream.
 pub fn log_of(stream: StreamNo) -> usize {
     (stream >> BORN_BITS) as usize % LOGS_MAX
@@ -58,6 +69,9 @@ impl Place {
 
 /// The last record of a log that can create a stream. A million records per second reach it after 35 years.
 pub(crate) const BORN_MAX: Sequence = (1 << BORN_BITS) - 1;
+
+/// No stream's number has this bit.
+const PATTERN_BIT: u64 = 1 << 63;
 
 const LOG_BITS: u32 = 6;
 

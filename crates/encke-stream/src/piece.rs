@@ -3,6 +3,7 @@
 use encke_log::{Disk, FORGOTTEN, ReadError, Reader, Sequence};
 
 use crate::number::log_of;
+use crate::order_read::OrderedRecord;
 use crate::record::Change;
 use crate::stream::Span;
 use crate::{Offset, Stream};
@@ -49,6 +50,10 @@ pub struct Piece {
     pub end: Offset,
     /// Whether data was left for another piece.
     pub more: bool,
+    /// What each record of a read of the global order is; empty for a read of one stream.
+    ordered: Vec<OrderedRecord>,
+    /// Records before the end were visited: an empty piece does not lack what is not written yet.
+    advanced: bool,
 }
 
 #[derive(Debug)]
@@ -169,7 +174,37 @@ impl Piece {
 
     /// Whether the piece is empty although there is more: the next records are acknowledged and not written yet.
     pub fn lacks(&self) -> bool {
-        self.more && self.records.is_empty()
+        self.more && self.records.is_empty() && !self.advanced
+    }
+
+    /// The records of a read of the global order, each with what it does.
+    pub fn ordered(&self) -> impl Iterator<Item = (Item<'_>, &OrderedRecord)> {
+        self.items().zip(&self.ordered)
+    }
+
+    /// Adds a record of the global order.
+    pub(crate) fn push_ordered(
+        &mut self,
+        sequence: Sequence,
+        data: &[u8],
+        units: u32,
+        ordered: OrderedRecord,
+    ) {
+        self.bytes.extend_from_slice(data);
+        self.records.push(PieceRecord {
+            data_end: self.bytes.len(),
+            skip: 0,
+            take: units,
+            end: Offset::behind(sequence),
+        });
+        self.ordered.push(ordered);
+    }
+
+    /// Ends a read of the global order.
+    pub(crate) fn end_order(&mut self, last: Sequence, more: bool, lacks: bool) {
+        self.end = Offset::behind(last);
+        self.more = more;
+        self.advanced = !lacks;
     }
 
     fn take(&mut self, span: &Span, sequence: u64, payload: &[u8]) {

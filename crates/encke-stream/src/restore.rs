@@ -50,8 +50,7 @@ pub(crate) fn restore_at(
     let mut restore = Restore::new(place);
     let log = Log::open(dir, options, &mut |frame| restore.record(&frame))?;
     let (machine, view, log) = restore.finish(log, limits, now_ms)?;
-    let reader = log.reader();
-    view.set_kept(move || reader.retention_floor());
+    view.set_kept(log.reader());
     Ok((machine, view, log))
 }
 

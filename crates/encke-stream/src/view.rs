@@ -11,10 +11,11 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use parking_lot::{Mutex, RwLock};
 
-use encke_log::{Sequence, StreamNo};
+use encke_log::{Disk, Reader, Sequence, StreamNo};
 
 use crate::Stream;
 use crate::lookup::Lookup;
+use crate::pattern::{Pattern, PatternWatchers};
 use crate::stream::Media;
 use crate::watchers::Watchers;
 
@@ -47,18 +48,24 @@ pub struct View {
     /// The streams in memory that end by themselves.
     timed: Vec<Mutex<Timed>>,
     watchers: Watchers,
+    patterns: PatternWatchers,
     counts: Counts,
-    kept: OnceLock<KeptBehind>,
+    kept: OnceLock<Kept>,
 }
 
 type Timed = HashMap<StreamNo, Weak<Stream>, FixedState>;
 
-/// Returns the retention floor of the log.
-struct KeptBehind(Box<dyn Fn() -> Sequence + Send + Sync>);
+/// What the log keeps.
+struct Kept {
+    /// Returns the retention floor of the log.
+    behind: Box<dyn Fn() -> Sequence + Send + Sync>,
+    /// Returns the first record of the global order.
+    order_from: Box<dyn Fn() -> Sequence + Send + Sync>,
+}
 
-impl std::fmt::Debug for KeptBehind {
+impl std::fmt::Debug for Kept {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("KeptBehind")
+        f.write_str("Kept")
     }
 }
 
@@ -92,6 +99,7 @@ impl Default for View {
             media: RwLock::default(),
             timed: (0..PARTS).map(|_| Mutex::default()).collect(),
             watchers: Watchers::default(),
+            patterns: PatternWatchers::default(),
             counts: Counts::default(),
             kept: OnceLock::new(),
         }
@@ -146,13 +154,22 @@ impl View {
 
     /// Readers must not see the records of the stream up to this one; 0 when nothing is removed.
     pub fn kept_behind(&self, stream: &Stream) -> Sequence {
-        let of_log = self.kept.get().map_or(0, |kept| (kept.0)());
+        let of_log = self.kept.get().map_or(0, |kept| (kept.behind)());
         stream.facts().floor.max(of_log)
     }
 
-    /// Sets the function that returns the retention floor of the log. Only the first call has an effect.
-    pub(crate) fn set_kept(&self, behind: impl Fn() -> Sequence + Send + Sync + 'static) {
-        let _ = self.kept.set(KeptBehind(Box::new(behind)));
+    /// The first record that the global order of the log has.
+    pub fn order_from(&self) -> Sequence {
+        self.kept.get().map_or(0, |kept| (kept.order_from)())
+    }
+
+    /// Sets the log whose retention floor and global order count. Only the first call has an effect.
+    pub(crate) fn set_kept<D: Disk>(&self, log: Reader<D>) {
+        let other = log.clone();
+        let _ = self.kept.set(Kept {
+            behind: Box::new(move || log.retention_floor()),
+            order_from: Box::new(move || other.order_begins_at()),
+        });
     }
 
     /// Notes that a shard has subscribers of a stream, whether it stays in memory or not. The shard gets every commit
@@ -164,6 +181,28 @@ impl View {
     /// Notes that a shard has no subscribers of a stream any more.
     pub fn unwatch(&self, no: StreamNo, shard: u16) {
         self.watchers.remove(no, shard);
+    }
+
+    /// Notes that a shard has subscribers of a pattern. The shard gets every commit with records of matching streams, except
+    /// for those up to [`View::committed`], read after this call. Returns the pattern's number; `log` is the index of the
+    /// view's log.
+    pub fn watch_pattern(&self, pattern: &Pattern, log: usize, shard: u16) -> StreamNo {
+        self.patterns.add(pattern, log, shard)
+    }
+
+    /// Notes that a shard has no subscribers of a pattern any more.
+    pub fn unwatch_pattern(&self, no: StreamNo, shard: u16) {
+        self.patterns.remove(no, shard);
+    }
+
+    /// The number of patterns that have subscribers.
+    pub fn pattern_len(&self) -> usize {
+        self.patterns.len()
+    }
+
+    /// The patterns that have subscribers.
+    pub(crate) fn patterns(&self) -> &PatternWatchers {
+        &self.patterns
     }
 
     /// The shards that have subscribers of a stream, one bit each. The last bit is for all further shards.

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use encke_log::Sequence;
-use encke_protocol::{AheadStream, MergeEncoderId, MergeSource, StreamEnd};
-use encke_stream::{Offset, Piece, Stream, log_of};
+use encke_protocol::{AheadStream, MergeEncoderId, MergeSource, MergedStreams, StreamEnd};
+use encke_stream::{MediaKind, Offset, OrderedRecord, Piece, Stream};
 
 /// What a subscriber of several streams needs beside its slot.
 #[derive(Debug)]
@@ -29,16 +29,16 @@ struct LogTurns {
     after: Vec<Sequence>,
 }
 
-/// One of the streams.
+/// One of the streams, or a pattern of names in one of the logs.
 #[derive(Debug)]
 pub(crate) struct FeedMember {
     /// The slot that stands on the topic's list.
     pub(crate) slot: u32,
-    pub(crate) stream: Arc<Stream>,
+    pub(crate) streams: MergedStreams,
     /// The client has its records up to there, however far the others are.
     pub(crate) from: Offset,
     pub(crate) place: u8,
-    /// The record with which it ends, once that is known.
+    /// The record with which the stream ends, once that is known. A pattern does not end.
     pub(crate) end: Option<(Sequence, StreamEnd)>,
 }
 
@@ -58,6 +58,8 @@ pub(crate) struct OlderRecords {
 pub(crate) struct OlderRecord {
     pub(crate) sequence: Sequence,
     pub(crate) member: usize,
+    /// Its stream, if the member is a pattern, and what it does.
+    pub(crate) ordered: Option<OrderedRecord>,
     pub(crate) data: Vec<u8>,
     pub(crate) skip: u32,
     pub(crate) take: u32,
@@ -65,14 +67,14 @@ pub(crate) struct OlderRecord {
 }
 
 // What each stream costs a subscriber of several, beside a slot, and the feed itself.
-const _: () = assert!(size_of::<FeedMember>() <= 48);
+const _: () = assert!(size_of::<FeedMember>() <= 56);
 const _: () = assert!(size_of::<MergedFeed>() <= 48);
 
 impl FeedMember {
     pub(crate) fn new(slot: u32, source: MergeSource) -> Self {
         FeedMember {
             slot,
-            stream: source.stream,
+            streams: source.of,
             from: source.from,
             place: source.place,
             end: None,
@@ -80,7 +82,12 @@ impl FeedMember {
     }
 
     pub(crate) fn log(&self) -> usize {
-        log_of(self.stream.no)
+        self.streams.log()
+    }
+
+    /// The stream, unless it is a pattern.
+    pub(crate) fn stream(&self) -> Option<&Arc<Stream>> {
+        self.streams.one()
     }
 
     /// The client's position in this stream, if it has everything up to `after`.
@@ -131,7 +138,7 @@ impl MergedFeed {
     pub(crate) fn ahead(&self, after: &[Sequence]) -> Vec<AheadStream> {
         let ahead = self.members.iter();
         ahead
-            .filter_map(|member| AheadStream::of(&member.stream, member.from, member.place, after))
+            .filter_map(|member| AheadStream::of(member.log(), member.from, member.place, after))
             .collect()
     }
 
@@ -145,6 +152,17 @@ impl MergedFeed {
         turns.after[turns.log] = cursor;
         turns.log = next;
         Some(turns.after[next])
+    }
+}
+
+impl OlderRecord {
+    /// The name and kind of its stream.
+    pub(crate) fn stream<'a>(&'a self, members: &'a [FeedMember]) -> Option<(&'a str, MediaKind)> {
+        if let Some(ordered) = &self.ordered {
+            return Some((&ordered.stream.name, ordered.stream.kind));
+        }
+        let stream = members.get(self.member)?.stream()?;
+        Some((&stream.name, stream.media.kind))
     }
 }
 
@@ -162,11 +180,13 @@ impl Default for OlderRecords {
 impl OlderRecords {
     /// Takes the part of the member that was asked for.
     pub(crate) fn take(&mut self, piece: &Piece) {
+        let mut ordered = piece.ordered();
         for item in piece.items() {
             self.bytes += item.data.len();
             self.records.push(OlderRecord {
                 sequence: whole(item.end),
                 member: self.asked,
+                ordered: ordered.next().map(|(_, ordered)| ordered.clone()),
                 data: item.data.to_vec(),
                 skip: item.skip,
                 take: item.take,

@@ -232,10 +232,7 @@ mod tests {
             closes: false,
             deletes: false,
         });
-        let batch = Batch {
-            bytes: streams.len(),
-            records: records.collect(),
-        };
+        let batch = Batch::new(records.collect());
         fan_out.take(&Arc::new(batch), now_us);
     }
 

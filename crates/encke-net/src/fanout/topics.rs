@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use encke_log::{Sequence, StreamNo};
-use encke_stream::{Batch, Lifetime, MediaKind, Record, Stream, Views, log_of};
+use encke_stream::{
+    Batch, Lifetime, MatchedRecord, MediaKind, Pattern, Record, Stream, StreamLabel, Views,
+    is_pattern, log_of,
+};
 use foldhash::fast::FixedState;
 use std::hash::BuildHasher;
 
@@ -13,12 +16,12 @@ use crate::chunked_vec::ChunkedVec;
 use crate::connection::slot::{NONE, Slots};
 use crate::hash_index::HashIndex;
 
-/// A stream with subscribers on this shard.
+/// A stream, or a pattern of names in one log, with subscribers on this shard.
 #[derive(Debug)]
 pub(crate) struct Topic {
-    /// The stream's number; 0 in a free entry.
+    /// The number of the stream or pattern; 0 in a free entry.
     no: StreamNo,
-    /// The stream. `None` while it may leave memory, because nothing has happened for a while.
+    /// The stream. `None` while it may leave memory, because nothing has happened for a while, and for a pattern.
     pub(crate) stream: Option<Arc<Stream>>,
     /// Its subscribers, an intrusive list of slots.
     head: u32,
@@ -150,18 +153,34 @@ impl Topics {
             self.bring(number, stream);
             return number;
         }
-        let view = self.views.of(stream.no);
-        view.watch(stream, self.shard);
+        self.views.of(stream.no).watch(stream, self.shard);
+        let number = self.add(stream.no, stream.media.kind);
+        self.bring(number, stream);
+        number
+    }
+
+    /// The topic for the streams of a log whose names a pattern has, new or not.
+    pub(crate) fn intern_pattern(&mut self, pattern: &Pattern, log: usize) -> u32 {
+        let no = self.views.log(log).watch_pattern(pattern, log, self.shard);
+        match self.find(no) {
+            Some(number) => number,
+            // The streams have kinds of their own.
+            None => self.add(no, MediaKind::Binary),
+        }
+    }
+
+    /// A new topic without subscribers. The shard gets its records already.
+    fn add(&mut self, no: StreamNo, kind: MediaKind) -> u32 {
         let topic = Topic {
-            no: stream.no,
-            kind: stream.media.kind,
-            fresh: true,
-            stream: Some(Arc::clone(stream)),
+            no,
+            kind,
+            fresh: false,
+            stream: None,
             head: NONE,
             iter: NONE,
             state: Round::Quiet,
             appended: 0,
-            complete_from: view.committed(),
+            complete_from: self.views.of(no).committed(),
             last: 0,
             first_at: 0,
             last_at: 0,
@@ -179,8 +198,8 @@ impl Topics {
             hasher,
             ..
         } = self;
-        index.insert(hasher.hash_one(stream.no), number, |number| {
-            hasher.hash_one(no(&topics[number]))
+        index.insert(hasher.hash_one(no), number, |number| {
+            hasher.hash_one(number_of(&topics[number]))
         });
         number
     }
@@ -261,40 +280,61 @@ impl Topics {
             .records
             .first()
             .map_or(0, |record| log_of(record.stream));
-        for (index, record) in batch.records.iter().enumerate() {
-            let Some(number) = self.find(record.stream) else {
+        let mut matched = batch.matched().iter().peekable();
+        for (index, record) in (0..).zip(&batch.records) {
+            if let Some(number) = self.find(record.stream) {
+                kept = true;
+                touched(self.link_record(log, batch, index, number), number);
+            }
+            let Some(of_patterns) = matched.next_if(|matched| matched.index == index) else {
                 continue;
             };
-            kept = true;
-            let ring = &mut self.rings[log];
-            let at = ring.base + ring.recent.len() as u64;
-            let topic = &mut self.topics[number];
-            if topic.last_at >= ring.base {
-                ring.recent[(topic.last_at - ring.base) as usize].next = at;
+            for pattern in &*of_patterns.patterns {
+                if let Some(number) = self.find(*pattern) {
+                    kept = true;
+                    touched(self.link_record(log, batch, index, number), number);
+                }
             }
-            if topic.first_at < ring.base {
-                topic.first_at = at;
-            }
-            topic.last_at = at;
-            topic.last = record.sequence;
-            topic.fresh = true;
-            topic.appended = topic
-                .appended
-                .wrapping_add(weight::weight(record.data.len()));
-            ring.recent.push_back(Recent {
-                batch: Arc::clone(batch),
-                index: index as u32,
-                topic: number,
-                sequence: record.sequence,
-                next: 0,
-            });
-            touched(topic, number);
         }
         if kept {
             self.bytes += batch_weight(batch);
             self.rings[log].bytes += batch_weight(batch);
             self.evict();
         }
+    }
+
+    /// Adds a record of a log's batch to the recent ones, as a topic's last. Returns the topic.
+    fn link_record(
+        &mut self,
+        log: usize,
+        batch: &Arc<Batch>,
+        index: u32,
+        number: u32,
+    ) -> &mut Topic {
+        let record = &batch.records[index as usize];
+        let ring = &mut self.rings[log];
+        let at = ring.base + ring.recent.len() as u64;
+        let topic = &mut self.topics[number];
+        if topic.last_at >= ring.base {
+            ring.recent[(topic.last_at - ring.base) as usize].next = at;
+        }
+        if topic.first_at < ring.base {
+            topic.first_at = at;
+        }
+        topic.last_at = at;
+        topic.last = record.sequence;
+        topic.fresh = true;
+        topic.appended = topic
+            .appended
+            .wrapping_add(weight::weight(record.data.len()));
+        ring.recent.push_back(Recent {
+            batch: Arc::clone(batch),
+            index,
+            topic: number,
+            sequence: record.sequence,
+            next: 0,
+        });
+        topic
     }
 
     /// What a subscriber of the topic with that cursor gets next.
@@ -307,14 +347,16 @@ impl Topics {
         if cursor >= topic.last || topic.last_at < ring.base {
             return Next::Nothing;
         }
-        let found = ring
-            .recent
-            .binary_search_by_key(&cursor, |recent| recent.sequence);
         // The record at the cursor may be another stream's, or this one's from before the topic was forgotten and created
-        // again: neither leads to this topic's records.
-        let mut at = match found {
-            Ok(found) if self.owns(number, found) => ring.recent[found].next,
-            _ => topic.first_at,
+        // again: neither leads to this topic's records. It is there once for each of its topics.
+        let first = ring
+            .recent
+            .partition_point(|recent| recent.sequence < cursor);
+        let same = ring.recent.range(first..).enumerate();
+        let mut same = same.take_while(|(_, recent)| recent.sequence == cursor);
+        let mut at = match same.find(|(step, _)| self.owns(number, first + step)) {
+            Some((_, recent)) => recent.next,
+            None => topic.first_at,
         };
         while at != 0 && ring.at(at).sequence <= cursor {
             at = ring.at(at).next;
@@ -346,6 +388,12 @@ impl Topics {
         (recent.record(), recent.next)
     }
 
+    /// The name and kind of the stream of a record, if the topic is a pattern's.
+    pub(crate) fn label(&self, topic: u32, at: u64) -> Option<&StreamLabel> {
+        let recent = self.ring(topic).at(at);
+        recent.batch.label(recent.index)
+    }
+
     /// Begins a round over the topic's subscribers.
     pub(crate) fn begin(&mut self, topic: u32) {
         let topic = &mut self.topics[topic];
@@ -372,7 +420,7 @@ impl Topics {
     fn find(&self, stream: StreamNo) -> Option<u32> {
         let topics = &self.topics;
         self.index.find(self.hasher.hash_one(stream), |number| {
-            no(&topics[number]) == stream
+            number_of(&topics[number]) == stream
         })
     }
 
@@ -383,7 +431,11 @@ impl Topics {
         if no == 0 {
             return;
         }
-        self.views.of(no).unwatch(no, self.shard);
+        let view = self.views.of(no);
+        match is_pattern(no) {
+            true => view.unwatch_pattern(no, self.shard),
+            false => view.unwatch(no, self.shard),
+        }
         let hash = self.hasher.hash_one(no);
         self.index.remove(hash, number);
         self.free.push(number);
@@ -438,12 +490,13 @@ impl std::ops::IndexMut<u32> for Topics {
 fn batch_weight(batch: &Batch) -> usize {
     let record = size_of::<Record>() + size_of::<Recent>() + ALLOCATION_BYTES;
     let own = size_of::<Batch>() + 2 * ALLOCATION_BYTES;
-    batch.bytes + batch.records.len() * record + own
+    let matched = batch.matched().len() * (size_of::<MatchedRecord>() + size_of::<Recent>());
+    batch.bytes + batch.records.len() * record + matched + own
 }
 
 /// The approximate overhead of an allocation.
 const ALLOCATION_BYTES: usize = 32;
 
-fn no(topic: &Topic) -> StreamNo {
+fn number_of(topic: &Topic) -> StreamNo {
     topic.no
 }

@@ -129,7 +129,7 @@ impl Shard {
         }
         match piece {
             Ok(piece) => return Some(piece),
-            Err(ReadError::BelowFloor { .. }) => self.pass(index),
+            Err(ReadError::BelowFloor { .. } | ReadError::NoLongerKept { .. }) => self.pass(index),
             Err(_) => self.close(index, CloseReason::Unreadable),
         }
         None

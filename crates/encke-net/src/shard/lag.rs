@@ -132,7 +132,11 @@ impl Shard {
             FeedState::Merged(merged) => {
                 let after = merged.all_after(at.sequence);
                 let mut members = merged.members.iter();
-                members.any(|member| lacks(&member.stream, member.position(after[member.log()])))
+                // A subscriber of a pattern learns of removed records by an event.
+                members.any(|member| {
+                    let at = member.position(after[member.log()]);
+                    member.stream().is_some_and(|stream| lacks(stream, at))
+                })
             }
         }
     }

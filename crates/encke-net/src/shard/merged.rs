@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use encke_log::Sequence;
-use encke_protocol::{MergeEncoderId, MergeSource, MergedRecord, StreamEnd};
+use encke_protocol::{MergeEncoderId, MergeSource, MergedRecord, MergedStreams, StreamEnd};
 use encke_stream::{Item, Life, Offset};
 
 use super::Shard;
@@ -29,7 +29,13 @@ impl Shard {
     ) {
         let mut members = Vec::with_capacity(sources.len());
         for source in sources {
-            let topic = self.fan_out.topics.intern(&source.stream);
+            let topics = &mut self.fan_out.topics;
+            let topic = match &source.of {
+                MergedStreams::One(stream) => topics.intern(stream),
+                MergedStreams::Matching { pattern, log } => {
+                    topics.intern_pattern(pattern, usize::from(*log))
+                }
+            };
             let slots = &mut self.connections.slots;
             let slot = slots.add_member(index);
             self.fan_out.topics.link(slots, topic, slot);
@@ -103,8 +109,8 @@ impl Shard {
         let Some(merged) = self.merged(index) else {
             return;
         };
-        for member in &merged.members {
-            member.stream.touch(now_ms);
+        for stream in merged.members.iter().filter_map(FeedMember::stream) {
+            stream.touch(now_ms);
         }
         let beat = self.encoders.merge_encoder(merged.encoder).heartbeat();
         self.send_part(index, beat, false);
@@ -129,11 +135,15 @@ impl Shard {
                 due.ended.push((number, why));
                 continue;
             }
-            match self.fan_out.topics.next(topic, position.sequence) {
-                Next::Nothing if position.units == 0 => {}
-                Next::Recent(at) if position.units == 0 => due.heads.push(Reverse((at, number))),
-                _ => {
-                    let facts = member.stream.facts();
+            let next = self.fan_out.topics.next(topic, position.sequence);
+            match (next, member.stream()) {
+                (Next::Nothing, _) if position.units == 0 => {}
+                (Next::Recent(at), _) if position.units == 0 => {
+                    due.heads.push(Reverse((at, number)));
+                }
+                (_, None) => due.older = true,
+                (_, Some(stream)) => {
+                    let facts = stream.facts();
                     if position < facts.tail {
                         due.older = true;
                     } else if facts.life != Life::Live {
@@ -169,7 +179,9 @@ impl Shard {
             let encoder = merged.encoder;
             let member = merged.members.remove(*number);
             let encoder = self.encoders.merge_encoder(encoder);
-            encoder.ended(&member.stream, *why, &mut events);
+            if let Some(stream) = member.stream() {
+                encoder.ended(&stream.name, *why, &mut events);
+            }
             let topic = self.connections.slots[member.slot].topic;
             self.loses(index, self.fan_out.topics[topic].appended);
             self.drop_member(member.slot);
@@ -208,7 +220,22 @@ impl Shard {
                 let topic = self.connections.slots[member.slot].topic;
                 let (record, next) = self.fan_out.topics.record(topic, at);
                 encoding.end = record.sequence;
-                if record.units > 0 {
+                let (name, kind) = match member.stream() {
+                    Some(stream) => (&*stream.name, stream.media.kind),
+                    None => match self.fan_out.topics.label(topic, at) {
+                        Some(label) => (&*label.name, label.kind),
+                        // A pattern's records have labels.
+                        None => continue,
+                    },
+                };
+                let end = match (record.deletes, record.closes) {
+                    (true, _) => Some(StreamEnd::Deleted),
+                    (_, true) => Some(StreamEnd::Closed),
+                    _ => None,
+                };
+                // Only one stream of a pattern's ends with it.
+                let end_within = end.filter(|_| member.stream().is_none());
+                if record.units > 0 || end_within.is_some() {
                     bytes += record.data.len();
                     let item = Item {
                         data: &record.data,
@@ -220,20 +247,22 @@ impl Shard {
                         let after = merged.all_after(record.sequence);
                         let ahead = merged.ahead(&after);
                         let merged_record = MergedRecord {
-                            stream: &member.stream,
+                            name,
+                            kind,
                             item,
                             after: &after,
                             ahead: &ahead,
                         };
-                        encoder.record(&merged_record, out);
+                        if record.units > 0 {
+                            encoder.record(&merged_record, out);
+                        }
+                        if let Some(end) = end_within {
+                            encoder.ended(name, end, out);
+                        }
                     });
                 }
-                if record.deletes || record.closes {
-                    let why = match record.deletes {
-                        true => StreamEnd::Deleted,
-                        false => StreamEnd::Closed,
-                    };
-                    ends = Some((number, record.sequence, why));
+                if let (Some(end), true) = (end, end_within.is_none()) {
+                    ends = Some((number, record.sequence, end));
                     more = true;
                     break;
                 }

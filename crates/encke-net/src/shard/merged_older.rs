@@ -1,9 +1,11 @@
 //! Older records of several streams: a part of each is read from the log, and the records before the end of the shortest part
 //! are sent.
 
+use std::sync::Arc;
+
 use encke_log::{ReadError, Sequence};
-use encke_protocol::{AheadStream, MergedRecord, StreamEnd};
-use encke_stream::{Fetch, Item, Life, Offset, Piece};
+use encke_protocol::{AheadStream, MergedRecord, MergedStreams, StreamEnd};
+use encke_stream::{Fetch, Item, Life, Offset, OrderEvent, OrderFetch, Piece};
 
 use super::Shard;
 use crate::connection::active::FeedState;
@@ -60,16 +62,32 @@ impl Shard {
                 continue;
             }
             let from = member.position(after);
-            let tail = member.stream.facts().tail;
             older.upto = older.upto.min(committed.max(after));
-            let upto = tail.min(Offset::behind(older.upto));
+            let all = Offset::behind(older.upto);
+            let upto = member
+                .stream()
+                .map_or(all, |stream| stream.facts().tail.min(all));
             if from >= upto {
                 older.asked += 1;
                 continue;
             }
-            let fetch = Fetch::new(&member.stream, from, upto, bytes_max);
-            let sender = &self.context.sender;
-            if self.context.readers.read(fetch, token, sender) {
+            let (readers, sender) = (&self.context.readers, &self.context.sender);
+            let is_asked = match &member.streams {
+                MergedStreams::One(stream) => {
+                    readers.read(Fetch::new(stream, from, upto, bytes_max), token, sender)
+                }
+                MergedStreams::Matching { pattern, .. } => {
+                    let fetch = OrderFetch {
+                        log,
+                        pattern: Arc::clone(pattern),
+                        after: from.sequence,
+                        upto: upto.sequence,
+                        bytes_max: PARTS_BYTES,
+                    };
+                    readers.read_order(fetch, token, sender)
+                }
+            };
+            if is_asked {
                 subscriber.reading = true;
             } else {
                 // The readers are overloaded: the subscriber keeps its position and begins again.
@@ -116,19 +134,35 @@ impl Shard {
                         take: read.take,
                         end: read.end,
                     };
+                    let Some((name, kind)) = read.stream(&merged.members) else {
+                        continue;
+                    };
                     let record = MergedRecord {
-                        stream: &merged.members[read.member].stream,
+                        name,
+                        kind,
                         item,
                         after: &after,
                         ahead: &ahead,
                     };
+                    let event = read.ordered.as_ref().map(|ordered| ordered.event);
+                    let write = |out: &mut Vec<u8>| {
+                        if item.take > 0 {
+                            encoder.record(&record, out);
+                        }
+                        match event {
+                            Some(OrderEvent::Closed) => encoder.ended(name, StreamEnd::Closed, out),
+                            Some(OrderEvent::Deleted) => {
+                                encoder.ended(name, StreamEnd::Deleted, out)
+                            }
+                            Some(OrderEvent::Removed) => encoder.gap(name, out),
+                            Some(OrderEvent::Data) | None => {}
+                        }
+                    };
                     let last = number + 1 == same.len();
                     if last {
-                        encoding.add(item, read.sequence, |out| {
-                            encoder.record(&record, out);
-                        });
+                        encoding.add(item, read.sequence, write);
                     } else {
-                        encoding.add_part(item, |out| encoder.record(&record, out));
+                        encoding.add_part(item, write);
                     }
                 }
             }
@@ -153,7 +187,10 @@ impl Shard {
         let log = merged.log();
         let members = merged.members.iter_mut();
         for member in members.filter(|member| member.log() == log) {
-            let facts = member.stream.facts();
+            let Some(stream) = member.stream() else {
+                continue;
+            };
+            let facts = stream.facts();
             let why = match facts.life {
                 Life::Live if facts.closed => StreamEnd::Closed,
                 Life::Live => continue,

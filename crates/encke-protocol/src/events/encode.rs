@@ -4,7 +4,7 @@ use std::io::Write;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use encke_stream::{Item, MediaKind, Stream};
+use encke_stream::MediaKind;
 
 use super::id;
 use crate::encoder::{MergeEncoder, MergedRecord, StreamEnd};
@@ -18,12 +18,21 @@ pub(super) struct MergedEvents;
 impl MergeEncoder for MergedEvents {
     fn record(&self, record: &MergedRecord<'_>, out: &mut Vec<u8>) {
         id::write(record.after, record.ahead, out);
-        lines(&json(record.stream, &record.item), out);
+        lines(&json(record), out);
         out.push(b'\n');
     }
 
-    fn ended(&self, stream: &Stream, end: StreamEnd, out: &mut Vec<u8>) {
-        ended(&stream.name, end, out);
+    fn ended(&self, name: &str, end: StreamEnd, out: &mut Vec<u8>) {
+        ended(name, end, out);
+    }
+
+    fn gap(&self, name: &str, out: &mut Vec<u8>) {
+        let name = serde_json::Value::from(name);
+        // Writing to a vector does not fail.
+        let _ = write!(
+            out,
+            "event:gap\ndata:{{\"stream\":{name},\"why\":\"no_longer_kept\"}}\n\n"
+        );
     }
 
     fn farewell(&self, why: &str, resumable: bool, out: &mut Vec<u8>) {
@@ -55,12 +64,12 @@ pub(super) fn ended(name: &str, end: StreamEnd, out: &mut Vec<u8>) {
 }
 
 /// A record as JSON: its stream, the offset behind it, and its data in the form of the stream's type.
-fn json(stream: &Stream, item: &Item<'_>) -> Vec<u8> {
-    let name = serde_json::Value::from(&*stream.name);
+fn json(record: &MergedRecord<'_>) -> Vec<u8> {
+    let MergedRecord { kind, item, .. } = record;
+    let name = serde_json::Value::from(record.name);
     let mut text = format!("{{\"stream\":{name},\"nextOffset\":\"{}\",", item.end).into_bytes();
-    let kind = stream.media.kind;
     let mut data = Vec::with_capacity(item.data.len());
-    push_items(kind, std::slice::from_ref(item), true, &mut data);
+    push_items(*kind, std::slice::from_ref(item), true, &mut data);
     match kind {
         MediaKind::Json => {
             text.extend_from_slice(b"\"messages\":[");

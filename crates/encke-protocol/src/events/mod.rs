@@ -1,4 +1,4 @@
-//! Several streams over one connection: `GET /v1/events?stream=NAME[@OFFSET]&stream=...`.
+//! Several streams over one connection: `GET /v1/events?stream=NAME[@OFFSET]&stream=...`, by name or by pattern (`chat/*`).
 //!
 //! The response is one stream of server-sent events with the records of all of them, each once and in the order of the log.
 //! An event's id is the client's position in every stream, so that a client that resumes with `Last-Event-ID` misses nothing
@@ -9,9 +9,9 @@ mod id;
 
 use std::sync::Arc;
 
-use encke_stream::{Life, Offset, Sequence, Stream, log_of};
+use encke_stream::{Life, Offset, Pattern, Sequence, Stream, log_of};
 
-use crate::action::{Action, Feed, MergeSource, Subscription};
+use crate::action::{Action, Feed, MergeSource, MergedStreams, Subscription};
 use crate::encoder::{AheadStream, Encoders, MergeEncoderId, StreamEnd};
 use crate::misspelled;
 use crate::problem::error;
@@ -92,6 +92,23 @@ impl Events {
         let mut over = Vec::new();
         let mut held = Vec::with_capacity(parameters.named.len());
         for (place, named) in parameters.named.iter().enumerate() {
+            if let Some(pattern) = &named.pattern {
+                if let Some(segments) = pattern.prefix().strip_suffix('/') {
+                    self.streams.check_name(segments)?;
+                }
+                for (log, committed) in (0..).zip(&committed) {
+                    let from = self.pattern_start(named, log, place, resumed, *committed)?;
+                    sources.push(MergeSource {
+                        of: MergedStreams::Matching {
+                            pattern: Arc::clone(pattern),
+                            log,
+                        },
+                        from,
+                        place: place as u8,
+                    });
+                }
+                continue;
+            }
             self.streams.check_name(&named.name)?;
             // Held until the action is decided, so that the stream stays in memory.
             let Some(known) = self.streams.known(&named.name) else {
@@ -116,7 +133,7 @@ impl Events {
                 continue;
             }
             sources.push(MergeSource {
-                stream,
+                of: MergedStreams::One(stream),
                 from,
                 place: place as u8,
             });
@@ -131,7 +148,9 @@ impl Events {
         };
         let ahead: Vec<AheadStream> = sources
             .iter()
-            .filter_map(|source| AheadStream::of(&source.stream, source.from, source.place, &after))
+            .filter_map(|source| {
+                AheadStream::of(source.of.log(), source.from, source.place, &after)
+            })
             .collect();
         let mut first = Vec::new();
         id::write(&after, &ahead, &mut first);
@@ -155,6 +174,46 @@ impl Events {
             },
             ends_at_ms: None,
         }))
+    }
+
+    /// The position behind which the records of a pattern are delivered, in one of the logs.
+    fn pattern_start(
+        &self,
+        named: &Named,
+        log: u8,
+        place: usize,
+        resumed: Option<&Id>,
+        committed: Sequence,
+    ) -> Result<Offset, Response> {
+        let order_from = self.streams.views.log(usize::from(log)).order_from();
+        let kept_behind = order_from.saturating_sub(1).min(committed);
+        if let Some(id) = resumed {
+            let had = id.position(place, usize::from(log));
+            if had.sequence < kept_behind {
+                return Err(error(
+                    410,
+                    "no_longer_kept",
+                    format!(
+                        "records behind this id are no longer in the order of all streams, of which the server keeps \
+                         order-size; begin again with {}@-1 and without the id",
+                        named.name
+                    ),
+                ));
+            }
+            return Ok(had);
+        }
+        match named.from {
+            StartPosition::Start => Ok(Offset::behind(kept_behind)),
+            StartPosition::Now => Ok(Offset::behind(committed)),
+            StartPosition::At(_) => Err(error(
+                400,
+                "bad_parameter",
+                format!(
+                    "the pattern {} begins at an offset, but offsets are of one stream: use -1 or now, or the id of an event",
+                    named.name
+                ),
+            )),
+        }
     }
 }
 
@@ -184,7 +243,7 @@ fn check_id(id: &Id, committed: &[Sequence]) -> Result<(), Response> {
 fn common_position(sources: &[MergeSource], committed: Vec<Sequence>) -> Vec<Sequence> {
     let mut after = committed;
     for source in sources {
-        let after = &mut after[log_of(source.stream.no)];
+        let after = &mut after[source.of.log()];
         *after = source.from.sequence.min(*after);
     }
     after
@@ -218,10 +277,17 @@ fn check_count(named: &[Named], settings: EventsSettings) -> Result<(), Response
         ));
     }
     for (place, one) in named.iter().enumerate() {
-        if named[..place].iter().any(|other| other.name == one.name) {
-            let why = format!("the stream {:?} is named more than once", one.name);
-            return Err(error(400, "named_twice", why));
-        }
+        let Some(other) = named[..place].iter().find(|other| other.overlaps(one)) else {
+            continue;
+        };
+        let why = match other.name == one.name {
+            true => format!("the stream {:?} is named more than once", one.name),
+            false => format!(
+                "{:?} and {:?} name a stream twice: each stream may be named once, by its name or by one pattern",
+                other.name, one.name
+            ),
+        };
+        return Err(error(400, "named_twice", why));
     }
     Ok(())
 }
@@ -235,9 +301,10 @@ struct Parameters {
     after: Option<Id>,
 }
 
-/// A stream that the request names, and the position behind which its records begin.
+/// A stream or a pattern that the request names, and the position behind which its records begin.
 struct Named {
     name: String,
+    pattern: Option<Arc<Pattern>>,
     from: StartPosition,
 }
 
@@ -284,7 +351,18 @@ impl Named {
         let (name, from) = split.unwrap_or((value, StartPosition::Now));
         Named {
             name: name.to_owned(),
+            pattern: name.parse().ok().map(Arc::new),
             from,
+        }
+    }
+
+    /// Whether both name a stream.
+    fn overlaps(&self, other: &Named) -> bool {
+        match (&self.pattern, &other.pattern) {
+            (Some(own), Some(others)) => own.overlaps(others),
+            (Some(own), None) => own.matches(&other.name),
+            (None, Some(others)) => others.matches(&self.name),
+            (None, None) => self.name == other.name,
         }
     }
 

@@ -49,7 +49,6 @@ pub(crate) fn decide<D: Disk>(
         journal: LogJournal { log, now_ms },
         records: Vec::with_capacity(ordered.commands.len()),
         streams: Vec::new(),
-        bytes: 0,
     };
     if let Some(expiry) = expiry {
         expiry.run(now_ms, machine, &mut draft);
@@ -61,10 +60,7 @@ pub(crate) fn decide<D: Disk>(
         judged.push(Judged { from, ack, outcome });
     }
     let Draft {
-        records,
-        streams,
-        bytes,
-        ..
+        records, streams, ..
     } = draft;
     let mut level = streams.iter().map(|stream| stream.ack).max();
     if machine.has_siblings() && records.iter().any(|record| record.deletes) {
@@ -72,7 +68,7 @@ pub(crate) fn decide<D: Disk>(
         level = Some(AckLevel::Synced);
     }
     let mut decided = Decided::new(level.unwrap_or(AckLevel::Accepted), judged);
-    decided.batch = (!records.is_empty()).then(|| Arc::new(Batch { records, bytes }));
+    decided.batch = (!records.is_empty()).then(|| Arc::new(Batch::new(records)));
     decided.streams = streams;
     decided.revocable = before == 0;
     decided.log_bytes = log.batch_bytes() - before;
@@ -152,7 +148,6 @@ struct Draft<'a, D: Disk> {
     records: Vec<Record>,
     /// The streams of the records, in their order; one for several records in a row.
     streams: Vec<Arc<Stream>>,
-    bytes: usize,
 }
 
 impl<D: Disk> Journal for Draft<'_, D> {
@@ -167,7 +162,6 @@ impl<D: Disk> Journal for Draft<'_, D> {
         data: Vec<u8>,
     ) -> Result<Sequence, Refusal> {
         let sequence = self.journal.append(stream, change, &data)?;
-        self.bytes += data.len();
         let again = matches!(self.streams.last(), Some(last) if Arc::ptr_eq(last, stream));
         if !again {
             self.streams.push(Arc::clone(stream));

@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use encke_log::{Disk, Log};
+use encke_log::{Disk, Log, StreamNo};
 
 use super::decide::Decided;
 use super::replies::{LateReply, Replies};
 use super::sync::Durable;
-use crate::batch::{Batch, Handover, Outlet};
+use crate::batch::{Batch, Handover, MatchedRecord, Outlet};
+use crate::order_read::StreamLabel;
 use crate::view::View;
 use crate::watchers::watcher;
 use crate::{AckLevel, Machine, Stream};
@@ -42,7 +43,9 @@ pub(crate) fn publish<D: Disk>(
     }
     let view = &machine.view;
     count_acknowledged(view, level, &replies);
-    outlets.send(Some((batch, watchers(&streams, view))), replies);
+    // After the position is visible: a shard that reads it before it subscribes gets what follows.
+    let shards = watchers(&streams, view) | match_patterns(&batch, &streams, view);
+    outlets.send(Some((batch, shards)), replies);
     late
 }
 
@@ -83,6 +86,39 @@ fn count(view: &View, level: AckLevel, changes: u64) {
 fn watchers(streams: &[Arc<Stream>], view: &View) -> u64 {
     let streams = streams.iter();
     streams.fold(0, |all, stream| all | view.watchers(stream))
+}
+
+/// Notes which records have streams whose names patterns have. The shards with subscribers of these, one bit for each.
+fn match_patterns(batch: &Batch, streams: &[Arc<Stream>], view: &View) -> u64 {
+    if view.patterns().is_empty() {
+        return 0;
+    }
+    let mut shards = 0;
+    let mut matched = Vec::new();
+    let mut records = (0..).zip(&batch.records).peekable();
+    for stream in streams {
+        let found = view.patterns().of(&stream.name);
+        let patterns: Arc<[StreamNo]> = found.patterns.into();
+        shards |= found
+            .shards
+            .iter()
+            .fold(0, |all, shard| all | watcher(*shard));
+        let label = (!patterns.is_empty()).then(|| Arc::new(StreamLabel::of(stream)));
+        while let Some((index, _)) = records.next_if(|(_, record)| record.stream == stream.no) {
+            if let Some(label) = &label {
+                matched.push(MatchedRecord {
+                    index,
+                    stream: Arc::clone(label),
+                    patterns: Arc::clone(&patterns),
+                });
+            }
+        }
+    }
+    if !matched.is_empty() {
+        // A batch is published once.
+        let _ = batch.matched.set(matched.into());
+    }
+    shards
 }
 
 /// The shards, and the dispatcher of the pools behind them.
