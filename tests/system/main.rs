@@ -53,6 +53,7 @@ mod limits;
 mod log_commands;
 mod older_data;
 mod overload;
+mod patterns;
 mod poisoned_log;
 mod pool_limits;
 mod pools;

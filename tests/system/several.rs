@@ -5,22 +5,22 @@ use serde_json::Value;
 use crate::rig::{Connection, Encke, JSON, data_dir, path, request};
 
 /// A subscriber of several streams.
-struct Several {
-    connection: Connection,
+pub(crate) struct Several {
+    pub(crate) connection: Connection,
     /// The last id that came.
-    id: String,
+    pub(crate) id: String,
 }
 
 /// An event.
 #[derive(Clone, Debug, PartialEq)]
-struct Event {
-    name: String,
-    id: String,
-    data: Value,
+pub(crate) struct Event {
+    pub(crate) name: String,
+    pub(crate) id: String,
+    pub(crate) data: Value,
 }
 
 impl Several {
-    fn open(encke: &Encke, query: &str, id: Option<&str>) -> Several {
+    pub(crate) fn open(encke: &Encke, query: &str, id: Option<&str>) -> Several {
         let mut several = Several::ask(encke.connect(), query, id);
         let head = several.connection.head();
         assert_eq!(head.status, 200, "{head:?}");
@@ -28,7 +28,7 @@ impl Several {
         several
     }
 
-    fn ask(mut connection: Connection, query: &str, id: Option<&str>) -> Several {
+    pub(crate) fn ask(mut connection: Connection, query: &str, id: Option<&str>) -> Several {
         let field = id.map(|id| format!("Last-Event-ID: {id}"));
         let fields: Vec<&str> = field.as_deref().into_iter().collect();
         let target = format!("/v1/events?{query}");
@@ -40,7 +40,7 @@ impl Several {
     }
 
     /// The next event; nothing when the server has hung up, which it may do only between two events.
-    fn event(&mut self) -> Option<Event> {
+    pub(crate) fn event(&mut self) -> Option<Event> {
         loop {
             let input = self.connection.input();
             let Some(end) = input.windows(2).position(|pair| pair == b"\n\n") else {
@@ -71,7 +71,7 @@ impl Several {
     }
 
     /// The next `count` records of JSON streams: their streams and numbers.
-    fn numbers(&mut self, count: usize) -> Vec<(String, u64)> {
+    pub(crate) fn numbers(&mut self, count: usize) -> Vec<(String, u64)> {
         let events = (0..count).map(|at| {
             let event = self.event();
             event.unwrap_or_else(|| panic!("event {at} of {count} did not come"))
@@ -81,7 +81,7 @@ impl Several {
 }
 
 /// Whose a record is, and its number.
-fn number(event: &Event) -> (String, u64) {
+pub(crate) fn number(event: &Event) -> (String, u64) {
     assert_eq!(event.name, "", "{event:?}");
     let stream = event.data["stream"].as_str().expect("a name");
     let number = event.data["messages"][0].as_u64().expect("a number");
@@ -89,14 +89,14 @@ fn number(event: &Event) -> (String, u64) {
 }
 
 /// What ended, and why.
-fn ending(event: &Event) -> (&str, &str) {
+pub(crate) fn ending(event: &Event) -> (&str, &str) {
     assert_eq!(event.name, "end", "{event:?}");
     let text = |key: &str| event.data[key].as_str().expect("text");
     (text("stream"), text("why"))
 }
 
 /// Appends numbers to streams in turn, in no regular order; what was appended, in its order.
-fn append_all(
+pub(crate) fn append_all(
     encke: &Encke,
     streams: &[&str],
     numbers: std::ops::Range<u64>,

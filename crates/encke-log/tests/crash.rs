@@ -521,7 +521,7 @@ fn a_read_that_fails_is_an_error_and_never_absence() {
             match log
                 .reader()
                 .read_all(0, 30, 1 << 20, &mut |_| {}, &mut |view| {
-                    all.push(view.sequence)
+                    all.push(view.sequence);
                 }) {
                 Ok(end) => assert!(end.last == 30 && all.len() == 30, "seed {seed}"),
                 Err(_) => assert!(

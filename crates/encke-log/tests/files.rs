@@ -149,7 +149,7 @@ fn the_global_order_is_read_in_pieces_from_anywhere() {
         loop {
             let end = reader
                 .read_all(after, upto, bytes_max, &mut |_| {}, &mut |view| {
-                    all.push(view.sequence)
+                    all.push(view.sequence);
                 })
                 .unwrap();
             after = end.last;
@@ -211,7 +211,7 @@ fn a_record_may_belong_to_several_streams_or_none() {
     let mut streams = Vec::new();
     reader
         .read_all(0, 2, 1000, &mut |_| {}, &mut |view| {
-            streams.push(view.stream)
+            streams.push(view.stream);
         })
         .unwrap();
     assert_eq!(streams, [5, 0]);
@@ -284,7 +284,7 @@ fn a_frame_that_fits_no_segment_is_refused_and_changes_nothing() {
     let mut lengths = Vec::new();
     log.reader()
         .read_all(0, 9, 1 << 20, &mut |_| {}, &mut |view| {
-            lengths.push(view.payload.len())
+            lengths.push(view.payload.len());
         })
         .unwrap();
     assert_eq!(lengths, [6, payload.len()]);
@@ -479,7 +479,7 @@ fn floors_hide_and_state_is_kept_until_changed() {
     );
     reader
         .read_all(0, 1000, 1 << 30, &mut |_| {}, &mut |view| {
-            all.push(view.sequence)
+            all.push(view.sequence);
         })
         .unwrap();
     assert_eq!(all.len(), 1000 - removed);

@@ -58,7 +58,8 @@ pub struct Metrics {
     pub(crate) mailbox_refused: IntCounterVec,
     pub(crate) ring_lag_bytes: IntGaugeVec,
     pub(crate) ring_lag_seconds: GaugeVec,
-    pub(crate) streams: IntGauge,
+    pub(crate) patterns: IntGauge,
+    streams: IntGauge,
     pub(crate) streams_in_memory: IntGauge,
     pub(crate) names_free: IntGauge,
     pub(crate) stream_loads: IntCounter,
@@ -230,6 +231,10 @@ impl Metrics {
                 "shard",
             )?,
             streams: gauge("encke_streams", "Streams, in memory or not.")?,
+            patterns: gauge(
+                "encke_patterns",
+                "Patterns of stream names that have subscribers.",
+            )?,
             streams_in_memory: gauge("encke_streams_in_memory", "Streams in memory.")?,
             names_free: gauge(
                 "encke_names_free",
@@ -299,6 +304,7 @@ impl Metrics {
 
     pub(crate) fn streams(&self, totals: Totals) {
         self.streams.set(totals.streams as i64);
+        self.patterns.set(totals.patterns as i64);
         self.streams_in_memory.set(totals.in_memory as i64);
         self.names_free.set(totals.free_names as i64);
         raise(&self.stream_loads, totals.loads);

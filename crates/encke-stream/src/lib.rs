@@ -25,7 +25,8 @@
 //! `commit/write.rs`, `commit/sync.rs`, `commit/publish.rs`, and `sequencer.rs`, the loop over them. [`Machine::apply`]
 //! has the rules, in `create.rs`, `append.rs`, `writers.rs`, `truncate.rs` and `delete.rs`. `record.rs` is the format
 //! of a record. `restore.rs` restores streams at a start; `view.rs`, `checkpoint.rs`, `eviction.rs` and `load.rs` move
-//! them out of memory and back. `views.rs` joins several logs.
+//! them out of memory and back. `views.rs` joins several logs. `pattern.rs` finds the subscribers of a prefix of names, and
+//! `order_read.rs` reads the records of such streams.
 
 mod ack;
 mod append;

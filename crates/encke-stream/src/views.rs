@@ -137,6 +137,8 @@ impl Views {
                 evictions: totals.evictions + count(&counts.evictions),
                 producers_forgotten: totals.producers_forgotten
                     + count(&counts.producers_forgotten),
+                // Subscribers watch a pattern in all logs.
+                patterns: totals.patterns.max(view.pattern_len()),
             }
         })
     }
@@ -215,4 +217,6 @@ pub struct Totals {
     pub evictions: u64,
     /// Producers that streams forgot because they had too many.
     pub producers_forgotten: u64,
+    /// Patterns of names that have subscribers.
+    pub patterns: usize,
 }

@@ -152,7 +152,7 @@ impl Shard {
                         match event {
                             Some(OrderEvent::Closed) => encoder.ended(name, StreamEnd::Closed, out),
                             Some(OrderEvent::Deleted) => {
-                                encoder.ended(name, StreamEnd::Deleted, out)
+                                encoder.ended(name, StreamEnd::Deleted, out);
                             }
                             Some(OrderEvent::Removed) => encoder.gap(name, out),
                             Some(OrderEvent::Data) | None => {}
