@@ -1,0 +1,312 @@
+//! Subscriptions by pattern: all streams whose names begin with a prefix, also those that are created later.
+
+use crate::rig::{Connection, Encke, JSON, data_dir, eventually, path};
+use crate::several::{Several, append_all, ending, number};
+
+/// The records of these streams that a pattern's prefix has.
+fn below(prefix: &str, records: &[(String, u64)]) -> Vec<(String, u64)> {
+    let records = records.iter();
+    records
+        .filter(|(stream, _)| stream.starts_with(prefix))
+        .cloned()
+        .collect()
+}
+
+/// The refusal of a query: status, code and text.
+fn refusal(encke: &Encke, query: &str, id: Option<&str>) -> (u16, String, String) {
+    let field = id.map(|id| format!("Last-Event-ID: {id}"));
+    let fields: Vec<&str> = field.as_deref().into_iter().collect();
+    let answer = encke.ask("GET", &format!("/v1/events?{query}"), &fields, b"");
+    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    (answer.status, answer.error_code(), text)
+}
+
+#[test]
+fn streams_that_appear_later_are_included() {
+    for flags in [
+        &[][..],
+        &["--ack", "accepted"],
+        &["--shards", "3"],
+        &["--ack", "written"],
+    ] {
+        let encke = Encke::start(flags);
+        encke.create("chat/old");
+        encke.create("other");
+        append_all(&encke, &["chat/old", "other"], 0..10);
+        let mut chat = Several::open(&encke, "stream=chat/*", None);
+        let mut all = Several::open(&encke, "stream=*", None);
+        for stream in ["chat/new", "chat/a/b", "chats/x", "chat"] {
+            encke.create(stream);
+        }
+        let streams = [
+            "chat/old", "chat/new", "other", "chat/a/b", "chats/x", "chat",
+        ];
+        let appended = append_all(&encke, &streams, 10..100);
+        let expected = below("chat/", &appended);
+        assert!(expected.len() > 20);
+        assert_eq!(chat.numbers(expected.len()), expected);
+        assert_eq!(all.numbers(appended.len()), appended);
+        assert_eq!(encke.metric("encke_patterns", ""), 2.0);
+        drop((chat, all));
+        encke.wait_for_metric("encke_subscribers", 0.0);
+        encke.wait_for_metric("encke_patterns", 0.0);
+    }
+}
+
+#[test]
+fn a_client_that_returns_gets_each_record_once_also_over_a_kill() {
+    for flags in [&[][..], &["--logs", "3"]] {
+        let data = data_dir();
+        let encke = Encke::start_in(data.path(), flags);
+        encke.create("a/1");
+        encke.create("b/1");
+        // From now: an id comes before any record.
+        let mut first = Several::open(&encke, "stream=a/*", None);
+        let mut expected = below("a/", &append_all(&encke, &["a/1", "b/1"], 0..20));
+        let mut got = first.numbers(expected.len());
+        let id = first.id.clone();
+        drop(first);
+        encke.create("a/2");
+        let missed = append_all(&encke, &["a/1", "a/2", "b/1"], 20..60);
+        encke.kill();
+        let encke = Encke::start_in(data.path(), flags);
+        encke.create("a/3");
+        let later = append_all(&encke, &["a/1", "a/2", "a/3", "b/1"], 60..90);
+        expected.extend(below("a/", &missed));
+        expected.extend(below("a/", &later));
+        let mut again = Several::open(&encke, "stream=a/*", Some(&id));
+        got.extend(again.numbers(expected.len() - got.len()));
+        // What is live follows what was missed.
+        let live = append_all(&encke, &["a/3", "b/1"], 90..100);
+        expected.extend(below("a/", &live));
+        got.extend(again.numbers(expected.len() - got.len()));
+        if flags.is_empty() {
+            assert_eq!(got, expected);
+        } else {
+            // Logs have orders of their own, so that each stream's is what counts.
+            for stream in ["a/1", "a/2", "a/3"] {
+                assert_eq!(below(stream, &got), below(stream, &expected));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_id_leads_to_the_rest() {
+    let encke = Encke::start(&[]);
+    let streams = ["a/1", "a/2", "b", "c/1"];
+    streams.iter().for_each(|stream| encke.create(stream));
+    let appended = append_all(&encke, &streams, 0..40);
+    // The pattern from the beginning, a stream from now on, another pattern from now on.
+    let query = "stream=a/*@-1&stream=b&stream=c/*";
+    let mut first = Several::open(&encke, query, None);
+    let mut expected = below("a/", &appended);
+    let later = append_all(&encke, &streams, 40..80);
+    expected.extend(later);
+    let mut ids = Vec::new();
+    for record in &expected {
+        let event = first.event().expect("an event");
+        assert_eq!(&number(&event), record);
+        ids.push(event.id);
+    }
+    for (at, id) in ids.iter().enumerate() {
+        let mut again = Several::open(&encke, query, Some(id));
+        let rest = &expected[at + 1..];
+        assert_eq!(again.numbers(rest.len()), rest, "after {id}");
+    }
+}
+
+#[test]
+fn an_end_is_reported_and_the_others_continue() {
+    let encke = Encke::start(&[]);
+    for stream in ["a/closed", "a/deleted", "a/stays"] {
+        encke.create(stream);
+    }
+    let mut several = Several::open(&encke, "stream=a/*@-1", None);
+    let closing = [JSON, "Stream-Closed: true"];
+    let last = encke.ask("POST", &path("a/closed"), &closing, b"99");
+    assert_eq!(last.status, 204);
+    assert_eq!(
+        encke.ask("DELETE", &path("a/deleted"), &[], b"").status,
+        204
+    );
+    encke.connect().append("a/stays", 7);
+    encke.create("a/deleted");
+    encke.connect().append("a/deleted", 8);
+    let closed = encke.ask("POST", &path("a/stays"), &["Stream-Closed: true"], b"");
+    assert_eq!(closed.status, 204);
+    assert_eq!(number(&several.event().unwrap()), ("a/closed".into(), 99));
+    let id = several.id.clone();
+    assert_eq!(ending(&several.event().unwrap()), ("a/closed", "closed"));
+    assert_eq!(ending(&several.event().unwrap()), ("a/deleted", "deleted"));
+    assert_eq!(number(&several.event().unwrap()), ("a/stays".into(), 7));
+    assert_eq!(number(&several.event().unwrap()), ("a/deleted".into(), 8));
+    assert_eq!(ending(&several.event().unwrap()), ("a/stays", "closed"));
+    let mut again = Several::open(&encke, "stream=a/*", Some(&id));
+    assert_eq!(ending(&again.event().unwrap()), ("a/deleted", "deleted"));
+    assert_eq!(number(&again.event().unwrap()), ("a/stays".into(), 7));
+    assert_eq!(number(&again.event().unwrap()), ("a/deleted".into(), 8));
+    assert_eq!(ending(&again.event().unwrap()), ("a/stays", "closed"));
+}
+
+#[test]
+fn removed_records_leave_a_gap_that_is_reported() {
+    let encke = Encke::start(&[]);
+    encke.create("a/1");
+    encke.create("a/2");
+    let mut first = Several::open(&encke, "stream=a/*", None);
+    append_all(&encke, &["a/1"], 0..1);
+    first.numbers(1);
+    let id = first.id.clone();
+    drop(first);
+    let mut connection = encke.connect();
+    let offsets: Vec<String> = (1..6).map(|n| connection.append("a/1", n)).collect();
+    connection.append("a/2", 6);
+    let truncate = format!("Encke-Truncate: {}", offsets[2]);
+    let truncated = encke.ask("POST", &path("a/1"), &[&truncate], b"");
+    assert_eq!(truncated.status, 204, "{truncated:?}");
+    let mut again = Several::open(&encke, "stream=a/*", Some(&id));
+    let gap = again.event().expect("an event");
+    assert_eq!(gap.name, "gap", "{gap:?}");
+    let expected = serde_json::json!({"stream": "a/1", "why": "no_longer_kept"});
+    assert_eq!(gap.data, expected);
+    let rest = [("a/1", 4), ("a/1", 5), ("a/2", 6)];
+    assert_eq!(again.numbers(3), rest.map(|(s, n)| (s.to_owned(), n)));
+}
+
+#[test]
+fn an_id_that_the_order_no_longer_reaches_is_refused() {
+    let flags = [
+        "--segment",
+        "1MiB",
+        "--body-max",
+        "256KiB",
+        "--order-size",
+        "1MiB",
+    ];
+    let encke = Encke::start(&flags);
+    encke.create("a/1");
+    let mut first = Several::open(&encke, "stream=a/*", None);
+    append_all(&encke, &["a/1"], 0..1);
+    first.numbers(1);
+    let id = first.id.clone();
+    drop(first);
+    let filler = "x".repeat(200_000);
+    let mut publisher = encke.connect();
+    eventually("the order leaves the id behind", || {
+        let body = format!("[1,\"{filler}\"]");
+        let answer = publisher.ask("POST", &path("a/1"), &[JSON], body.as_bytes());
+        assert_eq!(answer.status, 204);
+        let mut connection = encke.connect();
+        let field = format!("Last-Event-ID: {id}");
+        let head = connection.ask("HEAD", "/v1/events?stream=a/*", &[&field], b"");
+        head.status == 410
+    });
+    let (status, code, text) = refusal(&encke, "stream=a/*", Some(&id));
+    assert_eq!((status, &*code), (410, "no_longer_kept"));
+    assert!(text.contains("a/*@-1"), "{text}");
+    // What is left can be read.
+    let mut rest = Several::open(&encke, "stream=a/*@-1", None);
+    assert_eq!(number(&rest.event().expect("an event")), ("a/1".into(), 1));
+}
+
+#[test]
+fn a_slow_reader_catches_up_from_the_order() {
+    let encke = Encke::start(&["--ring", "64KiB"]);
+    let streams = ["a/1", "a/2", "a/3", "b"];
+    streams.iter().for_each(|stream| encke.create(stream));
+    let connection = Connection::open_narrow(encke.address);
+    let mut slow = Several::ask(connection, "stream=a/*", None);
+    assert_eq!(slow.connection.head().status, 200);
+    let mut publisher = encke.connect();
+    let filler = "x".repeat(20_000);
+    let mut expected = Vec::new();
+    for number in 0..600_u64 {
+        let stream = streams[(number * 7 % 11) as usize % streams.len()];
+        let body = format!("[{number},\"{filler}\"]");
+        let answer = publisher.ask("POST", &path(stream), &[JSON], body.as_bytes());
+        assert_eq!(answer.status, 204);
+        expected.push((stream.to_owned(), number));
+    }
+    let expected = below("a/", &expected);
+    assert_eq!(slow.numbers(expected.len()), expected);
+    assert!(encke.metric("encke_catch_ups_total", "") > 0.0);
+}
+
+#[test]
+fn records_come_once_while_subscribers_come_and_go() {
+    for flags in [
+        &["--ack", "accepted", "--ring", "64KiB"][..],
+        &["--ack", "synced", "--ring", "64KiB", "--shards", "2"],
+    ] {
+        let encke = Encke::start(flags);
+        let streams = ["a/1", "b", "a/2", "c/1", "a/3"];
+        streams.iter().for_each(|stream| encke.create(stream));
+        let mut first = Several::open(&encke, "stream=a/*", None);
+        // As `append_all` chooses them.
+        let chosen = (0..2_000_usize).map(|number| streams[number * number / 3 % streams.len()]);
+        let count = chosen.filter(|stream| stream.starts_with("a/")).count();
+        let (appended, got) = std::thread::scope(|scope| {
+            let appending = scope.spawn(|| append_all(&encke, &streams, 0..2_000));
+            let followers: Vec<_> = (1..5)
+                .map(|step| {
+                    // An id from before all records, for each.
+                    let mut follower = Several::open(&encke, "stream=a/*@-1", None);
+                    let encke = &encke;
+                    scope.spawn(move || {
+                        let mut got = Vec::new();
+                        while got.len() < count {
+                            got.extend(follower.numbers((step * 7).min(count - got.len())));
+                            let id = follower.id.clone();
+                            follower = Several::open(encke, "stream=a/*", Some(&id));
+                        }
+                        got
+                    })
+                })
+                .collect();
+            let got: Vec<_> = followers
+                .into_iter()
+                .map(|follower| follower.join().expect("it got them"))
+                .collect();
+            (appending.join().expect("all are appended"), got)
+        });
+        let expected = below("a/", &appended);
+        for got in got {
+            assert_eq!(got, expected);
+        }
+        assert_eq!(first.numbers(expected.len()), expected);
+    }
+}
+
+#[test]
+fn what_a_pattern_cannot_mean_is_refused() {
+    let encke = Encke::start(&["--tuning", "streams-per-subscriber-max=2"]);
+    encke.create("a/1");
+    for (query, status, code, says) in [
+        ("stream=a/*&stream=a/1", 400, "named_twice", "a/1"),
+        ("stream=a/*&stream=a/b/*", 400, "named_twice", "a/b/*"),
+        ("stream=*&stream=a/*", 400, "named_twice", "a/*"),
+        (
+            "stream=a/*&stream=b/*&stream=c/*",
+            400,
+            "too_many_streams",
+            "3",
+        ),
+        ("stream=a//*", 400, "bad_path", "empty segment"),
+        ("stream=a/../*", 400, "bad_path", ".."),
+        ("stream=/*", 400, "bad_path", "no stream"),
+        (
+            "stream=a/*@0000000000000001_0000000000000000",
+            400,
+            "bad_parameter",
+            "-1 or now",
+        ),
+    ] {
+        let (got, got_code, text) = refusal(&encke, query, None);
+        assert_eq!((got, &*got_code), (status, code), "{query}: {text}");
+        assert!(text.contains(says), "{query}: {text}");
+    }
+    // A star elsewhere is a part of a name.
+    let (status, _, _) = refusal(&encke, "stream=a*", None);
+    assert_eq!(status, 404);
+}
