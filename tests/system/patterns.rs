@@ -310,3 +310,189 @@ fn what_a_pattern_cannot_mean_is_refused() {
     let (status, _, _) = refusal(&encke, "stream=a*", None);
     assert_eq!(status, 404);
 }
+
+#[test]
+fn ids_that_the_server_never_gives_are_refused() {
+    for flags in [&[][..], &["--logs", "3"]] {
+        let encke = Encke::start(flags);
+        encke.create("a/1");
+        append_all(&encke, &["a/1"], 0..3);
+        let mut several = Several::open(&encke, "stream=a/*@-1", None);
+        several.numbers(3);
+        let (after, log) = (several.id.clone(), if flags.is_empty() { "" } else { ":1" });
+        for (ahead, code) in [
+            ("ffffffffffffffff_0000000000000001:1", "beyond_tail"),
+            ("ffffffffffffffff_0000000000000000:1", "beyond_tail"),
+            ("00000000000000ff_0000000000000000:1", "beyond_tail"),
+        ] {
+            let id = format!("{after};{ahead}{log}");
+            let (status, got, text) = refusal(&encke, "stream=a/*", Some(&id));
+            assert_eq!((status, &*got), (400, code), "{id}: {text}");
+        }
+        // Within a record there is no position of a pattern; the last record of a log is the only place where this parses.
+        if flags.is_empty() {
+            let before = u64::from_str_radix(&after, 16).expect("a sequence") - 1;
+            let zero = "0000000000000000";
+            let id = format!("{zero};{before:016x}_0000000000000001:1");
+            let (status, code, text) = refusal(&encke, "stream=a/*", Some(&id));
+            assert_eq!((status, &*code), (400, "bad_parameter"), "{id}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_pattern_shows_what_the_streams_own_readers_see() {
+    let encke = Encke::start(&[]);
+    for stream in ["t/cut", "t/gone", "t/source", "t/stays"] {
+        encke.create(stream);
+    }
+    let streams = ["t/cut", "t/gone", "t/source", "t/stays"];
+    append_all(&encke, &streams, 0..40);
+    // Forks keep the records of their sources, but not for readers of these.
+    for source in ["t/cut", "t/source"] {
+        let field = format!("Stream-Forked-From: {}", path(source));
+        let fork = format!("f/{source}");
+        assert_eq!(
+            encke.ask("PUT", &path(&fork), &[JSON, &field], b"").status,
+            201
+        );
+    }
+    let cut = encke.ask("POST", &path("t/cut"), &["Encke-Truncate: now"], b"");
+    assert_eq!(cut.status, 204);
+    for stream in ["t/gone", "t/source"] {
+        assert_eq!(encke.ask("DELETE", &path(stream), &[], b"").status, 204);
+    }
+    encke.connect().append("t/cut", 100);
+    let mut several = Several::open(&encke, "stream=t/*@-1", None);
+    let mut shown = Vec::new();
+    loop {
+        let event = several.event().expect("an event");
+        match &*event.name {
+            "" => {
+                shown.push(number(&event));
+                if number(&event).1 == 100 {
+                    break;
+                }
+            }
+            "gap" => assert_eq!(event.data["stream"], "t/cut"),
+            _ => assert_eq!(ending(&event).1, "deleted"),
+        }
+    }
+    let visible = |(stream, number): &(String, u64)| stream == "t/stays" || *number == 100;
+    assert!(shown.iter().all(visible), "{shown:?}");
+    assert!(shown.len() > 5, "{shown:?}");
+}
+
+#[test]
+fn what_had_no_data_leaves_no_gap() {
+    let encke = Encke::start(&[]);
+    encke.create("a/1");
+    let mut first = Several::open(&encke, "stream=a/*", None);
+    let id = first.position();
+    drop(first);
+    encke.create("a/2");
+    let begin = encke.ask("HEAD", &path("a/2"), &[], b"");
+    let begin = begin
+        .field("Stream-Next-Offset")
+        .expect("an offset")
+        .to_owned();
+    encke.connect().append("a/2", 1);
+    let truncate = format!("Encke-Truncate: {begin}");
+    assert_eq!(
+        encke.ask("POST", &path("a/2"), &[&truncate], b"").status,
+        204
+    );
+    let mut again = Several::open(&encke, "stream=a/*", Some(&id));
+    assert_eq!(again.numbers(1), [("a/2".to_owned(), 1)]);
+}
+
+#[test]
+fn the_position_of_a_quiet_subscriber_moves_on() {
+    let small = [
+        "--segment",
+        "1MiB",
+        "--body-max",
+        "256KiB",
+        "--order-size",
+        "1MiB",
+    ];
+    for logs in ["1", "2"] {
+        let tuned = [
+            "--tuning",
+            "heartbeat=50ms",
+            "--logs",
+            logs,
+            "--ring",
+            "64KiB",
+        ];
+        let encke = Encke::start(&[&small[..], &tuned].concat());
+        encke.create("rare/1");
+        (0..4).for_each(|number| encke.create(&format!("busy-{number}")));
+        let mut quiet = Several::open(&encke, "stream=rare/*", None);
+        let first = quiet.position();
+        let filler = "x".repeat(200_000);
+        let mut publisher = encke.connect();
+        let mut number = 0;
+        eventually("the order leaves the first id behind", || {
+            let body = format!("[1,\"{filler}\"]");
+            let busy = path(&format!("busy-{}", number % 4));
+            number += 1;
+            assert_eq!(
+                publisher
+                    .ask("POST", &busy, &[JSON], body.as_bytes())
+                    .status,
+                204
+            );
+            let field = format!("Last-Event-ID: {first}");
+            let head = encke.ask("HEAD", "/v1/events?stream=rare/*", &[&field], b"");
+            head.status == 410
+        });
+        // It was given later ones meanwhile, which lead to what is missed.
+        eventually("an id that the order reaches", || {
+            let field = format!("Last-Event-ID: {}", quiet.position());
+            let head = encke.ask("HEAD", "/v1/events?stream=rare/*", &[&field], b"");
+            head.status == 200
+        });
+        let id = quiet.id.clone();
+        encke.connect().append("rare/1", 7);
+        assert_eq!(quiet.numbers(1), [("rare/1".to_owned(), 7)]);
+        let mut again = Several::open(&encke, "stream=rare/*", Some(&id));
+        assert_eq!(again.numbers(1), [("rare/1".to_owned(), 7)]);
+    }
+}
+
+#[test]
+fn nothing_is_lost_while_positions_move_on() {
+    for level in ["synced", "accepted"] {
+        let flags = ["--tuning", "heartbeat=5ms", "--ack", level, "--shards", "2"];
+        let encke = Encke::start(&flags);
+        let streams = [
+            "rare/1", "busy/1", "busy/2", "busy/3", "busy/4", "busy/5", "busy/6",
+        ];
+        streams.iter().for_each(|stream| encke.create(stream));
+        let mut several = Several::open(&encke, "stream=rare/*", None);
+        let mut connection = encke.connect();
+        let mut got = Vec::new();
+        for number in 0..400_u64 {
+            let stream = streams[(number % 7) as usize];
+            connection.append(stream, number);
+            if stream == "rare/1" {
+                got.extend(several.numbers(1));
+                assert_eq!(got.last(), Some(&("rare/1".to_owned(), number)));
+                // Another connection continues from whatever position it was given last.
+                let id = several.id.clone();
+                several = Several::open(&encke, "stream=rare/*", Some(&id));
+            }
+        }
+        assert_eq!(got.len(), 58);
+    }
+}
+
+#[test]
+fn patterns_count_once_for_each_log() {
+    let encke = Encke::start(&["--logs", "3", "--tuning", "streams-per-subscriber-max=5"]);
+    let (status, code, text) = refusal(&encke, "stream=a/*&stream=b/*", None);
+    assert_eq!((status, &*code), (400, "too_many_streams"), "{text}");
+    assert!(text.contains("at most 1"), "{text}");
+    Several::open(&encke, "stream=a/*", None);
+}

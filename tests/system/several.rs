@@ -70,6 +70,24 @@ impl Several {
         }
     }
 
+    /// The next event's id or, where an id comes alone, that.
+    pub(crate) fn position(&mut self) -> String {
+        loop {
+            let text = String::from_utf8_lossy(self.connection.input()).into_owned();
+            if let Some((block, _)) = text.split_once("\n\n") {
+                let taken = block.len() + 2;
+                self.connection.input().drain(..taken);
+                let mut lines = block.lines();
+                if let Some(id) = lines.find_map(|line| line.strip_prefix("id:")) {
+                    self.id = id.to_owned();
+                    return self.id.clone();
+                }
+                continue;
+            }
+            assert!(self.connection.fill(), "no id came");
+        }
+    }
+
     /// The next `count` records of JSON streams: their streams and numbers.
     pub(crate) fn numbers(&mut self, count: usize) -> Vec<(String, u64)> {
         let events = (0..count).map(|at| {

@@ -84,7 +84,7 @@ fn works<D: Disk>(shared: &Shared<D>, wanted: &Wanted) -> bool {
             after,
             upto,
             bytes_max,
-        } => read::order(shared, after, upto, bytes_max, &mut |_| {}, &mut |_| {}).map(|_| ()),
+        } => read::order(shared, after, upto, bytes_max, &mut |_, _| {}, &mut |_| {}).map(|_| ()),
         Wanted::State(ref key) => shared.read_state(key).map(|_| ()),
         Wanted::States(ref prefix) => shared.read_states(prefix, &mut |_, _| {}),
         Wanted::Floor(stream) => shared.read_floor(stream).map(|_| ()),

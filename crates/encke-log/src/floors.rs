@@ -72,14 +72,14 @@ impl Floors {
 pub(crate) struct FloorCache(Map);
 
 impl FloorCache {
-    /// The first stream of a record that is removed from all of its streams, and that stream's floor. A record without
-    /// streams is never removed.
+    /// The floor of the first stream of a record that is removed from all of its streams. A record without streams is never
+    /// removed.
     pub(crate) fn hide(
         &mut self,
         sequence: Sequence,
         streams: Streams<'_>,
         of: impl Fn(StreamNo) -> Result<Sequence, HistoryError>,
-    ) -> Result<Option<(StreamNo, Sequence)>, HistoryError> {
+    ) -> Result<Option<Sequence>, HistoryError> {
         let mut first = None;
         for (stream, _) in streams.iter() {
             let floor = match self.0.get(&stream) {
@@ -89,7 +89,7 @@ impl FloorCache {
             if sequence > floor {
                 return Ok(None);
             }
-            first.get_or_insert((stream, floor));
+            first.get_or_insert(floor);
         }
         Ok(first)
     }

@@ -113,7 +113,7 @@ fn check_opened(
     let mut read = Vec::new();
     let end = log
         .reader()
-        .read_all(0, Sequence::MAX, usize::MAX, &mut |_| {}, &mut |view| {
+        .read_all(0, Sequence::MAX, usize::MAX, &mut |_, _| {}, &mut |view| {
             read.push(Record::of(view));
         });
     assert_eq!(

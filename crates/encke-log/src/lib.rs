@@ -138,7 +138,7 @@ pub use ids::{Sequence, StreamNo};
 pub use layout::{LayoutError, arrange, logs_in};
 pub use log::Log;
 pub use options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
-pub use read::{ReadEnd, RemovedRecord};
+pub use read::ReadEnd;
 pub use reader::Reader;
 pub use repair::{repair, repair_on};
 pub use repair_report::{Loss, RepairReport};

@@ -93,24 +93,14 @@ pub(crate) fn stream<D: Disk>(
     })
 }
 
-/// A record of the global order that is removed from all of its streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RemovedRecord {
-    /// Its position in the global order.
-    pub sequence: Sequence,
-    /// The first of its streams.
-    pub stream: StreamNo,
-    /// The floor of that stream; [`FORGOTTEN`](crate::FORGOTTEN) for one that is gone.
-    pub floor: Sequence,
-}
-
-/// Gives `each` the records of all streams, and `removed` those that are removed from their streams; otherwise as [`stream`].
+/// Gives `each` the records of all streams, and `removed` those that are removed from their streams, with the floor of the
+/// first stream; otherwise as [`stream`]. Removed records count as given.
 pub(crate) fn order<D: Disk>(
     shared: &Shared<D>,
     after: Sequence,
     upto: Sequence,
     bytes_max: usize,
-    removed: &mut dyn FnMut(RemovedRecord),
+    removed: &mut dyn FnMut(FrameView<'_>, Sequence),
     each: &mut dyn FnMut(FrameView<'_>),
 ) -> Result<ReadEnd, ReadError> {
     let mut walk = Walk {
@@ -196,7 +186,7 @@ fn walk_segment<D: Disk>(
     at: Entry,
     upto: Sequence,
     walk: &mut Walk,
-    removed: &mut dyn FnMut(RemovedRecord),
+    removed: &mut dyn FnMut(FrameView<'_>, Sequence),
     each: &mut dyn FnMut(FrameView<'_>),
 ) -> Result<(), ReadError> {
     let directory = &shared.directory;
@@ -215,17 +205,11 @@ fn walk_segment<D: Disk>(
                     .floors
                     .hide(frame.sequence, frame.streams, |stream| shared.floor(stream));
                 match hidden.map_err(|e| shared.unreadable(e))? {
-                    Some((stream, floor)) => removed(RemovedRecord {
-                        sequence: frame.sequence,
-                        stream,
-                        floor,
-                    }),
-                    None => {
-                        each(frame.view(None));
-                        walk.given = true;
-                        walk.left = walk.left.saturating_sub(frame.bytes as usize);
-                    }
+                    Some(floor) => removed(frame.view(None), floor),
+                    None => each(frame.view(None)),
                 }
+                walk.given = true;
+                walk.left = walk.left.saturating_sub(frame.bytes as usize);
                 walk.last = frame.sequence;
             }
             Step::Watermark(_) => {}

@@ -8,7 +8,7 @@ use crate::floor::FORGOTTEN;
 use crate::frame::FrameView;
 use crate::health::Health;
 use crate::ids::{Sequence, StreamNo};
-use crate::read::{self, ReadEnd, RemovedRecord};
+use crate::read::{self, ReadEnd};
 use crate::shared::Shared;
 use std::sync::Arc;
 
@@ -96,7 +96,8 @@ impl<D: Disk> Reader<D> {
     }
 
     /// Gives `each` all records with `after` < sequence <= `upto`, in order, until about `bytes_max` bytes were given,
-    /// but at least one record. Records that are removed from their streams are given to `removed` instead.
+    /// but at least one record. Records that are removed from their streams are given to `removed` instead, with the floor
+    /// of the first stream, [`FORGOTTEN`](crate::FORGOTTEN) for one that is gone.
     ///
     /// # Errors
     /// As [`Reader::read`], and [`ReadError::NoLongerKept`] when records after `after` are removed from the global
@@ -106,7 +107,7 @@ impl<D: Disk> Reader<D> {
         after: Sequence,
         upto: Sequence,
         bytes_max: usize,
-        removed: &mut dyn FnMut(RemovedRecord),
+        removed: &mut dyn FnMut(FrameView<'_>, Sequence),
         each: &mut dyn FnMut(FrameView<'_>),
     ) -> Result<ReadEnd, ReadError> {
         let read = read::order(&self.shared, after, upto, bytes_max, removed, each);

@@ -161,7 +161,7 @@ fn damage_to_a_settled_segment_costs_the_global_order_only() {
     );
     let error = log
         .reader()
-        .read_all(0, 500, 1, &mut |_| {}, &mut |_| {})
+        .read_all(0, 500, 1, &mut |_, _| {}, &mut |_| {})
         .unwrap_err();
     assert!(matches!(error, ReadError::NoLongerKept { .. }), "{error}");
     drop(log);

@@ -144,9 +144,15 @@ impl Round {
         let skipped = after as usize;
         loop {
             let end = reader
-                .read_all(after, Sequence::MAX, bytes_max, &mut |_| {}, &mut |view| {
-                    all.push(Record::of(view));
-                })
+                .read_all(
+                    after,
+                    Sequence::MAX,
+                    bytes_max,
+                    &mut |_, _| {},
+                    &mut |view| {
+                        all.push(Record::of(view));
+                    },
+                )
                 .unwrap();
             after = end.last;
             if !end.more {
@@ -520,7 +526,7 @@ fn a_read_that_fails_is_an_error_and_never_absence() {
             let mut all = Vec::new();
             match log
                 .reader()
-                .read_all(0, 30, 1 << 20, &mut |_| {}, &mut |view| {
+                .read_all(0, 30, 1 << 20, &mut |_, _| {}, &mut |view| {
                     all.push(view.sequence);
                 }) {
                 Ok(end) => assert!(end.last == 30 && all.len() == 30, "seed {seed}"),

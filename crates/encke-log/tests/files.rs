@@ -111,7 +111,7 @@ fn what_is_written_is_read_and_found_again() {
         }
         let mut all = Vec::new();
         let end = reader
-            .read_all(0, Sequence::MAX, 1 << 30, &mut |_| {}, &mut |view| {
+            .read_all(0, Sequence::MAX, 1 << 30, &mut |_, _| {}, &mut |view| {
                 all.push(view.sequence);
             })
             .unwrap();
@@ -148,7 +148,7 @@ fn the_global_order_is_read_in_pieces_from_anywhere() {
         let (mut all, mut after) = (Vec::new(), from);
         loop {
             let end = reader
-                .read_all(after, upto, bytes_max, &mut |_| {}, &mut |view| {
+                .read_all(after, upto, bytes_max, &mut |_, _| {}, &mut |view| {
                     all.push(view.sequence);
                 })
                 .unwrap();
@@ -173,7 +173,7 @@ fn previous_positions_chain_the_records_of_a_stream() {
     let mut last = std::collections::HashMap::new();
     // The next record of a stream has a record's own position as its previous one.
     log.reader()
-        .read_all(0, 1000, 1 << 30, &mut |_| {}, &mut |view| {
+        .read_all(0, 1000, 1 << 30, &mut |_, _| {}, &mut |view| {
             for (stream, previous) in view.streams.iter() {
                 let known = last.insert(stream, previous);
                 assert_eq!(previous.is_none(), known.is_none());
@@ -210,7 +210,7 @@ fn a_record_may_belong_to_several_streams_or_none() {
     }
     let mut streams = Vec::new();
     reader
-        .read_all(0, 2, 1000, &mut |_| {}, &mut |view| {
+        .read_all(0, 2, 1000, &mut |_, _| {}, &mut |view| {
             streams.push(view.stream);
         })
         .unwrap();
@@ -283,7 +283,7 @@ fn a_frame_that_fits_no_segment_is_refused_and_changes_nothing() {
     let log = open(directory.path());
     let mut lengths = Vec::new();
     log.reader()
-        .read_all(0, 9, 1 << 20, &mut |_| {}, &mut |view| {
+        .read_all(0, 9, 1 << 20, &mut |_, _| {}, &mut |view| {
             lengths.push(view.payload.len());
         })
         .unwrap();
@@ -452,7 +452,7 @@ fn damage_is_never_given_to_a_reader_nor_taken_for_absence() {
     assert_eq!(seen, [first]);
     assert!(
         reader
-            .read_all(1, 9, 1000, &mut |_| {}, &mut |_| panic!("damaged"))
+            .read_all(1, 9, 1000, &mut |_, _| {}, &mut |_| panic!("damaged"))
             .is_err()
     );
 }
@@ -478,7 +478,7 @@ fn floors_hide_and_state_is_kept_until_changed() {
         expected[1].len() - above.len() + expected[2].len(),
     );
     reader
-        .read_all(0, 1000, 1 << 30, &mut |_| {}, &mut |view| {
+        .read_all(0, 1000, 1 << 30, &mut |_, _| {}, &mut |view| {
             all.push(view.sequence);
         })
         .unwrap();

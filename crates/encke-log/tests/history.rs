@@ -91,7 +91,7 @@ fn check(reader: &Reader, expected: &[Records]) {
     let (mut all, mut after) = (Vec::new(), 0);
     loop {
         let end = reader
-            .read_all(after, Sequence::MAX, 10_000, &mut |_| {}, &mut |view| {
+            .read_all(after, Sequence::MAX, 10_000, &mut |_, _| {}, &mut |view| {
                 all.push(view.sequence);
             })
             .unwrap();
@@ -318,7 +318,7 @@ fn a_checkpoint_shortens_the_replay_and_keeps_state_and_floors() {
     assert_eq!(read(&reader, 4, 0, 1000), []);
     assert_eq!(read(&reader, 1, later - 1, 1000).len(), 2);
     let mut all = 0;
-    let end = reader.read_all(0, Sequence::MAX, 1 << 30, &mut |_| {}, &mut |view| {
+    let end = reader.read_all(0, Sequence::MAX, 1 << 30, &mut |_, _| {}, &mut |view| {
         assert!(!view.streams.iter().all(|(stream, _)| stream == 4) || view.streams.is_empty());
         all += 1;
     });
@@ -365,7 +365,7 @@ fn old_segments_are_removed_and_reads_of_the_global_order_fail() {
     // Without a checkpoint the replay needs all records.
     assert!(
         log.reader()
-            .read_all(0, 1, 1, &mut |_| {}, &mut |_| {})
+            .read_all(0, 1, 1, &mut |_, _| {}, &mut |_| {})
             .is_ok()
     );
     log.checkpoint(vec![]);
@@ -380,7 +380,7 @@ fn old_segments_are_removed_and_reads_of_the_global_order_fail() {
     }
     let oldest = match log
         .reader()
-        .read_all(0, Sequence::MAX, 1, &mut |_| {}, &mut |_| {})
+        .read_all(0, Sequence::MAX, 1, &mut |_, _| {}, &mut |_| {})
     {
         Err(ReadError::NoLongerKept { after: 0, oldest }) => oldest,
         other => panic!("{other:?}"),
@@ -391,7 +391,7 @@ fn old_segments_are_removed_and_reads_of_the_global_order_fail() {
             oldest - 1,
             Sequence::MAX,
             1 << 30,
-            &mut |_| {},
+            &mut |_, _| {},
             &mut |view| {
                 all.push(view.sequence);
             },
@@ -412,7 +412,7 @@ fn old_segments_are_removed_and_reads_of_the_global_order_fail() {
             oldest - 1,
             Sequence::MAX,
             1 << 30,
-            &mut |_| {},
+            &mut |_, _| {},
             &mut |view| {
                 all.push(view.sequence);
             },

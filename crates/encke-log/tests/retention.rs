@@ -100,7 +100,7 @@ fn records_above_the_age_are_removed_and_the_rest_stays() {
     let mut each = |view: FrameView<'_>| shown.push(view.sequence);
     let order = log
         .reader()
-        .read_all(0, 2400, usize::MAX, &mut |_| {}, &mut each);
+        .read_all(0, 2400, usize::MAX, &mut |_, _| {}, &mut each);
     assert!(order.is_ok() || matches!(order, Err(ReadError::NoLongerKept { .. })));
     assert!(shown.iter().all(|sequence| *sequence > floor));
     log.close().unwrap();
@@ -138,7 +138,9 @@ fn records_above_the_age_are_removed_from_an_idle_log() {
     });
     assert_eq!(log.reader().retention_floor(), 400);
     wait_until(|| log.health().segment_bytes < bytes);
-    let order = log.reader().read_all(0, 400, 1, &mut |_| {}, &mut |_| {});
+    let order = log
+        .reader()
+        .read_all(0, 400, 1, &mut |_, _| {}, &mut |_| {});
     assert!(matches!(order, Err(ReadError::NoLongerKept { .. })));
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_log::{ReadError, Reader, Sequence};
-use encke_stream::{Fetch, InlineCommit, LoadError, Loaders, Logs, OrderFetch, Piece};
+use encke_stream::{Fetch, InlineCommit, Loaders, Logs, OrderFetch, Piece};
 
 /// Reads records from the logs, and streams from their stores. For threads that may wait for files.
 #[derive(Clone)]
@@ -46,10 +46,12 @@ impl Archive {
         Ok(piece)
     }
 
-    /// Reads a part of the global order, for a pattern of names.
-    pub(crate) fn read_order(&self, fetch: &OrderFetch) -> Result<Piece, LoadError> {
-        let load = |no| self.loaders.load_number(no);
-        let piece = Piece::read_order(self.reader(fetch.log), fetch, &load)?;
+    /// Reads a part of the global order, for patterns of names.
+    pub(crate) fn read_order(&self, fetch: &OrderFetch) -> Result<Piece, ReadError> {
+        let Some(loader) = self.loaders.of_log(fetch.log) else {
+            return Ok(Piece::default());
+        };
+        let piece = Piece::read_order(self.reader(fetch.log), loader, fetch)?;
         if let Some(inline_commit) = self.inline_commits.get(fetch.log) {
             inline_commit.note_read(&piece);
         }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use encke_log::{ReadError, StreamNo};
 use encke_mailbox::{Bounds, Gauge, Lane, Receiver, Sender, mailbox};
-use encke_stream::{Fetch, LoadError, OrderFetch};
+use encke_stream::{Fetch, OrderFetch};
 use prometheus::Histogram;
 
 use crate::archive::Archive;
@@ -222,17 +222,13 @@ fn work(means: &ReaderTools, mut jobs: Receiver<ReadTask>) {
                         held.keep(sender, token, piece, published);
                     }
                     (Ok(piece), _) => sender.put_piece(token, Ok(piece)),
-                    (Err(LoadError::Read(error)), _) => {
+                    (Err(error), _) => {
                         match &error {
+                            // Retention is configured so, and the client learns it.
                             ReadError::NoLongerKept { .. } => tracing::debug!(%error),
                             _ => tracing::error!(%error, "the order of streams could not be read"),
                         }
                         sender.put_piece(token, Err(error));
-                    }
-                    (Err(error), _) => {
-                        tracing::error!(%error, "a stream of a pattern could not be loaded");
-                        let stream = Err(error);
-                        sender.put(ShardEvent::StreamLoaded { token, stream });
                     }
                 }
             }

@@ -146,20 +146,20 @@ pub enum Feed {
 #[derive(Debug)]
 pub struct MergeSource {
     /// A stream, or a pattern of names in one of the logs.
-    pub of: MergedStreams,
+    pub kind: SourceKind,
     /// The position behind which its records begin, unless the client has everything up to there already.
     pub from: Offset,
     /// Its place in the request, from 0.
     pub place: u8,
 }
 
-/// One stream of a merged feed, or all whose names have a pattern.
+/// One stream of a merged feed, or all that match a pattern.
 #[derive(Clone, Debug)]
-pub enum MergedStreams {
+pub enum SourceKind {
     /// A stream.
-    One(Arc<Stream>),
-    /// The streams of a log whose names a pattern has, those that are created later included.
-    Matching {
+    Stream(Arc<Stream>),
+    /// The streams of a log that match a pattern, those that are created later included.
+    Pattern {
         /// The names.
         pattern: Arc<Pattern>,
         /// The index of the log.
@@ -167,20 +167,20 @@ pub enum MergedStreams {
     },
 }
 
-impl MergedStreams {
+impl SourceKind {
     /// The index of the log.
     pub fn log(&self) -> usize {
         match self {
-            MergedStreams::One(stream) => log_of(stream.no),
-            MergedStreams::Matching { log, .. } => usize::from(*log),
+            SourceKind::Stream(stream) => log_of(stream.no),
+            SourceKind::Pattern { log, .. } => usize::from(*log),
         }
     }
 
     /// The stream, if it is one.
-    pub fn one(&self) -> Option<&Arc<Stream>> {
+    pub fn stream(&self) -> Option<&Arc<Stream>> {
         match self {
-            MergedStreams::One(stream) => Some(stream),
-            MergedStreams::Matching { .. } => None,
+            SourceKind::Stream(stream) => Some(stream),
+            SourceKind::Pattern { .. } => None,
         }
     }
 }

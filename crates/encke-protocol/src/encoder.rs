@@ -20,10 +20,13 @@ pub trait Encoder: Send + Sync {
 pub trait MergeEncoder: Send + Sync {
     /// Appends a record.
     fn record(&self, record: &MergedRecord<'_>, out: &mut Vec<u8>);
-    /// Appends that the stream of this name has no further records.
-    fn ended(&self, name: &str, end: StreamEnd, out: &mut Vec<u8>);
+    /// Appends that the stream of this name has no further records. The subscriber's position is stated where other streams may
+    /// be subscribed to by the same pattern.
+    fn ended(&self, name: &str, end: StreamEnd, at: Option<MergedPosition<'_>>, out: &mut Vec<u8>);
     /// Appends that the stream of this name lacks records that are removed.
-    fn gap(&self, name: &str, out: &mut Vec<u8>);
+    fn gap(&self, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>);
+    /// Appends the subscriber's position.
+    fn position(&self, at: MergedPosition<'_>, out: &mut Vec<u8>);
     /// Appends the last bytes to a subscriber whose connection the server closes although more records would follow. `why` is
     /// one line for the client; with `resumable` it may continue behind the last record, otherwise retention has removed
     /// records that it lacks.
@@ -79,9 +82,16 @@ pub struct MergedRecord<'a> {
     pub kind: MediaKind,
     /// Its data.
     pub item: Item<'a>,
-    /// With this record the client has everything up to these sequences: one for each log, by index.
+    /// The client's position with this record.
+    pub at: MergedPosition<'a>,
+}
+
+/// A client's position in a merged feed.
+#[derive(Clone, Copy, Debug)]
+pub struct MergedPosition<'a> {
+    /// The client has everything up to these sequences: one for each log, by index.
     pub after: &'a [Sequence],
-    /// The streams of which it has more.
+    /// The sources of which it has more.
     pub ahead: &'a [AheadStream],
 }
 

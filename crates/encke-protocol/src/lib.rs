@@ -32,15 +32,15 @@ mod sse;
 mod streams;
 
 pub use action::{
-    Action, BodyPart, Dispatched, Failure, Feed, LoadName, MergeSource, MergedStreams, NextPart,
-    OnCommit, OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent, PoolRequest, PoolResponse,
+    Action, BodyPart, Dispatched, Failure, Feed, LoadName, MergeSource, NextPart, OnCommit,
+    OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent, PoolRequest, PoolResponse, SourceKind,
     Subscription, Wait, WorkerOutput,
 };
 pub use admin::{Admin, Probes};
 pub use durable_streams::DurableStreamsSettings;
 pub use encoder::{
     AheadStream, EncodedRun, Encoder, EncoderId, Encoders, Farewell, Mark, MergeEncoder,
-    MergeEncoderId, MergedRecord, StreamEnd, Variant,
+    MergeEncoderId, MergedPosition, MergedRecord, StreamEnd, Variant,
 };
 pub use events::EventsSettings;
 pub use pool::PoolApiSettings;

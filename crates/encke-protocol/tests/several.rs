@@ -85,10 +85,16 @@ fn positions_are_what_was_asked_for_and_the_id_says_so() {
 fn a_name_may_hold_an_at_sign() {
     let mut server = server(&["user@home", "user"]);
     let (_, subscribe) = opened(ask(&mut server, "stream=user@home&stream=user@-1", None));
-    assert_eq!(&*subscribe.members[0].of.one().unwrap().name, "user@home");
-    assert_eq!(&*subscribe.members[1].of.one().unwrap().name, "user");
+    assert_eq!(
+        &*subscribe.members[0].kind.stream().unwrap().name,
+        "user@home"
+    );
+    assert_eq!(&*subscribe.members[1].kind.stream().unwrap().name, "user");
     let (_, subscribe) = opened(ask(&mut server, "stream=user%40home%40now", None));
-    assert_eq!(&*subscribe.members[0].of.one().unwrap().name, "user@home");
+    assert_eq!(
+        &*subscribe.members[0].kind.stream().unwrap().name,
+        "user@home"
+    );
 }
 
 #[test]

@@ -14,13 +14,13 @@ pub struct Batch {
     pub records: Vec<Record>,
     /// Bytes of their data.
     pub bytes: usize,
-    /// The records of streams whose names patterns with subscribers have, in the same order. Set before the batch is sent.
-    pub matched: OnceLock<Box<[MatchedRecord]>>,
+    /// The records of streams that match patterns with subscribers, in the same order. Set before the batch is sent.
+    pub pattern_matches: OnceLock<Box<[PatternMatch]>>,
 }
 
-/// A record of a stream whose name is in patterns with subscribers.
+/// A record of a stream that matches patterns with subscribers.
 #[derive(Debug)]
-pub struct MatchedRecord {
+pub struct PatternMatch {
     /// Its index in [`Batch::records`].
     pub index: u32,
     /// Its stream. Not the stream itself, because shards keep records for a while, and that must not keep an idle stream in
@@ -36,20 +36,20 @@ impl Batch {
         Batch {
             bytes: records.iter().map(|record| record.data.len()).sum(),
             records,
-            matched: OnceLock::new(),
+            pattern_matches: OnceLock::new(),
         }
     }
 
-    /// The records of streams whose names patterns have.
-    pub fn matched(&self) -> &[MatchedRecord] {
-        self.matched.get().map_or(&[], |matched| matched)
+    /// The records of streams that match patterns.
+    pub fn pattern_matches(&self) -> &[PatternMatch] {
+        self.pattern_matches.get().map_or(&[], |matches| matches)
     }
 
-    /// The stream of the record at that index, if patterns have its name.
+    /// The stream of the record at that index, if it matches patterns.
     pub fn label(&self, index: u32) -> Option<&StreamLabel> {
-        let matched = self.matched();
-        let found = matched.binary_search_by_key(&index, |record| record.index);
-        found.ok().map(|found| &*matched[found].stream)
+        let matches = self.pattern_matches();
+        let found = matches.binary_search_by_key(&index, |record| record.index);
+        found.ok().map(|found| &*matches[found].stream)
     }
 }
 

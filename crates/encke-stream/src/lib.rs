@@ -66,7 +66,7 @@ mod watchers;
 mod writers;
 
 pub use ack::{AckLevel, BadLevel};
-pub use batch::{Batch, Caller, Handover, MatchedRecord, Outlet, Record, Reply, Submission};
+pub use batch::{Batch, Caller, Handover, Outlet, PatternMatch, Record, Reply, Submission};
 pub use command::{Append, Command, Create, Data, ForkOf, Target};
 pub use commit::Committed;
 pub use create::DEFAULT_TYPE;
@@ -80,7 +80,7 @@ pub use lookup::{FreeName, Lookup};
 pub use machine::{Limits, Machine};
 pub use number::{LOGS_MAX, born, home, is_pattern, log_of};
 pub use offset::{BadOffset, Offset};
-pub use order_read::{LoadNumber, OrderEvent, OrderFetch, OrderedRecord, StreamLabel};
+pub use order_read::{OrderEvent, OrderFetch, OrderedRecord, StreamLabel};
 pub use pattern::{NotAPattern, Pattern};
 pub use piece::{Fetch, Item, Piece};
 pub use record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime, Producer};

@@ -1,14 +1,16 @@
 //! Loads streams that are not in memory: a reader thread asks the state store.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use encke_log::{Disk, Log, ReadError, Reader, StreamNo};
+use encke_log::{Disk, Log, ReadError, Reader, Sequence, StreamNo};
 
 use crate::lookup::Lookup;
+use crate::order_read::StreamLabel;
 use crate::record::BadRecord;
 use crate::stored::{self, StoredStream};
-use crate::stream::{Facts, Life, Source, Stream};
+use crate::stream::{Facts, Life, Media, Source, Stream};
 use crate::view::View;
 use crate::{Lifetime, Limits, Machine};
 
@@ -78,6 +80,15 @@ pub enum LoadError {
     Contended,
 }
 
+/// What the readers of a stream may see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outline {
+    /// Not its records up to this one.
+    pub(crate) floor: Sequence,
+    /// Nothing, if this is false: the stream exists for its forks only.
+    pub(crate) live: bool,
+}
+
 impl Machine {
     /// A loader of this machine's streams from the store of their log.
     pub fn loader<S: Store>(&self, store: S) -> Loader<S> {
@@ -116,6 +127,61 @@ impl<S: Store> Loader<S> {
         };
         count.fetch_add(1, Ordering::Relaxed);
         loaded
+    }
+
+    /// The label of a stream that the store has.
+    pub(crate) fn stored_label(&self, no: StreamNo) -> Result<Option<StreamLabel>, LoadError> {
+        let Some(value) = self.store.state(&stored::key(no))? else {
+            return Ok(None);
+        };
+        let stored = StoredStream::decode(&value)?;
+        Ok(Some(StreamLabel {
+            name: stored.name.into(),
+            kind: Media::new(stored.content_type).kind,
+        }))
+    }
+
+    /// The labels of streams in memory. Visits all streams in memory, unless no number is given.
+    pub(crate) fn labels_in_memory(
+        &self,
+        numbers: &HashSet<StreamNo>,
+    ) -> Vec<(StreamNo, StreamLabel)> {
+        let mut labels = Vec::new();
+        if !numbers.is_empty() {
+            self.view.for_each(&mut |stream| {
+                if numbers.contains(&stream.no) {
+                    labels.push((stream.no, StreamLabel::of(stream)));
+                }
+            });
+        }
+        labels
+    }
+
+    /// What readers of a stream of that name may see, found without loading it. `None` if it has ended.
+    pub(crate) fn outline(&self, no: StreamNo, name: &str) -> Result<Option<Outline>, LoadError> {
+        match self.view.peek(name) {
+            Some(known) => Ok(known
+                .stream()
+                .filter(|stream| stream.no == no)
+                .map(|stream| {
+                    let facts = stream.facts();
+                    Outline {
+                        floor: facts.floor,
+                        live: facts.life == Life::Live,
+                    }
+                })),
+            // Not in memory, so that the store has the present state.
+            None => {
+                let Some(value) = self.store.state(&stored::key(no))? else {
+                    return Ok(None);
+                };
+                let stored = StoredStream::decode(&value)?;
+                Ok(Some(Outline {
+                    floor: stored.floor,
+                    live: !stored.deleted,
+                }))
+            }
+        }
     }
 
     /// The stream with this number, unless it has ended, from memory or from the store.

@@ -46,6 +46,11 @@ impl<S: Store> Loaders<S> {
         Ok(known)
     }
 
+    /// The loader of a log.
+    pub fn of_log(&self, log: usize) -> Option<&Loader<S>> {
+        self.loaders.get(log)
+    }
+
     /// The stream with this number, unless it has ended, from memory or from the store of its log.
     ///
     /// # Errors

@@ -1,12 +1,17 @@
-//! Reads the records of all streams of a pattern, in the order of the log.
+//! Reads the records of all streams that match patterns, in the order of the log.
+//!
+//! The order has records by the numbers of their streams, and what a stream's own readers may not see. So a read takes three
+//! steps: it collects records, finds the name and the present state of each of their streams, and keeps what the streams' own
+//! readers would get.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
-use encke_log::{Disk, FORGOTTEN, FrameView, ReadError, Reader, RemovedRecord, Sequence, StreamNo};
+use encke_log::{Disk, FORGOTTEN, FrameView, ReadError, Reader, Sequence, StreamNo};
 
 use crate::Stream;
-use crate::load::LoadError;
+use crate::load::{LoadError, Loader, Outline};
 use crate::number::born;
 use crate::pattern::Pattern;
 use crate::piece::Piece;
@@ -18,8 +23,8 @@ use crate::stream::{Media, MediaKind};
 pub struct OrderFetch {
     /// The index of the log.
     pub log: usize,
-    /// The names of the streams.
-    pub pattern: Arc<Pattern>,
+    /// Patterns, no two of which match the same name.
+    pub patterns: Vec<Arc<Pattern>>,
     /// The first record is behind this one.
     pub after: Sequence,
     /// The last record.
@@ -52,6 +57,8 @@ impl StreamLabel {
 pub struct OrderedRecord {
     /// Its stream.
     pub stream: Arc<StreamLabel>,
+    /// The index of the pattern that matches.
+    pub pattern: usize,
     /// What happened.
     pub event: OrderEvent,
 }
@@ -65,150 +72,250 @@ pub enum OrderEvent {
     Closed,
     /// The stream is deleted.
     Deleted,
-    /// Retention or a request has removed it.
+    /// The first record here of a stream that lacks records before it, or lacks this one.
     Removed,
 }
 
-/// Loads a stream by its number; `None` if it has ended.
-pub type LoadNumber<'a> = &'a dyn Fn(StreamNo) -> Result<Option<Arc<Stream>>, LoadError>;
-
 impl Piece {
-    /// Reads the records of the streams of a pattern from the global order. A record belongs to the stream to which it was
-    /// appended, so a fork has none of its source's. Records that are acknowledged and not written yet are left for another
+    /// Reads the records of the streams that match patterns from the global order. A record belongs to the stream to which it
+    /// was appended, so a fork has none of its source's. Records that are acknowledged and not written yet are left for another
     /// piece.
     ///
     /// # Errors
-    /// As [`Piece::read`]; [`ReadError::NoLongerKept`] if the order does not go back that far. Other variants of
-    /// [`LoadError`] if the name of a stream could not be found.
+    /// As [`Piece::read`], and [`ReadError::NoLongerKept`] if the order does not go back that far.
     pub fn read_order<D: Disk>(
         log: &Reader<D>,
+        loader: &Loader<Reader<D>>,
         fetch: &OrderFetch,
-        load: LoadNumber<'_>,
-    ) -> Result<Piece, LoadError> {
-        let mut scan = OrderScan {
-            log,
-            load,
-            pattern: &fetch.pattern,
-            known: HashMap::default(),
-            removed: Vec::new(),
-            piece: Piece::default(),
-            failed: None,
-        };
+    ) -> Result<Piece, ReadError> {
         // Before the read: what is published meanwhile is left for the next piece.
         let published = log.published();
-        let mut removed = Vec::new();
+        let mut found = Found::default();
+        let mut hidden = Found::default();
         let end = log.read_all(
             fetch.after,
             fetch.upto.min(published),
             fetch.bytes_max,
-            &mut |record| removed.push(record),
-            &mut |frame| scan.record(&frame),
+            &mut |frame, floor| {
+                if floor != FORGOTTEN {
+                    hidden.take(&frame, fetch, true);
+                }
+            },
+            &mut |frame| found.take(&frame, fetch, false),
         )?;
-        for record in removed {
-            scan.removed(&record);
-        }
-        if let Some(error) = scan.failed {
-            return Err(error);
-        }
+        found.join(hidden);
         let last = end.last.max(fetch.after);
         let lacks = last == fetch.after && fetch.after < fetch.upto;
         if lacks && let Some(reason) = log.given_up(published) {
-            return Err(LoadError::Read(ReadError::NeverWritten {
+            return Err(ReadError::NeverWritten {
                 stream: 0,
                 after: published,
                 reason,
-            }));
+            });
         }
-        let mut piece = scan.piece;
+        let streams = found.streams(log, loader, fetch)?;
+        let mut piece = found.piece(&streams);
         piece.end_order(last, last < fetch.upto, lacks);
         Ok(piece)
     }
 }
 
-/// The state of one read.
-struct OrderScan<'a, D: Disk> {
-    log: &'a Reader<D>,
-    load: LoadNumber<'a>,
-    pattern: &'a Pattern,
-    /// The streams that were seen; `None` for those that the pattern does not have.
-    known: HashMap<StreamNo, Option<Arc<StreamLabel>>, foldhash::fast::FixedState>,
-    /// The streams of which removed records were seen.
-    removed: Vec<StreamNo>,
-    piece: Piece,
-    failed: Option<LoadError>,
+/// What the order has, before the states of the streams are known.
+#[derive(Default)]
+struct Found {
+    records: Vec<FoundRecord>,
+    /// Their data.
+    bytes: Vec<u8>,
+    /// Streams whose creation is among the records: those that match, with their labels.
+    created: HashMap<StreamNo, Option<StreamLabel>, foldhash::fast::FixedState>,
 }
 
-impl<D: Disk> OrderScan<'_, D> {
-    fn record(&mut self, frame: &FrameView<'_>) {
+struct FoundRecord {
+    sequence: Sequence,
+    stream: StreamNo,
+    data: Range<usize>,
+    units: u32,
+    event: OrderEvent,
+}
+
+/// A stream of which records were found.
+struct FoundStream {
+    label: Arc<StreamLabel>,
+    pattern: usize,
+    /// Its own readers must not see its records up to this one.
+    floor: Sequence,
+    /// Its own readers can read it.
+    live: bool,
+}
+
+type FoundStreams = HashMap<StreamNo, FoundStream, foldhash::fast::FixedState>;
+
+impl Found {
+    /// Takes a record, unless its stream is known not to match.
+    fn take(&mut self, frame: &FrameView<'_>, fetch: &OrderFetch, removed: bool) {
         // The log has checked the frame, and opening the log has refused payloads that cannot be decoded.
         let Ok((change, data)) = Change::decode(frame.payload) else {
             return;
         };
+        if let Some(label) = created(&change) {
+            let label = fetch.matching(&label.name).map(|_| label);
+            self.created.insert(frame.stream, label);
+        }
+        if let Some(None) = self.created.get(&frame.stream) {
+            return;
+        }
+        let units = change.units();
         let event = match &change {
+            // What had no data leaves no gap.
+            _ if removed && units == 0 => return,
+            _ if removed => OrderEvent::Removed,
             Change::Delete => OrderEvent::Deleted,
             change if change.closes() => OrderEvent::Closed,
+            _ if units == 0 => return,
             _ => OrderEvent::Data,
         };
-        if let Some(label) = created(&change) {
-            let label = self.pattern.matches(&label.name).then(|| Arc::new(label));
-            self.known.insert(frame.stream, label);
+        let start = self.bytes.len();
+        if !removed {
+            self.bytes.extend_from_slice(data);
         }
-        if change.units() == 0 && event == OrderEvent::Data {
-            return;
-        }
-        if let Some(stream) = self.label(frame.stream) {
-            let ordered = OrderedRecord { stream, event };
-            self.piece
-                .push_ordered(frame.sequence, data, change.units(), ordered);
-        }
+        self.records.push(FoundRecord {
+            sequence: frame.sequence,
+            stream: frame.stream,
+            data: start..self.bytes.len(),
+            units,
+            event,
+        });
     }
 
-    /// Readers learn once that a stream lacks records. A stream that is gone has told its readers.
-    fn removed(&mut self, record: &RemovedRecord) {
-        if record.floor == FORGOTTEN || self.removed.contains(&record.stream) {
-            return;
-        }
-        self.removed.push(record.stream);
-        if let Some(stream) = self.label(record.stream) {
-            let event = OrderEvent::Removed;
-            let ordered = OrderedRecord { stream, event };
-            self.piece.push_ordered(record.sequence, &[], 0, ordered);
-        }
+    /// Adds removed records, of each stream the first.
+    fn join(&mut self, hidden: Found) {
+        let mut seen = HashSet::new();
+        let first = hidden.records.into_iter();
+        self.records
+            .extend(first.filter(|record| seen.insert(record.stream)));
+        self.records.sort_by_key(|record| record.sequence);
+        self.created.extend(hidden.created);
     }
 
-    /// The label of a stream that the pattern has.
-    fn label(&mut self, no: StreamNo) -> Option<Arc<StreamLabel>> {
-        if let Some(known) = self.known.get(&no) {
-            return known.clone();
-        }
-        let label = match self.find(no) {
-            Ok(label) => label,
-            Err(error) => {
-                self.failed.get_or_insert(error);
-                None
+    /// The streams that match, in their present state.
+    fn streams<D: Disk>(
+        &self,
+        log: &Reader<D>,
+        loader: &Loader<Reader<D>>,
+        fetch: &OrderFetch,
+    ) -> Result<FoundStreams, ReadError> {
+        let mut streams = FoundStreams::default();
+        let mut nameless = HashSet::new();
+        let mut seen = HashSet::new();
+        for no in self.records.iter().map(|record| record.stream) {
+            if !seen.insert(no) {
+                continue;
             }
-        };
-        let label = label.filter(|label| self.pattern.matches(&label.name));
-        let label = label.map(Arc::new);
-        self.known.insert(no, label.clone());
-        label
+            let mut label = self.created.get(&no).cloned().flatten();
+            if label.is_none() {
+                label = loader.stored_label(no).or_else(skip(no))?;
+            }
+            if label.is_none() {
+                label = creation(log, no)?;
+            }
+            match label {
+                Some(label) => fetch.add(no, label, loader, &mut streams)?,
+                None => {
+                    nameless.insert(no);
+                }
+            }
+        }
+        // Created since the last checkpoint, with the record that created them removed: one visit to all streams finds them.
+        for label in loader.labels_in_memory(&nameless) {
+            let (no, label) = label;
+            fetch.add(no, label, loader, &mut streams)?;
+        }
+        Ok(streams)
     }
 
-    /// The label from the record that created the stream, or from the stream's state if that record is removed.
-    fn find(&self, no: StreamNo) -> Result<Option<StreamLabel>, LoadError> {
-        let mut label = None;
-        let first = born(no);
-        self.log
-            .read(no, first.saturating_sub(1), first, 1, &mut |frame| {
-                label = Change::decode(frame.payload)
-                    .ok()
-                    .and_then(|(change, _)| created(&change));
-            })?;
-        match label {
-            Some(label) => Ok(Some(label)),
-            None => Ok((self.load)(no)?.map(|stream| StreamLabel::of(&stream))),
+    /// What the streams' own readers would get, in order.
+    fn piece(&self, streams: &FoundStreams) -> Piece {
+        let mut piece = Piece::default();
+        let mut gaps = HashSet::new();
+        for record in &self.records {
+            let Some(stream) = streams.get(&record.stream) else {
+                continue;
+            };
+            let removed = record.event == OrderEvent::Removed || record.sequence <= stream.floor;
+            let (event, data, units) = match record.event {
+                OrderEvent::Deleted => (OrderEvent::Deleted, 0..0, 0),
+                // The end of the stream says enough.
+                _ if !stream.live => continue,
+                _ if removed && record.units == 0 => continue,
+                _ if removed && !gaps.insert(record.stream) => continue,
+                _ if removed => (OrderEvent::Removed, 0..0, 0),
+                event => (event, record.data.clone(), record.units),
+            };
+            let ordered = OrderedRecord {
+                stream: Arc::clone(&stream.label),
+                pattern: stream.pattern,
+                event,
+            };
+            piece.push_ordered(record.sequence, &self.bytes[data], units, ordered);
+        }
+        piece
+    }
+}
+
+impl OrderFetch {
+    /// The index of the pattern that matches a name.
+    fn matching(&self, name: &str) -> Option<usize> {
+        let mut patterns = self.patterns.iter();
+        patterns.position(|pattern| pattern.matches(name))
+    }
+
+    /// Adds a stream in its present state, if a pattern matches its name.
+    fn add<S: crate::Store>(
+        &self,
+        no: StreamNo,
+        label: StreamLabel,
+        loader: &Loader<S>,
+        streams: &mut FoundStreams,
+    ) -> Result<(), ReadError> {
+        let Some(pattern) = self.matching(&label.name) else {
+            return Ok(());
+        };
+        let outline = loader.outline(no, &label.name).or_else(skip(no))?;
+        let Outline { floor, live } = outline.unwrap_or(Outline {
+            floor: 0,
+            live: false,
+        });
+        let stream = FoundStream {
+            label: Arc::new(label),
+            pattern,
+            floor,
+            live,
+        };
+        streams.insert(no, stream);
+        Ok(())
+    }
+}
+
+/// Leaves a stream out whose state is damaged: the others are not.
+fn skip<T>(no: StreamNo) -> impl FnOnce(LoadError) -> Result<Option<T>, ReadError> {
+    move |error| match error {
+        LoadError::Read(error) => Err(error),
+        error => {
+            tracing::error!(%error, no, "a stream is left out of the order");
+            Ok(None)
         }
     }
+}
+
+/// The label from the record that created a stream; `None` if that record is removed.
+fn creation<D: Disk>(log: &Reader<D>, no: StreamNo) -> Result<Option<StreamLabel>, ReadError> {
+    let mut label = None;
+    let first = born(no);
+    log.read(no, first.saturating_sub(1), first, 1, &mut |frame| {
+        let change = Change::decode(frame.payload);
+        label = change.ok().and_then(|(change, _)| created(&change));
+    })?;
+    Ok(label)
 }
 
 /// The label of the stream that a change creates.

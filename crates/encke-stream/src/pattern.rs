@@ -1,6 +1,6 @@
 //! Patterns of stream names, and the shards that have subscribers of them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 
 use crate::number::pattern_number;
 
-/// The names that begin with a prefix of whole segments: `chat/*` has `chat/a` and `chat/a/b`, `*` has all names.
+/// The names that begin with a prefix of whole segments: `chat/*` matches `chat/a` and `chat/a/b`, `*` matches all names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern {
     /// Empty, or with a slash at its end.
@@ -47,12 +47,12 @@ impl Pattern {
         &self.prefix
     }
 
-    /// Whether it has that name. No pattern has the server's own streams, whose names begin with a control character.
+    /// Whether it matches a name. No pattern matches the server's own streams, whose names begin with a control character.
     pub fn matches(&self, name: &str) -> bool {
         name.starts_with(&*self.prefix) && !is_internal(name)
     }
 
-    /// Whether there are names that both have.
+    /// Whether there are names that both match.
     pub fn overlaps(&self, other: &Pattern) -> bool {
         self.prefix.starts_with(&*other.prefix) || other.prefix.starts_with(&*self.prefix)
     }
@@ -63,8 +63,8 @@ fn is_internal(name: &str) -> bool {
     name.starts_with(char::is_control)
 }
 
-/// The patterns that have subscribers, and the shards of these. A look-up costs one probe for each segment of a name, however
-/// many patterns there are, and nothing while there are none.
+/// The patterns that have subscribers, and the shards of these. A look-up costs one probe for each length of a prefix in use
+/// at which the name has a slash, however many patterns there are, and nothing while there are none.
 #[derive(Debug, Default)]
 pub(crate) struct PatternWatchers {
     count: AtomicUsize,
@@ -75,6 +75,8 @@ pub(crate) struct PatternWatchers {
 struct Table {
     watched: HashMap<Box<str>, Watched, foldhash::fast::FixedState>,
     prefixes: HashMap<StreamNo, Box<str>, foldhash::fast::FixedState>,
+    /// How many prefixes have which length, so that no other part of a name is hashed.
+    lengths: BTreeMap<usize, usize>,
     /// How many numbers were given.
     given: u64,
 }
@@ -85,7 +87,7 @@ struct Watched {
     shards: Vec<u16>,
 }
 
-/// The patterns that have a name.
+/// The patterns that match a name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Matches {
     pub(crate) patterns: Vec<StreamNo>,
@@ -99,10 +101,12 @@ impl PatternWatchers {
         let Table {
             watched,
             prefixes,
+            lengths,
             given,
         } = &mut *table;
         let entry = watched.entry(pattern.prefix.clone()).or_insert_with(|| {
             *given += 1;
+            *lengths.entry(pattern.prefix.len()).or_default() += 1;
             let no = pattern_number(log, *given);
             prefixes.insert(no, pattern.prefix.clone());
             Watched {
@@ -131,6 +135,12 @@ impl PatternWatchers {
         if entry.shards.is_empty() {
             table.watched.remove(&prefix);
             table.prefixes.remove(&no);
+            if let Some(count) = table.lengths.get_mut(&prefix.len()) {
+                *count -= 1;
+                if *count == 0 {
+                    table.lengths.remove(&prefix.len());
+                }
+            }
         }
         self.count.store(table.watched.len(), Ordering::SeqCst);
     }
@@ -145,16 +155,17 @@ impl PatternWatchers {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// The patterns that have a name, and the shards with subscribers of them.
+    /// The patterns that match a name, and the shards with subscribers of them.
     pub(crate) fn of(&self, name: &str) -> Matches {
         let mut matches = Matches::default();
         if is_internal(name) {
             return matches;
         }
         let table = self.table.read();
-        let ends = name.match_indices('/').map(|(slash, _)| slash + 1);
-        for end in std::iter::once(0).chain(ends) {
-            if let Some(watched) = table.watched.get(&name[..end]) {
+        for &end in table.lengths.keys() {
+            // A prefix is empty or ends with a slash, so that it ends between two characters.
+            let is_prefix = end == 0 || name.as_bytes().get(end - 1) == Some(&b'/');
+            if is_prefix && let Some(watched) = table.watched.get(&name[..end]) {
                 matches.patterns.push(watched.no);
                 matches.shards.extend_from_slice(&watched.shards);
             }
@@ -212,7 +223,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_table_finds_what_each_pattern_has(
+        fn the_table_finds_each_pattern_that_matches(
             patterns in prop::collection::vec("([ab]/){0,3}\\*", 0..6),
             name in "[ab]{1,2}(/[ab]{1,2}){0,4}",
         ) {

@@ -52,8 +52,8 @@ pub struct Piece {
     pub more: bool,
     /// What each record of a read of the global order is; empty for a read of one stream.
     ordered: Vec<OrderedRecord>,
-    /// Records before the end were visited: an empty piece does not lack what is not written yet.
-    advanced: bool,
+    /// The next record is acknowledged and not written yet.
+    lacks: bool,
 }
 
 #[derive(Debug)]
@@ -146,6 +146,7 @@ impl Piece {
                 }
                 piece.end = span.from.max(Offset::behind(published));
                 piece.more = true;
+                piece.lacks = piece.records.is_empty();
                 return Ok(piece);
             }
         }
@@ -172,9 +173,9 @@ impl Piece {
         self.bytes.len()
     }
 
-    /// Whether the piece is empty although there is more: the next records are acknowledged and not written yet.
+    /// Whether the piece is empty because the next records are acknowledged and not written yet.
     pub fn lacks(&self) -> bool {
-        self.more && self.records.is_empty() && !self.advanced
+        self.lacks
     }
 
     /// The records of a read of the global order, each with what it does.
@@ -204,7 +205,7 @@ impl Piece {
     pub(crate) fn end_order(&mut self, last: Sequence, more: bool, lacks: bool) {
         self.end = Offset::behind(last);
         self.more = more;
-        self.advanced = !lacks;
+        self.lacks = lacks;
     }
 
     fn take(&mut self, span: &Span, sequence: u64, payload: &[u8]) {

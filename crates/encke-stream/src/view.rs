@@ -37,6 +37,7 @@ pub struct View {
     /// Names that are taken, in memory or in the store.
     total: AtomicU64,
     committed: AtomicU64,
+    delivered: AtomicU64,
     /// The store has no stream that is not in memory.
     complete: AtomicBool,
     /// There are, or were, streams here whose names have other homes.
@@ -93,6 +94,7 @@ impl Default for View {
             free: AtomicUsize::new(0),
             total: AtomicU64::new(0),
             committed: AtomicU64::new(0),
+            delivered: AtomicU64::new(0),
             complete: AtomicBool::new(true),
             strays: AtomicBool::new(false),
             evictions: AtomicU64::new(0),
@@ -134,6 +136,13 @@ impl View {
         known.stream().cloned()
     }
 
+    /// What is known of a name in memory. This is no use of the stream: it may be evicted as before.
+    pub(crate) fn peek(&self, name: &str) -> Option<Lookup> {
+        let hash = self.hasher.hash_one(name);
+        let part = self.part(hash).read();
+        part.find(hash, |known| known.name() == name).cloned()
+    }
+
     /// The stream with that number if it is in memory. Visits all streams.
     pub(crate) fn find_number(&self, no: StreamNo) -> Option<Arc<Stream>> {
         self.parts.iter().find_map(|part| {
@@ -146,6 +155,15 @@ impl View {
     /// Every record up to this one is visible in the facts of its stream.
     pub fn committed(&self) -> Sequence {
         self.committed.load(Ordering::SeqCst)
+    }
+
+    /// Every record up to this one is with the shards that have subscribers: in the mailbox of each of them, or beyond.
+    pub fn delivered(&self) -> Sequence {
+        self.delivered.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_delivered(&self, sequence: Sequence) {
+        self.delivered.store(sequence, Ordering::Release);
     }
 
     pub(crate) fn set_committed(&self, sequence: Sequence) {

@@ -223,7 +223,7 @@ impl<D: Disk> User<D> {
             let mut each = |view: FrameView<'_>| all.push(Record::of(view));
             match self
                 .reader
-                .read_all(after, Sequence::MAX, bytes_max, &mut |_| {}, &mut each)
+                .read_all(after, Sequence::MAX, bytes_max, &mut |_, _| {}, &mut each)
             {
                 Ok(end) => after = end.last,
                 Err(ReadError::NoLongerKept { oldest, .. }) => {

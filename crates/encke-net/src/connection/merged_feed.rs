@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use encke_log::Sequence;
-use encke_protocol::{AheadStream, MergeEncoderId, MergeSource, MergedStreams, StreamEnd};
+use encke_protocol::{AheadStream, MergeEncoderId, MergeSource, SourceKind, StreamEnd};
 use encke_stream::{MediaKind, Offset, OrderedRecord, Piece, Stream};
 
 /// What a subscriber of several streams needs beside its slot.
@@ -34,7 +34,7 @@ struct LogTurns {
 pub(crate) struct FeedMember {
     /// The slot that stands on the topic's list.
     pub(crate) slot: u32,
-    pub(crate) streams: MergedStreams,
+    pub(crate) kind: SourceKind,
     /// The client has its records up to there, however far the others are.
     pub(crate) from: Offset,
     pub(crate) place: u8,
@@ -47,6 +47,8 @@ pub(crate) struct FeedMember {
 pub(crate) struct OlderRecords {
     /// The member whose part is being read.
     pub(crate) asked: usize,
+    /// The members whose patterns are being read, or were, together.
+    pub(crate) patterns: Vec<usize>,
     /// Up to this sequence everything that was read is complete.
     pub(crate) upto: Sequence,
     pub(crate) records: Vec<OlderRecord>,
@@ -74,7 +76,7 @@ impl FeedMember {
     pub(crate) fn new(slot: u32, source: MergeSource) -> Self {
         FeedMember {
             slot,
-            streams: source.of,
+            kind: source.kind,
             from: source.from,
             place: source.place,
             end: None,
@@ -82,12 +84,12 @@ impl FeedMember {
     }
 
     pub(crate) fn log(&self) -> usize {
-        self.streams.log()
+        self.kind.log()
     }
 
     /// The stream, unless it is a pattern.
     pub(crate) fn stream(&self) -> Option<&Arc<Stream>> {
-        self.streams.one()
+        self.kind.stream()
     }
 
     /// The client's position in this stream, if it has everything up to `after`.
@@ -134,6 +136,27 @@ impl MergedFeed {
         self.turns.as_ref().map_or(0, |turns| turns.log)
     }
 
+    /// Whether a pattern is among the sources.
+    pub(crate) fn has_patterns(&self) -> bool {
+        self.members.iter().any(|member| member.stream().is_none())
+    }
+
+    /// Moves the client's positions on: it has everything up to `passed` of the logs for which that is `Some`. The position in the
+    /// log whose turn it is was `cursor`; returns what it is now.
+    pub(crate) fn advance(&mut self, cursor: Sequence, passed: &[Option<Sequence>]) -> Sequence {
+        let moved = |log: usize, after: Sequence| {
+            let passed = passed.get(log).copied().flatten();
+            passed.map_or(after, |passed| passed.max(after))
+        };
+        let turn = self.log();
+        if let Some(turns) = &mut self.turns {
+            for (log, after) in turns.after.iter_mut().enumerate() {
+                *after = moved(log, *after);
+            }
+        }
+        moved(turn, cursor)
+    }
+
     /// The streams of which the client has more than that.
     pub(crate) fn ahead(&self, after: &[Sequence]) -> Vec<AheadStream> {
         let ahead = self.members.iter();
@@ -157,7 +180,7 @@ impl MergedFeed {
 
 impl OlderRecord {
     /// The name and kind of its stream.
-    pub(crate) fn stream<'a>(&'a self, members: &'a [FeedMember]) -> Option<(&'a str, MediaKind)> {
+    pub(crate) fn label<'a>(&'a self, members: &'a [FeedMember]) -> Option<(&'a str, MediaKind)> {
         if let Some(ordered) = &self.ordered {
             return Some((&ordered.stream.name, ordered.stream.kind));
         }
@@ -170,6 +193,7 @@ impl Default for OlderRecords {
     fn default() -> Self {
         OlderRecords {
             asked: 0,
+            patterns: Vec::new(),
             upto: Sequence::MAX,
             records: Vec::new(),
             bytes: 0,
@@ -178,15 +202,26 @@ impl Default for OlderRecords {
 }
 
 impl OlderRecords {
-    /// Takes the part of the member that was asked for.
-    pub(crate) fn take(&mut self, piece: &Piece) {
+    /// Takes the part of the member that was asked for, or of all patterns. `has` is the client's position in the source of a
+    /// member.
+    pub(crate) fn take(&mut self, piece: &Piece, has: impl Fn(usize) -> Sequence) {
         let mut ordered = piece.ordered();
         for item in piece.items() {
+            let ordered = ordered.next().map(|(_, ordered)| ordered);
+            let sequence = whole(item.end);
+            let member = match ordered {
+                None => self.asked,
+                // A pattern may be further on than another one with which it is read.
+                Some(ordered) => match self.patterns.get(ordered.pattern) {
+                    Some(member) if sequence > has(*member) => *member,
+                    _ => continue,
+                },
+            };
             self.bytes += item.data.len();
             self.records.push(OlderRecord {
-                sequence: whole(item.end),
-                member: self.asked,
-                ordered: ordered.next().map(|(_, ordered)| ordered.clone()),
+                sequence,
+                member,
+                ordered: ordered.cloned(),
                 data: item.data.to_vec(),
                 skip: item.skip,
                 take: item.take,

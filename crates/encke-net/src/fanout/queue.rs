@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use encke_protocol::{Encoders, Variant};
-use encke_stream::{Batch, Item, Views};
+use encke_stream::{Batch, Item, Sequence, Views};
 
 use super::backpressure::Backpressure;
 use super::encoding::{Encoding, EncodingKey, Gathered, RUN_BYTES};
@@ -24,6 +24,10 @@ pub(crate) struct FanOut {
     sends_left: usize,
     /// Bytes of all records taken so far.
     taken_bytes: u64,
+    /// Of each log the last record that was delivered when the events of this turn were taken, and up to which the topics have
+    /// everything. Kept while patterns have subscribers.
+    delivered: Vec<Sequence>,
+    passed: Vec<Sequence>,
 }
 
 impl FanOut {
@@ -41,7 +45,29 @@ impl FanOut {
             rounds: Rounds::new(rest_max),
             sends_left: 0,
             taken_bytes: 0,
+            delivered: Vec::new(),
+            passed: Vec::new(),
         }
+    }
+
+    /// Notes what is delivered to this shard, taken or not.
+    pub(crate) fn note_delivered(&mut self) {
+        self.delivered.clear();
+        if self.topics.has_patterns() {
+            let views = self.topics.views();
+            let delivered = (0..views.logs()).map(|log| views.log(log).delivered());
+            self.delivered.extend(delivered);
+        }
+    }
+
+    /// All that was noted is taken.
+    pub(crate) fn pass_delivered(&mut self) {
+        std::mem::swap(&mut self.delivered, &mut self.passed);
+    }
+
+    /// The last record of a log up to which the topics have everything; 0 if that is not known.
+    pub(crate) fn passed(&self, log: usize) -> Sequence {
+        self.passed.get(log).copied().unwrap_or_default()
     }
 
     /// Takes a commit, and queues a round for each topic that it concerns.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use encke_log::{Sequence, StreamNo};
 use encke_stream::{
-    Batch, Lifetime, MatchedRecord, MediaKind, Pattern, Record, Stream, StreamLabel, Views,
+    Batch, Lifetime, MediaKind, Pattern, PatternMatch, Record, Stream, StreamLabel, Views,
     is_pattern, log_of,
 };
 use foldhash::fast::FixedState;
@@ -73,6 +73,8 @@ pub(crate) struct Topics {
     bytes_max: usize,
     shard: u16,
     views: Arc<Views>,
+    /// Topics that are patterns'.
+    patterns: usize,
 }
 
 /// The recent records of one log, in its order.
@@ -144,7 +146,18 @@ impl Topics {
             bytes_max,
             shard,
             views,
+            patterns: 0,
         }
+    }
+
+    /// The streams of all logs.
+    pub(crate) fn views(&self) -> &Views {
+        &self.views
+    }
+
+    /// Whether a pattern has subscribers here.
+    pub(crate) fn has_patterns(&self) -> bool {
+        self.patterns > 0
     }
 
     /// The topic for a stream, new or not.
@@ -159,17 +172,20 @@ impl Topics {
         number
     }
 
-    /// The topic for the streams of a log whose names a pattern has, new or not.
+    /// The topic for the streams of a log that match a pattern, new or not.
     pub(crate) fn intern_pattern(&mut self, pattern: &Pattern, log: usize) -> u32 {
         let no = self.views.log(log).watch_pattern(pattern, log, self.shard);
         match self.find(no) {
             Some(number) => number,
-            // The streams have kinds of their own.
-            None => self.add(no, MediaKind::Binary),
+            None => {
+                self.patterns += 1;
+                // The streams have kinds of their own.
+                self.add(no, MediaKind::Binary)
+            }
         }
     }
 
-    /// A new topic without subscribers. The shard gets its records already.
+    /// A new topic without subscribers. The caller has registered the shard as a watcher.
     fn add(&mut self, no: StreamNo, kind: MediaKind) -> u32 {
         let topic = Topic {
             no,
@@ -280,7 +296,7 @@ impl Topics {
             .records
             .first()
             .map_or(0, |record| log_of(record.stream));
-        let mut matched = batch.matched().iter().peekable();
+        let mut matched = batch.pattern_matches().iter().peekable();
         for (index, record) in (0..).zip(&batch.records) {
             if let Some(number) = self.find(record.stream) {
                 kept = true;
@@ -433,7 +449,10 @@ impl Topics {
         }
         let view = self.views.of(no);
         match is_pattern(no) {
-            true => view.unwatch_pattern(no, self.shard),
+            true => {
+                self.patterns -= 1;
+                view.unwatch_pattern(no, self.shard);
+            }
             false => view.unwatch(no, self.shard),
         }
         let hash = self.hasher.hash_one(no);
@@ -490,7 +509,13 @@ impl std::ops::IndexMut<u32> for Topics {
 fn batch_weight(batch: &Batch) -> usize {
     let record = size_of::<Record>() + size_of::<Recent>() + ALLOCATION_BYTES;
     let own = size_of::<Batch>() + 2 * ALLOCATION_BYTES;
-    let matched = batch.matched().len() * (size_of::<MatchedRecord>() + size_of::<Recent>());
+    let matches = batch.pattern_matches().iter();
+    let matched: usize = matches
+        .map(|one| {
+            let entries = one.patterns.len() * (size_of::<Recent>() + size_of::<StreamNo>());
+            size_of::<PatternMatch>() + one.stream.name.len() + 2 * ALLOCATION_BYTES + entries
+        })
+        .sum();
     batch.bytes + batch.records.len() * record + matched + own
 }
 

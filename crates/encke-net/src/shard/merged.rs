@@ -8,7 +8,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use encke_log::Sequence;
-use encke_protocol::{MergeEncoderId, MergeSource, MergedRecord, MergedStreams, StreamEnd};
+use encke_protocol::{
+    MergeEncoderId, MergeSource, MergedPosition, MergedRecord, SourceKind, StreamEnd,
+};
 use encke_stream::{Item, Life, Offset};
 
 use super::Shard;
@@ -30,9 +32,9 @@ impl Shard {
         let mut members = Vec::with_capacity(sources.len());
         for source in sources {
             let topics = &mut self.fan_out.topics;
-            let topic = match &source.of {
-                MergedStreams::One(stream) => topics.intern(stream),
-                MergedStreams::Matching { pattern, log } => {
+            let topic = match &source.kind {
+                SourceKind::Stream(stream) => topics.intern(stream),
+                SourceKind::Pattern { pattern, log } => {
                     topics.intern_pattern(pattern, usize::from(*log))
                 }
             };
@@ -103,7 +105,8 @@ impl Shard {
         }
     }
 
-    /// Keeps a quiet subscriber's connection alive, and its streams: one with readers does not expire.
+    /// Keeps a quiet subscriber's connection alive, and its streams: one with readers does not expire. A subscriber of a pattern
+    /// gets its position, because a client that returns with an old one has the order since then to read, or finds it gone.
     pub(super) fn heartbeat_merged(&mut self, index: u32) {
         let now_ms = self.clock.now_ms();
         let Some(merged) = self.merged(index) else {
@@ -112,19 +115,55 @@ impl Shard {
         for stream in merged.members.iter().filter_map(FeedMember::stream) {
             stream.touch(now_ms);
         }
-        let beat = self.encoders.merge_encoder(merged.encoder).heartbeat();
-        self.send_part(index, beat, false);
+        let encoder = merged.encoder;
+        let mut beat = Vec::new();
+        if merged.has_patterns() && merged.older.is_none() {
+            self.advance(index);
+            if let Some(merged) = self.merged(index) {
+                let after = merged.all_after(self.connections.slots[index].cursor);
+                let at = MergedPosition {
+                    after: &after,
+                    ahead: &merged.ahead(&after),
+                };
+                self.encoders.merge_encoder(encoder).position(at, &mut beat);
+            }
+        } else {
+            beat.extend_from_slice(self.encoders.merge_encoder(encoder).heartbeat());
+        }
+        self.send_part(index, &beat, false);
     }
 
-    /// The records due at the subscriber's position in each stream.
+    /// Moves the position of a subscriber on where nothing is due: it has everything that the shard has passed.
+    fn advance(&mut self, index: u32) {
+        let cursor = self.connections.slots[index].cursor;
+        let Some(merged) = self.merged(index) else {
+            return;
+        };
+        let passed = (0..).zip(merged.all_after(cursor)).map(|(log, after)| {
+            let is_quiet = self.due_in(index, log, after).is_empty();
+            is_quiet.then(|| self.fan_out.passed(log))
+        });
+        let passed: Vec<Option<Sequence>> = passed.collect();
+        if let Some(merged) = self.merged_mut(index) {
+            let cursor = merged.advance(cursor, &passed);
+            self.connections.slots[index].cursor = cursor;
+        }
+    }
+
+    /// The records that are due to a subscriber, of the log whose turn it is.
     fn due(&self, index: u32) -> DueRecords {
+        let log = self.merged(index).map_or(0, MergedFeed::log);
+        self.due_in(index, log, self.connections.slots[index].cursor)
+    }
+
+    /// The records of a log that are due to a subscriber that has everything of it up to `after`.
+    fn due_in(&self, index: u32, log: usize, after: Sequence) -> DueRecords {
         let mut due = DueRecords::default();
-        let after = self.connections.slots[index].cursor;
         let Some(merged) = self.merged(index) else {
             return due;
         };
         for (number, member) in merged.members.iter().enumerate() {
-            if member.log() != merged.log() {
+            if member.log() != log {
                 continue;
             }
             let topic = self.connections.slots[member.slot].topic;
@@ -141,7 +180,7 @@ impl Shard {
                 (Next::Recent(at), _) if position.units == 0 => {
                     due.heads.push(Reverse((at, number)));
                 }
-                (_, None) => due.older = true,
+                (_, None) => due.older |= position.sequence < self.context.views.committed(log),
                 (_, Some(stream)) => {
                     let facts = stream.facts();
                     if position < facts.tail {
@@ -180,7 +219,7 @@ impl Shard {
             let member = merged.members.remove(*number);
             let encoder = self.encoders.merge_encoder(encoder);
             if let Some(stream) = member.stream() {
-                encoder.ended(&stream.name, *why, &mut events);
+                encoder.ended(&stream.name, *why, None, &mut events);
             }
             let topic = self.connections.slots[member.slot].topic;
             self.loses(index, self.fan_out.topics[topic].appended);
@@ -224,8 +263,8 @@ impl Shard {
                     Some(stream) => (&*stream.name, stream.media.kind),
                     None => match self.fan_out.topics.label(topic, at) {
                         Some(label) => (&*label.name, label.kind),
-                        // A pattern's records have labels.
-                        None => continue,
+                        // All records of a pattern's topic have labels.
+                        None => break,
                     },
                 };
                 let end = match (record.deletes, record.closes) {
@@ -233,7 +272,7 @@ impl Shard {
                     (_, true) => Some(StreamEnd::Closed),
                     _ => None,
                 };
-                // Only one stream of a pattern's ends with it.
+                // Only this stream of a pattern ends; the feed continues.
                 let end_within = end.filter(|_| member.stream().is_none());
                 if record.units > 0 || end_within.is_some() {
                     bytes += record.data.len();
@@ -246,18 +285,21 @@ impl Shard {
                     encoding.add(item, record.sequence, |out| {
                         let after = merged.all_after(record.sequence);
                         let ahead = merged.ahead(&after);
+                        let at = MergedPosition {
+                            after: &after,
+                            ahead: &ahead,
+                        };
                         let merged_record = MergedRecord {
                             name,
                             kind,
                             item,
-                            after: &after,
-                            ahead: &ahead,
+                            at,
                         };
                         if record.units > 0 {
                             encoder.record(&merged_record, out);
                         }
                         if let Some(end) = end_within {
-                            encoder.ended(name, end, out);
+                            encoder.ended(name, end, Some(at), out);
                         }
                     });
                 }
@@ -303,7 +345,7 @@ impl Shard {
     }
 }
 
-/// The records due at a subscriber's position.
+/// The records of one log that are due to a subscriber.
 #[derive(Default)]
 struct DueRecords {
     /// The next recent record of each stream that has one: its place in the ring and the member.
@@ -312,4 +354,10 @@ struct DueRecords {
     ended: Vec<(usize, StreamEnd)>,
     /// Some have data that must be read from the log.
     older: bool,
+}
+
+impl DueRecords {
+    fn is_empty(&self) -> bool {
+        self.heads.is_empty() && self.ended.is_empty() && !self.older
+    }
 }

@@ -4,12 +4,14 @@
 use std::sync::Arc;
 
 use encke_log::{ReadError, Sequence};
-use encke_protocol::{AheadStream, MergedRecord, MergedStreams, StreamEnd};
+use encke_protocol::{AheadStream, MergedPosition, MergedRecord, SourceKind, StreamEnd};
 use encke_stream::{Fetch, Item, Life, Offset, OrderEvent, OrderFetch, Piece};
 
 use super::Shard;
 use crate::connection::active::FeedState;
-use crate::connection::merged_feed::{OlderRecords, PART_BYTES_MIN, PARTS_BYTES};
+use crate::connection::merged_feed::{
+    FeedMember, MergedFeed, OlderRecords, PART_BYTES_MIN, PARTS_BYTES,
+};
 
 impl Shard {
     /// Takes a part of one of the streams from a reader.
@@ -18,10 +20,11 @@ impl Shard {
         let Some(piece) = self.readable_piece(index, piece) else {
             return;
         };
-        if let Some(merged) = self.merged_mut(index)
-            && let Some(older) = &mut merged.older
+        let after = self.connections.slots[index].cursor;
+        if let Some(MergedFeed { members, older, .. }) = self.merged_mut(index)
+            && let Some(older) = older
         {
-            older.take(&piece);
+            older.take(&piece, |member| members[member].position(after).sequence);
         }
         self.weigh(index);
         self.read_next(index);
@@ -72,18 +75,18 @@ impl Shard {
                 continue;
             }
             let (readers, sender) = (&self.context.readers, &self.context.sender);
-            let is_asked = match &member.streams {
-                MergedStreams::One(stream) => {
+            let is_asked = match &member.kind {
+                SourceKind::Stream(stream) => {
                     readers.read(Fetch::new(stream, from, upto, bytes_max), token, sender)
                 }
-                MergedStreams::Matching { pattern, .. } => {
-                    let fetch = OrderFetch {
-                        log,
-                        pattern: Arc::clone(pattern),
-                        after: from.sequence,
-                        upto: upto.sequence,
-                        bytes_max: PARTS_BYTES,
-                    };
+                // One look at the order serves all patterns.
+                SourceKind::Pattern { .. } if !older.patterns.is_empty() => {
+                    older.asked += 1;
+                    continue;
+                }
+                SourceKind::Pattern { .. } => {
+                    let (fetch, read) = order_fetch(&merged.members, log, after, older.upto);
+                    older.patterns = read;
                     readers.read_order(fetch, token, sender)
                 }
             };
@@ -134,29 +137,31 @@ impl Shard {
                         take: read.take,
                         end: read.end,
                     };
-                    let Some((name, kind)) = read.stream(&merged.members) else {
+                    let Some((name, kind)) = read.label(&merged.members) else {
                         continue;
+                    };
+                    let at = MergedPosition {
+                        after: &after,
+                        ahead: &ahead,
                     };
                     let record = MergedRecord {
                         name,
                         kind,
                         item,
-                        after: &after,
-                        ahead: &ahead,
+                        at,
                     };
                     let event = read.ordered.as_ref().map(|ordered| ordered.event);
                     let write = |out: &mut Vec<u8>| {
                         if item.take > 0 {
                             encoder.record(&record, out);
                         }
-                        match event {
-                            Some(OrderEvent::Closed) => encoder.ended(name, StreamEnd::Closed, out),
-                            Some(OrderEvent::Deleted) => {
-                                encoder.ended(name, StreamEnd::Deleted, out);
-                            }
-                            Some(OrderEvent::Removed) => encoder.gap(name, out),
-                            Some(OrderEvent::Data) | None => {}
-                        }
+                        let end = match event {
+                            Some(OrderEvent::Closed) => StreamEnd::Closed,
+                            Some(OrderEvent::Deleted) => StreamEnd::Deleted,
+                            Some(OrderEvent::Removed) => return encoder.gap(name, at, out),
+                            Some(OrderEvent::Data) | None => return,
+                        };
+                        encoder.ended(name, end, Some(at), out);
                     };
                     let last = number + 1 == same.len();
                     if last {
@@ -202,4 +207,32 @@ impl Shard {
             }
         }
     }
+}
+
+/// The part of a log's order from which all patterns of a feed are served, and the members that these are. The client has
+/// everything of the log up to `after`.
+fn order_fetch(
+    members: &[FeedMember],
+    log: usize,
+    after: Sequence,
+    upto: Sequence,
+) -> (OrderFetch, Vec<usize>) {
+    let mut fetch = OrderFetch {
+        log,
+        patterns: Vec::new(),
+        after: upto,
+        upto,
+        bytes_max: PARTS_BYTES,
+    };
+    let mut read = Vec::new();
+    for (number, member) in members.iter().enumerate() {
+        if let SourceKind::Pattern { pattern, .. } = &member.kind
+            && member.log() == log
+        {
+            fetch.patterns.push(Arc::clone(pattern));
+            fetch.after = fetch.after.min(member.position(after).sequence);
+            read.push(number);
+        }
+    }
+    (fetch, read)
 }

@@ -184,12 +184,15 @@ impl Shard {
     /// Hands over commands, takes events from other threads, and delivers committed records.
     fn take_events(&mut self, events: &mut Vec<ShardEvent>) {
         self.submit();
+        // Before the events are taken: these include everything that was delivered by now.
+        self.fan_out.note_delivered();
         self.context.receiver.events.drain(events);
         let taken = events.len();
         for event in events.drain(..) {
             self.take_event(event);
         }
         self.context.receiver.events.handled(taken);
+        self.fan_out.pass_delivered();
         self.deliver();
     }
 

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use encke_stream::MediaKind;
 
 use super::id;
-use crate::encoder::{MergeEncoder, MergedRecord, StreamEnd};
+use crate::encoder::{MergeEncoder, MergedPosition, MergedRecord, StreamEnd};
 use crate::payload::push_items;
 use crate::sse::{self, lines};
 
@@ -17,16 +17,20 @@ pub(super) struct MergedEvents;
 
 impl MergeEncoder for MergedEvents {
     fn record(&self, record: &MergedRecord<'_>, out: &mut Vec<u8>) {
-        id::write(record.after, record.ahead, out);
+        id::write(record.at.after, record.at.ahead, out);
         lines(&json(record), out);
         out.push(b'\n');
     }
 
-    fn ended(&self, name: &str, end: StreamEnd, out: &mut Vec<u8>) {
+    fn ended(&self, name: &str, end: StreamEnd, at: Option<MergedPosition<'_>>, out: &mut Vec<u8>) {
+        if let Some(at) = at {
+            id::write(at.after, at.ahead, out);
+        }
         ended(name, end, out);
     }
 
-    fn gap(&self, name: &str, out: &mut Vec<u8>) {
+    fn gap(&self, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>) {
+        id::write(at.after, at.ahead, out);
         let name = serde_json::Value::from(name);
         // Writing to a vector does not fail.
         let _ = write!(
@@ -35,10 +39,15 @@ impl MergeEncoder for MergedEvents {
         );
     }
 
+    fn position(&self, at: MergedPosition<'_>, out: &mut Vec<u8>) {
+        id::write(at.after, at.ahead, out);
+        out.push(b'\n');
+    }
+
     fn farewell(&self, why: &str, resumable: bool, out: &mut Vec<u8>) {
         let then = match resumable {
             true => "reconnect with the id of the last event",
-            false => "reconnect without an id for what is left",
+            false => "reconnect without an id, a pattern with @-1, for what is left",
         };
         // Writing to a vector does not fail.
         let _ = write!(out, ": closed by the server: {why}; {then}\n\n");

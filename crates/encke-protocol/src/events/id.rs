@@ -24,6 +24,16 @@ pub(super) struct Id {
 }
 
 impl Id {
+    /// Whether it has a position behind the last record of a log, or in a log that is not there.
+    pub(super) fn is_ahead_of(&self, committed: &[Sequence]) -> bool {
+        self.ahead.iter().any(|(log, at, _)| {
+            let last = at.sequence.saturating_add(u64::from(at.units > 0));
+            committed
+                .get(*log)
+                .is_none_or(|committed| last > *committed)
+        })
+    }
+
     /// The client's position in the stream at that place of the request, which is in that log.
     pub(super) fn position(&self, place: usize, log: usize) -> Offset {
         let bit = 1_u128.checked_shl(place as u32).unwrap_or(0);

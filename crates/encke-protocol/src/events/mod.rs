@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use encke_stream::{Life, Offset, Pattern, Sequence, Stream, log_of};
 
-use crate::action::{Action, Feed, MergeSource, MergedStreams, Subscription};
+use crate::action::{Action, Feed, MergeSource, SourceKind, Subscription};
 use crate::encoder::{AheadStream, Encoders, MergeEncoderId, StreamEnd};
 use crate::misspelled;
 use crate::problem::error;
@@ -81,7 +81,7 @@ impl Events {
 
     fn subscribe(&self, request: &Request<'_>) -> Result<Action, Response> {
         let parameters = Parameters::parse(request)?;
-        check_count(&parameters.named, self.settings)?;
+        check_count(&parameters.named, self.settings, self.streams.views.logs())?;
         // Read before any stream's facts, so that they include everything up to here.
         let committed = self.streams.views.all_committed();
         let resumed = parameters.after.as_ref();
@@ -99,7 +99,7 @@ impl Events {
                 for (log, committed) in (0..).zip(&committed) {
                     let from = self.pattern_start(named, log, place, resumed, *committed)?;
                     sources.push(MergeSource {
-                        of: MergedStreams::Matching {
+                        kind: SourceKind::Pattern {
                             pattern: Arc::clone(pattern),
                             log,
                         },
@@ -133,7 +133,7 @@ impl Events {
                 continue;
             }
             sources.push(MergeSource {
-                of: MergedStreams::One(stream),
+                kind: SourceKind::Stream(stream),
                 from,
                 place: place as u8,
             });
@@ -149,7 +149,7 @@ impl Events {
         let ahead: Vec<AheadStream> = sources
             .iter()
             .filter_map(|source| {
-                AheadStream::of(source.of.log(), source.from, source.place, &after)
+                AheadStream::of(source.kind.log(), source.from, source.place, &after)
             })
             .collect();
         let mut first = Vec::new();
@@ -189,6 +189,16 @@ impl Events {
         let kept_behind = order_from.saturating_sub(1).min(committed);
         if let Some(id) = resumed {
             let had = id.position(place, usize::from(log));
+            if had.units > 0 {
+                return Err(error(
+                    400,
+                    "bad_parameter",
+                    format!(
+                        "the event id has a position inside a record for the pattern {}, and this server gives none",
+                        named.name
+                    ),
+                ));
+            }
             if had.sequence < kept_behind {
                 return Err(error(
                     410,
@@ -228,7 +238,7 @@ fn check_id(id: &Id, committed: &[Sequence]) -> Result<(), Response> {
         return Err(error(400, "bad_parameter", why));
     }
     let mut positions = id.after.iter().zip(committed);
-    if positions.any(|(after, committed)| after > committed) {
+    if positions.any(|(after, committed)| after > committed) || id.is_ahead_of(committed) {
         return Err(error(
             400,
             "beyond_tail",
@@ -243,7 +253,7 @@ fn check_id(id: &Id, committed: &[Sequence]) -> Result<(), Response> {
 fn common_position(sources: &[MergeSource], committed: Vec<Sequence>) -> Vec<Sequence> {
     let mut after = committed;
     for source in sources {
-        let after = &mut after[source.of.log()];
+        let after = &mut after[source.kind.log()];
         *after = source.from.sequence.min(*after);
     }
     after
@@ -257,7 +267,7 @@ fn missing(name: &str, status: u16) -> Response {
     }
 }
 
-fn check_count(named: &[Named], settings: EventsSettings) -> Result<(), Response> {
+fn check_count(named: &[Named], settings: EventsSettings, logs: usize) -> Result<(), Response> {
     let max = settings.streams_per_subscriber_max.min(STREAMS_MAX);
     if named.is_empty() {
         return Err(error(
@@ -273,6 +283,18 @@ fn check_count(named: &[Named], settings: EventsSettings) -> Result<(), Response
             format!(
                 "{} streams are named, at most {max} are allowed for one subscriber",
                 named.len()
+            ),
+        ));
+    }
+    // A pattern has a place in the lists of each log. One is always possible.
+    let patterns = named.iter().filter(|one| one.pattern.is_some()).count();
+    let patterns_max = (max / logs).max(1);
+    if patterns > patterns_max {
+        return Err(error(
+            400,
+            "too_many_streams",
+            format!(
+                "{patterns} patterns are named, at most {patterns_max} are allowed for one subscriber of a server with {logs} logs"
             ),
         ));
     }

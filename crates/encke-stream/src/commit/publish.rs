@@ -9,7 +9,7 @@ use encke_log::{Disk, Log, StreamNo};
 use super::decide::Decided;
 use super::replies::{LateReply, Replies};
 use super::sync::Durable;
-use crate::batch::{Batch, Handover, MatchedRecord, Outlet};
+use crate::batch::{Batch, Handover, Outlet, PatternMatch};
 use crate::order_read::StreamLabel;
 use crate::view::View;
 use crate::watchers::watcher;
@@ -37,7 +37,8 @@ pub(crate) fn publish<D: Disk>(
     if level > AckLevel::Accepted {
         log.publish();
     }
-    machine.publish(log.next_sequence() - 1);
+    let last = log.next_sequence() - 1;
+    machine.publish(last);
     for (stream, floor) in machine.take_floors() {
         log.set_floor(stream, floor);
     }
@@ -46,6 +47,9 @@ pub(crate) fn publish<D: Disk>(
     // After the position is visible: a shard that reads it before it subscribes gets what follows.
     let shards = watchers(&streams, view) | match_patterns(&batch, &streams, view);
     outlets.send(Some((batch, shards)), replies);
+    if outlets.backlog.is_empty() {
+        view.set_delivered(last);
+    }
     late
 }
 
@@ -88,7 +92,7 @@ fn watchers(streams: &[Arc<Stream>], view: &View) -> u64 {
     streams.fold(0, |all, stream| all | view.watchers(stream))
 }
 
-/// Notes which records have streams whose names patterns have. The shards with subscribers of these, one bit for each.
+/// Notes which records are of streams that match patterns. Returns the shards with subscribers of these, one bit for each.
 fn match_patterns(batch: &Batch, streams: &[Arc<Stream>], view: &View) -> u64 {
     if view.patterns().is_empty() {
         return 0;
@@ -98,25 +102,25 @@ fn match_patterns(batch: &Batch, streams: &[Arc<Stream>], view: &View) -> u64 {
     let mut records = (0..).zip(&batch.records).peekable();
     for stream in streams {
         let found = view.patterns().of(&stream.name);
-        let patterns: Arc<[StreamNo]> = found.patterns.into();
-        shards |= found
-            .shards
-            .iter()
-            .fold(0, |all, shard| all | watcher(*shard));
-        let label = (!patterns.is_empty()).then(|| Arc::new(StreamLabel::of(stream)));
+        let shards_of = found.shards.iter();
+        shards |= shards_of.fold(0, |all, shard| all | watcher(*shard));
+        let found = (!found.patterns.is_empty()).then(|| {
+            let patterns: Arc<[StreamNo]> = found.patterns.into();
+            (Arc::new(StreamLabel::of(stream)), patterns)
+        });
         while let Some((index, _)) = records.next_if(|(_, record)| record.stream == stream.no) {
-            if let Some(label) = &label {
-                matched.push(MatchedRecord {
+            if let Some((label, patterns)) = &found {
+                matched.push(PatternMatch {
                     index,
                     stream: Arc::clone(label),
-                    patterns: Arc::clone(&patterns),
+                    patterns: Arc::clone(patterns),
                 });
             }
         }
     }
     if !matched.is_empty() {
         // A batch is published once.
-        let _ = batch.matched.set(matched.into());
+        let _ = batch.pattern_matches.set(matched.into());
     }
     shards
 }
