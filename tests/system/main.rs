@@ -16,6 +16,7 @@
 //! - [`several`]: several streams over one connection.
 //! - [`several_logs`]: streams spread over logs, and one that is lost or full.
 //! - [`slow_clients`]: their limits, the reason that they get, and that none takes a part for the whole.
+//! - [`access_log`]: a line for each request, which no client can forge, and no output that blocks or fails stops the server.
 //! - [`at_rest`]: unused streams leave memory, and are loaded when a request names them.
 //! - [`durability`]: what was acknowledged survives crashes, and damage is never ignored.
 //! - [`damaged_directory`]: a directory that is damaged from outside is served whole or not at all.
@@ -31,6 +32,7 @@
 //! - [`pools`]: every job is done although workers and the server die.
 //! - [`binary`]: settings, exit codes, signals, logs.
 
+mod access_log;
 mod at_rest;
 mod bad_http;
 mod bad_requests;

@@ -14,6 +14,7 @@
 
 mod accept_batching;
 mod acceptor;
+mod access_log;
 mod addresses;
 mod archive;
 mod buffers;
@@ -59,6 +60,7 @@ pub mod fuzzing {
     pub use crate::proxy_fuzzing::proxies;
 }
 
+pub use access_log::AccessLogFormat;
 pub use clock::now_ms;
 pub use errors::{StartError, StopError};
 pub use forwarded::ForwardedBy;

@@ -12,6 +12,7 @@ use prometheus::{
     Opts, Registry, TextEncoder,
 };
 
+use crate::access_log::{QUEUE_FULL, UNWRITABLE};
 use crate::log_metrics::{LogMetrics, raise};
 use crate::pools::PoolMetrics;
 use crate::shard_channel::Lag;
@@ -40,6 +41,8 @@ pub struct Metrics {
     pub(crate) closed: IntCounterVec,
     pub(crate) requests: IntCounter,
     pub(crate) refused: IntCounterVec,
+    pub(crate) access_log_lines: IntCounter,
+    pub(crate) access_log_dropped: IntCounterVec,
     pub(crate) bytes_in: IntCounter,
     pub(crate) bytes_out: IntCounter,
     pub(crate) deliveries: IntCounter,
@@ -167,6 +170,22 @@ impl Metrics {
                 "Requests and connections refused, by reason or status.",
                 "reason",
             )?,
+            access_log_lines: counter(
+                "encke_access_log_lines_total",
+                "Lines of the access log that were written.",
+            )?,
+            access_log_dropped: {
+                let dropped = counters(
+                    "encke_access_log_dropped_total",
+                    "Entries of the access log that were dropped because its queue was full or its output failed, by reason.",
+                    "reason",
+                )?;
+                // Both are there from the start, so that an alert on their growth sees the first one.
+                for reason in [QUEUE_FULL, UNWRITABLE] {
+                    dropped.with_label_values(&[reason]);
+                }
+                dropped
+            },
             bytes_in: counter("encke_bytes_received_total", "Bytes received.")?,
             bytes_out: counter("encke_bytes_sent_total", "Bytes sent.")?,
             deliveries: counter(

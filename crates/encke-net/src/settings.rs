@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use encke_stream::Eviction;
 
+use crate::access_log::AccessLogFormat;
 use crate::forwarded::ForwardedBy;
 use crate::networks::Networks;
 
@@ -95,6 +96,10 @@ pub struct NetSettings {
     /// How long a turn of a shard may take for deferred work (new connections, long bodies, catching up, deadlines); longer if
     /// the rest of the turn took longer.
     pub deferred_time: Duration,
+    /// The form of the access log's lines; `None` for no access log.
+    pub access_log: Option<AccessLogFormat>,
+    /// Bytes of the entries that wait to be written to the access log; further ones are dropped.
+    pub access_log_bytes_max: usize,
     /// How long a stop waits for what is under way.
     pub stop_timeout: Duration,
 }
@@ -143,6 +148,8 @@ impl Default for NetSettings {
             send_buffer_bytes: 128 << 10,
             unsent_bytes_max: 16 << 10,
             deferred_time: Duration::from_micros(200),
+            access_log: None,
+            access_log_bytes_max: 16 << 20,
             stop_timeout: Duration::from_secs(5),
         }
     }

@@ -97,6 +97,7 @@ impl Shard {
 
     /// All parts are out.
     fn stream_over(&mut self, index: u32) {
+        self.complete_request(index);
         self.forget_lag(index);
         let flags = self.connections.slots[index].flags;
         self.connections.begin_reading(index);

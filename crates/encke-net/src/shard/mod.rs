@@ -19,6 +19,7 @@ mod long_body;
 mod merged;
 mod merged_older;
 mod output;
+mod request_log;
 mod respond;
 mod run_deferred;
 mod stop;
@@ -33,6 +34,7 @@ use encke_stream::{Sequencers, Views};
 use rustix::event::epoll;
 
 use crate::acceptor::Acceptor;
+use crate::access_log::{AccessLogSender, OpenRequests, RequestIds};
 use crate::addresses::Addresses;
 use crate::buffers::Buffers;
 use crate::clock::ShardClock;
@@ -72,6 +74,10 @@ pub(crate) struct ShardContext {
     /// The congested streams of all shards.
     pub(crate) congested: Arc<CongestedStreams>,
     pub(crate) views: Arc<Views>,
+    /// Where finished requests go; `None` without an access log.
+    pub(crate) access_log: Option<AccessLogSender>,
+    /// The key of the ids of requests, the same for all shards.
+    pub(crate) request_id_key: u64,
 }
 
 /// One reactor thread's state.
@@ -86,6 +92,7 @@ pub(crate) struct Shard {
     timers: Timers,
     deferred: Deferred,
     outbox: Outbox,
+    requests: OpenRequests,
     clock: ShardClock,
     counts: ShardCounts,
     scratch: Scratch,
@@ -122,6 +129,10 @@ impl Shard {
             timers: Timers::new(clock.now_ms()),
             deferred: Deferred::default(),
             outbox: Outbox::default(),
+            requests: OpenRequests::new(
+                RequestIds::new(context.request_id_key, context.number, settings.shards),
+                context.access_log.clone(),
+            ),
             clock,
             counts: ShardCounts::default(),
             scratch: Scratch {
@@ -176,6 +187,7 @@ impl Shard {
             }
             self.submit();
             self.connections.free_closed();
+            self.requests.hand_over(&self.context.metrics);
             self.counts.add_up(&self.context.metrics);
         }
         self.cut_short();
@@ -270,6 +282,7 @@ impl Shard {
             }
             None => self.counts.hangups += u64::from(reason == CloseReason::HangUp),
         }
+        self.abandon_request(index, reason);
         self.forget_request(index);
         self.forget_lag(index);
         self.unsubscribe(index);

@@ -40,7 +40,9 @@ impl Shard {
             }) {
                 self.cut(index, CloseReason::Stopping);
             }
+            self.abandon_request(index, CloseReason::Stopping);
         }
+        self.requests.hand_over(&self.context.metrics);
         self.counts.add_up(&self.context.metrics);
     }
 

@@ -6,14 +6,14 @@
 
 use std::time::Duration;
 
-use encke_net::ForwardedBy;
+use encke_net::{AccessLogFormat, ForwardedBy};
 use encke_protocol::events::STREAMS_MAX;
 use encke_stream::{AckLevel, LOGS_MAX};
 use toml::Value;
 
 use super::kinds::{
-    Address, COUNT, Choice, Directory, Kind, LIMIT, Milliseconds, Optional, PERIOD, Period,
-    Seconds, Size, Switch, Text, count_to,
+    Address, COUNT, Choice, FilePath, Kind, LIMIT, Milliseconds, Optional, PERIOD, Period, Seconds,
+    Size, Switch, Text, count_to,
 };
 use super::{Config, LogFormat};
 
@@ -109,8 +109,8 @@ settings! {
     }
 
     Durability {
-        /// Directory of the log; created if missing
-        "data" "DIR": Directory => config.data;
+        /// FilePath of the log; created if missing
+        "data" "DIR": FilePath => config.data;
         /// Logs that streams are distributed over, at most 64; fixed at the first start
         "logs" "N": count_to(LOGS_MAX) => config.logs;
         /// Durability at which appends are acknowledged and delivered, unless Encke-Ack names another: synced, written or accepted
@@ -159,9 +159,15 @@ settings! {
         "log" "FILTER": Text => config.log;
         /// Format of log lines on standard error: human or json
         "log-format" "FORMAT": Choice(FORMATS) => config.log_format;
+        /// Access log on standard output, a line for each request: off, json or combined
+        "access-log" "FORMAT": Choice(ACCESS_LOGS) => config.net.access_log;
     }
 
     Tuning {
+        /// File of the access log, instead of standard output; reopened on SIGHUP
+        "access-log-file": Optional(FilePath) => config.access_log_file, "standard output";
+        /// Memory for access log entries that wait to be written; further ones are dropped
+        "access-log-queue": Size(4 << 10) => config.net.access_log_bytes_max;
         /// Connections accepted per second in total; further ones wait in the kernel's queue. 0: no limit
         "accept-rate": LIMIT => config.net.accept_rate;
         /// Requests that one client address may send at once after a pause
@@ -258,6 +264,12 @@ const FORWARDED_BY: &[(&str, ForwardedBy)] = &[
 ];
 
 const FORMATS: &[(&str, LogFormat)] = &[("human", LogFormat::Human), ("json", LogFormat::Json)];
+
+const ACCESS_LOGS: &[(&str, Option<AccessLogFormat>)] = &[
+    ("off", None),
+    ("json", Some(AccessLogFormat::Json)),
+    ("combined", Some(AccessLogFormat::Combined)),
+];
 
 /// More threads than any machine has cores.
 const SHARDS_MAX: usize = 1024;
