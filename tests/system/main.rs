@@ -6,6 +6,7 @@
 //! - [`bad_http`], [`bad_requests`]: any input gets a definite response, is counted, and disturbs no other client.
 //! - [`conversation`]: HTTP/1.1 as it may rightly be spoken, however the bytes are cut.
 //! - [`catch_up`]: one response with everything, of any length.
+//! - [`compression`]: compressed reads are what their client asked for, and decode to what was appended.
 //! - [`delivery`]: every subscriber gets every record once and in order.
 //! - [`latecomers`]: also those that connect while records are published.
 //! - [`hostile`]: hostile clients beside good ones.
@@ -38,6 +39,7 @@ mod bad_http;
 mod bad_requests;
 mod binary;
 mod catch_up;
+mod compression;
 mod conversation;
 mod crowds;
 mod damaged_directory;

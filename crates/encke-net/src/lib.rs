@@ -20,6 +20,7 @@ mod archive;
 mod buffers;
 mod chunked_vec;
 mod clock;
+mod compression;
 mod connection;
 mod deferred;
 mod errors;

@@ -43,6 +43,10 @@ pub struct Metrics {
     pub(crate) refused: IntCounterVec,
     pub(crate) access_log_lines: IntCounter,
     pub(crate) access_log_dropped: IntCounterVec,
+    pub(crate) compressing: IntGauge,
+    pub(crate) compressions: IntCounterVec,
+    pub(crate) compressions_refused: IntCounter,
+    pub(crate) compressed_bytes: IntCounter,
     pub(crate) bytes_in: IntCounter,
     pub(crate) bytes_out: IntCounter,
     pub(crate) deliveries: IntCounter,
@@ -186,6 +190,20 @@ impl Metrics {
                 }
                 dropped
             },
+            compressing: gauge("encke_compressing", "Responses that are being compressed.")?,
+            compressions: counters(
+                "encke_compressions_total",
+                "Compressions of responses that were begun, by coding.",
+                "coding",
+            )?,
+            compressions_refused: counter(
+                "encke_compressions_refused_total",
+                "Responses that were not compressed because there were as many compressions as allowed, or too little memory.",
+            )?,
+            compressed_bytes: counter(
+                "encke_compressed_bytes_total",
+                "Bytes that came out of compressions.",
+            )?,
             bytes_in: counter("encke_bytes_received_total", "Bytes received.")?,
             bytes_out: counter("encke_bytes_sent_total", "Bytes sent.")?,
             deliveries: counter(
@@ -356,6 +374,7 @@ pub(crate) struct ShardCounts {
     pub(crate) requests: u64,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
+    pub(crate) compressed_bytes: u64,
     pub(crate) deliveries: u64,
     pub(crate) sends: u64,
     pub(crate) blocked: u64,
@@ -378,6 +397,7 @@ impl ShardCounts {
             (&metrics.requests, counts.requests),
             (&metrics.bytes_in, counts.bytes_in),
             (&metrics.bytes_out, counts.bytes_out),
+            (&metrics.compressed_bytes, counts.compressed_bytes),
             (&metrics.deliveries, counts.deliveries),
             (&metrics.sends, counts.sends),
             (&metrics.blocked, counts.blocked),

@@ -18,6 +18,7 @@ use crate::addresses::Addresses;
 use crate::archive::Archive;
 use crate::buffers::Buffers;
 use crate::clock::now_ms;
+use crate::compression::Compressors;
 use crate::errors::{StartError, StopError};
 use crate::fanout::congested_streams::CongestedStreams;
 use crate::listen;
@@ -138,6 +139,8 @@ impl Server {
         let connections = Arc::new(AtomicUsize::new(0));
         let addresses = Arc::new(Addresses::new(&settings));
         let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max));
+        let compressors = Compressors::new(settings.compressions_max, Arc::clone(&buffers));
+        let compressors = Arc::new(compressors);
         let congested = Arc::new(CongestedStreams::default());
         let request_id_key = RequestIds::new_key();
         let bytes_max = settings.access_log_bytes_max;
@@ -163,6 +166,7 @@ impl Server {
                 connections: Arc::clone(&connections),
                 addresses: Arc::clone(&addresses),
                 buffers: Arc::clone(&buffers),
+                compressors: Arc::clone(&compressors),
                 congested: Arc::clone(&congested),
                 views: Arc::clone(&views),
                 access_log: log_sender.clone(),
@@ -195,6 +199,7 @@ impl Server {
             }
             metrics.pools.show(&board);
             metrics.addresses.set(addresses.known() as i64);
+            metrics.compressing.set(compressors.used() as i64);
             metrics.buffered_bytes.set(buffers.bytes() as i64);
             metrics.streams_congested.set(congested.count() as i64);
             for (number, log) in watched_logs.iter().enumerate() {

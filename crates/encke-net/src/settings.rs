@@ -61,6 +61,8 @@ pub struct NetSettings {
     pub lag_age_max: Duration,
     /// Bytes that all connections may hold in parts of requests and in output that sockets have not taken.
     pub buffers_bytes_max: usize,
+    /// Responses that are compressed at a time; further ones are sent as they are. 0 for no compression.
+    pub compressions_max: usize,
     /// How long a subscriber's connection is quiet before a heartbeat is sent.
     pub heartbeat: Duration,
     /// Commands that wait for the sequencer; more are refused with 503.
@@ -131,6 +133,7 @@ impl Default for NetSettings {
             lag_bytes_max: 1 << 30,
             lag_age_max: Duration::from_secs(3600),
             buffers_bytes_max: 512 << 20,
+            compressions_max: 32,
             heartbeat: Duration::from_secs(30),
             mailbox_items_max: 65_536,
             mailbox_bytes_max: 64 << 20,

@@ -147,6 +147,7 @@ impl Shard {
                 | Task::AwaitingDispatch { .. }
                 | Task::AwaitingLoad(_)
                 | Task::AwaitingRead(_)
+                | Task::AwaitingCompression(_)
                 | Task::Streaming { .. },
                 _,
             ) => match last {

@@ -8,6 +8,7 @@ mod accept;
 mod admission;
 mod backpressure;
 mod catch_up;
+mod compress;
 mod deadlines;
 mod deliver;
 mod dispatch;
@@ -24,6 +25,8 @@ mod respond;
 mod run_deferred;
 mod stop;
 
+pub(crate) use self::compress::CompressedPiece;
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,6 +41,7 @@ use crate::access_log::{AccessLogSender, OpenRequests, RequestIds};
 use crate::addresses::Addresses;
 use crate::buffers::Buffers;
 use crate::clock::ShardClock;
+use crate::compression::Compressors;
 use crate::connection::close::CloseReason;
 use crate::connection::owners::ConnectionOwners;
 use crate::connection::slot::Token;
@@ -71,6 +75,7 @@ pub(crate) struct ShardContext {
     pub(crate) connections: Arc<AtomicUsize>,
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) buffers: Arc<Buffers>,
+    pub(crate) compressors: Arc<Compressors>,
     /// The congested streams of all shards.
     pub(crate) congested: Arc<CongestedStreams>,
     pub(crate) views: Arc<Views>,
@@ -216,6 +221,7 @@ impl Shard {
                 }
             }
             ShardEvent::PieceRead { token, piece } => self.deferred.add_piece(token, piece),
+            ShardEvent::Compressed { token, piece } => self.deferred.add_compressed(token, piece),
             ShardEvent::NameLoaded { token, known } => self.name_loaded(token, known),
             ShardEvent::StreamLoaded { token, stream } => self.stream_loaded(token, stream),
             ShardEvent::Dispatched { client, event } => self.dispatched(client, event),

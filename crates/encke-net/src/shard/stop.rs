@@ -74,6 +74,7 @@ impl Shard {
                 Task::AwaitingLoad(_)
                 | Task::AwaitingCommit(_)
                 | Task::AwaitingRead(_)
+                | Task::AwaitingCompression(_)
                 | Task::AwaitingDispatch { .. }
                 | Task::Working { .. }
                 | Task::Streaming { .. }

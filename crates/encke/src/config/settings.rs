@@ -190,6 +190,8 @@ settings! {
         "lag-max": Size(64 << 10) => config.net.lag_bytes_max;
         /// Longest time that a subscriber may lag, and that a part of a long response may take
         "lag-age-max": PERIOD => config.net.lag_age_max;
+        /// Responses compressed at a time; further ones are sent as they are. 0: no compression
+        "compressions-max": LIMIT => config.net.compressions_max;
         /// Time without output after which a subscriber gets a heartbeat
         "heartbeat": PERIOD => config.net.heartbeat;
         /// Streams per subscriber of /v1/events, at most 128
