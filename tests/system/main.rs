@@ -6,6 +6,7 @@
 //! - [`bad_http`], [`bad_requests`]: any input gets a definite response, is counted, and disturbs no other client.
 //! - [`conversation`]: HTTP/1.1 as it may rightly be spoken, however the bytes are cut.
 //! - [`catch_up`]: one response with everything, of any length.
+//! - [`compression`]: compressed reads are what their client asked for, and decode to what was appended.
 //! - [`delivery`]: every subscriber gets every record once and in order.
 //! - [`latecomers`]: also those that connect while records are published.
 //! - [`hostile`]: hostile clients beside good ones.
@@ -16,6 +17,7 @@
 //! - [`several`]: several streams over one connection.
 //! - [`several_logs`]: streams spread over logs, and one that is lost or full.
 //! - [`slow_clients`]: their limits, the reason that they get, and that none takes a part for the whole.
+//! - [`access_log`]: a line for each request, which no client can forge, and no output that blocks or fails stops the server.
 //! - [`at_rest`]: unused streams leave memory, and are loaded when a request names them.
 //! - [`durability`]: what was acknowledged survives crashes, and damage is never ignored.
 //! - [`damaged_directory`]: a directory that is damaged from outside is served whole or not at all.
@@ -31,11 +33,13 @@
 //! - [`pools`]: every job is done although workers and the server die.
 //! - [`binary`]: settings, exit codes, signals, logs.
 
+mod access_log;
 mod at_rest;
 mod bad_http;
 mod bad_requests;
 mod binary;
 mod catch_up;
+mod compression;
 mod conversation;
 mod crowds;
 mod damaged_directory;

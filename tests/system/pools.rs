@@ -398,8 +398,8 @@ fn who_waits_is_told_when_the_server_stops_and_jobs_are_there_after_it() {
 #[test]
 fn full_pools_say_so() {
     let encke = Encke::start(&[
-        "--pools-max",
-        "1",
+        "--tuning",
+        "pools-max=1",
         "--tuning",
         "pool-waiting-max=2",
         "--pool-job-max",

@@ -6,6 +6,7 @@ use encke_log::ReadError;
 use encke_stream::Piece;
 
 use crate::connection::slot::Token;
+use crate::shard::CompressedPiece;
 
 /// A piece of a stream that a reader thread has read for a connection.
 type ReadPiece = (Token, Result<Piece, ReadError>);
@@ -17,6 +18,8 @@ pub(crate) struct Deferred {
     ///
     /// [`ShardSender::put_piece`]: crate::shard_channel::ShardSender::put_piece
     pieces: VecDeque<ReadPiece>,
+    /// As many as there are compressors, at most.
+    compressed: VecDeque<(Token, CompressedPiece)>,
     /// Connections that have more to do than one turn allows.
     queued: VecDeque<u32>,
     /// Of these, how many this turn still comes to.
@@ -30,6 +33,14 @@ impl Deferred {
 
     pub(crate) fn next_piece(&mut self) -> Option<ReadPiece> {
         self.pieces.pop_front()
+    }
+
+    pub(crate) fn add_compressed(&mut self, token: Token, piece: CompressedPiece) {
+        self.compressed.push_back((token, piece));
+    }
+
+    pub(crate) fn next_compressed(&mut self) -> Option<(Token, CompressedPiece)> {
+        self.compressed.pop_front()
     }
 
     /// Queues a connection for the next turn.
@@ -50,12 +61,12 @@ impl Deferred {
 
     /// Whether this turn has left something undone.
     pub(crate) fn is_unfinished(&self) -> bool {
-        !self.pieces.is_empty() || self.queued_left > 0
+        !self.pieces.is_empty() || !self.compressed.is_empty() || self.queued_left > 0
     }
 
     /// Whether something waits.
     pub(crate) fn is_due(&self) -> bool {
-        !self.pieces.is_empty() || !self.queued.is_empty()
+        !self.pieces.is_empty() || !self.compressed.is_empty() || !self.queued.is_empty()
     }
 }
 

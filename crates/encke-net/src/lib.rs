@@ -14,11 +14,13 @@
 
 mod accept_batching;
 mod acceptor;
+mod access_log;
 mod addresses;
 mod archive;
 mod buffers;
 mod chunked_vec;
 mod clock;
+mod compression;
 mod connection;
 mod deferred;
 mod errors;
@@ -59,6 +61,7 @@ pub mod fuzzing {
     pub use crate::proxy_fuzzing::proxies;
 }
 
+pub use access_log::AccessLogFormat;
 pub use clock::now_ms;
 pub use errors::{StartError, StopError};
 pub use forwarded::ForwardedBy;

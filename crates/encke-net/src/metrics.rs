@@ -12,6 +12,7 @@ use prometheus::{
     Opts, Registry, TextEncoder,
 };
 
+use crate::access_log::{QUEUE_FULL, UNWRITABLE};
 use crate::log_metrics::{LogMetrics, raise};
 use crate::pools::PoolMetrics;
 use crate::shard_channel::Lag;
@@ -40,6 +41,12 @@ pub struct Metrics {
     pub(crate) closed: IntCounterVec,
     pub(crate) requests: IntCounter,
     pub(crate) refused: IntCounterVec,
+    pub(crate) access_log_lines: IntCounter,
+    pub(crate) access_log_dropped: IntCounterVec,
+    pub(crate) compressing: IntGauge,
+    pub(crate) compressions: IntCounterVec,
+    pub(crate) compressions_refused: IntCounter,
+    pub(crate) compressed_bytes: IntCounter,
     pub(crate) bytes_in: IntCounter,
     pub(crate) bytes_out: IntCounter,
     pub(crate) deliveries: IntCounter,
@@ -167,6 +174,36 @@ impl Metrics {
                 "encke_refused_total",
                 "Requests and connections refused, by reason or status.",
                 "reason",
+            )?,
+            access_log_lines: counter(
+                "encke_access_log_lines_total",
+                "Lines of the access log that were written.",
+            )?,
+            access_log_dropped: {
+                let dropped = counters(
+                    "encke_access_log_dropped_total",
+                    "Entries of the access log that were dropped because its queue was full or its output failed, by reason.",
+                    "reason",
+                )?;
+                // Both are there from the start, so that an alert on their growth sees the first one.
+                for reason in [QUEUE_FULL, UNWRITABLE] {
+                    dropped.with_label_values(&[reason]);
+                }
+                dropped
+            },
+            compressing: gauge("encke_compressing", "Responses that are being compressed.")?,
+            compressions: counters(
+                "encke_compressions_total",
+                "Compressions of responses that were begun, by coding.",
+                "coding",
+            )?,
+            compressions_refused: counter(
+                "encke_compressions_refused_total",
+                "Responses that were not compressed because there were as many compressions as allowed, or too little memory.",
+            )?,
+            compressed_bytes: counter(
+                "encke_compressed_bytes_total",
+                "Bytes that came out of compressions.",
             )?,
             bytes_in: counter("encke_bytes_received_total", "Bytes received.")?,
             bytes_out: counter("encke_bytes_sent_total", "Bytes sent.")?,
@@ -343,6 +380,7 @@ pub(crate) struct ShardCounts {
     pub(crate) requests: u64,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
+    pub(crate) compressed_bytes: u64,
     pub(crate) deliveries: u64,
     pub(crate) sends: u64,
     pub(crate) blocked: u64,
@@ -365,6 +403,7 @@ impl ShardCounts {
             (&metrics.requests, counts.requests),
             (&metrics.bytes_in, counts.bytes_in),
             (&metrics.bytes_out, counts.bytes_out),
+            (&metrics.compressed_bytes, counts.compressed_bytes),
             (&metrics.deliveries, counts.deliveries),
             (&metrics.sends, counts.sends),
             (&metrics.blocked, counts.blocked),

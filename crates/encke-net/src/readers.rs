@@ -12,7 +12,9 @@ use encke_stream::{Fetch, OrderFetch};
 use prometheus::Histogram;
 
 use crate::archive::Archive;
+use crate::compression::Compressor;
 use crate::connection::slot::Token;
+use crate::shard::CompressedPiece;
 use crate::shard_channel::{ShardEvent, ShardSender};
 use delayed::DelayedPieces;
 
@@ -35,6 +37,8 @@ pub(crate) enum ReadTask {
         token: Token,
         sender: Arc<ShardSender>,
     },
+    /// Compresses a piece of a response.
+    Compress(CompressTask),
     /// Loads what is known of a name, for a connection.
     LoadName {
         name: Box<str>,
@@ -49,6 +53,13 @@ pub(crate) enum ReadTask {
     },
     /// Loads a stream whose lifetime is over.
     End(StreamNo),
+}
+
+/// A compressor with input, for a connection.
+pub(crate) struct CompressTask {
+    pub(crate) compressor: Box<Compressor>,
+    pub(crate) token: Token,
+    pub(crate) sender: Arc<ShardSender>,
 }
 
 /// What the reader threads need.
@@ -136,6 +147,19 @@ impl Readers {
         self.send(token, ReadTask::LoadStream { no, token, sender })
     }
 
+    /// Has a piece compressed and sent to the shard. `Err`: the queue is full.
+    pub(crate) fn compress(&self, task: CompressTask) -> Result<(), Box<Compressor>> {
+        let key = task.token;
+        let refused = match self.try_send(key, ReadTask::Compress(task)) {
+            Ok(()) => return Ok(()),
+            Err(refused) => refused,
+        };
+        match refused {
+            ReadTask::Compress(task) => Err(task.compressor),
+            _ => Ok(()),
+        }
+    }
+
     /// Loads a stream that is to end, unless the queue is full.
     pub(crate) fn end(&self, no: StreamNo) {
         self.send(no, ReadTask::End(no));
@@ -147,10 +171,14 @@ impl Readers {
     }
 
     fn send(&self, key: u64, job: ReadTask) -> bool {
+        self.try_send(key, job).is_ok()
+    }
+
+    fn try_send(&self, key: u64, job: ReadTask) -> Result<(), ReadTask> {
         let reader = &self.jobs[key as usize % self.jobs.len()];
         reader
             .try_send(Lane::Data, job, size_of::<ReadTask>())
-            .is_ok()
+            .map_err(|refused| refused.item)
     }
 }
 
@@ -231,6 +259,15 @@ fn work(means: &ReaderTools, mut jobs: Receiver<ReadTask>) {
                         sender.put_piece(token, Err(error));
                     }
                 }
+            }
+            ReadTask::Compress(CompressTask {
+                mut compressor,
+                token,
+                sender,
+            }) => {
+                let out = compressor.step();
+                let piece = CompressedPiece { compressor, out };
+                sender.put(ShardEvent::Compressed { token, piece });
             }
             ReadTask::LoadName {
                 name,

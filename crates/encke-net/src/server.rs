@@ -1,9 +1,11 @@
 //! The server: starts and stops shards, readers, sequencers and the dispatcher.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use encke_jobs::DispatcherMessage;
 use encke_log::CommitError;
@@ -11,10 +13,12 @@ use encke_mailbox::{Bounds, mailbox};
 use encke_protocol::Router;
 use encke_stream::{AckLevel, InlineCommit, Logs, Outlet, Sequencer, Sequencers, Views};
 
+use crate::access_log::{AccessLogQueue, AccessLogThread, RequestIds, access_log};
 use crate::addresses::Addresses;
 use crate::archive::Archive;
 use crate::buffers::Buffers;
 use crate::clock::now_ms;
+use crate::compression::Compressors;
 use crate::errors::{StartError, StopError};
 use crate::fanout::congested_streams::CongestedStreams;
 use crate::listen;
@@ -38,6 +42,16 @@ pub struct Server {
     /// One for each log, or none.
     inline_commits: Arc<[Arc<InlineCommit>]>,
     metrics: Metrics,
+    access_log: AccessLogState,
+    stop_timeout: Duration,
+}
+
+/// The access log of a server.
+enum AccessLogState {
+    Off,
+    /// Entries wait for an output.
+    Waiting(Box<AccessLogQueue>),
+    Writing(AccessLogThread),
 }
 
 /// What a server serves: restored streams and their logs.
@@ -125,7 +139,18 @@ impl Server {
         let connections = Arc::new(AtomicUsize::new(0));
         let addresses = Arc::new(Addresses::new(&settings));
         let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max));
+        let compressors = Compressors::new(settings.compressions_max, Arc::clone(&buffers));
+        let compressors = Arc::new(compressors);
         let congested = Arc::new(CongestedStreams::default());
+        let request_id_key = RequestIds::new_key();
+        let bytes_max = settings.access_log_bytes_max;
+        let (log_sender, access_log) = match settings.access_log {
+            None => (None, AccessLogState::Off),
+            Some(format) => {
+                let (sender, queue) = access_log(format, bytes_max);
+                (Some(sender), AccessLogState::Waiting(Box::new(queue)))
+            }
+        };
         let mut shards = Vec::new();
         for (number, (listener, receiver)) in listeners.into_iter().zip(receivers).enumerate() {
             let context = ShardContext {
@@ -141,8 +166,11 @@ impl Server {
                 connections: Arc::clone(&connections),
                 addresses: Arc::clone(&addresses),
                 buffers: Arc::clone(&buffers),
+                compressors: Arc::clone(&compressors),
                 congested: Arc::clone(&congested),
                 views: Arc::clone(&views),
+                access_log: log_sender.clone(),
+                request_id_key,
             };
             let shard = Shard::new(context, listener)?;
             shards.push(
@@ -155,18 +183,23 @@ impl Server {
         let gauged = dispatcher.clone();
         let background_count = background.len();
         let loads = pools.loads();
+        let log_queue = log_sender.as_ref().map(|sender| sender.watch());
         metrics.on_render(move |metrics| {
             for (number, gauge) in readers.gauges().enumerate() {
                 metrics.mailbox(&format!("reader-{number}"), &gauge);
             }
             metrics.mailbox("dispatcher", &gauged.gauge());
             metrics.mailbox("loader", &loads());
+            if let Some(log_queue) = &log_queue {
+                metrics.mailbox("access-log", &log_queue());
+            }
             for (number, background) in background.iter().enumerate() {
                 let name = numbered("seal", number, background_count);
                 metrics.mailbox(&name, &background());
             }
             metrics.pools.show(&board);
             metrics.addresses.set(addresses.known() as i64);
+            metrics.compressing.set(compressors.used() as i64);
             metrics.buffered_bytes.set(buffers.bytes() as i64);
             metrics.streams_congested.set(congested.count() as i64);
             for (number, log) in watched_logs.iter().enumerate() {
@@ -185,12 +218,29 @@ impl Server {
             senders,
             inline_commits,
             metrics: metrics.clone(),
+            access_log,
+            stop_timeout: settings.stop_timeout,
         })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Starts to write the access log, if there is one. Requests before this wait for it. The output may block and fail: the
+    /// shards don't wait for it, and lines are dropped and counted.
+    ///
+    /// # Errors
+    /// The thread can't be started.
+    pub fn write_access_log(&mut self, out: Box<dyn Write + Send>) -> std::io::Result<()> {
+        self.access_log = match std::mem::replace(&mut self.access_log, AccessLogState::Off) {
+            AccessLogState::Waiting(queue) => {
+                AccessLogState::Writing(queue.start(out, &self.metrics)?)
+            }
+            state => state,
+        };
+        Ok(())
     }
 
     /// Stops accepting, finishes pending requests, closes the log.
@@ -206,6 +256,12 @@ impl Server {
         }
         for shard in self.shards {
             shard.join().map_err(|_| StopError::Panicked("shard"))?;
+        }
+        // Every shard has handed over its last entries.
+        if let AccessLogState::Writing(thread) = self.access_log
+            && !thread.join(self.stop_timeout)
+        {
+            return Err(StopError::Panicked("access log"));
         }
         drop(self.senders);
         self.metrics.forget();

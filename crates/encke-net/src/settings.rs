@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use encke_stream::Eviction;
 
+use crate::access_log::AccessLogFormat;
 use crate::forwarded::ForwardedBy;
 use crate::networks::Networks;
 
@@ -60,6 +61,8 @@ pub struct NetSettings {
     pub lag_age_max: Duration,
     /// Bytes that all connections may hold in parts of requests and in output that sockets have not taken.
     pub buffers_bytes_max: usize,
+    /// Responses that are compressed at a time; further ones are sent as they are. 0 for no compression.
+    pub compressions_max: usize,
     /// How long a subscriber's connection is quiet before a heartbeat is sent.
     pub heartbeat: Duration,
     /// Commands that wait for the sequencer; more are refused with 503.
@@ -95,6 +98,10 @@ pub struct NetSettings {
     /// How long a turn of a shard may take for deferred work (new connections, long bodies, catching up, deadlines); longer if
     /// the rest of the turn took longer.
     pub deferred_time: Duration,
+    /// The form of the access log's lines; `None` for no access log.
+    pub access_log: Option<AccessLogFormat>,
+    /// Bytes of the entries that wait to be written to the access log; further ones are dropped.
+    pub access_log_bytes_max: usize,
     /// How long a stop waits for what is under way.
     pub stop_timeout: Duration,
 }
@@ -126,6 +133,7 @@ impl Default for NetSettings {
             lag_bytes_max: 1 << 30,
             lag_age_max: Duration::from_secs(3600),
             buffers_bytes_max: 512 << 20,
+            compressions_max: 32,
             heartbeat: Duration::from_secs(30),
             mailbox_items_max: 65_536,
             mailbox_bytes_max: 64 << 20,
@@ -143,6 +151,8 @@ impl Default for NetSettings {
             send_buffer_bytes: 128 << 10,
             unsent_bytes_max: 16 << 10,
             deferred_time: Duration::from_micros(200),
+            access_log: None,
+            access_log_bytes_max: 16 << 20,
             stop_timeout: Duration::from_secs(5),
         }
     }

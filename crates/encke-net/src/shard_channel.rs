@@ -14,6 +14,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::connection::slot::Token;
 use crate::settings::NetSettings;
+use crate::shard::CompressedPiece;
 
 /// Something that happened elsewhere.
 #[derive(Debug)]
@@ -27,6 +28,11 @@ pub(crate) enum ShardEvent {
     PieceRead {
         token: Token,
         piece: Result<Piece, ReadError>,
+    },
+    /// A piece of a connection's response was compressed.
+    Compressed {
+        token: Token,
+        piece: CompressedPiece,
     },
     /// What is known of the name that a connection's request names.
     NameLoaded {
@@ -160,6 +166,8 @@ impl ShardSender {
                 (Lane::Data, piece.as_ref().map_or(0, Piece::bytes))
             }
             ShardEvent::NameLoaded { .. } | ShardEvent::StreamLoaded { .. } => (Lane::Data, 0),
+            // The number of compressors bounds them.
+            ShardEvent::Compressed { .. } => (Lane::Data, 0),
             ShardEvent::Dispatched { event, .. } => {
                 let handed = match event {
                     PoolResponse::Dispatched(handed) => handed.payload.body.len(),
@@ -218,6 +226,7 @@ impl Outlet for ShardSender {
             (
                 _,
                 ShardEvent::PieceRead { .. }
+                | ShardEvent::Compressed { .. }
                 | ShardEvent::NameLoaded { .. }
                 | ShardEvent::StreamLoaded { .. }
                 | ShardEvent::Dispatched { .. }

@@ -15,6 +15,7 @@
 
 mod action;
 mod admin;
+mod coding;
 mod durable_streams;
 mod encoder;
 pub mod events;
@@ -37,6 +38,7 @@ pub use action::{
     Subscription, Wait, WorkerOutput,
 };
 pub use admin::{Admin, Probes};
+pub use coding::{CodingOffer, ContentCoding};
 pub use durable_streams::DurableStreamsSettings;
 pub use encoder::{
     AheadStream, EncodedRun, Encoder, EncoderId, Encoders, Farewell, Mark, MergeEncoder,

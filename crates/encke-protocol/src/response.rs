@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use crate::coding::{CodingOffer, ContentCoding};
+
 /// A response. The reactor adds the status line, the length, the date and the connection's fields.
 #[derive(Debug, Default)]
 pub struct Response {
@@ -11,6 +13,8 @@ pub struct Response {
     pub fields: Vec<u8>,
     /// Whether scripts of other origins may read it.
     pub cross_origin: CrossOrigin,
+    /// The body may be sent in a coding. The reactor decides whether it is, and says so with [`Response::coded`].
+    pub coding: Option<CodingOffer>,
     /// The body.
     pub body: Body,
 }
@@ -98,6 +102,22 @@ impl Response {
         }
     }
 
+    /// Says that the body is in that coding. Its bytes differ from those of the body as it is, so its tag becomes a weak one
+    /// (RFC 9110, section 8.8.1).
+    #[must_use]
+    pub fn coded(mut self, coding: ContentCoding) -> Self {
+        let strong = b"\r\nETag: \"";
+        let tag = self
+            .fields
+            .windows(strong.len())
+            .position(|at| at == strong);
+        if let Some(tag) = tag {
+            let quote = tag + strong.len() - 1;
+            self.fields.splice(quote..quote, *b"W/");
+        }
+        self.field("Content-Encoding", coding.name())
+    }
+
     /// Adds encoded fields, each ended by CRLF.
     #[must_use]
     fn fields(mut self, fields: &[u8]) -> Self {
@@ -172,6 +192,17 @@ impl AsRef<[u8]> for Body {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_coded_body_has_a_weak_tag() {
+        let response = Response::shared(200).field("ETag", "\"a\"").field("A", "b");
+        let fields = String::from_utf8(response.coded(ContentCoding::Gzip).fields).unwrap();
+        assert!(fields.contains("\r\nETag: W/\"a\"\r\nA: b\r\n"), "{fields}");
+        assert!(
+            fields.ends_with("\r\nContent-Encoding: gzip\r\n"),
+            "{fields}"
+        );
+    }
 
     #[test]
     fn a_value_cannot_start_another_field() {

@@ -12,10 +12,11 @@ use encke_stream::Logs;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
 
+use crate::access_log_output::AccessLogOutput;
 use crate::config::{Config, Given, LogFormat, ServeArgs, effective};
 use crate::obstacles::{self, Obstacle};
 use crate::terminal::Terminal;
-use crate::{Code, Failed, descriptors};
+use crate::{Code, Failed, descriptors, log_filter};
 
 /// Serves until a signal says to stop.
 pub(crate) fn serve(args: ServeArgs) -> Result<ExitCode, Failed> {
@@ -43,11 +44,19 @@ pub(crate) fn serve(args: ServeArgs) -> Result<ExitCode, Failed> {
     let terminal = Terminal::of_this_process();
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
         .context("signals can't be caught")?;
-    let server = start(&config)?;
+    let access_log = AccessLogOutput::open(&config).map_err(|error| Code::Usage.with(error))?;
+    let reopen_handle = access_log.reopen_handle();
+    let mut server = start(&config)?;
     announce(&server, &config);
+    // Only now, so that the first line says where the server listens.
+    let begun = server.write_access_log(Box::new(access_log));
+    begun.context("the access log can't be started")?;
     let signal = loop {
         match signals.forever().next() {
-            Some(SIGHUP) if !terminal.is_closed() => reload(&args, &filter),
+            Some(SIGHUP) if !terminal.is_closed() => {
+                reopen_handle.reopen();
+                reload(&args, &filter);
+            }
             signal => break signal,
         }
     };
@@ -153,12 +162,23 @@ fn refuse_to_forget_pools(config: &Config) -> Result<(), Failed> {
     }
 }
 
-/// Says where it listens and what to try; the first line is for scripts.
+/// Says where it listens and what to try; the first line is for scripts. What follows it would disturb programs that read an
+/// access log.
 fn announce(server: &Server, config: &Config) {
     let url = format!("http://{}", server.address());
-    let text = format!(
-        "listening on {url}\n\
-         \n\
+    let mut text = format!("listening on {url}\n");
+    if config.net.access_log.is_none() || config.access_log_file.is_some() {
+        text += &advice(&url, config);
+    }
+    let mut out = std::io::stdout().lock();
+    // Standard output may be closed.
+    let _ = out.write_all(text.as_bytes());
+    let _ = out.flush();
+}
+
+fn advice(url: &str, config: &Config) -> String {
+    format!(
+        "\n\
          Try it:\n\
          \n\
          \x20 curl -X PUT {url}/v1/stream/hello -H 'Content-Type: text/plain'\n\
@@ -167,11 +187,7 @@ fn announce(server: &Server, config: &Config) {
          \n\
          Health {url}/readyz, metrics {url}/metrics. Data in {}. Stop with Ctrl-C.\n",
         config.data.display(),
-    );
-    let mut out = std::io::stdout().lock();
-    // Standard output may be closed.
-    let _ = out.write_all(text.as_bytes());
-    let _ = out.flush();
+    )
 }
 
 /// Replaces the filter of the log.
@@ -194,7 +210,8 @@ fn reload(args: &ServeArgs, replace_filter: &FilterHandle) {
 }
 
 fn filter(config: &Config) -> anyhow::Result<EnvFilter> {
-    EnvFilter::try_new(&config.log).with_context(|| format!("--log {:?} is no filter", config.log))
+    EnvFilter::try_new(log_filter::without_internals(&config.log))
+        .with_context(|| format!("--log {:?} is no filter", config.log))
 }
 
 fn start_log(config: &Config) -> anyhow::Result<FilterHandle> {

@@ -19,7 +19,7 @@ pub(crate) struct Encke {
     pub(crate) address: SocketAddr,
     stderr: PathBuf,
     // Kept open, because a server may act otherwise when its output is closed.
-    _stdout: BufReader<ChildStdout>,
+    stdout: Option<BufReader<ChildStdout>>,
     _stderr_dir: TempDir,
     _data: Option<TempDir>,
 }
@@ -128,7 +128,7 @@ impl Encke {
             address: address.parse().expect("an address and a port"),
             child,
             stderr,
-            _stdout: stdout,
+            stdout: Some(stdout),
             _stderr_dir: stderr_dir,
             _data: None,
         })
@@ -214,6 +214,11 @@ impl Encke {
     /// How many requests or connections were refused for that reason.
     pub(crate) fn refused(&self, reason: &str) -> u64 {
         self.metric("encke_refused_total", &format!("reason=\"{reason}\"")) as u64
+    }
+
+    /// Its standard output, behind the line that says where it listens. Once this is dropped, the server can't write to it.
+    pub(crate) fn take_stdout(&mut self) -> BufReader<ChildStdout> {
+        self.stdout.take().expect("it was not taken before")
     }
 
     /// What it logged so far.

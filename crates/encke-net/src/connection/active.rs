@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use encke_log::Sequence;
 use encke_protocol::{
-    CallerInfo, EncoderId, NextPart, OnCommit, OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent,
+    CallerInfo, CodingOffer, EncoderId, NextPart, OnCommit, OnDispatch, OnPart, OnRead, OnRecord,
+    OnWorkerEvent, Response,
 };
 use encke_stream::{Lookup, Offset};
 
 use super::close::CloseReason;
 use super::slot::SlotState;
 use crate::buffers::{BufferShare, Buffers};
+use crate::compression::Compressor;
 use crate::http::body::Incoming;
 use crate::http::head::Head;
 
@@ -69,15 +71,36 @@ pub(crate) enum Task {
         question: u32,
         events: Box<dyn OnWorkerEvent>,
     },
+    /// A reader thread compresses its response.
+    AwaitingCompression(Box<CodedBody>),
     /// Its response goes out in parts.
     Streaming {
         step: StreamingStep,
+        coding: PartCoding,
         behind: Option<Behind>,
     },
     /// Subscribed for as long as the connection lasts.
     Subscribed(Subscriber),
     /// Refused: further input is discarded until it closes.
     Lingering,
+}
+
+/// A response without its body, which is being compressed.
+#[derive(Debug)]
+pub(crate) struct CodedBody {
+    pub(crate) response: Response,
+    pub(crate) offer: CodingOffer,
+}
+
+/// How the parts of a long body are coded.
+#[derive(Debug)]
+pub(crate) enum PartCoding {
+    /// As they are.
+    Identity,
+    /// By this compressor, which may have input.
+    Coded(Box<Compressor>),
+    /// The compressor is with a reader thread.
+    AtReader,
 }
 
 /// The state of a long body.

@@ -59,6 +59,15 @@ impl CloseReason {
         })
     }
 
+    /// Its name in the access log.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            CloseReason::HangUp => "hang_up",
+            CloseReason::Lingered => "lingered",
+            other => other.label().unwrap_or_default(),
+        }
+    }
+
     /// Whether a subscriber is sent a farewell before it is closed for this reason.
     pub(crate) fn is_dismissal(self) -> bool {
         matches!(

@@ -3,13 +3,14 @@
 use std::os::fd::OwnedFd;
 
 use super::active::{Active, FeedState, SingleFeed, Subscriber, Task};
+use super::by_slot::BySlot;
 use super::slot::{Slot, SlotState, Slots, Token};
 
 /// All connections of a shard: their slots, and beside them what the active ones are doing.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     pub(crate) slots: Slots,
-    active: ActiveTable,
+    active: BySlot<Active>,
     /// Closed in this turn.
     closed: Vec<u32>,
 }
@@ -138,57 +139,6 @@ impl Connections {
     }
 }
 
-/// The active connections by the numbers of their slots: a small table for each stretch of slots. One large table would move
-/// all entries when it grows, and stop the shard for that long when many connections become active at once.
-#[derive(Debug, Default)]
-struct ActiveTable {
-    parts: Vec<Part>,
-}
-
-type Part = hashbrown::HashMap<u32, Box<Active>, foldhash::fast::FixedState>;
-
-impl ActiveTable {
-    fn get(&self, index: u32) -> Option<&Active> {
-        let active = self.parts.get(part(index))?.get(&index)?;
-        Some(active)
-    }
-
-    fn get_mut(&mut self, index: u32) -> Option<&mut Active> {
-        let active = self.parts.get_mut(part(index))?.get_mut(&index)?;
-        Some(active)
-    }
-
-    /// The entry of a connection, new if there is none.
-    fn enter(&mut self, index: u32) -> &mut Active {
-        let part = part(index);
-        if self.parts.len() <= part {
-            self.parts.resize_with(part + 1, Part::default);
-        }
-        self.parts[part].entry(index).or_default()
-    }
-
-    /// Removes an entry, and shrinks its part once most entries are gone.
-    fn remove(&mut self, index: u32) {
-        let Some(part) = self.parts.get_mut(part(index)) else {
-            return;
-        };
-        part.remove(&index);
-        if part.capacity() > ROOM_KEPT && part.len() < part.capacity() / 16 {
-            part.shrink_to(ROOM_KEPT);
-        }
-    }
-}
-
-fn part(index: u32) -> usize {
-    index as usize / PART_SLOTS
-}
-
-/// Slots that share a part: the most entries that are moved when it grows.
-const PART_SLOTS: usize = 4096;
-
-/// Entries for which a part keeps room.
-const ROOM_KEPT: usize = 64;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,27 +146,6 @@ mod tests {
 
     fn socket() -> OwnedFd {
         rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap()
-    }
-
-    #[test]
-    fn many_active_connections_come_and_go() {
-        let mut table = ActiveTable::default();
-        let count = 3 * PART_SLOTS as u32;
-        for index in (0..count).rev() {
-            table.enter(index).deadline_ms = u64::from(index);
-            table.enter(index).reminder_ms = 1;
-        }
-        let deadline_ms = |index| table.get(index).map(|active| active.deadline_ms);
-        assert!((0..count).all(|index| deadline_ms(index) == Some(u64::from(index))));
-        assert!(table.parts.iter().all(|part| part.len() == PART_SLOTS));
-        for index in 0..count {
-            table.remove(index);
-            assert!(table.get(index).is_none() && table.get_mut(index).is_none());
-        }
-        let mut parts = table.parts.iter();
-        assert!(parts.all(|part| part.capacity() <= 2 * ROOM_KEPT));
-        table.remove(count);
-        assert_eq!(table.enter(1).reminder_ms, 0);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::framing::ResponseFraming;
 
 /// How a response is framed: what the request and the connection say about it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct Shape<'a> {
     /// The request was HEAD: no body, whatever the fields say.
     pub(crate) head_only: bool,
     /// The connection is kept after it.
@@ -15,10 +15,18 @@ pub(crate) struct Shape {
     pub(crate) has_origin: bool,
     /// How a body without a length is framed.
     pub(crate) framing: ResponseFraming,
+    /// The id that the client gave the request, which the response repeats.
+    pub(crate) request_id: Option<&'a str>,
 }
 
-/// Writes a response. `date` is the Date field's value.
-pub(crate) fn encode(response: &Response, shape: Shape, date: &str, out: &mut Vec<u8>) {
+/// Writes a response. `date` is the Date field's value. Returns the length of the head.
+pub(crate) fn encode(
+    response: &Response,
+    shape: Shape<'_>,
+    date: &str,
+    out: &mut Vec<u8>,
+) -> usize {
+    let start = out.len();
     let status = response.status;
     // Put together by hand: every request is answered, and formatting takes several times as long.
     out.extend_from_slice(b"HTTP/1.1 ");
@@ -30,6 +38,11 @@ pub(crate) fn encode(response: &Response, shape: Shape, date: &str, out: &mut Ve
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(&response.fields);
     out.extend_from_slice(response.cross_origin.fields(shape.has_origin));
+    if let Some(id) = shape.request_id {
+        out.extend_from_slice(b"X-Request-Id: ");
+        out.extend_from_slice(id.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
     let unsized_body = matches!(response.body, Body::Open(_) | Body::Parts(_));
     let chunked = unsized_body && shape.framing == ResponseFraming::Chunks;
     let to_the_end = unsized_body && !chunked;
@@ -49,14 +62,16 @@ pub(crate) fn encode(response: &Response, shape: Shape, date: &str, out: &mut Ve
         out.extend_from_slice(b"\r\n");
     }
     out.extend_from_slice(b"\r\n");
+    let head_bytes = out.len() - start;
     if shape.head_only || bodiless {
-        return;
+        return head_bytes;
     }
     if chunked {
         shape.framing.part(body, out);
     } else {
         out.extend_from_slice(body);
     }
+    head_bytes
 }
 
 /// Writes a number in decimal digits.
@@ -84,6 +99,7 @@ fn phrase(status: u16) -> &'static str {
         403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
+        406 => "Not Acceptable",
         408 => "Request Timeout",
         409 => "Conflict",
         410 => "Gone",
@@ -117,18 +133,35 @@ mod tests {
         }
     }
 
-    fn encoded(response: &Response, shape: Shape) -> String {
+    fn encoded(response: &Response, shape: Shape<'_>) -> String {
         let mut out = Vec::new();
         encode(response, shape, "now", &mut out);
         String::from_utf8(out).expect("it is text")
     }
 
-    const SHAPE: Shape = Shape {
+    const SHAPE: Shape<'_> = Shape {
         head_only: false,
         keep_alive: true,
         has_origin: false,
         framing: ResponseFraming::Chunks,
+        request_id: None,
     };
+
+    #[test]
+    fn the_length_of_the_head_is_returned_and_an_id_is_repeated() {
+        let response = Response::new(200).body("abc");
+        let shape = Shape {
+            request_id: Some("id-1"),
+            ..SHAPE
+        };
+        let mut out = b"before".to_vec();
+        let head_bytes = encode(&response, shape, "now", &mut out);
+        let (head, body) = out[6..].split_at(head_bytes);
+        assert!(head.ends_with(b"\r\n\r\n"));
+        assert_eq!(body, b"abc");
+        assert!(encoded(&response, shape).contains("\r\nX-Request-Id: id-1\r\n"));
+        assert!(!encoded(&response, SHAPE).contains("X-Request-Id"));
+    }
 
     #[test]
     fn scripts_of_other_origins_may_read_what_the_response_says() {

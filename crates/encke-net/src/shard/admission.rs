@@ -114,6 +114,7 @@ impl Shard {
             active.deadline_ms = 0;
         }
         if let Some(client) = preface.client {
+            self.keep_client(index, client);
             let owner = self.owner(client).map_err(Denied::refused)?;
             self.owners.set(index, owner);
         }
@@ -136,6 +137,7 @@ impl Shard {
             let said = forwarded::read(settings.forwarded_by, &settings.trust, fields)?;
             caller.tls = said.https.unwrap_or(caller.tls);
             caller.host = said.host;
+            self.set_request_client(index, said.client);
             if !self.is_still(owner, said.client) {
                 self.hand_over(index, said.client)?;
                 return Ok(caller);

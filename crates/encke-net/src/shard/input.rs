@@ -147,6 +147,7 @@ impl Shard {
                 | Task::AwaitingDispatch { .. }
                 | Task::AwaitingLoad(_)
                 | Task::AwaitingRead(_)
+                | Task::AwaitingCompression(_)
                 | Task::Streaming { .. },
                 _,
             ) => match last {
@@ -267,9 +268,22 @@ impl Shard {
             Some(Task::Reading { body, .. }) => body.take(),
             _ => None,
         };
+        let before = *rest;
         let step = take(&mut body, rest, limits, |head, fields, content| {
             self.ask(index, head, fields, content);
-        })?;
+        });
+        let step = match step {
+            Ok(step) => step,
+            Err(rejection) => {
+                self.begin_refused_request(index, before);
+                return Err(rejection);
+            }
+        };
+        if let ParseStep::Head { .. } = step
+            && let Some(body) = &body
+        {
+            self.begin_request_with_body(index, &body.head);
+        }
         if body.is_some()
             && let Task::Reading { body: kept, .. } = &mut self.connections.activate(index).task
         {
@@ -284,6 +298,7 @@ impl Shard {
     /// Asks the protocols for the action of a request, and performs it.
     fn ask(&mut self, index: u32, head: &Head<'_>, fields: &[(&str, &[u8])], body: Vec<u8>) {
         self.counts.requests += 1;
+        self.begin_request(index, head, fields);
         if let Some(active) = self.connections.active_mut(index) {
             active.deadline_ms = 0;
             active.task = Task::default();

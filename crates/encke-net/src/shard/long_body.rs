@@ -5,15 +5,28 @@ use encke_protocol::{NextPart, Response, Run};
 use encke_stream::{Item, Piece};
 
 use super::Shard;
-use crate::connection::active::{StreamingStep, Task};
+use crate::connection::active::{PartCoding, StreamingStep, Task};
 use crate::connection::close::CloseReason;
 use crate::connection::slot::Flags;
 
 impl Shard {
     /// Begins a long body: sends the head and the first part, then has the next one read.
     pub(super) fn stream(&mut self, index: u32, response: &Response, next: NextPart) {
+        let step = StreamingStep::Next(Box::new(next));
+        self.stream_parts(index, response, step, PartCoding::Identity);
+    }
+
+    /// Begins a long body of which the first step and the coding are known.
+    pub(super) fn stream_parts(
+        &mut self,
+        index: u32,
+        response: &Response,
+        step: StreamingStep,
+        coding: PartCoding,
+    ) {
         let task = Task::Streaming {
-            step: StreamingStep::Next(Box::new(next)),
+            step,
+            coding,
             behind: None,
         };
         self.connections.begin(index, task);
@@ -27,11 +40,15 @@ impl Shard {
         let Some(active) = self.connections.active_mut(index) else {
             return;
         };
-        let Task::Streaming { step, .. } = &mut active.task else {
+        let Task::Streaming { step, coding, .. } = &mut active.task else {
             return;
         };
-        if active.pending.is_some() {
+        if active.pending.is_some() || matches!(coding, PartCoding::AtReader) {
             return;
+        }
+        if matches!(coding, PartCoding::Coded(compressor) if compressor.has_work()) {
+            let at_reader = std::mem::replace(coding, PartCoding::AtReader);
+            return self.compress_part(index, at_reader);
         }
         match std::mem::replace(step, StreamingStep::Over) {
             StreamingStep::Over => self.stream_over(index),
@@ -56,7 +73,7 @@ impl Shard {
         let Some(active) = self.connections.active_mut(index) else {
             return;
         };
-        let Task::Streaming { step, .. } = &mut active.task else {
+        let Task::Streaming { step, coding, .. } = &mut active.task else {
             return;
         };
         let then = match std::mem::replace(step, StreamingStep::Over) {
@@ -85,8 +102,28 @@ impl Shard {
         if let Some(next) = part.next {
             *step = StreamingStep::Next(Box::new(next));
         }
-        self.send_part(index, &part.bytes, last);
+        match coding {
+            PartCoding::Coded(compressor) => compressor.add(part.bytes, last),
+            PartCoding::Identity | PartCoding::AtReader => {
+                self.send_part(index, &part.bytes, last);
+            }
+        }
         self.stream_on(index);
+    }
+
+    /// Has the input of a compressor compressed.
+    fn compress_part(&mut self, index: u32, coding: PartCoding) {
+        let PartCoding::Coded(compressor) = coding else {
+            return;
+        };
+        if let Err(compressor) = self.send_compression(index, compressor) {
+            // The readers are overloaded: the body keeps its place and tries again.
+            let active = self.connections.active_mut(index);
+            if let Some(Task::Streaming { coding, .. }) = active.map(|active| &mut active.task) {
+                *coding = PartCoding::Coded(compressor);
+            }
+            self.queue(index);
+        }
     }
 
     /// Whether a connection's response is a long body.
@@ -97,6 +134,7 @@ impl Shard {
 
     /// All parts are out.
     fn stream_over(&mut self, index: u32) {
+        self.complete_request(index);
         self.forget_lag(index);
         let flags = self.connections.slots[index].flags;
         self.connections.begin_reading(index);

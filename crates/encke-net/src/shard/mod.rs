@@ -8,6 +8,7 @@ mod accept;
 mod admission;
 mod backpressure;
 mod catch_up;
+mod compress;
 mod deadlines;
 mod deliver;
 mod dispatch;
@@ -19,9 +20,12 @@ mod long_body;
 mod merged;
 mod merged_older;
 mod output;
+mod request_log;
 mod respond;
 mod run_deferred;
 mod stop;
+
+pub(crate) use self::compress::CompressedPiece;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -33,9 +37,11 @@ use encke_stream::{Sequencers, Views};
 use rustix::event::epoll;
 
 use crate::acceptor::Acceptor;
+use crate::access_log::{AccessLogSender, OpenRequests, RequestIds};
 use crate::addresses::Addresses;
 use crate::buffers::Buffers;
 use crate::clock::ShardClock;
+use crate::compression::Compressors;
 use crate::connection::close::CloseReason;
 use crate::connection::owners::ConnectionOwners;
 use crate::connection::slot::Token;
@@ -69,9 +75,14 @@ pub(crate) struct ShardContext {
     pub(crate) connections: Arc<AtomicUsize>,
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) buffers: Arc<Buffers>,
+    pub(crate) compressors: Arc<Compressors>,
     /// The congested streams of all shards.
     pub(crate) congested: Arc<CongestedStreams>,
     pub(crate) views: Arc<Views>,
+    /// Where finished requests go; `None` without an access log.
+    pub(crate) access_log: Option<AccessLogSender>,
+    /// The key of the ids of requests, the same for all shards.
+    pub(crate) request_id_key: u64,
 }
 
 /// One reactor thread's state.
@@ -86,6 +97,7 @@ pub(crate) struct Shard {
     timers: Timers,
     deferred: Deferred,
     outbox: Outbox,
+    requests: OpenRequests,
     clock: ShardClock,
     counts: ShardCounts,
     scratch: Scratch,
@@ -122,6 +134,10 @@ impl Shard {
             timers: Timers::new(clock.now_ms()),
             deferred: Deferred::default(),
             outbox: Outbox::default(),
+            requests: OpenRequests::new(
+                RequestIds::new(context.request_id_key, context.number, settings.shards),
+                context.access_log.clone(),
+            ),
             clock,
             counts: ShardCounts::default(),
             scratch: Scratch {
@@ -176,6 +192,7 @@ impl Shard {
             }
             self.submit();
             self.connections.free_closed();
+            self.requests.hand_over(&self.context.metrics);
             self.counts.add_up(&self.context.metrics);
         }
         self.cut_short();
@@ -207,6 +224,7 @@ impl Shard {
                 }
             }
             ShardEvent::PieceRead { token, piece } => self.deferred.add_piece(token, piece),
+            ShardEvent::Compressed { token, piece } => self.deferred.add_compressed(token, piece),
             ShardEvent::NameLoaded { token, known } => self.name_loaded(token, known),
             ShardEvent::StreamLoaded { token, stream } => self.stream_loaded(token, stream),
             ShardEvent::Dispatched { client, event } => self.dispatched(client, event),
@@ -273,6 +291,7 @@ impl Shard {
             }
             None => self.counts.hangups += u64::from(reason == CloseReason::HangUp),
         }
+        self.abandon_request(index, reason);
         self.forget_request(index);
         self.forget_lag(index);
         self.unsubscribe(index);

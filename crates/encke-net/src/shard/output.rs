@@ -35,6 +35,10 @@ impl Shard {
     /// Refuses a request whose end is not known: responds, then discards what still arrives, so that the response is not lost
     /// in a reset.
     pub(super) fn refuse(&mut self, index: u32, rejection: &Rejection) {
+        // What came of its head. The input is not needed any more.
+        let active = self.connections.active_mut(index);
+        let input = active.map(|active| std::mem::take(&mut active.input));
+        self.begin_refused_request(index, &input.unwrap_or_default());
         let response = self.rejection(index, rejection);
         let out = self.encode(index, &response, false, false);
         // What the socket does not take now is not worth waiting for.
@@ -43,6 +47,7 @@ impl Shard {
         if sent.is_none() {
             return;
         }
+        self.complete_request(index);
         let active = self.connections.begin(index, Task::Lingering);
         active.input = Vec::new();
         active.pending = None;
@@ -108,6 +113,7 @@ impl Shard {
                 Ok(sent) => {
                     self.counts.bytes_out += sent as u64;
                     slot.active_s = self.clock.now_s();
+                    self.requests.sent(index, sent);
                     return Some(sent);
                 }
                 Err(rustix::io::Errno::AGAIN) => return Some(0),
@@ -159,6 +165,9 @@ impl Shard {
             return;
         }
         active.deadline_ms = 0;
+        if let Task::Reading { body: None, .. } = active.task {
+            self.complete_request(index);
+        }
         if let Some(reason) = pending.close {
             self.close(index, reason);
             return;
@@ -236,7 +245,10 @@ impl Shard {
                     ..UnsentOutput::default()
                 },
             );
-        } else if keep {
+            return;
+        }
+        self.complete_request(index);
+        if keep {
             self.connections.settle(index);
         } else {
             let reason = self.last_reason(index);
@@ -254,13 +266,17 @@ impl Shard {
         let mut out = std::mem::take(&mut self.scratch.output);
         out.clear();
         let flags = self.connections.slots[index].flags;
+        let request = self.requests.get_mut(index);
+        let request_id = request.and_then(|request| request.text.request_id());
         let shape = Shape {
             head_only,
             keep_alive,
             has_origin: flags.has(Flags::HAS_ORIGIN),
             framing: self.connections.slots[index].framing(),
+            request_id: request_id.and_then(|id| std::str::from_utf8(id).ok()),
         };
-        encode(response, shape, self.clock.date(), &mut out);
+        let head_bytes = encode(response, shape, self.clock.date(), &mut out);
+        self.begin_response(index, response.status, head_bytes);
         out
     }
 }

@@ -18,12 +18,18 @@ impl Shard {
     /// Performs the action for a request.
     pub(super) fn perform(&mut self, index: u32, action: Action) {
         match action {
-            Action::Respond(response) => self.respond(index, &response),
+            Action::Respond(response) => match response.coding {
+                Some(offer) => self.respond_coded(index, response, offer),
+                None => self.respond(index, &response),
+            },
             // Only a request leads to this action, and it is handled there.
             Action::Load(_) => self.close(index, CloseReason::Internal),
             Action::Commit(command, then) => self.commit(index, command, then),
             Action::Read(fetch, then) => self.read(index, fetch, then),
-            Action::Stream(response, next) => self.stream(index, &response, next),
+            Action::Stream(response, next) => match response.coding {
+                Some(offer) => self.stream_coded(index, response, next, offer),
+                None => self.stream(index, &response, next),
+            },
             Action::Subscribe(subscription) => self.subscribe(index, subscription),
             Action::Wait(wait) => self.wait(index, wait),
             Action::Dispatch(request, then) => self.dispatch(index, request, then),

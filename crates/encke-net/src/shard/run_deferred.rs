@@ -27,6 +27,10 @@ impl Shard {
                 self.context.receiver.took_piece(bytes);
                 busy = true;
             }
+            if let Some((token, piece)) = self.deferred.next_compressed() {
+                self.compressed(token, piece);
+                busy = true;
+            }
             for _ in 0..DUE_AT_ONCE {
                 let Some(token) = self.timers.next_due() else {
                     break;

@@ -40,7 +40,9 @@ impl Shard {
             }) {
                 self.cut(index, CloseReason::Stopping);
             }
+            self.abandon_request(index, CloseReason::Stopping);
         }
+        self.requests.hand_over(&self.context.metrics);
         self.counts.add_up(&self.context.metrics);
     }
 
@@ -72,6 +74,7 @@ impl Shard {
                 Task::AwaitingLoad(_)
                 | Task::AwaitingCommit(_)
                 | Task::AwaitingRead(_)
+                | Task::AwaitingCompression(_)
                 | Task::AwaitingDispatch { .. }
                 | Task::Working { .. }
                 | Task::Streaming { .. }

@@ -7,8 +7,9 @@ use encke_stream::{Facts, Fetch, MediaKind, Offset, Refusal, Stream};
 use super::DurableStreams;
 use super::read::{cacheable, etag, has_already, position};
 use crate::action::{Action, BodyPart, Failure, NextPart, OnPart, OnRead};
+use crate::coding::{CodingOffer, negotiate};
 use crate::payload::{data, push_items};
-use crate::problem::{failed, refused};
+use crate::problem::{error, failed, refused};
 use crate::request::Request;
 use crate::response::{Body, Response};
 use crate::run::Run;
@@ -21,6 +22,7 @@ struct CatchUp {
     first_kept: Offset,
     /// What was committed when the request arrived; the response goes up to there.
     facts: Facts,
+    coding: Option<CodingOffer>,
     page_bytes: usize,
     page_bytes_max: usize,
 }
@@ -47,18 +49,28 @@ impl DurableStreams {
     ) -> Action {
         let first_kept = self.streams.first_kept(&stream, from);
         let tag = etag(&stream, first_kept, facts.tail, facts.closed);
-        if has_already(request.headers, &tag) {
-            let response = Response::shared(304).field("ETag", tag);
+        let Ok(coding) = negotiate(request.headers) else {
+            let response = error(
+                406,
+                "not_acceptable",
+                "Accept-Encoding excludes everything that this server has: zstd, gzip and no coding",
+            );
+            return Action::Respond(response.field("Vary", VARY));
+        };
+        if let Some(tag) = has_already(request.headers, &tag) {
+            let response = Response::shared(304).field("ETag", tag).field("Vary", VARY);
             let response = cacheable(response, facts.closed);
             return Action::Respond(position(response, &stream, facts.tail, true, facts.closed));
         }
         let page_bytes_max = self.settings.page_bytes;
         let page_bytes = self.settings.first_page_bytes.min(page_bytes_max);
         let fetch = Fetch::new(&stream, from, facts.tail, page_bytes);
+        let shrinks = !is_compressed(&stream.media.name);
         let catch_up = CatchUp {
             stream,
             first_kept,
             facts,
+            coding: coding.filter(|coding| coding.required || shrinks),
             page_bytes,
             page_bytes_max,
         };
@@ -113,6 +125,10 @@ impl CatchUp {
         let Facts { tail, closed, .. } = self.facts;
         let response =
             Response::shared(200).field("ETag", etag(&self.stream, self.first_kept, tail, closed));
+        let response = Response {
+            coding: self.coding,
+            ..response.field("Vary", VARY)
+        };
         let response = cacheable(response, closed);
         position(response, &self.stream, tail, true, closed)
     }
@@ -148,3 +164,19 @@ impl Page {
         NextPart { fetch, then: self }
     }
 }
+
+/// Whether data of a media type is compressed already, as far as its name says.
+fn is_compressed(media: &str) -> bool {
+    let name = media.split(';').next().unwrap_or_default().trim();
+    let name = name.to_ascii_lowercase();
+    let (kind, format) = name.split_once('/').unwrap_or((&name, ""));
+    match kind {
+        "image" => format != "svg+xml" && format != "bmp",
+        "audio" | "video" => true,
+        "application" => ["gzip", "zip", "zstd", "x-7z-compressed", "x-xz"].contains(&format),
+        _ => false,
+    }
+}
+
+/// What the choice of a response depends on, beside the URL.
+const VARY: &str = "Accept-Encoding";

@@ -141,15 +141,20 @@ pub(super) fn cacheable(response: Response, over: bool) -> Response {
     response.cacheable().field("Cache-Control", control)
 }
 
-/// Whether the client has the content of `etag` already: `If-None-Match` lists it, or any (RFC
-/// 9110, section 13.1.2).
-pub(super) fn has_already(headers: Headers<'_>, etag: &str) -> bool {
+/// The tag under which the client has the content of `etag` already: `If-None-Match` lists it, or any (RFC 9110, section
+/// 13.1.2). It is weak if the client has the content in a coding.
+pub(super) fn has_already(headers: Headers<'_>, etag: &str) -> Option<String> {
     // The server's tags hold no commas, so splitting a list at commas yields whole tags.
     let mut tags = headers
         .all("If-None-Match")
         .flat_map(|list| list.split(|byte| *byte == b','))
         .map(<[u8]>::trim_ascii);
-    tags.any(|tag| tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == etag.as_bytes())
+    let is_same = |tag: &&[u8]| tag.strip_prefix(b"W/").unwrap_or(tag) == etag.as_bytes();
+    let tag = tags.find(|tag| *tag == b"*" || is_same(tag))?;
+    Some(match tag.starts_with(b"W/") {
+        true => format!("W/{etag}"),
+        false => etag.to_owned(),
+    })
 }
 
 /// A time in the format of RFC 3339.

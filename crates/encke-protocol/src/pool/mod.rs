@@ -82,7 +82,7 @@ fn preflight() -> Response {
         )
         .field(
             "Access-Control-Allow-Headers",
-            "Content-Type, Authorization, Last-Event-ID",
+            "Content-Type, Authorization, Last-Event-ID, X-Request-Id, Traceparent, Tracestate",
         )
         .field("Access-Control-Max-Age", "86400")
 }

@@ -72,10 +72,10 @@ impl Kind<SocketAddr> for Address {
     }
 }
 
-/// The path of a directory.
-pub(super) struct Directory;
+/// The path of a file or a directory.
+pub(super) struct FilePath;
 
-impl Kind<PathBuf> for Directory {
+impl Kind<PathBuf> for FilePath {
     fn parse(&self, text: &str) -> anyhow::Result<PathBuf> {
         Ok(text.into())
     }

@@ -58,6 +58,8 @@ pub(crate) struct Config {
     pub(crate) limits: encke_stream::Limits,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
+    /// `None` for standard output.
+    pub(crate) access_log_file: Option<PathBuf>,
 }
 
 /// The format of log lines.
@@ -206,14 +208,12 @@ impl Default for Config {
             protocols: encke_protocol::ProtocolSettings::default(),
             log_options: encke_log::Options::default(),
             limits: encke_stream::Limits::default(),
-            log: LOG_FILTER.into(),
+            log: "info".into(),
             log_format: LogFormat::default(),
+            access_log_file: None,
         }
     }
 }
-
-/// Messages of history's storage engine are hidden below level warn.
-const LOG_FILTER: &str = "info,fjall=warn,lsm_tree=warn";
 
 #[cfg(test)]
 mod tests {

@@ -6,14 +6,14 @@
 
 use std::time::Duration;
 
-use encke_net::ForwardedBy;
+use encke_net::{AccessLogFormat, ForwardedBy};
 use encke_protocol::events::STREAMS_MAX;
 use encke_stream::{AckLevel, LOGS_MAX};
 use toml::Value;
 
 use super::kinds::{
-    Address, COUNT, Choice, Directory, Kind, LIMIT, Milliseconds, Optional, PERIOD, Period,
-    Seconds, Size, Switch, Text, count_to,
+    Address, COUNT, Choice, FilePath, Kind, LIMIT, Milliseconds, Optional, PERIOD, Period, Seconds,
+    Size, Switch, Text, count_to,
 };
 use super::{Config, LogFormat};
 
@@ -109,8 +109,8 @@ settings! {
     }
 
     Durability {
-        /// Directory of the log; created if missing
-        "data" "DIR": Directory => config.data;
+        /// FilePath of the log; created if missing
+        "data" "DIR": FilePath => config.data;
         /// Logs that streams are distributed over, at most 64; fixed at the first start
         "logs" "N": count_to(LOGS_MAX) => config.logs;
         /// Durability at which appends are acknowledged and delivered, unless Encke-Ack names another: synced, written or accepted
@@ -148,8 +148,6 @@ settings! {
     }
 
     Pools {
-        /// Number of pools
-        "pools-max" "N": COUNT => config.net.pools.pools_max;
         /// Largest job
         "pool-job-max" "SIZE": Size(1 << 10) => config.net.pools.job_bytes_max;
     }
@@ -159,9 +157,17 @@ settings! {
         "log" "FILTER": Text => config.log;
         /// Format of log lines on standard error: human or json
         "log-format" "FORMAT": Choice(FORMATS) => config.log_format;
+        /// Access log on standard output, a line for each request: off, json or combined
+        "access-log" "FORMAT": Choice(ACCESS_LOGS) => config.net.access_log;
     }
 
     Tuning {
+        /// Number of pools
+        "pools-max": COUNT => config.net.pools.pools_max;
+        /// File of the access log, instead of standard output; reopened on SIGHUP
+        "access-log-file": Optional(FilePath) => config.access_log_file, "standard output";
+        /// Memory for access log entries that wait to be written; further ones are dropped
+        "access-log-queue": Size(4 << 10) => config.net.access_log_bytes_max;
         /// Connections accepted per second in total; further ones wait in the kernel's queue. 0: no limit
         "accept-rate": LIMIT => config.net.accept_rate;
         /// Requests that one client address may send at once after a pause
@@ -184,6 +190,8 @@ settings! {
         "lag-max": Size(64 << 10) => config.net.lag_bytes_max;
         /// Longest time that a subscriber may lag, and that a part of a long response may take
         "lag-age-max": PERIOD => config.net.lag_age_max;
+        /// Responses compressed at a time; further ones are sent as they are. 0: no compression
+        "compressions-max": LIMIT => config.net.compressions_max;
         /// Time without output after which a subscriber gets a heartbeat
         "heartbeat": PERIOD => config.net.heartbeat;
         /// Streams per subscriber of /v1/events, at most 128
@@ -258,6 +266,12 @@ const FORWARDED_BY: &[(&str, ForwardedBy)] = &[
 ];
 
 const FORMATS: &[(&str, LogFormat)] = &[("human", LogFormat::Human), ("json", LogFormat::Json)];
+
+const ACCESS_LOGS: &[(&str, Option<AccessLogFormat>)] = &[
+    ("off", None),
+    ("json", Some(AccessLogFormat::Json)),
+    ("combined", Some(AccessLogFormat::Combined)),
+];
 
 /// More threads than any machine has cores.
 const SHARDS_MAX: usize = 1024;

@@ -1,0 +1,30 @@
+//! The access log: one line for each request, written by a thread of its own.
+//!
+//! A shard keeps what the line needs while a request is open (`open_requests`), and hands finished entries to a bounded mailbox
+//! once a turn. The writer (`writer`) formats them (`format`) and writes them. A shard never waits for the log: entries for which
+//! the mailbox has no room are dropped and counted.
+//!
+//! The one invariant: **a line ends where the server ends it.** Whatever a client sends is escaped and cut to a bound.
+
+mod entry;
+mod format;
+mod ids;
+mod open_requests;
+mod writer;
+
+pub(crate) use entry::{AccessEntry, COMPLETE, NO_RESPONSE, RequestText};
+pub(crate) use format::hex_escaped;
+pub(crate) use ids::{RequestIds, TraceId, request_id, trace_id};
+pub(crate) use open_requests::{OpenRequest, OpenRequests};
+pub(crate) use writer::{
+    AccessLogQueue, AccessLogSender, AccessLogThread, QUEUE_FULL, UNWRITABLE, access_log,
+};
+
+/// The form of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessLogFormat {
+    /// A JSON object.
+    Json,
+    /// The Combined Log Format of Apache and nginx.
+    Combined,
+}

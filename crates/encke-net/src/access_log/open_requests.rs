@@ -1,0 +1,128 @@
+//! The requests of a shard that are open: what their lines in the access log need.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use super::{AccessEntry, AccessLogSender, RequestIds, RequestText, TraceId};
+use crate::connection::by_slot::BySlot;
+use crate::metrics::Metrics;
+
+/// Open requests by the numbers of their connections' slots. A request is in the table if it is logged, or until its response
+/// has begun if the client gave it an id. It is empty while nothing is logged and no client sends ids.
+#[derive(Debug)]
+pub(crate) struct OpenRequests {
+    open: BySlot<OpenRequest>,
+    count: usize,
+    /// Clients that the PROXY protocol named, by slot.
+    clients: BySlot<IpAddr>,
+    ids: RequestIds,
+    /// Where entries go; `None` while there is no access log.
+    log: Option<AccessLogSender>,
+    ended: Vec<(Box<AccessEntry>, usize)>,
+}
+
+/// A request that is open.
+#[derive(Debug)]
+pub(crate) struct OpenRequest {
+    pub(crate) began: Instant,
+    pub(crate) client: Option<IpAddr>,
+    pub(crate) trace: Option<TraceId>,
+    pub(crate) version: Option<u8>,
+    /// 0 before the response begins.
+    pub(crate) status: u16,
+    /// Bytes of the response's head.
+    pub(crate) head_bytes: u32,
+    /// Bytes of the response that the kernel has taken.
+    pub(crate) sent_bytes: u64,
+    /// It gets a line; otherwise only its id matters.
+    pub(crate) logged: bool,
+    pub(crate) text: RequestText,
+}
+
+// What the access log costs for each subscriber, beside the texts.
+const _: () = assert!(size_of::<OpenRequest>() <= 112);
+
+impl OpenRequests {
+    pub(crate) fn new(ids: RequestIds, log: Option<AccessLogSender>) -> OpenRequests {
+        OpenRequests {
+            open: BySlot::default(),
+            count: 0,
+            clients: BySlot::default(),
+            ids,
+            log,
+            ended: Vec::new(),
+        }
+    }
+
+    /// Whether there is an access log.
+    pub(crate) fn has_log(&self) -> bool {
+        self.log.is_some()
+    }
+
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut OpenRequest> {
+        // Mostly none is open unless there is a log.
+        if self.count == 0 {
+            return None;
+        }
+        self.open.get_mut(index)
+    }
+
+    pub(crate) fn begin(&mut self, index: u32, request: OpenRequest) {
+        self.count += 1;
+        self.open.insert(index, request);
+    }
+
+    pub(crate) fn take(&mut self, index: u32) -> Option<Box<OpenRequest>> {
+        if self.count == 0 {
+            return None;
+        }
+        let request = self.open.remove(index)?;
+        self.count -= 1;
+        Some(request)
+    }
+
+    /// The kernel has taken so many bytes of a connection's output.
+    pub(crate) fn sent(&mut self, index: u32, bytes: usize) {
+        // Before the response there may be a 100 (Continue), which belongs to no response.
+        if let Some(request) = self.get_mut(index)
+            && request.status > 0
+        {
+            request.sent_bytes += bytes as u64;
+        }
+    }
+
+    pub(crate) fn new_id(&mut self) -> String {
+        self.ids.next()
+    }
+
+    /// The client that the PROXY protocol named for a connection.
+    pub(crate) fn client(&self, index: u32) -> Option<IpAddr> {
+        self.clients.get(index).copied()
+    }
+
+    pub(crate) fn set_client(&mut self, index: u32, client: IpAddr) {
+        self.clients.insert(index, client);
+    }
+
+    /// A connection is closed.
+    pub(crate) fn forget_client(&mut self, index: u32) {
+        self.clients.remove(index);
+    }
+
+    /// Keeps an entry for the log until the turn ends.
+    pub(crate) fn log(&mut self, entry: AccessEntry) {
+        if self.log.is_some() {
+            let bytes = size_of::<AccessEntry>() + entry.text.bytes();
+            self.ended.push((Box::new(entry), bytes));
+        }
+    }
+
+    /// Hands the turn's entries to the writer. Those for which it has no room are dropped and counted.
+    pub(crate) fn hand_over(&mut self, metrics: &Metrics) {
+        if let Some(log) = &self.log
+            && !self.ended.is_empty()
+        {
+            log.send(&mut self.ended, metrics);
+        }
+    }
+}
