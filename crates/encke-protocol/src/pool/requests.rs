@@ -258,7 +258,7 @@ fn job(id: &str) -> Result<JobId, Response> {
     id.parse().map_err(|_| {
         bad(
             "bad_job",
-            format!("{id:?} is not the number of a job, such as 8"),
+            format!("{id:?} is not the number of a job, such as 9"),
         )
     })
 }
