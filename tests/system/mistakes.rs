@@ -90,6 +90,8 @@ impl Shell {
             .current_dir(path.join("home"))
             .env("CURL_HOME", path)
             .env("PATH", search_path)
+            .env_remove("COLUMNS")
+            .env_remove("CLICOLOR_FORCE")
             // Lines of the log have times, and what a start says before it fails is no answer.
             .env("ENCKE_LOG", "error");
         let ended = Ended::of(&mut shell);

@@ -38,12 +38,21 @@ pub(crate) fn cannot_listen(address: SocketAddr, error: Errno) -> String {
     format!("can't listen on {address}: {error}{advice}")
 }
 
-/// The obstacle if the path of the data names something else than a directory.
+/// The obstacle if the path of the data, or what exists of it, is no directory.
 pub(crate) fn of_path(data: &Path) -> Option<Obstacle> {
-    let other = std::fs::metadata(data).is_ok_and(|found| !found.is_dir());
-    other.then(|| Obstacle {
+    let found = |path: &Path| Some((path.to_owned(), std::fs::metadata(path).ok()?));
+    let (path, metadata) = data.ancestors().find_map(found)?;
+    let text = match path == data {
+        true => format!("--data {} is not a directory", data.display()),
+        false => format!(
+            "--data {} can't be created: {} is not a directory",
+            data.display(),
+            path.display()
+        ),
+    };
+    (!metadata.is_dir()).then_some(Obstacle {
         code: Code::Data,
-        text: format!("--data {} is not a directory", data.display()),
+        text,
     })
 }
 
