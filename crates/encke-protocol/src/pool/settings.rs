@@ -26,20 +26,28 @@ fn wrong_setting(body: &[u8]) -> Option<String> {
             ("events", _) => "true or false",
             (name, _) if !SETTINGS.contains(&name) => {
                 let meant = misspelled::meant(name, SETTINGS, "settings");
-                return Some(format!("there is no setting {name:?}; {meant}"));
+                let name = short(&name.into());
+                return Some(format!("there is no setting {name}; {meant}"));
             }
             (_, Value::Null) => continue,
             (_, value) if value.is_u64() => continue,
             _ => "a whole number",
         };
-        return Some(format!("{name} is {value}, expected {expected}"));
+        return Some(format!("{name} is {}, expected {expected}", short(value)));
     }
     let types = Strategy::ALL.map(Strategy::name).join(", ");
     match settings.get("type") {
         None => Some(format!("the setting type is missing: one of {types}")),
         Some(Value::String(name)) if name.parse::<Strategy>().is_ok() => None,
-        Some(value) => Some(format!("type is {value}, expected one of {types}")),
+        Some(value) => Some(format!("type is {}, expected one of {types}", short(value))),
     }
+}
+
+/// A value as JSON, if it is short enough for a message.
+fn short(value: &Value) -> String {
+    Some(value.to_string())
+        .filter(|text| text.len() <= VALUE_BYTES_MAX)
+        .unwrap_or_else(|| "a long value".to_owned())
 }
 
 /// The names of all settings.
@@ -56,6 +64,9 @@ const SETTINGS: &[&str] = &[
     "waiting_max",
     "events",
 ];
+
+/// A value in a message has at most this many bytes.
+const VALUE_BYTES_MAX: usize = 100;
 
 const EXAMPLE: &str = r#"{"type":"claim","ack_ms":30000}"#;
 
@@ -105,6 +116,14 @@ mod tests {
         ] {
             let why = parse(body.as_bytes()).unwrap_err();
             assert!(why.contains(message), "{body}: {why}");
+        }
+        let long = "x".repeat(1 << 20);
+        for body in [
+            format!(r#"{{"type":"{long}"}}"#),
+            format!(r#"{{"type":"claim","size":"{long}"}}"#),
+            format!(r#"{{"type":"claim","{long}":1}}"#),
+        ] {
+            assert!(parse(body.as_bytes()).unwrap_err().len() < 500);
         }
     }
 }
