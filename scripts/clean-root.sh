@@ -49,9 +49,10 @@ cleanup() {
   left=$(processes)
   # shellcheck disable=SC2086 # Several numbers.
   [ -z "$left" ] || kill -KILL $left 2> /dev/null || true
-  for mounted in dev/shm dev/pts dev proc sys; do
-    ! mountpoint -q "$root/$mounted" || umount -l "$root/$mounted"
+  for mounted in dev sys proc; do
+    ! mountpoint -q "$root/$mounted" || umount --recursive --lazy "$root/$mounted"
   done
+  ! mountpoint -q "$root" || umount --lazy "$root"
   if [ -n "$keep" ]; then
     echo "the root is left in $root"
   elif findmnt -rn -o TARGET | grep -qF "$root/"; then
@@ -66,6 +67,8 @@ trap 'exit 130' INT TERM
 section "a root of $suite in $root"
 debootstrap --variant=minbase --include=git,curl,ca-certificates,make,gcc,libc6-dev "$suite" "$root" "$mirror" |
   sed -un 's/^I: \(Retrieving Packages\|Configuring [a-d]\|Base system.*\)/  \1/p'
+# A mount of its own, because `unshare --mount` needs one as its root.
+mount --bind --make-private "$root" "$root"
 mount -t proc proc "$root/proc"
 mount --rbind --make-rslave /sys "$root/sys"
 mount --rbind --make-rslave /dev "$root/dev"
