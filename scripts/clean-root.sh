@@ -34,6 +34,7 @@ read -r mirror own_suite < <(apt-get indextargets --format '$(SITE) $(RELEASE) $
 suite=${suite:-$own_suite}
 
 root=$(mktemp -d "${TMPDIR:-/var/tmp}/encke-clean-root.XXXXXX")
+chmod 755 "$root"
 # The processes that run in the root, those of that name only if one is given.
 processes() {
   local process
