@@ -17,18 +17,31 @@ WEB := tests/web/node_modules/.package-lock.json
 QUAKES := examples/quakes/node_modules/.package-lock.json
 THUMBNAILS := examples/thumbnails/node_modules/.package-lock.json
 
+PROMTOOL := $(or $(shell command -v promtool),$(TARGET)/tools/usr/bin/promtool)
+PYTHON := $(TARGET)/python
+# What `make test` downloads, before its first step.
+DOWNLOADS := fetch $(PROMTOOL) $(WEB) $(QUAKES) $(THUMBNAILS) $(PYTHON)/installed
+
 FUZZ_TARGETS := log_recovery proxies request_head request_hyper
 FUZZ_SECONDS := 60
 
 section = @printf '\n=== %s\n' '$(1)'
-as_root := $(if $(filter-out 0,$(shell id -u)),sudo ,)
 
 .PHONY: help
 help: ## lists the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
+# What is missing is installed or named before anything is built.
+.PHONY: prerequisites
+prerequisites:
+	@scripts/prerequisites.sh test
+
+.PHONY: prerequisites-run
+prerequisites-run:
+	@scripts/prerequisites.sh run
+
 .PHONY: run
-run: build ## builds and serves on 127.0.0.1:4437, data in ./encke-data
+run: prerequisites-run build ## builds and serves on 127.0.0.1:4437, data in ./encke-data
 	@exec $(ENCKE_BIN) serve
 
 .PHONY: build
@@ -41,7 +54,7 @@ instruments: build # The load tools and experiments.
 	cargo build --locked --release -p encke-bench
 
 .PHONY: test
-test: fmt lint doc unit build metrics conformance browser python ## runs all checks and tests; installs missing tools first
+test: prerequisites $(DOWNLOADS) fmt lint doc unit build metrics conformance browser docs-commands python ## runs all checks and tests; installs missing tools first
 	$(call section,everything passes)
 
 .PHONY: fetch
@@ -70,7 +83,7 @@ doc: fetch ## builds the documentation; every warning is an error
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
 
 .PHONY: unit
-unit: fetch tools ## runs all Rust tests, including the system tests
+unit: prerequisites fetch ## runs all Rust tests, including the system tests
 	$(call section,Rust tests)
 	cargo test --locked --workspace
 
@@ -98,10 +111,9 @@ pool-crowd: fetch ## runs 100,000 jobs with dying workers and five kills of the 
 	ENCKE_POOL_JOBS=100000 cargo test --locked --release -p encke --test system pools::every_job -- --nocapture
 
 # Debian's promtool. The package is only unpacked: to install it would start a server.
-PROMTOOL := $(or $(shell command -v promtool),$(TARGET)/tools/usr/bin/promtool)
 $(TARGET)/tools/usr/bin/promtool:
 	@mkdir -p $(TARGET)/tools && cd $(TARGET)/tools && rm -f prometheus_*.deb && \
-	(apt-get -qq download prometheus || { $(as_root)apt-get -qq update && apt-get -qq download prometheus; }) && \
+	(apt-get -qq download prometheus || { $$([ "$$(id -u)" = 0 ] || echo sudo) apt-get -qq update && apt-get -qq download prometheus; }) && \
 	dpkg -x prometheus_*.deb .
 
 .PHONY: metrics
@@ -119,13 +131,21 @@ conformance-update: build $(WEB) ## runs the conformance suite and rewrites the 
 	node tests/web/conformance/run.mjs --update
 
 .PHONY: browser
-browser: build tools $(WEB) $(QUAKES) $(THUMBNAILS) ## tests the examples in headless Chromium against the release build
+browser: prerequisites build $(WEB) $(QUAKES) $(THUMBNAILS) ## tests the examples in headless Chromium against the release build
 	$(call section,browser)
 	node --test --test-reporter=spec tests/web/browser/
 
+# The default port is free in a network of its own; where the system allows none, it must be free on this machine.
+DOCS_COMMANDS := node --test --test-reporter=spec tests/web/docs/
+.PHONY: docs-commands
+docs-commands: prerequisites build $(WEB) $(QUAKES) $(THUMBNAILS) ## runs every command of the documentation against a fresh server
+	$(call section,commands of the documentation)
+	@mkdir -p $(TARGET)/docs-commands
+	status=0; scripts/own-network.sh $(TARGET)/docs-commands/system $(DOCS_COMMANDS) || status=$$?; \
+	if [ $$status = 77 ]; then $(DOCS_COMMANDS); else exit $$status; fi
+
 # A virtual environment with exactly these packages.
-PYTHON := $(TARGET)/python
-$(PYTHON)/installed: tests/python/requirements.txt | tools
+$(PYTHON)/installed: tests/python/requirements.txt | prerequisites
 	$(call section,Python packages)
 	python3 -m venv --clear $(PYTHON)
 	$(PYTHON)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
@@ -140,7 +160,7 @@ python: build $(PYTHON)/installed ## clients in Python against the release build
 python-lock: # Writes tests/python/requirements.txt anew.
 	python3 -m venv --clear $(PYTHON)-lock
 	$(PYTHON)-lock/bin/pip install --quiet --disable-pip-version-check pip-tools
-	cd tests/python && $(PYTHON)-lock/bin/pip-compile --quiet --generate-hashes --no-emit-index-url \
+	cd tests/python && $(PYTHON)-lock/bin/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \
 		--no-emit-trusted-host --no-header --strip-extras --output-file requirements.txt requirements.in
 
 .PHONY: fuzz-minute
@@ -186,19 +206,6 @@ bench-report: instruments ## repeats the experiments; writes docs/bench and the 
 	awk -v cores="$$(nproc)" -f crates/encke-mailbox/benches/table.awk $(TARGET)/channels.txt > docs/bench/channels.md
 	$(call section,the five experiments)
 	$(BENCH) report --out docs/bench --insert README.md
-
-# Installs Debian packages of missing commands.
-.PHONY: tools
-tools:
-	@missing=(); \
-	[ -x "$(CHROMIUM)" ] || missing+=(chromium); \
-	command -v strace > /dev/null || missing+=(strace); \
-	python3 -c 'import venv, ensurepip' 2> /dev/null || missing+=(python3 python3-venv); \
-	if [ $${#missing[@]} -gt 0 ]; then \
-		printf '\n=== installing %s\n' "$${missing[*]}"; \
-		$(as_root)apt-get -qq update; \
-		$(as_root)env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$${missing[@]}" > /dev/null; \
-	fi
 
 %/node_modules/.package-lock.json: %/package-lock.json %/package.json
 	$(call section,npm packages of $*)

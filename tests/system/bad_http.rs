@@ -78,7 +78,7 @@ fn requests_that_are_not_http() {
         let bytes = format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n");
         if target.starts_with("//") {
             // A path may begin so; it is not the URL that it looks like.
-            assert_eq!(encke.ask("GET", target, &[], b"").status, 404);
+            assert_eq!(encke.ask("GET", target, &[], b"").error_code(), "bad_path");
         } else {
             broken(&encke, bytes.as_bytes(), 400, "bad_target");
         }

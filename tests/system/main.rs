@@ -31,6 +31,7 @@
 //! - [`poisoned_log`]: the failure of one of several logs affects only its own streams.
 //! - [`pool_limits`]: bounds of pools, and the exclusion of pools and retention.
 //! - [`pools`]: every job is done although workers and the server die.
+//! - [`mistakes`]: the answers to mistakes at the command line and over HTTP, in a golden file.
 //! - [`binary`]: settings, exit codes, signals, logs.
 
 mod access_log;
@@ -55,6 +56,7 @@ mod latecomers;
 mod levels;
 mod limits;
 mod log_commands;
+mod mistakes;
 mod older_data;
 mod overload;
 mod patterns;

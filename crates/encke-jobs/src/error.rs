@@ -16,7 +16,7 @@ pub enum JobError {
     #[error(transparent)]
     Setting(#[from] SettingOutOfRange),
     /// The pool does not exist.
-    #[error("unknown pool {0:?}")]
+    #[error("unknown pool {0:?}; PUT creates it")]
     UnknownPool(Box<str>),
     /// The maximum number of pools exists.
     #[error("there are {pools_max} pools, which is the maximum")]
@@ -46,7 +46,9 @@ pub enum JobError {
     #[error("stream {0:?} exists and does not hold JSON messages")]
     StreamTaken(Box<str>),
     /// The pool has unfinished jobs or connected workers.
-    #[error("the pool has {jobs} unfinished jobs and {workers} connected workers")]
+    #[error(
+        "unfinished jobs: {jobs}, connected workers: {workers}; with ?force the pool is removed all the same"
+    )]
     PoolBusy {
         /// Waiting and running jobs.
         jobs: u64,

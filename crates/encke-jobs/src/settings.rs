@@ -185,6 +185,11 @@ impl PoolSettings {
             Ok(serde_json::Value::Object(fields)) => fields,
             _ => serde_json::Map::new(),
         };
+        if self.strategy != other.strategy {
+            // The defaults of other settings depend on it.
+            let name = |settings: &PoolSettings| format!("{:?}", settings.strategy.name());
+            return Some(("type".to_owned(), name(self), name(other)));
+        }
         let others = fields(other);
         fields(self)
             .into_iter()
@@ -292,5 +297,11 @@ mod tests {
         assert_eq!(one.difference(&one), None);
         let (name, has, asked) = one.difference(&other).unwrap();
         assert_eq!((&*name, &*has, &*asked), ("attempts", "3", "5"));
+        let other = parse(r#"{"type":"claim","attempts":5}"#);
+        let (name, has, asked) = one.difference(&other).unwrap();
+        assert_eq!(
+            (&*name, &*has, &*asked),
+            ("type", r#""hash""#, r#""claim""#)
+        );
     }
 }

@@ -18,7 +18,7 @@ use crate::files::Files;
 pub enum LayoutError {
     /// The number of logs is another one.
     #[error(
-        "{} holds {there}, not {asked} logs, and the number can't be changed: ask for as many as there are, or for another \
+        "{} holds {there}, not {asked} logs, and the number can't be changed: give the number of logs that it holds, or another \
          directory",
         directory.display(), there = in_words(*there)
     )]

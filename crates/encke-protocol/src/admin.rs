@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::action::Action;
+use crate::problem::error;
 use crate::request::Request;
 use crate::response::Response;
 
@@ -36,7 +37,8 @@ impl Admin {
     pub(crate) fn request(&self, request: &Request<'_>) -> Action {
         let known = matches!(request.path, "/" | "/healthz" | "/readyz" | "/metrics");
         if known && !matches!(request.method, "GET" | "HEAD") {
-            let response = plain(405, "only GET and HEAD are allowed here\n");
+            let why = format!("{} is not allowed here, only GET, HEAD", request.method);
+            let response = error(405, "method_not_allowed", why);
             return Action::Respond(response.field("Allow", "GET, HEAD"));
         }
         Action::Respond(match request.path {
@@ -50,9 +52,12 @@ impl Admin {
                 .field("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
                 .field("Cache-Control", "no-store")
                 .body((self.probes.metrics)()),
-            _ => plain(
+            path => error(
                 404,
-                "not found; streams are under /v1/stream/, pools under /v1/pool/\n",
+                "not_found",
+                format!(
+                    "there is nothing at {path}: a stream is /v1/stream/NAME, a pool /v1/pool/NAME, several streams are /v1/events"
+                ),
             ),
         })
     }

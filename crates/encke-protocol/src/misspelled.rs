@@ -28,10 +28,7 @@ pub(crate) fn check_fields(headers: Headers<'_>) -> Result<(), Response> {
         if !is_ours || FIELDS.iter().any(|field| field.eq_ignore_ascii_case(name)) {
             continue;
         }
-        let meant = match nearest(name, FIELDS) {
-            Some(meant) => format!("did you mean {meant}?"),
-            None => format!("the fields are {}", FIELDS.join(", ")),
-        };
+        let meant = meant(name, FIELDS, "fields");
         return Err(error(
             400,
             "bad_field",
@@ -39,6 +36,14 @@ pub(crate) fn check_fields(headers: Headers<'_>) -> Result<(), Response> {
         ));
     }
     Ok(())
+}
+
+/// What was meant by a name that none of `known` is: the nearest one, or else which `things` there are.
+pub(crate) fn meant(name: &str, known: &[&str], things: &str) -> String {
+    match nearest(name, known) {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => format!("the {things} are {}", known.join(", ")),
+    }
 }
 
 /// The name that differs from `name` by few typing errors. Case, `-` and `_` make no difference.

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use percent_encoding::percent_decode_str;
 
 /// Something percent-encoded that does not decode to text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is not percent-encoded UTF-8; % itself is written as %25")]
 pub(crate) struct BadEncoding;
 
 /// Decodes once. A `%` that two hexadecimal digits don't follow is refused.

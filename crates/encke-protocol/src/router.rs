@@ -12,7 +12,7 @@ use crate::events::{self, Events, EventsSettings};
 use crate::misspelled;
 use crate::pool::{PoolApi, PoolApiSettings};
 use crate::request::Request;
-use crate::streams::StreamAccess;
+use crate::streams::{StreamAccess, empty_segment, has_empty_segment};
 
 /// All protocols over the same streams.
 #[derive(Clone, Debug)]
@@ -66,6 +66,10 @@ impl Router {
         }
         if let Some(path) = self.durable_streams.path(request.path) {
             return self.durable_streams.request(request, path);
+        }
+        // Streams have this rule in their names, where encoded slashes count, too.
+        if has_empty_segment(request.path) && request.method != "OPTIONS" {
+            return Action::Respond(empty_segment());
         }
         match self.pools.path(request.path) {
             Some(path) => self.pools.request(request, path),

@@ -44,7 +44,7 @@ impl StreamAccess {
     pub(crate) fn check_name(&self, name: &str) -> Result<(), Response> {
         let bad = |why: String| Err(error(400, "bad_path", why));
         if name.is_empty() {
-            return bad("the path names no stream".into());
+            return bad("the path names no stream; a stream is /v1/stream/NAME".into());
         }
         if name.len() > self.name_bytes_max {
             return bad(format!(
@@ -60,10 +60,7 @@ impl StreamAccess {
             return bad("the stream's name holds `.` or `..` as a segment".into());
         }
         if name.split('/').any(str::is_empty) {
-            return bad(
-                "the stream's name holds an empty segment: a slash at its beginning or its end, or two in a row"
-                    .into(),
-            );
+            return Err(empty_segment());
         }
         if name == RESERVED || name.starts_with(RESERVED_PREFIX) {
             return Err(error(
@@ -121,6 +118,17 @@ impl StreamAccess {
     fn kept_behind(&self, stream: &Stream) -> Sequence {
         self.views.of(stream.no).kept_behind(stream)
     }
+}
+
+/// Whether a path ends with a slash or has two in a row. The path `/` does not count.
+pub(crate) fn has_empty_segment(path: &str) -> bool {
+    path != "/" && (path.ends_with('/') || path.contains("//"))
+}
+
+/// The response to a path with an empty segment, which nothing has.
+pub(crate) fn empty_segment() -> Response {
+    let why = "the path has an empty segment: a slash at its end, or two in a row";
+    error(400, "bad_path", why)
 }
 
 /// Refuses an offset of an earlier stream of that name.

@@ -44,7 +44,7 @@ impl fmt::Display for Offset {
 
 /// The text is not a token that this server returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an offset is two numbers of 16 hexadecimal digits, joined by an underscore")]
+#[error("an offset is a value that the server gave, such as 0000000000000007_0000000000000000")]
 pub struct BadOffset;
 
 impl FromStr for Offset {

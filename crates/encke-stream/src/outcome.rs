@@ -62,7 +62,7 @@ impl Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// There is no such stream.
-    #[error("there is no such stream")]
+    #[error("there is no such stream; PUT creates it")]
     NotFound,
     /// The stream was deleted and exists for its forks only.
     #[error("the stream was deleted; only its forks can be read")]
@@ -81,13 +81,15 @@ pub enum Refusal {
         asked: String,
     },
     /// The stream is closed.
-    #[error("the stream is closed")]
+    #[error("the stream is closed and takes no more records")]
     Closed {
         /// Its final position.
         tail: Offset,
     },
     /// The content type of the data differs from the stream's.
-    #[error("the stream's type is {has:?}, the data was sent as {asked:?}")]
+    #[error(
+        "the stream's type is {has:?}, the data was sent as {asked:?}; send the field Content-Type: {has}"
+    )]
     TypeDiffers {
         /// The stream's.
         has: Box<str>,

@@ -60,7 +60,7 @@ impl fmt::Display for Retention {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a retention is none, or a comma-separated list of age=SECONDS, bytes=BYTES and records=COUNT, each at most \
-     once and with a whole number from 1 to {LIMIT_MAX}"
+     once and with a whole number from 1 to {LIMIT_MAX}, such as age=604800,records=1000"
 )]
 pub struct BadRetention;
 

@@ -15,7 +15,7 @@ use encke_stream::{Change, KIND_CHANGE, log_of};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{Code, Failed, say};
+use crate::{Code, Failed, say, whole_number};
 
 /// What `encke log` can do.
 #[derive(Debug, Args)]
@@ -82,11 +82,11 @@ struct DumpArgs {
     directory: PathBuf,
 
     /// First record to print
-    #[arg(long, value_name = "SEQ", default_value_t = 1)]
+    #[arg(long, value_name = "SEQ", default_value_t = 1, value_parser = whole_number)]
     from: u64,
 
     /// Only records of the stream with this number
-    #[arg(long, value_name = "NO")]
+    #[arg(long, value_name = "NO", value_parser = stream_number)]
     stream: Option<u64>,
 }
 
@@ -103,6 +103,14 @@ struct RepairArgs {
     /// Print the report as JSON at the end; what is dropped is printed on standard error before
     #[arg(long)]
     json: bool,
+}
+
+fn stream_number(text: &str) -> anyhow::Result<u64> {
+    text.parse().map_err(|_| {
+        anyhow::anyhow!(
+            "must be the number of a stream, which `encke log dump DIR` prints on the line that creates the stream"
+        )
+    })
 }
 
 pub(crate) fn log(args: &LogArgs) -> Result<ExitCode, Failed> {
@@ -145,6 +153,10 @@ fn failed(error: OpenError) -> Failed {
     match error {
         OpenError::Locked { directory } => Code::Data.with(anyhow::anyhow!(
             "{} is in use by a server that is running: stop it first",
+            directory.display()
+        )),
+        OpenError::NoLog { directory } => Code::Data.with(anyhow::anyhow!(
+            "{} holds no log: give the directory of `encke serve --data`, which is encke-data by default",
             directory.display()
         )),
         error @ OpenError::Damaged { .. } => Code::Running.with(error),

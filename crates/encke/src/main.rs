@@ -17,6 +17,7 @@ mod terminal;
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
 /// A real-time push server: stores records appended over HTTP and pushes them to subscribers.
@@ -44,7 +45,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = Cli::try_parse().unwrap_or_else(|error| with_tuning_key(error).exit());
+    let result = match cli.command {
         Command::Serve(args) => serve::serve(*args),
         Command::Log(args) => log::log(&args),
         Command::Doctor(args) => doctor::doctor(&args),
@@ -56,6 +58,39 @@ fn main() -> ExitCode {
             error.code.into()
         }
     }
+}
+
+/// The error of a command line. For an unknown flag that names a key of the table `[tuning]`, it says how to set the key.
+fn with_tuning_key(mut error: clap::Error) -> clap::Error {
+    let serves = std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == "serve");
+    let key = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(flag))
+            if serves && error.kind() == ErrorKind::UnknownArgument =>
+        {
+            flag.strip_prefix("--").and_then(config::tuning_key)
+        }
+        _ => None,
+    };
+    // A flag of that or a similar name goes first.
+    let has_tip = [ContextKind::Suggested, ContextKind::SuggestedArg]
+        .iter()
+        .any(|kind| error.get(*kind).is_some());
+    if let Some(key) = key.filter(|_| !has_tip) {
+        let tip = format!("a key of the table [tuning] is set with '--tuning {key}=VALUE'");
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![tip.into()]),
+        );
+    }
+    error
+}
+
+/// Reads a whole number from the command line.
+pub(crate) fn whole_number(text: &str) -> anyhow::Result<u64> {
+    text.parse()
+        .map_err(|_| anyhow::anyhow!("must be a whole number, such as 1000"))
 }
 
 /// An error and its causes. A cause that the text before it contains already is left out.

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use crate::Code;
 
 /// One thing that keeps a server from starting.
@@ -19,7 +21,38 @@ pub(crate) fn of_address(address: SocketAddr) -> Option<Obstacle> {
     let error = encke_net::check_address(address).err()?;
     Some(Obstacle {
         code: Code::Listen,
-        text: format!("can't listen on {address}: {error}"),
+        text: cannot_listen(address, error),
+    })
+}
+
+/// That an address can't be listened on, and what to do.
+pub(crate) fn cannot_listen(address: SocketAddr, error: Errno) -> String {
+    let advice = match error {
+        Errno::ADDRINUSE => {
+            ": choose another port, such as --listen 5238, or stop the process that listens there"
+        }
+        Errno::ADDRNOTAVAIL => ": give an address of this machine",
+        Errno::ACCESS => ": choose a port above 1023, such as --listen 5238",
+        _ => "",
+    };
+    format!("can't listen on {address}: {error}{advice}")
+}
+
+/// The obstacle if the path of the data, or what exists of it, is no directory.
+pub(crate) fn of_path(data: &Path) -> Option<Obstacle> {
+    let found = |path: &Path| Some((path.to_owned(), std::fs::metadata(path).ok()?));
+    let (path, metadata) = data.ancestors().find_map(found)?;
+    let text = match path == data {
+        true => format!("--data {} is not a directory", data.display()),
+        false => format!(
+            "--data {} can't be created: {} is not a directory",
+            data.display(),
+            path.display()
+        ),
+    };
+    (!metadata.is_dir()).then_some(Obstacle {
+        code: Code::Data,
+        text,
     })
 }
 
@@ -32,6 +65,9 @@ pub(crate) fn of_data(data: &Path, logs: Option<usize>) -> Option<Obstacle> {
             text: text.replace(['\n', '\r'], " "),
         })
     };
+    if let Some(obstacle) = of_path(data) {
+        return Some(obstacle);
+    }
     let there = match logs_there(data) {
         Err(error) => return obstacle(error.to_string()),
         Ok(there) => there,

@@ -104,7 +104,13 @@ fn start(config: &Config) -> Result<Server, Failed> {
         level: config.ack,
     };
     Server::start(config.net.clone(), &router, streams, &metrics).map_err(|error| match error {
-        StartError::Listen { .. } => Code::Listen.with(error),
+        StartError::Listen {
+            address,
+            ref source,
+        } => Code::Listen.with(anyhow::anyhow!(
+            "{}",
+            obstacles::cannot_listen(address, *source)
+        )),
         StartError::Pools(_) => Code::Data.with(error),
         error => Code::Running.with(error),
     })
@@ -113,6 +119,9 @@ fn start(config: &Config) -> Result<Server, Failed> {
 /// Opens all logs.
 fn restore(config: &Config, options: &encke_log::Options) -> Result<Logs, Failed> {
     let now_ms = encke_net::now_ms();
+    if let Some(obstacle) = obstacles::of_path(&config.data) {
+        return Err(obstacle.code.with(anyhow::anyhow!(obstacle.text)));
+    }
     encke_log::arrange(&config.data, config.logs)
         .map_err(anyhow::Error::from)
         .and_then(|dirs| {

@@ -17,7 +17,7 @@ pub(crate) use connection::{Connection, Response, request};
 pub(crate) use faults::{Fault, first_segment, strace_works, traced, wait_for_sync};
 pub(crate) use incompressible::Incompressible;
 pub(crate) use process::{
-    Encke, Ended, JSON, command, data_dir, made_in, newest_segment, path, serve,
+    Encke, Ended, JSON, command, data_dir, made_in, newest_segment, path, serve, without_settings,
 };
 pub(crate) use subscriber::Subscriber;
 

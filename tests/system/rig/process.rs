@@ -332,7 +332,8 @@ pub(crate) fn path(stream: &str) -> String {
     format!("/v1/stream/{stream}")
 }
 
-fn without_settings(command: &mut Command) {
+/// Removes all settings from the environment of a command.
+pub(crate) fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("ENCKE_") {
             command.env_remove(name);

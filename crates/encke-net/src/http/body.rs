@@ -211,7 +211,7 @@ fn too_large(bytes_max: usize) -> Rejection {
     Rejection::new(
         413,
         "body_too_large",
-        format!("a body has at most {bytes_max} bytes here"),
+        format!("the body is too large: the setting body-max allows {bytes_max} bytes"),
     )
 }
 

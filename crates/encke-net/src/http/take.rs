@@ -93,6 +93,8 @@ fn head_too_large(bytes_max: usize) -> Rejection {
     Rejection::new(
         431,
         "head_too_large",
-        format!("a request's head has at most {bytes_max} bytes here"),
+        format!(
+            "the request's head is too large: the setting tuning.head-max allows {bytes_max} bytes"
+        ),
     )
 }

@@ -31,7 +31,7 @@ pub(super) fn content_type(headers: Headers<'_>) -> Result<Option<&str>, Respons
         // It is stored with the stream and sent with every response.
         Some(value) if value.len() > CONTENT_TYPE_BYTES_MAX || !is_media_type(value) => {
             Err(bad_field(format!(
-                "Content-Type is a media type like text/plain with at most \
+                "Content-Type is a media type such as text/plain with at most \
                  {CONTENT_TYPE_BYTES_MAX} bytes, not {value:?}"
             )))
         }
@@ -60,7 +60,7 @@ pub(super) fn producer(headers: Headers<'_>) -> Result<Option<ProducerId>, Respo
         (Some(id), Some(epoch), Some(seq)) => (id, epoch, seq),
         _ => {
             return Err(bad_field(
-                "Producer-Id, Producer-Epoch and Producer-Seq come together or not at all",
+                "Producer-Id, Producer-Epoch and Producer-Seq come together, such as writer-1, 0 and 0, or not at all",
             ));
         }
     };
@@ -99,14 +99,14 @@ pub(super) fn lifetime(headers: Headers<'_>) -> Result<Option<Lifetime>, Respons
         (Some(ttl), None) => match decimal(ttl) {
             Some(ttl_s) => Ok(Some(Lifetime::Sliding { ttl_s })),
             None => Err(bad_field(format!(
-                "Stream-TTL is a whole number of seconds without sign or leading zeros, \
+                "Stream-TTL is a whole number of seconds without sign or leading zeros, such as 3600, \
                  not {ttl:?}"
             ))),
         },
         (None, Some(until)) => match timestamp_ms(until) {
             Some(at_ms) => Ok(Some(Lifetime::Until { at_ms })),
             None => Err(bad_field(format!(
-                "Stream-Expires-At is a time like 2026-01-31T12:00:00Z (RFC 3339), from 1970 on, \
+                "Stream-Expires-At is a time such as 2026-01-31T12:00:00Z (RFC 3339), from 1970 on, \
                  not {until:?}"
             ))),
         },
@@ -167,8 +167,8 @@ pub(super) fn forking(headers: Headers<'_>, root: &str) -> Result<Option<Forking
         return Ok(None);
     };
     let path = from.strip_prefix(root).unwrap_or(from);
-    let source = query::decode(path)
-        .map_err(|_| bad_field("Stream-Forked-From is not percent-encoded UTF-8"))?;
+    let source =
+        query::decode(path).map_err(|why| bad_field(format!("Stream-Forked-From {why}")))?;
     let sub_offset = match sub_offset {
         None => 0,
         Some(digits) => decimal(digits)

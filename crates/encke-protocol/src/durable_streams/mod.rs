@@ -91,10 +91,7 @@ impl DurableStreams {
             let refused = error(
                 405,
                 "method_not_allowed",
-                format!(
-                    "{} is not a method of streams: {METHODS} are",
-                    request.method
-                ),
+                format!("{} is not allowed here, only {METHODS}", request.method),
             );
             return Action::Respond(refused.field("Allow", METHODS));
         }
@@ -114,10 +111,8 @@ impl DurableStreams {
 
     /// The name of the stream that a path below the root names, percent-decoded once.
     fn name(&self, path: &str) -> Result<String, Response> {
-        let Ok(name) = query::decode(path) else {
-            let why = "the path is not percent-encoded UTF-8";
-            return Err(error(400, "bad_path", why));
-        };
+        let name =
+            query::decode(path).map_err(|why| error(400, "bad_path", format!("the path {why}")))?;
         self.streams.check_name(&name)?;
         Ok(name.into_owned())
     }

@@ -88,9 +88,11 @@ fn last_event_id(headers: Headers<'_>) -> Result<Option<Offset>, Response> {
         return Ok(None);
     };
     let offset = id.parse();
-    offset
-        .map(Some)
-        .map_err(|why| bad(&format!("is the offset of an event: {why}; this is {id:?}")))
+    offset.map(Some).map_err(|why| {
+        bad(&format!(
+            "is the id of an event of this stream, which is its offset: {why}; this is {id:?}"
+        ))
+    })
 }
 
 /// A stream's retention, if it has limits.
@@ -188,9 +190,7 @@ impl Parameters {
         let bad = |why: String| error(400, "bad_parameter", why);
         let mut parameters = Parameters::default();
         for parameter in query::parameters(query) {
-            let Ok((name, value)) = parameter else {
-                return Err(bad("the query is not percent-encoded UTF-8".into()));
-            };
+            let (name, value) = parameter.map_err(|why| bad(format!("the query {why}")))?;
             match &*name {
                 "offset" if parameters.offset.is_some() => {
                     return Err(bad("the offset is given more than once".into()));
@@ -217,7 +217,8 @@ impl Parameters {
         }
         if parameters.live.is_some() && parameters.offset.is_none() {
             return Err(bad(
-                "a live read needs an offset: -1, now, or a token".into()
+                "a live read needs an offset: offset=-1, offset=now, or one that the server gave"
+                    .into(),
             ));
         }
         Ok(parameters)

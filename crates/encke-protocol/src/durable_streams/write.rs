@@ -53,7 +53,7 @@ impl DurableStreams {
                 error(
                     400,
                     "missing_content_type",
-                    "an append with a body needs a Content-Type",
+                    "an append with a body needs the Content-Type of the stream, such as application/json",
                 )
             })?),
         };
@@ -66,7 +66,7 @@ impl DurableStreams {
                     return Err(error(
                         400,
                         "empty_array",
-                        "an array of no messages appends nothing",
+                        "the array has no messages, and an append needs at least one",
                     ));
                 }
                 data => data,

@@ -72,7 +72,7 @@ impl Events {
             method => Err(error(
                 405,
                 "method_not_allowed",
-                format!("{method} is not a method of events: GET and HEAD are"),
+                format!("{method} is not allowed here, only GET, HEAD"),
             )
             .field("Allow", "GET, HEAD, OPTIONS")),
         };
@@ -263,6 +263,15 @@ fn common_position(sources: &[MergeSource], committed: Vec<Sequence>) -> Vec<Seq
 fn missing(name: &str, status: u16) -> Response {
     match status {
         410 => error(410, "gone", format!("the stream {name:?} was deleted")),
+        _ if name.contains('@') => {
+            let why =
+                "behind the last @ of a parameter comes -1, now or an offset that the server gave";
+            error(
+                404,
+                "not_found",
+                format!("there is no stream {name:?}; {why}"),
+            )
+        }
         _ => error(404, "not_found", format!("there is no stream {name:?}")),
     }
 }
@@ -273,7 +282,7 @@ fn check_count(named: &[Named], settings: EventsSettings, logs: usize) -> Result
         return Err(error(
             400,
             "no_streams",
-            "name at least one stream: stream=NAME, or stream=NAME@OFFSET",
+            "name at least one stream, such as ?stream=news or ?stream=news@-1",
         ));
     }
     if named.len() > max {
@@ -336,9 +345,7 @@ impl Parameters {
         let mut named = Vec::new();
         let mut after = None;
         for parameter in query::parameters(request.query) {
-            let Ok((name, value)) = parameter else {
-                return Err(bad("the query is not percent-encoded UTF-8".into()));
-            };
+            let (name, value) = parameter.map_err(|why| bad(format!("the query {why}")))?;
             match &*name {
                 "stream" => named.push(Named::parse(&value)),
                 "after" => after = Some(value.into_owned()),
@@ -354,7 +361,7 @@ impl Parameters {
         let after = after.map(|id| {
             id.parse().map_err(|_| {
                 bad(format!(
-                    "{id:?} is not an event id that this server gives out"
+                    "{id:?} is not the id of an event of this server; without an id, events begin where the URL says"
                 ))
             })
         });

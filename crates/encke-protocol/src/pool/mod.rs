@@ -16,6 +16,7 @@
 
 mod requests;
 mod responses;
+mod settings;
 
 use std::sync::Arc;
 

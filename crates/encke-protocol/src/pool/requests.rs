@@ -2,17 +2,18 @@
 
 use std::borrow::Cow;
 
-use encke_jobs::{
-    AttemptAction, AttemptReport, JobId, NewJob, Payload, PoolSettings, Registration,
-};
+use encke_jobs::{AttemptAction, AttemptReport, JobId, NewJob, Payload, Registration};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::PoolApiSettings;
 use super::responses::{Once, OpenWorker, PollJson, PollRaw, WaitForResult};
+use super::{PoolApiSettings, settings};
 use crate::action::{Action, OnDispatch, PoolRequest};
+use crate::misspelled;
 use crate::problem::error;
 use crate::query;
 use crate::request::Request;
 use crate::response::Response;
+use crate::streams::{empty_segment, has_empty_segment};
 
 /// The parameters of a request, each at most once.
 #[derive(Debug, Default)]
@@ -45,18 +46,24 @@ struct Parser<'a> {
 impl Parser<'_> {
     fn request(&self, request: &mut Request<'_>, path: &str) -> Result<Action, Response> {
         let query = self.query(request.query)?;
+        let path = query::decode(path).map_err(|why| bad("bad_path", format!("the path {why}")))?;
+        if has_empty_segment(&path) {
+            return Err(empty_segment());
+        }
         let parts: Vec<&str> = path.split('/').collect();
         let method = request.method;
         if let [""] = parts[..] {
             only(method, &["GET"])?;
             return Ok(once("", PoolRequest::List));
         }
-        let pool = self.name("pool", parts[0])?;
-        let url = format!("{}{}{}", request.base(), self.settings.root, parts[0]);
+        let pool = self.check_name("pool", parts[0])?;
+        let encoded = utf8_percent_encode(&pool, ENCODED);
+        let url = format!("{}{}{encoded}", request.base(), self.settings.root);
         match parts[1..] {
             [] => match method {
                 "PUT" => {
-                    let settings = settings(&request.body)?;
+                    let settings =
+                        settings::parse(&request.body).map_err(|why| bad("bad_settings", why))?;
                     Ok(once(&url, PoolRequest::Create { pool, settings }))
                 }
                 "GET" => Ok(once(&url, PoolRequest::Describe { pool })),
@@ -73,7 +80,7 @@ impl Parser<'_> {
             }
             ["worker", worker] => {
                 only(method, &["DELETE"])?;
-                let worker = self.name("worker", worker)?;
+                let worker = self.check_name("worker", worker)?;
                 Ok(once(&url, PoolRequest::RemoveWorker { pool, worker }))
             }
             ["job", id] => {
@@ -98,7 +105,7 @@ impl Parser<'_> {
                 let attempt = query.attempt.ok_or_else(|| {
                     bad(
                         "missing_attempt",
-                        "name the attempt that was handed out: ?attempt=",
+                        "name the attempt that the worker got, such as ?attempt=1",
                     )
                 })?;
                 let end = AttemptReport {
@@ -121,7 +128,7 @@ impl Parser<'_> {
     ) -> Result<Action, Response> {
         let worker = query
             .worker
-            .ok_or_else(|| bad("missing_worker", "a worker names itself: ?worker="))?;
+            .ok_or_else(|| bad("missing_worker", "name the worker, such as ?worker=anna"))?;
         let worker = self.check_name("worker", &worker)?;
         let accepts = |what: &[u8]| {
             let accept = request.headers.first("Accept").unwrap_or_default();
@@ -150,41 +157,35 @@ impl Parser<'_> {
     fn query<'a>(&self, text: Option<&'a str>) -> Result<Query<'a>, Response> {
         let mut query = Query::default();
         for pair in query::parameters(text) {
-            let Ok((name, value)) = pair else {
-                return Err(bad("bad_query", "the query is not percent-encoded UTF-8"));
-            };
+            let (name, value) = pair.map_err(|why| bad("bad_query", format!("the query {why}")))?;
             match &*name {
                 "key" => query.key = Some(value),
                 "worker" => query.worker = Some(value),
                 "slot" => query.slot = Some(number("slot", &value)?),
                 "attempt" => query.attempt = Some(number("attempt", &value)?),
                 "wait" => {
-                    let wait_ms = milliseconds("wait", &value)?;
-                    let most = self.settings.wait_s_max;
-                    if wait_ms > most * 1_000 {
-                        let why = format!("wait is {value}, at most {most} seconds are allowed");
-                        return Err(bad("bad_query", why));
-                    }
-                    query.wait_ms = Some(wait_ms);
+                    query.wait_ms = Some(milliseconds("wait", &value, self.settings.wait_s_max)?);
                 }
-                "by" => query.by_ms = Some(milliseconds("by", &value)?),
-                "after" => query.after_ms = Some(milliseconds("after", &value)?),
+                "by" => query.by_ms = Some(milliseconds("by", &value, SECONDS_MAX)?),
+                "after" => query.after_ms = Some(milliseconds("after", &value, SECONDS_MAX)?),
                 "if" if value == "connected" => query.if_connected = true,
                 "force" if matches!(&*value, "" | "true" | "1") => query.force = true,
+                "if" => {
+                    let why = format!("if={value} is not if=connected");
+                    return Err(bad("bad_query", why));
+                }
+                "force" => {
+                    let why = format!("force={value} is not force=true");
+                    return Err(bad("bad_query", why));
+                }
                 _ => {
-                    let why = format!("the query's {name}={value} has no meaning here");
+                    let meant = misspelled::meant(&name, PARAMETERS, "parameters");
+                    let why = format!("there is no parameter {name:?}; {meant}");
                     return Err(bad("bad_query", why));
                 }
             }
         }
         Ok(query)
-    }
-
-    fn name(&self, of: &str, part: &str) -> Result<Box<str>, Response> {
-        match query::decode(part) {
-            Ok(name) => self.check_name(of, &name),
-            Err(_) => Err(bad("bad_path", "the path is not percent-encoded UTF-8")),
-        }
     }
 
     fn check_name(&self, of: &str, name: &str) -> Result<Box<str>, Response> {
@@ -244,15 +245,6 @@ fn payload(request: &mut Request<'_>, key: Option<Cow<'_, str>>) -> Result<Paylo
     })
 }
 
-fn settings(body: &[u8]) -> Result<PoolSettings, Response> {
-    serde_json::from_slice(body).map_err(|error| {
-        let why = format!(
-            "the settings can't be read: {error}. An example: {{\"type\":\"claim\",\"ack_ms\":30000}}"
-        );
-        bad("bad_settings", why)
-    })
-}
-
 fn once(pool: &str, request: PoolRequest) -> Action {
     let pool = pool.to_owned();
     Action::Dispatch(request, Box::new(Once { pool }))
@@ -263,26 +255,32 @@ fn bad(code: &'static str, why: impl AsRef<str>) -> Response {
 }
 
 fn job(id: &str) -> Result<JobId, Response> {
-    id.parse()
-        .map_err(|_| bad("bad_job", format!("{id:?} is no job: jobs are numbers")))
+    id.parse().map_err(|_| {
+        bad(
+            "bad_job",
+            format!("{id:?} is not the number of a job, such as 9"),
+        )
+    })
 }
 
 fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Response> {
     value.parse().map_err(|_| {
         bad(
             "bad_query",
-            format!("{name}={value} is not a number in range"),
+            format!("{name}={value} is not a whole number in range, such as {name}=1"),
         )
     })
 }
 
 /// Seconds, possibly with a fraction.
-fn milliseconds(name: &str, value: &str) -> Result<u64, Response> {
+fn milliseconds(name: &str, value: &str, most_s: u64) -> Result<u64, Response> {
     match value.parse::<f64>() {
-        Ok(seconds) if (0.0..=SECONDS_MAX).contains(&seconds) => Ok((seconds * 1_000.0) as u64),
+        Ok(seconds) if (0.0..=most_s as f64).contains(&seconds) => Ok((seconds * 1_000.0) as u64),
         _ => Err(bad(
             "bad_query",
-            format!("{name}={value} is not a number of seconds up to {SECONDS_MAX}"),
+            format!(
+                "{name}={value} is not a number of seconds from 0 to {most_s}, such as {name}=30"
+            ),
         )),
     }
 }
@@ -305,7 +303,7 @@ fn only(method: &str, methods: &[&str]) -> Result<(), Response> {
 
 fn not_allowed(method: &str, methods: &[&str]) -> Response {
     let methods = methods.join(", ");
-    let why = format!("{method} is not allowed here: {methods} are");
+    let why = format!("{method} is not allowed here, only {methods}");
     error(405, "method_not_allowed", why).field("Allow", methods)
 }
 
@@ -313,7 +311,7 @@ fn nothing_here() -> Response {
     error(
         404,
         "not_found",
-        "not found: below a pool there are /work, /job/{id} and /worker/{name}",
+        "not found: below a pool there are /work, /worker/{name} and /job/{id}, and below a job /ack, /refuse and /extend",
     )
 }
 
@@ -322,5 +320,17 @@ const POLL_MS: u64 = 30_000;
 const KEY_BYTES_MAX: usize = 1_024;
 /// Bytes of a refusal's reason that are kept.
 const REASON_BYTES_MAX: usize = 1_024;
+/// What is not encoded in a URL (RFC 3986, section 2.3) is left as it is.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
 /// A day.
-const SECONDS_MAX: f64 = 86_400.0;
+const SECONDS_MAX: u64 = 86_400;
+
+/// The parameters of all requests to pools.
+const PARAMETERS: &[&str] = &[
+    "key", "worker", "slot", "attempt", "wait", "by", "after", "if", "force",
+];

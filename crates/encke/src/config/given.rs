@@ -26,7 +26,11 @@ pub(crate) struct Given(BTreeMap<&'static str, (String, Origin)>);
 impl Given {
     /// Takes the values of a configuration file.
     pub(super) fn file(&mut self, path: &Path, text: &str) -> anyhow::Result<()> {
-        for (name, value) in text.parse::<Table>()? {
+        let table = text.parse::<Table>();
+        for (name, value) in table.map_err(|error| {
+            // It has several lines, and an empty one at the end.
+            anyhow::anyhow!("{}", error.to_string().trim_end().to_owned())
+        })? {
             match value {
                 Value::Table(tuning) if name == TUNING => {
                     for (name, value) in tuning {
@@ -45,7 +49,7 @@ impl Given {
             Value::Integer(number) => number.to_string(),
             Value::Boolean(on) => on.to_string(),
             other => anyhow::bail!(
-                "the key {} must be a string, a number or a boolean, not {}",
+                "the key {} must be a string, an integer or a boolean, not a value of type {}",
                 setting.name,
                 other.type_str()
             ),
@@ -113,9 +117,9 @@ impl Given {
     }
 
     fn pair(&mut self, pair: &str, origin: Origin) -> anyhow::Result<()> {
-        let (name, text) = pair
-            .split_once('=')
-            .with_context(|| format!("{pair:?} is not of the form KEY=VALUE"))?;
+        let (name, text) = pair.split_once('=').with_context(|| {
+            format!("{pair:?} is not of the form KEY=VALUE, such as heartbeat=30s")
+        })?;
         self.put(find(name.trim(), true)?, text.trim().to_owned(), origin);
         Ok(())
     }
@@ -140,7 +144,13 @@ impl Given {
         for setting in SETTINGS {
             if let Some((text, origin)) = self.0.get(setting.name) {
                 (setting.set)(&mut config, text).with_context(|| {
-                    format!("{} has a wrong value {text:?} ({origin})", setting.label())
+                    let label = setting.label();
+                    match origin {
+                        Origin::Flag(name) if *name == label => {
+                            format!("{label} has a wrong value {text:?}")
+                        }
+                        origin => format!("{label} has a wrong value {text:?} ({origin})"),
+                    }
                 })?;
             }
         }
@@ -162,19 +172,28 @@ impl fmt::Display for Origin {
 /// The setting of that name, in the table `[tuning]` or outside of it.
 fn find(name: &str, tuning: bool) -> anyhow::Result<&'static Setting> {
     let same = |setting: &&Setting| setting.name == name;
-    let place = |setting: &Setting| match setting.is_tuning() {
-        true => "belongs to the table [tuning]",
-        false => "does not belong to the table [tuning]",
-    };
     match SETTINGS.iter().find(same) {
         Some(setting) if setting.is_tuning() == tuning => return Ok(setting),
-        Some(setting) => anyhow::bail!("the key {name} {}", place(setting)),
+        Some(_) if tuning => anyhow::bail!(
+            "the key {name} does not belong to the table [tuning]: it is a key outside of tables, and the flag --{name}"
+        ),
+        Some(_) => {
+            anyhow::bail!(
+                "the key {name} belongs to the table [tuning]: write it below a line [tuning]"
+            )
+        }
         None => {}
     }
     match nearest(name, SETTINGS.iter().map(|setting| setting.name)) {
         Some(nearest) => anyhow::bail!("unknown key {name}; a similar key is {nearest}"),
         None => anyhow::bail!("unknown key {name}"),
     }
+}
+
+/// The key of the table `[tuning]` that a flag of this name probably means.
+pub(crate) fn tuning_key(flag: &str) -> Option<&'static str> {
+    let keys = SETTINGS.iter().filter(|setting| setting.is_tuning());
+    nearest(flag, keys.map(|setting| setting.name))
 }
 
 /// The known name that is most like this one, if it is worth proposing.

@@ -10,6 +10,7 @@ use anyhow::Context;
 use bytesize::ByteSize;
 use jiff::SignedDuration;
 use toml::Value;
+use tracing_subscriber::EnvFilter;
 
 /// Reads a value of type `T` from text, and writes it as a value of TOML from which it can be read again.
 pub(super) trait Kind<T> {
@@ -46,8 +47,7 @@ pub(super) struct Address;
 
 impl Kind<SocketAddr> for Address {
     fn parse(&self, text: &str) -> anyhow::Result<SocketAddr> {
-        const ALLOWED: &str =
-            "must be an address and a port such as 127.0.0.1:5238, localhost:5238 or 5238";
+        const ALLOWED: &str = "must be an address and a port up to 65535, such as 127.0.0.1:5238, localhost:5238 or 5238";
         if let Ok(address) = text.parse() {
             return Ok(address);
         }
@@ -59,7 +59,11 @@ impl Kind<SocketAddr> for Address {
         anyhow::ensure!(!host.contains(':'), ALLOWED);
         let found = (host, port).to_socket_addrs();
         let found: Vec<SocketAddr> = found
-            .map_err(|error| anyhow::anyhow!("the host {host} can't be looked up: {error}"))?
+            .map_err(|error| {
+                let why = error.to_string();
+                let why = why.rsplit(": ").next().unwrap_or(&why).to_owned();
+                anyhow::anyhow!("the host {host} can't be looked up: {why}")
+            })?
             .collect();
         let address = found.iter().find(|one| one.is_ipv4()).or(found.first());
         address
@@ -85,12 +89,29 @@ impl Kind<PathBuf> for FilePath {
     }
 }
 
+/// A filter of log lines.
+pub(super) struct LogFilter;
+
+impl Kind<String> for LogFilter {
+    fn parse(&self, text: &str) -> anyhow::Result<String> {
+        const ALLOWED: &str =
+            "must be error, warn, info, debug or trace, or a filter such as info,encke_net=debug";
+        EnvFilter::try_new(text).map_err(|_| anyhow::anyhow!(ALLOWED))?;
+        Ok(text.to_owned())
+    }
+
+    fn show(&self, value: &String) -> Option<Value> {
+        Some(Value::String(value.clone()))
+    }
+}
+
 /// `true` or `false`.
 pub(super) struct Switch;
 
 impl Kind<bool> for Switch {
     fn parse(&self, text: &str) -> anyhow::Result<bool> {
-        text.parse().context("must be true or false")
+        text.parse()
+            .map_err(|_| anyhow::anyhow!("must be true or false"))
     }
 
     fn show(&self, value: &bool) -> Option<Value> {
@@ -122,6 +143,9 @@ pub(super) struct Number {
     most: u64,
 }
 
+/// A maximum from which on messages name none.
+const UNBOUNDED: u64 = usize::MAX as u64;
+
 /// A number of things, at least one.
 pub(super) const COUNT: Number = count_to(usize::MAX);
 
@@ -141,11 +165,15 @@ pub(super) const fn count_to(most: usize) -> Number {
 
 impl<T: Copy + TryFrom<u64> + TryInto<u64>> Kind<T> for Number {
     fn parse(&self, text: &str) -> anyhow::Result<T> {
-        let number: u64 = text.parse().context("must be a whole number")?;
         let Number { least, most } = *self;
-        anyhow::ensure!(number >= least, "must be at least {least}");
-        anyhow::ensure!(number <= most, "must be at most {most}");
-        T::try_from(number).ok().context("is too large")
+        let number: Option<u64> = text.parse().ok();
+        number
+            .filter(|number| (least..=most).contains(number))
+            .and_then(|number| T::try_from(number).ok())
+            .with_context(|| match most {
+                UNBOUNDED.. => format!("must be a whole number of at least {least}"),
+                most => format!("must be a whole number from {least} to {most}"),
+            })
     }
 
     fn show(&self, value: &T) -> Option<Value> {
@@ -163,19 +191,23 @@ impl<T: Copy + TryFrom<u64> + TryInto<u64>> Kind<T> for Size {
         let size: ByteSize = text
             .parse()
             .map_err(|_| anyhow::anyhow!("must be a size such as 64MiB"))?;
-        let least = ByteSize(self.0);
-        anyhow::ensure!(size >= least, "must be at least {least}");
-        T::try_from(size.as_u64()).ok().context("is too large")
+        let size = size.as_u64();
+        anyhow::ensure!(size >= self.0, "must be at least {}", in_units(self.0));
+        T::try_from(size).ok().context("is too large")
     }
 
     fn show(&self, value: &T) -> Option<Value> {
         let bytes: u64 = (*value).try_into().ok()?;
-        let unit = UNITS.iter().find(|(unit, _)| bytes.is_multiple_of(*unit));
-        let text = match unit {
-            Some((unit, name)) if bytes > 0 => format!("{}{name}", bytes / unit),
-            _ => format!("{bytes}B"),
-        };
-        Some(Value::String(text))
+        Some(Value::String(in_units(bytes)))
+    }
+}
+
+/// A size exactly, in the largest unit that divides it.
+pub(super) fn in_units(bytes: u64) -> String {
+    let unit = UNITS.iter().find(|(unit, _)| bytes.is_multiple_of(*unit));
+    match unit {
+        Some((unit, name)) if bytes > 0 => format!("{}{name}", bytes / unit),
+        _ => format!("{bytes}B"),
     }
 }
 
@@ -197,7 +229,7 @@ impl Kind<Duration> for Period {
     fn parse(&self, text: &str) -> anyhow::Result<Duration> {
         let signed: SignedDuration = text
             .parse()
-            .map_err(|_| anyhow::anyhow!("must be a duration such as 30s"))?;
+            .map_err(|_| anyhow::anyhow!("must be a duration with its unit, such as 30s"))?;
         Duration::try_from(signed)
             .ok()
             .filter(|period| *period >= self.0)

@@ -12,8 +12,9 @@ use clap::{Arg, ArgMatches, Args, FromArgMatches};
 use encke_stream::AckLevel;
 
 pub(crate) use self::effective::effective;
-pub(crate) use self::given::Given;
+pub(crate) use self::given::{Given, tuning_key};
 pub(crate) use self::kinds::address;
+use self::kinds::in_units;
 use self::settings::{SETTINGS, Setting};
 
 /// The arguments of `encke serve`. A flag takes precedence over a variable, a variable over the file.
@@ -158,11 +159,13 @@ impl Config {
         let net = &mut self.net;
         anyhow::ensure!(
             !net.proxy_protocol || !net.trust.is_empty(),
-            "--proxy-protocol needs --trust, the networks of the proxies"
+            "--proxy-protocol needs --trust, the networks of the proxies, such as --trust 10.0.0.0/8"
         );
         anyhow::ensure!(
             (net.body_bytes_max as u64) < self.log_options.segment_bytes / 2,
-            "--body-max must be less than half of --segment, because a record must fit into one segment"
+            "--body-max ({}) must be less than half of --segment ({}), because a record must fit into one segment",
+            in_units(net.body_bytes_max as u64),
+            in_units(self.log_options.segment_bytes),
         );
         anyhow::ensure!(
             self.log_options.background_jobs_max > self.log_options.waiting_segments_max,
@@ -172,17 +175,23 @@ impl Config {
         if given.contains("pool-job-max") {
             anyhow::ensure!(
                 net.pools.job_bytes_max <= body_bytes_max,
-                "--pool-job-max must not be more than --body-max"
+                "--pool-job-max ({}) must not be more than --body-max ({})",
+                in_units(net.pools.job_bytes_max.into()),
+                in_units(body_bytes_max.into()),
             );
         }
         net.pools.job_bytes_max = net.pools.job_bytes_max.min(body_bytes_max);
         anyhow::ensure!(
             net.pool_mailbox_bytes_max >= 2 * net.body_bytes_max,
-            "tuning.pool-mailbox-size must be at least twice --body-max"
+            "tuning.pool-mailbox-size ({}) must be at least twice --body-max ({})",
+            in_units(net.pool_mailbox_bytes_max as u64),
+            in_units(net.body_bytes_max as u64),
         );
         anyhow::ensure!(
             net.mailbox_bytes_max >= 2 * net.body_bytes_max,
-            "tuning.mailbox-size must be at least twice --body-max"
+            "tuning.mailbox-size ({}) must be at least twice --body-max ({})",
+            in_units(net.mailbox_bytes_max as u64),
+            in_units(net.body_bytes_max as u64),
         );
         anyhow::ensure!(
             self.open || net.listen.ip().is_loopback(),

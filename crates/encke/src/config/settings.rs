@@ -12,8 +12,8 @@ use encke_stream::{AckLevel, LOGS_MAX};
 use toml::Value;
 
 use super::kinds::{
-    Address, COUNT, Choice, FilePath, Kind, LIMIT, Milliseconds, Optional, PERIOD, Period, Seconds,
-    Size, Switch, Text, count_to,
+    Address, COUNT, Choice, FilePath, Kind, LIMIT, LogFilter, Milliseconds, Optional, PERIOD,
+    Period, Seconds, Size, Switch, Text, count_to,
 };
 use super::{Config, LogFormat};
 
@@ -154,7 +154,7 @@ settings! {
 
     Logging {
         /// Level (error, warn, info, debug, trace) or filter such as info,encke_net=debug
-        "log" "FILTER": Text => config.log;
+        "log" "FILTER": LogFilter => config.log;
         /// Format of log lines on standard error: human or json
         "log-format" "FORMAT": Choice(FORMATS) => config.log_format;
         /// Access log on standard output, a line for each request: off, json or combined

@@ -30,7 +30,7 @@ use paper::Paper;
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
     /// Number of connections to check for
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10_000, value_parser = connections)]
     connections: u64,
 
     /// Data directory: checks whether it can be created and written, its free space, its file system, and how long a sync
@@ -62,6 +62,18 @@ pub(crate) struct DoctorArgs {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// More than one machine can hold.
+const CONNECTIONS_MAX: u64 = 100_000_000;
+
+fn connections(text: &str) -> anyhow::Result<u64> {
+    crate::whole_number(text)
+        .ok()
+        .filter(|connections| (1..=CONNECTIONS_MAX).contains(connections))
+        .with_context(|| {
+            format!("must be a whole number from 1 to {CONNECTIONS_MAX}, such as 1000000")
+        })
 }
 
 /// Checks the machine and prints the report.

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Checks within a second that this machine has what `make run` or `make test` needs, before anything is built. Missing Debian
+# packages are installed, by root or by a user for whom sudo asks no password. Otherwise one line names everything that is missing
+# and how to get it, and the exit code is 1.
+#
+#   scripts/prerequisites.sh run|test
+set -euo pipefail
+
+for_what=$1
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+NODE_MAJOR=20
+PYTHON_MINOR=9 # of Python 3
+RUST=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$root/Cargo.toml")
+
+packages=() # Debian packages to install.
+others=()   # What is no Debian package, or not in this version: what, and where to get it.
+
+has() { command -v "$1" > /dev/null; }
+
+# Whether version $1 is at least $2.
+at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
+
+rust() {
+  local version sysroot
+  version=$(rustc --version 2> /dev/null | cut -d ' ' -f 2) || version=
+  if ! has cargo || [ -z "$version" ] || ! at_least "$version" "$RUST"; then
+    others+=("Rust $RUST or later${version:+ (found $version)} from https://rustup.rs")
+    return
+  fi
+  [ "$for_what" = test ] || return 0
+  sysroot=$(rustc --print sysroot)
+  if [ ! -x "$sysroot/bin/cargo-clippy" ] || [ ! -x "$sysroot/bin/cargo-fmt" ]; then
+    has cargo-clippy && has cargo-fmt || others+=("rustfmt and clippy by \`rustup component add rustfmt clippy\`")
+  fi
+}
+
+# Node and npm. Debian's package counts only if it is recent enough.
+node() {
+  local version candidate
+  version=$(command node --version 2> /dev/null | tr -d v) || version=
+  if [ -n "$version" ] && at_least "$version" "$NODE_MAJOR"; then
+    has npm || packages+=(npm)
+    return
+  fi
+  candidate=$(apt-cache policy nodejs 2> /dev/null | sed -n 's/^ *Candidate: \([0-9.]*\).*/\1/p') || candidate=
+  if [ -z "$version" ] && has apt-get && { [ -z "$candidate" ] || at_least "$candidate" "$NODE_MAJOR"; }; then
+    packages+=(nodejs npm)
+  else
+    others+=("Node $NODE_MAJOR or later with npm${version:+ (found $version)}${candidate:+ (Debian has $candidate)} from https://nodejs.org")
+  fi
+}
+
+python() {
+  local check="import sys; sys.exit(sys.version_info < (3, $PYTHON_MINOR))"
+  if ! has python3; then
+    packages+=(python3 python3-venv)
+  elif ! python3 -c "$check"; then
+    others+=("Python 3.$PYTHON_MINOR or later (found $(python3 --version | cut -d ' ' -f 2)) from https://www.python.org")
+  elif ! python3 -c 'import venv, ensurepip' 2> /dev/null; then
+    packages+=(python3-venv)
+  fi
+}
+
+rust
+has cc || packages+=(gcc libc6-dev)
+if [ "$for_what" = test ]; then
+  has git || packages+=(git)
+  has curl || packages+=(curl)
+  has strace || packages+=(strace)
+  [ -x "${CHROMIUM:-/usr/bin/chromium}" ] || packages+=(chromium)
+  node
+  python
+  # Its package is only unpacked, because to install it would start a server.
+  has promtool || has apt-get || others+=("promtool from https://prometheus.io/download")
+fi
+
+if [ ${#packages[@]} -gt 0 ] && { ! has apt-get || { [ "$(id -u)" != 0 ] && ! sudo -n true 2> /dev/null; }; }; then
+  others+=("the packages by \`sudo apt-get install -y ${packages[*]}\`")
+elif [ ${#packages[@]} -gt 0 ] && [ ${#others[@]} -eq 0 ]; then
+  as_root=()
+  [ "$(id -u)" = 0 ] || as_root=(sudo)
+  printf '\n=== installing %s\n' "${packages[*]}"
+  "${as_root[@]}" apt-get -qq update
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${packages[@]}" > /dev/null
+  # The package may be older than was known before.
+  packages=()
+  [ "$for_what" = run ] || { node && python; }
+  [ ${#packages[@]} -eq 0 ] || others+=("the packages ${packages[*]}")
+elif [ ${#packages[@]} -gt 0 ]; then
+  others+=("the packages by \`apt-get install -y ${packages[*]}\`")
+fi
+
+if [ ${#others[@]} -gt 0 ]; then
+  line="make $for_what needs"
+  separator=' '
+  for other in "${others[@]}"; do
+    line+="$separator$other"
+    separator='; '
+  done
+  echo "$line" >&2
+  exit 1
+fi

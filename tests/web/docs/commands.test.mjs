@@ -1,0 +1,241 @@
+// Every command of the documentation runs as it is written, in order, against a fresh server on the default port.
+//
+// The shell and console blocks of each document run in one shell and one page; a block of TOML is the file that its first line
+// names. What continues by itself (an event stream, a worker, a server) runs until its document ends. All other commands must
+// exit with 0, and a response with an error is a failure. `NOT_RUN` has the commands that do not run here, each with the reason.
+//
+// scripts/own-network.sh gives this test a network of its own. Without it, the default port must be free.
+
+import assert from 'node:assert/strict';
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { dirname, join, relative } from 'node:path';
+import { after, before, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { launchChromium } from '../browser/chromium.mjs';
+import { BINARY, Encke } from '../encke.mjs';
+import { blocks, commands } from './blocks.mjs';
+import { Shell, until } from './shell.mjs';
+
+const ROOT = fileURLToPath(new URL('../../..', import.meta.url)).replace(/\/$/, '');
+const URL_OF_SERVER = 'http://127.0.0.1:4437';
+/** Directories of the system that commands use, if they are this test's own. */
+const OWN = process.env.OWN_NETWORK_DIR;
+
+/** Commands that do not run here: a pattern for the whole command, and why. */
+const NOT_RUN = [
+  [/^make run\b/, 'builds, then runs `encke serve`, as this test does; scripts/clean-root.sh runs it'],
+  [/^make test\b/, 'runs this test'],
+  [/^(docker|podman) /, 'needs a container runtime'],
+  [/\bchrt -i 0\b/, 'keeps all processors busy until it is killed'],
+];
+/** Parts of commands that are left out, and why. */
+const LEFT_OUT = [[/\bnpm ci && /, 'needs a network; `make` has installed the packages']];
+/** Exit codes besides 0 that the document states. */
+const OTHER_CODES = [[/^encke doctor --connections 1000000 /, [5]]];
+/** Commands that continue until their document ends. */
+const CONTINUES = [/^curl -N /, /^while :/, /^(\w+=\S+ )?encke serve /, /\bnode (serve|worker|feed)\.mjs\b/];
+/** What continues may end when the server says so. */
+const ENDED_BY_SERVER = /^event: removed$/m;
+const SERVES = /^(\w+=\S+ )?encke serve /;
+/** Reports of a worker are accepted when it has the job, which an event says; a reader types more slowly than that. */
+const FOLLOWS_AN_EVENT = /\/(ack|refuse|extend)\?attempt=/;
+/** What commands print: document, commands, and what one of them prints; a string is the beginning of a block with the output. */
+const PRINTED = [
+  ['README.md', /live=sse/, /\{"text":"Hello, world"\}/],
+  ['docs/events.md', /v1\/events/, /"stream":"news".*"messages":\[\{"text":"in a page"\}\]/],
+  ['docs/pools.md', /work\?worker=anna/, 'event: job'],
+  ['docs/pools.md', /\/job\/\$job +#/, /"state":"done"/],
+];
+
+let browser;
+before(async () => {
+  browser = await launchChromium();
+});
+after(() => browser?.close());
+
+test('the default port is free', async () => {
+  const taken = await new Promise((resolve) => {
+    const socket = connect(4437, '127.0.0.1');
+    socket.once('connect', () => resolve(true)).once('error', () => resolve(false));
+  });
+  assert.ok(!taken, 'port 4437 is taken, and this system allows no network namespace: stop the process that listens there');
+});
+
+for (const file of documents()) {
+  const name = relative(ROOT, file);
+  const all = blocks(file);
+  // Commands of operations would write into directories of the system.
+  const skip = !OWN && all.some(({ text }) => /\/(var\/lib|mnt)\//.test(text)) && 'this system allows no mount namespace';
+  test(`commands of ${name}`, { skip }, () => runs(name, all));
+}
+
+test('commands that the server prints at its start', async () => {
+  const directory = scratch();
+  const server = await Encke.start({ data: join(directory, 'data'), listen: '127.0.0.1:4437' });
+  const text = server.output.split('\n').filter((line) => line.startsWith('  curl ')).join('\n');
+  await server.stop();
+  assert.equal(text.split('\n').length, 3, server.output);
+  const dedented = text.replace(/^ +/gm, '');
+  await runs('encke serve', [{ language: 'sh', line: 1, text: dedented }], [['encke serve', /live=sse/, /Hello, world/]]);
+});
+
+test('paths of the text at /', async () => {
+  const server = await Encke.start({ data: join(scratch(), 'data'), listen: '127.0.0.1:4437' });
+  try {
+    const put = (path, type, body) => fetch(server.url + path, { method: 'PUT', headers: { 'Content-Type': type }, body });
+    assert.equal((await put('/v1/stream/hello', 'text/plain')).status, 201);
+    assert.equal((await put('/v1/pool/hello', 'application/json', '{"type":"claim"}')).status, 201);
+    const values = { '{name}': 'hello', '{offset}': '-1', '{worker}': 'anna' };
+    const text = await (await fetch(server.url)).text();
+    const paths = [...text.matchAll(/\s(\/\S+)/g)].map(([, path]) => path);
+    assert.ok(paths.length >= 9, text);
+    for (const path of paths) {
+      // Two streams of one request have two names.
+      const named = path.replace('stream={name}&stream={name}', 'stream={name}');
+      const request = server.url + named.replace(/\{\w+\}/g, (value) => values[value] ?? value);
+      const stop = new AbortController();
+      const response = await fetch(request, { signal: stop.signal });
+      assert.ok(response.ok, `${request}: ${response.status}`);
+      stop.abort();
+    }
+  } finally {
+    await server.stop();
+  }
+});
+
+/** The documents with commands. */
+function documents() {
+  const folder = (path) => readdirSync(join(ROOT, path)).filter((name) => name.endsWith('.md')).map((name) => join(ROOT, path, name));
+  const examples = readdirSync(join(ROOT, 'examples')).map((name) => join(ROOT, 'examples', name, 'README.md'));
+  return [join(ROOT, 'README.md'), ...folder('docs'), ...folder('docs/decisions'), ...examples]
+    .filter((file) => blocks(file).some(({ language }) => language === 'sh' || language === 'js'));
+}
+
+/** Runs the blocks of a document. */
+async function runs(name, all, printed = PRINTED) {
+  const directory = scratch();
+  const run = { name, directory, done: [], continuing: [] };
+  const home = join(directory, 'home');
+  for (const path of ['bin', 'home']) mkdirSync(join(directory, path));
+  symlinkSync(BINARY, join(directory, 'bin/encke'));
+  // A response with an error is an exit code.
+  writeFileSync(join(home, '.curlrc'), 'fail-with-body\nno-progress-meter\n');
+  const example = /^examples\//.test(name);
+  run.server = await Encke.start({ data: join(directory, 'data'), listen: '127.0.0.1:4437' });
+  run.shell = new Shell({ cwd: example ? ROOT : home, directory, env: environment(directory, home) });
+  const logged = [];
+  try {
+    run.page = await browser.newPage();
+    run.page.on('console', (message) => logged.push(message.text()));
+    for (const block of all) await runBlock(run, block, home, logged);
+    for (const [document, of, wanted] of printed) {
+      if (document !== name) continue;
+      const text = typeof wanted === 'string' ? shown(all, wanted) : wanted;
+      const commands = run.done.filter((one) => of.test(one.text));
+      assert.ok(commands.length > 0, `${name}: no command is like ${of}`);
+      await until(`${name}: ${of} prints ${text}: ${commands.map((one) => one.output())}`, () => commands.some((one) => text.test(one.output())));
+    }
+    for (const { alive, text, output } of run.continuing) {
+      assert.ok(alive() || ENDED_BY_SERVER.test(output()), `ended: ${text}\n${output()}`);
+    }
+  } finally {
+    await run.page?.close();
+    run.shell.end();
+    await run.server?.stop();
+  }
+}
+
+/** The output that a block without a language shows. Numbers differ from run to run. */
+function shown(all, beginning) {
+  const block = all.find(({ language, text }) => language === '' && text.startsWith(beginning));
+  assert.ok(block, `no block begins with ${beginning}`);
+  return new RegExp(block.text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&').replace(/\d+/g, '\\d+'));
+}
+
+async function runBlock(run, block, home, logged) {
+  const where = `${run.name}:${block.line}`;
+  if (block.language === 'toml') {
+    const file = /^# (\S+\.toml)$/m.exec(block.text)?.[1];
+    assert.ok(file, `${where}: the first line names the file`);
+    writeFileSync(join(home, file), block.text);
+  } else if (block.language === 'js') {
+    await runInPage(run, block, logged);
+  } else if (block.language === 'sh') {
+    const all = commands(block);
+    // A block that starts a server does so on a fresh system.
+    if (all.some(({ text }) => SERVES.test(text))) {
+      await stopServers(run);
+      for (const own of OWN ? [join(OWN, 'var-lib'), join(OWN, 'mnt')] : []) {
+        for (const path of readdirSync(own)) rmSync(join(own, path), { recursive: true });
+      }
+    }
+    for (const command of all) await runCommand(run, command);
+  }
+}
+
+async function runCommand(run, { text, line }) {
+  const where = `${run.name}:${line}: ${text}`;
+  const matches = ([pattern]) => pattern.test(text);
+  const reason = NOT_RUN.find(matches)?.[1];
+  if (reason) {
+    console.log(`not run: ${where} (${reason})`);
+    return;
+  }
+  const typed = LEFT_OUT.reduce((typed, [part]) => typed.replace(part, ''), text);
+  if (SERVES.test(text)) await stopServers(run);
+  if (CONTINUES.some((pattern) => pattern.test(typed))) {
+    const started = await run.shell.start(typed);
+    run.continuing.push({ ...started, text });
+    if (SERVES.test(text)) await until(`${where} serves`, () => fetch(`${URL_OF_SERVER}/readyz`).then((response) => response.ok, () => false));
+    run.done.push({ ...started, text });
+    return;
+  }
+  const allowed = [0, ...(OTHER_CODES.find(matches)?.[1] ?? [])];
+  let ended;
+  const succeeds = async () => {
+    ended = await run.shell.run(typed);
+    return allowed.includes(ended.code);
+  };
+  if (FOLLOWS_AN_EVENT.test(text)) await until(where, succeeds).catch(() => {});
+  else await succeeds();
+  assert.ok(allowed.includes(ended.code), `${where}\nexit code ${ended.code}\n${ended.output()}`);
+  run.done.push({ ...ended, text });
+}
+
+/** Stops the server, and all that would lose it; another one takes its place. */
+async function stopServers(run) {
+  for (const one of run.continuing.splice(0)) await one.stop();
+  await run.server?.stop();
+  run.server = undefined;
+}
+
+/** Runs a block in the console of a page of the server, and waits for the message that it logs. */
+async function runInPage(run, block, logged) {
+  await run.page.goto(URL_OF_SERVER);
+  const before = logged.length;
+  // A console takes `await` at the top, and what is declared stays.
+  await run.page.evaluate(`(async () => { ${block.text}\n })()`);
+  if (!block.text.includes('fetch(')) {
+    const body = '{"text":"in a page"}';
+    const stream = /stream=(\w+)/.exec(block.text)[1];
+    const posted = await fetch(`${URL_OF_SERVER}/v1/stream/${stream}`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body });
+    assert.ok(posted.ok, `${run.name}:${block.line}: ${posted.status}`);
+  }
+  await until(`${run.name}:${block.line} logs a message`, () => logged.length > before);
+  assert.ok(!logged.some((text) => /error/i.test(text)), logged.join('\n'));
+}
+
+/** The environment of a user: `encke` is a command, and no setting is given. */
+function environment(directory, home) {
+  const given = Object.entries(process.env).filter(([name]) => !name.startsWith('ENCKE_'));
+  return { ...Object.fromEntries(given), CURL_HOME: home, PATH: `${join(directory, 'bin')}:${process.env.PATH}` };
+}
+
+/** A directory that is removed at the end. */
+function scratch() {
+  const directory = mkdtempSync(join(OWN ? dirname(OWN) : tmpdir(), 'docs-commands-'));
+  after(() => rmSync(directory, { recursive: true, force: true }));
+  return directory;
+}
