@@ -1,90 +1,137 @@
-// Posts images as jobs, and shows the pool's public streams: the events and the results of jobs.
+// The page: posts images as jobs, and shows what the pool says of them. Each job is a card that moves between four lanes.
 
-const encke = new URLSearchParams(location.search).get('encke') ?? 'http://127.0.0.1:4437';
+import { follow } from './follow.js';
+
+const STATES = {
+  connecting: 'connecting',
+  live: 'live',
+  away: 'server away, reconnecting',
+  missing: 'no such pool',
+};
+/** Where an event moves the card of its job. */
+const LANES = { posted: 'waiting', started: 'working', failed: 'waiting', waits: 'waiting', done: 'done', dead: 'failed' };
+/** A lane shows its newest cards only; its count counts all. */
+const CARDS_MAX = 60;
+/** The pool is asked for its counts at most once in this time. */
+const REFRESH_MS = 100;
+
+const byId = (id) => document.getElementById(id);
+const lane = (name) => document.querySelector(`[data-lane="${name}"]`);
+const encke = new URLSearchParams(location.search).get('encke') ?? `http://${location.hostname}:4437`;
 const pool = `${encke}/v1/pool/thumbnails`;
-const $ = (id) => document.getElementById(id);
+/** The card of each job that is shown. */
+const cards = new Map();
 
-/** What is known of each job: its state, its worker and its element. */
-const jobs = new Map();
-/** Jobs done, by worker; and who is there. */
-const workers = new Map();
+byId('source').textContent = pool;
+byId('files').addEventListener('change', async ({ target }) => {
+  await post([...target.files]);
+  target.value = '';
+});
+byId('samples').addEventListener('click', async () => post(await Promise.all(Array.from({ length: 12 }, draw))));
+follow({ encke, name: 'thumbnails', onMessage: { events: showEvent, results: showResult, dead: showDead }, onState: showState });
 
-follow('events', (event) => {
-  if (event.job !== undefined) move(event);
-  else workerMoves(event);
-});
-follow('results', (result) => {
-  const job = find(result.job);
-  if (job.image || result.encoding !== 'base64') return;
-  job.image = document.createElement('img');
-  job.image.alt = `thumbnail of job ${result.job}`;
-  job.image.src = `data:${result.type};base64,${result.data}`;
-  job.element.append(job.image);
-});
-/** Dead letters by job: one may be there twice when the server died between two records. */
-const letters = new Map();
-follow('dead', ({ job, attempts, reason }) => {
-  if (!letters.has(job)) letters.set(job, $('letters').appendChild(document.createElement('li')));
-  letters.get(job).textContent = `#${job}, tried ${attempts} times: ${reason}`;
-});
-
-$('files').addEventListener('change', async () => {
-  for (const file of $('files').files) await post(file);
-});
-$('samples').addEventListener('click', async () => {
-  for (let number = 0; number < 12; number += 1) await post(await draw(number));
-});
-
-/** What each event makes of a job. */
-const STATES = { posted: 'waiting', started: 'running', failed: 'running', waits: 'waiting', done: 'done', dead: 'dead' };
-
-function move({ event, job: id, worker, attempt }) {
-  const job = find(id);
-  if (event === 'done') workers.set(worker, { ...workers.get(worker), done: (workers.get(worker)?.done ?? 0) + 1 });
-  job.state = STATES[event] ?? job.state;
-  job.element.dataset.state = job.state;
-  job.words.textContent = [`#${id} ${job.state}`, worker && `by ${worker}`, attempt > 1 && `try ${attempt}`]
-    .filter(Boolean)
-    .join(', ');
-  show();
+/** An event of a job or of a worker. Events are for displays and can be missing after a crash of the server. */
+function showEvent({ event, job, worker, attempt }) {
+  refresh();
+  if (job === undefined) return;
+  // The dead letter of a job can come before the event of its last failure.
+  if (event === 'failed' && cards.get(job)?.parentElement === lane('failed')) return;
+  const by = attempt > 1 ? `${worker}, attempt ${attempt}` : worker;
+  const notes = { posted: '', started: by, failed: '', waits: `attempt ${attempt} failed`, done: by };
+  place(job, LANES[event], notes[event]);
 }
 
-function workerMoves({ event, worker }) {
-  workers.set(worker, { ...workers.get(worker), here: event === 'joined' });
-  show();
+/** A result. It can come twice after a crash of the server; the last one counts. */
+function showResult({ job, type, encoding, data }) {
+  const card = place(job, 'done');
+  const image = card.querySelector('img') ?? document.createElement('img');
+  image.alt = `Thumbnail of job ${job}`;
+  image.src = encoding === 'base64' ? `data:${type};base64,${data}` : 'data:,';
+  card.prepend(image);
 }
 
-function show() {
-  for (const state of ['waiting', 'running', 'done', 'dead']) {
-    $(state).textContent = [...jobs.values()].filter((job) => job.state === state).length;
+function showDead({ job, attempts, reason }) {
+  place(job, 'failed', `${attempts} attempts, ${reason}`);
+}
+
+function showState(state) {
+  document.body.dataset.state = state;
+  byId('state').textContent = STATES[state];
+  if (state === 'live') refresh();
+}
+
+/** Moves the card of a job to the top of a lane, and makes it if there is none. Without a note it keeps the one it has. */
+function place(job, laneName, note) {
+  let card = cards.get(job);
+  if (!card) {
+    card = document.createElement('li');
+    card.dataset.job = job;
+    card.append(text('b', `#${job}`), text('span', ''));
+    cards.set(job, card);
   }
-  $('workers').replaceChildren(
-    ...[...workers].map(([name, { here, done = 0 }]) => {
+  if (note !== undefined) card.querySelector('span').textContent = note;
+  const list = lane(laneName);
+  if (card.parentElement === list) return card;
+  list.prepend(card);
+  if (list.childElementCount > CARDS_MAX) {
+    cards.delete(Number(list.lastElementChild.dataset.job));
+    list.lastElementChild.remove();
+  }
+  return card;
+}
+
+let asking = false;
+let stale = false;
+
+/** Shows the counts and the workers as the pool has them, which also holds when events were lost. */
+async function refresh() {
+  stale = true;
+  if (asking) return;
+  asking = true;
+  while (stale) {
+    await new Promise((resolve) => setTimeout(resolve, REFRESH_MS));
+    stale = false;
+    // When there is no answer, `follow` says so and this is called again later.
+    const answer = await fetch(pool).catch(() => undefined);
+    if (answer?.ok) showPool(await answer.json());
+  }
+  asking = false;
+}
+
+function showPool({ waiting, running, done, dead, workers }) {
+  for (const [id, count] of Object.entries({ waiting, working: running, done, failed: dead })) {
+    byId(id).textContent = count.toLocaleString('en');
+  }
+  byId('workers').replaceChildren(
+    ...workers.map(({ name, connected, running, done }) => {
       const item = document.createElement('li');
-      item.textContent = `${name}${here ? '' : ' (gone)'}: ${done}`;
+      item.dataset.state = !connected ? 'gone' : running > 0 ? 'working' : 'idle';
+      item.append(text('b', name), text('span', `${item.dataset.state}, ${done.toLocaleString('en')} done`));
       return item;
     }),
   );
 }
 
-function find(id) {
-  if (!jobs.has(id)) {
-    const element = document.createElement('li');
-    const words = document.createElement('div');
-    element.append(words);
-    $('jobs').prepend(element);
-    jobs.set(id, { element, words });
+/** Posts images one after the other, and says which of them the server did not take. */
+async function post(images) {
+  const problems = [];
+  for (const image of images) {
+    const sent = fetch(pool, { method: 'POST', headers: { 'Content-Type': image.type || 'application/octet-stream' }, body: image });
+    const problem = await sent.then(reason, () => 'the server is away');
+    if (problem) problems.push(`${image.name ?? 'A drawing'} was not sent: ${problem}.`);
+    byId('problem').textContent = problems.join(' ');
   }
-  return jobs.get(id);
 }
 
-async function post(image) {
-  const answer = await fetch(pool, { method: 'POST', headers: { 'Content-Type': image.type }, body: image });
-  if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
+/** Why the server refused a job, if it did. */
+async function reason(answer) {
+  if (answer.ok) return undefined;
+  const body = await answer.json().catch(() => undefined);
+  return body?.error.message ?? `status ${answer.status}`;
 }
 
 /** A random picture. */
-function draw(number) {
+function draw(_, number) {
   const canvas = document.createElement('canvas');
   [canvas.width, canvas.height] = [640, 480];
   const brush = canvas.getContext('2d');
@@ -97,23 +144,8 @@ function draw(number) {
   return new Promise((resolve) => canvas.toBlob(resolve, 'image/png'));
 }
 
-/** Calls `each` for every message of a stream of the pool, from its beginning on, each once. */
-function follow(what, each) {
-  let offset = '-1';
-  const open = () => {
-    const source = new EventSource(`${encke}/v1/stream/pool/thumbnails/${what}?offset=${offset}&live=sse`);
-    // Messages hold until the control event behind them says where they end.
-    let messages = [];
-    source.addEventListener('data', ({ data }) => messages.push(...JSON.parse(data)));
-    source.addEventListener('control', ({ data }) => {
-      messages.forEach(each);
-      messages = [];
-      offset = JSON.parse(data).streamNextOffset ?? offset;
-    });
-    source.addEventListener('error', () => {
-      source.close();
-      setTimeout(open, 500);
-    });
-  };
-  open();
+function text(name, content) {
+  const element = document.createElement(name);
+  element.textContent = content;
+  return element;
 }

@@ -16,3 +16,23 @@ const ARGS = [
 ];
 
 export const launchChromium = () => chromium.launch({ executablePath: PATH, args: ARGS });
+
+/** What `page` complains about from now on. Requests that fail while a server is away belong to the tests. */
+export function complaintsOf(page) {
+  const complaints = [];
+  page.on('pageerror', (error) => complaints.push(String(error)));
+  page.on('console', (message) => {
+    if (message.type() === 'error' && !SERVER_AWAY.test(message.text())) complaints.push(message.text());
+  });
+  return complaints;
+}
+
+const SERVER_AWAY = /ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|404/;
+
+/** Tells the page what a browser tells it when its tab goes out of sight and comes back. */
+export function setHidden(page, hidden) {
+  return page.evaluate((value) => {
+    Object.defineProperty(document, 'hidden', { value, configurable: true });
+    document.dispatchEvent(new Event('visibilitychange'));
+  }, hidden);
+}

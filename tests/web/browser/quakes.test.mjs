@@ -2,26 +2,26 @@
 // event once, whatever happens to the server in between.
 
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { quakes } from '../../../examples/quakes/quakes.mjs';
 import { Encke } from '../encke.mjs';
-import { launchChromium } from './chromium.mjs';
+import { complaintsOf, launchChromium, setHidden } from './chromium.mjs';
+import { looks } from './looks.mjs';
 import { Program } from './program.mjs';
 
-const ARTIFACTS = fileURLToPath(new URL('../../artifacts/', import.meta.url));
 /** The list shows this many of the latest events. */
 const ROWS_MAX = 60;
 /** How long a person would wait at most for something to show up. */
 const SHOWN_MS_MAX = 20_000;
+/** More tabs than a browser opens connections to one server. */
+const TABS = 8;
 const EVENTS = quakes();
 
 const data = mkdtempSync(join(tmpdir(), 'encke-browser-'));
-/** What the page complained about; requests that fail while the server is away belong to the test. */
-const complaints = [];
+let complaints;
 let encke;
 let site;
 let browser;
@@ -30,17 +30,12 @@ let page;
 let failed;
 
 before(async () => {
-  mkdirSync(ARTIFACTS, { recursive: true });
   encke = await Encke.start({ data });
   site = new Program('serve.mjs', ['--listen', '127.0.0.1:0']);
   browser = await launchChromium();
   page = await browser.newPage({ viewport: { width: 1280, height: 860 }, colorScheme: 'light' });
   page.setDefaultTimeout(SHOWN_MS_MAX);
-  page.on('pageerror', (error) => complaints.push(String(error)));
-  page.on('console', (message) => {
-    const expected = /ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|404/;
-    if (message.type() === 'error' && !expected.test(message.text())) complaints.push(message.text());
-  });
+  complaints = complaintsOf(page);
 });
 
 after(async () => {
@@ -58,6 +53,7 @@ step('the page waits for a stream that is not there yet', async () => {
   assert.equal(await text('#count'), '0');
   assert.ok(await page.locator('#empty').isVisible());
   await page.evaluate(() => (window.openedOnce = true));
+  await looks(page, 'quakes-empty');
 });
 
 step('what was fed is shown, in order', async () => {
@@ -116,9 +112,9 @@ step('a restart with nobody feeding is noticed and survived', async () => {
 });
 
 step('a page that was hidden goes on where it was', async () => {
-  await setHidden(true);
+  await setHidden(page, true);
   await feed('--rate', '0', '--until', '1300').succeeds();
-  await setHidden(false);
+  await setHidden(page, false);
   await shows(1300);
 });
 
@@ -128,27 +124,32 @@ step('the whole week, fed by two at once, arrives once', async () => {
   assert.match(await feed('--rate', '0').succeeds(), new RegExp(`^${EVENTS.length} of ${EVENTS.length} are already there`));
 });
 
+step('it looks good on every screen, also without the server', async () => {
+  await looks(page, 'quakes');
+  const { listen } = encke;
+  await encke.stop();
+  await page.locator('body[data-state="away"]').waitFor();
+  await looks(page, 'quakes-away');
+  encke = await Encke.start({ data, listen });
+  await page.locator('body[data-state="live"]').waitFor();
+});
+
+step('tabs out of sight leave the connections to the one in sight', async () => {
+  const tabs = [];
+  for (let tab = 0; tab < TABS; tab += 1) {
+    const another = await page.context().newPage();
+    await another.goto(page.url());
+    await another.locator('body[data-state="live"]').waitFor();
+    await setHidden(another, true);
+    tabs.push(another);
+  }
+  await Promise.all(tabs.map((tab) => tab.close()));
+});
+
 step('it is one page view all along, without complaints', async () => {
   assert.equal(await page.evaluate(() => window.openedOnce), true);
   assert.deepEqual(complaints, []);
 });
-
-for (const colorScheme of ['light', 'dark']) {
-  for (const [name, width, height] of [['wide', 1280, 860], ['phone', 360, 780]]) {
-    step(`fits a ${name} screen in ${colorScheme} colours`, async () => {
-      await page.emulateMedia({ colorScheme });
-      await page.setViewportSize({ width, height });
-      const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-      assert.ok(overflow <= 0, `${overflow} px are out of sight to the right`);
-      const [ink, ground] = await page.evaluate(() => {
-        const style = getComputedStyle(document.body);
-        return [style.color, style.backgroundColor].map((colour) => Number(/\d+/.exec(colour)[0]));
-      });
-      assert.equal(ink > ground, colorScheme === 'dark', `red is ${ink} on ${ground}`);
-      await page.screenshot({ path: join(ARTIFACTS, `quakes-${name}-${colorScheme}.png`), fullPage: name === 'phone', animations: 'disabled' });
-    });
-  }
-}
 
 /** A test that builds on the ones before it: after one that failed, the rest is left out. */
 function step(name, run) {
@@ -183,12 +184,4 @@ async function shows(count) {
   assert.deepEqual(shown.circles, fed);
   assert.deepEqual(shown.rows, fed.slice(-ROWS_MAX).reverse());
   assert.equal(await text('#repeats'), '0');
-}
-
-/** Tells the page what a browser tells it when its tab goes out of sight and comes back. */
-function setHidden(hidden) {
-  return page.evaluate((value) => {
-    Object.defineProperty(document, 'hidden', { value, configurable: true });
-    document.dispatchEvent(new Event('visibilitychange'));
-  }, hidden);
 }

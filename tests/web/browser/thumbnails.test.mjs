@@ -8,19 +8,23 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { Encke } from '../encke.mjs';
-import { launchChromium } from './chromium.mjs';
+import { complaintsOf, launchChromium, setHidden } from './chromium.mjs';
+import { looks } from './looks.mjs';
 import { Program } from './program.mjs';
 
 const EXAMPLE = fileURLToPath(new URL('../../../examples/thumbnails/', import.meta.url));
 const SHOWN_MS_MAX = 40_000;
+const SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="640" height="480"><circle r="99"/></svg>';
+/** More tabs than a browser opens connections to one server. */
+const TABS = 8;
 
 const data = mkdtempSync(join(tmpdir(), 'encke-thumbnails-'));
 const files = mkdtempSync(join(tmpdir(), 'encke-images-'));
-const complaints = [];
 const programs = [];
 let encke;
 let browser;
 let page;
+let complaints;
 
 function start(script, ...args) {
   const program = new Program(script, args, EXAMPLE);
@@ -31,14 +35,14 @@ function start(script, ...args) {
 const worker = (name, ...args) => start('worker.mjs', name, '--pool', `${encke.url}/v1/pool/thumbnails`, ...args);
 
 const shows = (selector, text) =>
-  page.waitForFunction(([selector, text]) => document.querySelector(selector).textContent === text, [selector, text]);
+  page.waitForFunction(([selector, text]) => document.querySelector(selector)?.textContent === text, [selector, text]);
 
 before(async () => {
   encke = await Encke.start({ data });
   browser = await launchChromium();
   page = await browser.newPage();
   page.setDefaultTimeout(SHOWN_MS_MAX);
-  page.on('pageerror', (error) => complaints.push(String(error)));
+  complaints = complaintsOf(page);
 });
 
 after(async () => {
@@ -51,9 +55,11 @@ after(async () => {
 /** Waits until the page lists workers that are there. */
 const lists = (...names) =>
   page.waitForFunction((names) => {
-    const listed = [...document.querySelectorAll('#workers li')].map((item) => item.textContent.split(':')[0]);
+    const listed = [...document.querySelectorAll('#workers li:not([data-state="gone"]) b')].map((name) => name.textContent);
     return names.every((name) => listed.includes(name));
   }, names);
+
+const images = () => page.locator('[data-lane="done"] img');
 
 /** Posts a file with the example's own program. */
 const submit = (file, content) => {
@@ -66,19 +72,23 @@ test('images are made small by three workers, one after the death of its first w
   const site = start('serve.mjs', '--listen', '127.0.0.1:0', '--encke', encke.url);
   const [, address] = await site.prints(/(http:\/\/\S+)/);
   await page.goto(address);
+  await page.locator('body[data-state="live"]').waitFor();
+  assert.equal(await page.locator('.empty:visible').count(), 5, 'the workers and the lanes say that they are empty');
+  await looks(page, 'thumbnails-empty');
   // One takes a job and dies with it.
   const doomed = worker('doomed', '--pause', '600000');
   await lists('doomed');
-  await submit('first.svg', '<svg xmlns="http://www.w3.org/2000/svg" width="640" height="480"><circle r="99"/></svg>');
-  await shows('#running', '1');
+  const [, first] = /is job (\d+)/.exec(await submit('first.svg', SVG));
+  await shows('#working', '1');
+  await shows('[data-lane="working"] li', `#${first}doomed`);
   doomed.child.kill('SIGKILL');
   for (const name of ['anna', 'bob', 'cleo']) worker(name, '--pause', '50');
   await lists('anna', 'bob', 'cleo');
   await page.click('#samples');
   await shows('#done', '13');
-  await page.waitForFunction(() => document.querySelectorAll('#jobs img').length === 13);
-  const sizes = await page.evaluate(() =>
-    Promise.all([...document.querySelectorAll('#jobs img')].map(async (image) => {
+  await images().nth(12).waitFor();
+  const sizes = await images().evaluateAll((images) =>
+    Promise.all(images.map(async (image) => {
       await image.decode();
       return [image.naturalWidth, image.naturalHeight];
     })),
@@ -93,9 +103,54 @@ test('images are made small by three workers, one after the death of its first w
 
 test('what is no image ends among the dead letters, with the reason', { timeout: 60_000 }, async () => {
   const [, job] = /is job (\d+)/.exec(await submit('notes.txt', 'words'));
-  await shows('#dead', '1');
-  await page.waitForFunction(() => document.querySelectorAll('#letters li').length === 1);
-  const letter = await page.textContent('#letters li');
-  assert.match(letter, new RegExp(`^#${job}, tried 3 times: refused: .*image format`));
+  await shows('#failed', '1');
+  const letter = page.locator('[data-lane="failed"] li', { hasText: 'attempts' });
+  assert.match(await letter.textContent(), new RegExp(`^#${job}3 attempts, refused: .*image format`));
+});
+
+test('what the server refuses is said', async () => {
+  const large = { name: 'large.png', mimeType: 'image/png', buffer: Buffer.alloc(2 * 1024 * 1024) };
+  await page.setInputFiles('#files', [large]);
+  await page.locator('#problem', { hasText: /^large\.png was not sent: .+/ }).waitFor();
+});
+
+test('it looks good on every screen', async () => {
+  await looks(page, 'thumbnails');
+});
+
+test('kill -9 of the server is shown and survived, each job on one card', { timeout: 60_000 }, async () => {
+  const { listen } = encke;
+  await encke.kill();
+  await page.locator('body[data-state="away"]').waitFor();
+  assert.ok(await page.locator('#away').isVisible());
+  await looks(page, 'thumbnails-away');
+  encke = await Encke.start({ data, listen });
+  await page.locator('body[data-state="live"]').waitFor();
+  assert.ok(await page.locator('#away').isHidden());
+  await submit('second.svg', SVG);
+  await shows('#done', '14');
+  await images().nth(13).waitFor();
+  const jobs = await page.locator('[data-job]').evaluateAll((cards) => cards.map((card) => card.dataset.job));
+  assert.equal(jobs.length, 15);
+  assert.equal(new Set(jobs).size, 15);
+});
+
+test('tabs out of sight leave the connections to the one in sight, and catch up', { timeout: 60_000 }, async () => {
+  const tabs = [];
+  for (let tab = 0; tab < TABS; tab += 1) {
+    const another = await page.context().newPage();
+    await another.goto(page.url());
+    await another.locator('body[data-state="live"]').waitFor();
+    await another.locator('[data-job]').nth(14).waitFor();
+    await setHidden(another, true);
+    tabs.push(another);
+  }
+  await submit('third.svg', SVG);
+  await images().nth(14).waitFor();
+  assert.equal(await tabs[0].locator('[data-job]').count(), 15);
+  await setHidden(tabs[0], false);
+  await tabs[0].locator('[data-lane="done"] img').nth(14).waitFor();
+  assert.equal(await tabs[0].locator('[data-job]').count(), 16);
+  await Promise.all(tabs.map((tab) => tab.close()));
   assert.deepEqual(complaints, []);
 });

@@ -219,6 +219,8 @@ mod tests {
         assert!(text.contains("one &lt;b&gt;") && !text.contains("<b>"));
         assert!(text.contains("busy &amp; loud"));
         assert!(text.contains("<svg") && text.contains("prefers-color-scheme: dark"));
+        // Narrow screens show the heading of its column beside each figure.
+        assert!(text.contains("<td role=\"cell\" data-column=\"now\">1.2 s</td>"));
         for outside in ["<link", "<script", "src=", "url(", "@import"] {
             assert!(!text.contains(outside), "{outside}");
         }
