@@ -131,9 +131,9 @@ conformance-update: build $(WEB) ## runs the conformance suite and rewrites the 
 	node tests/web/conformance/run.mjs --update
 
 .PHONY: browser
-browser: prerequisites build $(WEB) $(QUAKES) $(THUMBNAILS) ## tests the examples in headless Chromium against the release build
+browser: prerequisites build $(WEB) $(QUAKES) $(THUMBNAILS) ## tests the examples in headless Chromium, and clients of npm, against the release build
 	$(call section,browser)
-	node --test --test-reporter=spec tests/web/browser/
+	node --test --test-reporter=spec tests/web/browser/ tests/web/clients/
 
 # The default port is free in a network of its own; where the system allows none, it must be free on this machine.
 DOCS_COMMANDS := node --test --test-reporter=spec tests/web/docs/
