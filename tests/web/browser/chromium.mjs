@@ -17,17 +17,17 @@ const ARGS = [
 
 export const launchChromium = () => chromium.launch({ executablePath: PATH, args: ARGS });
 
-/** What `page` complains about from now on. Requests that fail while a server is away belong to the tests. */
+/** What `page` complains about from now on. Requests that fail while a server is away, and those that it refuses, belong to the tests. */
 export function complaintsOf(page) {
   const complaints = [];
   page.on('pageerror', (error) => complaints.push(String(error)));
   page.on('console', (message) => {
-    if (message.type() === 'error' && !SERVER_AWAY.test(message.text())) complaints.push(message.text());
+    if (message.type() === 'error' && !EXPECTED.test(message.text())) complaints.push(message.text());
   });
   return complaints;
 }
 
-const SERVER_AWAY = /ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|404/;
+const EXPECTED = /ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|404|413/;
 
 /** Tells the page what a browser tells it when its tab goes out of sight and comes back. */
 export function setHidden(page, hidden) {

@@ -25,6 +25,7 @@ let complaints;
 let encke;
 let site;
 let browser;
+let context;
 let page;
 /** The step that failed. */
 let failed;
@@ -33,7 +34,8 @@ before(async () => {
   encke = await Encke.start({ data });
   site = new Program('serve.mjs', ['--listen', '127.0.0.1:0']);
   browser = await launchChromium();
-  page = await browser.newPage({ viewport: { width: 1280, height: 860 }, colorScheme: 'light' });
+  context = await browser.newContext({ viewport: { width: 1280, height: 860 }, colorScheme: 'light' });
+  page = await context.newPage();
   page.setDefaultTimeout(SHOWN_MS_MAX);
   complaints = complaintsOf(page);
 });
@@ -137,7 +139,7 @@ step('it looks good on every screen, also without the server', async () => {
 step('tabs out of sight leave the connections to the one in sight', async () => {
   const tabs = [];
   for (let tab = 0; tab < TABS; tab += 1) {
-    const another = await page.context().newPage();
+    const another = await context.newPage();
     await another.goto(page.url());
     await another.locator('body[data-state="live"]').waitFor();
     await setHidden(another, true);

@@ -23,6 +23,7 @@ const files = mkdtempSync(join(tmpdir(), 'encke-images-'));
 const programs = [];
 let encke;
 let browser;
+let context;
 let page;
 let complaints;
 
@@ -40,7 +41,8 @@ const shows = (selector, text) =>
 before(async () => {
   encke = await Encke.start({ data });
   browser = await launchChromium();
-  page = await browser.newPage();
+  context = await browser.newContext();
+  page = await context.newPage();
   page.setDefaultTimeout(SHOWN_MS_MAX);
   complaints = complaintsOf(page);
 });
@@ -138,7 +140,7 @@ test('kill -9 of the server is shown and survived, each job on one card', { time
 test('tabs out of sight leave the connections to the one in sight, and catch up', { timeout: 60_000 }, async () => {
   const tabs = [];
   for (let tab = 0; tab < TABS; tab += 1) {
-    const another = await page.context().newPage();
+    const another = await context.newPage();
     await another.goto(page.url());
     await another.locator('body[data-state="live"]').waitFor();
     await another.locator('[data-job]').nth(14).waitFor();
