@@ -44,7 +44,8 @@ function show(items, offset) {
 
   byId('count').textContent = seen.size.toLocaleString('en');
   byId('repeats').textContent = repeats;
-  byId('offset').textContent = offset;
+  // Without leading zeros, so that it fits a phone; the tooltip has all of it.
+  byId('offset').textContent = offset.replace(/\b0+(?=[0-9a-f])|(?<=_)0+(?=[0-9a-f])/g, '');
   byId('offset').title = offset;
   const last = events.at(-1);
   if (!last) return;
