@@ -1,0 +1,1 @@
+//! Callers: who makes a request, and what they may do.
