@@ -21,6 +21,9 @@ pub enum Action {
     Respond(Response),
     /// Load the stream of this name into memory, then ask the router again.
     Load(LoadName),
+    /// The keys of the issuer of the request's token are being fetched: when that is over, ask the router again, and respond with
+    /// this if it still has no keys. The body is the request's, given back.
+    AwaitKeys(Response, Vec<u8>),
     /// Commit the command, then resume.
     Commit(Command, Box<dyn OnCommit>),
     /// Read a part of a stream, then resume.

@@ -8,6 +8,9 @@
 //! The one invariant: **a protocol never sees a socket, a clock or a file.** The time is in the request; the same request
 //! over the same streams gets the same answer, under the reactor, under HTTP/2, under the fuzzer.
 //!
+//! A request passes the `gate` first: its path in one form, the host and origin that it names, and its caller. Protocols ask one
+//! question, whether the caller may do something at a path.
+//!
 //! Protocols do not know each other. What they share stands beside them: `streams` finds streams by name, `payload` and `sse`
 //! write records, `problem` writes every error.
 //!
@@ -19,6 +22,7 @@ mod coding;
 mod durable_streams;
 mod encoder;
 pub mod events;
+mod gate;
 mod json;
 mod misspelled;
 mod payload;
@@ -45,8 +49,9 @@ pub use encoder::{
     MergeEncoderId, MergedPosition, MergedRecord, StreamEnd, Variant,
 };
 pub use events::EventsSettings;
+pub use gate::{Gate, HostList, Hosts, NotHosts, NotOrigins, Origins, Policy, Reader};
 pub use pool::PoolApiSettings;
 pub use request::{CallerInfo, Headers, Request};
-pub use response::{Body, CrossOrigin, Response};
-pub use router::{ProtocolSettings, Router};
+pub use response::{AuditNote, Body, CrossOrigin, CrossOriginFields, Response};
+pub use router::{ProtocolSettings, Routed, Router};
 pub use run::Run;

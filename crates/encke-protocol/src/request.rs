@@ -1,11 +1,14 @@
 //! A request as a protocol sees it.
 
+use encke_access::ClientCertificate;
+
 /// A request, parsed and with its whole body.
 #[derive(Debug)]
 pub struct Request<'a> {
     /// The method, as sent.
     pub method: &'a str,
-    /// The target's path, still percent-encoded.
+    /// The target's path as it was sent, percent-encoded. Only URLs in responses repeat it: the gate gives the path that is
+    /// authorised and routed.
     pub path: &'a str,
     /// What follows the path's `?`.
     pub query: Option<&'a str>,
@@ -19,28 +22,37 @@ pub struct Request<'a> {
     pub now_ms: u64,
 }
 
-impl Request<'_> {
+impl<'a> Request<'a> {
+    /// The host as the client addressed it, with or without a port.
+    pub(crate) fn host(&self) -> Option<&'a str> {
+        let sent = || self.headers.text("Host").ok().flatten();
+        self.caller
+            .host
+            .or_else(sent)
+            .filter(|host| !host.is_empty())
+    }
+
     /// Scheme and host as the client addressed them, for URLs in responses. Empty without a `Host`: a URL is relative then.
     pub(crate) fn base(&self) -> String {
-        let sent = || self.headers.text("Host").ok().flatten();
-        let host = self.caller.host.or_else(sent).unwrap_or("");
         let scheme = if self.caller.tls { "https" } else { "http" };
-        match host.is_empty() {
-            true => String::new(),
-            false => format!("{scheme}://{host}"),
+        match self.host() {
+            None => String::new(),
+            Some(host) => format!("{scheme}://{host}"),
         }
     }
 }
 
 /// What is known of the client that sent a request, beyond the request itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct CallerInfo<'a> {
-    /// A trusted proxy says that the client uses https.
+    /// The client uses https, to this server or to a trusted proxy.
     pub tls: bool,
     /// The host that the client named according to a trusted proxy, if it differs from the `Host` field.
     pub host: Option<&'a str>,
-    /// The name under which the client has authenticated itself. `None`: it has not, as all clients today.
-    pub identity: Option<&'a str>,
+    /// The certificate with which the client has authenticated itself.
+    pub certificate: Option<&'a ClientCertificate>,
+    /// The client is connected to the address for operators.
+    pub operator: bool,
 }
 
 /// A request's header fields.

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use crate::coding::{CodingOffer, ContentCoding};
+use crate::gate::Reader;
 
 /// A response. The reactor adds the status line, the length, the date and the connection's fields.
 #[derive(Debug, Default)]
@@ -15,6 +16,8 @@ pub struct Response {
     pub cross_origin: CrossOrigin,
     /// The body may be sent in a coding. The reactor decides whether it is, and says so with [`Response::coded`].
     pub coding: Option<CodingOffer>,
+    /// What the audit log says about it, if it is a matter of that log.
+    pub audit: Option<Box<AuditNote>>,
     /// The body.
     pub body: Body,
 }
@@ -27,20 +30,60 @@ pub enum CrossOrigin {
     Never,
     /// They may. The response says so when the request names its origin.
     WhenAsked,
-    /// They may, and the response always says so: a cache may give it to a request from an origin, and not every cache
-    /// heeds `Vary: Origin`.
-    Always,
+    /// They may, and a cache may give the response to a request from another origin, or from none.
+    Cacheable,
+}
+
+/// The fields of cross-origin responses.
+#[derive(Clone, Copy, Debug)]
+pub struct CrossOriginFields<'a> {
+    /// The origin that the response names.
+    pub reader: &'a Reader,
+    /// Some origins are allowed and others are not, so that responses to different requests differ.
+    pub vary: bool,
 }
 
 impl CrossOrigin {
-    /// The fields that a response gets. `is_asked`: the request has the field `Origin`.
-    pub fn fields(self, is_asked: bool) -> &'static [u8] {
-        match self {
-            CrossOrigin::Always => CROSS_ORIGIN_FIELDS,
-            CrossOrigin::WhenAsked if is_asked => CROSS_ORIGIN_FIELDS,
-            CrossOrigin::Never | CrossOrigin::WhenAsked => b"",
+    /// Appends the fields that a response gets.
+    pub fn write(self, fields: CrossOriginFields<'_>, out: &mut Vec<u8>) {
+        if self == CrossOrigin::Never {
+            return;
         }
+        let cacheable = self == CrossOrigin::Cacheable;
+        match fields.reader {
+            // Not every cache heeds `Vary: Origin`.
+            Reader::Unnamed if cacheable && !fields.vary => out.extend_from_slice(ANY_ORIGIN),
+            Reader::Unnamed => {
+                if fields.vary && cacheable {
+                    out.extend_from_slice(VARY);
+                }
+                return;
+            }
+            Reader::Any => out.extend_from_slice(ANY_ORIGIN),
+            Reader::Origin(origin) => {
+                out.extend_from_slice(b"Access-Control-Allow-Origin: ");
+                out.extend_from_slice(origin.as_bytes());
+                out.extend_from_slice(b"\r\nAccess-Control-Allow-Credentials: true\r\n");
+                out.extend_from_slice(VARY);
+            }
+        }
+        out.extend_from_slice(EXPOSED_FIELDS);
     }
+}
+
+/// What the audit log says about a request that was refused, or that an operator made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditNote {
+    /// `refused` or `admin`.
+    pub event: &'static str,
+    /// The code of the refusal, or what the operator did.
+    pub reason: &'static str,
+    /// The name of the caller; empty if it is not known.
+    pub caller: Box<str>,
+    /// The method.
+    pub method: Box<str>,
+    /// The path, without the query.
+    pub path: Box<str>,
 }
 
 /// A response's body.
@@ -81,7 +124,7 @@ impl Response {
     #[must_use]
     pub(crate) fn cacheable(self) -> Self {
         Response {
-            cross_origin: CrossOrigin::Always,
+            cross_origin: CrossOrigin::Cacheable,
             ..self
         }
     }
@@ -132,6 +175,12 @@ impl Response {
         self
     }
 
+    /// Sets what the audit log says about it.
+    #[must_use]
+    pub(crate) fn audited(self, audit: Option<Box<AuditNote>>) -> Self {
+        Response { audit, ..self }
+    }
+
     fn push(&mut self, name: &str, value: impl Display) {
         use std::io::Write;
         let start = self.fields.len();
@@ -151,11 +200,14 @@ impl Response {
 const SHARED_FIELDS: &[u8] = b"X-Content-Type-Options: nosniff\r\n\
     Cross-Origin-Resource-Policy: cross-origin\r\n";
 
-const CROSS_ORIGIN_FIELDS: &[u8] = b"Access-Control-Allow-Origin: *\r\n\
-    Access-Control-Expose-Headers: Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, \
-    Stream-Closed, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, \
-    Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, ETag, Location, Retry-After, \
-    Encke-Ack, Encke-Retention, Encke-Floor, Job-Id, Job-Attempt, Job-Deadline, Job-Key\r\n";
+const ANY_ORIGIN: &[u8] = b"Access-Control-Allow-Origin: *\r\n";
+const VARY: &[u8] = b"Vary: Origin\r\n";
+
+const EXPOSED_FIELDS: &[u8] = b"Access-Control-Expose-Headers: Stream-Next-Offset, Stream-Cursor, \
+    Stream-Up-To-Date, Stream-Closed, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, \
+    Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, ETag, Location, \
+    Retry-After, Encke-Ack, Encke-Retention, Encke-Floor, Job-Id, Job-Attempt, Job-Deadline, Job-Key, \
+    X-Request-Id\r\n";
 
 impl From<Vec<u8>> for Body {
     fn from(bytes: Vec<u8>) -> Self {

@@ -53,14 +53,8 @@ impl StreamAccess {
                 self.name_bytes_max
             ));
         }
-        if name.chars().any(char::is_control) {
-            return bad("the stream's name holds a control character".into());
-        }
-        if name.split('/').any(|part| part == "." || part == "..") {
-            return bad("the stream's name holds `.` or `..` as a segment".into());
-        }
-        if name.split('/').any(str::is_empty) {
-            return Err(empty_segment());
+        if !is_canonical(name) {
+            return bad("the stream's name holds a control character, an empty segment, or `.` or `..` as a segment".into());
         }
         if name == RESERVED || name.starts_with(RESERVED_PREFIX) {
             return Err(error(
@@ -120,15 +114,10 @@ impl StreamAccess {
     }
 }
 
-/// Whether a path ends with a slash or has two in a row. The path `/` does not count.
-pub(crate) fn has_empty_segment(path: &str) -> bool {
-    path != "/" && (path.ends_with('/') || path.contains("//"))
-}
-
-/// The response to a path with an empty segment, which nothing has.
-pub(crate) fn empty_segment() -> Response {
-    let why = "the path has an empty segment: a slash at its end, or two in a row";
-    error(400, "bad_path", why)
+/// Whether a name has the form of the names in paths: no control characters, and no segments that are empty, `.` or `..`.
+pub(crate) fn is_canonical(name: &str) -> bool {
+    !name.chars().any(char::is_control)
+        && !name.split('/').any(|segment| matches!(segment, "" | "." | ".."))
 }
 
 /// Refuses an offset of an earlier stream of that name.
@@ -154,21 +143,8 @@ pub(crate) fn load(name: &str, body: Vec<u8>) -> Action {
     })
 }
 
-/// The response to a browser's preflight request.
-pub(crate) fn preflight() -> Response {
-    Response::shared(204)
-        .field("Access-Control-Allow-Methods", METHODS)
-        .field("Access-Control-Allow-Headers", REQUEST_FIELDS)
-        .field("Access-Control-Max-Age", "86400")
-}
-
 /// The methods of a stream.
 pub(crate) const METHODS: &str = "GET, HEAD, PUT, POST, DELETE, OPTIONS";
-
-const REQUEST_FIELDS: &str = "Content-Type, Authorization, If-None-Match, Last-Event-ID, \
-    Stream-Seq, Stream-TTL, Stream-Expires-At, Stream-Closed, Stream-Forked-From, \
-    Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq, \
-    Encke-Ack, Encke-Retention, Encke-Truncate, X-Request-Id, Traceparent, Tracestate";
 
 /// Control paths of Durable Streams (section 6); no stream's name starts with this segment.
 const RESERVED: &str = "__ds";

@@ -23,6 +23,8 @@ struct CatchUp {
     /// What was committed when the request arrived; the response goes up to there.
     facts: Facts,
     coding: Option<CodingOffer>,
+    /// A cache may give it to others.
+    public: bool,
     page_bytes: usize,
     page_bytes_max: usize,
 }
@@ -46,6 +48,7 @@ impl DurableStreams {
         stream: Arc<Stream>,
         facts: Facts,
         from: Offset,
+        public: bool,
     ) -> Action {
         let first_kept = self.streams.first_kept(&stream, from);
         let tag = etag(&stream, first_kept, facts.tail, facts.closed);
@@ -59,7 +62,7 @@ impl DurableStreams {
         };
         if let Some(tag) = has_already(request.headers, &tag) {
             let response = Response::shared(304).field("ETag", tag).field("Vary", VARY);
-            let response = cacheable(response, facts.closed);
+            let response = cacheable(response, facts.closed, public);
             return Action::Respond(position(response, &stream, facts.tail, true, facts.closed));
         }
         let page_bytes_max = self.settings.page_bytes;
@@ -71,6 +74,7 @@ impl DurableStreams {
             first_kept,
             facts,
             coding: coding.filter(|coding| coding.required || shrinks),
+            public,
             page_bytes,
             page_bytes_max,
         };
@@ -129,7 +133,7 @@ impl CatchUp {
             coding: self.coding,
             ..response.field("Vary", VARY)
         };
-        let response = cacheable(response, closed);
+        let response = cacheable(response, closed, self.public);
         position(response, &self.stream, tail, true, closed)
     }
 }

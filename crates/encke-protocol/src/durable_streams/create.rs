@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use encke_access as access;
 use encke_stream::{
     Command, DEFAULT_TYPE, Fetch, ForkOf, Lookup, Media, MediaKind, Offset, Outcome, Refusal,
     Stream,
@@ -10,6 +11,7 @@ use encke_stream::{
 use super::write::{bytes, messages, unexpected};
 use super::{DurableStreams, fields};
 use crate::action::{Action, Failure, OnCommit, OnRead};
+use crate::gate::Admitted;
 use crate::problem::{error, failed, refused};
 use crate::request::Request;
 use crate::response::Response;
@@ -39,6 +41,7 @@ impl DurableStreams {
         request: &mut Request<'_>,
         name: &str,
         known: Lookup,
+        admitted: &Admitted<'_>,
     ) -> Result<Action, Response> {
         let headers = request.headers;
         let content_type = fields::content_type(headers)?;
@@ -48,6 +51,12 @@ impl DurableStreams {
         let forking = fields::forking(headers, &self.settings.root)?;
         let mut known = vec![known];
         if let Some(forking) = &forking {
+            let source = format!("{}{}", self.settings.root, forking.source);
+            let readable = admitted.require_at(access::Action::Read, &source);
+            readable.map_err(|refused| match refused.status {
+                404 => self::refused(&Refusal::SourceNotFound).audited(refused.audit),
+                _ => refused,
+            })?;
             match self.streams.known(&forking.source) {
                 Some(source) => known.push(source),
                 None => return Ok(load(&forking.source, std::mem::take(&mut request.body))),

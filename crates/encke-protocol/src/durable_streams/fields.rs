@@ -153,6 +153,11 @@ pub(super) fn truncation(headers: Headers<'_>) -> Result<Option<Option<Offset>>,
     }
 }
 
+/// Whether the request removes records.
+pub(super) fn truncates(headers: Headers<'_>) -> bool {
+    headers.first("Encke-Truncate").is_some()
+}
+
 /// The fork that a creation asks for (section 4.2). `root` is the path above the streams.
 pub(super) fn forking(headers: Headers<'_>, root: &str) -> Result<Option<Forking>, Response> {
     let from = text(headers, "Stream-Forked-From")?;
@@ -166,9 +171,19 @@ pub(super) fn forking(headers: Headers<'_>, root: &str) -> Result<Option<Forking
         }
         return Ok(None);
     };
-    let path = from.strip_prefix(root).unwrap_or(from);
-    let source =
-        query::decode(path).map_err(|why| bad_field(format!("Stream-Forked-From {why}")))?;
+    let whole;
+    let path = match from.starts_with('/') {
+        true => from,
+        false => {
+            whole = format!("{root}{from}");
+            &whole
+        }
+    };
+    // The same form as of a request's path: what is authorised is what is found.
+    let path = CanonicalPath::parse(path).map_err(|why| bad_field(format!("Stream-Forked-From: {why}")))?;
+    let source = path.as_str().strip_prefix(root).ok_or_else(|| {
+        bad_field(format!("Stream-Forked-From is the path of a stream, such as {root}NAME"))
+    })?;
     let sub_offset = match sub_offset {
         None => 0,
         Some(digits) => decimal(digits)
@@ -196,7 +211,7 @@ pub(super) fn forking(headers: Headers<'_>, root: &str) -> Result<Option<Forking
         },
     };
     Ok(Some(Forking {
-        source: source.into_owned(),
+        source: source.to_owned(),
         at,
         sub_offset,
     }))

@@ -16,13 +16,14 @@ mod write;
 
 use std::sync::Arc;
 
+use encke_access as access;
+
 use crate::action::Action;
 use crate::encoder::{EncoderId, Encoders};
+use crate::gate::Admitted;
 use crate::problem::error;
-use crate::query;
 use crate::request::Request;
-use crate::response::Response;
-use crate::streams::{METHODS, StreamAccess, load, preflight};
+use crate::streams::{METHODS, StreamAccess, load};
 
 /// The protocol over the committed streams.
 #[derive(Clone, Debug)]
@@ -78,15 +79,16 @@ impl DurableStreams {
         path.strip_prefix(&*self.settings.root)
     }
 
-    /// What to do for a request for the path below the root.
-    pub(crate) fn request(&self, mut request: Request<'_>, path: &str) -> Action {
-        if request.method == "OPTIONS" {
-            return Action::Respond(preflight());
+    /// What to do for a request for the stream of that name.
+    pub(crate) fn request(
+        &self,
+        mut request: Request<'_>,
+        name: &str,
+        admitted: &Admitted<'_>,
+    ) -> Action {
+        if let Err(response) = self.streams.check_name(name) {
+            return Action::Respond(response);
         }
-        let name = match self.name(path) {
-            Ok(name) => name,
-            Err(response) => return Action::Respond(response),
-        };
         if !["GET", "HEAD", "POST", "PUT", "DELETE"].contains(&request.method) {
             let refused = error(
                 405,
@@ -95,25 +97,27 @@ impl DurableStreams {
             );
             return Action::Respond(refused.field("Allow", METHODS));
         }
+        let needed = match request.method {
+            "GET" | "HEAD" => access::Action::Read,
+            "POST" if fields::truncates(request.headers) => access::Action::Delete,
+            "POST" => access::Action::Append,
+            "PUT" => access::Action::Create,
+            _ => access::Action::Delete,
+        };
+        if let Err(refused) = admitted.require(needed) {
+            return Action::Respond(refused);
+        }
         // Held until the action is decided, so that the stream stays in memory.
-        let Some(known) = self.streams.known(&name) else {
-            return load(&name, request.body);
+        let Some(known) = self.streams.known(name) else {
+            return load(name, request.body);
         };
         let action = match request.method {
-            "GET" => self.get(&request, &name),
-            "HEAD" => self.head(&request, &name),
-            "POST" => self.post(&mut request, &name),
-            "PUT" => self.put(&mut request, &name, known),
-            _ => self.delete(&request, &name),
+            "GET" => self.get(&request, name, admitted),
+            "HEAD" => self.head(&request, name),
+            "POST" => self.post(&mut request, name),
+            "PUT" => self.put(&mut request, name, known, admitted),
+            _ => self.delete(&request, name),
         };
         action.unwrap_or_else(Action::Respond)
-    }
-
-    /// The name of the stream that a path below the root names, percent-decoded once.
-    fn name(&self, path: &str) -> Result<String, Response> {
-        let name =
-            query::decode(path).map_err(|why| error(400, "bad_path", format!("the path {why}")))?;
-        self.streams.check_name(&name)?;
-        Ok(name.into_owned())
     }
 }

@@ -5,6 +5,7 @@ use encke_stream::{Facts, Lifetime, Offset, Retention, Stream};
 use super::follow::LiveEvents;
 use super::{DurableStreams, cursor};
 use crate::action::Action;
+use crate::gate::Admitted;
 use crate::misspelled;
 use crate::problem::error;
 use crate::query;
@@ -31,7 +32,12 @@ impl DurableStreams {
         Ok(Action::Respond(closed(response, facts.closed)))
     }
 
-    pub(crate) fn get(&self, request: &Request<'_>, name: &str) -> Result<Action, Response> {
+    pub(crate) fn get(
+        &self,
+        request: &Request<'_>,
+        name: &str,
+        admitted: &Admitted<'_>,
+    ) -> Result<Action, Response> {
         let mut parameters = Parameters::parse(request.query)?;
         let resumed_at = match parameters.live {
             Some(Live::Sse) => last_event_id(request.headers)?,
@@ -66,7 +72,7 @@ impl DurableStreams {
             None if matches!(parameters.offset, Some(StartPosition::Now)) => {
                 self.tail(&stream, facts)
             }
-            None => self.catch_up(request, stream, facts, from),
+            None => self.catch_up(request, stream, facts, from, admitted.is_public()),
             Some(Live::LongPoll) => self.long_poll(request, stream, facts, from, parameters.cursor),
             Some(Live::Sse) => {
                 let live = LiveEvents {
@@ -134,11 +140,13 @@ pub(super) fn closed(response: Response, closed: bool) -> Response {
     response.field_if("Stream-Closed", closed.then_some("true"))
 }
 
-/// Lets caches keep a response. A complete stream never changes; any other may.
-pub(super) fn cacheable(response: Response, over: bool) -> Response {
-    let control = match over {
-        true => "public, max-age=60, stale-while-revalidate=300",
-        false => "no-cache",
+/// Lets caches keep a response: only the client's own, unless it is `public`. A complete stream never changes; any other may.
+pub(super) fn cacheable(response: Response, over: bool, public: bool) -> Response {
+    let control = match (over, public) {
+        (true, true) => "public, max-age=60, stale-while-revalidate=300",
+        (true, false) => "private, max-age=60, stale-while-revalidate=300",
+        (false, true) => "no-cache",
+        (false, false) => "private, no-cache",
     };
     response.cacheable().field("Cache-Control", control)
 }

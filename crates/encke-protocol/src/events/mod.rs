@@ -9,17 +9,19 @@ mod id;
 
 use std::sync::Arc;
 
+use encke_access as access;
 use encke_stream::{Life, Offset, Pattern, Sequence, Stream, log_of};
 
 use crate::action::{Action, Feed, MergeSource, SourceKind, Subscription};
 use crate::encoder::{AheadStream, Encoders, MergeEncoderId, StreamEnd};
+use crate::gate::Admitted;
 use crate::misspelled;
 use crate::problem::error;
 use crate::query;
 use crate::request::Request;
 use crate::response::{Body, Response};
 use crate::sse;
-use crate::streams::{StartPosition, StreamAccess, check_own, load, preflight};
+use crate::streams::{StartPosition, StreamAccess, check_own, load};
 use id::Id;
 
 /// The path of the endpoint.
@@ -48,6 +50,8 @@ impl Default for EventsSettings {
 pub(crate) struct Events {
     streams: StreamAccess,
     settings: EventsSettings,
+    /// The path above the streams.
+    root: Arc<str>,
     encoder: MergeEncoderId,
 }
 
@@ -55,20 +59,21 @@ impl Events {
     pub(crate) fn new(
         streams: StreamAccess,
         settings: EventsSettings,
+        root: Arc<str>,
         encoders: &mut Encoders,
     ) -> Self {
         Events {
             streams,
             settings,
+            root,
             encoder: encoders.add_merge(encode::MergedEvents),
         }
     }
 
     /// What to do for a request for the endpoint.
-    pub(crate) fn request(&self, request: &Request<'_>) -> Action {
+    pub(crate) fn request(&self, request: &Request<'_>, admitted: &Admitted<'_>) -> Action {
         let action = match request.method {
-            "OPTIONS" => return Action::Respond(preflight()),
-            "GET" | "HEAD" => self.subscribe(request),
+            "GET" | "HEAD" => self.subscribe(request, admitted),
             method => Err(error(
                 405,
                 "method_not_allowed",
@@ -79,7 +84,11 @@ impl Events {
         action.unwrap_or_else(Action::Respond)
     }
 
-    fn subscribe(&self, request: &Request<'_>) -> Result<Action, Response> {
+    fn subscribe(
+        &self,
+        request: &Request<'_>,
+        admitted: &Admitted<'_>,
+    ) -> Result<Action, Response> {
         let parameters = Parameters::parse(request)?;
         check_count(&parameters.named, self.settings, self.streams.views.logs())?;
         // Read before any stream's facts, so that they include everything up to here.
@@ -96,6 +105,8 @@ impl Events {
                 if let Some(segments) = pattern.prefix().strip_suffix('/') {
                     self.streams.check_name(segments)?;
                 }
+                let prefix = format!("{}{}", self.root, pattern.prefix());
+                admitted.require_below(access::Action::Read, &prefix)?;
                 for (log, committed) in (0..).zip(&committed) {
                     let from = self.pattern_start(named, log, place, resumed, *committed)?;
                     sources.push(MergeSource {
@@ -110,6 +121,18 @@ impl Events {
                 continue;
             }
             self.streams.check_name(&named.name)?;
+            let path = format!("{}{}", self.root, named.name);
+            if let Err(refused) = admitted.require_at(access::Action::Read, &path) {
+                match refused.status {
+                    // The same answers as for a stream that does not exist.
+                    404 if resumed.is_some() => {
+                        over.push((named.name.as_str(), StreamEnd::Deleted));
+                        continue;
+                    }
+                    404 => return Err(missing(&named.name, 404).audited(refused.audit)),
+                    _ => return Err(refused),
+                }
+            }
             // Held until the action is decided, so that the stream stays in memory.
             let Some(known) = self.streams.known(&named.name) else {
                 return Ok(load(&named.name, Vec::new()));

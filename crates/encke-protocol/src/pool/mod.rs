@@ -21,8 +21,8 @@ mod settings;
 use std::sync::Arc;
 
 use crate::action::Action;
+use crate::gate::Admitted;
 use crate::request::Request;
-use crate::response::Response;
 
 /// The protocol of pools.
 #[derive(Clone, Debug)]
@@ -66,24 +66,13 @@ impl PoolApi {
     }
 
     /// What to do for a request for the path below the root.
-    pub(crate) fn request(&self, mut request: Request<'_>, path: &str) -> Action {
-        if request.method == "OPTIONS" {
-            return Action::Respond(preflight());
-        }
-        requests::parse(&self.settings, &mut request, path).unwrap_or_else(Action::Respond)
+    pub(crate) fn request(
+        &self,
+        mut request: Request<'_>,
+        path: &str,
+        admitted: &Admitted<'_>,
+    ) -> Action {
+        let action = requests::parse(&self.settings, &mut request, path, admitted);
+        action.unwrap_or_else(Action::Respond)
     }
-}
-
-/// The response to a browser's preflight request.
-fn preflight() -> Response {
-    Response::shared(204)
-        .field(
-            "Access-Control-Allow-Methods",
-            "GET, PUT, POST, DELETE, OPTIONS",
-        )
-        .field(
-            "Access-Control-Allow-Headers",
-            "Content-Type, Authorization, Last-Event-ID, X-Request-Id, Traceparent, Tracestate",
-        )
-        .field("Access-Control-Max-Age", "86400")
 }

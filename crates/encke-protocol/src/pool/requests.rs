@@ -2,18 +2,19 @@
 
 use std::borrow::Cow;
 
+use encke_access as access;
 use encke_jobs::{AttemptAction, AttemptReport, JobId, NewJob, Payload, Registration};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::responses::{Once, OpenWorker, PollJson, PollRaw, WaitForResult};
 use super::{PoolApiSettings, settings};
 use crate::action::{Action, OnDispatch, PoolRequest};
+use crate::gate::Admitted;
 use crate::misspelled;
 use crate::problem::error;
 use crate::query;
 use crate::request::Request;
 use crate::response::Response;
-use crate::streams::{empty_segment, has_empty_segment};
 
 /// The parameters of a request, each at most once.
 #[derive(Debug, Default)]
@@ -34,8 +35,9 @@ pub(super) fn parse(
     settings: &PoolApiSettings,
     request: &mut Request<'_>,
     path: &str,
+    admitted: &Admitted<'_>,
 ) -> Result<Action, Response> {
-    Parser { settings }.request(request, path)
+    Parser { settings }.request(request, path, admitted)
 }
 
 /// Checks names and times against the settings.
@@ -44,21 +46,24 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    fn request(&self, request: &mut Request<'_>, path: &str) -> Result<Action, Response> {
+    fn request(
+        &self,
+        request: &mut Request<'_>,
+        path: &str,
+        admitted: &Admitted<'_>,
+    ) -> Result<Action, Response> {
         let query = self.query(request.query)?;
-        let path = query::decode(path).map_err(|why| bad("bad_path", format!("the path {why}")))?;
-        if has_empty_segment(&path) {
-            return Err(empty_segment());
-        }
         let parts: Vec<&str> = path.split('/').collect();
         let method = request.method;
         if let [""] = parts[..] {
             only(method, &["GET"])?;
+            admitted.require(access::Action::List)?;
             return Ok(once("", PoolRequest::List));
         }
         let pool = self.check_name("pool", parts[0])?;
         let encoded = utf8_percent_encode(&pool, ENCODED);
         let url = format!("{}{}{encoded}", request.base(), self.settings.root);
+        self.authorise(&pool, &parts[1..], method, admitted)?;
         match parts[1..] {
             [] => match method {
                 "PUT" => {
@@ -118,6 +123,27 @@ impl Parser<'_> {
             }
             _ => Err(nothing_here()),
         }
+    }
+
+    /// Asks for the rights that a request needs at its pool. A client that posts jobs may also look at them.
+    fn authorise(
+        &self,
+        pool: &str,
+        below: &[&str],
+        method: &str,
+        admitted: &Admitted<'_>,
+    ) -> Result<(), Response> {
+        let path = format!("{}{pool}", self.settings.root);
+        let needed = match (below, method) {
+            ([], "PUT") => access::Action::Create,
+            ([], "POST") => access::Action::Post,
+            ([], "DELETE") | (["worker", ..], _) => access::Action::Delete,
+            ([], _) => access::Action::Read,
+            (["job", _], _) if admitted.may_at(access::Action::Post, &path) => return Ok(()),
+            (["job", _], _) => access::Action::Read,
+            _ => access::Action::Work,
+        };
+        admitted.require_at(needed, &path)
     }
 
     fn work(

@@ -1,0 +1,164 @@
+//! The callers of a shard's connections: what lasts longer than a caller's credentials ends with them. Twelve bytes for each
+//! connection, and none without access control.
+
+use std::sync::Arc;
+
+use encke_access::Caller;
+
+use crate::chunked_vec::ChunkedVec;
+
+/// The callers by the numbers of their connections' slots, and a sweep over them.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionCallers {
+    callers: ChunkedVec<Option<Arc<Caller>>>,
+    /// When their credentials end, in whole seconds since 1970, rounded up; [`NEVER`] for those that do not. Apart from the
+    /// callers, because the sweep reads little else.
+    ends_s: ChunkedVec<u32>,
+    sweep: Sweep,
+}
+
+/// A pass over all connections, in steps.
+#[derive(Debug, Default)]
+struct Sweep {
+    /// When the last one began.
+    begun_ms: u64,
+    /// The slot that is looked at next; `None` between two passes.
+    next: Option<u32>,
+    /// The time of this pass.
+    now_s: u32,
+    /// The revocations that this pass knows, and whether connections are compared with them.
+    revocations: u64,
+    compares: bool,
+}
+
+/// Why the time of a caller is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallerEnd {
+    /// The token has expired.
+    Expired,
+    /// An operator has revoked it.
+    Revoked,
+}
+
+impl ConnectionCallers {
+    /// Sets the caller of a connection's request.
+    pub(crate) fn set(&mut self, index: u32, caller: Option<Arc<Caller>>) {
+        if caller.is_none() && self.callers.len() <= index as usize {
+            return;
+        }
+        while self.callers.len() <= index as usize {
+            self.callers.push(None);
+            self.ends_s.push(NEVER);
+        }
+        let ends_at_ms = caller.as_ref().and_then(|caller| caller.ends_at_ms());
+        self.ends_s[index] = ends_at_ms.map_or(NEVER, |ms| {
+            u32::try_from(ms.div_ceil(1000)).unwrap_or(NEVER)
+        });
+        self.callers[index] = caller;
+    }
+
+    /// Begins a pass over all connections, if it is time to. `revocations` is the version of the list of revocations.
+    pub(crate) fn begin_sweep(&mut self, now_ms: u64, revocations: u64) {
+        if self.callers.len() == 0
+            || self.sweep.next.is_some()
+            || now_ms < self.sweep.begun_ms + SWEEP_EVERY_MS
+        {
+            return;
+        }
+        self.sweep = Sweep {
+            begun_ms: now_ms,
+            next: Some(0),
+            now_s: u32::try_from(now_ms / 1000).unwrap_or(NEVER - 1),
+            compares: revocations != self.sweep.revocations,
+            revocations,
+        };
+    }
+
+    /// Looks at the next connections of the pass, up to the next one whose caller's time is over, or so many that other work is
+    /// due. False: the pass is over.
+    pub(crate) fn sweep(
+        &mut self,
+        is_revoked: impl Fn(&Caller) -> bool,
+        over: &mut Option<(u32, CallerEnd)>,
+    ) -> bool {
+        let Some(mut index) = self.sweep.next else {
+            return false;
+        };
+        let end = (index as usize + SLOTS_AT_ONCE).min(self.callers.len()) as u32;
+        while index < end && over.is_none() {
+            if self.ends_s[index] <= self.sweep.now_s {
+                *over = Some((index, CallerEnd::Expired));
+            } else if self.sweep.compares
+                && let Some(caller) = &self.callers[index]
+                && is_revoked(caller)
+            {
+                *over = Some((index, CallerEnd::Revoked));
+            }
+            index += 1;
+        }
+        self.sweep.next = ((index as usize) < self.callers.len()).then_some(index);
+        true
+    }
+
+    /// Whether a pass is under way.
+    pub(crate) fn is_sweeping(&self) -> bool {
+        self.sweep.next.is_some()
+    }
+}
+
+/// Credentials that do not end.
+const NEVER: u32 = u32::MAX;
+
+/// How often all connections are looked at: a connection outlives its caller's credentials by at most about this, and the second
+/// to which their end is rounded.
+const SWEEP_EVERY_MS: u64 = 500;
+
+/// Connections that are looked at between two looks at the clock.
+const SLOTS_AT_ONCE: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all_over(callers: &mut ConnectionCallers, revoked: &str) -> Vec<(u32, CallerEnd)> {
+        let mut found = Vec::new();
+        let mut over = None;
+        while callers.sweep(|caller| caller.name() == revoked, &mut over) {
+            found.extend(over.take());
+        }
+        found
+    }
+
+    fn caller(name: &str, ends_at_ms: Option<u64>) -> Option<Arc<Caller>> {
+        Some(Arc::new(Caller::for_tests(name, ends_at_ms)))
+    }
+
+    #[test]
+    fn callers_end_with_their_time_or_by_revocation() {
+        let mut callers = ConnectionCallers::default();
+        callers.set(2_000, caller("a", Some(10_000)));
+        callers.set(7, caller("b", Some(20_000)));
+        callers.set(8, caller("c", None));
+        callers.begin_sweep(9_999, 0);
+        assert_eq!(all_over(&mut callers, ""), []);
+        callers.begin_sweep(10_000, 0);
+        assert_eq!(all_over(&mut callers, ""), [], "the last pass was just now");
+        callers.begin_sweep(10_500, 0);
+        assert_eq!(all_over(&mut callers, "c"), [(2_000, CallerEnd::Expired)]);
+        callers.set(2_000, None);
+        callers.begin_sweep(11_000, 1);
+        assert_eq!(all_over(&mut callers, "c"), [(8, CallerEnd::Revoked)]);
+        callers.begin_sweep(20_000, 1);
+        assert_eq!(all_over(&mut callers, "c"), [(7, CallerEnd::Expired)]);
+        assert!(!callers.is_sweeping());
+    }
+
+    #[test]
+    fn without_access_control_it_costs_nothing() {
+        let mut callers = ConnectionCallers::default();
+        callers.set(5_000, None);
+        assert_eq!(callers.callers.len(), 0);
+        callers.begin_sweep(10_000, 1);
+        assert!(!callers.is_sweeping());
+    }
+}

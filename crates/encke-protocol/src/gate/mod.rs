@@ -1,0 +1,170 @@
+//! What a request passes before a protocol sees it: its path in one form, the host and the origin that it names, and its caller.
+//!
+//! The path that is authorised is the path that is routed. `hosts` and `origins` have the rules against web pages that misuse a
+//! browser, `rights` the one question that protocols ask.
+
+mod hosts;
+mod origins;
+mod rights;
+
+use std::sync::Arc;
+
+use encke_access::{Access, CanonicalPath, Credentials, Denied};
+
+use self::origins::RequestOrigin;
+use self::rights::REFUSED;
+use crate::problem::error;
+use crate::request::Request;
+use crate::response::{AuditNote, Response};
+
+pub use self::hosts::{HostList, Hosts, NotHosts};
+pub use self::origins::{NotOrigins, Origins, Reader};
+pub(crate) use self::rights::{Admitted, Rights};
+
+/// The rules of the gate.
+#[derive(Clone, Debug, Default)]
+pub struct Gate {
+    /// Who may do what.
+    pub access: Policy,
+    /// The hosts that requests may name.
+    pub hosts: Hosts,
+    /// The origins whose scripts are allowed, beside the server's own.
+    pub origins: Origins,
+}
+
+/// Who may do what.
+#[derive(Clone, Debug, Default)]
+pub enum Policy {
+    /// There is no access control, and only programs of this machine can connect.
+    #[default]
+    Local,
+    /// There is no access control, and the operator has said so.
+    Open,
+    /// Each request has a caller, with grants.
+    Controlled(Arc<Access>),
+}
+
+/// Why a request does not pass.
+pub(crate) enum Stop {
+    /// It gets this response.
+    Refused(Response),
+    /// The keys of its token's issuer are being fetched. It may be asked about again when they are there.
+    AwaitingKeys(Response),
+}
+
+impl Gate {
+    /// The origin that the response to a request names as its reader.
+    pub(crate) fn reader(&self, request: &Request<'_>) -> Reader {
+        match self.origin(request) {
+            RequestOrigin::Allowed(_) if self.origins == Origins::Any => Reader::Any,
+            RequestOrigin::Allowed(origin) => Reader::Origin(origin.into()),
+            RequestOrigin::Unnamed | RequestOrigin::Own | RequestOrigin::Foreign => Reader::Unnamed,
+        }
+    }
+
+    /// Refuses a request for a host that this server is not, or of a page that may not use it.
+    pub(crate) fn check(&self, request: &Request<'_>) -> Result<(), Response> {
+        let host = request.host();
+        if !self.hosts.allow(host) {
+            let why = format!(
+                "this server is not {:?}: without access control it serves localhost, loopback addresses and the names in tuning.hosts",
+                host.unwrap_or_default()
+            );
+            return Err(refused(request, error(421, "wrong_host", why), "wrong_host"));
+        }
+        let controlled = matches!(self.access, Policy::Controlled(_));
+        // With access control a page gets no more than its user's credentials allow, and reads no response; see `resolve`.
+        if !controlled && self.origin(request) == RequestOrigin::Foreign {
+            return Err(foreign_origin(request));
+        }
+        Ok(())
+    }
+
+    /// Determines the rights of a request's caller.
+    pub(crate) fn resolve(
+        &self,
+        request: &Request<'_>,
+        path: &CanonicalPath<'_>,
+    ) -> Result<Rights, Stop> {
+        if request.caller.operator {
+            return Ok(Rights::Operator);
+        }
+        let access = match &self.access {
+            Policy::Local => return Ok(Rights::Everything),
+            Policy::Open => return Ok(Rights::EverythingButAdmin),
+            Policy::Controlled(access) => access,
+        };
+        let credentials = Credentials {
+            method: request.method,
+            path,
+            query: request.query,
+            headers: request.headers.0,
+            client_certificate: request.caller.certificate,
+        };
+        let resolved = access.resolve(&credentials, request.now_ms);
+        let resolved = resolved.map_err(|denied| self.denied(request, &denied))?;
+        // A browser sends its cookies with the requests of any page.
+        if resolved.by_cookie && self.origin(request) == RequestOrigin::Foreign {
+            return Err(Stop::Refused(foreign_origin(request)));
+        }
+        Ok(Rights::Caller {
+            caller: resolved.caller,
+            conceals: access.conceals(),
+        })
+    }
+
+    fn origin<'a>(&self, request: &Request<'a>) -> RequestOrigin<'a> {
+        self.origins
+            .of_request(request.headers.all("Origin"), request.host())
+    }
+
+    fn denied(&self, request: &Request<'_>, denied: &Denied) -> Stop {
+        let response = error(denied.status(), denied.code(), denied.to_string())
+            .field_if("WWW-Authenticate", denied.challenge());
+        let response = refused(request, response, denied.code());
+        match denied.awaits_keys() {
+            true => Stop::AwaitingKeys(response),
+            false => Stop::Refused(response),
+        }
+    }
+}
+
+/// A response that the audit log mentions. The caller is not known, and the path is as it was sent.
+pub(crate) fn refused(
+    request: &Request<'_>,
+    response: Response,
+    reason: &'static str,
+) -> Response {
+    Response {
+        audit: Some(Box::new(AuditNote {
+            event: REFUSED,
+            reason,
+            caller: "".into(),
+            method: request.method.into(),
+            path: request.path.into(),
+        })),
+        ..response
+    }
+}
+
+fn foreign_origin(request: &Request<'_>) -> Response {
+    let why = "pages of this origin may not use the server; cors-origins lists those that may";
+    refused(request, error(403, "origin", why), "origin")
+}
+
+/// The response to a browser's preflight request: what scripts of other origins may send. The reactor adds which origins.
+pub(crate) fn preflight() -> Response {
+    Response::shared(204)
+        .field("Access-Control-Allow-Methods", METHODS)
+        .field("Access-Control-Allow-Headers", REQUEST_FIELDS)
+        .field("Access-Control-Max-Age", "86400")
+}
+
+/// The methods of all protocols.
+const METHODS: &str = "GET, HEAD, PUT, POST, DELETE, OPTIONS";
+
+/// The fields of requests that scripts of other origins may set.
+const REQUEST_FIELDS: &str = "Content-Type, Authorization, If-None-Match, Last-Event-ID, \
+    Stream-Seq, Stream-TTL, Stream-Expires-At, Stream-Closed, Stream-Forked-From, \
+    Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq, \
+    Encke-Ack, Encke-Retention, Encke-Truncate, X-Request-Id, Traceparent, Tracestate";
