@@ -36,6 +36,13 @@ pub(crate) struct Compressor {
     used: Arc<AtomicUsize>,
 }
 
+/// A piece that a reader thread has compressed. `Err`: the library failed.
+#[derive(Debug)]
+pub(crate) struct CompressedPiece {
+    pub(crate) compressor: Box<Compressor>,
+    pub(crate) out: std::io::Result<Vec<u8>>,
+}
+
 enum BodyEncoder {
     Gzip(GzEncoder<Vec<u8>>),
     Zstd(zstd::stream::write::Encoder<'static, Vec<u8>>),

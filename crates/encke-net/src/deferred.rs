@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use encke_log::ReadError;
 use encke_stream::Piece;
 
+use crate::compression::CompressedPiece;
 use crate::connection::slot::Token;
-use crate::shard::CompressedPiece;
 
 /// A piece of a stream that a reader thread has read for a connection.
 type ReadPiece = (Token, Result<Piece, ReadError>);

@@ -28,12 +28,14 @@ mod fanout;
 mod forwarded;
 mod hash_index;
 mod http;
+mod lag;
 mod listen;
 mod log_metrics;
 mod metrics;
 mod networks;
 mod outbox;
 mod poller;
+mod pool_metrics;
 mod pools;
 mod proxy;
 #[cfg(any(test, feature = "fuzzing"))]

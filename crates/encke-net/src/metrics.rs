@@ -12,10 +12,9 @@ use prometheus::{
     Opts, Registry, TextEncoder,
 };
 
-use crate::access_log::{QUEUE_FULL, UNWRITABLE};
+use crate::lag::Lag;
 use crate::log_metrics::{LogMetrics, raise};
-use crate::pools::PoolMetrics;
-use crate::shard_channel::Lag;
+use crate::pool_metrics::PoolMetrics;
 
 type Refresh = Box<dyn Fn(&Metrics) + Send>;
 
@@ -429,3 +428,7 @@ impl ShardCounts {
         }
     }
 }
+
+/// Why entries are dropped: the labels of `encke_access_log_dropped_total`.
+pub(crate) const QUEUE_FULL: &str = "queue_full";
+pub(crate) const UNWRITABLE: &str = "unwritable";

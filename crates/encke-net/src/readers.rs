@@ -12,9 +12,8 @@ use encke_stream::{Fetch, OrderFetch};
 use prometheus::Histogram;
 
 use crate::archive::Archive;
-use crate::compression::Compressor;
+use crate::compression::{CompressedPiece, Compressor};
 use crate::connection::slot::Token;
-use crate::shard::CompressedPiece;
 use crate::shard_channel::{ShardEvent, ShardSender};
 use delayed::DelayedPieces;
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use encke_jobs::PoolClient;
@@ -12,9 +12,10 @@ use encke_protocol::PoolResponse;
 use encke_stream::{Batch, Handover, LoadError, Lookup, Outlet, Piece, Reply, Stream};
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::compression::CompressedPiece;
 use crate::connection::slot::Token;
+use crate::lag::Lag;
 use crate::settings::NetSettings;
-use crate::shard::CompressedPiece;
 
 /// Something that happened elsewhere.
 #[derive(Debug)]
@@ -70,13 +71,6 @@ pub(crate) struct ShardSender {
     pieces: Arc<AtomicUsize>,
     admission: Admission,
     bytes_max: usize,
-}
-
-/// How far a shard's deliveries are behind: the shard writes it, the sequencer reads it.
-#[derive(Debug, Default)]
-pub(crate) struct Lag {
-    pub(crate) bytes: AtomicU64,
-    pub(crate) us: AtomicU64,
 }
 
 #[derive(Clone, Copy)]

@@ -2,7 +2,16 @@
 
 use std::io::Write;
 
-use super::{AccessEntry, AccessLogFormat};
+use super::AccessEntry;
+
+/// The form of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessLogFormat {
+    /// A JSON object.
+    Json,
+    /// The Combined Log Format of Apache and nginx.
+    Combined,
+}
 
 /// Writes entries as lines. It keeps the text of the last second, because formatting a date takes longer than all the rest.
 #[derive(Debug)]

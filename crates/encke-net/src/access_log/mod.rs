@@ -13,18 +13,8 @@ mod open_requests;
 mod writer;
 
 pub(crate) use entry::{AccessEntry, COMPLETE, NO_RESPONSE, RequestText};
+pub use format::AccessLogFormat;
 pub(crate) use format::hex_escaped;
 pub(crate) use ids::{RequestIds, TraceId, request_id, trace_id};
 pub(crate) use open_requests::{OpenRequest, OpenRequests};
-pub(crate) use writer::{
-    AccessLogQueue, AccessLogSender, AccessLogThread, QUEUE_FULL, UNWRITABLE, access_log,
-};
-
-/// The form of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccessLogFormat {
-    /// A JSON object.
-    Json,
-    /// The Combined Log Format of Apache and nginx.
-    Combined,
-}
+pub(crate) use writer::{AccessLogQueue, AccessLogSender, AccessLogThread, access_log};

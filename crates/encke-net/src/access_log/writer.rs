@@ -8,9 +8,9 @@ use std::time::Duration;
 use encke_mailbox::{Bounds, Gauge, GaugeReader, Lane, Receiver, Sender, mailbox};
 use memchr::memchr_iter;
 
-use super::format::Formatter;
-use super::{AccessEntry, AccessLogFormat};
-use crate::metrics::Metrics;
+use super::AccessEntry;
+use super::format::{AccessLogFormat, Formatter};
+use crate::metrics::{Metrics, QUEUE_FULL, UNWRITABLE};
 
 type Entry = Box<AccessEntry>;
 
@@ -199,10 +199,6 @@ const WRITE_BYTES: usize = 64 << 10;
 
 /// How long the writer waits for an output that is non-blocking and full.
 const BLOCKED_PAUSE: Duration = Duration::from_millis(10);
-
-/// Why entries are dropped: the labels of `encke_access_log_dropped_total`.
-pub(crate) const QUEUE_FULL: &str = "queue_full";
-pub(crate) const UNWRITABLE: &str = "unwritable";
 
 #[cfg(test)]
 mod tests {

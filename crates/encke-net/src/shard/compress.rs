@@ -3,18 +3,11 @@
 use encke_protocol::{Body, CodingOffer, Failure, NextPart, Response, problem};
 
 use super::Shard;
-use crate::compression::{COMPRESSED_BYTES_MIN, Compressor, STEP_BYTES};
+use crate::compression::{COMPRESSED_BYTES_MIN, CompressedPiece, Compressor, STEP_BYTES};
 use crate::connection::active::{CodedBody, PartCoding, StreamingStep, Task};
 use crate::connection::close::CloseReason;
 use crate::connection::slot::Token;
 use crate::readers::CompressTask;
-
-/// A piece that a reader thread has compressed. `Err`: the library failed.
-#[derive(Debug)]
-pub(crate) struct CompressedPiece {
-    pub(crate) compressor: Box<Compressor>,
-    pub(crate) out: std::io::Result<Vec<u8>>,
-}
 
 impl Shard {
     /// Responds, in the coding that the client prefers if the body is worth it and a compressor is free.

@@ -25,8 +25,6 @@ mod respond;
 mod run_deferred;
 mod stop;
 
-pub(crate) use self::compress::CompressedPiece;
-
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
