@@ -42,6 +42,7 @@ pub struct Metrics {
     pub(crate) refused: IntCounterVec,
     pub(crate) access_log_lines: IntCounter,
     pub(crate) access_log_dropped: IntCounterVec,
+    pub(crate) audit_dropped: IntCounterVec,
     pub(crate) compressing: IntGauge,
     pub(crate) compressions: IntCounterVec,
     pub(crate) compressions_refused: IntCounter,
@@ -177,6 +178,11 @@ impl Metrics {
             access_log_lines: counter(
                 "encke_access_log_lines_total",
                 "Lines of the access log that were written.",
+            )?,
+            audit_dropped: counters(
+                "encke_audit_log_dropped_total",
+                "Entries of the audit log that were dropped, by reason.",
+                "reason",
             )?,
             access_log_dropped: {
                 let dropped = counters(

@@ -62,6 +62,12 @@ impl Poller {
         epoll::modify(&self.epoll, listener, data, flags)
     }
 
+    /// Adds a listener for as long as this instance exists. Each arrival is reported once.
+    pub(crate) fn add_listener(&self, listener: &OwnedFd, token: Token) -> rustix::io::Result<()> {
+        let data = EventData::new_u64(token);
+        epoll::add(&self.epoll, listener, data, EventFlags::IN | EventFlags::ET)
+    }
+
     /// Adds a connection. What has arrived already is reported at once.
     pub(crate) fn add(&self, fd: impl AsFd, token: Token, output: bool) -> rustix::io::Result<()> {
         let data = EventData::new_u64(token);
@@ -86,3 +92,4 @@ fn watched(output: bool) -> EventFlags {
 /// Tokens of no connection: their generation is never given to a slot.
 pub(crate) const WAKE: Token = u64::MAX;
 pub(crate) const LISTENER: Token = u64::MAX - 1;
+pub(crate) const OPERATORS: Token = u64::MAX - 2;

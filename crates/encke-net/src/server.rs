@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
@@ -16,13 +17,14 @@ use encke_stream::{AckLevel, InlineCommit, Logs, Outlet, Sequencer, Sequencers, 
 use crate::access_log::{AccessLogQueue, AccessLogThread, RequestIds, access_log};
 use crate::addresses::Addresses;
 use crate::archive::Archive;
+use crate::audit::{AuditQueue, AuditThread, audit_log};
 use crate::buffers::Buffers;
 use crate::clock::now_ms;
 use crate::compression::Compressors;
 use crate::errors::{StartError, StopError};
 use crate::fanout::congested_streams::CongestedStreams;
 use crate::listen;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, QUEUE_FULL, UNWRITABLE};
 use crate::pools::PoolService;
 use crate::readers::{ReaderTools, Readers};
 use crate::settings::NetSettings;
@@ -32,6 +34,7 @@ use crate::shard_channel::{ShardEvent, ShardSender, shard_channel};
 /// A server that runs until [`Server::stop`].
 pub struct Server {
     address: SocketAddr,
+    operators_address: Option<SocketAddr>,
     shards: Vec<JoinHandle<()>>,
     readers: Vec<JoinHandle<()>>,
     dispatcher: encke_jobs::DispatcherSender,
@@ -43,6 +46,9 @@ pub struct Server {
     inline_commits: Arc<[Arc<InlineCommit>]>,
     metrics: Metrics,
     access_log: AccessLogState,
+    /// `None` once a thread writes it.
+    audit_queue: Option<AuditQueue>,
+    audit_thread: Option<AuditThread>,
     stop_timeout: Duration,
 }
 
@@ -77,6 +83,8 @@ impl Server {
             Some(first) => listen::address(first)?,
             None => settings.listen,
         };
+        let mut operators = operators_listener(&settings)?;
+        let operators_address = operators.as_ref().map(listen::address).transpose()?;
         let bounds = Bounds {
             items_max: settings.mailbox_items_max,
             bytes_max: settings.mailbox_bytes_max,
@@ -151,6 +159,9 @@ impl Server {
                 (Some(sender), AccessLogState::Waiting(Box::new(queue)))
             }
         };
+        let dropped = &metrics.audit_dropped;
+        let (audit, audit_queue) = audit_log(dropped.with_label_values(&[QUEUE_FULL]));
+        let audit_gauge = audit.watch();
         let mut shards = Vec::new();
         for (number, (listener, receiver)) in listeners.into_iter().zip(receivers).enumerate() {
             let context = ShardContext {
@@ -170,9 +181,10 @@ impl Server {
                 congested: Arc::clone(&congested),
                 views: Arc::clone(&views),
                 access_log: log_sender.clone(),
+                audit: audit.clone(),
                 request_id_key,
             };
-            let shard = Shard::new(context, listener)?;
+            let shard = Shard::new(context, listener, operators.take())?;
             shards.push(
                 std::thread::Builder::new()
                     .name(format!("shard-{number}"))
@@ -193,6 +205,7 @@ impl Server {
             if let Some(log_queue) = &log_queue {
                 metrics.mailbox("access-log", &log_queue());
             }
+            metrics.mailbox("audit-log", &audit_gauge());
             for (number, background) in background.iter().enumerate() {
                 let name = numbered("seal", number, background_count);
                 metrics.mailbox(&name, &background());
@@ -210,6 +223,7 @@ impl Server {
         });
         Ok(Server {
             address,
+            operators_address,
             shards,
             readers: reader_threads,
             dispatcher,
@@ -219,6 +233,8 @@ impl Server {
             inline_commits,
             metrics: metrics.clone(),
             access_log,
+            audit_queue: Some(audit_queue),
+            audit_thread: None,
             stop_timeout: settings.stop_timeout,
         })
     }
@@ -226,6 +242,11 @@ impl Server {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where operators connect, if they have an address of their own.
+    pub fn operators_address(&self) -> Option<SocketAddr> {
+        self.operators_address
     }
 
     /// Starts to write the access log, if there is one. Requests before this wait for it. The output may block and fail: the
@@ -240,6 +261,18 @@ impl Server {
             }
             state => state,
         };
+        Ok(())
+    }
+
+    /// Starts to write the audit log. Requests before this wait for it. The shards don't wait for the output.
+    ///
+    /// # Errors
+    /// The thread can't be started.
+    pub fn write_audit_log(&mut self, out: Box<dyn Write + Send>) -> std::io::Result<()> {
+        let lost = self.metrics.audit_dropped.with_label_values(&[UNWRITABLE]);
+        if let Some(queue) = self.audit_queue.take() {
+            self.audit_thread = Some(queue.start(out, lost)?);
+        }
         Ok(())
     }
 
@@ -262,6 +295,11 @@ impl Server {
             && !thread.join(self.stop_timeout)
         {
             return Err(StopError::Panicked("access log"));
+        }
+        if let Some(thread) = self.audit_thread
+            && !thread.join(self.stop_timeout)
+        {
+            return Err(StopError::Panicked("audit log"));
         }
         drop(self.senders);
         self.metrics.forget();
@@ -290,7 +328,7 @@ impl Server {
 }
 
 /// One listener for each shard, all on the same port.
-fn listeners(settings: &NetSettings) -> Result<Vec<std::os::fd::OwnedFd>, StartError> {
+fn listeners(settings: &NetSettings) -> Result<Vec<OwnedFd>, StartError> {
     let mut address = settings.listen;
     let failed = |source| StartError::Listen {
         address: settings.listen,
@@ -305,6 +343,17 @@ fn listeners(settings: &NetSettings) -> Result<Vec<std::os::fd::OwnedFd>, StartE
         listeners.push(listener);
     }
     Ok(listeners)
+}
+
+/// The listener for operators, if there is to be one.
+fn operators_listener(settings: &NetSettings) -> Result<Option<OwnedFd>, StartError> {
+    let Some(address) = settings.operators_listen else {
+        return Ok(None);
+    };
+    let failed = |source| StartError::Listen { address, source };
+    listen::check_address(address).map_err(failed)?;
+    let listener = listen::listener(settings, address).map_err(failed)?;
+    Ok(Some(listener))
 }
 
 /// Both ends of each shard's receiver.

@@ -14,6 +14,8 @@ use crate::networks::Networks;
 pub struct NetSettings {
     /// Where to listen.
     pub listen: SocketAddr,
+    /// Where operators connect, beside that address; `None` for nowhere.
+    pub operators_listen: Option<SocketAddr>,
     /// Reactor threads, each with its own listener.
     pub shards: usize,
     /// Threads that read what is not in memory.
@@ -110,6 +112,7 @@ impl Default for NetSettings {
     fn default() -> Self {
         NetSettings {
             listen: SocketAddr::from(([127, 0, 0, 1], 4437)),
+            operators_listen: None,
             shards: std::thread::available_parallelism().map_or(1, usize::from),
             readers: 2,
             connections_max: 1_000_000,

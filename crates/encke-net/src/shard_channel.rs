@@ -50,6 +50,8 @@ pub(crate) enum ShardEvent {
         client: PoolClient,
         event: PoolResponse,
     },
+    /// The attempt to fetch the keys of a token's issuer is over.
+    KeysFetched,
     /// The server stops.
     Stop,
 }

@@ -78,6 +78,8 @@ pub trait OnDispatch: Debug + Send {
 pub trait OnWorkerEvent: Debug + Send {
     /// The bytes of one event.
     fn event(&self, event: PoolResponse) -> WorkerOutput;
+    /// The last bytes to a worker whose connection the server closes. `why` is one line for the worker.
+    fn farewell(&self, why: &str) -> Vec<u8>;
     /// The bytes that keep a quiet connection alive.
     fn heartbeat(&self) -> &'static [u8];
 }

@@ -1,6 +1,6 @@
 //! Errors as responses: the one place that writes them as JSON.
 
-use encke_stream::Refusal;
+use encke_stream::{Outcome, Refusal};
 
 use crate::action::Failure;
 use crate::response::Response;
@@ -81,6 +81,18 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
             response.field("Retry-After", RETRY_AFTER_S)
         }
         _ => response,
+    }
+}
+
+/// The response to an outcome that is no success: a refusal, or the outcome of another kind of command.
+pub(crate) fn unexpected(outcome: &Outcome) -> Response {
+    match outcome {
+        Outcome::Refused(refusal) => refused(refusal),
+        other => error(
+            500,
+            "internal",
+            format!("internal error: a command of another kind has the outcome {other:?}"),
+        ),
     }
 }
 

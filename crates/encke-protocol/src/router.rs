@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_access::{Caller, CanonicalPath};
+use encke_access::{Access, Caller, CanonicalPath};
 use encke_stream::Views;
 
 use crate::action::Action;
@@ -87,9 +87,14 @@ impl Router {
         }
     }
 
-    /// The rules of the gate, for the reactor.
-    pub fn gate(&self) -> &Arc<Gate> {
-        &self.gate
+    /// The access control, if there is one.
+    pub fn access(&self) -> Option<&Arc<Access>> {
+        self.gate.access.control()
+    }
+
+    /// Whether responses depend on the origins that their requests name.
+    pub fn varies(&self) -> bool {
+        self.gate.origins.vary()
     }
 
     /// The encoders of all protocols.
@@ -143,7 +148,7 @@ impl Router {
         }
         match self.pools.path(path) {
             Some(below) => self.pools.request(request, below, admitted),
-            None => self.admin.request(&request, admitted),
+            None => self.admin.request(&request, admitted, self.access()),
         }
     }
 }

@@ -123,7 +123,7 @@ impl Formatter {
 
 /// Appends a string of JSON, or `null`. All but visible ASCII is escaped, so that a client can neither end a line, in any
 /// reading of what a line is, nor send controls to a terminal. What is not UTF-8 becomes U+FFFD.
-fn json_text(text: Option<&[u8]>, out: &mut Vec<u8>) {
+pub(crate) fn json_text(text: Option<&[u8]>, out: &mut Vec<u8>) {
     let Some(text) = text else {
         out.extend_from_slice(b"null");
         return;

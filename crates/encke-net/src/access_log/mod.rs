@@ -14,7 +14,7 @@ mod writer;
 
 pub(crate) use entry::{AccessEntry, COMPLETE, NO_RESPONSE, RequestText};
 pub use format::AccessLogFormat;
-pub(crate) use format::hex_escaped;
+pub(crate) use format::{hex_escaped, json_text};
 pub(crate) use ids::{RequestIds, TraceId, request_id, trace_id};
 pub(crate) use open_requests::{OpenRequest, OpenRequests};
 pub(crate) use writer::{AccessLogQueue, AccessLogSender, AccessLogThread, access_log};

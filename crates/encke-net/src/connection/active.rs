@@ -32,6 +32,8 @@ pub(crate) struct Active {
     pub(crate) deadline_ms: u64,
     /// When its subscription ends; 0: never.
     pub(crate) ends_at_ms: u64,
+    /// The origin that the response to its request names as its reader, where not all are allowed.
+    pub(crate) reader: Option<Box<str>>,
 }
 
 // What an active connection costs, beside what it holds.
@@ -49,6 +51,8 @@ pub(crate) enum Task {
     },
     /// A reader thread loads the stream that the request names.
     AwaitingLoad(Box<ParkedRequest>),
+    /// The keys of the issuer of its request's token are being fetched.
+    AwaitingKeys(Box<AwaitedKeys>),
     /// The sequencer has its command.
     AwaitingCommit(Box<dyn OnCommit>),
     /// A reader thread reads a part of a stream.
@@ -83,6 +87,13 @@ pub(crate) enum Task {
     Subscribed(Subscriber),
     /// Refused: further input is discarded until it closes.
     Lingering,
+}
+
+/// A request that waits for keys, and the response to it if they do not come.
+#[derive(Debug)]
+pub(crate) struct AwaitedKeys {
+    pub(crate) request: ParkedRequest,
+    pub(crate) response: Response,
 }
 
 /// A response without its body, which is being compressed.
@@ -177,7 +188,7 @@ pub(crate) struct ParkedRequest {
     pub(crate) body: Vec<u8>,
     pub(crate) tls: bool,
     pub(crate) host: Option<Box<str>>,
-    pub(crate) identity: Option<Box<str>>,
+    pub(crate) operator: bool,
     /// What was found so far stays in memory until the request is answered.
     pub(crate) held: Vec<Lookup>,
 }
@@ -185,7 +196,8 @@ pub(crate) struct ParkedRequest {
 impl Active {
     /// The state of its slot once this entry is removed.
     pub(crate) fn rest(&self) -> Option<SlotState> {
-        if !self.input.is_empty() || self.pending.is_some() || self.ends_at_ms > 0 {
+        let is_answered = self.reader.is_none();
+        if !is_answered || !self.input.is_empty() || self.pending.is_some() || self.ends_at_ms > 0 {
             return None;
         }
         match &self.task {
@@ -320,7 +332,7 @@ impl ParkedRequest {
             body,
             tls: caller.tls,
             host: caller.host.map(Box::from),
-            identity: caller.identity.map(Box::from),
+            operator: caller.operator,
             held: Vec::new(),
         }
     }

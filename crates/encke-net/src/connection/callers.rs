@@ -1,16 +1,14 @@
-//! The callers of a shard's connections: what lasts longer than a caller's credentials ends with them. Twelve bytes for each
+//! The callers of a shard's connections: what lasts longer than a caller's credentials ends with them. Some 36 bytes for each
 //! connection, and none without access control.
 
-use std::sync::Arc;
-
-use encke_access::Caller;
+use encke_access::CallerTag;
 
 use crate::chunked_vec::ChunkedVec;
 
 /// The callers by the numbers of their connections' slots, and a sweep over them.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionCallers {
-    callers: ChunkedVec<Option<Arc<Caller>>>,
+    callers: ChunkedVec<Option<CallerTag>>,
     /// When their credentials end, in whole seconds since 1970, rounded up; [`NEVER`] for those that do not. Apart from the
     /// callers, because the sweep reads little else.
     ends_s: ChunkedVec<u32>,
@@ -42,7 +40,7 @@ pub(crate) enum CallerEnd {
 
 impl ConnectionCallers {
     /// Sets the caller of a connection's request.
-    pub(crate) fn set(&mut self, index: u32, caller: Option<Arc<Caller>>) {
+    pub(crate) fn set(&mut self, index: u32, caller: Option<CallerTag>) {
         if caller.is_none() && self.callers.len() <= index as usize {
             return;
         }
@@ -50,7 +48,7 @@ impl ConnectionCallers {
             self.callers.push(None);
             self.ends_s.push(NEVER);
         }
-        let ends_at_ms = caller.as_ref().and_then(|caller| caller.ends_at_ms());
+        let ends_at_ms = caller.as_ref().and_then(CallerTag::ends_at_ms);
         self.ends_s[index] = ends_at_ms.map_or(NEVER, |ms| {
             u32::try_from(ms.div_ceil(1000)).unwrap_or(NEVER)
         });
@@ -78,7 +76,7 @@ impl ConnectionCallers {
     /// due. False: the pass is over.
     pub(crate) fn sweep(
         &mut self,
-        is_revoked: impl Fn(&Caller) -> bool,
+        is_revoked: impl Fn(&CallerTag) -> bool,
         over: &mut Option<(u32, CallerEnd)>,
     ) -> bool {
         let Some(mut index) = self.sweep.next else {
@@ -87,6 +85,8 @@ impl ConnectionCallers {
         let end = (index as usize + SLOTS_AT_ONCE).min(self.callers.len()) as u32;
         while index < end && over.is_none() {
             if self.ends_s[index] <= self.sweep.now_s {
+                // It is told once.
+                self.ends_s[index] = NEVER;
                 *over = Some((index, CallerEnd::Expired));
             } else if self.sweep.compares
                 && let Some(caller) = &self.callers[index]

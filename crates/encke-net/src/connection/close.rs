@@ -29,6 +29,10 @@ pub(crate) enum CloseReason {
     BuffersMax,
     /// The data could not be read.
     Unreadable,
+    /// The credentials of its caller have expired.
+    Expired,
+    /// The credentials of its caller were revoked.
+    Revoked,
     /// A subscriber sent too much.
     Talkative,
     /// The kernel cannot watch the socket.
@@ -53,6 +57,8 @@ impl CloseReason {
             CloseReason::NoLongerKept => "no_longer_kept",
             CloseReason::BuffersMax => "buffers_max",
             CloseReason::Unreadable => "unreadable",
+            CloseReason::Expired => "expired",
+            CloseReason::Revoked => "revoked",
             CloseReason::Talkative => "talkative",
             CloseReason::Epoll => "epoll",
             CloseReason::Internal => "internal",
@@ -68,11 +74,27 @@ impl CloseReason {
         }
     }
 
+    /// One line for the client, where it is sent a farewell.
+    pub(crate) fn why(self) -> &'static str {
+        match self {
+            CloseReason::LagMax => "the client reads too slowly and is too far behind",
+            CloseReason::LagAgeMax => "the client has been behind for too long",
+            CloseReason::NoLongerKept => "what follows is no longer kept",
+            CloseReason::Expired => "the token has expired",
+            CloseReason::Revoked => "the token was revoked",
+            other => other.name(),
+        }
+    }
+
     /// Whether a subscriber is sent a farewell before it is closed for this reason.
     pub(crate) fn is_dismissal(self) -> bool {
         matches!(
             self,
-            CloseReason::LagMax | CloseReason::LagAgeMax | CloseReason::NoLongerKept
+            CloseReason::LagMax
+                | CloseReason::LagAgeMax
+                | CloseReason::NoLongerKept
+                | CloseReason::Expired
+                | CloseReason::Revoked
         )
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod active;
 pub(crate) mod by_slot;
+pub(crate) mod callers;
 pub(crate) mod close;
 pub(crate) mod merged_feed;
 pub(crate) mod owners;

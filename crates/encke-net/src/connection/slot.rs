@@ -80,8 +80,11 @@ impl Flags {
     pub(crate) const TLS: Flags = Flags(1 << 7);
     /// Epoll reports when the socket takes more.
     pub(crate) const OUTPUT_WATCHED: Flags = Flags(1 << 8);
-    /// The request names the origin of the script that sent it.
-    pub(crate) const HAS_ORIGIN: Flags = Flags(1 << 9);
+    /// The request is from a script of an origin that is allowed, and the response says so.
+    pub(crate) const HAS_READER: Flags = Flags(1 << 9);
+
+    /// Connected to the address for operators.
+    pub(crate) const OPERATOR: Flags = Flags(1 << 10);
 
     pub(crate) fn has(self, flag: Flags) -> bool {
         self.0 & flag.0 != 0

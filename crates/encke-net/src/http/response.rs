@@ -1,6 +1,6 @@
 //! A response as bytes.
 
-use encke_protocol::{Body, Response};
+use encke_protocol::{Body, CrossOriginFields, Response};
 
 use super::framing::ResponseFraming;
 
@@ -11,8 +11,8 @@ pub(crate) struct Shape<'a> {
     pub(crate) head_only: bool,
     /// The connection is kept after it.
     pub(crate) keep_alive: bool,
-    /// The request names the origin of the script that sent it.
-    pub(crate) has_origin: bool,
+    /// What the response says about origins.
+    pub(crate) cross_origin: CrossOriginFields<'a>,
     /// How a body without a length is framed.
     pub(crate) framing: ResponseFraming,
     /// The id that the client gave the request, which the response repeats.
@@ -37,7 +37,7 @@ pub(crate) fn encode(
     out.extend_from_slice(date.as_bytes());
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(&response.fields);
-    out.extend_from_slice(response.cross_origin.fields(shape.has_origin));
+    response.cross_origin.write(shape.cross_origin, out);
     if let Some(id) = shape.request_id {
         out.extend_from_slice(b"X-Request-Id: ");
         out.extend_from_slice(id.as_bytes());
@@ -96,6 +96,7 @@ fn phrase(status: u16) -> &'static str {
         204 => "No Content",
         304 => "Not Modified",
         400 => "Bad Request",
+        401 => "Unauthorized",
         403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
@@ -105,6 +106,7 @@ fn phrase(status: u16) -> &'static str {
         410 => "Gone",
         413 => "Content Too Large",
         417 => "Expectation Failed",
+        421 => "Misdirected Request",
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         500 => "Internal Server Error",

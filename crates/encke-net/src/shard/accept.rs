@@ -10,6 +10,7 @@ use crate::addresses::Denied;
 use crate::connection::close::CloseReason;
 use crate::connection::owners::Owner;
 use crate::connection::slot::Flags;
+use crate::operators::OperatorListener;
 
 impl Shard {
     /// Accepts one connection, unless none waits or the rate is used up.
@@ -21,6 +22,20 @@ impl Shard {
             Accepted::Aborted | Accepted::NoneWaiting => {}
             Accepted::RateReached => self.context.metrics.accepts_held.inc(),
             Accepted::OutOfDescriptors => self.count_refused("descriptors"),
+        }
+    }
+
+    /// Accepts the connections of operators that wait.
+    pub(super) fn accept_operators(&mut self) {
+        if self.stopping.is_some() {
+            return;
+        }
+        while let Some(socket) = self.operators.as_mut().and_then(OperatorListener::accept) {
+            let index = self.connections.add(socket, self.clock.now_s());
+            self.connections.slots[index].flags.set(Flags::OPERATOR, true);
+            self.counts.accepted += 1;
+            self.counts.connections += 1;
+            self.watch_newcomer(index);
         }
     }
 
@@ -86,6 +101,10 @@ impl Shard {
         if self.context.settings.proxy_protocol {
             self.await_preface(index);
         }
+        self.watch_newcomer(index);
+    }
+
+    fn watch_newcomer(&mut self, index: u32) {
         self.newcomer = Some(index);
         self.readable(index, false);
         self.newcomer = None;

@@ -130,6 +130,7 @@ impl Shard {
         let owner = self.owners.of(index);
         let mut caller = CallerInfo {
             tls: self.connections.slots[index].flags.has(Flags::TLS),
+            operator: self.connections.slots[index].flags.has(Flags::OPERATOR),
             ..CallerInfo::default()
         };
         if owner.trusted {

@@ -63,7 +63,7 @@ impl Shard {
         match &active.task {
             Task::Subscribed(subscriber) => {
                 if subscriber.behind.is_some() && self.is_passed(index) {
-                    self.pass(index);
+                    self.dismiss_now(index, CloseReason::NoLongerKept);
                     return true;
                 }
                 if blocked || subscriber.reading {

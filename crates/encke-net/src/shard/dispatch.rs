@@ -104,6 +104,17 @@ impl Shard {
         self.weigh(index);
     }
 
+    /// Ends the work of a worker, with the reason.
+    pub(super) fn end_work(&mut self, index: u32, reason: CloseReason) {
+        let active = self.connections.active(index);
+        let Some(Task::Working { events, .. }) = active.map(|active| &active.task) else {
+            return;
+        };
+        let part = events.farewell(reason.why());
+        self.send_behind(index, &part, true);
+        self.close_behind(index);
+    }
+
     /// Closes the connection once its pending write is out.
     fn close_behind(&mut self, index: u32) {
         let last = self.last_reason(index);

@@ -1,10 +1,9 @@
 //! Input: reads from sockets and takes requests from the bytes.
 
-use encke_protocol::{Action, Headers, Request};
 use rustix::net::{RecvFlags, recv};
 
 use super::Shard;
-use crate::connection::active::{ParkedRequest, Task};
+use crate::connection::active::Task;
 use crate::connection::close::CloseReason;
 use crate::connection::slot::{Flags, SlotState};
 use crate::http::Rejection;
@@ -146,6 +145,7 @@ impl Shard {
                 Task::AwaitingCommit(_)
                 | Task::AwaitingDispatch { .. }
                 | Task::AwaitingLoad(_)
+                | Task::AwaitingKeys(_)
                 | Task::AwaitingRead(_)
                 | Task::AwaitingCompression(_)
                 | Task::Streaming { .. },
@@ -312,8 +312,6 @@ impl Shard {
         flags.set(Flags::KEEP_ALIVE, keep);
         flags.set(Flags::HEAD_ONLY, head.method == "HEAD");
         flags.set(Flags::HTTP_1_0, head.version == 0);
-        let has_origin = Headers(fields).first("Origin").is_some();
-        flags.set(Flags::HAS_ORIGIN, has_origin);
         let caller = match self.caller(index, fields) {
             Ok(caller) => caller,
             Err(rejection) => {
@@ -321,22 +319,7 @@ impl Shard {
                 return;
             }
         };
-        let action = self.context.router.request(Request {
-            method: head.method,
-            path: head.path,
-            query: head.query,
-            headers: Headers(fields),
-            body,
-            caller,
-            now_ms: self.clock.now_ms(),
-        });
-        match action {
-            Action::Load(load) => {
-                let parked = ParkedRequest::new(head, fields, caller, load.body);
-                self.load_name(index, load.name, Box::new(parked));
-            }
-            action => self.perform(index, action),
-        }
+        self.route(index, head, fields, body, caller);
     }
 }
 

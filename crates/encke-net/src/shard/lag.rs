@@ -141,16 +141,15 @@ impl Shard {
         }
     }
 
-    /// Closes a subscriber whose next records retention has removed, with the reason.
-    pub(super) fn pass(&mut self, index: u32) {
-        let Some(active) = self.connections.active(index) else {
-            return;
-        };
-        if active.is_dismissed() {
+    /// Closes a subscriber, with the reason, as soon as its socket takes it.
+    pub(super) fn dismiss_now(&mut self, index: u32, reason: CloseReason) {
+        self.connections.activate(index);
+        let active = self.connections.active(index);
+        if active.is_some_and(|active| active.is_dismissed()) {
             return;
         }
-        let blocked = active.pending.is_some();
-        self.dismiss(index, CloseReason::NoLongerKept);
+        let blocked = self.connections.is_blocked(index);
+        self.dismiss(index, reason);
         if !blocked && self.watch_output(index) {
             self.writable(index);
         }
@@ -161,13 +160,9 @@ impl Shard {
         tracing::debug!(
             client = %self.client_name(index),
             reason = reason.label(),
-            "closing a subscriber that is too slow"
+            "closing a subscriber before the end of its stream"
         );
-        let why = match reason {
-            CloseReason::LagMax => "the client reads too slowly and is too far behind",
-            CloseReason::NoLongerKept => "what follows is no longer kept",
-            _ => "the client has been behind for too long",
-        };
+        let why = reason.why();
         let resumable = reason != CloseReason::NoLongerKept;
         let now_ms = self.clock.now_ms();
         let at = self.position_behind_pending(index);

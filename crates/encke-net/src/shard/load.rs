@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_protocol::{Action, CallerInfo, Failure, Headers, Request, problem};
+use encke_protocol::{Failure, problem};
 use encke_stream::{LoadError, Lookup, Stream};
 
 use super::Shard;
@@ -37,7 +37,11 @@ impl Shard {
             return;
         };
         match known {
-            Ok(known) => self.ask_again(index, parked, known),
+            Ok(known) => {
+                let mut parked = parked;
+                parked.held.push(known);
+                self.route_again(index, parked, None);
+            }
             Err(error) => {
                 let failure = match error {
                     LoadError::Contended => Failure::Overloaded,
@@ -106,35 +110,5 @@ impl Shard {
             _ => return false,
         }
         true
-    }
-
-    fn ask_again(&mut self, index: u32, mut parked: Box<ParkedRequest>, known: Lookup) {
-        parked.held.push(known);
-        let body = std::mem::take(&mut parked.body);
-        let fields: Vec<(&str, &[u8])> = parked
-            .fields
-            .iter()
-            .map(|(name, value)| (&**name, &**value))
-            .collect();
-        let action = self.context.router.request(Request {
-            method: &parked.method,
-            path: &parked.path,
-            query: parked.query.as_deref(),
-            headers: Headers(&fields),
-            body,
-            caller: CallerInfo {
-                tls: parked.tls,
-                host: parked.host.as_deref(),
-                identity: parked.identity.as_deref(),
-            },
-            now_ms: self.clock.now_ms(),
-        });
-        match action {
-            Action::Load(load) => {
-                parked.body = load.body;
-                self.load_name(index, load.name, parked);
-            }
-            action => self.perform(index, action),
-        }
     }
 }

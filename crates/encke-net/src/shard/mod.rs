@@ -22,6 +22,7 @@ mod merged_older;
 mod output;
 mod request_log;
 mod respond;
+mod route;
 mod run_deferred;
 mod stop;
 
@@ -37,12 +38,14 @@ use rustix::event::epoll;
 use crate::acceptor::Acceptor;
 use crate::access_log::{AccessLogSender, OpenRequests, RequestIds};
 use crate::addresses::Addresses;
+use crate::audit::AuditSender;
 use crate::buffers::Buffers;
 use crate::clock::ShardClock;
 use crate::compression::Compressors;
+use crate::connection::callers::ConnectionCallers;
 use crate::connection::close::CloseReason;
 use crate::connection::owners::ConnectionOwners;
-use crate::connection::slot::Token;
+use crate::connection::slot::{Flags, Token};
 use crate::connection::table::Connections;
 use crate::deferred::Deferred;
 use crate::fanout::backpressure::LOOK_EVERY_MS;
@@ -50,7 +53,8 @@ use crate::fanout::congested_streams::CongestedStreams;
 use crate::fanout::queue::FanOut;
 use crate::metrics::{Metrics, ShardCounts};
 use crate::outbox::Outbox;
-use crate::poller::{LISTENER, Poller, WAKE};
+use crate::operators::OperatorListener;
+use crate::poller::{LISTENER, OPERATORS, Poller, WAKE};
 use crate::readers::Readers;
 use crate::settings::NetSettings;
 use crate::shard_channel::{ShardEvent, ShardReceiver, ShardSender};
@@ -79,6 +83,8 @@ pub(crate) struct ShardContext {
     pub(crate) views: Arc<Views>,
     /// Where finished requests go; `None` without an access log.
     pub(crate) access_log: Option<AccessLogSender>,
+    /// Where refused and administrative requests go.
+    pub(crate) audit: AuditSender,
     /// The key of the ids of requests, the same for all shards.
     pub(crate) request_id_key: u64,
 }
@@ -89,8 +95,13 @@ pub(crate) struct Shard {
     encoders: Arc<Encoders>,
     poller: Poller,
     acceptor: Acceptor,
+    /// The first shard has it, if there is an address for operators.
+    operators: Option<OperatorListener>,
     connections: Connections,
     owners: ConnectionOwners,
+    callers: ConnectionCallers,
+    /// Connections whose requests wait for keys.
+    awaiting_keys: Vec<Token>,
     fan_out: FanOut,
     timers: Timers,
     deferred: Deferred,
@@ -113,16 +124,26 @@ struct Scratch {
 
 impl Shard {
     /// A shard that is ready to run.
-    pub(crate) fn new(context: ShardContext, listener: OwnedFd) -> rustix::io::Result<Self> {
+    pub(crate) fn new(
+        context: ShardContext,
+        listener: OwnedFd,
+        operators: Option<OwnedFd>,
+    ) -> rustix::io::Result<Self> {
         let settings = &context.settings;
         let clock = ShardClock::start();
         let shards = settings.shards.max(1) as u64;
+        let poller = Poller::new(context.receiver.wake_fd())?;
         let mut shard = Shard {
             encoders: Arc::clone(context.router.encoders()),
-            poller: Poller::new(context.receiver.wake_fd())?,
+            operators: operators
+                .map(|listener| OperatorListener::new(listener, &poller))
+                .transpose()?,
+            poller,
             acceptor: Acceptor::new(listener, settings.accept_rate.div_ceil(shards)),
             connections: Connections::default(),
             owners: ConnectionOwners::default(),
+            callers: ConnectionCallers::default(),
+            awaiting_keys: Vec::new(),
             fan_out: FanOut::new(
                 settings.ring_bytes,
                 context.number,
@@ -176,6 +197,7 @@ impl Shard {
                     match token {
                         WAKE => {}
                         LISTENER => self.acceptor.ready(),
+                        OPERATORS => self.accept_operators(),
                         token => self.socket_event(token, flags),
                     }
                 }
@@ -226,6 +248,7 @@ impl Shard {
             ShardEvent::NameLoaded { token, known } => self.name_loaded(token, known),
             ShardEvent::StreamLoaded { token, stream } => self.stream_loaded(token, stream),
             ShardEvent::Dispatched { client, event } => self.dispatched(client, event),
+            ShardEvent::KeysFetched => self.keys_fetched(),
             ShardEvent::Stop => self.stop(),
         }
     }
@@ -252,6 +275,7 @@ impl Shard {
         let wait_ms = if !self.fan_out.is_quiet()
             || self.deferred.is_due()
             || self.timers.is_due()
+            || self.callers.is_sweeping()
             || self.outbox.has_commands()
         {
             0
@@ -294,9 +318,16 @@ impl Shard {
         self.forget_lag(index);
         self.unsubscribe(index);
         self.disown(index);
+        self.callers.set(index, None);
+        let is_operator = self.connections.slots[index].flags.has(Flags::OPERATOR);
         self.connections.close(index);
         self.counts.connections -= 1;
-        self.context.connections.fetch_sub(1, Ordering::Relaxed);
+        match &mut self.operators {
+            Some(operators) if is_operator => operators.closed(),
+            _ => {
+                self.context.connections.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Output: sends responses and records, and keeps what a socket does not take.
 
-use encke_protocol::{Body, Response, problem};
+use encke_protocol::{Body, CrossOriginFields, Response, problem};
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
 use super::Shard;
@@ -14,6 +14,9 @@ impl Shard {
     /// Sends a response, and then keeps or closes the connection, depending on the request and the server.
     pub(super) fn respond(&mut self, index: u32, response: &Response) {
         self.connections.begin_reading(index);
+        if let Some(note) = &response.audit {
+            self.audit(index, note, response.status);
+        }
         if response.status >= 400 {
             let status = response.status.to_string();
             let refused = &self.context.metrics.refused;
@@ -265,13 +268,16 @@ impl Shard {
     ) -> Vec<u8> {
         let mut out = std::mem::take(&mut self.scratch.output);
         out.clear();
-        let flags = self.connections.slots[index].flags;
+        let reader = self.take_reader(index);
         let request = self.requests.get_mut(index);
         let request_id = request.and_then(|request| request.text.request_id());
         let shape = Shape {
             head_only,
             keep_alive,
-            has_origin: flags.has(Flags::HAS_ORIGIN),
+            cross_origin: CrossOriginFields {
+                reader: &reader,
+                vary: self.context.router.varies(),
+            },
             framing: self.connections.slots[index].framing(),
             request_id: request_id.and_then(|id| std::str::from_utf8(id).ok()),
         };

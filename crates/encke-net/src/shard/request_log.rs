@@ -3,13 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use encke_protocol::Headers;
+use encke_protocol::{AuditNote, Headers};
 use rustix::net::getpeername;
 
 use super::Shard;
 use crate::access_log::{
     AccessEntry, COMPLETE, NO_RESPONSE, OpenRequest, RequestText, hex_escaped, request_id, trace_id,
 };
+use crate::audit::AuditEntry;
 use crate::connection::close::CloseReason;
 use crate::http::head::{self, Head, NO_FIELDS};
 
@@ -157,6 +158,21 @@ impl Shard {
         }
         log_debug(&entry);
         self.requests.log(entry);
+    }
+
+    /// Adds a line to the audit log.
+    pub(super) fn audit(&mut self, index: u32, note: &AuditNote, status: u16) {
+        // A trusted proxy names the client of each request; it is kept while the request is logged.
+        let named = self.requests.get_mut(index).and_then(|request| request.client);
+        self.context.audit.send(AuditEntry {
+            at_ms: self.clock.now_ms(),
+            client: match named {
+                Some(client) => client.to_string().into(),
+                None => self.client_name(index).into(),
+            },
+            status,
+            note: Box::new(note.clone()),
+        });
     }
 
     fn logs_requests(&self) -> bool {

@@ -23,7 +23,7 @@ impl Shard {
                 None => self.respond(index, &response),
             },
             // Only a request leads to this action, and it is handled there.
-            Action::Load(_) => self.close(index, CloseReason::Internal),
+            Action::Load(_) | Action::AwaitKeys(..) => self.close(index, CloseReason::Internal),
             Action::Commit(command, then) => self.commit(index, command, then),
             Action::Read(fetch, then) => self.read(index, fetch, then),
             Action::Stream(response, next) => match response.coding {

@@ -47,6 +47,7 @@ impl Shard {
                 busy = true;
             }
             busy |= self.sweep();
+            busy |= self.sweep_callers();
             if !busy {
                 break;
             }

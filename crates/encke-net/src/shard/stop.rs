@@ -72,6 +72,7 @@ impl Shard {
             // The dispatcher ends its own.
             (
                 Task::AwaitingLoad(_)
+                | Task::AwaitingKeys(_)
                 | Task::AwaitingCommit(_)
                 | Task::AwaitingRead(_)
                 | Task::AwaitingCompression(_)

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use encke_access as access;
+use encke_access::Operation;
 use encke_stream::{
     Command, DEFAULT_TYPE, Fetch, ForkOf, Lookup, Media, MediaKind, Offset, Outcome, Refusal,
     Stream,
 };
 
-use super::write::{bytes, messages, unexpected};
+use super::write::{bytes, messages};
 use super::{DurableStreams, fields};
 use crate::action::{Action, Failure, OnCommit, OnRead};
 use crate::gate::Admitted;
-use crate::problem::{error, failed, refused};
+use crate::problem::{error, failed, refused, unexpected};
 use crate::request::Request;
 use crate::response::Response;
 use crate::run::Run;
@@ -52,7 +52,7 @@ impl DurableStreams {
         let mut known = vec![known];
         if let Some(forking) = &forking {
             let source = format!("{}{}", self.settings.root, forking.source);
-            let readable = admitted.require_at(access::Action::Read, &source);
+            let readable = admitted.require_at(Operation::Read, &source);
             readable.map_err(|refused| match refused.status {
                 404 => self::refused(&Refusal::SourceNotFound).audited(refused.audit),
                 _ => refused,

@@ -16,7 +16,7 @@ mod write;
 
 use std::sync::Arc;
 
-use encke_access as access;
+use encke_access::Operation;
 
 use crate::action::Action;
 use crate::encoder::{EncoderId, Encoders};
@@ -98,11 +98,11 @@ impl DurableStreams {
             return Action::Respond(refused.field("Allow", METHODS));
         }
         let needed = match request.method {
-            "GET" | "HEAD" => access::Action::Read,
-            "POST" if fields::truncates(request.headers) => access::Action::Delete,
-            "POST" => access::Action::Append,
-            "PUT" => access::Action::Create,
-            _ => access::Action::Delete,
+            "GET" | "HEAD" => Operation::Read,
+            "POST" if fields::truncates(request.headers) => Operation::Delete,
+            "POST" => Operation::Append,
+            "PUT" => Operation::Create,
+            _ => Operation::Delete,
         };
         if let Err(refused) = admitted.require(needed) {
             return Action::Respond(refused);

@@ -5,7 +5,7 @@ use encke_stream::{Command, Data, MediaKind, Outcome, Target};
 use super::{DurableStreams, fields};
 use crate::action::{Action, OnCommit};
 use crate::json;
-use crate::problem::{error, refused};
+use crate::problem::{error, unexpected};
 use crate::request::Request;
 use crate::response::Response;
 
@@ -149,19 +149,6 @@ impl OnCommit for Deletion {
             Outcome::Deleted => Response::shared(204),
             other => unexpected(&other),
         }
-    }
-}
-
-/// The response to a refusal, which is any command's outcome.
-pub(super) fn unexpected(outcome: &Outcome) -> Response {
-    match outcome {
-        Outcome::Refused(refusal) => refused(refusal),
-        // A command's outcome is a refusal or of the command's kind.
-        other => error(
-            500,
-            "internal",
-            format!("internal error: a command of another kind has the outcome {other:?}"),
-        ),
     }
 }
 

@@ -9,7 +9,7 @@ mod id;
 
 use std::sync::Arc;
 
-use encke_access as access;
+use encke_access::Operation;
 use encke_stream::{Life, Offset, Pattern, Sequence, Stream, log_of};
 
 use crate::action::{Action, Feed, MergeSource, SourceKind, Subscription};
@@ -106,7 +106,7 @@ impl Events {
                     self.streams.check_name(segments)?;
                 }
                 let prefix = format!("{}{}", self.root, pattern.prefix());
-                admitted.require_below(access::Action::Read, &prefix)?;
+                admitted.require_below(Operation::Read, &prefix)?;
                 for (log, committed) in (0..).zip(&committed) {
                     let from = self.pattern_start(named, log, place, resumed, *committed)?;
                     sources.push(MergeSource {
@@ -122,7 +122,7 @@ impl Events {
             }
             self.streams.check_name(&named.name)?;
             let path = format!("{}{}", self.root, named.name);
-            if let Err(refused) = admitted.require_at(access::Action::Read, &path) {
+            if let Err(refused) = admitted.require_at(Operation::Read, &path) {
                 match refused.status {
                     // The same answers as for a stream that does not exist.
                     404 if resumed.is_some() => {

@@ -9,7 +9,7 @@ mod rights;
 
 use std::sync::Arc;
 
-use encke_access::{Access, CanonicalPath, Credentials, Denied};
+use encke_access::{Access, AccessDenied, CanonicalPath, Credentials};
 
 use self::origins::RequestOrigin;
 use self::rights::REFUSED;
@@ -50,6 +50,16 @@ pub(crate) enum Stop {
     Refused(Response),
     /// The keys of its token's issuer are being fetched. It may be asked about again when they are there.
     AwaitingKeys(Response),
+}
+
+impl Policy {
+    /// The access control, if there is one.
+    pub(crate) fn control(&self) -> Option<&Arc<Access>> {
+        match self {
+            Policy::Controlled(access) => Some(access),
+            Policy::Local | Policy::Open => None,
+        }
+    }
 }
 
 impl Gate {
@@ -118,13 +128,17 @@ impl Gate {
             .of_request(request.headers.all("Origin"), request.host())
     }
 
-    fn denied(&self, request: &Request<'_>, denied: &Denied) -> Stop {
-        let response = error(denied.status(), denied.code(), denied.to_string())
-            .field_if("WWW-Authenticate", denied.challenge());
-        let response = refused(request, response, denied.code());
-        match denied.awaits_keys() {
-            true => Stop::AwaitingKeys(response),
-            false => Stop::Refused(response),
+    fn denied(&self, request: &Request<'_>, denied: &AccessDenied) -> Stop {
+        let response = error(denied.status(), denied.reason(), denied.to_string());
+        let response = match denied.status() {
+            401 => response.field("WWW-Authenticate", denied.challenge()),
+            503 => response.field("Retry-After", RETRY_AFTER_S),
+            _ => response,
+        };
+        let response = refused(request, response, denied.reason());
+        match denied {
+            AccessDenied::KeysUnknown { .. } => Stop::AwaitingKeys(response),
+            _ => Stop::Refused(response),
         }
     }
 }
@@ -159,6 +173,9 @@ pub(crate) fn preflight() -> Response {
         .field("Access-Control-Allow-Headers", REQUEST_FIELDS)
         .field("Access-Control-Max-Age", "86400")
 }
+
+/// Seconds after which a request may be tried again whose keys are missing.
+const RETRY_AFTER_S: u32 = 1;
 
 /// The methods of all protocols.
 const METHODS: &str = "GET, HEAD, PUT, POST, DELETE, OPTIONS";

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_access::{Action, Caller};
+use encke_access::{Caller, CallerKind, Operation};
 
 use crate::problem::error;
 use crate::response::{AuditNote, Response};
@@ -35,39 +35,39 @@ pub(crate) struct Admitted<'a> {
 
 impl Admitted<'_> {
     /// Refuses the request unless its caller may do this at its path.
-    pub(crate) fn require(&self, action: Action) -> Result<(), Response> {
-        self.require_at(action, self.path)
+    pub(crate) fn require(&self, operation: Operation) -> Result<(), Response> {
+        self.require_at(operation, self.path)
     }
 
     /// Refuses the request unless its caller may do this at a path.
-    pub(crate) fn require_at(&self, action: Action, path: &str) -> Result<(), Response> {
-        match self.rights.may(action, path) {
+    pub(crate) fn require_at(&self, operation: Operation, path: &str) -> Result<(), Response> {
+        match self.rights.may(operation, path) {
             true => Ok(()),
-            false => Err(self.refusal(action, path)),
+            false => Err(self.refusal(operation, path)),
         }
     }
 
     /// Refuses the request unless its caller may do this at all paths below a prefix, which ends with a slash.
-    pub(crate) fn require_below(&self, action: Action, prefix: &str) -> Result<(), Response> {
+    pub(crate) fn require_below(&self, operation: Operation, prefix: &str) -> Result<(), Response> {
         let may = match &self.rights {
-            Rights::Caller { caller, .. } => caller.may_below(action, prefix),
-            other => other.may(action, prefix),
+            Rights::Caller { caller, .. } => caller.may_below(operation, prefix),
+            other => other.may(operation, prefix),
         };
         match may {
             true => Ok(()),
-            false => Err(self.refusal(action, &format!("{prefix}*"))),
+            false => Err(self.refusal(operation, &format!("{prefix}*"))),
         }
     }
 
     /// Whether the caller may do this at a path.
-    pub(crate) fn may_at(&self, action: Action, path: &str) -> bool {
-        self.rights.may(action, path)
+    pub(crate) fn may_at(&self, operation: Operation, path: &str) -> bool {
+        self.rights.may(operation, path)
     }
 
     /// Whether a cache may give the response to others.
     pub(crate) fn is_public(&self) -> bool {
         match &self.rights {
-            Rights::Caller { caller, .. } => caller.is_anonymous(),
+            Rights::Caller { caller, .. } => is_anonymous(caller),
             _ => true,
         }
     }
@@ -83,16 +83,16 @@ impl Admitted<'_> {
         })
     }
 
-    fn refusal(&self, action: Action, path: &str) -> Response {
+    fn refusal(&self, operation: Operation, path: &str) -> Response {
         let (response, reason) = match &self.rights {
             // The same whether there is something or not.
-            Rights::Caller { caller, .. } if caller.is_anonymous() => {
-                (unauthenticated(action, path), "no_credentials")
+            Rights::Caller { caller, .. } if is_anonymous(caller) => {
+                (unauthenticated(operation, path), "no_credentials")
             }
             Rights::Caller { caller, conceals } => {
-                match *conceals && !caller.may(Action::Read, path) {
+                match *conceals && !caller.may(Operation::Read, path) {
                     true => (missing(), "concealed"),
-                    false => (forbidden(caller.name(), action, path), "forbidden"),
+                    false => (forbidden(caller.name(), operation, path), "forbidden"),
                 }
             }
             _ => (elsewhere(), "not_here"),
@@ -105,12 +105,12 @@ impl Admitted<'_> {
 }
 
 impl Rights {
-    fn may(&self, action: Action, path: &str) -> bool {
+    fn may(&self, operation: Operation, path: &str) -> bool {
         match self {
             Rights::Everything => true,
-            Rights::EverythingButAdmin => action != Action::Admin,
-            Rights::Operator => action == Action::Admin,
-            Rights::Caller { caller, .. } => caller.may(action, path),
+            Rights::EverythingButAdmin => operation != Operation::Admin,
+            Rights::Operator => operation == Operation::Admin,
+            Rights::Caller { caller, .. } => caller.may(operation, path),
         }
     }
 
@@ -131,18 +131,22 @@ impl Rights {
     }
 }
 
+fn is_anonymous(caller: &Caller) -> bool {
+    caller.kind() == CallerKind::Anonymous
+}
+
 /// The word for a refusal in the audit log.
 pub(super) const REFUSED: &str = "refused";
 
-fn unauthenticated(action: Action, path: &str) -> Response {
+fn unauthenticated(operation: Operation, path: &str) -> Response {
     let why = format!(
-        "without credentials a client may not {action} {path}; send a token as `Authorization: Bearer TOKEN`"
+        "without credentials a client may not {operation} {path}; send a token as `Authorization: Bearer TOKEN`"
     );
     error(401, "no_credentials", why).field("WWW-Authenticate", "Bearer")
 }
 
-fn forbidden(name: &str, action: Action, path: &str) -> Response {
-    let why = format!("{name:?} may not {action} {path}");
+fn forbidden(name: &str, operation: Operation, path: &str) -> Response {
+    let why = format!("{name:?} may not {operation} {path}");
     error(403, "forbidden", why)
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use encke_access as access;
+use encke_access::Operation;
 use encke_jobs::{AttemptAction, AttemptReport, JobId, NewJob, Payload, Registration};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -57,7 +57,7 @@ impl Parser<'_> {
         let method = request.method;
         if let [""] = parts[..] {
             only(method, &["GET"])?;
-            admitted.require(access::Action::List)?;
+            admitted.require(Operation::List)?;
             return Ok(once("", PoolRequest::List));
         }
         let pool = self.check_name("pool", parts[0])?;
@@ -135,13 +135,13 @@ impl Parser<'_> {
     ) -> Result<(), Response> {
         let path = format!("{}{pool}", self.settings.root);
         let needed = match (below, method) {
-            ([], "PUT") => access::Action::Create,
-            ([], "POST") => access::Action::Post,
-            ([], "DELETE") | (["worker", ..], _) => access::Action::Delete,
-            ([], _) => access::Action::Read,
-            (["job", _], _) if admitted.may_at(access::Action::Post, &path) => return Ok(()),
-            (["job", _], _) => access::Action::Read,
-            _ => access::Action::Work,
+            ([], "PUT") => Operation::Create,
+            ([], "POST") => Operation::Post,
+            ([], "DELETE") | (["worker", ..], _) => Operation::Delete,
+            ([], _) => Operation::Read,
+            (["job", _], _) if admitted.may_at(Operation::Post, &path) => return Ok(()),
+            (["job", _], _) => Operation::Read,
+            _ => Operation::Work,
         };
         admitted.require_at(needed, &path)
     }
@@ -194,6 +194,8 @@ impl Parser<'_> {
                 }
                 "by" => query.by_ms = Some(milliseconds("by", &value, SECONDS_MAX)?),
                 "after" => query.after_ms = Some(milliseconds("after", &value, SECONDS_MAX)?),
+                // Of a signed URL, whose signature is checked before.
+                "expires" | "kid" | "signature" => {}
                 "if" if value == "connected" => query.if_connected = true,
                 "force" if matches!(&*value, "" | "true" | "1") => query.force = true,
                 "if" => {

@@ -130,6 +130,13 @@ impl OnWorkerEvent for WorkerEvents {
         }
     }
 
+    fn farewell(&self, why: &str) -> Vec<u8> {
+        let mut event = b"event: removed\ndata: {\"reason\":".to_vec();
+        string(why, &mut event);
+        event.extend_from_slice(b"}\n\n");
+        event
+    }
+
     fn heartbeat(&self) -> &'static [u8] {
         sse::HEARTBEAT
     }

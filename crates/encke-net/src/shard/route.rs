@@ -1,0 +1,184 @@
+//! Asks the router for the action of a request, and keeps what the connection needs of the answer: the caller, whose credentials
+//! bound what it does, and the origin that the response names. Requests whose token is signed by an unknown key wait here until
+//! the keys of its issuer have been fetched.
+
+use encke_protocol::{Action, CallerInfo, Headers, Reader, Request, Response};
+
+use super::Shard;
+use crate::connection::active::{AwaitedKeys, ParkedRequest, Task};
+use crate::connection::callers::CallerEnd;
+use crate::connection::close::CloseReason;
+use crate::connection::slot::{Flags, SlotState};
+use crate::http::head::Head;
+
+impl Shard {
+    /// Asks about a new request, and performs the action.
+    pub(super) fn route(
+        &mut self,
+        index: u32,
+        head: &Head<'_>,
+        fields: &[(&str, &[u8])],
+        body: Vec<u8>,
+        caller: CallerInfo<'_>,
+    ) {
+        let request = Request {
+            method: head.method,
+            path: head.path,
+            query: head.query,
+            headers: Headers(fields),
+            body,
+            caller,
+            now_ms: self.clock.now_ms(),
+        };
+        match self.ask_router(index, request) {
+            Action::Load(load) => {
+                let parked = ParkedRequest::new(head, fields, caller, load.body);
+                self.load_name(index, load.name, Box::new(parked));
+            }
+            Action::AwaitKeys(response, body) => {
+                let request = ParkedRequest::new(head, fields, caller, body);
+                self.await_keys(index, AwaitedKeys { request, response });
+            }
+            action => self.perform(index, action),
+        }
+    }
+
+    /// Asks about a request again that had to wait, and performs the action. `response`: what it gets if keys are still missing.
+    pub(super) fn route_again(
+        &mut self,
+        index: u32,
+        mut parked: Box<ParkedRequest>,
+        response: Option<Response>,
+    ) {
+        let body = std::mem::take(&mut parked.body);
+        let fields: Vec<(&str, &[u8])> = parked
+            .fields
+            .iter()
+            .map(|(name, value)| (&**name, &**value))
+            .collect();
+        let request = Request {
+            method: &parked.method,
+            path: &parked.path,
+            query: parked.query.as_deref(),
+            headers: Headers(&fields),
+            body,
+            caller: CallerInfo {
+                tls: parked.tls,
+                host: parked.host.as_deref(),
+                operator: parked.operator,
+                certificate: None,
+            },
+            now_ms: self.clock.now_ms(),
+        };
+        match (self.ask_router(index, request), response) {
+            (Action::Load(load), _) => {
+                parked.body = load.body;
+                self.load_name(index, load.name, parked);
+            }
+            (Action::AwaitKeys(response, _), Some(_)) => self.respond(index, &response),
+            (Action::AwaitKeys(response, body), None) => {
+                parked.body = body;
+                let request = *parked;
+                self.await_keys(index, AwaitedKeys { request, response });
+            }
+            (action, _) => self.perform(index, action),
+        }
+    }
+
+    /// The attempt to fetch keys is over: asks about all requests again that wait for it.
+    pub(super) fn keys_fetched(&mut self) {
+        for token in std::mem::take(&mut self.awaiting_keys) {
+            let Some(index) = self.connections.find(token) else {
+                continue;
+            };
+            let Some(active) = self.connections.active_mut(index) else {
+                continue;
+            };
+            if !matches!(active.task, Task::AwaitingKeys(_)) {
+                continue;
+            }
+            if let Task::AwaitingKeys(awaited) = std::mem::take(&mut active.task) {
+                let AwaitedKeys { request, response } = *awaited;
+                self.route_again(index, Box::new(request), Some(response));
+                self.resume(index);
+            }
+        }
+    }
+
+    /// Looks at the next connections whose callers' time may be over. False: nothing is left to do.
+    pub(super) fn sweep_callers(&mut self) -> bool {
+        let Some(access) = self.context.router.access() else {
+            return false;
+        };
+        let mut over = None;
+        let is_revoked = |caller: &encke_access::CallerTag| access.is_revoked(caller);
+        let busy = self.callers.sweep(is_revoked, &mut over);
+        if let Some((index, end)) = over {
+            self.end_caller(index, end);
+        }
+        busy
+    }
+
+    /// The origin that the response of a connection names. It is needed once.
+    pub(super) fn take_reader(&mut self, index: u32) -> Reader {
+        if !self.connections.slots[index].flags.has(Flags::HAS_READER) {
+            return Reader::Unnamed;
+        }
+        let active = self.connections.active_mut(index);
+        match active.and_then(|active| active.reader.take()) {
+            Some(origin) => Reader::Origin(origin),
+            None => Reader::Any,
+        }
+    }
+
+    fn ask_router(&mut self, index: u32, request: Request<'_>) -> Action {
+        let routed = self.context.router.request(request);
+        self.callers.set(index, routed.caller.map(|caller| caller.tag()));
+        let flags = &mut self.connections.slots[index].flags;
+        flags.set(Flags::HAS_READER, routed.reader != Reader::Unnamed);
+        if let Reader::Origin(origin) = routed.reader {
+            self.connections.activate(index).reader = Some(origin);
+        }
+        routed.action
+    }
+
+    fn await_keys(&mut self, index: u32, awaited: AwaitedKeys) {
+        if self.awaiting_keys.len() >= AWAITING_KEYS_MAX {
+            self.respond(index, &awaited.response);
+            return;
+        }
+        let token = self.connections.slots.token(index);
+        self.awaiting_keys.push(token);
+        let task = Task::AwaitingKeys(Box::new(awaited));
+        self.connections.begin(index, task);
+    }
+
+    /// The time of a connection's caller is over: ends what it does, in the way of its protocol.
+    fn end_caller(&mut self, index: u32, end: CallerEnd) {
+        let revoked = end == CallerEnd::Revoked;
+        let reason = match end {
+            CallerEnd::Expired => CloseReason::Expired,
+            CallerEnd::Revoked => CloseReason::Revoked,
+        };
+        match self.connections.slots[index].state {
+            SlotState::Subscribed(_) => return self.dismiss_now(index, reason),
+            SlotState::Active => {}
+            SlotState::Idle | SlotState::Free | SlotState::Member | SlotState::Closed => return,
+        }
+        match self.connections.active(index).map(|active| &active.task) {
+            Some(Task::Subscribed(_)) => self.dismiss_now(index, reason),
+            // It asks again with other credentials.
+            Some(Task::AwaitingRecord { .. }) => self.poll_timed_out(index),
+            // The dispatcher gives the worker's jobs to others.
+            Some(Task::Working { .. }) => self.end_work(index, reason),
+            Some(Task::AwaitingDispatch { .. } | Task::Streaming { .. }) if revoked => {
+                self.cut(index, reason);
+            }
+            // What was begun in time ends soon.
+            _ => {}
+        }
+    }
+}
+
+/// Requests of a shard that may wait for keys; further ones are refused at once.
+const AWAITING_KEYS_MAX: usize = 1_024;
