@@ -76,12 +76,19 @@ impl Flags {
     pub(crate) const HALF_CLOSED: Flags = Flags(1 << 5);
     /// The header of the PROXY protocol is still to come.
     pub(crate) const AWAITS_PROXY: Flags = Flags(1 << 6);
-    /// A proxy says that the client speaks TLS to it.
+    /// The client speaks TLS: to the server, or to a proxy that says so.
     pub(crate) const TLS: Flags = Flags(1 << 7);
     /// Epoll reports when the socket takes more.
     pub(crate) const OUTPUT_WATCHED: Flags = Flags(1 << 8);
     /// The request names the origin of the script that sent it.
     pub(crate) const HAS_ORIGIN: Flags = Flags(1 << 9);
+    /// The socket carries records of TLS; the session is in the table of transports.
+    pub(crate) const ENCRYPTED: Flags = Flags(1 << 10);
+
+    /// Only those that say how bytes get through the socket.
+    pub(crate) fn of_transport(self) -> Flags {
+        Flags(self.0 & Flags::ENCRYPTED.0)
+    }
 
     pub(crate) fn has(self, flag: Flags) -> bool {
         self.0 & flag.0 != 0
