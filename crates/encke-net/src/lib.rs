@@ -50,6 +50,7 @@ mod shard;
 mod shard_channel;
 mod timer_wheel;
 mod timers;
+mod transport;
 
 /// A shard's tables without sockets.
 #[doc(hidden)]

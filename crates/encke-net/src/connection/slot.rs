@@ -76,15 +76,21 @@ impl Flags {
     pub(crate) const HALF_CLOSED: Flags = Flags(1 << 5);
     /// The header of the PROXY protocol is still to come.
     pub(crate) const AWAITS_PROXY: Flags = Flags(1 << 6);
-    /// A proxy says that the client speaks TLS to it.
+    /// The client speaks TLS: to the server, or to a proxy that says so.
     pub(crate) const TLS: Flags = Flags(1 << 7);
     /// Epoll reports when the socket takes more.
     pub(crate) const OUTPUT_WATCHED: Flags = Flags(1 << 8);
     /// The request is from a script of an origin that is allowed, and the response says so.
     pub(crate) const HAS_READER: Flags = Flags(1 << 9);
-
+    /// The socket carries records of TLS; the session is in the table of transports.
+    pub(crate) const ENCRYPTED: Flags = Flags(1 << 10);
     /// Connected to the address for operators.
-    pub(crate) const OPERATOR: Flags = Flags(1 << 10);
+    pub(crate) const OPERATOR: Flags = Flags(1 << 13);
+
+    /// Only those that hold for as long as the connection: how bytes get through the socket, and to which address.
+    pub(crate) fn of_transport(self) -> Flags {
+        Flags(self.0 & (Flags::ENCRYPTED.0 | Flags::OPERATOR.0))
+    }
 
     pub(crate) fn has(self, flag: Flags) -> bool {
         self.0 & flag.0 != 0

@@ -1,7 +1,5 @@
 //! Input: reads from sockets and takes requests from the bytes.
 
-use rustix::net::{RecvFlags, recv};
-
 use super::Shard;
 use crate::connection::active::Task;
 use crate::connection::close::CloseReason;
@@ -9,6 +7,7 @@ use crate::connection::slot::{Flags, SlotState};
 use crate::http::Rejection;
 use crate::http::head::Head;
 use crate::http::take::{ParseStep, RequestLimits, take};
+use crate::transport::plain;
 
 impl Shard {
     /// Reads what the socket holds. Epoll reports each arrival once, so the socket must be emptied or marked as unread.
@@ -31,10 +30,9 @@ impl Shard {
             let Some(fd) = self.connections.slots[index].fd() else {
                 break;
             };
-            let read = match recv(fd, &mut scratch[..], RecvFlags::DONTWAIT) {
-                Ok((read, _)) => read,
+            let read = match plain::receive(fd, &mut scratch[..]) {
+                Ok(read) => read,
                 Err(rustix::io::Errno::AGAIN) => break,
-                Err(rustix::io::Errno::INTR) => continue,
                 Err(_) => {
                     self.close(index, CloseReason::HangUp);
                     break;

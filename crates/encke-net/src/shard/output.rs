@@ -1,7 +1,7 @@
 //! Output: sends responses and records, and keeps what a socket does not take.
 
 use encke_protocol::{Body, CrossOriginFields, Response, problem};
-use rustix::net::{SendFlags, Shutdown, send, shutdown};
+use rustix::net::{Shutdown, shutdown};
 
 use super::Shard;
 use crate::connection::active::{Task, UnsentOutput};
@@ -9,6 +9,7 @@ use crate::connection::close::CloseReason;
 use crate::connection::slot::Flags;
 use crate::http::Rejection;
 use crate::http::response::{Shape, encode};
+use crate::transport::plain;
 
 impl Shard {
     /// Sends a response, and then keeps or closes the connection, depending on the request and the server.
@@ -57,7 +58,7 @@ impl Shard {
         active.reminder_ms = 0;
         self.weigh(index);
         let slot = &mut self.connections.slots[index];
-        slot.flags = Flags::default();
+        slot.flags = slot.flags.of_transport();
         if let Some(fd) = slot.fd() {
             // A client that is gone already is noticed by the next event.
             let _ = shutdown(fd, Shutdown::Write);
@@ -111,20 +112,18 @@ impl Shard {
         }
         let slot = &mut self.connections.slots[index];
         let fd = slot.fd()?;
-        loop {
-            match send(fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-                Ok(sent) => {
+        match plain::send(fd, bytes) {
+            Ok(sent) => {
+                if sent > 0 {
                     self.counts.bytes_out += sent as u64;
                     slot.active_s = self.clock.now_s();
                     self.requests.sent(index, sent);
-                    return Some(sent);
                 }
-                Err(rustix::io::Errno::AGAIN) => return Some(0),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => {
-                    self.close(index, CloseReason::HangUp);
-                    return None;
-                }
+                Some(sent)
+            }
+            Err(_) => {
+                self.close(index, CloseReason::HangUp);
+                None
             }
         }
     }
