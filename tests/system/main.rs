@@ -17,6 +17,7 @@
 //! - [`several`]: several streams over one connection.
 //! - [`several_logs`]: streams spread over logs, and one that is lost or full.
 //! - [`slow_clients`]: their limits, the reason that they get, and that none takes a part for the whole.
+//! - [`access`]: who may do what, what is concealed, and what ends when credentials end.
 //! - [`access_log`]: a line for each request, which no client can forge, and no output that blocks or fails stops the server.
 //! - [`at_rest`]: unused streams leave memory, and are loaded when a request names them.
 //! - [`durability`]: what was acknowledged survives crashes, and damage is never ignored.
@@ -34,6 +35,7 @@
 //! - [`mistakes`]: the answers to mistakes at the command line and over HTTP, in a golden file.
 //! - [`binary`]: settings, exit codes, signals, logs.
 
+mod access;
 mod access_log;
 mod at_rest;
 mod bad_http;

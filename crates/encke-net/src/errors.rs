@@ -21,6 +21,9 @@ pub enum StartError {
     /// The pools cannot be restored from their streams.
     #[error(transparent)]
     Pools(#[from] encke_jobs::ReplayError),
+    /// The revoked credentials cannot be restored from their stream.
+    #[error("cannot restore the revoked credentials: {0}")]
+    Revocations(String),
     /// The system refuses a thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),

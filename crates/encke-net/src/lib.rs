@@ -44,6 +44,7 @@ mod proxy;
 mod proxy_fuzzing;
 mod rate_limit;
 mod readers;
+mod revocations;
 mod server;
 mod settings;
 mod shard;

@@ -27,6 +27,7 @@ use crate::listen;
 use crate::metrics::{Metrics, QUEUE_FULL, UNWRITABLE};
 use crate::pools::PoolService;
 use crate::readers::{ReaderTools, Readers};
+use crate::revocations;
 use crate::settings::NetSettings;
 use crate::shard::{Shard, ShardContext};
 use crate::shard_channel::{ShardEvent, ShardSender, shard_channel};
@@ -94,6 +95,9 @@ impl Server {
         let background: Vec<_> = logs.logs.iter().map(|(_, log)| log.background()).collect();
         let (readers, jobs) = Readers::new(settings.readers);
         let pools = PoolService::restore(&settings, archive.clone())?;
+        if let Some(access) = router.access() {
+            revocations::restore(&archive, access)?;
+        }
         let dispatcher = pools.dispatcher.clone();
         let Logs { logs, views } = logs;
         let mut ways = Vec::with_capacity(logs.len());
@@ -137,6 +141,9 @@ impl Server {
         }
         let inline_commits: Arc<[Arc<InlineCommit>]> = inline_commits.into();
         let sequencers = Sequencers::new(Arc::clone(&views), ways);
+        if router.access().is_some() {
+            revocations::create(&sequencers);
+        }
         let watched_logs = archive.readers().to_vec();
         let reader_threads = jobs.start(&ReaderTools {
             archive: archive.with_inline_commits(Arc::clone(&inline_commits)),

@@ -171,7 +171,7 @@ impl ShardSender {
                 };
                 (Lane::Data, handed)
             }
-            ShardEvent::Stop => (Lane::Control, 0),
+            ShardEvent::KeysFetched | ShardEvent::Stop => (Lane::Control, 0),
         };
         // A commit that is larger than the channel's bound may be in it alone.
         (lane, (bytes + size_of::<ShardEvent>()).min(self.bytes_max))
@@ -226,6 +226,7 @@ impl Outlet for ShardSender {
                 | ShardEvent::NameLoaded { .. }
                 | ShardEvent::StreamLoaded { .. }
                 | ShardEvent::Dispatched { .. }
+                | ShardEvent::KeysFetched
                 | ShardEvent::Stop,
             ) => Ok(()),
         }

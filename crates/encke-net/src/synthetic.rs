@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use encke_log::Sequence;
 use encke_protocol::{
-    Action, Admin, CallerInfo, EncodedRun, EncoderId, Feed, Headers, Probes, ProtocolSettings,
+    Action, Admin, CallerInfo, EncodedRun, EncoderId, Feed, Gate, Headers, Probes, ProtocolSettings,
     Request, Router, Run, Variant,
 };
 use encke_stream::{
@@ -43,7 +43,7 @@ impl SyntheticShard {
             metrics: Arc::new(Vec::new),
         };
         let topics = Topics::new(RING_BYTES, 0, Arc::clone(&views));
-        let router = Router::new(views, ProtocolSettings::default(), Admin::new(probes));
+        let router = Router::new(views, ProtocolSettings::default(), Gate::default(), Admin::new(probes, false));
         let encoder = live_encoder(&router);
         SyntheticShard {
             slots: Slots::default(),
@@ -192,7 +192,7 @@ pub(crate) fn encoder() -> EncoderId {
 
 /// The encoder of live reads.
 fn live_encoder(router: &Router) -> EncoderId {
-    let action = router.request(Request {
+    let routed = router.request(Request {
         method: "GET",
         path: "/v1/stream/example",
         query: Some("offset=-1&live=sse"),
@@ -201,7 +201,7 @@ fn live_encoder(router: &Router) -> EncoderId {
         caller: CallerInfo::default(),
         now_ms: 0,
     });
-    match action {
+    match routed.action {
         Action::Subscribe(subscription) => match subscription.feed {
             Feed::Single { encoder, .. } => encoder,
             Feed::Merged { .. } => unreachable!("the request names one stream"),

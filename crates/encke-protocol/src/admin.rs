@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use encke_access::{Access, Operation, Revocation};
-use encke_stream::{Append, Command, Data, Outcome, Target};
+use encke_access::{Access, Operation, RevocationTarget};
+use encke_stream::{AckLevel, Append, Command, Data, Outcome, Target};
 
 use crate::action::{Action, OnCommit};
 use crate::gate::Admitted;
 use crate::problem::{error, unexpected};
 use crate::request::Request;
 use crate::response::{AuditNote, Response};
+use crate::streams::{StreamAccess, load};
 
 /// The sources of the answers. They run on a shard's thread, so they must not block.
 #[derive(Clone)]
@@ -30,20 +31,20 @@ impl std::fmt::Debug for Probes {
 #[derive(Clone, Debug)]
 pub struct Admin {
     probes: Probes,
+    /// The log removes old records of all streams.
+    forgets: bool,
 }
 
 /// Waits until a revocation is in the log.
 #[derive(Debug)]
 struct Revoked {
-    access: Arc<Access>,
-    revocation: Revocation,
     note: Box<AuditNote>,
 }
 
 impl Admin {
-    /// The endpoints over their sources.
-    pub fn new(probes: Probes) -> Self {
-        Admin { probes }
+    /// The endpoints over their sources. `forgets`: the log removes old records of all streams.
+    pub fn new(probes: Probes, forgets: bool) -> Self {
+        Admin { probes, forgets }
     }
 
     /// Whether a path is for operators.
@@ -57,9 +58,10 @@ impl Admin {
         request: &Request<'_>,
         admitted: &Admitted<'_>,
         control: Option<&Arc<Access>>,
+        streams: &StreamAccess,
     ) -> Action {
         let action = match admitted.path {
-            REVOKE => revoke(request, admitted, control),
+            REVOKE => self.revoke(request, admitted, control, streams),
             path => self.show(request, admitted, path).map(Action::Respond),
         };
         action.unwrap_or_else(Action::Respond)
@@ -102,51 +104,65 @@ impl Admin {
     }
 }
 
-/// `POST /v1/admin/revoke`: ends credentials, by the id of a token, its subject, or the name of a key.
-fn revoke(
-    request: &Request<'_>,
-    admitted: &Admitted<'_>,
-    control: Option<&Arc<Access>>,
-) -> Result<Action, Response> {
-    admitted.require(Operation::Admin)?;
-    only(request.method, &["POST"])?;
-    let Some(control) = control else {
-        let why = "there is nothing to revoke: no access control is configured";
-        return Err(error(409, "no_access_control", why));
-    };
-    let bad = |why: String| error(400, "bad_revocation", why);
-    let revocation = Revocation::from_json(&request.body, request.now_ms);
-    let revocation = revocation.map_err(|why| bad(why.to_string()))?;
-    control
-        .check_room_for(&revocation)
-        .map_err(|why| error(507, "revocations_max", why.to_string()))?;
-    let command = Command::Append(Append {
-        target: Target::Named(REVOCATIONS.into()),
-        content_type: None,
-        producer: None,
-        writer_seq: None,
-        closes: false,
-        ack: None,
-        data: Data {
-            bytes: revocation.to_json().into_bytes(),
-            units: 1,
-        },
-    });
-    let revoked = Revoked {
-        access: Arc::clone(control),
-        revocation,
-        note: admitted.note("admin", "revoke"),
-    };
-    Ok(Action::Commit(command, Box::new(revoked)))
+impl Admin {
+    /// `POST /v1/admin/revoke`: ends credentials, by the id of a token, its subject, or the name of a key.
+    fn revoke(
+        &self,
+        request: &Request<'_>,
+        admitted: &Admitted<'_>,
+        control: Option<&Arc<Access>>,
+        streams: &StreamAccess,
+    ) -> Result<Action, Response> {
+        admitted.require(Operation::Admin)?;
+        only(request.method, &["POST"])?;
+        let Some(control) = control else {
+            let why = "there is nothing to revoke: no access control is configured";
+            return Err(error(409, "no_access_control", why));
+        };
+        if self.forgets {
+            let why = "with retention-age or retention-size the log would forget a revocation: limit what single streams keep instead";
+            return Err(error(409, "retention", why));
+        }
+        let target: RevocationTarget = serde_json::from_slice(&request.body).map_err(|why| {
+            let why = format!(
+                "the body is JSON with one member: jti, sub or key, such as {{\"jti\":\"0b6c\"}}: {why}"
+            );
+            error(400, "bad_revocation", why)
+        })?;
+        // Held until the action is decided, so that the stream stays in memory.
+        let Some(_known) = streams.known(REVOCATIONS) else {
+            return Ok(load(REVOCATIONS, request.body.clone()));
+        };
+        let stream = streams.find(REVOCATIONS, request.now_ms)?;
+        // In force before it is durable: what is refused must not go on because a disk is slow.
+        let revocation = control
+            .revoke(target, request.now_ms)
+            .map_err(|why| error(507, "revocations_max", why.to_string()))?;
+        let record = serde_json::to_vec(&revocation);
+        let record = record.map_err(|why| error(500, "internal", why.to_string()))?;
+        let command = Command::Append(Append {
+            target: Target::Known(stream),
+            content_type: None,
+            producer: None,
+            writer_seq: None,
+            closes: false,
+            ack: Some(AckLevel::Synced),
+            data: Data {
+                bytes: record,
+                units: 1,
+            },
+        });
+        let revoked = Revoked {
+            note: admitted.note("admin", "revoke"),
+        };
+        Ok(Action::Commit(command, Box::new(revoked)))
+    }
 }
 
 impl OnCommit for Revoked {
     fn committed(self: Box<Self>, outcome: Outcome) -> Response {
         let response = match outcome {
-            Outcome::Appended { .. } => {
-                self.access.revoke(self.revocation);
-                Response::new(204).field("Cache-Control", "no-store")
-            }
+            Outcome::Appended { .. } => Response::new(204).field("Cache-Control", "no-store"),
             other => unexpected(&other),
         };
         response.audited(Some(self.note))

@@ -41,7 +41,7 @@ pub use action::{
     OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent, PoolRequest, PoolResponse, SourceKind,
     Subscription, Wait, WorkerOutput,
 };
-pub use admin::{Admin, Probes};
+pub use admin::{Admin, Probes, REVOCATIONS};
 pub use coding::{CodingOffer, ContentCoding};
 pub use durable_streams::DurableStreamsSettings;
 pub use encoder::{

@@ -25,6 +25,7 @@ pub struct Router {
     events: Events,
     pools: PoolApi,
     admin: Admin,
+    streams: StreamAccess,
     encoders: Arc<Encoders>,
 }
 
@@ -66,8 +67,9 @@ impl Router {
                 settings.durable_streams,
                 &mut encoders,
             ),
-            events: Events::new(streams, settings.events, root.into(), &mut encoders),
+            events: Events::new(streams.clone(), settings.events, root.into(), &mut encoders),
             pools: PoolApi::new(settings.pool),
+            streams,
             admin,
             encoders: Arc::new(encoders),
         }
@@ -148,7 +150,7 @@ impl Router {
         }
         match self.pools.path(path) {
             Some(below) => self.pools.request(request, below, admitted),
-            None => self.admin.request(&request, admitted, self.access()),
+            None => self.admin.request(&request, admitted, self.access(), &self.streams),
         }
     }
 }

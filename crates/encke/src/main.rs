@@ -3,13 +3,13 @@
 //! Exit codes: 0 success; 1 a failure while running; 2 the command line or the configuration is wrong; 3 the data directory
 //! can't be used; 4 the address can't be listened on; 5 the machine or the data directory is unsuitable (`doctor`).
 
-mod access_log_output;
 mod allocator;
 mod config;
 mod descriptors;
 mod doctor;
 mod log;
 mod log_filter;
+mod log_output;
 mod obstacles;
 mod serve;
 mod terminal;

@@ -12,8 +12,8 @@ use encke_stream::Logs;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
 
-use crate::access_log_output::AccessLogOutput;
 use crate::config::{Config, Given, LogFormat, ServeArgs, effective};
+use crate::log_output::{LogOutput, ReopenHandle};
 use crate::obstacles::{self, Obstacle};
 use crate::terminal::Terminal;
 use crate::{Code, Failed, descriptors, log_filter};
@@ -44,17 +44,22 @@ pub(crate) fn serve(args: ServeArgs) -> Result<ExitCode, Failed> {
     let terminal = Terminal::of_this_process();
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
         .context("signals can't be caught")?;
-    let access_log = AccessLogOutput::open(&config).map_err(|error| Code::Usage.with(error))?;
-    let reopen_handle = access_log.reopen_handle();
+    let access_log = LogOutput::file_or_stdout("access log", config.access_log_file.clone())
+        .map_err(|error| Code::Usage.with(error))?;
+    let audit_log = LogOutput::file_or_stderr("audit log", config.audit_log_file.clone())
+        .map_err(|error| Code::Usage.with(error))?;
+    let reopen_handles = [access_log.reopen_handle(), audit_log.reopen_handle()];
     let mut server = start(&config)?;
     announce(&server, &config);
     // Only now, so that the first line says where the server listens.
     let begun = server.write_access_log(Box::new(access_log));
     begun.context("the access log can't be started")?;
+    let begun = server.write_audit_log(Box::new(audit_log));
+    begun.context("the audit log can't be started")?;
     let signal = loop {
         match signals.forever().next() {
             Some(SIGHUP) if !terminal.is_closed() => {
-                reopen_handle.reopen();
+                reopen_handles.iter().for_each(ReopenHandle::reopen);
                 reload(&args, &filter);
             }
             signal => break signal,
@@ -94,10 +99,12 @@ fn start(config: &Config) -> Result<Server, Failed> {
         unready: Arc::new(move || unready(&readers)),
         metrics: Arc::new(move || rendered.render()),
     };
+    let access = None;
     let router = Router::new(
         Arc::clone(&logs.views),
         config.protocols.clone(),
-        Admin::new(probes),
+        config.gate(access),
+        Admin::new(probes, config.net.pools.forgets),
     );
     let streams = ServedStreams {
         logs,
@@ -111,7 +118,7 @@ fn start(config: &Config) -> Result<Server, Failed> {
             "{}",
             obstacles::cannot_listen(address, *source)
         )),
-        StartError::Pools(_) => Code::Data.with(error),
+        StartError::Pools(_) | StartError::Revocations(_) => Code::Data.with(error),
         error => Code::Running.with(error),
     })
 }
@@ -176,6 +183,9 @@ fn refuse_to_forget_pools(config: &Config) -> Result<(), Failed> {
 fn announce(server: &Server, config: &Config) {
     let url = format!("http://{}", server.address());
     let mut text = format!("listening on {url}\n");
+    if let Some(operators) = server.operators_address() {
+        text += &format!("for operators on http://{operators}\n");
+    }
     if config.net.access_log.is_none() || config.access_log_file.is_some() {
         text += &advice(&url, config);
     }

@@ -122,7 +122,7 @@ fn phrase(status: u16) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use encke_protocol::CrossOrigin;
+    use encke_protocol::{CrossOrigin, Reader};
 
     use super::*;
 
@@ -144,7 +144,10 @@ mod tests {
     const SHAPE: Shape<'_> = Shape {
         head_only: false,
         keep_alive: true,
-        has_origin: false,
+        cross_origin: CrossOriginFields {
+            reader: &Reader::Unnamed,
+            vary: false,
+        },
         framing: ResponseFraming::Chunks,
         request_id: None,
     };
@@ -166,27 +169,40 @@ mod tests {
     }
 
     #[test]
-    fn scripts_of_other_origins_may_read_what_the_response_says() {
-        for (cross_origin, without, with) in [
-            (CrossOrigin::Never, false, false),
-            (CrossOrigin::WhenAsked, false, true),
-            (CrossOrigin::Always, true, true),
+    fn scripts_of_allowed_origins_may_read_what_the_response_says() {
+        let listed = Reader::Origin("https://a.example".into());
+        let star = "Access-Control-Allow-Origin: *\r\n";
+        let named = "Access-Control-Allow-Origin: https://a.example\r\nAccess-Control-Allow-Credentials: true\r\n";
+        use CrossOrigin::{Cacheable, Never, WhenAsked};
+        for (cross_origin, reader, vary, expected) in [
+            (Never, &Reader::Any, false, ""),
+            (Never, &listed, true, ""),
+            (WhenAsked, &Reader::Unnamed, false, ""),
+            (WhenAsked, &Reader::Unnamed, true, ""),
+            (WhenAsked, &Reader::Any, false, star),
+            (WhenAsked, &listed, true, named),
+            (Cacheable, &Reader::Unnamed, false, star),
+            (Cacheable, &Reader::Any, false, star),
+            (Cacheable, &Reader::Unnamed, true, ""),
+            (Cacheable, &listed, true, named),
         ] {
             let response = Response {
                 cross_origin,
                 ..Response::new(204)
             };
-            for (has_origin, expected) in [(false, without), (true, with)] {
-                let text = encoded(
-                    &response,
-                    Shape {
-                        has_origin,
-                        ..SHAPE
-                    },
-                );
-                assert_eq!(text.contains("Access-Control-Expose-Headers: "), expected);
-                assert_eq!(text.contains("Access-Control-Allow-Origin: *"), expected);
-            }
+            let fields = CrossOriginFields { reader, vary };
+            let shape = Shape {
+                cross_origin: fields,
+                ..SHAPE
+            };
+            let text = encoded(&response, shape);
+            let case = format!("{cross_origin:?} {reader:?} {vary}: {text}");
+            assert_eq!(text.contains("Access-Control-Allow"), !expected.is_empty(), "{case}");
+            assert!(text.contains(expected), "{case}");
+            assert_eq!(text.contains("Expose-Headers: "), !expected.is_empty(), "{case}");
+            // A cache must not give one origin's response to another.
+            let varies = vary && (cross_origin == Cacheable || expected == named);
+            assert_eq!(text.contains("Vary: Origin"), varies, "{case}");
         }
     }
 

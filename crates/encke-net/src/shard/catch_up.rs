@@ -129,7 +129,9 @@ impl Shard {
         }
         match piece {
             Ok(piece) => return Some(piece),
-            Err(ReadError::BelowFloor { .. } | ReadError::NoLongerKept { .. }) => self.pass(index),
+            Err(ReadError::BelowFloor { .. } | ReadError::NoLongerKept { .. }) => {
+                self.dismiss_now(index, CloseReason::NoLongerKept);
+            }
             Err(_) => self.close(index, CloseReason::Unreadable),
         }
         None

@@ -84,7 +84,11 @@ impl Shard {
                 b"HTTP/1.1" => Some(1),
                 _ => None,
             };
-            request.text = RequestText::new(method, (target, None), b"", b"", b"");
+            let (path, query) = match memchr::memchr(b'?', target) {
+                Some(at) => (&target[..at], Some(&target[at + 1..])),
+                None => (target, None),
+            };
+            request.text = RequestText::new(method, (path, query), b"", b"", b"");
         }
         self.requests.begin(index, request);
     }

@@ -111,7 +111,7 @@ impl Shard {
             return false;
         };
         let mut over = None;
-        let is_revoked = |caller: &encke_access::CallerTag| access.is_revoked(caller);
+        let is_revoked = |caller: &encke_access::CallerTag| access.is_tag_revoked(caller);
         let busy = self.callers.sweep(is_revoked, &mut over);
         if let Some((index, end)) = over {
             self.end_caller(index, end);

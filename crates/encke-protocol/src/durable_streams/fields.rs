@@ -1,9 +1,9 @@
 //! Parses the header fields of requests. Every refusal names what is allowed.
 
+use encke_access::CanonicalPath;
 use encke_stream::{AckLevel, Lifetime, Offset, ProducerId, Retention};
 
 use crate::problem::error;
-use crate::query;
 use crate::request::Headers;
 use crate::response::Response;
 use crate::streams::StartPosition;

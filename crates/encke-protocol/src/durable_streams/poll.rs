@@ -20,6 +20,8 @@ struct LongPoll {
     from: Offset,
     /// The cursor that the client sent.
     client_cursor: u64,
+    /// A cache may give the response to others.
+    public: bool,
 }
 
 impl DurableStreams {
@@ -29,13 +31,14 @@ impl DurableStreams {
         stream: Arc<Stream>,
         facts: Facts,
         from: Offset,
-        client_cursor: u64,
+        (client_cursor, public): (u64, bool),
     ) -> Action {
         let fetch = Fetch::new(&stream, from, facts.tail, self.settings.page_bytes);
         let poll = LongPoll {
             stream: Arc::clone(&stream),
             from,
             client_cursor,
+            public,
         };
         if !fetch.spans.is_empty() {
             return Action::Read(fetch, Box::new(poll));
@@ -79,7 +82,7 @@ impl OnRecord for LongPoll {
                 (!over).then(|| cursor::next(now_ms, self.client_cursor)),
             );
         position(
-            cacheable(response, over),
+            cacheable(response, over, self.public),
             &self.stream,
             run.end,
             at_tail,

@@ -73,7 +73,10 @@ impl DurableStreams {
                 self.tail(&stream, facts)
             }
             None => self.catch_up(request, stream, facts, from, admitted.is_public()),
-            Some(Live::LongPoll) => self.long_poll(request, stream, facts, from, parameters.cursor),
+            Some(Live::LongPoll) => {
+                let way = (parameters.cursor, admitted.is_public());
+                self.long_poll(request, stream, facts, from, way)
+            }
             Some(Live::Sse) => {
                 let live = LiveEvents {
                     client_cursor: parameters.cursor,

@@ -189,7 +189,7 @@ fn a_new_stream_of_an_old_name_has_nothing_of_it() {
 #[test]
 fn a_read_under_which_its_stream_is_deleted_never_ends_short() {
     let ask = |server: &Server, query: &str| {
-        server.router.request(Request {
+        let routed = server.router.request(Request {
             method: "GET",
             path: "/v1/stream/a",
             query: Some(query),
@@ -197,7 +197,8 @@ fn a_read_under_which_its_stream_is_deleted_never_ends_short() {
             body: Vec::new(),
             caller: CallerInfo::default(),
             now_ms: server.now_ms,
-        })
+        });
+        routed.action
     };
     // As a reader finds it when the records are gone: nothing, and nothing left.
     let gone = |end| Run {

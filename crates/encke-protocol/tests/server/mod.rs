@@ -8,7 +8,7 @@ use encke_jobs::{Effect, PoolClient};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_protocol::{
-    Action, Admin, Body, CallerInfo, Dispatched, EncodedRun, Feed, Headers, Mark, OnDispatch,
+    Action, Admin, Body, CallerInfo, CrossOriginFields, Dispatched, EncodedRun, Feed, Gate, Headers, Mark, OnDispatch, Reader,
     OnWorkerEvent, PoolRequest, PoolResponse, Probes, ProtocolSettings, Request, Response, Router,
     Run, Subscription, Variant, Wait, WorkerOutput,
 };
@@ -119,7 +119,7 @@ impl Server {
             metrics: Arc::new(|| b"# none\n".to_vec()),
         };
         Server {
-            router: Router::new(Views::one(Arc::clone(&view)), settings, Admin::new(probes)),
+            router: Router::new(Views::one(Arc::clone(&view)), settings, Gate::default(), Admin::new(probes, false)),
             view,
             now_ms: NOW_MS,
             caller: CallerInfo::default(),
@@ -163,7 +163,7 @@ impl Server {
         headers: &[(&str, &[u8])],
         body: &[u8],
     ) -> Reply {
-        let mut answer = self.router.request(Request {
+        let routed = self.router.request(Request {
             method,
             path,
             query,
@@ -172,6 +172,7 @@ impl Server {
             caller: self.caller,
             now_ms: self.now_ms,
         });
+        let mut answer = routed.action;
         loop {
             answer = match answer {
                 Action::Respond(response) => return Reply::Said(said(response)),
@@ -183,6 +184,7 @@ impl Server {
                     };
                 }
                 Action::Wait(wait) => return Reply::Polls(wait),
+                Action::AwaitKeys(response, _) => return Reply::Said(said(response)),
                 Action::Load(load) => panic!("{} is not in memory", load.name),
                 Action::Commit(command, then) => {
                     let outcome = self.apply(command);
@@ -372,7 +374,12 @@ fn run<'a>(piece: &Piece, items: &'a [Item<'a>]) -> Run<'a> {
 
 /// Takes a response apart, and sees that it can be written to a socket as it is.
 pub fn said(response: Response) -> Said {
-    let fields = [&response.fields, response.cross_origin.fields(true)].concat();
+    let mut fields = response.fields.clone();
+    let named = CrossOriginFields {
+        reader: &Reader::Any,
+        vary: false,
+    };
+    response.cross_origin.write(named, &mut fields);
     let fields = std::str::from_utf8(&fields).unwrap_or_default();
     let mut parsed = Vec::new();
     for line in fields.split_inclusive("\r\n") {

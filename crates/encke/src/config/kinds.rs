@@ -281,6 +281,25 @@ impl<T, K: Kind<T>> Kind<Option<T>> for Optional<K> {
     }
 }
 
+/// A value, or the word `none`.
+pub(super) struct OrNone<K>(pub(super) K);
+
+impl<T, K: Kind<T>> Kind<Option<T>> for OrNone<K> {
+    fn parse(&self, text: &str) -> anyhow::Result<Option<T>> {
+        match text {
+            "none" => Ok(None),
+            text => self.0.parse(text).map(Some),
+        }
+    }
+
+    fn show(&self, value: &Option<T>) -> Option<Value> {
+        match value {
+            Some(value) => self.0.show(value),
+            None => Some(Value::String("none".to_owned())),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

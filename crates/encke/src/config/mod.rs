@@ -5,10 +5,14 @@ mod given;
 mod kinds;
 mod settings;
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context;
+use encke_access::Access;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
+use encke_protocol::{Gate, HostList, Hosts, Origins, Policy};
 use encke_stream::AckLevel;
 
 pub(crate) use self::effective::effective;
@@ -50,6 +54,13 @@ struct General {
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) open: bool,
+    /// `None`: as the rules say where operators connect.
+    pub(crate) admin_listen: Option<Option<SocketAddr>>,
+    /// `None`: as the rules say which origins are allowed.
+    pub(crate) cors_origins: Option<Origins>,
+    pub(crate) hosts: HostList,
+    /// The table `[access]`; `None` for no access control.
+    pub(crate) access: Option<encke_access::AccessConfig>,
     pub(crate) data: PathBuf,
     pub(crate) logs: usize,
     pub(crate) ack: AckLevel,
@@ -61,6 +72,8 @@ pub(crate) struct Config {
     pub(crate) log_format: LogFormat,
     /// `None` for standard output.
     pub(crate) access_log_file: Option<PathBuf>,
+    /// `None` for standard error.
+    pub(crate) audit_log_file: Option<PathBuf>,
 }
 
 /// The format of log lines.
@@ -193,11 +206,15 @@ impl Config {
             in_units(net.mailbox_bytes_max as u64),
             in_units(net.body_bytes_max as u64),
         );
+        let controlled = self.access.is_some();
         anyhow::ensure!(
-            self.open || net.listen.ip().is_loopback(),
-            "other machines can reach --listen {}, and there is no access control yet: add --open to allow it",
+            self.open || controlled || net.listen.ip().is_loopback(),
+            "other machines can reach --listen {}, and there is no access control: configure [access], or add --open to allow \
+             everything to everyone",
             net.listen
         );
+        let by_default = (controlled || self.open).then_some(ADMIN_LISTEN);
+        net.operators_listen = self.admin_listen.unwrap_or(by_default);
         net.pools.wait_ms_max = self.protocols.pool.wait_s_max * 1_000;
         // A batch of a pool must fit into the mailbox of the log.
         net.pools.record_bytes = net.pools.record_bytes.min(net.mailbox_bytes_max / 4);
@@ -206,10 +223,41 @@ impl Config {
     }
 }
 
+impl Config {
+    /// The rules that requests pass before they reach a protocol.
+    pub(crate) fn gate(&self, access: Option<Arc<Access>>) -> Gate {
+        let local = !self.open && access.is_none();
+        Gate {
+            origins: match (&self.cors_origins, &access) {
+                (Some(origins), _) => origins.clone(),
+                (None, None) => Origins::Loopback,
+                (None, Some(_)) => Origins::None,
+            },
+            hosts: match local || !self.hosts.is_empty() {
+                true => Hosts::LoopbackAnd(self.hosts.clone()),
+                false => Hosts::Any,
+            },
+            access: match access {
+                Some(access) => Policy::Controlled(access),
+                None if self.open => Policy::Open,
+                None => Policy::Local,
+            },
+        }
+    }
+}
+
+/// Where operators connect unless something else is set.
+const ADMIN_LISTEN: SocketAddr =
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4438);
+
 impl Default for Config {
     fn default() -> Self {
         Config {
             open: false,
+            admin_listen: None,
+            cors_origins: None,
+            hosts: HostList::default(),
+            access: None,
             data: "encke-data".into(),
             logs: 1,
             ack: AckLevel::default(),
@@ -220,6 +268,7 @@ impl Default for Config {
             log: "info".into(),
             log_format: LogFormat::default(),
             access_log_file: None,
+            audit_log_file: None,
         }
     }
 }

@@ -12,7 +12,7 @@ use encke_stream::{AckLevel, LOGS_MAX};
 use toml::Value;
 
 use super::kinds::{
-    Address, COUNT, Choice, FilePath, Kind, LIMIT, LogFilter, Milliseconds, Optional, PERIOD,
+    Address, COUNT, Choice, FilePath, Kind, LIMIT, LogFilter, Milliseconds, Optional, OrNone, PERIOD,
     Period, Seconds, Size, Switch, Text, count_to,
 };
 use super::{Config, LogFormat};
@@ -96,8 +96,12 @@ settings! {
     Listen {
         /// Address and port to listen on, such as [::1]:5238, or only a port of 127.0.0.1; port 0 lets the system choose
         "listen" "ADDR": Address => config.net.listen;
-        /// Allow an address that other machines can reach. There is no access control yet
+        /// Allow an address that other machines can reach without access control
         "open" "BOOL": Switch => config.open;
+        /// Address for operators (/metrics, /v1/admin/), or none
+        "admin-listen" "ADDR": Optional(OrNone(Address)) => config.admin_listen, "127.0.0.1:4438 with access control or --open, otherwise none";
+        /// Origins whose pages may use the server, such as https://app.example.com; or none, loopback, *
+        "cors-origins" "ORIGINS": Optional(Text) => config.cors_origins, "loopback, and none with access control";
         /// Trusted proxies, whose headers name the client: networks such as 10.0.0.0/8,::1, or none
         "trust" "NETWORKS": Text => config.net.trust;
         /// Header fields in which trusted proxies name the client: x-forwarded or forwarded
@@ -164,6 +168,10 @@ settings! {
     Tuning {
         /// Number of pools
         "pools-max": COUNT => config.net.pools.pools_max;
+        /// File of the audit log, instead of standard error
+        "audit-log-file": Optional(FilePath) => config.audit_log_file, "standard error";
+        /// Hosts that requests may name without access control, beside localhost and loopback addresses; or none
+        "hosts": Text => config.hosts;
         /// File of the access log, instead of standard output; reopened on SIGHUP
         "access-log-file": Optional(FilePath) => config.access_log_file, "standard output";
         /// Memory for access log entries that wait to be written; further ones are dropped
