@@ -1,1 +1,50 @@
 //! Callers: who makes a request, and what they may do.
+//!
+//! [`Access::resolve`] turns the credentials of a request (a token, a cookie, a signed URL, an API key, a client certificate, or none)
+//! into one [`Caller`], and [`Caller::may`] says whether it may do an [`Operation`] on a path. Nothing else decides about access.
+//!
+//! The invariant: **a request is authorised for the path that routes it.** Both use the one [`CanonicalPath`], and a path without
+//! a canonical form is refused.
+//!
+//! The crate has no network, no clock and no randomness: the time is a parameter, files are read by a function of the server, and keys
+//! that must be fetched are handed in by a thread that waits on [`KeyRequests`]. Start reading in `access.rs`, at `resolve`.
+
+mod access;
+mod authorities;
+mod cache;
+mod caller;
+mod config;
+mod credentials;
+mod denied;
+mod digest;
+mod files;
+mod grants;
+mod issuer;
+mod key_requests;
+mod keys;
+mod operation;
+mod path;
+mod pattern;
+mod revocation;
+mod signed_url;
+mod token;
+
+pub use access::{API_KEYS_MAX, Access, AccessCounts, KeyLocation, Resolved};
+pub use authorities::SHARED_GRANTS_MAX;
+pub use cache::TokenCacheCounts;
+pub use caller::{Caller, CallerKind, CallerTag};
+pub use config::{
+    AccessConfig, AccessConfigError, AnonymousConfig, ApiKeyConfig, CertificateConfig,
+    IssuerConfig, Secret, SigningKeyConfig,
+};
+pub use credentials::{ClientCertificate, Credentials};
+pub use denied::AccessDenied;
+pub use grants::{Grant, Grants, PATTERNS_PER_TOKEN_MAX};
+pub use key_requests::{KeyFetches, KeyRequests, UNKNOWN_KEY_INTERVAL_MS};
+pub use keys::{JWKS_BYTES_MAX, JWKS_KEYS_MAX, JwksError};
+pub use operation::{Operation, OperationSet, UnknownOperation};
+pub use path::{CanonicalPath, PathError};
+pub use pattern::{PathPattern, PatternError};
+pub use revocation::{REVOCATIONS_MAX, Revocation, RevocationTarget, TooManyRevocations};
+pub use signed_url::SignError;
+pub use token::TOKEN_BYTES_MAX;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use encke_mailbox::{Bounds, Gauge, GaugeReader, Lane, Receiver, SendErrorKind, Sender, mailbox};
 use encke_stream::{
-    Append, Batch, Caller, Command, Fetch, Handover, Life, Lookup, Offset, Outlet, Piece, Reply,
-    Stream, Submission, Target,
+    Append, Batch, Command, Fetch, Handover, Life, Lookup, Offset, Outlet, Piece, Reply, Stream,
+    Submission, Submitter, Target,
 };
 
 use crate::machine::{Effect, JobMachine};
@@ -363,7 +363,7 @@ impl Dispatcher {
             Command::Delete { target, .. } => self.resolve(target, true)?,
         }
         let bytes = command.weight_bytes();
-        let from = Caller {
+        let from = Submitter {
             shard: self.number,
             token: op,
         };

@@ -73,18 +73,18 @@ pub struct Record {
     pub deletes: bool,
 }
 
-/// A command, and the caller that waits for its outcome.
+/// A command, and the submitter that waits for its outcome.
 #[derive(Debug)]
 pub struct Submission {
     /// The command.
     pub command: Command,
     /// The caller.
-    pub from: Caller,
+    pub from: Submitter,
 }
 
-/// The caller of a command. The token means something to its shard only.
+/// The submitter of a command. The token means something to its shard only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub struct Submitter {
     /// The shard, counted from 0.
     pub shard: u16,
     /// The shard's name for the caller.

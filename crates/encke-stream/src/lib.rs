@@ -66,7 +66,7 @@ mod watchers;
 mod writers;
 
 pub use ack::{AckLevel, BadLevel};
-pub use batch::{Batch, Caller, Handover, Outlet, PatternMatch, Record, Reply, Submission};
+pub use batch::{Batch, Handover, Outlet, PatternMatch, Record, Reply, Submission, Submitter};
 pub use command::{Append, Command, Create, Data, ForkOf, Target};
 pub use commit::Committed;
 pub use create::DEFAULT_TYPE;

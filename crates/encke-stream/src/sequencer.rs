@@ -180,7 +180,7 @@ mod tests {
     use encke_mailbox::{Lane, mailbox};
 
     use super::*;
-    use crate::{Caller, Command, Create, Data, Limits, restore_on};
+    use crate::{Command, Create, Data, Limits, Submitter, restore_on};
 
     fn create(name: &str) -> Submission {
         let command = Command::Create(Create {
@@ -194,7 +194,7 @@ mod tests {
             retention: None,
             known: Vec::new(),
         });
-        let from = Caller { shard: 0, token: 0 };
+        let from = Submitter { shard: 0, token: 0 };
         Submission { command, from }
     }
 

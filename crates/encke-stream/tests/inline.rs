@@ -10,8 +10,8 @@ use encke_log::simulated::{Faults, SimulatedDisk};
 use encke_log::{CommitError, Options, ReadError, Reader, Sequence};
 use encke_mailbox::{Lane, Sender, mailbox};
 use encke_stream::{
-    AckLevel, Append, Batch, Caller, Command, Create, Data, Fetch, Handover, InlineCommit, Limits,
-    Offset, Outcome, Outlet, Piece, Reply, Sequencer, Submission, Target, View, restore_on,
+    AckLevel, Append, Batch, Command, Create, Data, Fetch, Handover, InlineCommit, Limits, Offset,
+    Outcome, Outlet, Piece, Reply, Sequencer, Submission, Submitter, Target, View, restore_on,
 };
 
 /// What a shard has received, in its order.
@@ -127,7 +127,7 @@ impl Rig {
     /// Puts a command into the mailbox and wakes no thread.
     fn put(&self, shard: u16, token: u64, command: Command) {
         let bytes = command.weight_bytes();
-        let from = Caller { shard, token };
+        let from = Submitter { shard, token };
         let request = Submission { command, from };
         assert!(self.sender.try_send(Lane::Data, request, bytes).is_ok());
     }

@@ -2,7 +2,7 @@
 
 use encke_jobs::{DispatcherMessage, JobError, PoolClient};
 use encke_protocol::{PoolRequest, PoolResponse};
-use encke_stream::{Caller, Command, Submission};
+use encke_stream::{Command, Submission, Submitter};
 
 use super::Shard;
 
@@ -10,7 +10,7 @@ impl Shard {
     /// Sends a command to the sequencer with the next hand-over.
     pub(super) fn send_command(&mut self, index: u32, command: Command) {
         let bytes = command.weight_bytes();
-        let from = Caller {
+        let from = Submitter {
             shard: self.context.number,
             token: self.connections.slots.token(index),
         };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use encke_log::{Disk, Log, Sequence, StreamNo};
 
 use super::replies::{LateReply, Replies};
-use crate::batch::{Batch, Caller, Record, Reply, Submission};
+use crate::batch::{Batch, Record, Reply, Submission, Submitter};
 use crate::journal::{Journal, LogJournal};
 use crate::order::Ordered;
 use crate::record::Change;
@@ -88,7 +88,7 @@ pub(crate) fn refuse(ordered: &mut Ordered, refusal: &Refusal) -> Decided {
 
 /// The outcome of a command, and the level that its request asks for.
 struct Judged {
-    from: Caller,
+    from: Submitter,
     /// None: the level of the group.
     ack: Option<AckLevel>,
     outcome: Outcome,
@@ -115,7 +115,7 @@ impl Decided {
                 (None, _) | (_, Outcome::Refused(_)) => level,
                 (Some(ack), _) => ack,
             };
-            let Caller { shard, token } = from;
+            let Submitter { shard, token } = from;
             let reply = Reply { token, outcome };
             match ack {
                 _ if ack > level => decided.late.push(LateReply { ack, shard, reply }),

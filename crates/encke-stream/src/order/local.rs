@@ -132,7 +132,7 @@ mod tests {
     use encke_mailbox::{Bounds, Lane, Sender, mailbox};
 
     use super::*;
-    use crate::batch::Caller;
+    use crate::batch::Submitter;
     use crate::{Command, Target};
 
     /// So long that the time that the test takes means nothing beside it.
@@ -142,7 +142,7 @@ mod tests {
         for token in 0..count {
             let target = Target::Named("x".into());
             let command = Command::Delete { target, ack: None };
-            let from = Caller { shard: 0, token };
+            let from = Submitter { shard: 0, token };
             let submission = Submission { command, from };
             assert!(sender.try_send(Lane::Data, submission, 1).is_ok());
         }

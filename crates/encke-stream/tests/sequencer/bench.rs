@@ -10,9 +10,9 @@ use std::time::Duration;
 use encke_log::{CommitError, Disk, Log, ReadError, Reader};
 use encke_mailbox::{Bounds, Lane, mailbox};
 use encke_stream::{
-    AckLevel, Append, Batch, Caller, Command, Committed, Create, Data, Eviction, ForkOf, Lifetime,
-    Limits, Loader, Lookup, Machine, Offset, Outcome, Outlet, Piece, Reply, Retention, Sequencer,
-    Stream, Submission, Target, View,
+    AckLevel, Append, Batch, Command, Committed, Create, Data, Eviction, ForkOf, Lifetime, Limits,
+    Loader, Lookup, Machine, Offset, Outcome, Outlet, Piece, Reply, Retention, Sequencer, Stream,
+    Submission, Submitter, Target, View,
 };
 
 pub struct Bench<D: Disk> {
@@ -178,7 +178,7 @@ impl<D: Disk> Bench<D> {
         for (token, command) in (0..).zip(commands) {
             let bytes = command.weight_bytes();
             let shard = (token % 2) as u16;
-            let from = Caller { shard, token };
+            let from = Submitter { shard, token };
             let mailbox = self.mailbox.as_ref().unwrap();
             let request = Submission { command, from };
             mailbox.send(Lane::Data, request, bytes).unwrap();

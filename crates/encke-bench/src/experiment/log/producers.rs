@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use encke_mailbox::{Bounds, Lane, Receiver, Sender, mailbox};
 use encke_stream::{
-    Append, Batch, Caller, Command, Data, Outcome, Outlet, Reply, Stream, Submission, Target,
+    Append, Batch, Command, Data, Outcome, Outlet, Reply, Stream, Submission, Submitter, Target,
 };
 
 use crate::BenchError;
@@ -145,7 +145,7 @@ impl Maker {
             data: Data { bytes, units },
         });
         let weight = command.weight_bytes();
-        let from = Caller {
+        let from = Submitter {
             shard: self.outlet,
             token: producer,
         };

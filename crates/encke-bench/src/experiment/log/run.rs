@@ -8,8 +8,8 @@ use crate::load::{Latencies, Percentiles};
 use encke_log::{CommitError, Sequence};
 use encke_mailbox::{Bounds, Lane, Receiver, ReplyTo, Sender, mailbox, reply};
 use encke_stream::{
-    AckLevel, Caller, Change, Command, Committed, Create, Data, Journal, Limits, Machine, Offset,
-    Outcome, Outlet, Refusal, Reply, Sequencer, Stream, Submission, View, restore,
+    AckLevel, Change, Command, Committed, Create, Data, Journal, Limits, Machine, Offset, Outcome,
+    Outlet, Refusal, Reply, Sequencer, Stream, Submission, Submitter, View, restore,
 };
 use serde::Serialize;
 
@@ -373,7 +373,7 @@ pub(super) fn make_stream(
 ) -> Result<Arc<Stream>, BenchError> {
     let command = creation();
     let bytes = command.weight_bytes();
-    let from = Caller {
+    let from = Submitter {
         shard: 0,
         token: STRANGER,
     };

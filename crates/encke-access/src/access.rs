@@ -1,0 +1,529 @@
+//! The configured policy as a whole: from a request's credentials to its caller.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::authorities::Authorities;
+use crate::cache::{TokenCache, TokenCacheCounts};
+use crate::caller::{Authority, Caller, CallerKind, CallerTag};
+use crate::config::{AccessConfig, AccessConfigError, ApiKeyConfig, SigningKeyConfig};
+use crate::credentials::{ClientCertificate, Credentials, Presented};
+use crate::denied::{AccessDenied, DenialCounts};
+use crate::digest::{self, Digest};
+use crate::files::Files;
+use crate::grants::Grants;
+use crate::issuer::Issuer;
+use crate::key_requests::{Asked, KeyRequests};
+use crate::keys::JwksError;
+use crate::revocation::{Revocation, RevocationTarget, Revocations, TooManyRevocations};
+use crate::signed_url::{SignError, SigningKey};
+use crate::token::{TOKEN_BYTES_MAX, Token};
+
+/// Who may do what, as configured. All methods take `&self` and may be called by many threads.
+pub struct Access {
+    conceal: bool,
+    leeway_s: u64,
+    cookie: Option<String>,
+    anonymous: Option<Arc<Caller>>,
+    issuers: Vec<Issuer>,
+    /// The issuers whose keys are fetched.
+    fetched: Vec<usize>,
+    api_keys: Vec<(Digest, Arc<Caller>)>,
+    signing_keys: Vec<SigningKey>,
+    certificates: Vec<(String, Arc<Caller>)>,
+    authorities: Authorities,
+    tokens: TokenCache,
+    revocations: Revocations,
+    key_requests: KeyRequests,
+    key_listener: RwLock<Option<KeyListener>>,
+    denials: DenialCounts,
+    fetches: [AtomicU64; 2],
+}
+
+/// What runs when a fetch of keys has ended: the name of the issuer, and whether its keys are good now.
+type KeyListener = Box<dyn Fn(&str, bool) + Send + Sync>;
+
+/// A request's caller.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// The caller.
+    pub caller: Arc<Caller>,
+    /// It was resolved from a cookie, which browsers send by themselves: writes must check `Origin`.
+    pub by_cookie: bool,
+    /// It was resolved from a signed URL, whose parameters `expires`, `kid` and `signature` mean nothing to protocols.
+    pub by_signed_url: bool,
+}
+
+/// Where the keys of an issuer are fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyLocation<'a> {
+    /// The name of the issuer.
+    pub issuer: &'a str,
+    /// The URL exactly as configured. No part of a token ever goes into it.
+    pub url: &'a str,
+}
+
+/// Counters and sizes, for metrics.
+#[derive(Clone, Debug)]
+pub struct AccessCounts {
+    /// The cache of verified tokens.
+    pub tokens: TokenCacheCounts,
+    /// Refused requests by [`AccessDenied::reason`].
+    pub denied: Vec<(&'static str, u64)>,
+    /// Fetches of keys that ended well.
+    pub key_fetches: u64,
+    /// Fetches of keys that failed.
+    pub key_fetches_failed: u64,
+    /// Keys of all issuers.
+    pub keys: usize,
+    /// Revocations in memory.
+    pub revocations: usize,
+    /// Different grants of tokens in memory.
+    pub shared_grants: usize,
+}
+
+impl Access {
+    /// The policy of a configuration. `read` reads the files that it names.
+    ///
+    /// # Errors
+    /// A key of the configuration has a wrong value, or a file can't be read.
+    pub fn from_config(
+        config: &AccessConfig,
+        read: &dyn Fn(&Path) -> io::Result<Vec<u8>>,
+    ) -> Result<Self, AccessConfigError> {
+        let files = Files(read);
+        let mut names = Names::default();
+        let mut issuers = Vec::new();
+        for (at, issuer) in config.issuers.iter().enumerate() {
+            let key = format!("access.issuers[{at}]");
+            let issuer = Issuer::new(issuer, &key, &files)?;
+            names.add(&key, "name", &issuer.name)?;
+            if issuers
+                .iter()
+                .any(|other: &Issuer| other.issuer == issuer.issuer)
+            {
+                let problem = "is the issuer of another entry; one entry can have several keys and algorithms";
+                return Err(AccessConfigError::new(format!("{key}.issuer"), problem));
+            }
+            issuers.push(issuer);
+        }
+        let mut api_keys = Vec::new();
+        for (at, one) in config.api_keys.iter().enumerate() {
+            let key = format!("access.api-keys[{at}]");
+            names.add(&key, "name", &one.name)?;
+            api_keys.push(api_key(one, &key)?);
+        }
+        if api_keys.len() > API_KEYS_MAX {
+            let problem = format!(
+                "has {} entries, at most {API_KEYS_MAX} are allowed",
+                api_keys.len()
+            );
+            return Err(AccessConfigError::new("access.api-keys", problem));
+        }
+        let mut signing_keys = Vec::new();
+        for (at, one) in config.signing_keys.iter().enumerate() {
+            let key = format!("access.signing-keys[{at}]");
+            names.add(&key, "kid", &one.kid)?;
+            signing_keys.push(signing_key(one, &key, &files)?);
+        }
+        let mut certificates = Vec::new();
+        for (at, one) in config.certificates.iter().enumerate() {
+            names.add(&format!("access.certificates[{at}]"), "name", &one.name)?;
+            let authority = Authority::new(CallerKind::Certificate, &one.name, one.grants.clone());
+            certificates.push((one.name.clone(), authority.caller()));
+        }
+        let cookie = config.cookie.clone();
+        if cookie.as_deref().is_some_and(|name| !is_cookie_name(name)) {
+            let problem = "must be the name of a cookie: letters, digits, - and _";
+            return Err(AccessConfigError::new("access.cookie", problem));
+        }
+        let anonymous = config.anonymous.as_ref().map(|anonymous| {
+            Authority::new(CallerKind::Anonymous, ANONYMOUS, anonymous.grants.clone()).caller()
+        });
+        let fetched: Vec<usize> = (0..issuers.len())
+            .filter(|at| issuers[*at].url.is_some())
+            .collect();
+        Ok(Access {
+            conceal: config.conceal,
+            leeway_s: config.leeway.as_secs(),
+            cookie,
+            anonymous,
+            issuers,
+            key_requests: KeyRequests::new(fetched.len()),
+            fetched,
+            api_keys,
+            signing_keys,
+            certificates,
+            authorities: Authorities::default(),
+            tokens: TokenCache::new(config.token_cache),
+            revocations: Revocations::default(),
+            key_listener: RwLock::new(None),
+            denials: DenialCounts::default(),
+            fetches: Default::default(),
+        })
+    }
+
+    /// The caller of a request. Credentials that are wrong are refused; they never make a request anonymous.
+    ///
+    /// # Errors
+    /// Why there is no caller. After [`AccessDenied::KeysUnknown`] the request can be resolved again when
+    /// [`Self::when_keys_arrive`] has named the issuer.
+    pub fn resolve(
+        &self,
+        request: &Credentials<'_>,
+        now_ms: u64,
+    ) -> Result<Resolved, AccessDenied> {
+        self.resolve_uncounted(request, now_ms)
+            .inspect_err(|denied| self.denials.count(denied))
+    }
+
+    fn resolve_uncounted(
+        &self,
+        request: &Credentials<'_>,
+        now_ms: u64,
+    ) -> Result<Resolved, AccessDenied> {
+        let presented = request.presented(self.cookie.as_deref())?;
+        let by_cookie = matches!(presented, Presented::Cookie(_));
+        let by_signed_url = matches!(presented, Presented::Url(_));
+        let caller = match presented {
+            Presented::Nothing => self.without_credentials(request.client_certificate)?,
+            Presented::Bearer(token) | Presented::Cookie(token) => self.bearer(token, now_ms)?,
+            Presented::Url(query) => {
+                let key = self.signing_keys.iter().find(|key| *key.kid == *query.kid);
+                let key = key.ok_or(AccessDenied::UnknownKey)?;
+                key.resolve(request.method, request.path, &query, now_ms)?
+            }
+        };
+        if self.revocations.concerns(&caller) {
+            return Err(AccessDenied::Revoked);
+        }
+        Ok(Resolved {
+            caller,
+            by_cookie,
+            by_signed_url,
+        })
+    }
+
+    /// Of a certificate that no entry names, nothing is known.
+    fn without_credentials(
+        &self,
+        certificate: Option<&ClientCertificate>,
+    ) -> Result<Arc<Caller>, AccessDenied> {
+        let known = certificate.and_then(|certificate| {
+            let names = &certificate.names;
+            self.certificates
+                .iter()
+                .find(|(name, _)| names.contains(name))
+        });
+        let known = known.map(|(_, caller)| caller).or(self.anonymous.as_ref());
+        known.cloned().ok_or(AccessDenied::NoCredentials)
+    }
+
+    fn bearer(&self, token: &str, now_ms: u64) -> Result<Arc<Caller>, AccessDenied> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return Err(AccessDenied::TooLong { bytes: token.len() });
+        }
+        let digest = Digest::of(token);
+        match token.contains('.') {
+            true => self.token(token, digest, now_ms),
+            false => self.api_key(&digest),
+        }
+    }
+
+    /// Compares with every key, so that the time does not depend on which one it is.
+    fn api_key(&self, digest: &Digest) -> Result<Arc<Caller>, AccessDenied> {
+        let mut found = None;
+        for (known, caller) in &self.api_keys {
+            if digest::same(&known.0, &digest.0) {
+                found = Some(caller);
+            }
+        }
+        found.cloned().ok_or(AccessDenied::UnknownApiKey)
+    }
+
+    fn token(&self, token: &str, digest: Digest, now_ms: u64) -> Result<Arc<Caller>, AccessDenied> {
+        if let Some(caller) = self.tokens.get(&digest) {
+            if caller.ends_at_ms().is_some_and(|ends| now_ms >= ends) {
+                self.tokens.remove(&digest);
+                return Err(AccessDenied::Expired("token"));
+            }
+            return Ok(caller);
+        }
+        let token = Token::decode(token)?;
+        let header = token.header()?;
+        let claims = token.claims()?;
+        // A name to look up, and nothing more until the signature is checked.
+        let named = claims.text("iss")?.ok_or(AccessDenied::UnknownIssuer)?;
+        let issuer = self.issuers.iter().position(|one| one.issuer == named);
+        let at = issuer.ok_or(AccessDenied::UnknownIssuer)?;
+        let issuer = &self.issuers[at];
+        let used = issuer
+            .verify(&token, &header)
+            .map_err(|denied| self.with_fetch(at, denied, now_ms))?;
+        let times = (now_ms / 1_000, self.leeway_s);
+        let caller = issuer.caller(&claims, used.kid.as_deref(), &self.authorities, times)?;
+        let caller = Arc::new(caller);
+        self.tokens
+            .insert(digest, &caller, || issuer.has_keys(&used.keys));
+        Ok(caller)
+    }
+
+    /// Asks for keys if a fetch could bring the one that is missing.
+    fn with_fetch(&self, issuer: usize, denied: AccessDenied, now_ms: u64) -> AccessDenied {
+        let is_missing = matches!(
+            denied,
+            AccessDenied::UnknownKey | AccessDenied::KeysUnavailable
+        );
+        let source = self.fetched.iter().position(|at| *at == issuer);
+        match source {
+            Some(source) if is_missing => match self.key_requests.ask(source, now_ms) {
+                Asked::Pending => AccessDenied::KeysUnknown {
+                    issuer: Arc::clone(&self.issuers[issuer].name),
+                },
+                Asked::TooSoon => denied,
+            },
+            _ => denied,
+        }
+    }
+
+    /// Whether a stream that the caller may not read is reported as missing.
+    pub fn conceals(&self) -> bool {
+        self.conceal
+    }
+
+    /// The caller of requests without credentials, if they may do anything.
+    pub fn anonymous(&self) -> Option<&Arc<Caller>> {
+        self.anonymous.as_ref()
+    }
+
+    /// What the thread that fetches keys waits on.
+    pub fn key_requests(&self) -> &KeyRequests {
+        &self.key_requests
+    }
+
+    /// Where keys are fetched; [`KeyRequests::wait`] returns places in this list.
+    pub fn key_locations(&self) -> Vec<KeyLocation<'_>> {
+        let issuers = self.fetched.iter().map(|at| &self.issuers[*at]);
+        issuers
+            .filter_map(|issuer| {
+                Some(KeyLocation {
+                    issuer: &issuer.name,
+                    url: issuer.url.as_deref()?,
+                })
+            })
+            .collect()
+    }
+
+    /// Takes the result of a fetch: the key set as JSON, or `None` if the fetch failed. The last good set stays when the new one is
+    /// wrong. Tokens whose keys were replaced are verified anew.
+    ///
+    /// # Errors
+    /// The key set can't be used.
+    pub fn keys_fetched(&self, source: usize, json: Option<&[u8]>) -> Result<(), JwksError> {
+        let issuer = &self.issuers[self.fetched[source]];
+        let result = match json {
+            None => Ok(false),
+            Some(json) => issuer.set_keys(json),
+        };
+        if result == Ok(true) {
+            let name = &*issuer.name;
+            self.tokens.retain(|caller| *caller.authority.name != *name);
+        }
+        let is_good = json.is_some() && result.is_ok();
+        self.fetches[usize::from(!is_good)].fetch_add(1, Ordering::Relaxed);
+        self.key_requests.ended(source);
+        if let Some(listener) = &*self.key_listener.read() {
+            listener(&issuer.name, is_good);
+        }
+        result.map(drop)
+    }
+
+    /// Sets what runs after each fetch of keys, with the name of the issuer and whether the fetch went well. It must not block.
+    pub fn when_keys_arrive(&self, listener: impl Fn(&str, bool) + Send + Sync + 'static) {
+        *self.key_listener.write() = Some(Box::new(listener));
+    }
+
+    /// Revokes credentials from now on. Returns the record to store, for [`Self::restore`].
+    ///
+    /// # Errors
+    /// There are [`crate::REVOCATIONS_MAX`] of them.
+    pub fn revoke(
+        &self,
+        revoke: RevocationTarget,
+        now_ms: u64,
+    ) -> Result<Revocation, TooManyRevocations> {
+        let lifetimes = self.issuers.iter().map(|issuer| issuer.lifetime_s_max);
+        // Tokens whose lifetime is bounded have all ended by then.
+        let longest = lifetimes
+            .max_by_key(|most| most.unwrap_or(u64::MAX))
+            .flatten();
+        let until_ms = match (&revoke, longest) {
+            (RevocationTarget::Token(_) | RevocationTarget::Subject(_), Some(most)) => {
+                let period_s = most.saturating_add(self.leeway_s.saturating_mul(2));
+                Some(now_ms.saturating_add(period_s.saturating_mul(1_000)))
+            }
+            _ => None,
+        };
+        let revocation = Revocation {
+            revoke,
+            at_ms: now_ms,
+            until_ms,
+        };
+        self.restore(revocation.clone(), now_ms)?;
+        Ok(revocation)
+    }
+
+    /// Takes a revocation that was stored. One that can't matter any more is dropped.
+    ///
+    /// # Errors
+    /// There are [`crate::REVOCATIONS_MAX`] of them.
+    pub fn restore(&self, revocation: Revocation, now_ms: u64) -> Result<(), TooManyRevocations> {
+        self.revocations.add(revocation, now_ms)
+    }
+
+    /// Drops the revocations that can't matter any more.
+    pub fn remove_ended_revocations(&self, now_ms: u64) {
+        self.revocations.remove_ended(now_ms);
+    }
+
+    /// All revocations that matter.
+    pub fn revocations(&self) -> Vec<Revocation> {
+        self.revocations.all()
+    }
+
+    /// Whether a caller's credential was revoked. One atomic load while there are no revocations.
+    pub fn is_revoked(&self, caller: &Caller) -> bool {
+        self.revocations.concerns(caller)
+    }
+
+    /// As [`Self::is_revoked`], for a subscription.
+    pub fn is_tag_revoked(&self, tag: &CallerTag) -> bool {
+        self.revocations.concerns_tag(tag)
+    }
+
+    /// Changes with each revocation: while it stays the same, a subscription that was checked needs no other check.
+    pub fn revocations_version(&self) -> u64 {
+        self.revocations.version()
+    }
+
+    /// Signs the path and query of a URL.
+    ///
+    /// # Errors
+    /// There is no such key, or the URL can't be signed.
+    pub fn sign_url(
+        &self,
+        kid: &str,
+        method: &str,
+        target: &str,
+        expires_s: u64,
+    ) -> Result<String, SignError> {
+        let key = self.signing_keys.iter().find(|key| *key.kid == *kid);
+        let key = key.ok_or_else(|| SignError::UnknownKey(kid.to_owned()))?;
+        key.sign(method, target, expires_s)
+    }
+
+    /// Counters and sizes, for metrics.
+    pub fn counts(&self) -> AccessCounts {
+        AccessCounts {
+            tokens: self.tokens.counts(),
+            denied: self.denials.get().collect(),
+            key_fetches: self.fetches[0].load(Ordering::Relaxed),
+            key_fetches_failed: self.fetches[1].load(Ordering::Relaxed),
+            keys: self.issuers.iter().map(Issuer::keys_len).sum(),
+            revocations: self.revocations.len(),
+            shared_grants: self.authorities.len(),
+        }
+    }
+}
+
+impl fmt::Debug for Access {
+    /// Without keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access")
+            .field("issuers", &self.issuers.len())
+            .field("api_keys", &self.api_keys.len())
+            .field("signing_keys", &self.signing_keys.len())
+            .field("certificates", &self.certificates.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Names by which revocations find keys.
+#[derive(Default)]
+struct Names(HashSet<String>);
+
+impl Names {
+    fn add(&mut self, key: &str, field: &str, name: &str) -> Result<(), AccessConfigError> {
+        let key = format!("{key}.{field}");
+        if name.is_empty() || name.chars().any(char::is_control) {
+            return Err(AccessConfigError::new(
+                key,
+                "must be a name without control characters",
+            ));
+        }
+        if name == ANONYMOUS || !self.0.insert(name.to_owned()) {
+            let problem = format!(
+                "has the value {name:?}, which is taken; names of issuers, keys and certificates must differ"
+            );
+            return Err(AccessConfigError::new(key, problem));
+        }
+        Ok(())
+    }
+}
+
+fn api_key(config: &ApiKeyConfig, key: &str) -> Result<(Digest, Arc<Caller>), AccessConfigError> {
+    let digest = Digest::from_hex(&config.sha256).ok_or_else(|| {
+        let problem = "must be the SHA-256 digest of the key in 64 hexadecimal digits; encke token new-key prints both";
+        AccessConfigError::new(format!("{key}.sha256"), problem)
+    })?;
+    let authority = Authority::new(CallerKind::ApiKey, &config.name, config.grants.clone());
+    Ok((digest, authority.caller()))
+}
+
+fn signing_key(
+    config: &SigningKeyConfig,
+    key: &str,
+    files: &Files<'_>,
+) -> Result<SigningKey, AccessConfigError> {
+    let secret = match (&config.secret, &config.secret_file) {
+        (Some(secret), None) => secret.expose().as_bytes().to_vec(),
+        (None, Some(path)) => files.secret(&format!("{key}.secret-file"), path)?,
+        _ => {
+            return Err(AccessConfigError::new(
+                key,
+                "needs either secret or secret-file",
+            ));
+        }
+    };
+    if secret.len() < SIGNING_SECRET_BYTES_MIN {
+        let problem = format!(
+            "has a secret of {} bytes, at least {SIGNING_SECRET_BYTES_MIN} random bytes are needed, such as of openssl rand -hex 32",
+            secret.len()
+        );
+        return Err(AccessConfigError::new(key, problem));
+    }
+    let grants = config.grants.clone();
+    let grants = grants.unwrap_or_else(Grants::everything_but_admin);
+    let authority = Authority::new(CallerKind::SignedUrl, &config.kid, grants);
+    Ok(SigningKey::new(&config.kid, &secret, authority))
+}
+
+fn is_cookie_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    !name.is_empty() && name.bytes().all(is_allowed)
+}
+
+/// The name of callers without credentials.
+const ANONYMOUS: &str = "anonymous";
+
+/// API keys: each request with one is compared with all of them.
+pub const API_KEYS_MAX: usize = 1_024;
+
+/// Bytes of the secret of a signing key.
+const SIGNING_SECRET_BYTES_MIN: usize = 32;

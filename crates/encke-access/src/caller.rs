@@ -1,0 +1,246 @@
+//! Who makes a request.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use crate::digest::Digest;
+use crate::grants::Grants;
+use crate::operation::Operation;
+
+/// Who makes a request, and what it may do. Small, because each cached token has one: grants are shared by all callers whose
+/// credentials grant the same.
+#[derive(Debug)]
+pub struct Caller {
+    pub(crate) authority: Arc<Authority>,
+    /// The claim `sub`.
+    pub(crate) subject: Option<Box<str>>,
+    /// Values of the claims that the grants name, in the order of [`Authority::claims`]. `None`: they name none but `sub`.
+    #[expect(clippy::box_collection, reason = "8 bytes where there are none")]
+    pub(crate) claims: Option<Box<Vec<Option<Box<str>>>>>,
+    /// A digest of the claim `jti`, if there is one.
+    pub(crate) token_id: Option<std::num::NonZeroU64>,
+    /// Seconds since 1970 at which the credential ends, the leeway included. `NEVER`: it does not.
+    pub(crate) ends_at_s: u32,
+    /// The claim `iat`, in seconds since 1970. 0: unknown.
+    pub(crate) issued_at_s: u32,
+}
+
+/// What the callers of one key with the same grants share.
+#[derive(Debug)]
+pub(crate) struct Authority {
+    pub(crate) kind: CallerKind,
+    /// The name of the issuer, the API key, the signing key or the certificate.
+    pub(crate) name: Box<str>,
+    /// What [`Caller::key_name`] says.
+    pub(crate) key: Box<str>,
+    pub(crate) grants: Grants,
+    /// What the configuration allows at most.
+    pub(crate) bound: Option<Arc<Grants>>,
+    /// Claims that grants or bound name, other than `sub`; sorted.
+    pub(crate) claims: Box<[Box<str>]>,
+}
+
+/// How a caller was resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CallerKind {
+    /// No credentials.
+    Anonymous,
+    /// A JSON Web Token.
+    Token,
+    /// An API key.
+    ApiKey,
+    /// A signed URL.
+    SignedUrl,
+    /// A client certificate.
+    Certificate,
+}
+
+impl Caller {
+    /// Whether it may do this to a canonical path.
+    pub fn may(&self, operation: Operation, path: &str) -> bool {
+        let allows = |grants: &Grants| {
+            grants
+                .allowing(operation, path, |name| self.claim(name))
+                .is_some()
+        };
+        allows(&self.authority.grants) && self.authority.bound.as_deref().is_none_or(allows)
+    }
+
+    /// Whether it may do this to every path below a canonical path: for subscriptions to all streams below a prefix. One grant
+    /// must cover all of them.
+    pub fn may_below(&self, operation: Operation, prefix: &str) -> bool {
+        let prefix = prefix.trim_end_matches('/');
+        let allows =
+            |grants: &Grants| grants.allows_below(operation, prefix, |name| self.claim(name));
+        allows(&self.authority.grants) && self.authority.bound.as_deref().is_none_or(allows)
+    }
+
+    /// When its credential ends, in milliseconds since 1970; the leeway for clocks is included, so that a client that comes
+    /// back before then is admitted with the same credential. `None`: it does not end.
+    pub fn ends_at_ms(&self) -> Option<u64> {
+        (self.ends_at_s != NEVER).then(|| u64::from(self.ends_at_s) * 1_000)
+    }
+
+    /// A name for people and the audit log: the subject of a token, the name of a key or certificate, or `anonymous`.
+    pub fn name(&self) -> &str {
+        self.subject.as_deref().unwrap_or(&self.authority.name)
+    }
+
+    /// How it was resolved.
+    pub fn kind(&self) -> CallerKind {
+        self.authority.kind
+    }
+
+    /// The issuer of its token, or its key or certificate by name.
+    pub fn issuer(&self) -> &str {
+        &self.authority.name
+    }
+
+    /// The key by which a revocation names it: the name of an API key, a signing key or a certificate; of a token the name of its
+    /// issuer and, if there is one, a slash and the `kid`.
+    pub fn key_name(&self) -> &str {
+        &self.authority.key
+    }
+
+    /// What a long-lived subscription keeps of its caller.
+    pub fn tag(&self) -> CallerTag {
+        CallerTag {
+            authority: Arc::clone(&self.authority),
+            subject: self
+                .subject
+                .as_deref()
+                .map(|subject| Digest::of(subject).short()),
+            token_id: self.token_id,
+            ends_at_s: self.ends_at_s,
+            issued_at_s: self.issued_at_s,
+        }
+    }
+
+    /// What it is and what it may do, on several lines.
+    pub fn describe(&self) -> String {
+        let mut text = String::new();
+        let authority = &*self.authority;
+        let _ = writeln!(text, "caller: {}", self.name());
+        let _ = match authority.kind {
+            CallerKind::Token => writeln!(text, "issuer: {}", authority.name),
+            _ => Ok(()),
+        };
+        if authority.kind != CallerKind::Anonymous {
+            let _ = writeln!(text, "key: {}", self.key_name());
+        }
+        let _ = write!(text, "grants:\n{}", authority.grants);
+        if let Some(bound) = &authority.bound {
+            let _ = write!(text, "at most, by the configuration:\n{bound}");
+        }
+        for name in authority.all_claims() {
+            let _ = match self.claim(name) {
+                Some(value) => writeln!(text, "claim {name}: {value}"),
+                None => writeln!(
+                    text,
+                    "claim {name}: missing, so that patterns with it match nothing"
+                ),
+            };
+        }
+        text
+    }
+
+    /// Why it may or may not do something, in one sentence.
+    pub fn explain(&self, operation: Operation, path: &str) -> String {
+        let claim = |name: &str| self.claim(name);
+        let own = self.authority.grants.allowing(operation, path, claim);
+        let Some(own) = own else {
+            return format!("no grant of the caller allows {operation} on {path}");
+        };
+        let Some(bound) = &self.authority.bound else {
+            return format!("{operation} on {path} is allowed by {own}");
+        };
+        match bound.allowing(operation, path, claim) {
+            Some(bound) => format!(
+                "{operation} on {path} is allowed by {own}, and within the configured grants by {bound}"
+            ),
+            None => format!(
+                "{own} would allow {operation} on {path}, but the configured grants of {:?} do not",
+                self.authority.name
+            ),
+        }
+    }
+
+    fn claim(&self, name: &str) -> Option<&str> {
+        if name == SUBJECT {
+            return self.subject.as_deref();
+        }
+        let names = &self.authority.claims;
+        let at = names.iter().position(|known| **known == *name)?;
+        self.claims.as_ref()?.get(at)?.as_deref()
+    }
+}
+
+impl Authority {
+    /// A caller without a token: it ends never and has no claims.
+    pub(crate) fn new(kind: CallerKind, name: &str, grants: Grants) -> Self {
+        Authority {
+            kind,
+            name: name.into(),
+            key: name.into(),
+            claims: Box::default(),
+            grants,
+            bound: None,
+        }
+    }
+
+    pub(crate) fn with_bound(mut self, kid: Option<&str>, bound: Option<Arc<Grants>>) -> Self {
+        let mut claims = self.grants.claims();
+        claims.extend(bound.iter().flat_map(|bound| bound.claims()));
+        claims.remove(SUBJECT);
+        self.claims = claims.into_iter().map(Into::into).collect();
+        if let Some(kid) = kid {
+            self.key = format!("{}/{kid}", self.name).into();
+        }
+        self.bound = bound;
+        self
+    }
+
+    fn all_claims(&self) -> impl Iterator<Item = &str> {
+        let own = self.grants.claims();
+        let bound = self.bound.iter().flat_map(|bound| bound.claims());
+        let subject = own.into_iter().chain(bound).find(|name| *name == SUBJECT);
+        subject
+            .into_iter()
+            .chain(self.claims.iter().map(|name| &**name))
+    }
+
+    /// A caller with this authority and nothing of its own.
+    pub(crate) fn caller(self) -> Arc<Caller> {
+        Arc::new(Caller {
+            authority: Arc::new(self),
+            subject: None,
+            claims: None,
+            token_id: None,
+            ends_at_s: NEVER,
+            issued_at_s: 0,
+        })
+    }
+}
+
+/// What a subscription keeps of its caller: enough to end it in time and to revoke it, and no more. 32 bytes, no allocation of its own.
+#[derive(Clone, Debug)]
+pub struct CallerTag {
+    pub(crate) authority: Arc<Authority>,
+    pub(crate) subject: Option<std::num::NonZeroU64>,
+    pub(crate) token_id: Option<std::num::NonZeroU64>,
+    pub(crate) ends_at_s: u32,
+    pub(crate) issued_at_s: u32,
+}
+
+impl CallerTag {
+    /// As [`Caller::ends_at_ms`].
+    pub fn ends_at_ms(&self) -> Option<u64> {
+        (self.ends_at_s != NEVER).then(|| u64::from(self.ends_at_s) * 1_000)
+    }
+}
+
+/// The claim of the subject.
+pub(crate) const SUBJECT: &str = "sub";
+
+/// No end.
+pub(crate) const NEVER: u32 = u32::MAX;

@@ -1,0 +1,373 @@
+//! One issuer of tokens: its keys, and what its tokens grant.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+
+use jsonwebtoken::Algorithm;
+use parking_lot::RwLock;
+
+use crate::authorities::Authorities;
+use crate::caller::{Authority, Caller, CallerKind, NEVER, SUBJECT};
+use crate::config::{AccessConfigError, IssuerConfig, Secret};
+use crate::denied::AccessDenied;
+use crate::digest::Digest;
+use crate::files::Files;
+use crate::grants::{Grants, GrantsClaim};
+use crate::keys::{self, JwksError, KeySet, NoKey};
+use crate::token::{Claims, Header, Token, wrong};
+
+#[derive(Debug)]
+pub(crate) struct Issuer {
+    pub(crate) name: Arc<str>,
+    /// The claim `iss`.
+    pub(crate) issuer: String,
+    audience: Vec<String>,
+    algorithms: Vec<Algorithm>,
+    /// `None`: they were never fetched.
+    keys: RwLock<Option<Arc<KeySet>>>,
+    /// Where its keys are fetched, if they are.
+    pub(crate) url: Option<String>,
+    pub(crate) lifetime_s_max: Option<u64>,
+    bound: Option<Arc<Grants>>,
+    scopes: BTreeMap<String, Grants>,
+}
+
+/// A key that a signature was checked with.
+#[derive(Debug)]
+pub(crate) struct UsedKey {
+    /// Its name in the issuer's set, if it has one.
+    pub(crate) kid: Option<Box<str>>,
+    /// The set.
+    pub(crate) keys: Arc<KeySet>,
+}
+
+/// Where the keys of an issuer come from.
+enum KeySource<'c> {
+    Keys(&'c Secret),
+    KeysFile(&'c Path),
+    JwksUrl(&'c str),
+    Secret(&'c Secret),
+    SecretFile(&'c Path),
+    PublicKeyFile(&'c Path),
+}
+
+impl Issuer {
+    pub(crate) fn new(
+        config: &IssuerConfig,
+        key: &str,
+        files: &Files<'_>,
+    ) -> Result<Self, AccessConfigError> {
+        let wrong =
+            |name: &str, problem: String| AccessConfigError::new(format!("{key}.{name}"), problem);
+        if config.issuer.is_empty() {
+            return Err(wrong("issuer", "must not be empty".into()));
+        }
+        let algorithms =
+            keys::algorithms(&config.algorithms).map_err(|problem| wrong("algorithms", problem))?;
+        let source = KeySource::of(config, key)?;
+        let name = source.name();
+        if let Some(problem) = source.misfit(&algorithms) {
+            return Err(wrong(name, problem.into()));
+        }
+        let of_jwks = |json: &[u8]| {
+            KeySet::jwks(json, &algorithms)
+                .map_err(|error| wrong(name, format!("is wrong: {error}")))
+        };
+        let at = format!("{key}.{name}");
+        let keys = match source {
+            KeySource::Keys(json) => Some(of_jwks(json.expose().as_bytes())?),
+            KeySource::KeysFile(path) => Some(of_jwks(&files.read(&at, path)?)?),
+            KeySource::JwksUrl(url) => {
+                check_url(url).map_err(|problem| wrong(name, problem))?;
+                None
+            }
+            KeySource::Secret(secret) => {
+                let set = KeySet::secret(secret.expose().as_bytes(), &algorithms);
+                Some(set.map_err(|problem| wrong(name, problem))?)
+            }
+            KeySource::SecretFile(path) => {
+                let set = KeySet::secret(&files.secret(&at, path)?, &algorithms);
+                Some(set.map_err(|problem| wrong(name, problem))?)
+            }
+            KeySource::PublicKeyFile(path) => {
+                let set = KeySet::public_key(&files.read(&at, path)?, &algorithms);
+                Some(set.map_err(|problem| wrong(name, problem))?)
+            }
+        };
+        Ok(Issuer {
+            name: config
+                .name
+                .as_ref()
+                .unwrap_or(&config.issuer)
+                .as_str()
+                .into(),
+            issuer: config.issuer.clone(),
+            audience: config.audience.clone(),
+            algorithms,
+            keys: RwLock::new(keys.map(Arc::new)),
+            url: config.jwks_url.clone(),
+            lifetime_s_max: config.lifetime_max.map(|period| period.as_secs()),
+            bound: config.grants.clone().map(Arc::new),
+            scopes: config.scopes.clone(),
+        })
+    }
+
+    /// Takes keys that were fetched. Whether they differ from those before.
+    pub(crate) fn set_keys(&self, json: &[u8]) -> Result<bool, JwksError> {
+        let set = KeySet::jwks(json, &self.algorithms)?;
+        let mut keys = self.keys.write();
+        if keys.as_ref().is_some_and(|keys| keys.is_same(&set)) {
+            return Ok(false);
+        }
+        *keys = Some(Arc::new(set));
+        Ok(true)
+    }
+
+    /// Number of keys.
+    pub(crate) fn keys_len(&self) -> usize {
+        self.keys.read().as_ref().map_or(0, |keys| keys.len())
+    }
+
+    /// Whether these are still the issuer's keys.
+    pub(crate) fn has_keys(&self, keys: &Arc<KeySet>) -> bool {
+        let own = self.keys.read();
+        own.as_ref().is_some_and(|own| Arc::ptr_eq(own, keys))
+    }
+
+    /// Checks the signature of a token.
+    ///
+    /// # Errors
+    /// [`AccessDenied::UnknownKey`] and [`AccessDenied::KeysUnavailable`] may be mended by a fetch of keys.
+    pub(crate) fn verify(
+        &self,
+        token: &Token<'_>,
+        header: &Header,
+    ) -> Result<UsedKey, AccessDenied> {
+        let algorithm = keys::algorithm(&header.algorithm)
+            .filter(|algorithm| self.algorithms.contains(algorithm))
+            .ok_or(AccessDenied::Algorithm)?;
+        let keys = self.keys.read().clone();
+        let keys = keys.ok_or(AccessDenied::KeysUnavailable)?;
+        let (key, kid) =
+            keys.find(header.kid.as_deref(), algorithm)
+                .map_err(|no_key| match no_key {
+                    NoKey::Unknown => AccessDenied::UnknownKey,
+                    NoKey::Algorithm => AccessDenied::Algorithm,
+                })?;
+        if !key.verifies(token.message, token.signature, algorithm) {
+            return Err(AccessDenied::Signature);
+        }
+        Ok(UsedKey {
+            kid: kid.map(Into::into),
+            keys: Arc::clone(&keys),
+        })
+    }
+
+    /// The caller of a token whose signature is right, if its claims allow it now.
+    pub(crate) fn caller(
+        &self,
+        claims: &Claims<'_>,
+        kid: Option<&str>,
+        authorities: &Authorities,
+        (now_s, leeway_s): (u64, u64),
+    ) -> Result<Caller, AccessDenied> {
+        let expires = claims
+            .time("exp")?
+            .ok_or_else(|| wrong("exp", "is missing"))?;
+        let issued = claims.time("iat")?;
+        let ends_at = expires.saturating_add(leeway_s);
+        if now_s >= ends_at {
+            return Err(AccessDenied::Expired("token"));
+        }
+        let begins = claims.time("nbf")?.max(issued).unwrap_or(0);
+        if begins > now_s.saturating_add(leeway_s) {
+            return Err(AccessDenied::NotYetValid);
+        }
+        if !claims.is_for(&self.audience)? {
+            return Err(AccessDenied::Audience);
+        }
+        if let Some(most) = self.lifetime_s_max {
+            let issued = issued.ok_or_else(|| {
+                wrong(
+                    "iat",
+                    "is missing, which the lifetime-max of its issuer needs",
+                )
+            })?;
+            if expires.saturating_sub(issued) > most {
+                return Err(AccessDenied::Lifetime);
+            }
+        }
+        let authority = self.authority(claims, kid, authorities)?;
+        let values = authority.claims.iter().map(|name| claims.text_of_any(name));
+        let values: Vec<_> = values.map(|value| value.map(Into::into)).collect();
+        Ok(Caller {
+            subject: claims.text(SUBJECT)?.map(Into::into),
+            claims: (!values.is_empty()).then(|| Box::new(values)),
+            token_id: claims.text("jti")?.map(|id| Digest::of(id).short()),
+            ends_at_s: u32::try_from(ends_at).unwrap_or(NEVER).min(NEVER - 1),
+            issued_at_s: u32::try_from(issued.unwrap_or(0)).unwrap_or(NEVER),
+            authority,
+        })
+    }
+
+    /// What a token grants: its claim `encke`, or else its scopes, or else what the configuration grants.
+    fn authority(
+        &self,
+        claims: &Claims<'_>,
+        kid: Option<&str>,
+        authorities: &Authorities,
+    ) -> Result<Arc<Authority>, AccessDenied> {
+        let make = |grants: Grants| {
+            Authority::new(CallerKind::Token, &self.name, grants)
+                .with_bound(kid, self.bound.clone())
+        };
+        let kid = kid.unwrap_or_default();
+        if let Some(raw) = claims.raw(GRANTS_CLAIM) {
+            return authorities.get([&self.name, kid, "claim", raw], || {
+                let claim = serde_json::from_str::<GrantsClaim>(raw);
+                let claim =
+                    claim.map_err(|error| wrong(GRANTS_CLAIM, format!("is wrong: {error}")));
+                claim.map(|claim| make(claim.0))
+            });
+        }
+        if self.scopes.is_empty() {
+            return authorities.get([&self.name, kid, "default", ""], || {
+                Ok(make(self.bound.as_deref().cloned().unwrap_or_default()))
+            });
+        }
+        let mut scopes = claims.scopes()?.unwrap_or_default();
+        scopes.retain(|scope| self.scopes.contains_key(scope));
+        authorities.get([&self.name, kid, "scopes", &scopes.join(" ")], || {
+            let mut grants = Grants::default();
+            for granted in scopes.iter().filter_map(|scope| self.scopes.get(scope)) {
+                grants.extend(granted);
+            }
+            Ok(make(grants))
+        })
+    }
+}
+
+impl<'c> KeySource<'c> {
+    fn of(config: &'c IssuerConfig, key: &str) -> Result<Self, AccessConfigError> {
+        let given = [
+            config.keys.as_ref().map(KeySource::Keys),
+            config.keys_file.as_deref().map(KeySource::KeysFile),
+            config.jwks_url.as_deref().map(KeySource::JwksUrl),
+            config.secret.as_ref().map(KeySource::Secret),
+            config.secret_file.as_deref().map(KeySource::SecretFile),
+            config
+                .public_key_file
+                .as_deref()
+                .map(KeySource::PublicKeyFile),
+        ];
+        let mut given = given.into_iter().flatten();
+        match (given.next(), given.next()) {
+            (Some(one), None) => Ok(one),
+            (Some(one), Some(other)) => Err(AccessConfigError::new(
+                format!("{key}.{}", other.name()),
+                format!(
+                    "can't be set together with {}: an issuer has one source of keys",
+                    one.name()
+                ),
+            )),
+            (None, _) => Err(AccessConfigError::new(
+                key,
+                "needs keys, keys-file, jwks-url, secret, secret-file or public-key-file",
+            )),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            KeySource::Keys(_) => "keys",
+            KeySource::KeysFile(_) => "keys-file",
+            KeySource::JwksUrl(_) => "jwks-url",
+            KeySource::Secret(_) => "secret",
+            KeySource::SecretFile(_) => "secret-file",
+            KeySource::PublicKeyFile(_) => "public-key-file",
+        }
+    }
+
+    /// Why keys of this kind can't be used with the algorithms.
+    fn misfit(&self, algorithms: &[Algorithm]) -> Option<&'static str> {
+        let is_hmac = algorithms.iter().any(|one| keys::is_hmac(*one));
+        match (self, is_hmac) {
+            (KeySource::Secret(_) | KeySource::SecretFile(_), false) => Some(
+                "is for HS algorithms only; other algorithms need keys, keys-file, jwks-url or public-key-file",
+            ),
+            (KeySource::JwksUrl(_) | KeySource::PublicKeyFile(_), true) => Some(
+                "holds public keys, which HS algorithms must not be used with; they need secret or secret-file",
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// Allows https, and http to this machine. Nothing of a token ever becomes part of the URL, so braces are a mistake.
+fn check_url(url: &str) -> Result<(), String> {
+    let allowed = "must be a URL such as https://issuer.example/.well-known/jwks.json, or http:// with the host localhost, \
+                   127.0.0.1 or [::1]; nothing in it is replaced";
+    let is_plain =
+        |c: char| c.is_ascii_graphic() && !matches!(c, '{' | '}' | '"' | '<' | '>' | '\\');
+    if !url.chars().all(is_plain) {
+        return Err(allowed.into());
+    }
+    let (is_https, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
+        (Some(rest), _) => (true, rest),
+        (None, Some(rest)) => (false, rest),
+        (None, None) => return Err(allowed.into()),
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    let is_loopback = host == "localhost"
+        || host == "::1"
+        || host.parse::<Ipv4Addr>().is_ok_and(|ip| ip.is_loopback());
+    match !host.is_empty() && !authority.contains('@') && (is_https || is_loopback) {
+        true => Ok(()),
+        false => Err(allowed.into()),
+    }
+}
+
+/// The claim that holds grants.
+const GRANTS_CLAIM: &str = "encke";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_fetched_by_https_or_from_this_machine() {
+        for url in [
+            "https://issuer.example/jwks.json",
+            "https://issuer.example:8443/jwks?x=1",
+            "https://[2001:db8::1]/jwks",
+            "http://localhost:8080/jwks",
+            "http://127.0.0.1/jwks",
+            "http://127.9.9.9:1/jwks",
+            "http://[::1]:8080/jwks",
+        ] {
+            assert_eq!(check_url(url), Ok(()), "{url}");
+        }
+        for url in [
+            "",
+            "issuer.example/jwks",
+            "ftp://issuer.example/jwks",
+            "http://issuer.example/jwks",
+            "http://127.0.0.1.issuer.example/jwks",
+            "http://localhost.issuer.example/",
+            "http://localhost@issuer.example/",
+            "https://user:password@issuer.example/",
+            "https://issuer.example/{iss}/jwks",
+            "https://issuer.example/\r\nx",
+            "https:///jwks",
+            "file:///etc/passwd",
+        ] {
+            assert!(check_url(url).is_err(), "{url}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Signed URLs: a path and its parameters that may be used with one method until a time, by anyone who has the URL.
+//!
+//! What is signed, with HMAC-SHA256, is three lines: the method, the canonical path, and the parameters except `signature`. Each
+//! parameter is `name=value` with every byte outside of `A-Z a-z 0-9 - . _ ~` percent-encoded in upper case; these texts are sorted
+//! and joined with `&`. The lines are joined with a line feed. A URL for `GET` is also good for `HEAD`.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use aws_lc_rs::hmac;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use crate::caller::{Authority, Caller, NEVER};
+use crate::credentials::SignedQuery;
+use crate::denied::AccessDenied;
+use crate::digest;
+use crate::path::{CanonicalPath, PathError, percent_decode};
+
+/// A key that signs URLs.
+#[derive(Debug)]
+pub(crate) struct SigningKey {
+    pub(crate) kid: Box<str>,
+    key: hmac::Key,
+    authority: Arc<Authority>,
+}
+
+/// Why a URL can't be signed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SignError {
+    /// No key has that name.
+    #[error("there is no signing key {0:?}")]
+    UnknownKey(String),
+    /// The path is refused.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// The query is not percent-encoded.
+    #[error("the query is not percent-encoded UTF-8; % itself is written as %25")]
+    Query,
+    /// The query has a parameter that signing adds.
+    #[error("the query must not have the parameter {0}, which signing adds")]
+    Reserved(&'static str),
+}
+
+impl SigningKey {
+    pub(crate) fn new(kid: &str, secret: &[u8], authority: Authority) -> Self {
+        SigningKey {
+            kid: kid.into(),
+            key: hmac::Key::new(hmac::HMAC_SHA256, secret),
+            authority: Arc::new(authority),
+        }
+    }
+
+    /// The path and query of a URL with the parameters that sign it.
+    pub(crate) fn sign(
+        &self,
+        method: &str,
+        target: &str,
+        expires_s: u64,
+    ) -> Result<String, SignError> {
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, query),
+            None => (target, ""),
+        };
+        let canonical = CanonicalPath::parse(path)?;
+        let expires = expires_s.to_string();
+        let mut parameters = vec![
+            (Cow::Borrowed("expires"), Cow::Borrowed(&*expires)),
+            (Cow::Borrowed("kid"), Cow::Borrowed(&*self.kid)),
+        ];
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let name = percent_decode(name).ok_or(SignError::Query)?;
+            let reserved = ["expires", "kid", "signature"];
+            if let Some(name) = reserved.into_iter().find(|one| *one == name) {
+                return Err(SignError::Reserved(name));
+            }
+            parameters.push((name, percent_decode(value).ok_or(SignError::Query)?));
+        }
+        let text = signed_text(method, &canonical, &parameters);
+        let signature = URL_SAFE_NO_PAD.encode(hmac::sign(&self.key, text.as_bytes()));
+        let join = if query.is_empty() { "" } else { "&" };
+        Ok(format!(
+            "{path}?{query}{join}expires={expires}&kid={}&signature={signature}",
+            encoded(&self.kid)
+        ))
+    }
+
+    pub(crate) fn resolve(
+        &self,
+        method: &str,
+        path: &CanonicalPath<'_>,
+        query: &SignedQuery<'_>,
+        now_ms: u64,
+    ) -> Result<Arc<Caller>, AccessDenied> {
+        let text = signed_text(method, path, &query.signed);
+        let expected = hmac::sign(&self.key, text.as_bytes());
+        let signature = URL_SAFE_NO_PAD
+            .decode(&*query.signature)
+            .unwrap_or_default();
+        if !digest::same(&signature, expected.as_ref()) {
+            return Err(AccessDenied::Signature);
+        }
+        let expires = Some(&*query.expires)
+            .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
+            .and_then(|text| text.parse::<u32>().ok())
+            .filter(|expires| *expires < NEVER);
+        let ends_at_s = expires.ok_or(AccessDenied::Malformed(
+            "the parameter expires must be a time in seconds since 1970",
+        ))?;
+        if now_ms >= u64::from(ends_at_s) * 1_000 {
+            return Err(AccessDenied::Expired("signed URL"));
+        }
+        Ok(Arc::new(Caller {
+            authority: Arc::clone(&self.authority),
+            subject: None,
+            claims: None,
+            token_id: None,
+            ends_at_s,
+            issued_at_s: 0,
+        }))
+    }
+}
+
+fn signed_text(
+    method: &str,
+    path: &CanonicalPath<'_>,
+    parameters: &[(Cow<'_, str>, Cow<'_, str>)],
+) -> String {
+    let method = if method == "HEAD" { "GET" } else { method };
+    let mut texts: Vec<_> = parameters
+        .iter()
+        .map(|(name, value)| format!("{}={}", encoded(name), encoded(value)))
+        .collect();
+    texts.sort_unstable();
+    format!("{method}\n{path}\n{}", texts.join("&"))
+}
+
+fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(byte.into());
+            }
+            byte => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
