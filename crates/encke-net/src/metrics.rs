@@ -16,6 +16,7 @@ use crate::access_log::{QUEUE_FULL, UNWRITABLE};
 use crate::log_metrics::{LogMetrics, raise};
 use crate::pools::PoolMetrics;
 use crate::shard_channel::Lag;
+use crate::transport::tls::HandshakeMetrics;
 
 type Refresh = Box<dyn Fn(&Metrics) + Send>;
 
@@ -74,6 +75,7 @@ pub struct Metrics {
     pub(crate) producers_forgotten: IntCounter,
     pub(crate) look_up_seconds: Histogram,
     pub(crate) pools: PoolMetrics,
+    pub(crate) handshakes: HandshakeMetrics,
 }
 
 impl Metrics {
@@ -295,6 +297,7 @@ impl Metrics {
                 powers(0.000_01, 2.0, 20)?,
             )?,
             pools: PoolMetrics::new(&registry)?,
+            handshakes: HandshakeMetrics::new(&registry)?,
             gauges: Arc::default(),
             registry,
         })

@@ -15,6 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::connection::slot::Token;
 use crate::settings::NetSettings;
 use crate::shard::CompressedPiece;
+use crate::transport::tls::Handshaken;
 
 /// Something that happened elsewhere.
 #[derive(Debug)]
@@ -48,6 +49,11 @@ pub(crate) enum ShardEvent {
     Dispatched {
         client: PoolClient,
         event: PoolResponse,
+    },
+    /// A handshake thread gives a connection's socket back.
+    Handshaken {
+        token: Token,
+        ended: Box<Handshaken>,
     },
     /// The server stops.
     Stop,
@@ -168,6 +174,8 @@ impl ShardSender {
             ShardEvent::NameLoaded { .. } | ShardEvent::StreamLoaded { .. } => (Lane::Data, 0),
             // The number of compressors bounds them.
             ShardEvent::Compressed { .. } => (Lane::Data, 0),
+            // The bound on handshakes bounds them.
+            ShardEvent::Handshaken { .. } => (Lane::Data, 0),
             ShardEvent::Dispatched { event, .. } => {
                 let handed = match event {
                     PoolResponse::Dispatched(handed) => handed.payload.body.len(),
@@ -230,6 +238,7 @@ impl Outlet for ShardSender {
                 | ShardEvent::NameLoaded { .. }
                 | ShardEvent::StreamLoaded { .. }
                 | ShardEvent::Dispatched { .. }
+                | ShardEvent::Handshaken { .. }
                 | ShardEvent::Stop,
             ) => Ok(()),
         }

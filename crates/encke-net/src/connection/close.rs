@@ -31,6 +31,10 @@ pub(crate) enum CloseReason {
     Unreadable,
     /// A subscriber sent too much.
     Talkative,
+    /// No session of TLS came about.
+    Handshake,
+    /// What the client sent is no record of its session of TLS, or must not come then.
+    Tls,
     /// The kernel cannot watch the socket.
     Epoll,
     /// A fault of the server.
@@ -54,6 +58,8 @@ impl CloseReason {
             CloseReason::BuffersMax => "buffers_max",
             CloseReason::Unreadable => "unreadable",
             CloseReason::Talkative => "talkative",
+            CloseReason::Handshake => "tls_handshake",
+            CloseReason::Tls => "tls",
             CloseReason::Epoll => "epoll",
             CloseReason::Internal => "internal",
         })
