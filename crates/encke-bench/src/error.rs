@@ -26,6 +26,12 @@ pub enum BenchError {
         /// The reason.
         reason: &'static str,
     },
+    /// TLS can't be set up for the server's URL.
+    #[error("tls: {why}")]
+    Tls {
+        /// The reason.
+        why: String,
+    },
     /// The server's name does not resolve.
     #[error("cannot resolve {host:?}")]
     Resolve {

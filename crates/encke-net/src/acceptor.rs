@@ -140,6 +140,15 @@ impl Acceptor {
         }
     }
 
+    /// Ignores the listener for a moment, because there is no room for more connections. `false`: epoll refused.
+    pub(crate) fn hold(&mut self, poller: &Poller, now_ms: u64) -> bool {
+        let held = self.listen(poller, false).is_ok();
+        if held {
+            self.listen_again_ms = now_ms + RATE_PAUSE_MS;
+        }
+        held
+    }
+
     /// Without descriptors the listener would be readable for ever, so it is ignored for a while.
     fn pause(&mut self, poller: &Poller, now_ms: u64, error: Errno) {
         if self.listen(poller, false).is_ok() {

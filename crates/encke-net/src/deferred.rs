@@ -7,6 +7,7 @@ use encke_stream::Piece;
 
 use crate::compression::CompressedPiece;
 use crate::connection::slot::Token;
+use crate::transport::tls::Handshaken;
 
 /// A piece of a stream that a reader thread has read for a connection.
 type ReadPiece = (Token, Result<Piece, ReadError>);
@@ -18,6 +19,8 @@ pub(crate) struct Deferred {
     ///
     /// [`ShardSender::put_piece`]: crate::shard_channel::ShardSender::put_piece
     pieces: VecDeque<ReadPiece>,
+    /// The bound on handshakes bounds them too.
+    handshaken: VecDeque<(Token, Box<Handshaken>)>,
     /// As many as there are compressors, at most.
     compressed: VecDeque<(Token, CompressedPiece)>,
     /// Connections that have more to do than one turn allows.
@@ -37,6 +40,14 @@ impl Deferred {
 
     pub(crate) fn add_compressed(&mut self, token: Token, piece: CompressedPiece) {
         self.compressed.push_back((token, piece));
+    }
+
+    pub(crate) fn add_handshaken(&mut self, token: Token, ended: Box<Handshaken>) {
+        self.handshaken.push_back((token, ended));
+    }
+
+    pub(crate) fn next_handshaken(&mut self) -> Option<(Token, Box<Handshaken>)> {
+        self.handshaken.pop_front()
     }
 
     pub(crate) fn next_compressed(&mut self) -> Option<(Token, CompressedPiece)> {
@@ -61,12 +72,16 @@ impl Deferred {
 
     /// Whether this turn has left something undone.
     pub(crate) fn is_unfinished(&self) -> bool {
-        !self.pieces.is_empty() || !self.compressed.is_empty() || self.queued_left > 0
+        self.holds_items() || self.queued_left > 0
     }
 
     /// Whether something waits.
     pub(crate) fn is_due(&self) -> bool {
-        !self.pieces.is_empty() || !self.compressed.is_empty() || !self.queued.is_empty()
+        self.holds_items() || !self.queued.is_empty()
+    }
+
+    fn holds_items(&self) -> bool {
+        !self.pieces.is_empty() || !self.compressed.is_empty() || !self.handshaken.is_empty()
     }
 }
 

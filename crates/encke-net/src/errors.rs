@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use encke_log::CommitError;
 
+use crate::transport::tls::TlsError;
+
 /// Why a server could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -15,6 +17,9 @@ pub enum StartError {
         /// The system's error.
         source: rustix::io::Errno,
     },
+    /// Certificates or keys can't be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The system refuses something that a shard needs.
     #[error("cannot set up a shard: {0}")]
     Shard(#[from] rustix::io::Errno),

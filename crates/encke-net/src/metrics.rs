@@ -15,6 +15,7 @@ use prometheus::{
 use crate::lag::Lag;
 use crate::log_metrics::{LogMetrics, raise};
 use crate::pool_metrics::PoolMetrics;
+use crate::transport::tls::HandshakeMetrics;
 
 type Refresh = Box<dyn Fn(&Metrics) + Send>;
 
@@ -74,6 +75,7 @@ pub struct Metrics {
     pub(crate) producers_forgotten: IntCounter,
     pub(crate) look_up_seconds: Histogram,
     pub(crate) pools: PoolMetrics,
+    pub(crate) handshakes: HandshakeMetrics,
 }
 
 impl Metrics {
@@ -300,6 +302,7 @@ impl Metrics {
                 powers(0.000_01, 2.0, 20)?,
             )?,
             pools: PoolMetrics::new(&registry)?,
+            handshakes: HandshakeMetrics::new(&registry)?,
             gauges: Arc::default(),
             registry,
         })

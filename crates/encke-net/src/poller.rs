@@ -74,6 +74,11 @@ impl Poller {
         epoll::add(&self.epoll, fd, data, watched(output))
     }
 
+    /// Removes a connection whose socket goes elsewhere.
+    pub(crate) fn remove(&self, fd: impl AsFd) -> rustix::io::Result<()> {
+        epoll::delete(&self.epoll, fd)
+    }
+
     /// Also reports when the connection's socket is writable, at once if it is already.
     pub(crate) fn watch_output(&self, fd: impl AsFd, token: Token) -> rustix::io::Result<()> {
         let data = EventData::new_u64(token);

@@ -27,10 +27,12 @@ use crate::listen;
 use crate::metrics::{Metrics, QUEUE_FULL, UNWRITABLE};
 use crate::pools::PoolService;
 use crate::readers::{ReaderTools, Readers};
+use crate::redirect::Redirect;
 use crate::revocations;
-use crate::settings::NetSettings;
+use crate::settings::{NetSettings, TlsSettings};
 use crate::shard::{Shard, ShardContext};
 use crate::shard_channel::{ShardEvent, ShardSender, shard_channel};
+use crate::transport::tls::{Certificates, FileWatcher, HandshakeBounds, Handshakes};
 
 /// A server that runs until [`Server::stop`].
 pub struct Server {
@@ -50,7 +52,15 @@ pub struct Server {
     /// `None` once a thread writes it.
     audit_queue: Option<AuditQueue>,
     audit_thread: Option<AuditThread>,
+    tls: Option<ServedTls>,
+    redirect: Option<Redirect>,
     stop_timeout: Duration,
+}
+
+/// What TLS runs beside the shards.
+struct ServedTls {
+    watcher: FileWatcher,
+    threads: Vec<JoinHandle<()>>,
 }
 
 /// The access log of a server.
@@ -169,6 +179,17 @@ impl Server {
         let dropped = &metrics.audit_dropped;
         let (audit, audit_queue) = audit_log(dropped.with_label_values(&[QUEUE_FULL]));
         let audit_gauge = audit.watch();
+        let (handshakes, tls) = match &settings.tls {
+            None => (None, None),
+            Some(files) => {
+                let (handshakes, tls) = start_tls(files, &settings, metrics)?;
+                (Some(handshakes), Some(tls))
+            }
+        };
+        let redirect = match settings.redirect_http {
+            Some(from) => Some(Redirect::start(&settings, from, address.port())?),
+            None => None,
+        };
         let mut shards = Vec::new();
         for (number, (listener, receiver)) in listeners.into_iter().zip(receivers).enumerate() {
             let context = ShardContext {
@@ -187,6 +208,7 @@ impl Server {
                 compressors: Arc::clone(&compressors),
                 congested: Arc::clone(&congested),
                 views: Arc::clone(&views),
+                handshakes: handshakes.clone(),
                 access_log: log_sender.clone(),
                 audit: audit.clone(),
                 request_id_key,
@@ -202,6 +224,7 @@ impl Server {
         let gauged = dispatcher.clone();
         let background_count = background.len();
         let loads = pools.loads();
+        let handshaking = handshakes.map(|handshakes| handshakes.watch());
         let log_queue = log_sender.as_ref().map(|sender| sender.watch());
         metrics.on_render(move |metrics| {
             for (number, gauge) in readers.gauges().enumerate() {
@@ -209,6 +232,9 @@ impl Server {
             }
             metrics.mailbox("dispatcher", &gauged.gauge());
             metrics.mailbox("loader", &loads());
+            if let Some(handshaking) = &handshaking {
+                handshaking.show(metrics);
+            }
             if let Some(log_queue) = &log_queue {
                 metrics.mailbox("access-log", &log_queue());
             }
@@ -242,6 +268,8 @@ impl Server {
             access_log,
             audit_queue: Some(audit_queue),
             audit_thread: None,
+            tls,
+            redirect,
             stop_timeout: settings.stop_timeout,
         })
     }
@@ -254,6 +282,19 @@ impl Server {
     /// Where operators connect, if they have an address of their own.
     pub fn operators_address(&self) -> Option<SocketAddr> {
         self.operators_address
+    }
+
+    /// Where plain requests are redirected to https, if they are.
+    pub fn redirect_address(&self) -> Option<SocketAddr> {
+        self.redirect.as_ref().map(Redirect::address)
+    }
+
+    /// Reads the certificates and keys of TLS again, which also happens when their files change. The log says how it went.
+    /// Connections go on.
+    pub fn reload_tls(&self) {
+        if let Some(tls) = &self.tls {
+            tls.watcher.reload();
+        }
     }
 
     /// Starts to write the access log, if there is one. Requests before this wait for it. The output may block and fail: the
@@ -297,6 +338,17 @@ impl Server {
         for shard in self.shards {
             shard.join().map_err(|_| StopError::Panicked("shard"))?;
         }
+        if let Some(redirect) = self.redirect
+            && !redirect.stop()
+        {
+            return Err(StopError::Panicked("redirect"));
+        }
+        // The shards had the last senders of their mailboxes.
+        for thread in self.tls.map(|tls| tls.threads).unwrap_or_default() {
+            thread
+                .join()
+                .map_err(|_| StopError::Panicked("handshake"))?;
+        }
         // Every shard has handed over its last entries.
         if let AccessLogState::Writing(thread) = self.access_log
             && !thread.join(self.stop_timeout)
@@ -333,6 +385,27 @@ impl Server {
         Ok(())
     }
 }
+
+/// Starts what TLS needs beside the shards.
+fn start_tls(
+    files: &TlsSettings,
+    settings: &NetSettings,
+    metrics: &Metrics,
+) -> Result<(Handshakes, ServedTls), StartError> {
+    let certificates = Arc::new(Certificates::load(files, HTTP2)?);
+    let bounds = HandshakeBounds {
+        threads: settings.handshake_threads,
+        handshakes_max: settings.handshakes_max,
+        timeout: settings.handshake_timeout,
+    };
+    let (handshakes, threads) = Handshakes::start(bounds, &certificates, &metrics.handshakes)?;
+    let counted = metrics.handshakes.clone();
+    let watcher = FileWatcher::start(files.clone(), certificates, HTTP2, counted)?;
+    Ok((handshakes, ServedTls { watcher, threads }))
+}
+
+/// Whether HTTP/2 is offered to clients of TLS.
+const HTTP2: bool = false;
 
 /// One listener for each shard, all on the same port.
 fn listeners(settings: &NetSettings) -> Result<Vec<OwnedFd>, StartError> {

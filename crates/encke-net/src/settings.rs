@@ -1,6 +1,7 @@
 //! The settings of the reactor. Every bound has a name and a default.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use encke_stream::Eviction;
@@ -41,6 +42,16 @@ pub struct NetSettings {
     pub forwarded_by: ForwardedBy,
     /// Whether every connection is from one of them and begins with a header of the PROXY protocol.
     pub proxy_protocol: bool,
+    /// TLS on the listening address; `None` for plain connections.
+    pub tls: Option<TlsSettings>,
+    /// Where plain requests are redirected to https, if anywhere. Only with TLS.
+    pub redirect_http: Option<SocketAddr>,
+    /// Threads that make handshakes of TLS.
+    pub handshake_threads: usize,
+    /// Handshakes of TLS at a time; while there are as many, accepting pauses.
+    pub handshakes_max: usize,
+    /// How long a handshake of TLS may take.
+    pub handshake_timeout: Duration,
     /// Bytes of a request's head.
     pub head_bytes_max: usize,
     /// Bytes of a request's body.
@@ -108,6 +119,29 @@ pub struct NetSettings {
     pub stop_timeout: Duration,
 }
 
+/// The files of TLS, all in PEM format.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// Certificates, each with its chain. The first is for clients that ask for no name, or for one that no certificate has.
+    pub certificates: Vec<PathBuf>,
+    /// Their keys, in the same order.
+    pub keys: Vec<PathBuf>,
+    /// The authorities whose certificates clients may present; `None`: clients are not asked for one.
+    pub client_ca: Option<PathBuf>,
+    /// Whether clients must present one.
+    pub clients: TlsClients,
+}
+
+/// Whether clients must present a certificate, if authorities are configured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlsClients {
+    /// Handshakes without one fail.
+    #[default]
+    Required,
+    /// Clients without one are let in; access control decides what they may.
+    Optional,
+}
+
 impl Default for NetSettings {
     fn default() -> Self {
         NetSettings {
@@ -125,6 +159,12 @@ impl Default for NetSettings {
             trust: Networks::default(),
             forwarded_by: ForwardedBy::default(),
             proxy_protocol: false,
+            tls: None,
+            redirect_http: None,
+            handshake_threads: std::thread::available_parallelism()
+                .map_or(1, |cores| usize::from(cores).div_ceil(4)),
+            handshakes_max: 1024,
+            handshake_timeout: Duration::from_secs(10),
             head_bytes_max: 16 << 10,
             body_bytes_max: 16 << 20,
             pipeline_bytes_max: 64 << 10,

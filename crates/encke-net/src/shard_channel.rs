@@ -16,6 +16,7 @@ use crate::compression::CompressedPiece;
 use crate::connection::slot::Token;
 use crate::lag::Lag;
 use crate::settings::NetSettings;
+use crate::transport::tls::Handshaken;
 
 /// Something that happened elsewhere.
 #[derive(Debug)]
@@ -52,6 +53,11 @@ pub(crate) enum ShardEvent {
     },
     /// The attempt to fetch the keys of a token's issuer is over.
     KeysFetched,
+    /// A handshake thread gives a connection's socket back.
+    Handshaken {
+        token: Token,
+        ended: Box<Handshaken>,
+    },
     /// The server stops.
     Stop,
 }
@@ -164,6 +170,8 @@ impl ShardSender {
             ShardEvent::NameLoaded { .. } | ShardEvent::StreamLoaded { .. } => (Lane::Data, 0),
             // The number of compressors bounds them.
             ShardEvent::Compressed { .. } => (Lane::Data, 0),
+            // The bound on handshakes bounds them.
+            ShardEvent::Handshaken { .. } => (Lane::Data, 0),
             ShardEvent::Dispatched { event, .. } => {
                 let handed = match event {
                     PoolResponse::Dispatched(handed) => handed.payload.body.len(),
@@ -227,6 +235,7 @@ impl Outlet for ShardSender {
                 | ShardEvent::StreamLoaded { .. }
                 | ShardEvent::Dispatched { .. }
                 | ShardEvent::KeysFetched
+                | ShardEvent::Handshaken { .. }
                 | ShardEvent::Stop,
             ) => Ok(()),
         }

@@ -25,6 +25,15 @@ pub(crate) fn of_address(address: SocketAddr) -> Option<Obstacle> {
     })
 }
 
+/// The obstacle in the files of TLS.
+pub(crate) fn of_tls(settings: &encke_net::TlsSettings) -> Option<Obstacle> {
+    let error = encke_net::check_tls(settings).err()?;
+    Some(Obstacle {
+        code: Code::Usage,
+        text: error.to_string().replace(['\n', '\r'], " "),
+    })
+}
+
 /// That an address can't be listened on, and what to do.
 pub(crate) fn cannot_listen(address: SocketAddr, error: Errno) -> String {
     let advice = match error {

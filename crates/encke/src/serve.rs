@@ -29,6 +29,8 @@ pub(crate) fn serve(args: ServeArgs) -> Result<ExitCode, Failed> {
         let obstacles: Vec<Obstacle> = obstacles::of_data(&config.data, Some(config.logs))
             .into_iter()
             .chain(obstacles::of_address(config.net.listen))
+            .chain(config.net.redirect_http.and_then(obstacles::of_address))
+            .chain(config.net.tls.as_ref().and_then(obstacles::of_tls))
             .collect();
         print!("{}", check(&config, &given, (files, &obstacles)));
         let code = obstacles.first().map(|first| first.code.into());
@@ -44,6 +46,10 @@ pub(crate) fn serve(args: ServeArgs) -> Result<ExitCode, Failed> {
     let terminal = Terminal::of_this_process();
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
         .context("signals can't be caught")?;
+    // Before the log is opened, which can take long.
+    if let Some(obstacle) = config.net.tls.as_ref().and_then(obstacles::of_tls) {
+        return Err(obstacle.code.with(anyhow::anyhow!(obstacle.text)));
+    }
     let access_log = LogOutput::file_or_stdout("access log", config.access_log_file.clone())
         .map_err(|error| Code::Usage.with(error))?;
     let audit_log = LogOutput::file_or_stderr("audit log", config.audit_log_file.clone())
@@ -61,6 +67,7 @@ pub(crate) fn serve(args: ServeArgs) -> Result<ExitCode, Failed> {
             Some(SIGHUP) if !terminal.is_closed() => {
                 reopen_handles.iter().for_each(ReopenHandle::reopen);
                 reload(&args, &filter);
+                server.reload_tls();
             }
             signal => break signal,
         }
@@ -119,6 +126,7 @@ fn start(config: &Config) -> Result<Server, Failed> {
             obstacles::cannot_listen(address, *source)
         )),
         StartError::Pools(_) | StartError::Revocations(_) => Code::Data.with(error),
+        StartError::Tls(_) => Code::Usage.with(error),
         error => Code::Running.with(error),
     })
 }
@@ -181,7 +189,11 @@ fn refuse_to_forget_pools(config: &Config) -> Result<(), Failed> {
 /// Says where it listens and what to try; the first line is for scripts. What follows it would disturb programs that read an
 /// access log.
 fn announce(server: &Server, config: &Config) {
-    let url = format!("http://{}", server.address());
+    let scheme = match config.net.tls {
+        Some(_) => "https",
+        None => "http",
+    };
+    let url = format!("{scheme}://{}", server.address());
     let mut text = format!("listening on {url}\n");
     if let Some(operators) = server.operators_address() {
         text += &format!("for operators on http://{operators}\n");

@@ -4,6 +4,18 @@ use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Whom the clients of an https:// URL trust.
+#[derive(Args, Debug, Clone, Default)]
+pub struct TrustArgs {
+    /// Certificates that an https:// URL may be signed by, in PEM format
+    #[arg(long, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+
+    /// Take any certificate of an https:// URL
+    #[arg(long, conflicts_with = "tls_ca")]
+    pub insecure: bool,
+}
+
 /// Opens subscribers, publishes to them, and reports deliveries, order, latency and the server's cost.
 ///
 /// Each message carries its producer, its number and its time, so gaps, duplicates and reorderings show, whichever run publishes:
@@ -13,6 +25,10 @@ pub struct FloodArgs {
     /// URL of the streams
     #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
     pub url: String,
+
+    /// Whom to trust with https://
+    #[command(flatten)]
+    pub trust: TrustArgs,
 
     /// Number of subscribers
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
@@ -132,6 +148,10 @@ pub struct StormArgs {
     #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
     pub url: String,
 
+    /// Whom to trust with https://
+    #[command(flatten)]
+    pub trust: TrustArgs,
+
     /// Number of subscribers, each with its own stream
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub subscribers: u32,
@@ -172,6 +192,10 @@ pub struct SprayArgs {
     /// URL of the streams
     #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
     pub url: String,
+
+    /// Whom to trust with https://
+    #[command(flatten)]
+    pub trust: TrustArgs,
 
     /// Number of producers, each with its own connection
     #[arg(short, long, value_name = "P", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -256,6 +280,10 @@ pub struct VerifyArgs {
     /// URL of the streams
     #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
     pub url: String,
+
+    /// Whom to trust with https://
+    #[command(flatten)]
+    pub trust: TrustArgs,
 
     /// The log that `spray --ack-log` wrote
     #[arg(value_name = "FILE")]

@@ -39,7 +39,7 @@ pub(crate) fn create(
     };
     let plan = RequestPlan {
         server: target.address,
-        sources: Sources::new(target.address, lines as u32),
+        sources: Sources::new(target.address, lines as u32).encrypting(target.tls.as_ref()),
         lines,
         depth: DEPTH,
         rate: None,

@@ -1,7 +1,8 @@
 //! Client sockets: non-blocking, and from as many source addresses as the number of ports requires.
 
 use crate::BenchError;
-use rustix::fd::OwnedFd;
+use crate::load::wire::transport::{ClientTls, Wire};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -44,6 +45,8 @@ pub(crate) struct Sources {
     next: usize,
     /// How large receive buffers are, in bytes; `None` for the system's.
     receive_buffer: Option<u32>,
+    /// What connections need if they are to be encrypted.
+    tls: Option<ClientTls>,
 }
 
 impl Sources {
@@ -63,7 +66,22 @@ impl Sources {
             addresses,
             next: 0,
             receive_buffer: None,
+            tls: None,
         }
+    }
+
+    /// With connections of TLS, if the server's URL says so.
+    pub(crate) fn encrypting(self, tls: Option<&ClientTls>) -> Self {
+        Self {
+            tls: tls.cloned(),
+            ..self
+        }
+    }
+
+    /// Begins to open a connection, see [`Sources::connect`].
+    pub(crate) fn open(&mut self, server: SocketAddr) -> Result<Wire, Errno> {
+        let socket = self.connect(server)?;
+        Wire::over(socket, self.tls.as_ref())
     }
 
     /// With receive buffers of this size, in bytes.
@@ -115,7 +133,7 @@ impl Sources {
 }
 
 /// How an attempt to connect has ended, once the socket is writable.
-pub(crate) fn connected(socket: &OwnedFd) -> Result<(), Errno> {
+pub(crate) fn connected(socket: impl AsFd) -> Result<(), Errno> {
     sockopt::socket_error(socket)?
 }
 

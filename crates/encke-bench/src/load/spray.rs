@@ -34,7 +34,7 @@ const GRACE_NS: u64 = 5 * SECOND_NS;
 /// refuses is in the report; [`SprayReport::exit_code`] sums it up.
 pub fn spray(args: &SprayArgs, stop: &AtomicBool) -> Result<SprayReport, BenchError> {
     check_descriptors(raise_descriptor_limit(), u64::from(args.producers))?;
-    let target = ServerUrl::parse(&args.url)?;
+    let target = ServerUrl::parse(&args.url, &args.trust)?;
     let streams = match &args.one {
         Some(name) => Streams::one(name),
         None => Streams::numbered(&args.prefix, args.streams),
@@ -65,7 +65,7 @@ pub fn spray(args: &SprayArgs, stop: &AtomicBool) -> Result<SprayReport, BenchEr
     };
     let plan = RequestPlan {
         server: target.address,
-        sources: Sources::new(target.address, args.producers),
+        sources: Sources::new(target.address, args.producers).encrypting(target.tls.as_ref()),
         lines: args.producers as usize,
         depth: args.pipeline as usize,
         rate: args.rate,

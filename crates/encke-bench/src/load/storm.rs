@@ -14,10 +14,10 @@ use crate::load::probe::Probe;
 use crate::load::socket::{Sources, check_descriptors, connected, raise_descriptor_limit};
 use crate::load::wire::http::parse_head;
 use crate::load::wire::target::{Requests, ServerUrl, Streams};
+use crate::load::wire::transport::Wire;
 use crate::report::Table;
 use crate::units::{count, micros, percentiles};
-use rustix::fd::OwnedFd;
-use rustix::net::{SendFlags, sockopt};
+use rustix::net::sockopt;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ use std::time::Duration;
 /// When the run can't be made at all. Clients that were not served are in the report;
 /// [`StormReport::exit_code`] sums it up.
 pub fn storm(args: &StormArgs, stop: &AtomicBool) -> Result<StormReport, BenchError> {
-    let target = ServerUrl::parse(&args.url)?;
+    let target = ServerUrl::parse(&args.url, &args.trust)?;
     check_descriptors(raise_descriptor_limit(), u64::from(args.subscribers))?;
     let streams = Streams::numbered(&args.prefix, args.subscribers);
     let requests = Requests::new(&target, &streams, CONTENT_TYPE)?;
@@ -39,7 +39,7 @@ pub fn storm(args: &StormArgs, stop: &AtomicBool) -> Result<StormReport, BenchEr
         create::create(&target, &requests, args.subscribers, stop)?;
     }
     let mut run = Run {
-        sources: Sources::new(target.address, args.subscribers),
+        sources: Sources::new(target.address, args.subscribers).encrypting(target.tls.as_ref()),
         poller: Poller::new()?,
         patience_ns: duration_ns(args.patience),
         target,
@@ -80,6 +80,8 @@ pub struct Storm {
     pub served: u64,
     /// Those that were not, by reason: a status, an error, or `not in time`.
     pub unserved: BTreeMap<String, u64>,
+    /// Clients of TLS that were served and resumed an earlier session.
+    pub resumed: u64,
     /// From the first attempt to the last head, in seconds.
     pub seconds: f64,
     /// From a client's own attempt to its head.
@@ -125,6 +127,9 @@ impl StormReport {
                 text += &format!(", {} of server cpu each", micros(cpu_us));
             }
             t.line(format!("  {number}"), text);
+            if storm.resumed > 0 {
+                t.line("    resumed", count(storm.resumed));
+            }
             if let Some(latency) = &storm.latency {
                 t.line("    waited", percentiles(latency));
             }
@@ -146,7 +151,7 @@ struct Run {
 }
 
 struct Visitor {
-    socket: OwnedFd,
+    socket: Wire,
     since_ns: u64,
     stage: Stage,
 }
@@ -217,6 +222,11 @@ impl Run {
                 }
             }
         }
+        storm.resumed = self
+            .clients
+            .iter()
+            .filter(|client| client.socket.is_resumed())
+            .count() as u64;
         storm.seconds = (last_ns - start_ns) as f64 / SECOND_NS as f64;
         storm.latency = latencies.percentiles();
         if let (Some(probe), Some(before_ns)) = (probe, cpu_before_ns) {
@@ -229,7 +239,7 @@ impl Run {
     fn connect(&mut self) -> Result<(), String> {
         let text = |error: rustix::io::Errno| error.to_string();
         let since_ns = monotonic_ns();
-        let socket = self.sources.connect(self.target.address).map_err(text)?;
+        let socket = self.sources.open(self.target.address).map_err(text)?;
         let token = self.clients.len() as u64;
         self.poller.add_socket(&socket, token).map_err(text)?;
         self.clients.push(Visitor {
@@ -254,8 +264,11 @@ impl Run {
                 }
             }
             Stage::Connecting => None,
-            Stage::Asked(_) if event.readable => read(client, buffer),
-            Stage::Asked(_) => None,
+            Stage::Asked(_) => match client.socket.flush() {
+                Err(error) => Some(Err(error.to_string())),
+                Ok(()) if event.readable => read(client, buffer),
+                Ok(()) => None,
+            },
         };
         if outcome.is_some() {
             client.stage = Stage::Settled;
@@ -270,7 +283,7 @@ fn ask(client: &mut Visitor, requests: &Requests, stream: u32) -> Result<(), Str
     let mut request = Vec::new();
     requests.read(stream, "now", "&live=sse", &mut request);
     // A few hundred bytes always fit into a socket that has nothing else to send.
-    let sent = rustix::net::send(&client.socket, &request, SendFlags::NOSIGNAL).map_err(text)?;
+    let sent = client.socket.send(&request).map_err(text)?;
     if sent < request.len() {
         return Err("request cut short".into());
     }
@@ -283,7 +296,7 @@ fn read(client: &mut Visitor, buffer: &mut [u8]) -> Option<Result<u64, String>> 
         return None;
     };
     loop {
-        match rustix::io::read(&client.socket, &mut *buffer) {
+        match client.socket.read(buffer) {
             Ok(0) => return Some(Err("closed without an answer".into())),
             Ok(length) => head.extend_from_slice(&buffer[..length]),
             Err(rustix::io::Errno::INTR) => continue,

@@ -33,7 +33,7 @@ const PATIENCE_NS: u64 = 5 * SECOND_NS;
 /// report; [`VerifyReport::exit_code`] sums it up.
 pub fn verify(args: &VerifyArgs, stop: &AtomicBool) -> Result<VerifyReport, BenchError> {
     check_descriptors(raise_descriptor_limit(), u64::from(args.connections))?;
-    let target = ServerUrl::parse(&args.url)?;
+    let target = ServerUrl::parse(&args.url, &args.trust)?;
     let promises = ack_log::read(&args.ack_log)?;
     let streams = promises.len() as u64;
     let producers = promises
@@ -58,7 +58,7 @@ pub fn verify(args: &VerifyArgs, stop: &AtomicBool) -> Result<VerifyReport, Benc
     };
     let plan = RequestPlan {
         server: target.address,
-        sources: Sources::new(target.address, lines as u32),
+        sources: Sources::new(target.address, lines as u32).encrypting(target.tls.as_ref()),
         lines,
         depth: 1,
         rate: None,

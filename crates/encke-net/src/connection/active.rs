@@ -42,6 +42,8 @@ const _: () = assert!(size_of::<Active>() <= 256);
 /// The task of a connection.
 #[derive(Debug)]
 pub(crate) enum Task {
+    /// Its socket is with a handshake thread.
+    Handshaking,
     /// Receives a request.
     Reading {
         /// Its body, once the head is complete.

@@ -35,6 +35,10 @@ pub(crate) enum CloseReason {
     Revoked,
     /// A subscriber sent too much.
     Talkative,
+    /// No session of TLS came about.
+    Handshake,
+    /// What the client sent is no record of its session of TLS, or must not come then.
+    Tls,
     /// The kernel cannot watch the socket.
     Epoll,
     /// A fault of the server.
@@ -60,6 +64,8 @@ impl CloseReason {
             CloseReason::Expired => "expired",
             CloseReason::Revoked => "revoked",
             CloseReason::Talkative => "talkative",
+            CloseReason::Handshake => "tls_handshake",
+            CloseReason::Tls => "tls",
             CloseReason::Epoll => "epoll",
             CloseReason::Internal => "internal",
         })

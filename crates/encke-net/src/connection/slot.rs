@@ -236,7 +236,17 @@ impl Slot {
         }
     }
 
-    /// The socket; nothing for a free slot.
+    /// Gives the socket to another thread, for as long as a handshake takes.
+    pub(crate) fn take_socket(&mut self) -> Option<OwnedFd> {
+        self.fd.take()
+    }
+
+    /// Takes the socket back.
+    pub(crate) fn set_socket(&mut self, socket: OwnedFd) {
+        self.fd = Some(socket);
+    }
+
+    /// The socket; nothing for a free slot, and during a handshake.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.fd.as_ref().map(AsFd::as_fd)
     }

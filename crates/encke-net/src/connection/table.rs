@@ -4,13 +4,16 @@ use std::os::fd::OwnedFd;
 
 use super::active::{Active, FeedState, SingleFeed, Subscriber, Task};
 use super::by_slot::BySlot;
-use super::slot::{Slot, SlotState, Slots, Token};
+use super::slot::{Flags, Slot, SlotState, Slots, Token};
+use crate::transport::Transports;
 
 /// All connections of a shard: their slots, and beside them what the active ones are doing.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     pub(crate) slots: Slots,
     active: BySlot<Active>,
+    /// How bytes get through the sockets that are not plain.
+    pub(crate) transports: Transports,
     /// Closed in this turn.
     closed: Vec<u32>,
 }
@@ -51,6 +54,11 @@ impl Connections {
     /// What a connection is doing if it is active, and its slot.
     pub(crate) fn parts_mut(&mut self, index: u32) -> (Option<&mut Active>, &mut Slot) {
         (self.active.get_mut(index), &mut self.slots[index])
+    }
+
+    /// Transports, and the slots that have the sockets.
+    pub(crate) fn encrypted_parts(&mut self) -> (&mut Transports, &Slots) {
+        (&mut self.transports, &self.slots)
     }
 
     /// What a connection is doing; it becomes active if it was not.
@@ -126,6 +134,9 @@ impl Connections {
     /// Closes a connection: what it does ends at once, its slot and its socket are kept until [`Self::free_closed`].
     pub(crate) fn close(&mut self, index: u32) {
         self.active.remove(index);
+        if self.slots[index].flags.has(Flags::ENCRYPTED) {
+            self.transports.remove(index);
+        }
         self.slots.mark_closed(index);
         self.closed.push(index);
     }

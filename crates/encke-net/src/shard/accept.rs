@@ -16,6 +16,15 @@ impl Shard {
     /// Accepts one connection, unless none waits or the rate is used up.
     pub(super) fn accept(&mut self) {
         let first = self.acceptor.accepted() == 0;
+        if let Some(handshakes) = &self.context.handshakes
+            && !handshakes.have_room()
+        {
+            // Others wait in the kernel's queue, where they cost nothing.
+            if self.acceptor.hold(&self.poller, self.clock.now_ms()) {
+                self.context.metrics.handshakes.held.inc();
+            }
+            return self.acceptor.stop();
+        }
         let (now_ms, now_us) = (self.clock.now_ms(), self.clock.now_us());
         match self.acceptor.accept(&self.poller, now_ms, now_us) {
             Accepted::Connection(socket, peer) => self.admit_connection(socket, peer, first),
@@ -35,7 +44,8 @@ impl Shard {
             self.connections.slots[index].flags.set(Flags::OPERATOR, true);
             self.counts.accepted += 1;
             self.counts.connections += 1;
-            self.watch_newcomer(index);
+            self.newcomer = Some(index);
+            self.read_newcomer(index);
         }
     }
 
@@ -98,14 +108,19 @@ impl Shard {
 
     /// Reads a new connection's request if it has arrived, which saves a turn, and adds the connection to epoll.
     fn welcome(&mut self, index: u32) {
+        self.newcomer = Some(index);
         if self.context.settings.proxy_protocol {
             self.await_preface(index);
+        } else if self.context.handshakes.is_some() {
+            self.begin_handshake(index, Vec::new());
+            self.newcomer = None;
+            return;
         }
-        self.watch_newcomer(index);
+        self.read_newcomer(index);
     }
 
-    fn watch_newcomer(&mut self, index: u32) {
-        self.newcomer = Some(index);
+    /// Reads what has arrived of a connection that is not in epoll yet, and adds it.
+    pub(super) fn read_newcomer(&mut self, index: u32) {
         self.readable(index, false);
         self.newcomer = None;
         if !self.connections.is_open(index) {
@@ -144,7 +159,7 @@ impl Shard {
         entered
     }
 
-    fn count_refused(&self, reason: &str) {
+    pub(super) fn count_refused(&self, reason: &str) {
         let refused = &self.context.metrics.refused;
         refused.with_label_values(&[reason]).inc();
     }

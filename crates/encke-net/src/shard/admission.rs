@@ -118,6 +118,11 @@ impl Shard {
             let owner = self.owner(client).map_err(Denied::refused)?;
             self.owners.set(index, owner);
         }
+        if self.context.handshakes.is_some() {
+            let received = std::mem::take(rest).to_vec();
+            self.begin_handshake(index, received);
+            return Ok(false);
+        }
         Ok(true)
     }
 

@@ -116,10 +116,14 @@ impl Shard {
 
     /// Closes a connection that is idle for too long, keeps a quiet one alive, and lets streams leave memory.
     fn visit(&mut self, index: u32) {
-        let settings = &self.context.settings;
         let slot = &self.connections.slots[index];
         let quiet_s = self.clock.now_s().saturating_sub(slot.active_s);
         let quiet = Duration::from_secs(u64::from(quiet_s));
+        if quiet >= CIPHER_REST {
+            self.rest_session(index);
+        }
+        let settings = &self.context.settings;
+        let slot = &self.connections.slots[index];
         let beats = quiet >= settings.heartbeat;
         match slot.state {
             SlotState::Idle if quiet >= settings.idle_timeout => {
@@ -170,8 +174,12 @@ impl Shard {
         }
         let beat = self.encoders.encoder(encoder).heartbeat();
         self.send_part(index, beat, false);
+        self.rest_session(index);
     }
 }
+
+/// How long after its last record an idle session of TLS gives back its ciphers.
+const CIPHER_REST: Duration = Duration::from_secs(2);
 
 /// Connections that the sweep visits between two looks at the clock.
 const VISITED_AT_ONCE: usize = 16;

@@ -1,6 +1,7 @@
 //! Input: reads from sockets and takes requests from the bytes.
 
 use super::Shard;
+use super::encrypted::Received;
 use crate::connection::active::Task;
 use crate::connection::close::CloseReason;
 use crate::connection::slot::{Flags, SlotState};
@@ -27,34 +28,53 @@ impl Shard {
                 }
                 break;
             }
-            let Some(fd) = self.connections.slots[index].fd() else {
-                break;
+            let (count, drained, last) = match self.receive(index, &mut scratch) {
+                Received::Bytes { count, drained } => (count, drained, false),
+                Received::Last { count } => (count, true, true),
+                Received::Nothing | Received::Closed => break,
             };
-            let read = match plain::receive(fd, &mut scratch[..]) {
-                Ok(read) => read,
-                Err(rustix::io::Errno::AGAIN) => break,
-                Err(_) => {
-                    self.close(index, CloseReason::HangUp);
+            if count > 0 {
+                self.counts.bytes_in += count as u64;
+                self.connections.slots[index].active_s = self.clock.now_s();
+                self.received(index, &scratch[..count], !drained);
+                if !self.connections.is_open(index) {
                     break;
                 }
-            };
-            if read == 0 {
+            }
+            if last {
                 self.half_closed(index);
                 break;
             }
-            self.counts.bytes_in += read as u64;
-            self.connections.slots[index].active_s = self.clock.now_s();
-            self.received(index, &scratch[..read], read == scratch.len());
-            if !self.connections.is_open(index) {
-                break;
-            }
             // A short read has emptied the socket, unless the end of the input is behind it.
-            if read < scratch.len() && !half_closed {
+            if drained && !half_closed {
                 break;
             }
         }
         self.scratch.input = scratch;
         self.weigh(index);
+    }
+
+    /// Receives bytes of the application.
+    fn receive(&mut self, index: u32, scratch: &mut [u8]) -> Received {
+        let slot = &self.connections.slots[index];
+        if slot.flags.has(Flags::ENCRYPTED) {
+            return self.receive_encrypted(index, scratch);
+        }
+        let Some(fd) = slot.fd() else {
+            return Received::Closed;
+        };
+        match plain::receive(fd, scratch) {
+            Ok(0) => Received::Last { count: 0 },
+            Ok(count) => Received::Bytes {
+                count,
+                drained: count < scratch.len(),
+            },
+            Err(rustix::io::Errno::AGAIN) => Received::Nothing,
+            Err(_) => {
+                self.close(index, CloseReason::HangUp);
+                Received::Closed
+            }
+        }
     }
 
     /// Continues with input that was left in the buffers while a request was in work.
@@ -103,7 +123,7 @@ impl Shard {
     }
 
     /// Whether the connection only receives events.
-    fn is_listener(&self, index: u32) -> bool {
+    pub(super) fn is_listener(&self, index: u32) -> bool {
         let active = self.connections.active(index);
         self.is_subscribed(index)
             || active.is_some_and(|active| matches!(active.task, Task::Working { .. }))
@@ -162,7 +182,7 @@ impl Shard {
         }
     }
 
-    fn received(&mut self, index: u32, bytes: &[u8], full: bool) {
+    pub(super) fn received(&mut self, index: u32, bytes: &[u8], full: bool) {
         if self.connections.reads(index) {
             self.input(index, bytes);
         } else if self.is_listener(index) {

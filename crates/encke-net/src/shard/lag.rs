@@ -12,7 +12,7 @@ use rustix::net::sockopt;
 use super::Shard;
 use crate::connection::active::{Behind, FeedState, Task, UnsentOutput};
 use crate::connection::close::CloseReason;
-use crate::connection::slot::SlotState;
+use crate::connection::slot::{Flags, SlotState};
 use crate::fanout::weight::{WEIGHT_BYTES, lacks};
 
 impl Shard {
@@ -206,6 +206,8 @@ impl Shard {
     /// Closes a connection in the middle of something, with a reset: the client must not take the beginning for the whole, and
     /// the kernel discards what was never read.
     pub(super) fn cut(&mut self, index: u32, reason: CloseReason) {
+        // An end of the session would say that nothing is missing.
+        self.connections.transports.remove(index);
         if let Some(fd) = self.connections.slots[index].fd() {
             // Where it fails the connection is gone already.
             let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
@@ -217,6 +219,11 @@ impl Shard {
     pub(super) fn weigh(&mut self, index: u32) {
         if let Some(active) = self.connections.active_mut(index) {
             active.weigh(&self.context.buffers);
+        }
+        if self.connections.slots[index].flags.has(Flags::ENCRYPTED)
+            && let Some(session) = self.connections.transports.session(index)
+        {
+            session.weigh(&self.context.buffers);
         }
     }
 

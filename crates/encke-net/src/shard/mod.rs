@@ -12,7 +12,9 @@ mod compress;
 mod deadlines;
 mod deliver;
 mod dispatch;
+mod encrypted;
 mod hand_over;
+mod handshakes;
 mod input;
 mod lag;
 mod load;
@@ -60,6 +62,7 @@ use crate::settings::NetSettings;
 use crate::shard_channel::{ShardEvent, ShardReceiver, ShardSender};
 use crate::timer_wheel::TICK_MS;
 use crate::timers::Timers;
+use crate::transport::tls::Handshakes;
 
 /// What a shard needs of the rest of the server.
 pub(crate) struct ShardContext {
@@ -81,6 +84,8 @@ pub(crate) struct ShardContext {
     /// The congested streams of all shards.
     pub(crate) congested: Arc<CongestedStreams>,
     pub(crate) views: Arc<Views>,
+    /// The threads that make handshakes; `None` if connections are plain.
+    pub(crate) handshakes: Option<Handshakes>,
     /// Where finished requests go; `None` without an access log.
     pub(crate) access_log: Option<AccessLogSender>,
     /// Where refused and administrative requests go.
@@ -120,6 +125,8 @@ pub(crate) struct Shard {
 struct Scratch {
     input: Vec<u8>,
     output: Vec<u8>,
+    /// The content of records.
+    content: Vec<u8>,
 }
 
 impl Shard {
@@ -162,6 +169,7 @@ impl Shard {
             scratch: Scratch {
                 input: vec![0; SCRATCH_BYTES],
                 output: Vec::new(),
+                content: Vec::new(),
             },
             newcomer: None,
             stopping: None,
@@ -249,6 +257,7 @@ impl Shard {
             ShardEvent::StreamLoaded { token, stream } => self.stream_loaded(token, stream),
             ShardEvent::Dispatched { client, event } => self.dispatched(client, event),
             ShardEvent::KeysFetched => self.keys_fetched(),
+            ShardEvent::Handshaken { token, ended } => self.deferred.add_handshaken(token, ended),
             ShardEvent::Stop => self.stop(),
         }
     }
@@ -312,6 +321,11 @@ impl Shard {
                 closed.with_label_values(&[label]).inc();
             }
             None => self.counts.hangups += u64::from(reason == CloseReason::HangUp),
+        }
+        if reason != CloseReason::HangUp
+            && self.connections.slots[index].flags.has(Flags::ENCRYPTED)
+        {
+            self.close_session(index);
         }
         self.abandon_request(index, reason);
         self.forget_request(index);

@@ -52,6 +52,9 @@ impl Shard {
             return;
         }
         self.complete_request(index);
+        if self.connections.slots[index].flags.has(Flags::ENCRYPTED) {
+            self.close_session(index);
+        }
         let active = self.connections.begin(index, Task::Lingering);
         active.input = Vec::new();
         active.pending = None;
@@ -110,22 +113,23 @@ impl Shard {
         if !self.connections.is_open(index) {
             return None;
         }
-        let slot = &mut self.connections.slots[index];
-        let fd = slot.fd()?;
-        match plain::send(fd, bytes) {
-            Ok(sent) => {
-                if sent > 0 {
-                    self.counts.bytes_out += sent as u64;
-                    slot.active_s = self.clock.now_s();
-                    self.requests.sent(index, sent);
+        let slot = &self.connections.slots[index];
+        let sent = match slot.flags.has(Flags::ENCRYPTED) {
+            true => self.send_encrypted(index, bytes)?,
+            false => match plain::send(slot.fd()?, bytes) {
+                Ok(sent) => sent,
+                Err(_) => {
+                    self.close(index, CloseReason::HangUp);
+                    return None;
                 }
-                Some(sent)
-            }
-            Err(_) => {
-                self.close(index, CloseReason::HangUp);
-                None
-            }
+            },
+        };
+        if sent > 0 {
+            self.counts.bytes_out += sent as u64;
+            self.connections.slots[index].active_s = self.clock.now_s();
+            self.requests.sent(index, sent);
         }
+        Some(sent)
     }
 
     /// Keeps what the socket did not take.
@@ -156,8 +160,9 @@ impl Shard {
         let stall_ms = self.context.settings.stall_timeout.as_millis() as u64;
         let deadline_ms = self.clock.now_ms() + stall_ms;
         pending.sent += sent;
+        let unsent = pending.sent < pending.bytes.len() || self.has_unsent_record(index);
         let active = self.connections.activate(index);
-        if pending.sent < pending.bytes.len() {
+        if unsent {
             // A subscriber that was sent a farewell gets no more time.
             let dismissed = pending.close.is_some_and(CloseReason::is_dismissal);
             if sent > 0 && !dismissed {

@@ -27,6 +27,10 @@ impl Shard {
                 self.context.receiver.took_piece(bytes);
                 busy = true;
             }
+            if let Some((token, ended)) = self.deferred.next_handshaken() {
+                self.handshaken(token, *ended);
+                busy = true;
+            }
             if let Some((token, piece)) = self.deferred.next_compressed() {
                 self.compressed(token, piece);
                 busy = true;

@@ -69,6 +69,8 @@ impl Shard {
             (Task::Reading { .. } | Task::Subscribed(_), None) => {
                 self.close(index, CloseReason::Stopping);
             }
+            // The handshake thread drops the socket when it finds the connection gone.
+            (Task::Handshaking, _) => self.close(index, CloseReason::Stopping),
             // The dispatcher ends its own.
             (
                 Task::AwaitingLoad(_)

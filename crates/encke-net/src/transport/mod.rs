@@ -6,3 +6,47 @@
 //! [`Flags::ENCRYPTED`]: crate::connection::slot::Flags::ENCRYPTED
 
 pub(crate) mod plain;
+pub(crate) mod tls;
+
+use crate::connection::by_slot::BySlot;
+use tls::{ClientCertificate, TlsSession};
+
+/// The state of transports that are not plain.
+#[derive(Debug, Default)]
+pub(crate) struct Transports {
+    sessions: BySlot<TlsSession>,
+    /// Of clients that presented one.
+    certificates: BySlot<ClientCertificate>,
+}
+
+impl Transports {
+    /// Enters the session of a connection whose handshake is complete.
+    pub(crate) fn enter(
+        &mut self,
+        index: u32,
+        session: TlsSession,
+        certificate: Option<ClientCertificate>,
+    ) {
+        self.sessions.insert(index, session);
+        if let Some(certificate) = certificate {
+            self.certificates.insert(index, certificate);
+        }
+    }
+
+    /// The session of a connection that is encrypted.
+    pub(crate) fn session(&mut self, index: u32) -> Option<&mut TlsSession> {
+        self.sessions.get_mut(index)
+    }
+
+    #[expect(dead_code, reason = "access control asks for it")]
+    /// The names in the certificate that the client of a connection presented.
+    pub(crate) fn certificate(&self, index: u32) -> Option<&ClientCertificate> {
+        self.certificates.get(index)
+    }
+
+    /// Drops the state of a connection.
+    pub(crate) fn remove(&mut self, index: u32) -> Option<Box<TlsSession>> {
+        self.certificates.remove(index);
+        self.sessions.remove(index)
+    }
+}

@@ -89,6 +89,29 @@ impl Kind<PathBuf> for FilePath {
     }
 }
 
+/// The paths of several files, separated by commas.
+pub(super) struct FilePaths;
+
+impl Kind<Vec<PathBuf>> for FilePaths {
+    fn parse(&self, text: &str) -> anyhow::Result<Vec<PathBuf>> {
+        let paths: Vec<PathBuf> = text.split(',').map(|path| path.trim().into()).collect();
+        let named = paths.iter().all(|path| !path.as_os_str().is_empty());
+        anyhow::ensure!(
+            named,
+            "must be the path of a file, or several separated by commas"
+        );
+        Ok(paths)
+    }
+
+    fn show(&self, value: &Vec<PathBuf>) -> Option<Value> {
+        let paths: Vec<String> = value
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        (!paths.is_empty()).then(|| Value::String(paths.join(",")))
+    }
+}
+
 /// A filter of log lines.
 pub(super) struct LogFilter;
 

@@ -64,6 +64,7 @@ pub(crate) struct Config {
     pub(crate) data: PathBuf,
     pub(crate) logs: usize,
     pub(crate) ack: AckLevel,
+    pub(crate) tls: encke_net::TlsSettings,
     pub(crate) net: encke_net::NetSettings,
     pub(crate) protocols: encke_protocol::ProtocolSettings,
     pub(crate) log_options: encke_log::Options,
@@ -215,6 +216,27 @@ impl Config {
         );
         let by_default = (controlled || self.open).then_some(ADMIN_LISTEN);
         net.operators_listen = self.admin_listen.unwrap_or(by_default);
+        let (certificates, keys) = (self.tls.certificates.len(), self.tls.keys.len());
+        anyhow::ensure!(
+            certificates == keys,
+            "--tls-cert names {certificates} files and --tls-key {keys}: each certificate needs its key, in the same order"
+        );
+        for (flag, is_set) in [
+            ("--tls-client-ca", self.tls.client_ca.is_some()),
+            ("--redirect-http", net.redirect_http.is_some()),
+        ] {
+            anyhow::ensure!(
+                !is_set || certificates > 0,
+                "{flag} needs --tls-cert and --tls-key"
+            );
+        }
+        if let Some(redirect) = net.redirect_http {
+            anyhow::ensure!(
+                self.open || controlled || redirect.ip().is_loopback(),
+                "other machines can reach --redirect-http {redirect}, and there is no access control: configure [access], or add --open"
+            );
+        }
+        net.tls = (certificates > 0).then(|| self.tls.clone());
         net.pools.wait_ms_max = self.protocols.pool.wait_s_max * 1_000;
         // A batch of a pool must fit into the mailbox of the log.
         net.pools.record_bytes = net.pools.record_bytes.min(net.mailbox_bytes_max / 4);
@@ -261,6 +283,7 @@ impl Default for Config {
             data: "encke-data".into(),
             logs: 1,
             ack: AckLevel::default(),
+            tls: encke_net::TlsSettings::default(),
             net: encke_net::NetSettings::default(),
             protocols: encke_protocol::ProtocolSettings::default(),
             log_options: encke_log::Options::default(),
@@ -325,7 +348,7 @@ mod tests {
             assert_eq!(flags.contains(&Some(setting.name)), !setting.is_tuning());
         }
         // With --help and --version.
-        assert!(flags.len() + 2 <= 30, "{flags:?}");
+        assert!(flags.len() + 2 <= 34, "{flags:?}");
     }
 
     #[test]
@@ -347,6 +370,15 @@ mod tests {
             ("proxy-protocol = true", "--trust"),
             ("tuning.request-burst = 0", "tuning.request-burst"),
             ("listen = '0.0.0.0:1'", "--open"),
+            ("tls-cert = 'a'", "--tls-key"),
+            ("tls-cert = 'a,b'\ntls-key = 'c'", "in the same order"),
+            ("tls-cert = 'a,'\ntls-key = 'c'", "--tls-cert"),
+            ("tls-client-ca = 'a'", "--tls-cert"),
+            ("redirect-http = '80'", "--tls-cert"),
+            (
+                "tls-cert = 'a'\ntls-key = 'b'\nredirect-http = '0.0.0.0:80'",
+                "--open",
+            ),
             ("retention-age = '10ms'", "--retention-age"),
             ("retention-size = '10kB'", "--retention-size"),
             ("tuning.history-cache = '10kB'", "tuning.history-cache"),
@@ -376,7 +408,8 @@ mod tests {
     fn the_effective_configuration_is_a_configuration() {
         for text in [
             "",
-            "ack = 'written'\nexempt = 'none'\nbody-max = '64KiB'\nretention-age = '90m'\n\
+            "tls-cert = 'a,b'\ntls-key = 'c,d'\ntls-client-ca = 'e'\nredirect-http = '80'\n\
+             ack = 'written'\nexempt = 'none'\nbody-max = '64KiB'\nretention-age = '90m'\n\
              [tuning]\norder-age = '1d'\npage = '1500B'\ndeferred-time = '3us'\npoll-wait = '1.5s'",
         ] {
             // Days are not exact.

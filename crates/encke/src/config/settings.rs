@@ -6,14 +6,14 @@
 
 use std::time::Duration;
 
-use encke_net::{AccessLogFormat, ForwardedBy};
+use encke_net::{AccessLogFormat, ForwardedBy, TlsClients};
 use encke_protocol::events::STREAMS_MAX;
 use encke_stream::{AckLevel, LOGS_MAX};
 use toml::Value;
 
 use super::kinds::{
-    Address, COUNT, Choice, FilePath, Kind, LIMIT, LogFilter, Milliseconds, Optional, OrNone, PERIOD,
-    Period, Seconds, Size, Switch, Text, count_to,
+    Address, COUNT, Choice, FilePath, FilePaths, Kind, LIMIT, LogFilter, Milliseconds, Optional,
+    OrNone, PERIOD, Period, Seconds, Size, Switch, Text, count_to,
 };
 use super::{Config, LogFormat};
 
@@ -112,6 +112,17 @@ settings! {
         "shards" "N": count_to(SHARDS_MAX) => config.net.shards, "one per core";
     }
 
+    TLS {
+        /// Certificate in PEM format, with its chain. Several, separated by commas, are chosen by the name that a client asks for
+        "tls-cert" "FILES": FilePaths => config.tls.certificates, "none: connections are plain";
+        /// The key of the certificate in PEM format, or those of all certificates in the same order
+        "tls-key" "FILES": FilePaths => config.tls.keys, "none";
+        /// Certificates of the authorities for client certificates, which clients must then present
+        "tls-client-ca" "FILE": Optional(FilePath) => config.tls.client_ca, "none";
+        /// Address and port of a plain listener that redirects to https, such as 0.0.0.0:80
+        "redirect-http" "ADDR": Optional(Address) => config.net.redirect_http, "none";
+    }
+
     Durability {
         /// FilePath of the log; created if missing
         "data" "DIR": FilePath => config.data;
@@ -176,6 +187,14 @@ settings! {
         "access-log-file": Optional(FilePath) => config.access_log_file, "standard output";
         /// Memory for access log entries that wait to be written; further ones are dropped
         "access-log-queue": Size(4 << 10) => config.net.access_log_bytes_max;
+        /// Whether clients must present a certificate when tls-client-ca is set: required or optional
+        "tls-clients": Choice(TLS_CLIENTS) => config.tls.clients;
+        /// Threads that make handshakes of TLS
+        "handshake-threads": count_to(SHARDS_MAX) => config.net.handshake_threads, "one per four cores";
+        /// Handshakes of TLS at a time; further connections wait in the kernel's queue
+        "handshakes-max": COUNT => config.net.handshakes_max;
+        /// Longest time for a handshake of TLS; a tenth of it while there are handshakes-max
+        "handshake-timeout": PERIOD => config.net.handshake_timeout;
         /// Connections accepted per second in total; further ones wait in the kernel's queue. 0: no limit
         "accept-rate": LIMIT => config.net.accept_rate;
         /// Requests that one client address may send at once after a pause
@@ -271,6 +290,11 @@ const LEVELS: &[(&str, AckLevel)] = &[
 const FORWARDED_BY: &[(&str, ForwardedBy)] = &[
     ("x-forwarded", ForwardedBy::XForwarded),
     ("forwarded", ForwardedBy::Forwarded),
+];
+
+const TLS_CLIENTS: &[(&str, TlsClients)] = &[
+    ("required", TlsClients::Required),
+    ("optional", TlsClients::Optional),
 ];
 
 const FORMATS: &[(&str, LogFormat)] = &[("human", LogFormat::Human), ("json", LogFormat::Json)];

@@ -20,7 +20,7 @@ const REASONS_MAX: usize = 32;
 
 impl Worker {
     pub(super) fn connect(&mut self, index: usize, now_ns: u64) {
-        let opened = self.sources.connect(self.server).and_then(|socket| {
+        let opened = self.sources.open(self.server).and_then(|socket| {
             self.poller.add_socket(&socket, index as u64)?;
             Ok(socket)
         });
@@ -40,17 +40,21 @@ impl Worker {
         let Some(subscriber) = self.subscribers.get_mut(index) else {
             return;
         };
-        let Some(socket) = &subscriber.socket else {
+        let Some(socket) = &mut subscriber.socket else {
             return;
         };
         if matches!(subscriber.stage, Stage::Connecting) {
             if !event.writable {
                 return;
             }
-            if let Err(error) = connected(socket) {
+            if let Err(error) = connected(&*socket) {
                 return self.fail(index, monotonic_ns(), error_text(error));
             }
             self.ask(index);
+        } else if event.writable
+            && let Err(error) = socket.flush()
+        {
+            return self.fail(index, monotonic_ns(), error_text(error));
         }
         if event.readable {
             if self.paused && self.subscribers[index].traits.slow {
@@ -64,13 +68,13 @@ impl Worker {
     /// Sends the next request of a subscriber whose connection is free for one.
     fn ask(&mut self, index: usize) {
         let subscriber = &mut self.subscribers[index];
-        let Some(socket) = &subscriber.socket else {
-            return;
-        };
         self.request.clear();
         subscriber.ask(&self.requests, &mut self.request);
+        let Some(socket) = &mut subscriber.socket else {
+            return;
+        };
         // A request of a few hundred bytes always fits into a socket that has nothing else to send.
-        match rustix::net::send(socket, &self.request, rustix::net::SendFlags::NOSIGNAL) {
+        match socket.send(&self.request) {
             Ok(sent) if sent == self.request.len() => {
                 subscriber.stage = Stage::Head(Vec::new());
             }
@@ -84,15 +88,16 @@ impl Worker {
         let number = index as u32;
         loop {
             let subscriber = &mut self.subscribers[index];
-            let Some(socket) = &subscriber.socket else {
+            let Some(socket) = &mut subscriber.socket else {
                 return;
             };
-            let length = match rustix::io::read(socket, &mut *buffer) {
+            let length = match socket.read(buffer) {
                 Ok(length) => length,
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => continue,
                 Err(error) => return self.fail(index, monotonic_ns(), error_text(error)),
             };
+            let drained = socket.is_drained(length, buffer.len());
             let now_ns = monotonic_ns();
             self.tally.now_ns = now_ns;
             let result = match length {
@@ -116,7 +121,7 @@ impl Worker {
             if self.subscribers[index].traits.hang_up && self.hang_up_if_settled(index, now_ns) {
                 return;
             }
-            if length < buffer.len() && !to_the_end {
+            if drained && !to_the_end {
                 return;
             }
         }
@@ -150,7 +155,8 @@ impl Worker {
         if settled {
             self.counters.hung_up += 1;
             if let Some(socket) = self.subscribers[index].socket.take() {
-                self.leaving.hang_up(socket, &self.poller, monotonic_ns());
+                self.leaving
+                    .hang_up(socket.into_socket(), &self.poller, monotonic_ns());
             }
             self.disconnect(index, Stage::Away);
             self.returns.push(Reverse((now_ns + self.away_ns, index)));

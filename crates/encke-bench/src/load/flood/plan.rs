@@ -54,7 +54,7 @@ impl Plan {
                 "--endure judges the server's memory and descriptors, so it needs --server-pid",
             );
         }
-        let target = ServerUrl::parse(&args.url)?;
+        let target = ServerUrl::parse(&args.url, &args.trust)?;
         let streams = match &args.one {
             Some(name) => Streams::one(name),
             None => Streams::numbered(&args.prefix, args.subscribers),
@@ -98,7 +98,8 @@ impl Plan {
     pub(crate) fn requests_plan(&self, args: &FloodArgs) -> requests::RequestPlan {
         requests::RequestPlan {
             server: self.target.address,
-            sources: Sources::new(self.target.address, args.publishers),
+            sources: Sources::new(self.target.address, args.publishers)
+                .encrypting(self.target.tls.as_ref()),
             lines: args.publishers as usize,
             depth: 1,
             rate: args.publish.filter(|rate| rate.is_finite()),

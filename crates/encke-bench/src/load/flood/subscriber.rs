@@ -10,8 +10,8 @@ use crate::load::wire::http::{Framing, Head, WireError, parse_head};
 use crate::load::wire::payload::scan_json;
 use crate::load::wire::sse::{Event, EventData, Splitter};
 use crate::load::wire::target::Requests;
+use crate::load::wire::transport::Wire;
 use memchr::memmem::Finder;
-use rustix::fd::OwnedFd;
 use serde::Deserialize;
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ use std::borrow::Cow;
 #[derive(Debug)]
 pub(crate) struct Subscriber {
     /// The connection, while there is one.
-    pub(crate) socket: Option<OwnedFd>,
+    pub(crate) socket: Option<Wire>,
     /// The stream's index in the run.
     pub(crate) stream: u32,
     /// The state of its connection.

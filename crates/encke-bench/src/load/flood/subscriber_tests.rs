@@ -96,7 +96,11 @@ fn bodies_that_end_with_the_connection_are_resumed_from_the_last_offset() {
     assert_eq!(subscriber.ended(), Ok(Step::ComeBack));
     subscriber.disconnected(0, &mut tally);
 
-    let target = crate::load::wire::target::ServerUrl::parse("http://127.0.0.1:1/s").unwrap();
+    let target = crate::load::wire::target::ServerUrl::parse(
+        "http://127.0.0.1:1/s",
+        &crate::load::args::TrustArgs::default(),
+    )
+    .unwrap();
     let streams = crate::load::wire::target::Streams::one("x");
     let mut out = Vec::new();
     subscriber.ask(

@@ -140,6 +140,7 @@ impl Worker {
             requests: plan.requests.clone(),
             streams: plan.streams.clone(),
             sources: Sources::new(plan.target.address, args.subscribers)
+                .encrypting(plan.target.tls.as_ref())
                 .receiving(args.receive_buffer),
             poller: Poller::new()?,
             tally: Tally::new(plan.run),

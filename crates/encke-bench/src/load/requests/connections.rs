@@ -7,6 +7,7 @@ use crate::load::clock::{MILLISECOND_NS, monotonic_ns};
 use crate::load::poller::Ready;
 use crate::load::socket::connected;
 use crate::load::wire::http::{Framing, WireError, parse_head};
+use crate::load::wire::transport::Wire;
 use rustix::io::Errno;
 
 /// How long a line waits before it connects again.
@@ -31,14 +32,10 @@ impl<T: Traffic> Engine<'_, T> {
                 self.connect_at_ns = self.connect_at_ns.min(line.retry_at_ns);
                 continue;
             }
-            let opened = self
-                .plan
-                .sources
-                .connect(self.plan.server)
-                .and_then(|socket| {
-                    self.poller.add_socket(&socket, index as u64)?;
-                    Ok(socket)
-                });
+            let opened = self.plan.sources.open(self.plan.server).and_then(|socket| {
+                self.poller.add_socket(&socket, index as u64)?;
+                Ok(socket)
+            });
             match opened {
                 Ok(socket) => {
                     line.socket = Some(socket);
@@ -84,8 +81,14 @@ impl<T: Traffic> Engine<'_, T> {
         if self.lines[index].state != State::Open {
             return;
         }
-        if event.writable && !self.lines[index].out.is_empty() {
-            self.write(index);
+        if event.writable {
+            let line = &mut self.lines[index];
+            if let Some(Err(error)) = line.socket.as_mut().map(Wire::flush) {
+                return self.lose(index, &error.to_string());
+            }
+            if !self.lines[index].out.is_empty() {
+                self.write(index);
+            }
         }
         if event.readable {
             self.read(index, buffer, event.ended);
@@ -94,18 +97,19 @@ impl<T: Traffic> Engine<'_, T> {
 
     fn read(&mut self, index: usize, buffer: &mut [u8], to_the_end: bool) {
         loop {
-            let Some(socket) = &self.lines[index].socket else {
+            let Some(socket) = &mut self.lines[index].socket else {
                 return;
             };
-            match rustix::io::read(socket, &mut *buffer) {
+            match socket.read(buffer) {
                 Ok(0) => return self.ended(index),
                 Ok(length) => {
+                    let drained = socket.is_drained(length, buffer.len());
                     if let Err(error) = self.receive(index, &buffer[..length]) {
                         return self.lose(index, &error.to_string());
                     }
                     // A short read has emptied the socket, and what comes later is a new event,
                     // unless the peer's end arrived together with these bytes.
-                    if length < buffer.len() && !to_the_end {
+                    if drained && !to_the_end {
                         return;
                     }
                 }

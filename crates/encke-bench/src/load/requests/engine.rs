@@ -200,12 +200,8 @@ impl<'a, T: Traffic> Engine<'a, T> {
     /// Writes as much as the socket takes.
     pub(super) fn write(&mut self, index: usize) {
         let line = &mut self.lines[index];
-        while let (Some(socket), true) = (&line.socket, line.written < line.out.len()) {
-            match rustix::net::send(
-                socket,
-                &line.out[line.written..],
-                rustix::net::SendFlags::NOSIGNAL,
-            ) {
+        while let (Some(socket), true) = (&mut line.socket, line.written < line.out.len()) {
+            match socket.send(&line.out[line.written..]) {
                 Ok(written) => line.written += written,
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => {}

@@ -1,12 +1,12 @@
 //! One connection of the engine.
 
 use crate::load::wire::http::Framing;
-use rustix::fd::OwnedFd;
+use crate::load::wire::transport::Wire;
 
 /// One connection, through all its reconnects.
 #[derive(Debug, Default)]
 pub(super) struct Line {
-    pub(super) socket: Option<OwnedFd>,
+    pub(super) socket: Option<Wire>,
     pub(super) state: State,
     /// Requests that are not yet written in full, and how much of them is.
     pub(super) out: Vec<u8>,

@@ -4,3 +4,4 @@ pub(crate) mod http;
 pub(crate) mod payload;
 pub(crate) mod sse;
 pub(crate) mod target;
+pub(crate) mod transport;

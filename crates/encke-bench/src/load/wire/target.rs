@@ -1,6 +1,8 @@
 //! The server's address, the names of the streams, and the requests for them.
 
+use super::transport::ClientTls;
 use crate::BenchError;
+use crate::load::args::TrustArgs;
 use std::io::Write as _;
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -13,18 +15,22 @@ pub(crate) struct ServerUrl {
     host: String,
     /// The path of all streams, without a slash at the end.
     root: String,
+    /// What clients need for `https://`; `None` for `http://`.
+    pub(crate) tls: Option<ClientTls>,
 }
 
 impl ServerUrl {
-    /// Parses `http://host[:port][/path]` and resolves the host.
-    pub(crate) fn parse(url: &str) -> Result<Self, BenchError> {
+    /// Parses `http://host[:port][/path]`, or the same with `https`, and resolves the host.
+    pub(crate) fn parse(url: &str, trust: &TrustArgs) -> Result<Self, BenchError> {
         let bad = |reason| BenchError::BadUrl {
             url: url.to_owned(),
             reason,
         };
-        let rest = url
-            .strip_prefix("http://")
-            .ok_or_else(|| bad("only http:// can be measured"))?;
+        let (rest, port) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+            (Some(rest), _) => (rest, 80),
+            (None, Some(rest)) => (rest, 443),
+            (None, None) => return Err(bad("only http:// and https:// can be measured")),
+        };
         let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         if host.is_empty() || host.contains(['@', '?', '#']) {
             return Err(bad("it needs a host, and no user or query"));
@@ -36,7 +42,7 @@ impl ServerUrl {
         let with_port = if has_port {
             host.to_owned()
         } else {
-            format!("{host}:80")
+            format!("{host}:{port}")
         };
         let mut addresses = with_port
             .to_socket_addrs()
@@ -50,7 +56,16 @@ impl ServerUrl {
         let address = *addresses
             .first()
             .ok_or_else(|| bad("its host has no address"))?;
+        let name = match host.rfind(':').filter(|_| has_port) {
+            Some(end) => &host[..end],
+            None => host,
+        };
+        let tls = match port {
+            443 => Some(ClientTls::new(name, trust)?),
+            _ => None,
+        };
         Ok(Self {
+            tls,
             address,
             host: host.to_owned(),
             root: path.trim_end_matches('/').to_owned(),
@@ -217,13 +232,14 @@ mod tests {
 
     #[test]
     fn urls_are_taken_apart_or_refused_with_a_reason() {
-        let target = ServerUrl::parse("http://127.0.0.1:4437/v1/stream/").unwrap();
+        let target =
+            ServerUrl::parse("http://127.0.0.1:4437/v1/stream/", &TrustArgs::default()).unwrap();
         assert_eq!(target.address, "127.0.0.1:4437".parse().unwrap());
         assert_eq!(target.root, "/v1/stream");
-        let target = ServerUrl::parse("http://[::1]").unwrap();
+        let target = ServerUrl::parse("http://[::1]", &TrustArgs::default()).unwrap();
         assert_eq!(target.address, "[::1]:80".parse().unwrap());
         for bad in [
-            "https://127.0.0.1/",
+            "ftp://127.0.0.1/",
             "127.0.0.1:4437",
             "http://",
             "http:///v1",
@@ -231,16 +247,16 @@ mod tests {
             "http://127.0.0.1/a?b",
             "http://127.0.0.1/a b",
         ] {
-            let error = ServerUrl::parse(bad).unwrap_err();
+            let error = ServerUrl::parse(bad, &TrustArgs::default()).unwrap_err();
             assert!(matches!(error, BenchError::BadUrl { .. }), "{bad}: {error}");
         }
-        let error = ServerUrl::parse("http://127.0.0.1:99999/").unwrap_err();
+        let error = ServerUrl::parse("http://127.0.0.1:99999/", &TrustArgs::default()).unwrap_err();
         assert!(matches!(error, BenchError::Resolve { .. }), "{error}");
     }
 
     #[test]
     fn requests_are_encoded() {
-        let target = ServerUrl::parse("http://127.0.0.1:1/v1").unwrap();
+        let target = ServerUrl::parse("http://127.0.0.1:1/v1", &TrustArgs::default()).unwrap();
         let text = |make: &dyn Fn(&mut Vec<u8>)| {
             let mut out = Vec::new();
             make(&mut out);

@@ -1,0 +1,174 @@
+//! The keys of one direction of a session, and the provider's ciphers that are built of them.
+//!
+//! A cipher of the provider takes 640 bytes, its key 32. So an idle session keeps keys only, and ciphers are built when records
+//! come or go. rustls can't copy a key of AES-128, so such a cipher stays once it is built.
+
+use rustls::crypto::cipher::{
+    AeadKey, InboundOpaqueMessage, InboundPlainMessage, Iv, MessageDecrypter, MessageEncrypter,
+    OutboundChunks, OutboundPlainMessage,
+};
+use rustls::{ConnectionTrafficSecrets, ContentType, Error, ProtocolVersion, SupportedCipherSuite};
+
+/// Encrypts records.
+pub(super) struct Sealer {
+    secret: Secret,
+    /// The number of the next record.
+    sequence: u64,
+    cipher: Option<Box<dyn MessageEncrypter>>,
+}
+
+/// Decrypts records.
+pub(super) struct Opener {
+    secret: Secret,
+    /// The number of the next record.
+    sequence: u64,
+    cipher: Option<Box<dyn MessageDecrypter>>,
+}
+
+struct Secret {
+    /// `None`: a cipher was built of it, and it could not be copied.
+    key: Option<AeadKey>,
+    iv: [u8; IV_BYTES],
+}
+
+impl Sealer {
+    pub(super) fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Option<Self> {
+        Some(Sealer {
+            secret: Secret::new(secrets)?,
+            sequence,
+            cipher: None,
+        })
+    }
+
+    /// Records that were encrypted with this key.
+    pub(super) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Encrypts content of at most 2^14 bytes into a record.
+    pub(super) fn seal(
+        &mut self,
+        suite: SupportedCipherSuite,
+        kind: ContentType,
+        content: &[u8],
+    ) -> Result<Vec<u8>, Error> {
+        if self.cipher.is_none() {
+            self.cipher = Some(self.build(suite)?);
+        }
+        let cipher = self.cipher.as_mut().ok_or(Error::EncryptError)?;
+        let message = OutboundPlainMessage {
+            typ: kind,
+            version: ProtocolVersion::TLSv1_2,
+            payload: OutboundChunks::Single(content),
+        };
+        let record = cipher.encrypt(message, self.sequence)?;
+        self.sequence += 1;
+        Ok(record.encode())
+    }
+
+    /// Drops the cipher if it can be built again.
+    pub(super) fn rest(&mut self) {
+        if self.secret.key.is_some() {
+            self.cipher = None;
+        }
+    }
+
+    fn build(&mut self, suite: SupportedCipherSuite) -> Result<Box<dyn MessageEncrypter>, Error> {
+        let (key, iv) = self.secret.take().ok_or(Error::EncryptError)?;
+        let mut cipher = match suite {
+            SupportedCipherSuite::Tls13(suite) => suite.aead_alg.encrypter(key, Iv::new(iv)),
+            SupportedCipherSuite::Tls12(suite) => {
+                let fixed = suite.aead_alg.key_block_shape().fixed_iv_len;
+                let (fixed, explicit) = iv.split_at_checked(fixed).ok_or(Error::EncryptError)?;
+                suite.aead_alg.encrypter(key, fixed, explicit)
+            }
+        };
+        if self.sequence > 0 {
+            // AES-GCM of the provider checks that sequences grow, and counts from the first one that it sees. It takes those of
+            // a session from the middle only if that was 0. The record is dropped: it never leaves this function, so its nonce
+            // is not used twice.
+            let nothing = OutboundPlainMessage {
+                typ: ContentType::ApplicationData,
+                version: ProtocolVersion::TLSv1_2,
+                payload: OutboundChunks::Single(&[]),
+            };
+            drop(cipher.encrypt(nothing, 0)?);
+        }
+        Ok(cipher)
+    }
+}
+
+impl Opener {
+    pub(super) fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Option<Self> {
+        Some(Opener {
+            secret: Secret::new(secrets)?,
+            sequence,
+            cipher: None,
+        })
+    }
+
+    /// Decrypts a record in place.
+    pub(super) fn open<'a>(
+        &mut self,
+        suite: SupportedCipherSuite,
+        record: InboundOpaqueMessage<'a>,
+    ) -> Result<InboundPlainMessage<'a>, Error> {
+        if self.cipher.is_none() {
+            self.cipher = Some(self.build(suite)?);
+        }
+        let cipher = self.cipher.as_mut().ok_or(Error::DecryptError)?;
+        let message = cipher.decrypt(record, self.sequence)?;
+        self.sequence = self.sequence.checked_add(1).ok_or(Error::DecryptError)?;
+        Ok(message)
+    }
+
+    /// Drops the cipher if it can be built again.
+    pub(super) fn rest(&mut self) {
+        if self.secret.key.is_some() {
+            self.cipher = None;
+        }
+    }
+
+    fn build(&mut self, suite: SupportedCipherSuite) -> Result<Box<dyn MessageDecrypter>, Error> {
+        let (key, iv) = self.secret.take().ok_or(Error::DecryptError)?;
+        match suite {
+            SupportedCipherSuite::Tls13(suite) => Ok(suite.aead_alg.decrypter(key, Iv::new(iv))),
+            SupportedCipherSuite::Tls12(suite) => {
+                let fixed = suite.aead_alg.key_block_shape().fixed_iv_len;
+                let fixed = iv.get(..fixed).ok_or(Error::DecryptError)?;
+                Ok(suite.aead_alg.decrypter(key, fixed))
+            }
+        }
+    }
+}
+
+impl Secret {
+    /// `None` for ciphers that this module does not know.
+    fn new(secrets: ConnectionTrafficSecrets) -> Option<Self> {
+        let (key, iv) = match secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, iv }
+            | ConnectionTrafficSecrets::Aes256Gcm { key, iv }
+            | ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (key, iv),
+            _ => return None,
+        };
+        Some(Secret {
+            iv: iv.as_ref().try_into().ok()?,
+            key: Some(key),
+        })
+    }
+
+    /// The key for a cipher. It stays here as well if it can be copied.
+    fn take(&mut self) -> Option<(AeadKey, [u8; IV_BYTES])> {
+        let key = self.key.take()?;
+        // rustls lets others make keys of the longest kind only.
+        if let Ok(bytes) = <[u8; LONG_KEY_BYTES]>::try_from(key.as_ref()) {
+            self.key = Some(AeadKey::from(bytes));
+        }
+        Some((key, self.iv))
+    }
+}
+
+/// The keys of AES-256 and ChaCha20.
+const LONG_KEY_BYTES: usize = 32;
+
+const IV_BYTES: usize = 12;

@@ -1,0 +1,31 @@
+//! TLS 1.3 and 1.2 for the connections of a shard.
+//!
+//! A handshake runs in a thread of its own (`handshakes`), so that none delays a delivery. Then the shard gets a `session` of
+//! less than a kilobyte while it is idle: rustls hands over the secrets and what it needs for changes of keys, and its provider
+//! protects the records. docs/decisions/0027-tls.md has the alternatives and the figures.
+
+mod client_certificate;
+mod fault;
+mod files;
+mod handshake;
+mod handshakes;
+mod keys;
+mod metrics;
+mod record;
+mod session;
+#[cfg(test)]
+mod session_tests;
+#[cfg(test)]
+mod testing;
+mod watcher;
+
+pub use self::client_certificate::ClientCertificate;
+pub use self::files::{CertificateWarning, TlsError, check_tls};
+
+pub(crate) use self::fault::TlsFault;
+pub(crate) use self::files::Certificates;
+pub(crate) use self::handshake::Established;
+pub(crate) use self::handshakes::{HandshakeBounds, HandshakeTask, Handshaken, Handshakes};
+pub(crate) use self::metrics::HandshakeMetrics;
+pub(crate) use self::session::{ReadOutcome, TlsSession};
+pub(crate) use self::watcher::FileWatcher;
