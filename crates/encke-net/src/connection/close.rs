@@ -31,6 +31,14 @@ pub(crate) enum CloseReason {
     Unreadable,
     /// A subscriber sent too much.
     Talkative,
+    /// The client violated HTTP/2.
+    Http2Violation,
+    /// The client sent more HTTP/2 frames without content than it may.
+    Http2Flood,
+    /// The client reset more HTTP/2 streams than it may.
+    Http2Resets,
+    /// The client exceeded another bound of an HTTP/2 connection.
+    Http2Excess,
     /// The kernel cannot watch the socket.
     Epoll,
     /// A fault of the server.
@@ -54,6 +62,10 @@ impl CloseReason {
             CloseReason::BuffersMax => "buffers_max",
             CloseReason::Unreadable => "unreadable",
             CloseReason::Talkative => "talkative",
+            CloseReason::Http2Violation => "http2_violation",
+            CloseReason::Http2Flood => "http2_flood",
+            CloseReason::Http2Resets => "http2_resets",
+            CloseReason::Http2Excess => "http2_excess",
             CloseReason::Epoll => "epoll",
             CloseReason::Internal => "internal",
         })

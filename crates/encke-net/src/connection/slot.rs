@@ -34,6 +34,9 @@ const _: () = assert!(size_of::<Slot>() <= 40);
 impl Slot {
     /// How a response is framed whose length is not known when it begins.
     pub(crate) fn framing(&self) -> ResponseFraming {
+        if self.flags.has(Flags::HTTP2_STREAM) {
+            return ResponseFraming::Frames;
+        }
         match self.flags.has(Flags::HTTP_1_0) {
             true => ResponseFraming::Connection,
             false => ResponseFraming::Chunks,
@@ -84,6 +87,10 @@ impl Flags {
     pub(crate) const HAS_ORIGIN: Flags = Flags(1 << 9);
     /// The socket carries records of TLS; the session is in the table of transports.
     pub(crate) const ENCRYPTED: Flags = Flags(1 << 10);
+    /// A stream of an HTTP/2 connection: no socket, and the rest is in the table of streams.
+    pub(crate) const HTTP2_STREAM: Flags = Flags(1 << 14);
+    /// The response is sent or pending up to its end, which the client is still to learn of on an HTTP/2 stream.
+    pub(crate) const BODY_COMPLETE: Flags = Flags(1 << 15);
 
     /// Only those that say how bytes get through the socket.
     pub(crate) fn of_transport(self) -> Flags {
@@ -121,6 +128,13 @@ impl Slots {
         self.put(Some(fd), now_s)
     }
 
+    /// Takes a slot for a stream of an HTTP/2 connection.
+    pub(crate) fn add_stream(&mut self, now_s: u32) -> u32 {
+        let index = self.put(None, now_s);
+        self.slots[index].flags.set(Flags::HTTP2_STREAM, true);
+        index
+    }
+
     /// Takes a slot that stands on a topic's list for the subscriber in another.
     pub(crate) fn add_member(&mut self, subscriber: u32) -> u32 {
         let index = self.put(None, 0);
@@ -147,9 +161,9 @@ impl Slots {
         slot.flags = Flags::default();
     }
 
-    /// Closes the socket of a connection and frees its slot.
+    /// Closes the socket of a connection, if it has one of its own, and frees its slot.
     pub(crate) fn remove(&mut self, index: u32) {
-        self.used -= 1;
+        self.used -= usize::from(self.slots[index].fd.is_some());
         self.free(index);
     }
 
@@ -193,7 +207,7 @@ impl Slots {
         u64::from(self[index].generation) << 32 | u64::from(index)
     }
 
-    /// How many connections there are.
+    /// How many connections there are, without streams of HTTP/2 connections.
     pub(crate) fn used(&self) -> usize {
         self.used
     }
@@ -234,7 +248,7 @@ impl Slot {
         }
     }
 
-    /// The socket; nothing for a free slot.
+    /// The socket; nothing for a free slot, a member, or a stream of an HTTP/2 connection.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.fd.as_ref().map(AsFd::as_fd)
     }

@@ -13,6 +13,8 @@ mod deadlines;
 mod deliver;
 mod dispatch;
 mod hand_over;
+mod http2;
+mod http2_streams;
 mod input;
 mod lag;
 mod load;
@@ -44,7 +46,7 @@ use crate::clock::ShardClock;
 use crate::compression::Compressors;
 use crate::connection::close::CloseReason;
 use crate::connection::owners::ConnectionOwners;
-use crate::connection::slot::Token;
+use crate::connection::slot::{Flags, Token};
 use crate::connection::table::Connections;
 use crate::deferred::Deferred;
 use crate::fanout::backpressure::LOOK_EVERY_MS;
@@ -98,6 +100,7 @@ pub(crate) struct Shard {
     deferred: Deferred,
     outbox: Outbox,
     requests: OpenRequests,
+    http2: http2::Http2Tables,
     clock: ShardClock,
     counts: ShardCounts,
     scratch: Scratch,
@@ -138,6 +141,7 @@ impl Shard {
                 RequestIds::new(context.request_id_key, context.number, settings.shards),
                 context.access_log.clone(),
             ),
+            http2: http2::Http2Tables::default(),
             clock,
             counts: ShardCounts::default(),
             scratch: Scratch {
@@ -190,6 +194,7 @@ impl Shard {
             if accepts {
                 self.end_accepting(batch);
             }
+            self.flush_http2();
             self.submit();
             self.connections.free_closed();
             self.requests.hand_over(&self.context.metrics);
@@ -211,6 +216,7 @@ impl Shard {
         self.context.receiver.events.handled(taken);
         self.fan_out.pass_delivered();
         self.deliver();
+        self.flush_http2();
     }
 
     fn take_event(&mut self, event: ShardEvent) {
@@ -255,6 +261,7 @@ impl Shard {
             || self.deferred.is_due()
             || self.timers.is_due()
             || self.outbox.has_commands()
+            || !self.http2.dirty.is_empty()
         {
             0
         } else if let (Some(pause_ms), None) = (self.acceptor.pause_ms(now_ms), self.stopping) {
@@ -284,6 +291,13 @@ impl Shard {
         if !self.connections.is_open(index) {
             return;
         }
+        if self.connections.slots[index].flags.has(Flags::HTTP2_STREAM) {
+            return self.close_stream(index, reason);
+        }
+        if self.is_http2(index) {
+            self.close_streams(index, reason);
+            self.counts.http2_connections -= 1;
+        }
         match reason.label() {
             Some(label) => {
                 let closed = &self.context.metrics.closed;
@@ -291,14 +305,19 @@ impl Shard {
             }
             None => self.counts.hangups += u64::from(reason == CloseReason::HangUp),
         }
+        self.release(index, reason);
+        self.counts.connections -= 1;
+        self.context.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Ends what a connection, or a stream of one, is doing, and closes its slot.
+    fn release(&mut self, index: u32, reason: CloseReason) {
         self.abandon_request(index, reason);
         self.forget_request(index);
         self.forget_lag(index);
         self.unsubscribe(index);
         self.disown(index);
         self.connections.close(index);
-        self.counts.connections -= 1;
-        self.context.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -42,6 +42,7 @@ impl Shard {
             }
             self.abandon_request(index, CloseReason::Stopping);
         }
+        self.flush_http2();
         self.requests.hand_over(&self.context.metrics);
         self.counts.add_up(&self.context.metrics);
     }
@@ -69,6 +70,8 @@ impl Shard {
             (Task::Reading { .. } | Task::Subscribed(_), None) => {
                 self.close(index, CloseReason::Stopping);
             }
+            (Task::ReceivingBody(_), _) => self.close(index, CloseReason::Stopping),
+            (Task::Http2(_), _) => self.stop_http2(index),
             // The dispatcher ends its own.
             (
                 Task::AwaitingLoad(_)
