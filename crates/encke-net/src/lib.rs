@@ -1,6 +1,6 @@
 //! The reactor: a thread for each core, each with its own listener and its own connections.
 //!
-//! A shard speaks HTTP/1.1 (`http`), asks the protocols what to do for a request, hands commands to the sequencer and records
+//! A shard speaks HTTP/1.1 (`http`) and HTTP/2 (`http2`), asks the protocols what to do for a request, hands commands to the sequencer and records
 //! to subscribers. It never waits for a disk, a lock that is held long, or a client: results arrive as events in its channel.
 //!
 //! `shard` is the loop and what it does for connections. Its components own their state and know nothing of each other:
@@ -29,6 +29,7 @@ mod fanout;
 mod forwarded;
 mod hash_index;
 mod http;
+mod http2;
 mod lag;
 mod listen;
 mod log_metrics;

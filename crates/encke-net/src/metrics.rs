@@ -39,6 +39,9 @@ pub struct Metrics {
     pub(crate) deferred_put_off: IntCounter,
     pub(crate) rests: IntCounter,
     pub(crate) closed: IntCounterVec,
+    pub(crate) http2_connections: IntGauge,
+    pub(crate) http2_streams: IntGauge,
+    pub(crate) http2_streams_cut: IntCounterVec,
     pub(crate) requests: IntCounter,
     pub(crate) refused: IntCounterVec,
     pub(crate) access_log_lines: IntCounter,
@@ -169,6 +172,19 @@ impl Metrics {
             closed: counters(
                 "encke_connections_closed_total",
                 "Connections that the server closed, by reason.",
+                "reason",
+            )?,
+            http2_connections: gauge(
+                "encke_http2_connections",
+                "Connections that speak HTTP/2.",
+            )?,
+            http2_streams: gauge(
+                "encke_http2_streams",
+                "Streams of HTTP/2 connections that are open.",
+            )?,
+            http2_streams_cut: counters(
+                "encke_http2_streams_cut_total",
+                "Streams of HTTP/2 connections that the server ended before the response was complete, by reason.",
                 "reason",
             )?,
             requests: counter("encke_requests_total", "Requests that reached a protocol.")?,
@@ -398,6 +414,8 @@ pub(crate) struct ShardCounts {
     pub(crate) deferred_put_off: u64,
     pub(crate) rests: u64,
     pub(crate) connections: i64,
+    pub(crate) http2_connections: i64,
+    pub(crate) http2_streams: i64,
     pub(crate) subscribers: i64,
     pub(crate) behind: i64,
     pub(crate) held_back: u64,
@@ -426,14 +444,16 @@ impl ShardCounts {
                 metric.inc_by(count);
             }
         }
-        if counts.connections != 0 {
-            metrics.connections.add(counts.connections);
-        }
-        if counts.subscribers != 0 {
-            metrics.subscribers.add(counts.subscribers);
-        }
-        if counts.behind != 0 {
-            metrics.behind.add(counts.behind);
+        for (metric, change) in [
+            (&metrics.connections, counts.connections),
+            (&metrics.http2_connections, counts.http2_connections),
+            (&metrics.http2_streams, counts.http2_streams),
+            (&metrics.subscribers, counts.subscribers),
+            (&metrics.behind, counts.behind),
+        ] {
+            if change != 0 {
+                metric.add(change);
+            }
         }
     }
 }

@@ -20,6 +20,15 @@ impl RateLimit {
         })
     }
 
+    /// The same for a rate that is known to be none of these; both are at least 1.
+    pub(crate) const fn at(per_s: u64, burst: u64) -> RateLimit {
+        let interval_ns = NANOSECONDS / per_s;
+        RateLimit {
+            interval_ns,
+            ahead_ns: interval_ns * (burst - 1),
+        }
+    }
+
     /// Takes one off what `taken_ns` has left; how long to wait for it, in nanoseconds, if nothing is left.
     ///
     /// `taken_ns` is the time up to which everything was taken, in nanoseconds since the same moment as `now_ns`; 0 for a new
@@ -32,6 +41,11 @@ impl RateLimit {
         }
         *taken_ns = from_ns.saturating_add(self.interval_ns);
         Ok(())
+    }
+
+    /// Gives back what was taken, so many times. No more than the burst is ever left.
+    pub(crate) fn give_back(self, taken_ns: &mut u64, times: u64) {
+        *taken_ns = taken_ns.saturating_sub(self.interval_ns.saturating_mul(times));
     }
 }
 

@@ -64,6 +64,8 @@ pub struct NetSettings {
     pub body_timeout: Duration,
     /// Requests that one connection may make before it is closed behind a response; 0 for no limit.
     pub requests_per_connection: u16,
+    /// Streams that a client may have open on an HTTP/2 connection at a time; more are refused with REFUSED_STREAM.
+    pub http2_streams_max: u32,
     /// How long a connection may be kept without a request.
     pub idle_timeout: Duration,
     /// How long a client may read nothing of what was sent to it before it is closed.
@@ -171,6 +173,7 @@ impl Default for NetSettings {
             request_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(300),
             requests_per_connection: 0,
+            http2_streams_max: 256,
             idle_timeout: Duration::from_secs(120),
             stall_timeout: Duration::from_secs(60),
             lag_bytes_max: 1 << 30,

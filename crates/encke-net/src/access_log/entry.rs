@@ -17,7 +17,7 @@ pub(crate) struct AccessEntry {
     pub(crate) status: u16,
     /// Bytes of the body that the kernel took, with the frames of chunks.
     pub(crate) body_bytes: u64,
-    /// The minor version of HTTP/1; `None` where the request line has none.
+    /// The minor version of HTTP/1, or 2 for HTTP/2; `None` where the request line has none.
     pub(crate) version: Option<u8>,
     pub(crate) trace: Option<TraceId>,
     /// [`COMPLETE`], or why the connection was closed before the response was complete.

@@ -55,7 +55,7 @@ impl Formatter {
         out.extend_from_slice(b",\"path\":");
         json_text(text.target(), out);
         match entry.version {
-            Some(version) => write!(out, ",\"protocol\":\"HTTP/1.{version}\"")?,
+            Some(version) => write!(out, ",\"protocol\":\"HTTP/{}\"", number(version))?,
             None => out.extend_from_slice(b",\"protocol\":null"),
         }
         let (ms, us) = (entry.duration_us / 1000, entry.duration_us % 1000);
@@ -90,7 +90,7 @@ impl Formatter {
                 out.push(b' ');
                 hex_escaped(target, out);
                 if let Some(version) = entry.version {
-                    write!(out, " HTTP/1.{version}")?;
+                    write!(out, " HTTP/{}", number(version))?;
                 }
             }
             _ => out.push(b'-'),
@@ -118,6 +118,15 @@ impl Formatter {
             .ok()
             .and_then(|second| jiff::Timestamp::from_second(second).ok());
         self.time = time.unwrap_or_default().strftime(form).to_string();
+    }
+}
+
+/// The number of a version of HTTP, of which an entry has the minor one or 2.
+fn number(version: u8) -> &'static str {
+    match version {
+        0 => "1.0",
+        1 => "1.1",
+        _ => "2.0",
     }
 }
 

@@ -15,6 +15,8 @@ use crate::buffers::{BufferShare, Buffers};
 use crate::compression::Compressor;
 use crate::http::body::Incoming;
 use crate::http::head::Head;
+use crate::http2::connection::Http2Connection;
+use crate::http2::stream::IncomingBody;
 
 /// A connection that is doing something: kept beside its slot, and only while something in it matters.
 #[derive(Debug, Default)]
@@ -89,6 +91,10 @@ pub(crate) enum Task {
     Subscribed(Subscriber),
     /// Refused: further input is discarded until it closes.
     Lingering,
+    /// A stream of an HTTP/2 connection that receives the body of its request.
+    ReceivingBody(Box<IncomingBody>),
+    /// The socket of an HTTP/2 connection, whose streams have slots of their own.
+    Http2(Box<Http2Connection>),
 }
 
 /// A request that waits for keys, and the response to it if they do not come.
@@ -215,6 +221,7 @@ impl Active {
             Task::Reading {
                 body: Some(body), ..
             } => body.bytes(),
+            Task::ReceivingBody(body) => body.bytes.capacity(),
             Task::Subscribed(Subscriber {
                 feed: FeedState::Merged(merged),
                 ..

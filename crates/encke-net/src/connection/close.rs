@@ -39,6 +39,14 @@ pub(crate) enum CloseReason {
     Handshake,
     /// What the client sent is no record of its session of TLS, or must not come then.
     Tls,
+    /// The client violated HTTP/2.
+    Http2Violation,
+    /// The client sent more HTTP/2 frames without content than it may.
+    Http2Flood,
+    /// The client reset more HTTP/2 streams than it may.
+    Http2Resets,
+    /// The client exceeded another bound of an HTTP/2 connection.
+    Http2Excess,
     /// The kernel cannot watch the socket.
     Epoll,
     /// A fault of the server.
@@ -66,6 +74,10 @@ impl CloseReason {
             CloseReason::Talkative => "talkative",
             CloseReason::Handshake => "tls_handshake",
             CloseReason::Tls => "tls",
+            CloseReason::Http2Violation => "http2_violation",
+            CloseReason::Http2Flood => "http2_flood",
+            CloseReason::Http2Resets => "http2_resets",
+            CloseReason::Http2Excess => "http2_excess",
             CloseReason::Epoll => "epoll",
             CloseReason::Internal => "internal",
         })

@@ -34,6 +34,9 @@ const _: () = assert!(size_of::<Slot>() <= 40);
 impl Slot {
     /// How a response is framed whose length is not known when it begins.
     pub(crate) fn framing(&self) -> ResponseFraming {
+        if self.flags.has(Flags::HTTP2_STREAM) {
+            return ResponseFraming::Frames;
+        }
         match self.flags.has(Flags::HTTP_1_0) {
             true => ResponseFraming::Connection,
             false => ResponseFraming::Chunks,
@@ -86,6 +89,10 @@ impl Flags {
     pub(crate) const ENCRYPTED: Flags = Flags(1 << 10);
     /// Connected to the address for operators.
     pub(crate) const OPERATOR: Flags = Flags(1 << 13);
+    /// A stream of an HTTP/2 connection: no socket, and the rest is in the table of streams.
+    pub(crate) const HTTP2_STREAM: Flags = Flags(1 << 14);
+    /// The response is sent or pending up to its end, which the client is still to learn of on an HTTP/2 stream.
+    pub(crate) const BODY_COMPLETE: Flags = Flags(1 << 15);
 
     /// Only those that hold for as long as the connection: how bytes get through the socket, and to which address.
     pub(crate) fn of_transport(self) -> Flags {
@@ -123,6 +130,13 @@ impl Slots {
         self.put(Some(fd), now_s)
     }
 
+    /// Takes a slot for a stream of an HTTP/2 connection.
+    pub(crate) fn add_stream(&mut self, now_s: u32) -> u32 {
+        let index = self.put(None, now_s);
+        self.slots[index].flags.set(Flags::HTTP2_STREAM, true);
+        index
+    }
+
     /// Takes a slot that stands on a topic's list for the subscriber in another.
     pub(crate) fn add_member(&mut self, subscriber: u32) -> u32 {
         let index = self.put(None, 0);
@@ -149,9 +163,9 @@ impl Slots {
         slot.flags = Flags::default();
     }
 
-    /// Closes the socket of a connection and frees its slot.
+    /// Closes the socket of a connection, if it has one of its own, and frees its slot.
     pub(crate) fn remove(&mut self, index: u32) {
-        self.used -= 1;
+        self.used -= usize::from(self.slots[index].fd.is_some());
         self.free(index);
     }
 
@@ -195,7 +209,7 @@ impl Slots {
         u64::from(self[index].generation) << 32 | u64::from(index)
     }
 
-    /// How many connections there are.
+    /// How many connections there are, without streams of HTTP/2 connections.
     pub(crate) fn used(&self) -> usize {
         self.used
     }
@@ -246,7 +260,7 @@ impl Slot {
         self.fd = Some(socket);
     }
 
-    /// The socket; nothing for a free slot, and during a handshake.
+    /// The socket; nothing for a free slot, a member, a stream of an HTTP/2 connection, and during a handshake.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.fd.as_ref().map(AsFd::as_fd)
     }

@@ -24,6 +24,11 @@ impl Connections {
         self.slots.add(socket, now_s)
     }
 
+    /// Takes a slot for a stream of an HTTP/2 connection.
+    pub(crate) fn add_stream(&mut self, now_s: u32) -> u32 {
+        self.slots.add_stream(now_s)
+    }
+
     /// The connection that a token names, if it has not been closed.
     pub(crate) fn find(&self, token: Token) -> Option<u32> {
         self.slots.find(token)

@@ -75,7 +75,7 @@ impl Encoding {
     /// Frames the bytes up to each mark on their own, because a subscriber may be left there, and the end of a body behind which
     /// nothing follows.
     pub(crate) fn frame(&mut self, framing: ResponseFraming) {
-        if framing == ResponseFraming::Connection {
+        if framing != ResponseFraming::Chunks {
             return;
         }
         let EncodedRun { bytes, marks } = &mut self.run;

@@ -207,7 +207,8 @@ impl Incoming {
     }
 }
 
-fn too_large(bytes_max: usize) -> Rejection {
+/// A body has more bytes than it may have.
+pub(crate) fn too_large(bytes_max: usize) -> Rejection {
     Rejection::new(
         413,
         "body_too_large",

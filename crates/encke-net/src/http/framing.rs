@@ -9,6 +9,8 @@ pub(crate) enum ResponseFraming {
     Chunks,
     /// The body ends with the connection, for clients of HTTP/1.0.
     Connection,
+    /// The frames of an HTTP/2 stream, which are not a part of the body's bytes: the end is a flag of the last one.
+    Frames,
 }
 
 impl ResponseFraming {
@@ -23,7 +25,7 @@ impl ResponseFraming {
                 out.extend_from_slice(bytes);
                 out.extend_from_slice(b"\r\n");
             }
-            ResponseFraming::Connection => out.extend_from_slice(bytes),
+            ResponseFraming::Connection | ResponseFraming::Frames => out.extend_from_slice(bytes),
         }
     }
 
@@ -51,11 +53,13 @@ mod tests {
     }
 
     #[test]
-    fn a_body_up_to_the_end_of_the_connection_is_only_its_bytes() {
+    fn a_body_of_which_something_else_says_the_end_is_only_its_bytes() {
         let mut out = Vec::new();
-        ResponseFraming::Connection.part(b"ab", &mut out);
-        ResponseFraming::Connection.part(b"", &mut out);
-        ResponseFraming::Connection.end(&mut out);
-        assert_eq!(out, b"ab");
+        for framing in [ResponseFraming::Connection, ResponseFraming::Frames] {
+            framing.part(b"ab", &mut out);
+            framing.part(b"", &mut out);
+            framing.end(&mut out);
+        }
+        assert_eq!(out, b"abab");
     }
 }

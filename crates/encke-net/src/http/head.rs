@@ -12,7 +12,7 @@ pub(crate) struct Head<'a> {
     pub(crate) path: &'a str,
     pub(crate) query: Option<&'a str>,
     pub(crate) framing: Framing,
-    /// The minor version: 0 for HTTP/1.0.
+    /// The minor version of HTTP/1, 0 for HTTP/1.0; 2 for HTTP/2.
     pub(crate) version: u8,
     /// Whether the client may send another request.
     pub(crate) keep_alive: bool,
@@ -50,11 +50,7 @@ pub(crate) fn parse<'a>(
         Ok(httparse::Status::Complete(bytes)) => bytes,
         Ok(httparse::Status::Partial) => return Ok(None),
         Err(httparse::Error::TooManyHeaders) => {
-            return Err(Rejection::new(
-                431,
-                "too_many_fields",
-                format!("a request has at most {FIELDS_MAX} fields"),
-            ));
+            return Err(too_many_fields());
         }
         Err(httparse::Error::Version) if names_version(input) => {
             return Err(Rejection::new(505, "version", "only HTTP/1.1 is supported"));
@@ -104,7 +100,7 @@ pub(crate) fn parse<'a>(
 
 /// What the fields say about the connection and the body.
 #[derive(Default)]
-struct Facts {
+pub(crate) struct Facts {
     hosts: u32,
     length: Option<u64>,
     chunked: bool,
@@ -113,7 +109,8 @@ struct Facts {
 }
 
 impl Facts {
-    fn take(&mut self, name: &str, value: &[u8]) -> Result<(), Rejection> {
+    /// Takes the next field.
+    pub(crate) fn take(&mut self, name: &str, value: &[u8]) -> Result<(), Rejection> {
         // Lengths tell most fields apart at no cost.
         match name.len() {
             4 if name.eq_ignore_ascii_case("host") => {
@@ -191,7 +188,13 @@ impl Facts {
         }
     }
 
-    fn check_host(&self, version: u8) -> Result<(), Rejection> {
+    /// The length of the body, if a field gives it.
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// Checks that there is one Host field, as every version but HTTP/1.0 demands.
+    pub(crate) fn check_host(&self, version: u8) -> Result<(), Rejection> {
         match self.hosts {
             1 => Ok(()),
             0 if version == 0 => Ok(()),
@@ -202,6 +205,14 @@ impl Facts {
             )),
         }
     }
+}
+
+pub(crate) fn too_many_fields() -> Rejection {
+    Rejection::new(
+        431,
+        "too_many_fields",
+        format!("a request has at most {FIELDS_MAX} fields"),
+    )
 }
 
 /// A line that ends in LF alone.

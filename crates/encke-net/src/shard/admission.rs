@@ -188,6 +188,10 @@ impl Shard {
         if let Some(address) = self.owners.of(index).address {
             return self.context.addresses.shown(address);
         }
+        let index = self.socket_of(index);
+        if let Some(address) = self.owners.of(index).address {
+            return self.context.addresses.shown(address);
+        }
         let peer = self.connections.slots[index]
             .fd()
             .and_then(|fd| getpeername(fd).ok());

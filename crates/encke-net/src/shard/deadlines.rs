@@ -82,7 +82,7 @@ impl Shard {
                 let dismissed = pending.close.filter(|reason| reason.is_dismissal());
                 self.cut(index, dismissed.unwrap_or(CloseReason::Stalled));
             }
-            (Task::Reading { .. }, None) => self.request_timeout(index),
+            (Task::Reading { .. } | Task::ReceivingBody(_), None) => self.request_timeout(index),
             _ => {}
         }
     }
@@ -162,6 +162,7 @@ impl Shard {
                 let beat = events.heartbeat();
                 self.send_part(index, beat, false);
             }
+            Task::Http2(_) => self.visit_http2(index),
             _ => {}
         }
     }

@@ -140,6 +140,9 @@ impl Shard {
     /// Sends an encoded run. True when all of it is out and the subscriber is still there.
     pub(super) fn send_encoding(&mut self, index: u32, encoding: &Encoding) -> bool {
         let bytes = &encoding.run.bytes;
+        if encoding.ended {
+            self.complete_body(index, true);
+        }
         if bytes.is_empty() {
             if encoding.ended {
                 self.close(index, CloseReason::Ended);
@@ -161,6 +164,7 @@ impl Shard {
             return true;
         }
         self.counts.blocked += 1;
+        self.complete_body(index, false);
         // The subscriber is left behind the last complete event. The rest of the one that is cut goes out before anything
         // else, and counts as delivered then.
         let marks = &encoding.run.marks;
@@ -187,6 +191,7 @@ impl Shard {
             Some(cut) => {
                 let ended = encoding.ended && whole + 1 == marks.len();
                 self.gains(index, encoding.share(cut.end));
+                self.complete_body(index, ended);
                 let close = ended.then(|| self.last_reason(index));
                 self.block(
                     index,

@@ -100,6 +100,7 @@ impl Shard {
         framing.part(part, &mut pending.bytes);
         if is_last {
             framing.end(&mut pending.bytes);
+            self.complete_body(index, true);
         }
         self.weigh(index);
     }

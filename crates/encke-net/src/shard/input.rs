@@ -2,12 +2,14 @@
 
 use super::Shard;
 use super::encrypted::Received;
+use super::http2_streams::no_room;
 use crate::connection::active::Task;
 use crate::connection::close::CloseReason;
 use crate::connection::slot::{Flags, SlotState};
 use crate::http::Rejection;
 use crate::http::head::Head;
 use crate::http::take::{ParseStep, RequestLimits, take};
+use crate::http2::connection::{PREFACE, PREFACE_LINE};
 use crate::transport::plain;
 
 impl Shard {
@@ -100,6 +102,7 @@ impl Shard {
         let task = self.connections.active(index).map(|active| &active.task);
         let body_until_ms = match task {
             Some(Task::Reading { body_until_ms, .. }) => *body_until_ms,
+            Some(Task::ReceivingBody(body)) => body.until_ms,
             _ => 0,
         };
         let rejection = if body_until_ms > 0 && self.clock.now_ms() >= body_until_ms {
@@ -142,6 +145,9 @@ impl Shard {
         let discards = self.is_listener(index) || matches!(active.task, Task::Lingering);
         if self.connections.reads(index) || discards {
             return false;
+        }
+        if matches!(active.task, Task::Http2(_)) {
+            return self.has_http2_backlog(index);
         }
         let input = &active.input;
         input.len() >= self.context.settings.pipeline_bytes_max
@@ -190,6 +196,8 @@ impl Shard {
             if full {
                 self.close(index, CloseReason::Talkative);
             }
+        } else if self.is_http2(index) {
+            self.receive_frames(index, bytes);
         } else if !self.is_lingering(index) {
             // Most other clients read the response only after they have sent everything.
             let active = self.connections.activate(index);
@@ -253,12 +261,7 @@ impl Shard {
         }
         self.weigh(index);
         if !self.context.buffers.have_room_for_requests() {
-            let rejection = Rejection::new(
-                503,
-                "buffers_max",
-                "partly received requests use too much of the server's memory; try again",
-            );
-            self.refuse(index, &rejection.retry(1));
+            self.refuse(index, &no_room());
             return;
         }
         let deadline_ms = now_ms + timeout_ms;
@@ -273,9 +276,12 @@ impl Shard {
 
     /// Takes one step: a complete request, its head, or a part of its body. False: more is needed.
     fn take_request(&mut self, index: u32, rest: &mut &[u8]) -> Result<bool, Rejection> {
-        let flags = self.connections.slots[index].flags;
-        if flags.has(Flags::AWAITS_PROXY) {
+        let slot = &self.connections.slots[index];
+        if slot.flags.has(Flags::AWAITS_PROXY) {
             return self.take_preface(index, rest);
+        }
+        if slot.requests == 0 && rest[0] == PREFACE[0] && rest.starts_with(PREFACE_LINE) {
+            return Ok(self.take_http2_preface(index, rest));
         }
         let settings = &self.context.settings;
         let limits = RequestLimits {
@@ -313,8 +319,19 @@ impl Shard {
         Ok(step != ParseStep::More)
     }
 
+    /// Takes the preface of HTTP/2 and all that follows it off the input. False: more of it is needed.
+    fn take_http2_preface(&mut self, index: u32, rest: &mut &[u8]) -> bool {
+        if rest.len() < PREFACE.len() && PREFACE.starts_with(rest) {
+            return false;
+        }
+        // What is no preface behind its first line is a violation of HTTP/2, to which it says so.
+        let input = std::mem::take(rest);
+        self.begin_http2(index, input);
+        true
+    }
+
     /// Asks the protocols for the action of a request, and performs it.
-    fn ask(&mut self, index: u32, head: &Head<'_>, fields: &[(&str, &[u8])], body: Vec<u8>) {
+    pub(super) fn ask(&mut self, index: u32, head: &Head<'_>, fields: &[(&str, &[u8])], body: Vec<u8>) {
         self.counts.requests += 1;
         self.begin_request(index, head, fields);
         if let Some(active) = self.connections.active_mut(index) {

@@ -15,6 +15,8 @@ mod dispatch;
 mod encrypted;
 mod hand_over;
 mod handshakes;
+mod http2;
+mod http2_streams;
 mod input;
 mod lag;
 mod load;
@@ -112,6 +114,7 @@ pub(crate) struct Shard {
     deferred: Deferred,
     outbox: Outbox,
     requests: OpenRequests,
+    http2: http2::Http2Tables,
     clock: ShardClock,
     counts: ShardCounts,
     scratch: Scratch,
@@ -164,6 +167,7 @@ impl Shard {
                 RequestIds::new(context.request_id_key, context.number, settings.shards),
                 context.access_log.clone(),
             ),
+            http2: http2::Http2Tables::default(),
             clock,
             counts: ShardCounts::default(),
             scratch: Scratch {
@@ -218,6 +222,7 @@ impl Shard {
             if accepts {
                 self.end_accepting(batch);
             }
+            self.flush_http2();
             self.submit();
             self.connections.free_closed();
             self.requests.hand_over(&self.context.metrics);
@@ -239,6 +244,7 @@ impl Shard {
         self.context.receiver.events.handled(taken);
         self.fan_out.pass_delivered();
         self.deliver();
+        self.flush_http2();
     }
 
     fn take_event(&mut self, event: ShardEvent) {
@@ -286,6 +292,7 @@ impl Shard {
             || self.timers.is_due()
             || self.callers.is_sweeping()
             || self.outbox.has_commands()
+            || !self.http2.dirty.is_empty()
         {
             0
         } else if let (Some(pause_ms), None) = (self.acceptor.pause_ms(now_ms), self.stopping) {
@@ -315,6 +322,13 @@ impl Shard {
         if !self.connections.is_open(index) {
             return;
         }
+        if self.connections.slots[index].flags.has(Flags::HTTP2_STREAM) {
+            return self.close_stream(index, reason);
+        }
+        if self.is_http2(index) {
+            self.close_streams(index, reason);
+            self.counts.http2_connections -= 1;
+        }
         match reason.label() {
             Some(label) => {
                 let closed = &self.context.metrics.closed;
@@ -327,14 +341,8 @@ impl Shard {
         {
             self.close_session(index);
         }
-        self.abandon_request(index, reason);
-        self.forget_request(index);
-        self.forget_lag(index);
-        self.unsubscribe(index);
-        self.disown(index);
-        self.callers.set(index, None);
         let is_operator = self.connections.slots[index].flags.has(Flags::OPERATOR);
-        self.connections.close(index);
+        self.release(index, reason);
         self.counts.connections -= 1;
         match &mut self.operators {
             Some(operators) if is_operator => operators.closed(),
@@ -342,6 +350,17 @@ impl Shard {
                 self.context.connections.fetch_sub(1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Ends what a connection, or a stream of one, is doing, and closes its slot.
+    fn release(&mut self, index: u32, reason: CloseReason) {
+        self.abandon_request(index, reason);
+        self.forget_request(index);
+        self.forget_lag(index);
+        self.unsubscribe(index);
+        self.disown(index);
+        self.callers.set(index, None);
+        self.connections.close(index);
     }
 }
 

@@ -39,6 +39,11 @@ impl Shard {
     /// Refuses a request whose end is not known: responds, then discards what still arrives, so that the response is not lost
     /// in a reset.
     pub(super) fn refuse(&mut self, index: u32, rejection: &Rejection) {
+        if self.connections.slots[index].flags.has(Flags::HTTP2_STREAM) {
+            // The end of the stream is known: what still arrives for it is discarded.
+            self.connections.begin_reading(index);
+            return self.reject(index, rejection);
+        }
         // What came of its head. The input is not needed any more.
         let active = self.connections.active_mut(index);
         let input = active.map(|active| std::mem::take(&mut active.input));
@@ -55,6 +60,11 @@ impl Shard {
         if self.connections.slots[index].flags.has(Flags::ENCRYPTED) {
             self.close_session(index);
         }
+        self.linger(index);
+    }
+
+    /// Discards what a client still sends for a while, so that what it was sent last is not lost in a reset.
+    pub(super) fn linger(&mut self, index: u32) {
         let active = self.connections.begin(index, Task::Lingering);
         active.input = Vec::new();
         active.pending = None;
@@ -84,6 +94,7 @@ impl Shard {
         framing.part(part, &mut out);
         if is_last {
             framing.end(&mut out);
+            self.complete_body(index, true);
         }
         self.send_raw(index, &out);
         self.give_back(out);
@@ -114,6 +125,9 @@ impl Shard {
             return None;
         }
         let slot = &self.connections.slots[index];
+        if slot.flags.has(Flags::HTTP2_STREAM) {
+            return self.send_on_stream(index, bytes);
+        }
         let sent = match slot.flags.has(Flags::ENCRYPTED) {
             true => self.send_encrypted(index, bytes)?,
             false => match plain::send(slot.fd()?, bytes) {
@@ -187,6 +201,8 @@ impl Shard {
         } else if let Some(reached) = pending.reached {
             self.reached(index, reached);
             self.flush(index);
+        } else if self.is_http2(index) {
+            self.resume_http2(index);
         } else {
             self.resume(index);
         }
@@ -270,9 +286,13 @@ impl Shard {
         head_only: bool,
         keep_alive: bool,
     ) -> Vec<u8> {
+        let reader = self.take_reader(index);
+        let flags = self.connections.slots[index].flags;
+        if flags.has(Flags::HTTP2_STREAM) {
+            return self.encode_on_stream(index, response, head_only, &reader);
+        }
         let mut out = std::mem::take(&mut self.scratch.output);
         out.clear();
-        let reader = self.take_reader(index);
         let request = self.requests.get_mut(index);
         let request_id = request.and_then(|request| request.text.request_id());
         let shape = Shape {

@@ -185,6 +185,7 @@ impl Shard {
 
     /// The address of a connection's client, as far as it is known without a request.
     fn client_address(&self, index: u32) -> Option<IpAddr> {
+        let index = self.socket_of(index);
         self.requests.client(index).or_else(|| {
             let fd = self.connections.slots[index].fd()?;
             let peer = SocketAddr::try_from(getpeername(fd).ok()??).ok()?;

@@ -42,6 +42,7 @@ impl Shard {
             }
             self.abandon_request(index, CloseReason::Stopping);
         }
+        self.flush_http2();
         self.requests.hand_over(&self.context.metrics);
         self.counts.add_up(&self.context.metrics);
     }
@@ -71,6 +72,8 @@ impl Shard {
             }
             // The handshake thread drops the socket when it finds the connection gone.
             (Task::Handshaking, _) => self.close(index, CloseReason::Stopping),
+            (Task::ReceivingBody(_), _) => self.close(index, CloseReason::Stopping),
+            (Task::Http2(_), _) => self.stop_http2(index),
             // The dispatcher ends its own.
             (
                 Task::AwaitingLoad(_)

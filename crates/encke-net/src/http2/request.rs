@@ -1,0 +1,150 @@
+//! The head of a request, as the protocols read it.
+
+use h2::RecvStream;
+use http::Method;
+use http::request::Parts;
+
+use crate::http::Rejection;
+use crate::http::head::{FIELDS_MAX, Facts, Framing, Head, too_many_fields};
+use crate::http::target;
+
+/// The head of a request on a stream.
+#[derive(Debug)]
+pub(crate) struct Http2Request(Parts);
+
+impl Http2Request {
+    /// The head of a request, and its body.
+    pub(crate) fn of(request: http::Request<RecvStream>) -> (Self, RecvStream) {
+        let (parts, body) = request.into_parts();
+        (Http2Request(parts), body)
+    }
+
+    /// The head in the form of HTTP/1.1, for the access log also of a request that is refused.
+    pub(crate) fn head(&self) -> Head<'_> {
+        let uri = &self.0.uri;
+        Head {
+            method: self.0.method.as_str(),
+            path: uri.path(),
+            query: uri.query(),
+            framing: Framing::None,
+            version: HTTP_2,
+            keep_alive: false,
+            expects_continue: false,
+            bytes: 0,
+        }
+    }
+
+    /// The fields. The authority is the first one, as Host.
+    pub(crate) fn fields(&self) -> Vec<(&str, &[u8])> {
+        let authority = self.0.uri.authority();
+        let host = authority.map(|authority| ("host", authority.as_str().as_bytes()));
+        let fields = self.0.headers.iter();
+        let fields = fields
+            .filter(|(name, _)| authority.is_none() || **name != http::header::HOST)
+            .map(|(name, value)| (name.as_str(), value.as_bytes()));
+        host.into_iter().chain(fields).collect()
+    }
+
+    /// Checks the head by the rules of HTTP/1.1, beside those that `h2` has checked. Returns the length of the body if the client gives one.
+    pub(crate) fn check(&self, fields: &[(&str, &[u8])]) -> Result<Option<u64>, Rejection> {
+        let Parts {
+            method,
+            uri,
+            headers,
+            ..
+        } = &self.0;
+        if method == Method::CONNECT {
+            return Err(target::bad_target("no tunnels are opened here"));
+        }
+        let path = uri.path();
+        if !path.starts_with('/') && !(path == "*" && method == Method::OPTIONS) {
+            return Err(target::bad_target(
+                "the :path of a request begins with a slash, or is * for OPTIONS",
+            ));
+        }
+        target::check_characters(uri.path_and_query().map_or("", |path| path.as_str()))?;
+        if fields.len() > FIELDS_MAX {
+            return Err(too_many_fields());
+        }
+        if let Some(authority) = uri.authority() {
+            let mut hosts = headers.get_all(http::header::HOST).iter();
+            if hosts.any(|host| host.as_bytes() != authority.as_str().as_bytes()) {
+                return Err(Rejection::new(
+                    400,
+                    "host",
+                    "the Host field and :authority of a request are the same",
+                ));
+            }
+        }
+        let mut facts = Facts::default();
+        for (name, value) in fields {
+            facts.take(name, value)?;
+        }
+        facts.check_host(HTTP_2)?;
+        Ok(facts.length())
+    }
+}
+
+/// The version of HTTP/2 in [`Head`], where HTTP/1 has its minor version.
+pub(crate) const HTTP_2: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(request: http::request::Builder) -> Result<Option<u64>, &'static str> {
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let request = Http2Request(parts);
+        let checked = request.check(&request.fields());
+        checked.map_err(|rejection| rejection.reason)
+    }
+
+    fn get(uri: &str) -> http::request::Builder {
+        http::Request::builder().uri(uri)
+    }
+
+    #[test]
+    fn the_authority_is_the_host() {
+        let request = get("http://x:1/a?b").header("host", "x:1").header("A", "b");
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let request = Http2Request(parts);
+        let fields = [("host", &b"x:1"[..]), ("a", b"b")];
+        assert_eq!(request.fields(), fields);
+        let head = request.head();
+        assert_eq!((head.path, head.query), ("/a", Some("b")));
+        assert_eq!(check(get("/a").header("host", "x")), Ok(None));
+    }
+
+    #[test]
+    fn what_two_readers_could_read_in_two_ways_is_refused() {
+        for (request, reason) in [
+            (get("http://x/").header("host", "y"), "host"),
+            (get("http://x/").header("host", "x").header("host", "y"), "host"),
+            (get("/").header("host", "x").header("host", "x"), "host"),
+            (get("/"), "host"),
+            (get("/").header("host", "u@x"), "host"),
+            (get("http://u@x/"), "host"),
+            (get("http://x/").method("CONNECT"), "bad_target"),
+            (get("*").header("host", "x"), "bad_target"),
+            (
+                get("http://x/")
+                    .header("content-length", "1")
+                    .header("content-length", "1"),
+                "two_lengths",
+            ),
+            (get("http://x/").header("expect", "miracles"), "expectation"),
+        ] {
+            assert_eq!(check(request), Err(reason), "{reason}");
+        }
+        let many = (0..FIELDS_MAX).fold(get("http://x/"), |request, _| request.header("a", "b"));
+        assert_eq!(check(many), Err("too_many_fields"));
+    }
+
+    #[test]
+    fn a_length_is_found() {
+        let request = get("http://x/").header("content-length", "12");
+        assert_eq!(check(request), Ok(Some(12)));
+        let request = get("*").method("OPTIONS").header("host", "x");
+        assert_eq!(check(request), Ok(None));
+    }
+}

@@ -1,0 +1,155 @@
+//! One stream of an HTTP/2 connection: the way of a response to the client, in place of a socket.
+
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+
+use super::request::Http2Request;
+
+/// A stream, beside its slot.
+#[derive(Debug)]
+pub(crate) struct Http2Stream {
+    /// The slot of its connection.
+    pub(crate) connection: u32,
+    sender: Sender,
+    /// The client has been told the end of the body.
+    ended: bool,
+}
+
+/// A request whose body is being received.
+#[derive(Debug)]
+pub(crate) struct IncomingBody {
+    request: Http2Request,
+    receiver: RecvStream,
+    pub(crate) bytes: Vec<u8>,
+    /// When it must be complete.
+    pub(crate) until_ms: u64,
+}
+
+/// What a look at a body led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyStep {
+    /// More must come. `grown`: something has.
+    More { grown: bool },
+    Complete,
+    /// It has more bytes than a body may have.
+    TooLarge,
+    /// The stream is reset.
+    Reset,
+}
+
+#[derive(Debug)]
+enum Sender {
+    Head(SendResponse<Bytes>),
+    Body(SendStream<Bytes>),
+}
+
+impl Http2Stream {
+    pub(crate) fn new(connection: u32, respond: SendResponse<Bytes>) -> Self {
+        Http2Stream {
+            connection,
+            sender: Sender::Head(respond),
+            ended: false,
+        }
+    }
+
+    /// Whether the client has reset it, or `h2` has for the client's error.
+    pub(crate) fn is_reset(&mut self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        let reset = match &mut self.sender {
+            Sender::Head(respond) => respond.poll_reset(&mut cx),
+            Sender::Body(stream) => stream.poll_reset(&mut cx),
+        };
+        reset.is_ready()
+    }
+
+    /// Sends the head of the response. `ends`: it has no body. An error means that the stream is reset.
+    pub(crate) fn respond(
+        &mut self,
+        response: http::Response<()>,
+        ends: bool,
+    ) -> Result<(), h2::Error> {
+        if let Sender::Head(respond) = &mut self.sender {
+            let stream = respond.send_response(response, ends)?;
+            self.sender = Sender::Body(stream);
+            self.ended = ends;
+        }
+        Ok(())
+    }
+
+    /// Sends as much of these bytes as the windows allow, and behind the last one the end of the body if `ends`. What was not
+    /// sent is asked for: the windows' next updates go to the streams in turn. An error means that the stream is reset.
+    pub(crate) fn send(&mut self, bytes: &[u8], ends: bool) -> Result<usize, h2::Error> {
+        let Sender::Body(stream) = &mut self.sender else {
+            return Ok(0);
+        };
+        let count = if bytes.is_empty() {
+            0
+        } else {
+            stream.reserve_capacity(bytes.len());
+            stream.capacity().min(bytes.len())
+        };
+        let ends = ends && count == bytes.len() && !self.ended;
+        if count > 0 || ends {
+            stream.send_data(Bytes::copy_from_slice(&bytes[..count]), ends)?;
+            self.ended |= ends;
+        }
+        Ok(count)
+    }
+
+    /// Whether the windows allow more of what was not sent.
+    pub(crate) fn has_capacity(&self) -> bool {
+        match &self.sender {
+            Sender::Head(_) => false,
+            Sender::Body(stream) => stream.capacity() > 0,
+        }
+    }
+
+    /// Cuts the response: the client must not take the beginning for the whole.
+    pub(crate) fn reset(&mut self, reason: Reason) {
+        match &mut self.sender {
+            Sender::Head(respond) => respond.send_reset(reason),
+            Sender::Body(stream) => stream.send_reset(reason),
+        }
+    }
+}
+
+impl IncomingBody {
+    pub(crate) fn new(request: Http2Request, receiver: RecvStream, until_ms: u64) -> Self {
+        IncomingBody {
+            request,
+            receiver,
+            bytes: Vec::new(),
+            until_ms,
+        }
+    }
+
+    /// The head of the request and the body.
+    pub(crate) fn into_parts(self) -> (Http2Request, Vec<u8>) {
+        (self.request, self.bytes)
+    }
+
+    /// Takes what has arrived. Trailers are left out, as those of a chunked body are.
+    pub(crate) fn receive(&mut self, bytes_max: usize) -> BodyStep {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut grown = false;
+        loop {
+            match self.receiver.poll_data(&mut cx) {
+                Poll::Pending => return BodyStep::More { grown },
+                Poll::Ready(None) => return BodyStep::Complete,
+                Poll::Ready(Some(Err(_))) => return BodyStep::Reset,
+                Poll::Ready(Some(Ok(data))) => {
+                    if data.len() > bytes_max - self.bytes.len() {
+                        return BodyStep::TooLarge;
+                    }
+                    grown |= !data.is_empty();
+                    self.bytes.extend_from_slice(&data);
+                    // It fails for a stream that is reset, which the next look finds.
+                    let _ = self.receiver.flow_control().release_capacity(data.len());
+                }
+            }
+        }
+    }
+}
