@@ -1,6 +1,6 @@
 //! Pools: two hundred workers that die repeatedly and a server that is killed lose no job.
 //!
-//! `ENCKE_POOL_JOBS` is the number of jobs; `make pool-crowd` runs a hundred thousand and prints their rate.
+//! `ENCKE_POOL_JOBS` is the number of jobs; `make pool-load` runs a hundred thousand and prints their rate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};

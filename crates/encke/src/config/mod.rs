@@ -4,18 +4,19 @@ mod effective;
 mod given;
 mod kinds;
 mod settings;
+mod values;
 
 use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
-use encke_stream::AckLevel;
 
 pub(crate) use self::effective::effective;
 pub(crate) use self::given::{Given, tuning_key};
-pub(crate) use self::kinds::address;
 use self::kinds::in_units;
+pub(crate) use self::kinds::{address, whole_number};
 use self::settings::{SETTINGS, Setting};
+pub(crate) use self::values::{Config, LogFormat};
 
 /// The arguments of `encke serve`. A flag takes precedence over a variable, a variable over the file.
 #[derive(Debug, Default)]
@@ -44,33 +45,6 @@ struct General {
     /// Set a key of the table "tuning"; --check lists all keys. May be repeated [env: ENCKE_TUNING, separated by commas]
     #[arg(long, value_name = "KEY=VALUE")]
     tuning: Vec<String>,
-}
-
-/// The effective settings.
-#[derive(Clone, Debug)]
-pub(crate) struct Config {
-    pub(crate) open: bool,
-    pub(crate) data: PathBuf,
-    pub(crate) logs: usize,
-    pub(crate) ack: AckLevel,
-    pub(crate) net: encke_net::NetSettings,
-    pub(crate) protocols: encke_protocol::ProtocolSettings,
-    pub(crate) log_options: encke_log::Options,
-    pub(crate) limits: encke_stream::Limits,
-    pub(crate) log: String,
-    pub(crate) log_format: LogFormat,
-    /// `None` for standard output.
-    pub(crate) access_log_file: Option<PathBuf>,
-}
-
-/// The format of log lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum LogFormat {
-    /// Lines for people.
-    #[default]
-    Human,
-    /// One JSON object per line.
-    Json,
 }
 
 impl ServeArgs {
@@ -203,24 +177,6 @@ impl Config {
         net.pools.record_bytes = net.pools.record_bytes.min(net.mailbox_bytes_max / 4);
         net.pools.forgets = self.log_options.retention.is_limited();
         Ok(())
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Config {
-            open: false,
-            data: "encke-data".into(),
-            logs: 1,
-            ack: AckLevel::default(),
-            net: encke_net::NetSettings::default(),
-            protocols: encke_protocol::ProtocolSettings::default(),
-            log_options: encke_log::Options::default(),
-            limits: encke_stream::Limits::default(),
-            log: "info".into(),
-            log_format: LogFormat::default(),
-            access_log_file: None,
-        }
     }
 }
 
