@@ -162,13 +162,7 @@ impl ShardSender {
             ShardEvent::NameLoaded { .. } | ShardEvent::StreamLoaded { .. } => (Lane::Data, 0),
             // The number of compressors bounds them.
             ShardEvent::Compressed { .. } => (Lane::Data, 0),
-            ShardEvent::Dispatched { event, .. } => {
-                let handed = match event {
-                    PoolResponse::Dispatched(handed) => handed.payload.body.len(),
-                    _ => 0,
-                };
-                (Lane::Data, handed)
-            }
+            ShardEvent::Dispatched { event, .. } => (Lane::Data, event.weight_bytes()),
             ShardEvent::Stop => (Lane::Control, 0),
         };
         // A commit that is larger than the channel's bound may be in it alone.
