@@ -101,9 +101,9 @@ fn a_subscriber_that_is_behind_for_too_long() {
     const RECORDS: u64 = 100;
     let encke = Encke::start(&[
         "--tuning",
-        "lag-age-max=4s",
+        "lag-age-max=12s",
         "--tuning",
-        "stall-timeout=8s",
+        "stall-timeout=15s",
         "--log",
         "debug",
     ]);

@@ -288,15 +288,21 @@ mod tests {
     fn ends_only_after(wait: impl FnOnce() + Send + 'static, release: impl FnOnce()) {
         let released = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&released);
-        let (begins, begun) = std::sync::mpsc::channel();
+        let (tasks, begun) = std::sync::mpsc::channel();
         let waiting = std::thread::spawn(move || {
-            begins.send(()).unwrap();
+            tasks
+                .send(std::fs::read_link("/proc/thread-self").unwrap())
+                .unwrap();
             wait();
             assert!(seen.load(Ordering::SeqCst), "it ended by itself");
         });
-        begun.recv().unwrap();
-        // A call that does not wait has ended by then; one that waits has at least begun.
-        std::thread::sleep(Duration::from_millis(20));
+        // Until it sleeps within the call, or has ended.
+        let state = std::path::Path::new("/proc")
+            .join(begun.recv().unwrap())
+            .join("stat");
+        while std::fs::read_to_string(&state).is_ok_and(|state| !state.contains(") S ")) {
+            std::thread::yield_now();
+        }
         released.store(true, Ordering::SeqCst);
         release();
         waiting.join().unwrap();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use encke_pool::{Connected, Pool, PoolError, PoolOptions, Size, Strategy};
 
-const NEVER: Duration = Duration::from_secs(20);
+const NEVER: Duration = Duration::from_secs(60);
 
 /// A pool with so many workers, each connected with a count of who is using it.
 fn pool_of(count: usize) -> (Pool<AtomicUsize>, Vec<Connected<AtomicUsize>>) {

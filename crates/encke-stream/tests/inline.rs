@@ -158,7 +158,7 @@ impl Rig {
     fn eventually(&self, what: &str, is_so: impl Fn() -> bool) {
         let start = Instant::now();
         while !is_so() {
-            assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+            assert!(start.elapsed() < Duration::from_secs(60), "{what}");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
