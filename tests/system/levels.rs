@@ -11,7 +11,7 @@ fn create(encke: &Encke, stream: &str, level: &str) {
 }
 
 #[test]
-fn who_asks_for_less_is_answered_while_the_disk_works_and_nobody_sees_early() {
+fn weaker_levels_are_acknowledged_during_a_sync_and_nothing_is_visible_early() {
     if !strace_works() {
         return;
     }

@@ -117,7 +117,7 @@ fn a_server_that_closes_connections_loses_no_subscriber() {
 }
 
 #[test]
-fn what_a_cut_before_the_offset_repeats_is_told_apart() {
+fn repeats_after_a_cut_are_no_duplicates() {
     let behaviour = Behaviour {
         cut_after: Some(3),
         ..Behaviour::default()

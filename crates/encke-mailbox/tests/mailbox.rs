@@ -186,7 +186,7 @@ fn send_waits_for_room_first_come_first_served() {
 }
 
 #[test]
-fn nobody_overtakes_those_who_wait() {
+fn waiting_senders_are_not_overtaken() {
     let (tx, mut rx) = small(10, 10);
     tx.try_send(Lane::Data, 0, 5).unwrap();
     let large = {

@@ -14,7 +14,7 @@ use asleep::asleep;
 use encke_mailbox::{Bounds, Lane, NoReply, mailbox, reply};
 
 #[test]
-fn an_answer_reaches_who_sleeps_and_who_comes_later() {
+fn a_reply_reaches_a_sleeping_and_a_later_receiver() {
     let (to, from) = reply();
     let sleeper = asleep(move || from.wait());
     to.send(1).unwrap();
@@ -26,14 +26,14 @@ fn an_answer_reaches_who_sleeps_and_who_comes_later() {
 }
 
 #[test]
-fn who_gives_up_gets_nothing_and_the_answer_goes_back() {
+fn a_reply_without_receiver_returns_to_its_sender() {
     let (to, from) = reply();
     drop(from);
     assert_eq!(to.send("late"), Err("late"));
 }
 
 #[test]
-fn a_question_that_loses_its_receiver_is_answered_with_that() {
+fn a_request_whose_receiver_is_dropped_fails() {
     let bounds = Bounds {
         items_max: 1,
         bytes_max: 10,
