@@ -324,7 +324,7 @@ fn a_stream_of_which_nothing_was_acknowledged_misses_nothing() {
         lose_answer_every: Some(1),
         ..Behaviour::default()
     });
-    let report = run(&args(&server), &server);
+    let report = run_until(&args(&server), &server, 20);
     assert!(report.faults.is_clean(), "{report}");
     let publishing = report.publishing.as_ref().unwrap();
     assert_eq!(publishing.acknowledged, 0, "{report}");
@@ -334,7 +334,7 @@ fn a_stream_of_which_nothing_was_acknowledged_misses_nothing() {
 
 #[test]
 fn a_run_without_a_server_fails() {
-    let report = run(
+    let report = flood(
         &FloodArgs {
             url: "http://127.0.0.1:1/v1/stream".into(),
             no_create: true,
@@ -342,21 +342,23 @@ fn a_run_without_a_server_fails() {
             duration: Some(Duration::ZERO),
             ..FloodArgs::default()
         },
-        &server,
-    );
+        &AtomicBool::new(false),
+    )
+    .unwrap();
     assert_eq!((report.opening.opened, report.opening.failed), (0, 1_000));
     assert_eq!(report.connections.failures["connection refused"], 1_000);
     assert_eq!(report.exit_code(), 1);
 
     let server = Server::start(Behaviour::default());
-    let report = run(
+    let report = flood(
         &FloodArgs {
             no_create: true,
             publish: None,
             duration: Some(Duration::ZERO),
             ..args(&server)
         },
-        &server,
-    );
+        &AtomicBool::new(false),
+    )
+    .unwrap();
     assert_eq!(report.connections.failures["status 404"], 12);
 }

@@ -282,7 +282,10 @@ fn a_disk_that_fails_takes_from_each_level_only_what_it_does_not_promise() {
                     let covered = |level| level == Synced || level == Written && !power_cut;
                     for level in LEVELS.into_iter().filter(|level| covered(*level)) {
                         let acknowledged = promise.acknowledged[level as usize];
-                        assert!(read.len() >= acknowledged, "{acknowledged} at {level} of {promise:?}");
+                        assert!(
+                            read.len() >= acknowledged,
+                            "{acknowledged} at {level} of {promise:?}"
+                        );
                     }
                     if covered(promise.stream) {
                         assert!(read.starts_with(&promise.seen), "{promise:?} was seen");

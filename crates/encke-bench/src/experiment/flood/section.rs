@@ -3,7 +3,7 @@
 use crate::load::{HangUps, chart};
 use crate::units::{bytes, count, micros, per_second};
 
-use super::{Found, Figures};
+use super::{Figures, Found};
 use crate::experiment::past::{NONE, NOW, REPORTS, TODAY};
 use crate::report::figures;
 use crate::{Goal, Section, Table};
