@@ -67,7 +67,7 @@ fmt: ## checks the formatting
 	cargo fmt --all --check
 
 .PHONY: lint
-lint: fetch type-names ## clippy, conflict markers, type names; every warning is an error
+lint: fetch type-names import-cycles ## clippy, conflict markers, type names, import cycles; every warning is an error
 	$(call section,clippy)
 	@! git grep -nE '^(<{7}|>{7}) '
 	cargo clippy --locked --workspace --all-targets -- -D warnings
@@ -76,6 +76,11 @@ lint: fetch type-names ## clippy, conflict markers, type names; every warning is
 type-names: ## checks that each public type name has one definition
 	$(call section,type names)
 	@scripts/type-names.sh
+
+.PHONY: import-cycles
+import-cycles: ## checks that files of a crate do not import each other
+	$(call section,import cycles)
+	@scripts/import-cycles.py
 
 .PHONY: doc
 doc: fetch ## builds the documentation; every warning is an error
@@ -105,8 +110,8 @@ models: fetch ## checks mailbox and pool in every order of threads (loom)
 	RUSTFLAGS='--cfg encke_model' cargo test --locked --release -p encke-mailbox -p encke-pool --test model \
 		--target-dir $(TARGET)/model
 
-.PHONY: pool-crowd
-pool-crowd: fetch ## runs 100,000 jobs with dying workers and five kills of the server; prints jobs/s
+.PHONY: pool-load
+pool-load: fetch ## runs 100,000 jobs with dying workers and five kills of the server; prints jobs/s
 	$(call section,200 workers)
 	ENCKE_POOL_JOBS=100000 cargo test --locked --release -p encke --test system pools::every_job -- --nocapture
 

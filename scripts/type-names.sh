@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Fails when a public type name (struct, enum, union, trait or type alias, `pub` or `pub(crate)`) is defined in more than one
 # place: of the server's crates, and of encke-bench, which is a program of its own.
+#
+# `pub(super)` is exempt: such a type is visible in one folder, whose name says the rest (the `Machine` of `doctor`, the `Plan` of
+# `experiment/fsync`). Longer names would repeat the name of the folder.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

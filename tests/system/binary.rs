@@ -139,7 +139,7 @@ fn help_is_everywhere_and_leaves_nothing_out() {
     );
 }
 
-/// The names under «Commands» of a help text.
+/// The names of the commands in a help text.
 fn subcommands(help: &str) -> Vec<String> {
     help.split_once("Commands:\n")
         .map_or("", |(_, rest)| rest)
@@ -444,7 +444,7 @@ fn a_stop_in_the_middle_of_everything() {
 }
 
 #[test]
-fn a_stop_waits_only_so_long_for_one_who_does_not_read() {
+fn a_stop_waits_a_bounded_time_for_a_client_that_does_not_read() {
     // The test would not wait for this timeout.
     let encke = Encke::start(&["--tuning", "stall-timeout=10m"]);
     encke.create("s");

@@ -116,7 +116,7 @@ fn readers_that_catch_up_go_on_where_the_answer_ended() {
 }
 
 #[test]
-fn one_who_reads_slowly_or_not_at_all_is_nobody_elses_trouble() {
+fn slow_readers_disturb_no_other_client() {
     const COUNT: u64 = 1_500;
     let flags = ["--tuning", "stall-timeout=3s"];
     let encke = Encke::start(&[&PARTS[..], &flags].concat());
@@ -150,7 +150,7 @@ fn one_who_reads_slowly_or_not_at_all_is_nobody_elses_trouble() {
 }
 
 #[test]
-fn one_who_hangs_up_in_the_middle() {
+fn a_client_that_disconnects_in_the_middle() {
     let encke = Encke::start(&PARTS);
     fill(&encke, "s", 600);
     let get = request("GET", "/v1/stream/s?offset=-1", &[], b"");

@@ -20,23 +20,23 @@ fn create_all(encke: &Encke, streams: &[String]) {
 
 #[test]
 fn a_crowd_on_one_stream_and_many_on_their_own() {
-    const CROWD: usize = 1_000;
+    const SHARED: usize = 1_000;
     const OWN: usize = 500;
     const RECORDS: u64 = 40;
     raise_descriptors();
     let encke = Encke::start(&[]);
-    encke.create("crowd");
+    encke.create("shared");
     let own: Vec<String> = (0..OWN).map(|number| format!("own/{number}")).collect();
     create_all(&encke, &own);
     // All ask before the first is answered.
-    let names = std::iter::repeat_n("crowd", CROWD).chain(own.iter().map(String::as_str));
+    let names = std::iter::repeat_n("shared", SHARED).chain(own.iter().map(String::as_str));
     let mut subscribers: Vec<Subscriber> = names
         .map(|name| Subscriber::ask(encke.address, &path(name), "offset=-1"))
         .collect();
     subscribers.iter_mut().for_each(Subscriber::accepted);
-    encke.wait_for_metric("encke_subscribers", (CROWD + OWN) as f64);
+    encke.wait_for_metric("encke_subscribers", (SHARED + OWN) as f64);
     let address = encke.address;
-    let publishers: Vec<_> = [own, vec!["crowd".to_owned()]]
+    let publishers: Vec<_> = [own, vec!["shared".to_owned()]]
         .into_iter()
         .map(|streams| {
             std::thread::spawn(move || {
@@ -56,7 +56,7 @@ fn a_crowd_on_one_stream_and_many_on_their_own() {
         .collect();
     let expected: Vec<u64> = (0..RECORDS).collect();
     std::thread::scope(|scope| {
-        for part in subscribers.chunks_mut((CROWD + OWN).div_ceil(4)) {
+        for part in subscribers.chunks_mut((SHARED + OWN).div_ceil(4)) {
             let expected = &expected;
             scope.spawn(move || {
                 for subscriber in part {
@@ -69,11 +69,11 @@ fn a_crowd_on_one_stream_and_many_on_their_own() {
         publisher.join().expect("every append was acknowledged");
     }
     let deliveries = encke.metric("encke_deliveries_total", "");
-    assert_eq!(deliveries, (CROWD + OWN) as f64 * RECORDS as f64);
+    assert_eq!(deliveries, (SHARED + OWN) as f64 * RECORDS as f64);
     // Nothing comes twice: after the last record comes the end.
-    let closed = encke.ask("POST", &path("crowd"), &["Stream-Closed: true"], b"");
+    let closed = encke.ask("POST", &path("shared"), &["Stream-Closed: true"], b"");
     assert_eq!(closed.status, 204);
-    for subscriber in &mut subscribers[..CROWD] {
+    for subscriber in &mut subscribers[..SHARED] {
         assert_eq!(subscriber.rest(), [0_u64; 0]);
         assert!(subscriber.closed);
     }
@@ -81,7 +81,7 @@ fn a_crowd_on_one_stream_and_many_on_their_own() {
 }
 
 #[test]
-fn a_client_that_stops_reading_gets_everything_and_delays_nobody() {
+fn a_client_that_stops_reading_gets_everything_and_delays_no_other() {
     const RECORDS: u64 = 1_000;
     let encke = Encke::start(&["--ring", "1MiB", "--tuning", "admission=512KiB"]);
     encke.create("large");
@@ -276,7 +276,7 @@ fn a_long_poll_ends_when_nothing_comes() {
 }
 
 #[test]
-fn the_end_of_a_stream_is_told() {
+fn subscribers_get_the_end_of_a_stream() {
     let encke = Encke::start(&[]);
     let mut connection = encke.connect();
     for stream in ["closed", "closed-with-data", "deleted"] {
@@ -512,14 +512,14 @@ fn forks_are_followed_live() {
 
 #[test]
 fn a_crowd_that_arrives_one_by_one() {
-    const CROWD: usize = 2_000;
+    const CLIENTS: usize = 2_000;
     raise_descriptors();
     let encke = Encke::start(&["--shards", "1"]);
     encke.create("s");
     // Among them are clients that are silent for now, and clients that leave at once.
     let mut silent = Vec::new();
     let mut subscribers = Vec::new();
-    for number in 0..CROWD {
+    for number in 0..CLIENTS {
         subscribers.push(Subscriber::ask(encke.address, &path("s"), "offset=-1"));
         match number % 100 {
             0 => silent.push(encke.connect()),
@@ -539,7 +539,7 @@ fn a_crowd_that_arrives_one_by_one() {
     subscribers.iter_mut().for_each(Subscriber::accepted);
     let gathered = encke.metric("encke_accepts_gathered_total", "");
     assert!(gathered > 0.0, "no connection was accepted in a batch");
-    encke.wait_for_metric("encke_connections", (CROWD + silent.len()) as f64 + 1.0);
+    encke.wait_for_metric("encke_connections", (CLIENTS + silent.len()) as f64 + 1.0);
     // Afterwards a single client is served as usual, and so are the clients that were silent.
     encke.connect().append("s", 7);
     for one in &mut silent {

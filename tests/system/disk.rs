@@ -333,7 +333,7 @@ fn a_full_disk_refuses_and_recovers() {
 /// At level accepted a full disk leaves behind what was acknowledged and can't be written. Who catches up waits for it, and
 /// costs next to nothing meanwhile.
 #[test]
-fn who_catches_up_with_what_a_full_disk_holds_back_does_not_ask_without_end() {
+fn catching_up_with_unwritten_records_of_a_full_disk_does_not_spin() {
     const PAD: usize = 100 << 10;
     let Some(disk) = SmallDisk::of("24m") else {
         return;

@@ -119,9 +119,9 @@ fn requests_of_one_address() {
 
 #[test]
 fn accepts_in_all() {
-    const RATE: usize = 40;
-    const CLIENTS: usize = 60;
-    let encke = Encke::start(&["--tuning", "accept-rate=40", "--shards", "1"]);
+    const RATE: usize = 10;
+    const CLIENTS: usize = 40;
+    let encke = Encke::start(&["--tuning", "accept-rate=10", "--shards", "1"]);
     let bystanders = Bystanders::of(&encke);
     let begin = Instant::now();
     let mut clients: Vec<Connection> = (0..CLIENTS).map(|_| encke.connect()).collect();

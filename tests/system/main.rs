@@ -8,13 +8,15 @@
 //! - [`catch_up`]: one response with everything, of any length.
 //! - [`compression`]: compressed reads are what their client asked for, and decode to what was appended.
 //! - [`delivery`]: every subscriber gets every record once and in order.
-//! - [`latecomers`]: also those that connect while records are published.
+//! - [`backpressure`]: publishers wait while most subscribers of their stream lag.
+//! - [`round_delays`]: records that come faster than rounds of sends go out together.
+//! - [`late_subscribers`]: also those that connect while records are published.
 //! - [`hostile`]: hostile clients beside good ones.
 //! - [`limits`]: limits per client address, and in total.
 //! - [`proxies`]: the client of a proxied connection, from trusted proxies only.
 //! - [`older_data`]: data of earlier versions opens.
 //! - [`overload`]: at a limit requests get a clear 503, and nothing is lost or invented.
-//! - [`several`]: several streams over one connection.
+//! - [`multi_stream`]: several streams over one connection.
 //! - [`several_logs`]: streams spread over logs, and one that is lost or full.
 //! - [`slow_clients`]: their limits, the reason that they get, and that none takes a part for the whole.
 //! - [`access`]: who may do what, what is concealed, and what ends when credentials end.
@@ -38,13 +40,13 @@
 mod access;
 mod access_log;
 mod at_rest;
+mod backpressure;
 mod bad_http;
 mod bad_requests;
 mod binary;
 mod catch_up;
 mod compression;
 mod conversation;
-mod crowds;
 mod damaged_directory;
 mod delivery;
 mod disk;
@@ -53,12 +55,12 @@ mod failing_reads;
 mod full_stderr;
 mod generations;
 mod hostile;
-mod jams;
-mod latecomers;
+mod late_subscribers;
 mod levels;
 mod limits;
 mod log_commands;
 mod mistakes;
+mod multi_stream;
 mod older_data;
 mod overload;
 mod patterns;
@@ -68,8 +70,8 @@ mod pools;
 mod proxies;
 mod retention;
 mod rig;
+mod round_delays;
 mod sealing;
-mod several;
 mod several_logs;
 mod slow_clients;
 mod sync_every;

@@ -1,7 +1,7 @@
 //! Subscriptions by pattern: all streams whose names begin with a prefix, also those that are created later.
 
+use crate::multi_stream::{MultiStream, append_all, ending, number};
 use crate::rig::{Connection, Encke, JSON, data_dir, eventually, path};
-use crate::several::{Several, append_all, ending, number};
 
 /// The records of these streams that a pattern's prefix has.
 fn below(prefix: &str, records: &[(String, u64)]) -> Vec<(String, u64)> {
@@ -33,8 +33,8 @@ fn streams_that_appear_later_are_included() {
         encke.create("chat/old");
         encke.create("other");
         append_all(&encke, &["chat/old", "other"], 0..10);
-        let mut chat = Several::open(&encke, "stream=chat/*", None);
-        let mut all = Several::open(&encke, "stream=*", None);
+        let mut chat = MultiStream::open(&encke, "stream=chat/*", None);
+        let mut all = MultiStream::open(&encke, "stream=*", None);
         for stream in ["chat/new", "chat/a/b", "chats/x", "chat"] {
             encke.create(stream);
         }
@@ -61,7 +61,7 @@ fn a_client_that_returns_gets_each_record_once_also_over_a_kill() {
         encke.create("a/1");
         encke.create("b/1");
         // From now: an id comes before any record.
-        let mut first = Several::open(&encke, "stream=a/*", None);
+        let mut first = MultiStream::open(&encke, "stream=a/*", None);
         let mut expected = below("a/", &append_all(&encke, &["a/1", "b/1"], 0..20));
         let mut got = first.numbers(expected.len());
         let id = first.id.clone();
@@ -74,7 +74,7 @@ fn a_client_that_returns_gets_each_record_once_also_over_a_kill() {
         let later = append_all(&encke, &["a/1", "a/2", "a/3", "b/1"], 60..90);
         expected.extend(below("a/", &missed));
         expected.extend(below("a/", &later));
-        let mut again = Several::open(&encke, "stream=a/*", Some(&id));
+        let mut again = MultiStream::open(&encke, "stream=a/*", Some(&id));
         got.extend(again.numbers(expected.len() - got.len()));
         // What is live follows what was missed.
         let live = append_all(&encke, &["a/3", "b/1"], 90..100);
@@ -99,7 +99,7 @@ fn every_id_leads_to_the_rest() {
     let appended = append_all(&encke, &streams, 0..40);
     // The pattern from the beginning, a stream from now on, another pattern from now on.
     let query = "stream=a/*@-1&stream=b&stream=c/*";
-    let mut first = Several::open(&encke, query, None);
+    let mut first = MultiStream::open(&encke, query, None);
     let mut expected = below("a/", &appended);
     let later = append_all(&encke, &streams, 40..80);
     expected.extend(later);
@@ -110,7 +110,7 @@ fn every_id_leads_to_the_rest() {
         ids.push(event.id);
     }
     for (at, id) in ids.iter().enumerate() {
-        let mut again = Several::open(&encke, query, Some(id));
+        let mut again = MultiStream::open(&encke, query, Some(id));
         let rest = &expected[at + 1..];
         assert_eq!(again.numbers(rest.len()), rest, "after {id}");
     }
@@ -122,7 +122,7 @@ fn an_end_is_reported_and_the_others_continue() {
     for stream in ["a/closed", "a/deleted", "a/stays"] {
         encke.create(stream);
     }
-    let mut several = Several::open(&encke, "stream=a/*@-1", None);
+    let mut several = MultiStream::open(&encke, "stream=a/*@-1", None);
     let closing = [JSON, "Stream-Closed: true"];
     let last = encke.ask("POST", &path("a/closed"), &closing, b"99");
     assert_eq!(last.status, 204);
@@ -142,7 +142,7 @@ fn an_end_is_reported_and_the_others_continue() {
     assert_eq!(number(&several.event().unwrap()), ("a/stays".into(), 7));
     assert_eq!(number(&several.event().unwrap()), ("a/deleted".into(), 8));
     assert_eq!(ending(&several.event().unwrap()), ("a/stays", "closed"));
-    let mut again = Several::open(&encke, "stream=a/*", Some(&id));
+    let mut again = MultiStream::open(&encke, "stream=a/*", Some(&id));
     assert_eq!(ending(&again.event().unwrap()), ("a/deleted", "deleted"));
     assert_eq!(number(&again.event().unwrap()), ("a/stays".into(), 7));
     assert_eq!(number(&again.event().unwrap()), ("a/deleted".into(), 8));
@@ -154,7 +154,7 @@ fn removed_records_leave_a_gap_that_is_reported() {
     let encke = Encke::start(&[]);
     encke.create("a/1");
     encke.create("a/2");
-    let mut first = Several::open(&encke, "stream=a/*", None);
+    let mut first = MultiStream::open(&encke, "stream=a/*", None);
     append_all(&encke, &["a/1"], 0..1);
     first.numbers(1);
     let id = first.id.clone();
@@ -165,7 +165,7 @@ fn removed_records_leave_a_gap_that_is_reported() {
     let truncate = format!("Encke-Truncate: {}", offsets[2]);
     let truncated = encke.ask("POST", &path("a/1"), &[&truncate], b"");
     assert_eq!(truncated.status, 204, "{truncated:?}");
-    let mut again = Several::open(&encke, "stream=a/*", Some(&id));
+    let mut again = MultiStream::open(&encke, "stream=a/*", Some(&id));
     let gap = again.event().expect("an event");
     assert_eq!(gap.name, "gap", "{gap:?}");
     let expected = serde_json::json!({"stream": "a/1", "why": "no_longer_kept"});
@@ -186,7 +186,7 @@ fn an_id_that_the_order_no_longer_reaches_is_refused() {
     ];
     let encke = Encke::start(&flags);
     encke.create("a/1");
-    let mut first = Several::open(&encke, "stream=a/*", None);
+    let mut first = MultiStream::open(&encke, "stream=a/*", None);
     append_all(&encke, &["a/1"], 0..1);
     first.numbers(1);
     let id = first.id.clone();
@@ -206,7 +206,7 @@ fn an_id_that_the_order_no_longer_reaches_is_refused() {
     assert_eq!((status, &*code), (410, "no_longer_kept"));
     assert!(text.contains("a/*@-1"), "{text}");
     // What is left can be read.
-    let mut rest = Several::open(&encke, "stream=a/*@-1", None);
+    let mut rest = MultiStream::open(&encke, "stream=a/*@-1", None);
     assert_eq!(number(&rest.event().expect("an event")), ("a/1".into(), 1));
 }
 
@@ -216,7 +216,7 @@ fn a_slow_reader_catches_up_from_the_order() {
     let streams = ["a/1", "a/2", "a/3", "b"];
     streams.iter().for_each(|stream| encke.create(stream));
     let connection = Connection::open_narrow(encke.address);
-    let mut slow = Several::ask(connection, "stream=a/*", None);
+    let mut slow = MultiStream::ask(connection, "stream=a/*", None);
     assert_eq!(slow.connection.head().status, 200);
     let mut publisher = encke.connect();
     let filler = "x".repeat(20_000);
@@ -242,7 +242,7 @@ fn records_come_once_while_subscribers_come_and_go() {
         let encke = Encke::start(flags);
         let streams = ["a/1", "b", "a/2", "c/1", "a/3"];
         streams.iter().for_each(|stream| encke.create(stream));
-        let mut first = Several::open(&encke, "stream=a/*", None);
+        let mut first = MultiStream::open(&encke, "stream=a/*", None);
         // As `append_all` chooses them.
         let chosen = (0..2_000_usize).map(|number| streams[number * number / 3 % streams.len()]);
         let count = chosen.filter(|stream| stream.starts_with("a/")).count();
@@ -251,14 +251,14 @@ fn records_come_once_while_subscribers_come_and_go() {
             let followers: Vec<_> = (1..5)
                 .map(|step| {
                     // An id from before all records, for each.
-                    let mut follower = Several::open(&encke, "stream=a/*@-1", None);
+                    let mut follower = MultiStream::open(&encke, "stream=a/*@-1", None);
                     let encke = &encke;
                     scope.spawn(move || {
                         let mut got = Vec::new();
                         while got.len() < count {
                             got.extend(follower.numbers((step * 7).min(count - got.len())));
                             let id = follower.id.clone();
-                            follower = Several::open(encke, "stream=a/*", Some(&id));
+                            follower = MultiStream::open(encke, "stream=a/*", Some(&id));
                         }
                         got
                     })
@@ -317,7 +317,7 @@ fn ids_that_the_server_never_gives_are_refused() {
         let encke = Encke::start(flags);
         encke.create("a/1");
         append_all(&encke, &["a/1"], 0..3);
-        let mut several = Several::open(&encke, "stream=a/*@-1", None);
+        let mut several = MultiStream::open(&encke, "stream=a/*@-1", None);
         several.numbers(3);
         let (after, log) = (several.id.clone(), if flags.is_empty() { "" } else { ":1" });
         for (ahead, code) in [
@@ -363,7 +363,7 @@ fn a_pattern_shows_what_the_streams_own_readers_see() {
         assert_eq!(encke.ask("DELETE", &path(stream), &[], b"").status, 204);
     }
     encke.connect().append("t/cut", 100);
-    let mut several = Several::open(&encke, "stream=t/*@-1", None);
+    let mut several = MultiStream::open(&encke, "stream=t/*@-1", None);
     let mut shown = Vec::new();
     loop {
         let event = several.event().expect("an event");
@@ -387,7 +387,7 @@ fn a_pattern_shows_what_the_streams_own_readers_see() {
 fn what_had_no_data_leaves_no_gap() {
     let encke = Encke::start(&[]);
     encke.create("a/1");
-    let mut first = Several::open(&encke, "stream=a/*", None);
+    let mut first = MultiStream::open(&encke, "stream=a/*", None);
     let id = first.position();
     drop(first);
     encke.create("a/2");
@@ -402,7 +402,7 @@ fn what_had_no_data_leaves_no_gap() {
         encke.ask("POST", &path("a/2"), &[&truncate], b"").status,
         204
     );
-    let mut again = Several::open(&encke, "stream=a/*", Some(&id));
+    let mut again = MultiStream::open(&encke, "stream=a/*", Some(&id));
     assert_eq!(again.numbers(1), [("a/2".to_owned(), 1)]);
 }
 
@@ -428,7 +428,7 @@ fn the_position_of_a_quiet_subscriber_moves_on() {
         let encke = Encke::start(&[&small[..], &tuned].concat());
         encke.create("rare/1");
         (0..4).for_each(|number| encke.create(&format!("busy-{number}")));
-        let mut quiet = Several::open(&encke, "stream=rare/*", None);
+        let mut quiet = MultiStream::open(&encke, "stream=rare/*", None);
         let first = quiet.position();
         let filler = "x".repeat(200_000);
         let mut publisher = encke.connect();
@@ -456,7 +456,7 @@ fn the_position_of_a_quiet_subscriber_moves_on() {
         let id = quiet.id.clone();
         encke.connect().append("rare/1", 7);
         assert_eq!(quiet.numbers(1), [("rare/1".to_owned(), 7)]);
-        let mut again = Several::open(&encke, "stream=rare/*", Some(&id));
+        let mut again = MultiStream::open(&encke, "stream=rare/*", Some(&id));
         assert_eq!(again.numbers(1), [("rare/1".to_owned(), 7)]);
     }
 }
@@ -470,7 +470,7 @@ fn nothing_is_lost_while_positions_move_on() {
             "rare/1", "busy/1", "busy/2", "busy/3", "busy/4", "busy/5", "busy/6",
         ];
         streams.iter().for_each(|stream| encke.create(stream));
-        let mut several = Several::open(&encke, "stream=rare/*", None);
+        let mut several = MultiStream::open(&encke, "stream=rare/*", None);
         let mut connection = encke.connect();
         let mut got = Vec::new();
         for number in 0..400_u64 {
@@ -481,7 +481,7 @@ fn nothing_is_lost_while_positions_move_on() {
                 assert_eq!(got.last(), Some(&("rare/1".to_owned(), number)));
                 // Another connection continues from whatever position it was given last.
                 let id = several.id.clone();
-                several = Several::open(&encke, "stream=rare/*", Some(&id));
+                several = MultiStream::open(&encke, "stream=rare/*", Some(&id));
             }
         }
         assert_eq!(got.len(), 58);
@@ -494,5 +494,5 @@ fn patterns_count_once_for_each_log() {
     let (status, code, text) = refusal(&encke, "stream=a/*&stream=b/*", None);
     assert_eq!((status, &*code), (400, "too_many_streams"), "{text}");
     assert!(text.contains("at most 1"), "{text}");
-    Several::open(&encke, "stream=a/*", None);
+    MultiStream::open(&encke, "stream=a/*", None);
 }

@@ -51,7 +51,7 @@ fn jobs_that_are_over_are_forgotten_in_order() {
 }
 
 #[test]
-fn nobody_waits_longer_than_may_be() {
+fn waits_are_bounded() {
     let encke = Encke::start(&["--tuning", "pool-wait-max=1s"]);
     make(&encke);
     let work = |wait| {
@@ -68,19 +68,19 @@ fn nobody_waits_longer_than_may_be() {
 }
 
 /// Many clients post at once, until one is refused because the dispatcher's mailbox is full; exactly the accepted jobs exist.
-fn crowd(flags: &[&str], job_bytes: usize) {
+fn many_clients(flags: &[&str], job_bytes: usize) {
     let encke = Encke::start(&[flags, &["--shards", "1"]].concat());
     make(&encke);
     // The mailbox may have refused the set-up, too.
     let refused_before = encke.refused("503");
-    let mut crowd: Vec<Connection> = (0..100).map(|_| encke.connect()).collect();
+    let mut clients: Vec<Connection> = (0..100).map(|_| encke.connect()).collect();
     let job = request("POST", "/v1/pool/p", &[], &vec![b'x'; job_bytes]);
     let (mut accepted, mut refused) = (0, 0);
     for _ in 0..50 {
-        for one in &mut crowd {
+        for one in &mut clients {
             one.send(&job);
         }
-        for one in &mut crowd {
+        for one in &mut clients {
             let answer = one.answer();
             match answer.status {
                 202 => accepted += 1,
@@ -104,12 +104,12 @@ fn crowd(flags: &[&str], job_bytes: usize) {
 
 #[test]
 fn requests_that_wait_for_the_pools_are_so_many() {
-    crowd(&["--tuning", "pool-mailbox-items=1"], 1);
+    many_clients(&["--tuning", "pool-mailbox-items=1"], 1);
 }
 
 #[test]
 fn requests_that_wait_for_the_pools_weigh_so_much() {
-    crowd(
+    many_clients(
         &["--tuning", "pool-mailbox-size=64KiB", "--body-max", "32KiB"],
         30 << 10,
     );

@@ -1,6 +1,6 @@
 //! Pools: two hundred workers that die repeatedly and a server that is killed lose no job.
 //!
-//! `ENCKE_POOL_JOBS` is the number of jobs; `make pool-crowd` runs a hundred thousand and prints their rate.
+//! `ENCKE_POOL_JOBS` is the number of jobs; `make pool-load` runs a hundred thousand and prints their rate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};
@@ -159,7 +159,7 @@ fn try_submit(stage: &Stage, wire: &mut Option<Wire>, number: u64) -> Result<(),
         Some(wire) => wire,
         None => wire.insert(Wire::open(stage)?),
     };
-    wire.send("POST", "/v1/pool/crowd", &format!("job {number}"))?;
+    wire.send("POST", "/v1/pool/load", &format!("job {number}"))?;
     let (status, body) = wire.answer(stage)?;
     if status == 503 {
         return Err(Cut);
@@ -193,7 +193,7 @@ fn work(stage: &Stage, number: u64) {
 fn live(stage: &Stage, name: &str) -> Result<(), Cut> {
     let mut jobs = Wire::open(stage)?;
     let mut words = Wire::open(stage)?;
-    jobs.send("GET", &format!("/v1/pool/crowd/work?worker={name}"), "")?;
+    jobs.send("GET", &format!("/v1/pool/load/work?worker={name}"), "")?;
     let head = jobs.upto("\r\n\r\n", stage)?;
     if !head.starts_with("HTTP/1.1 200") {
         return Err(Cut);
@@ -222,7 +222,7 @@ fn live(stage: &Stage, name: &str) -> Result<(), Cut> {
             stage.books.lock().expect("not poisoned").deaths += 1;
             return Err(Cut);
         }
-        let ack = format!("/v1/pool/crowd/job/{id}/ack?attempt={attempt}");
+        let ack = format!("/v1/pool/load/job/{id}/ack?attempt={attempt}");
         words.send("POST", &ack, name)?;
         if fate == 1 {
             // It dies before it reads the response.
@@ -243,7 +243,7 @@ fn live(stage: &Stage, name: &str) -> Result<(), Cut> {
 }
 
 fn show(encke: &Encke) -> serde_json::Value {
-    let shown = encke.ask("GET", "/v1/pool/crowd", &[], b"");
+    let shown = encke.ask("GET", "/v1/pool/load", &[], b"");
     assert_eq!(shown.status, 200, "{shown:?}");
     serde_json::from_slice(&shown.body).expect("JSON")
 }
@@ -257,7 +257,7 @@ fn every_job_is_done_though_workers_and_the_server_are_killed() {
     let mut encke = Encke::start_in(data.path(), &[]);
     // At the end everything that is remembered is looked at.
     let settings = br#"{"type":"claim","ack_ms":2000,"attempts":1000}"#;
-    let made = encke.ask("PUT", "/v1/pool/crowd", &[], settings);
+    let made = encke.ask("PUT", "/v1/pool/load", &[], settings);
     assert_eq!(made.status, 201, "{made:?}");
     let stage = Arc::new(Stage {
         address: Mutex::new(encke.address),
@@ -312,7 +312,7 @@ fn every_job_is_done_though_workers_and_the_server_are_killed() {
     for thread in threads {
         thread.join().expect("nothing is wrong");
     }
-    let results = encke.messages("pool/crowd/results");
+    let results = encke.messages("pool/load/results");
     let done: BTreeSet<u64> = results
         .iter()
         .filter_map(|result| result["job"].as_u64())
@@ -321,7 +321,7 @@ fn every_job_is_done_though_workers_and_the_server_are_killed() {
     assert!(books.accepted.len() as u64 >= jobs);
     let lost: Vec<_> = books.accepted.difference(&done).collect();
     assert!(lost.is_empty(), "accepted and never done: {lost:?}");
-    assert_eq!(encke.messages("pool/crowd/dead").len(), 0);
+    assert_eq!(encke.messages("pool/load/dead").len(), 0);
     let unheard: Vec<_> = books.done.keys().filter(|id| !done.contains(id)).collect();
     assert!(
         unheard.is_empty(),
@@ -343,7 +343,7 @@ fn every_job_is_done_though_workers_and_the_server_are_killed() {
 }
 
 #[test]
-fn who_waits_is_told_when_the_server_stops_and_jobs_are_there_after_it() {
+fn a_stop_answers_waiting_clients_and_keeps_jobs() {
     let data = data_dir();
     let encke = Encke::start_in(data.path(), &[]);
     let made = encke.ask(

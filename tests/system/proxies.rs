@@ -134,7 +134,7 @@ fn header_2(client: [u8; 4], field: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn connections_that_begin_with_who_it_is() {
+fn connections_that_begin_with_a_proxy_header() {
     let encke = Encke::start(&[
         "--proxy-protocol",
         "--trust",

@@ -39,7 +39,7 @@ fn numbers_unless_cut(encke: &Encke) -> Option<Vec<u64>> {
 }
 
 #[test]
-fn records_past_their_age_go_and_readers_are_told() {
+fn records_past_their_age_are_removed_and_readers_get_an_error() {
     let data = data_dir();
     let flags = [
         &SMALL[..],
@@ -194,7 +194,7 @@ fn streams_keep_what_they_are_to_keep_over_a_kill() {
 /// A subscriber that is behind when the floor passes it is closed with the reason, and gets 410 when it reconnects; one that reads
 /// along gets everything.
 #[test]
-fn subscribers_that_a_floor_passes_are_told() {
+fn subscribers_that_a_floor_passes_get_an_error() {
     let encke = Encke::start(&["--ring", "1MiB"]);
     encke.create("s");
     let mut reader = encke.subscribe("s", "-1");
@@ -254,7 +254,7 @@ fn subscribers_that_a_floor_passes_are_told() {
 
 /// Subscribers that keep up get every record, even of a stream that keeps its last record only.
 #[test]
-fn who_reads_along_gets_what_is_let_go_of_right_behind() {
+fn a_live_reader_gets_records_that_are_removed_right_behind_it() {
     let encke = Encke::start(&[]);
     let field = "Encke-Retention: records=1";
     assert_eq!(

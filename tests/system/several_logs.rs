@@ -195,8 +195,8 @@ fn the_number_of_logs_is_never_another() {
     }
     let checked = Ended::of(&mut serve(data.path(), &["--check"]));
     assert_eq!(checked.code, Some(3));
-    let told = "The server would not start: the number of logs";
-    assert!(checked.stdout.contains(told), "{}", checked.stdout);
+    let message = "The server would not start: the number of logs";
+    assert!(checked.stdout.contains(message), "{}", checked.stdout);
     // A disk that is not mounted is no empty log.
     std::fs::rename(data.path().join("log-1"), data.path().join("away")).unwrap();
     std::fs::create_dir(data.path().join("log-1")).unwrap();

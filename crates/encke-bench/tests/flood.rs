@@ -6,7 +6,7 @@ mod server;
 
 use encke_bench::load::{FloodArgs, FloodReport, To, flood};
 use server::{Behaviour, Server};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 fn args(server: &Server) -> FloodArgs {
@@ -17,15 +17,32 @@ fn args(server: &Server) -> FloodArgs {
         publishers: 4,
         publish: Some(200.0),
         to: To::RoundRobin,
-        duration: Some(Duration::from_millis(600)),
-        drain: Duration::from_secs(1),
+        duration: None,
+        drain: Duration::from_secs(5),
         progress: Some(Duration::from_secs(60)),
         ..FloodArgs::default()
     }
 }
 
-fn run(args: &FloodArgs) -> FloodReport {
-    flood(args, &AtomicBool::new(false)).unwrap()
+/// Floods until the server has stored 120 messages, ten for each stream, however long that takes.
+fn run(args: &FloodArgs, server: &Server) -> FloodReport {
+    run_until(args, server, 120)
+}
+
+fn run_until(args: &FloodArgs, server: &Server, messages: usize) -> FloodReport {
+    let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let before = server.stored();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while server.stored() < before + messages && !over.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        let report = flood(args, &stop);
+        over.store(true, Ordering::Relaxed);
+        report.unwrap()
+    })
 }
 
 /// What every clean run must show, whatever the server does with its connections.
@@ -34,8 +51,10 @@ fn assert_clean(report: &FloodReport, server: &Server) {
     assert_eq!(report.faults.strangers, 0, "{report}");
     assert_eq!(report.exit_code(), 0, "{report}");
     let publishing = report.publishing.as_ref().unwrap();
-    // 200 a second for 0.6 s; a busy machine may send the last ones too late.
-    assert!((100..=121).contains(&publishing.acknowledged), "{report}");
+    assert!(publishing.acknowledged >= 120, "{report}");
+    // The rate is not exceeded.
+    let most = 200.0 * publishing.seconds + 1.0;
+    assert!(publishing.acknowledged as f64 <= most, "{report}");
     assert_eq!(server.stored() as u64, publishing.acknowledged);
     assert_eq!(report.opening.opened, 12);
     assert_eq!(report.connections.active, 12, "{report}");
@@ -48,13 +67,13 @@ fn every_message_arrives_once_and_in_order() {
             chunked,
             ..Behaviour::default()
         });
-        let report = run(&args(&server));
+        let report = run(&args(&server), &server);
         assert_clean(&report, &server);
         let published = report.publishing.as_ref().unwrap().acknowledged;
         assert_eq!(report.deliveries.messages, published);
         let latency = report.latency.live.unwrap();
         assert_eq!(latency.count, published);
-        assert!(latency.p50_us > 1.0 && latency.max_us < 1e6, "{latency:?}");
+        assert!(latency.p50_us > 1.0, "{latency:?}");
         assert!(report.latency.slow.is_none() && report.latency.missed_while_away.is_none());
     }
 }
@@ -65,10 +84,13 @@ fn one_stream_for_all_is_delivered_to_each() {
         chunked: true,
         ..Behaviour::default()
     });
-    let report = run(&FloodArgs {
-        one: Some("all".into()),
-        ..args(&server)
-    });
+    let report = run(
+        &FloodArgs {
+            one: Some("all".into()),
+            ..args(&server)
+        },
+        &server,
+    );
     assert_clean(&report, &server);
     let published = report.publishing.as_ref().unwrap().acknowledged;
     assert_eq!(report.deliveries.messages, published * 12);
@@ -83,7 +105,7 @@ fn a_server_that_closes_connections_loses_no_subscriber() {
             ..Behaviour::default()
         };
         let server = Server::start(behaviour);
-        let report = run(&args(&server));
+        let report = run(&args(&server), &server);
         assert_clean(&report, &server);
         assert!(report.connections.closed >= 12, "{report}");
         assert_eq!(
@@ -95,13 +117,13 @@ fn a_server_that_closes_connections_loses_no_subscriber() {
 }
 
 #[test]
-fn what_a_cut_before_the_offset_repeats_is_told_apart() {
+fn repeats_after_a_cut_are_no_duplicates() {
     let behaviour = Behaviour {
         cut_after: Some(3),
         ..Behaviour::default()
     };
     let server = Server::start(behaviour);
-    let report = run(&args(&server));
+    let report = run(&args(&server), &server);
     assert_clean(&report, &server);
     assert!(report.faults.repeats > 0, "{report}");
 }
@@ -113,11 +135,15 @@ fn clients_that_come_and_go_miss_nothing() {
         ..Behaviour::default()
     });
     let away = Duration::from_millis(50);
-    let report = run(&FloodArgs {
-        churn: 50.0,
-        away,
-        ..args(&server)
-    });
+    let report = run_until(
+        &FloodArgs {
+            churn: 50.0,
+            away,
+            ..args(&server)
+        },
+        &server,
+        400,
+    );
     assert_clean(&report, &server);
     let (hung_up, returned) = (report.connections.hung_up, report.connections.returned);
     assert!(hung_up > 10 && returned == hung_up, "{report}");
@@ -130,7 +156,7 @@ fn clients_that_come_and_go_miss_nothing() {
     assert_eq!(hang_ups.after.unwrap().count, hung_up);
     let missed = report.latency.missed_while_away.unwrap();
     // A subscriber that is away for 50 ms misses messages for some part of that.
-    assert!((5_000.0..500_000.0).contains(&missed.max_us), "{report}");
+    assert!(missed.max_us > 5_000.0, "{report}");
     assert!(
         report.latency.live.unwrap().count > missed.count,
         "{report}"
@@ -143,12 +169,16 @@ fn hang_ups_that_the_server_does_not_notice_are_counted_and_no_endurance() {
         deaf: true,
         ..Behaviour::default()
     });
-    let report = run(&FloodArgs {
-        churn: 50.0,
-        server_pid: Some(std::process::id()),
-        endure: true,
-        ..args(&server)
-    });
+    let report = run_until(
+        &FloodArgs {
+            churn: 50.0,
+            server_pid: Some(std::process::id()),
+            endure: true,
+            ..args(&server)
+        },
+        &server,
+        400,
+    );
     assert!(report.faults.is_clean(), "{report}");
     let hang_ups = &report.endurance.hang_ups;
     // The server's last write to a client that is gone can fail, which counts as noticed.
@@ -179,15 +209,19 @@ fn the_slow_get_everything_and_are_counted_apart() {
         chunked: true,
         ..Behaviour::default()
     });
-    let report = run(&FloodArgs {
-        one: Some("all".into()),
-        // More than sockets hold: the server has to wait for the slow.
-        size: 100_000,
-        slow: 2,
-        pause: Duration::from_millis(400),
-        pause_after: Duration::from_millis(100),
-        ..args(&server)
-    });
+    let report = run_until(
+        &FloodArgs {
+            one: Some("all".into()),
+            // More than sockets hold: the server has to wait for the slow.
+            size: 100_000,
+            slow: 2,
+            pause: Duration::from_secs(1),
+            pause_after: Duration::from_millis(100),
+            ..args(&server)
+        },
+        &server,
+        300,
+    );
     assert_clean(&report, &server);
     let published = report.publishing.as_ref().unwrap().acknowledged;
     let slow = report.latency.slow.unwrap();
@@ -195,7 +229,7 @@ fn the_slow_get_everything_and_are_counted_apart() {
         (slow.count, report.latency.live.unwrap().count),
         (published * 2, published * 10)
     );
-    // A subscriber that pauses for 0.4 s waits for some messages for most of that.
+    // A subscriber that pauses for a second waits for some messages for a good part of that.
     assert!(slow.max_us > 250_000.0, "{report}");
     assert!(report.latency.while_slow_pause.unwrap().count > 0);
 }
@@ -210,7 +244,7 @@ fn exactly_what_went_wrong_is_found() {
         ..Behaviour::default()
     };
     let server = Server::start(behaviour);
-    let report = run(&args(&server));
+    let report = run(&args(&server), &server);
     let faults = &report.faults;
     let counts = [&faults.missing, &faults.duplicates, &faults.reordered].map(|fault| fault.count);
     assert_eq!(counts, [3, 1, 2], "{report}");
@@ -238,18 +272,21 @@ fn exactly_what_went_wrong_is_found() {
 
 #[test]
 fn a_message_lost_at_the_very_end_is_missed() {
-    // Every stream gets 10 messages at most, so that what follows would show in no sequence.
+    // All messages from the sixth on, so that none that follows shows a gap.
     let lost = ["s0", "s1", "s2", "s3"]
         .into_iter()
-        .flat_map(|name| (5..20).map(move |at| (name, at)));
+        .flat_map(|name| (5..10_000).map(move |at| (name, at)));
     let server = Server::start(Behaviour {
         lost: lost.collect(),
         ..Behaviour::default()
     });
-    let report = run(&FloodArgs {
-        drain: Duration::from_millis(300),
-        ..args(&server)
-    });
+    let report = run(
+        &FloodArgs {
+            drain: Duration::from_millis(300),
+            ..args(&server)
+        },
+        &server,
+    );
     let published = report.publishing.as_ref().unwrap().acknowledged;
     assert_eq!(
         report.faults.missing.count,
@@ -268,7 +305,7 @@ fn what_the_server_refused_is_not_missed() {
         ..Behaviour::default()
     };
     let server = Server::start(behaviour);
-    let report = run(&args(&server));
+    let report = run(&args(&server), &server);
     assert!(report.faults.is_clean(), "{report}");
     let publishing = report.publishing.as_ref().unwrap();
     assert!(publishing.refused.by_status[&503] > 10, "{report}");
@@ -287,7 +324,7 @@ fn a_stream_of_which_nothing_was_acknowledged_misses_nothing() {
         lose_answer_every: Some(1),
         ..Behaviour::default()
     });
-    let report = run(&args(&server));
+    let report = run_until(&args(&server), &server, 20);
     assert!(report.faults.is_clean(), "{report}");
     let publishing = report.publishing.as_ref().unwrap();
     assert_eq!(publishing.acknowledged, 0, "{report}");
@@ -297,23 +334,31 @@ fn a_stream_of_which_nothing_was_acknowledged_misses_nothing() {
 
 #[test]
 fn a_run_without_a_server_fails() {
-    let report = run(&FloodArgs {
-        url: "http://127.0.0.1:1/v1/stream".into(),
-        no_create: true,
-        publish: None,
-        duration: Some(Duration::ZERO),
-        ..FloodArgs::default()
-    });
+    let report = flood(
+        &FloodArgs {
+            url: "http://127.0.0.1:1/v1/stream".into(),
+            no_create: true,
+            publish: None,
+            duration: Some(Duration::ZERO),
+            ..FloodArgs::default()
+        },
+        &AtomicBool::new(false),
+    )
+    .unwrap();
     assert_eq!((report.opening.opened, report.opening.failed), (0, 1_000));
     assert_eq!(report.connections.failures["connection refused"], 1_000);
     assert_eq!(report.exit_code(), 1);
 
     let server = Server::start(Behaviour::default());
-    let report = run(&FloodArgs {
-        no_create: true,
-        publish: None,
-        duration: Some(Duration::ZERO),
-        ..args(&server)
-    });
+    let report = flood(
+        &FloodArgs {
+            no_create: true,
+            publish: None,
+            duration: Some(Duration::ZERO),
+            ..args(&server)
+        },
+        &AtomicBool::new(false),
+    )
+    .unwrap();
     assert_eq!(report.connections.failures["status 404"], 12);
 }

@@ -44,7 +44,7 @@ fn all_subscribers_come_back_each_time() {
 }
 
 #[test]
-fn who_is_not_served_is_counted_with_the_reason() {
+fn unserved_subscribers_are_counted_by_reason() {
     let server = Server::start(Behaviour::default());
     let report = run(&StormArgs {
         no_create: true,

@@ -51,6 +51,30 @@ pub enum PoolResponse {
     Refused(JobError),
 }
 
+impl PoolResponse {
+    /// The refusal of a request for which the dispatcher has no room.
+    pub fn overloaded() -> PoolResponse {
+        PoolResponse::Refused(JobError::Overloaded)
+    }
+
+    /// Whether it gives a job or a slot to its client. If the client is gone, the dispatcher must know, so that the job and the
+    /// slot go to other workers.
+    pub fn needs_client(&self) -> bool {
+        matches!(
+            self,
+            PoolResponse::Dispatched(_) | PoolResponse::Registered { .. }
+        )
+    }
+
+    /// The bytes of content that it holds; 0 if it has none of note.
+    pub fn weight_bytes(&self) -> usize {
+        match self {
+            PoolResponse::Dispatched(job) => job.payload.body.len(),
+            _ => 0,
+        }
+    }
+}
+
 /// A job on its way to a worker.
 #[derive(Clone, Debug)]
 pub struct DispatchedJob {
@@ -156,6 +180,34 @@ impl PoolStats {
         match self.oldest_posted_s {
             0 => 0,
             posted_s => (now_ms / 1_000).saturating_sub(posted_s),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_weighs_its_body_and_needs_its_client() {
+        let job = PoolResponse::Dispatched(DispatchedJob {
+            id: 1,
+            attempt: 1,
+            deadline_ms: 0,
+            payload: Payload {
+                content_type: "text/plain".into(),
+                key: None,
+                body: vec![0; 1000].into(),
+            },
+        });
+        assert_eq!((job.weight_bytes(), job.needs_client()), (1000, true));
+        let registered = PoolResponse::Registered { slot: 1 };
+        assert_eq!(
+            (registered.weight_bytes(), registered.needs_client()),
+            (0, true)
+        );
+        for other in [PoolResponse::NoJob, PoolResponse::overloaded()] {
+            assert_eq!((other.weight_bytes(), other.needs_client()), (0, false));
         }
     }
 }

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bound_is_told() {
+    fn every_error_names_its_bound() {
         for (field, value) in [
             ("size", "0"),
             ("size_max", "65537"),

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_makes_room_in_a_growing_pool() {
+    fn a_disconnected_worker_makes_room_in_a_growing_pool() {
         let mut workers = workers(r#"{"type":"claim","size_max":2}"#);
         workers
             .register("a", None, WorkerLink::Stream(client(1)), 1)

@@ -106,10 +106,10 @@ fn take(mut world: World, decision: Decision) -> World {
         .workers
         .iter()
         .filter(|(_, client)| {
-            world.told.get(client).is_some_and(|told| {
-                let first = told.first();
-                first.is_some_and(|told| {
-                    !matches!(told, encke_jobs::PoolResponse::Registered { .. })
+            world.responses.get(client).is_some_and(|responses| {
+                let first = responses.first();
+                first.is_some_and(|responses| {
+                    !matches!(responses, encke_jobs::PoolResponse::Registered { .. })
                 })
             })
         })

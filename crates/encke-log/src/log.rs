@@ -114,12 +114,6 @@ impl<D: Disk> Log<D> {
         self.batch.next
     }
 
-    /// The size of the largest frame in bytes, including 44 bytes for its head and its first stream, and 16 for each
-    /// further stream.
-    pub fn frame_bytes_max(&self) -> u64 {
-        Segment::<D::File>::room(self.options.segment_bytes)
-    }
-
     /// Adds a frame to the batch in memory. Returns its sequence.
     ///
     /// # Errors

@@ -4,7 +4,6 @@ use crate::disk::Disk;
 use crate::error::ReadError;
 use crate::failed_read::{Wanted, watch};
 use crate::files::Files;
-use crate::floor::FORGOTTEN;
 use crate::frame::FrameView;
 use crate::health::Health;
 use crate::ids::{Sequence, StreamNo};
@@ -38,7 +37,7 @@ impl<D: Disk> Reader<D> {
         self.shared.health()
     }
 
-    /// The records of a stream up to this one are removed: 0 when none are, [`FORGOTTEN`] when all are and none will follow. When
+    /// The records of a stream up to this one are removed: 0 when none are, [`FORGOTTEN`](crate::FORGOTTEN) when all are and none will follow. When
     /// no record of a forgotten stream is left, its floor may be dropped too; then this is 0.
     ///
     /// # Errors
@@ -46,14 +45,6 @@ impl<D: Disk> Reader<D> {
     pub fn floor(&self, stream: StreamNo) -> Result<Sequence, ReadError> {
         let floor = self.shared.read_floor(stream);
         watch(&self.shared, floor, || Wanted::Floor(stream))
-    }
-
-    /// Whether a stream was forgotten and its floor is still kept.
-    ///
-    /// # Errors
-    /// As [`Reader::floor`].
-    pub fn is_forgotten(&self, stream: StreamNo) -> Result<bool, ReadError> {
-        Ok(self.floor(stream)? == FORGOTTEN)
     }
 
     /// The floor of the whole log: age and bytes have removed the records of all streams up to this one.

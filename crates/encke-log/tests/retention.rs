@@ -57,7 +57,7 @@ fn wait_until(mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(
-            begun.elapsed() < Duration::from_secs(20),
+            begun.elapsed() < Duration::from_secs(60),
             "it does not come"
         );
         std::thread::sleep(Duration::from_millis(2));
@@ -203,7 +203,8 @@ fn reads_return_the_floor() {
     assert_eq!((seen[0], floor), (103, 100));
     assert_eq!(read(&log, 2), (vec![], FORGOTTEN));
     assert_eq!(read(&log, 4), (vec![], 0));
-    assert!(log.reader().is_forgotten(2).unwrap() && !log.reader().is_forgotten(4).unwrap());
+    let floor = |stream| log.reader().floor(stream).unwrap();
+    assert_eq!([1, 2, 4].map(floor), [100, FORGOTTEN, 0]);
 }
 
 #[test]

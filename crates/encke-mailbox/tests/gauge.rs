@@ -7,7 +7,7 @@ use std::thread;
 use encke_mailbox::{Bounds, Lane, mailbox};
 
 #[test]
-fn who_reads_the_gauge_meanwhile_never_sees_more_than_the_bounds() {
+fn a_concurrent_gauge_never_shows_more_than_the_bounds() {
     const ITEMS: u64 = 6_000;
     let bounds = Bounds {
         items_max: 16,

@@ -99,7 +99,7 @@ fn senders_that_wait_are_let_in_one_after_another() {
 }
 
 #[test]
-fn when_the_receiver_goes_nobody_waits_on() {
+fn a_dropped_receiver_wakes_all_senders() {
     check(|| {
         let (tx, mut rx) = mailbox("model", room_for(1));
         let item = Arc::new(());
@@ -122,7 +122,7 @@ fn when_the_receiver_goes_nobody_waits_on() {
 }
 
 #[test]
-fn nobody_is_let_in_where_nobody_takes_out() {
+fn a_full_lane_admits_no_item_until_one_is_taken() {
     check(|| {
         let (tx, rx) = mailbox("model", room_for(1));
         tx.try_send(Lane::Data, 0, 1).unwrap();
@@ -177,7 +177,7 @@ fn a_receiver_that_sleeps_elsewhere_is_woken() {
 }
 
 #[test]
-fn an_answer_arrives_whoever_is_first() {
+fn a_reply_arrives_in_either_order() {
     check(|| {
         let (to, from) = reply();
         let answerer = thread::spawn(move || to.send(7));
@@ -187,7 +187,7 @@ fn an_answer_arrives_whoever_is_first() {
 }
 
 #[test]
-fn a_question_that_is_dropped_wakes_who_asked() {
+fn a_dropped_request_wakes_its_sender() {
     check(|| {
         let (to, from) = reply::<u8>();
         let answerer = thread::spawn(move || drop(to));

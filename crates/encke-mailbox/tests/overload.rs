@@ -75,7 +75,7 @@ fn a_sender_that_dies_leaves_its_items_and_nothing_else() {
 }
 
 #[test]
-fn a_receiver_that_dies_wakes_all_who_wait_for_room_or_an_answer() {
+fn a_dropped_receiver_wakes_senders_that_wait_for_room_or_a_reply() {
     let (tx, rx) = mailbox(
         "test",
         Bounds {

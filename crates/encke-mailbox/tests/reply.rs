@@ -2,23 +2,21 @@
 #![allow(unexpected_cfgs)]
 #![cfg(not(encke_model))]
 
+mod asleep;
+
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread;
-use std::time::Duration;
 
+use asleep::asleep;
 use encke_mailbox::{Bounds, Lane, NoReply, mailbox, reply};
 
-const SOON: Duration = Duration::from_millis(30);
-
 #[test]
-fn an_answer_reaches_who_sleeps_and_who_comes_later() {
+fn a_reply_reaches_a_sleeping_and_a_later_receiver() {
     let (to, from) = reply();
-    let sleeper = thread::spawn(move || from.wait());
-    thread::sleep(SOON);
+    let sleeper = asleep(move || from.wait());
     to.send(1).unwrap();
     assert_eq!(sleeper.join().unwrap(), Ok(1));
 
@@ -28,14 +26,14 @@ fn an_answer_reaches_who_sleeps_and_who_comes_later() {
 }
 
 #[test]
-fn who_gives_up_gets_nothing_and_the_answer_goes_back() {
+fn a_reply_without_receiver_returns_to_its_sender() {
     let (to, from) = reply();
     drop(from);
     assert_eq!(to.send("late"), Err("late"));
 }
 
 #[test]
-fn a_question_that_loses_its_receiver_is_answered_with_that() {
+fn a_request_whose_receiver_is_dropped_fails() {
     let bounds = Bounds {
         items_max: 1,
         bytes_max: 10,
@@ -43,8 +41,7 @@ fn a_question_that_loses_its_receiver_is_answered_with_that() {
     let (tx, rx) = mailbox("test", bounds);
     let (to, from) = reply::<()>();
     tx.try_send(Lane::Data, to, 1).unwrap();
-    let waiting = thread::spawn(move || from.wait());
-    thread::sleep(SOON);
+    let waiting = asleep(move || from.wait());
     drop(rx);
     assert_eq!(waiting.join().unwrap(), Err(NoReply));
 }
@@ -88,8 +85,7 @@ fn an_answer_reaches_a_thread_that_waits_for_what_a_task_polled_before() {
     let (to, mut from) = reply();
     let polled = pin!(&mut from).poll(&mut Context::from_waker(Waker::noop()));
     assert_eq!(polled, Poll::Pending);
-    let sleeper = thread::spawn(move || from.wait());
-    thread::sleep(SOON);
+    let sleeper = asleep(move || from.wait());
     to.send(4).unwrap();
     assert_eq!(sleeper.join().unwrap(), Ok(4));
 }

@@ -8,7 +8,7 @@ use encke_stream::Submission;
 pub(crate) struct Outbox {
     commands: Vec<(Submission, usize)>,
     messages: Vec<(DispatcherMessage, usize)>,
-    question: u32,
+    request: u32,
 }
 
 impl Outbox {
@@ -29,9 +29,9 @@ impl Outbox {
     }
 
     /// The number of the next request to the dispatcher; never 0.
-    pub(crate) fn next_question(&mut self) -> u32 {
-        self.question = self.question.wrapping_add(1).max(1);
-        self.question
+    pub(crate) fn next_request(&mut self) -> u32 {
+        self.request = self.request.wrapping_add(1).max(1);
+        self.request
     }
 
     /// Takes all commands.
@@ -78,11 +78,11 @@ mod tests {
     #[test]
     fn requests_without_room_are_refused_and_goodbyes_are_sent_again() {
         let mut outbox = Outbox::default();
-        let question = outbox.next_question();
+        let request = outbox.next_request();
         let client = |token| PoolClient {
             shard: 0,
             token,
-            request: question,
+            request,
         };
         outbox.add_message(DispatcherMessage::Request(client(1), PoolRequest::List), 1);
         outbox.add_message(DispatcherMessage::Disconnected(client(2)), 1);
@@ -93,6 +93,6 @@ mod tests {
         assert!(
             matches!(messages[..], [(DispatcherMessage::Disconnected(gone), 1)] if gone == client(2))
         );
-        assert_ne!(outbox.next_question(), question);
+        assert_ne!(outbox.next_request(), request);
     }
 }

@@ -172,13 +172,7 @@ impl ShardSender {
             ShardEvent::Compressed { .. } => (Lane::Data, 0),
             // The bound on handshakes bounds them.
             ShardEvent::Handshaken { .. } => (Lane::Data, 0),
-            ShardEvent::Dispatched { event, .. } => {
-                let handed = match event {
-                    PoolResponse::Dispatched(handed) => handed.payload.body.len(),
-                    _ => 0,
-                };
-                (Lane::Data, handed)
-            }
+            ShardEvent::Dispatched { event, .. } => (Lane::Data, event.weight_bytes()),
             ShardEvent::KeysFetched | ShardEvent::Stop => (Lane::Control, 0),
         };
         // A commit that is larger than the channel's bound may be in it alone.
@@ -306,15 +300,21 @@ mod tests {
     fn ends_only_after(wait: impl FnOnce() + Send + 'static, release: impl FnOnce()) {
         let released = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&released);
-        let (begins, begun) = std::sync::mpsc::channel();
+        let (tasks, begun) = std::sync::mpsc::channel();
         let waiting = std::thread::spawn(move || {
-            begins.send(()).unwrap();
+            tasks
+                .send(std::fs::read_link("/proc/thread-self").unwrap())
+                .unwrap();
             wait();
             assert!(seen.load(Ordering::SeqCst), "it ended by itself");
         });
-        begun.recv().unwrap();
-        // A call that does not wait has ended by then; one that waits has at least begun.
-        std::thread::sleep(Duration::from_millis(20));
+        // Until it sleeps within the call, or has ended.
+        let state = std::path::Path::new("/proc")
+            .join(begun.recv().unwrap())
+            .join("stat");
+        while std::fs::read_to_string(&state).is_ok_and(|state| !state.contains(") S ")) {
+            std::thread::yield_now();
+        }
         released.store(true, Ordering::SeqCst);
         release();
         waiting.join().unwrap();

@@ -83,7 +83,7 @@ fn a_worker_that_dies_and_returns_while_it_is_released_is_free_once() {
 }
 
 #[test]
-fn who_waits_gets_a_worker_that_connects() {
+fn a_waiting_claim_gets_a_worker_that_connects() {
     check(|| {
         let pool = Pool::new(PoolOptions::new(Strategy::Claim).size(Size::Fixed(1)));
         pool.add("a").unwrap();
@@ -98,7 +98,7 @@ fn who_waits_gets_a_worker_that_connects() {
 }
 
 #[test]
-fn a_worker_that_dies_while_it_is_claimed_is_claimed_by_nobody_afterwards() {
+fn a_worker_that_dies_while_it_is_claimed_is_never_claimed_again() {
     check(|| {
         let (pool, connected) = pool();
         let claimant = {

@@ -124,7 +124,7 @@ fn no_pool_has_more_slots_than_the_bound() {
 }
 
 #[test]
-fn nobody_is_in_a_pool_twice_under_any_error() {
+fn no_error_adds_a_worker_twice() {
     let pool = Pool::new(PoolOptions::new(Strategy::RoundRobin));
     pool.add("a").unwrap();
     let connected = pool.connect("a", ()).unwrap();
@@ -208,7 +208,7 @@ fn a_pool_chooses_in_its_own_way_only() {
 }
 
 #[test]
-fn nobody_connected_is_an_answer() {
+fn no_connected_worker_is_an_error() {
     for strategy in Strategy::ALL {
         let (pool, connected) = pool_of(strategy, &["a"]);
         drop(connected);
@@ -357,7 +357,7 @@ fn picks_go_on_while_workers_come_and_go() {
 }
 
 #[test]
-fn a_value_lives_no_longer_than_its_worker_and_those_who_picked_it() {
+fn a_value_lives_no_longer_than_its_worker_and_its_picks() {
     let value = Arc::new(());
     for strategy in Strategy::ALL {
         let pool = Pool::new(PoolOptions::new(strategy));

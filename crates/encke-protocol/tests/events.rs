@@ -356,7 +356,7 @@ fn small_records_share_an_event_and_large_ones_do_not() {
 }
 
 #[test]
-fn nothing_new_is_told_only_at_the_tail() {
+fn up_to_date_is_sent_only_at_the_tail() {
     for (at_tail, closed, events) in [
         (false, false, 0),
         (true, false, 1),

@@ -128,7 +128,7 @@ fn a_pool_is_made_once_and_shown() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn errors_name_what_is_wrong() {
     let mut server = with(r#"{"type":"direct","size":2,"job_bytes_max":5,"waiting_max":2}"#);
     let made = server.send("PUT /v1/pool/h", &[], br#"{"type":"hash"}"#);
     assert_eq!(made.status, 201);

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use encke_log::{Sequence, StreamNo};
 
-use crate::order_read::StreamLabel;
+use crate::label::StreamLabel;
 use crate::{Command, Offset, Outcome};
 
 /// The records of one commit, shared by all shards.

@@ -86,7 +86,7 @@ impl Evictor {
     /// How long until a sweep is due; None if there is none.
     pub(crate) fn sweep_patience(&self, machine: &Machine) -> Option<Duration> {
         self.evicts().then(|| {
-            let every = match (self.is_crowded(machine), machine.in_memory()) {
+            let every = match (self.is_over_limit(machine), machine.in_memory()) {
                 (true, _) => CROWDED_SWEEP_EVERY,
                 // Reader threads may load a stream at any time.
                 (false, 0) => self.settings.idle.min(EMPTY_SWEEP_EVERY),
@@ -143,7 +143,7 @@ impl Evictor {
             self.sweep_part(machine);
         }
         for _ in 0..SWEEPS_AT_ONCE {
-            if !self.is_crowded(machine) {
+            if !self.is_over_limit(machine) {
                 break;
             }
             self.sweep_part(machine);
@@ -166,7 +166,7 @@ impl Evictor {
 
     /// Whether there are too many streams in memory and some can be evicted. When two sweeps of every part in a row evict
     /// nothing, all streams are in use.
-    fn is_crowded(&self, machine: &Machine) -> bool {
+    fn is_over_limit(&self, machine: &Machine) -> bool {
         machine.in_memory() > self.settings.hot_max && self.fruitless < 2 * Machine::sweeps()
     }
 

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use encke_log::{Disk, Log, ReadError, Reader, Sequence, StreamNo};
 
+use crate::label::StreamLabel;
 use crate::lookup::Lookup;
-use crate::order_read::StreamLabel;
 use crate::record::BadRecord;
 use crate::stored::{self, StoredStream};
 use crate::stream::{Facts, Life, Media, Source, Stream};

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use encke_log::{Disk, FORGOTTEN, FrameView, ReadError, Reader, Sequence, StreamNo};
 
-use crate::Stream;
+use crate::label::StreamLabel;
 use crate::load::{LoadError, Loader, Outline};
 use crate::number::born;
 use crate::pattern::Pattern;
-use crate::piece::Piece;
+use crate::piece::{OrderEvent, OrderedRecord, Piece};
 use crate::record::Change;
-use crate::stream::{Media, MediaKind};
+use crate::stream::Media;
 
 /// A read of the global order of a log.
 #[derive(Clone, Debug)]
@@ -31,49 +31,6 @@ pub struct OrderFetch {
     pub upto: Sequence,
     /// About how many bytes of the log are read, of matching streams or not.
     pub bytes_max: usize,
-}
-
-/// What an encoder needs of a stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StreamLabel {
-    /// Its name.
-    pub name: Box<str>,
-    /// The kind of its data.
-    pub kind: MediaKind,
-}
-
-impl StreamLabel {
-    /// The label of a stream.
-    pub fn of(stream: &Stream) -> StreamLabel {
-        StreamLabel {
-            name: stream.name.clone(),
-            kind: stream.media.kind,
-        }
-    }
-}
-
-/// What a record of the order means to the readers of its stream, beside its data.
-#[derive(Clone, Debug)]
-pub struct OrderedRecord {
-    /// Its stream.
-    pub stream: Arc<StreamLabel>,
-    /// The index of the pattern that matches.
-    pub pattern: usize,
-    /// What happened.
-    pub event: OrderEvent,
-}
-
-/// What a record of the order does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OrderEvent {
-    /// It has data.
-    Data,
-    /// It has data, or none, and no data follows.
-    Closed,
-    /// The stream is deleted.
-    Deleted,
-    /// The first record here of a stream that lacks records before it, or lacks this one.
-    Removed,
 }
 
 impl Piece {

@@ -1,9 +1,11 @@
 //! A bounded part of a stream, read from the log.
 
+use std::sync::Arc;
+
 use encke_log::{Disk, FORGOTTEN, ReadError, Reader, Sequence};
 
+use crate::label::StreamLabel;
 use crate::number::log_of;
-use crate::order_read::OrderedRecord;
 use crate::record::Change;
 use crate::stream::Span;
 use crate::{Offset, Stream};
@@ -75,6 +77,30 @@ pub struct Item<'a> {
     pub take: u32,
     /// The position after it.
     pub end: Offset,
+}
+
+/// What a record of the order means to the readers of its stream, beside its data.
+#[derive(Clone, Debug)]
+pub struct OrderedRecord {
+    /// Its stream.
+    pub stream: Arc<StreamLabel>,
+    /// The index of the pattern that matches.
+    pub pattern: usize,
+    /// What happened.
+    pub event: OrderEvent,
+}
+
+/// What a record of the order does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrderEvent {
+    /// It has data.
+    Data,
+    /// It has data, or none, and no data follows.
+    Closed,
+    /// The stream is deleted.
+    Deleted,
+    /// The first record here of a stream that lacks records before it, or lacks this one.
+    Removed,
 }
 
 impl Piece {

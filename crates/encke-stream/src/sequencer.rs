@@ -8,8 +8,8 @@ use encke_mailbox::Receiver;
 use crate::batch::{Outlet, Submission};
 use crate::commit::{Commit, CommitThread, Committed};
 use crate::eviction::{Eviction, Evictor};
-use crate::order::Ordered;
 use crate::order::local::LocalOrder;
+use crate::order::{Order, Ordered};
 use crate::{AckLevel, Machine};
 
 /// Decides the order of records: drains the mailbox, decides, commits and publishes one batch after the other.
@@ -17,7 +17,7 @@ use crate::{AckLevel, Machine};
 /// While a batch is written and synced, the next one collects in the mailbox. After a slow sync the sequencer also waits a
 /// moment for clients that answer its replies. The caller brings the thread and the clock.
 pub struct Sequencer<D: Disk = Files> {
-    order: LocalOrder,
+    order: Box<dyn Order>,
     commit: Commit<D>,
     evictor: Evictor,
     /// Receives the figures of each batch.
@@ -36,7 +36,7 @@ impl<D: Disk> Sequencer<D> {
     ) -> Self {
         machine.level = level;
         Sequencer {
-            order: LocalOrder::new(mailbox),
+            order: Box::new(LocalOrder::new(mailbox)),
             commit: Commit::new(machine, log, outlets),
             evictor: Evictor::new(Eviction::NEVER),
             watch,
@@ -91,9 +91,9 @@ impl<D: Disk> Sequencer<D> {
     fn batch(&mut self, mut batch: Ordered, thread: CommitThread) -> usize {
         let commands = batch.commands.len();
         if thread != CommitThread::Shard {
-            self.commit.flush_pending(&mut self.order, thread);
+            self.commit.flush_pending(&mut *self.order, thread);
         }
-        let committed = self.commit.batch(&mut batch, &mut self.order, thread);
+        let committed = self.commit.batch(&mut batch, &mut *self.order, thread);
         self.evictor.stored(committed.records);
         (self.watch)(&committed);
         self.order.done(batch, commands);

@@ -15,7 +15,8 @@ use encke_stream::{Change, KIND_CHANGE, log_of};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{Code, Failed, say, whole_number};
+use crate::config::whole_number;
+use crate::failure::{Code, Failed, say};
 
 /// What `encke log` can do.
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::Code;
+use crate::failure::Code;
 
 /// One thing that keeps a server from starting.
 #[derive(Debug)]

@@ -13,10 +13,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, Given, LogFormat, ServeArgs, effective};
+use crate::failure::{Code, Failed, with_causes};
 use crate::log_output::{LogOutput, ReopenHandle};
 use crate::obstacles::{self, Obstacle};
 use crate::terminal::Terminal;
-use crate::{Code, Failed, descriptors, log_filter};
+use crate::{descriptors, log_filter};
 
 /// Serves until a signal says to stop.
 pub(crate) fn serve(args: ServeArgs) -> Result<ExitCode, Failed> {
@@ -236,7 +237,7 @@ fn reload(args: &ServeArgs, replace_filter: &FilterHandle) {
             log,
             "reloaded the filter of the log; other settings need a restart"
         ),
-        Err(error) => tracing::error!(error = crate::with_causes(&error), "nothing was reloaded"),
+        Err(error) => tracing::error!(error = with_causes(&error), "nothing was reloaded"),
     }
 }
 

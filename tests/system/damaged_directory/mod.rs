@@ -47,7 +47,9 @@ fn table(logs: usize, ending: Ending) {
     let next = AtomicU64::new(first);
     let sound = Case::sound();
     let of_sound = judge(&base, &sound);
-    let of_sound = of_sound.iter().map(|what| told(&base, 0, &sound, what));
+    let of_sound = of_sound
+        .iter()
+        .map(|what| description(&base, 0, &sound, what));
     let failures = Mutex::new(of_sound.collect::<Vec<_>>());
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
@@ -60,7 +62,11 @@ fn table(logs: usize, ending: Ending) {
                     let case = Case::random(&base, &mut Random::new(seed));
                     let of_case = judge(&base, &case);
                     let mut failures = failures.lock().expect("no thread panics with it");
-                    failures.extend(of_case.iter().map(|what| told(&base, seed, &case, what)));
+                    failures.extend(
+                        of_case
+                            .iter()
+                            .map(|what| description(&base, seed, &case, what)),
+                    );
                 }
             });
         }
@@ -75,7 +81,7 @@ fn table(logs: usize, ending: Ending) {
     );
 }
 
-fn told(base: &Base, seed: u64, case: &Case, what: &str) -> String {
+fn description(base: &Base, seed: u64, case: &Case, what: &str) -> String {
     let (path, damage) = (case.path.display(), &case.damage);
     format!(
         "FAILED seed {seed}, {}, {path} {damage:?}: {what}",

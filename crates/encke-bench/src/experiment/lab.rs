@@ -196,7 +196,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn directories_go_with_who_has_them() {
+    fn directories_are_removed_with_their_owner() {
         let data = tempfile::tempdir().unwrap();
         let lab = lab(1.0, data.path());
         let scratch = lab.scratch("a").unwrap();
@@ -210,7 +210,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_sleeps_hears_of_the_end() {
+    fn a_stop_wakes_a_sleep() {
         let data = tempfile::tempdir().unwrap();
         let stop = AtomicBool::new(false);
         let lab = Lab::new(&setup(1.0, data.path()), &stop).unwrap();

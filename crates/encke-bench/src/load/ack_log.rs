@@ -46,7 +46,7 @@ impl AckLog {
     }
 
     /// Notes one acknowledged message.
-    pub(crate) fn note(&mut self, stream: &str, producer: u64, sequence: u64) {
+    pub(crate) fn record(&mut self, stream: &str, producer: u64, sequence: u64) {
         let stream = stream.replace('%', "%25").replace(' ', "%20");
         writeln!(self.batch, "{stream} {producer} {sequence}")
             .expect("writing to a vector can't fail");
@@ -148,9 +148,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("acks");
         let mut log = AckLog::open(&path).unwrap();
-        log.note("a b%/1", 7, 1);
-        log.note("a b%/1", 7, 0);
-        log.note("c", 8, 5);
+        log.record("a b%/1", 7, 1);
+        log.record("a b%/1", 7, 0);
+        log.record("c", 8, 5);
         log.flush().unwrap();
         // A run that was killed in the middle of a line.
         File::options()
@@ -160,7 +160,7 @@ mod tests {
             .write_all(b"c 8 6")
             .unwrap();
         let mut log = AckLog::open(&path).unwrap();
-        log.note("c", 9, 0);
+        log.record("c", 9, 0);
         log.flush().unwrap();
         File::options()
             .append(true)

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_there_has_no_count() {
+    fn a_missing_process_has_no_count() {
         // Process numbers end well below this.
         assert_eq!(Descriptors::count(u32::MAX), None);
         assert_eq!(Descriptors::of(u32::MAX), None);

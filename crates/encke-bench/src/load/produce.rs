@@ -298,7 +298,7 @@ impl Traffic for Producers {
             let producer = producer_number(self.orders.run, producer as u32);
             let name = self.orders.streams.name(stream);
             if let Some(log) = &mut self.log {
-                log.note(&name, producer, append.sequence);
+                log.record(&name, producer, append.sequence);
             }
         }
     }

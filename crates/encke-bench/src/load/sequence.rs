@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_is_told_apart_and_shown() {
+    fn each_fault_is_distinguished_and_shown() {
         let faults = run(&[0, 1, 4, 4, 6, 5, 7, 1], true, 10);
         assert_eq!(counts(&faults), (4, 2, 1));
         let gaps: Vec<_> = faults
@@ -375,14 +375,14 @@ mod tests {
     }
 
     #[test]
-    fn one_who_joins_late_misses_nothing_from_before() {
+    fn a_late_subscriber_misses_no_earlier_message() {
         assert_eq!(counts(&run(&[7, 8, 9], false, 10)), (0, 0, 0));
         assert_eq!(counts(&run(&[7, 8, 9], true, 10)), (7, 0, 0));
         assert_eq!(counts(&run(&[7, 6, 8, 6], false, 9)), (0, 1, 1));
     }
 
     #[test]
-    fn producers_are_told_apart() {
+    fn producers_are_distinguished() {
         let (mut seen, mut ledger) = (Seen::default(), Ledger::default());
         for (producer, sequence) in [(1, 0), (2, 0), (1, 1), (3, 0), (2, 1), (3, 2)] {
             let arrival = Arrival {

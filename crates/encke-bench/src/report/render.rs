@@ -7,7 +7,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 
-use super::{Goal, Report, Section, Table};
+use super::model::{Goal, Report, Section, Table};
 use crate::BenchError;
 
 impl fmt::Display for Report {
@@ -181,8 +181,8 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::sample;
     use super::*;
+    use crate::report::model::tests::sample;
 
     #[test]
     fn columns_are_aligned_and_targets_have_verdicts() {

@@ -29,7 +29,7 @@ pub(crate) struct World {
     pub(crate) queue: VecDeque<(u64, Command)>,
     next_client: u64,
     /// Responses that the test has not read.
-    pub(crate) told: BTreeMap<PoolClient, Vec<PoolResponse>>,
+    pub(crate) responses: BTreeMap<PoolClient, Vec<PoolResponse>>,
     /// Workers connected by a stream.
     pub(crate) workers: BTreeMap<String, PoolClient>,
     /// Jobs that workers have, as the workers know it, including those of dead workers.
@@ -53,10 +53,13 @@ impl World {
         let pool = POOL.into();
         world.ask(client, PoolRequest::Create { pool, settings });
         world.settle();
-        let told = world.told.remove(&client).unwrap();
+        let responses = world.responses.remove(&client).unwrap();
         assert!(
-            matches!(told[..], [PoolResponse::Created { existed: false, .. }]),
-            "{told:?}"
+            matches!(
+                responses[..],
+                [PoolResponse::Created { existed: false, .. }]
+            ),
+            "{responses:?}"
         );
         world
     }
@@ -85,7 +88,7 @@ impl World {
             disk,
             queue: VecDeque::new(),
             next_client: 0,
-            told: BTreeMap::new(),
+            responses: BTreeMap::new(),
             workers: BTreeMap::new(),
             held: Vec::new(),
             handed: BTreeSet::new(),
@@ -198,8 +201,8 @@ impl World {
 
     /// The responses to a client, if any.
     pub(crate) fn heard(&mut self, client: PoolClient) -> Option<PoolResponse> {
-        let told = self.told.get_mut(&client)?;
-        (!told.is_empty()).then(|| told.remove(0))
+        let responses = self.responses.get_mut(&client)?;
+        (!responses.is_empty()).then(|| responses.remove(0))
     }
 
     pub(crate) fn find(&mut self, id: JobId) -> Option<JobInfo> {
@@ -217,7 +220,7 @@ impl World {
         self.ask(client, PoolRequest::Describe { pool: POOL.into() });
         match self.heard(client) {
             Some(PoolResponse::Described(info)) => *info,
-            told => panic!("{told:?}"),
+            responses => panic!("{responses:?}"),
         }
     }
 
@@ -299,14 +302,14 @@ impl World {
                         self.jobs.loaded(self.now_ms, pool, id, Ok(payload));
                         self.jobs.flush(self.now_ms);
                     }
-                    Effect::Respond { to, response } => self.tell(to, response),
+                    Effect::Respond { to, response } => self.deliver(to, response),
                 }
             }
         }
     }
 
-    fn tell(&mut self, to: PoolClient, told: PoolResponse) {
-        match &told {
+    fn deliver(&mut self, to: PoolClient, responses: PoolResponse) {
+        match &responses {
             PoolResponse::Posted { id } => {
                 assert!(self.accepted.insert(*id), "{id} was accepted twice");
             }
@@ -330,7 +333,7 @@ impl World {
             }
             _ => {}
         }
-        self.told.entry(to).or_default().push(told);
+        self.responses.entry(to).or_default().push(responses);
     }
 
     fn read(&self, fetch: &Fetch) -> Piece {

@@ -71,12 +71,12 @@ pub(crate) enum Task {
     },
     /// The dispatcher has its request.
     AwaitingDispatch {
-        question: u32,
+        request: u32,
         then: Box<dyn OnDispatch>,
     },
     /// A worker: gets jobs for as long as the connection lasts.
     Working {
-        question: u32,
+        request: u32,
         events: Box<dyn OnWorkerEvent>,
     },
     /// A reader thread compresses its response.

@@ -10,8 +10,8 @@ use crate::connection::close::CloseReason;
 impl Shard {
     /// Sends a request to the dispatcher.
     pub(super) fn dispatch(&mut self, index: u32, request: PoolRequest, then: Box<dyn OnDispatch>) {
-        let question = self.send_dispatch(index, request);
-        let task = Task::AwaitingDispatch { question, then };
+        let request = self.send_dispatch(index, request);
+        let task = Task::AwaitingDispatch { request, then };
         self.connections.begin(index, task);
     }
 
@@ -19,10 +19,7 @@ impl Shard {
     pub(super) fn dispatched(&mut self, client: PoolClient, event: PoolResponse) {
         let Some(index) = self.asking(client) else {
             // The connection is gone: its jobs and its slot go to other workers.
-            if matches!(
-                event,
-                PoolResponse::Dispatched(_) | PoolResponse::Registered { .. }
-            ) {
+            if event.needs_client() {
                 self.send_gone(client);
             }
             return;
@@ -31,16 +28,16 @@ impl Shard {
             return;
         };
         match std::mem::take(&mut active.task) {
-            Task::AwaitingDispatch { question, then } => match then.dispatched(event) {
+            Task::AwaitingDispatch { request, then } => match then.dispatched(event) {
                 Dispatched::Respond(response) => self.respond_later(index, &response),
                 Dispatched::Open(response, events) => {
-                    active.task = Task::Working { question, events };
+                    active.task = Task::Working { request, events };
                     self.open(index, &response);
                 }
             },
-            Task::Working { question, events } => {
+            Task::Working { request, events } => {
                 let output = events.event(event);
-                active.task = Task::Working { question, events };
+                active.task = Task::Working { request, events };
                 match output {
                     WorkerOutput::Send(part) => self.send_behind(index, &part, false),
                     WorkerOutput::End(part) => {
@@ -66,9 +63,8 @@ impl Shard {
     /// Reports a closed connection to the dispatcher if it has a request of that connection.
     pub(super) fn forget_request(&mut self, index: u32) {
         let task = self.connections.active(index).map(|active| &active.task);
-        if let Some(Task::AwaitingDispatch { question, .. } | Task::Working { question, .. }) = task
-        {
-            let client = self.client(index, *question);
+        if let Some(Task::AwaitingDispatch { request, .. } | Task::Working { request, .. }) = task {
+            let client = self.client(index, *request);
             self.send_gone(client);
         }
     }
@@ -77,8 +73,8 @@ impl Shard {
     fn asking(&self, client: PoolClient) -> Option<u32> {
         let index = self.connections.find(client.token)?;
         match self.connections.active(index)?.task {
-            Task::AwaitingDispatch { question, .. } | Task::Working { question, .. } => {
-                (question == client.request).then_some(index)
+            Task::AwaitingDispatch { request, .. } | Task::Working { request, .. } => {
+                (request == client.request).then_some(index)
             }
             _ => None,
         }

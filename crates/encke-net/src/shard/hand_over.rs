@@ -1,6 +1,6 @@
 //! Hands commands to the sequencer and messages to the dispatcher.
 
-use encke_jobs::{DispatcherMessage, JobError, PoolClient};
+use encke_jobs::{DispatcherMessage, PoolClient};
 use encke_protocol::{PoolRequest, PoolResponse};
 use encke_stream::{Command, Submission, Submitter};
 
@@ -20,10 +20,10 @@ impl Shard {
 
     /// Sends a request to the dispatcher with the next hand-over; its number.
     pub(super) fn send_dispatch(&mut self, index: u32, request: PoolRequest) -> u32 {
-        let question = self.outbox.next_question();
-        let client = self.client(index, question);
+        let number = self.outbox.next_request();
+        let client = self.client(index, number);
         self.send_message(DispatcherMessage::Request(client, request));
-        question
+        number
     }
 
     /// Reports to the dispatcher that a client is gone.
@@ -31,11 +31,11 @@ impl Shard {
         self.send_message(DispatcherMessage::Disconnected(client));
     }
 
-    pub(super) fn client(&self, index: u32, question: u32) -> PoolClient {
+    pub(super) fn client(&self, index: u32, request: u32) -> PoolClient {
         PoolClient {
             shard: self.context.number,
             token: self.connections.slots.token(index),
-            request: question,
+            request,
         }
     }
 
@@ -62,7 +62,7 @@ impl Shard {
         let mut messages = self.outbox.take_messages();
         self.context.dispatcher.put_many(&mut messages);
         for client in self.outbox.refused(messages) {
-            self.dispatched(client, PoolResponse::Refused(JobError::Overloaded));
+            self.dispatched(client, PoolResponse::overloaded());
         }
     }
 

@@ -14,12 +14,14 @@
 //!
 //! `requests` parses requests, `responses` writes what the dispatcher answers. The rules are those of `encke-jobs`.
 
+mod api_settings;
 mod requests;
 mod responses;
 mod settings;
 
 use std::sync::Arc;
 
+pub use self::api_settings::PoolApiSettings;
 use crate::action::Action;
 use crate::gate::Admitted;
 use crate::request::Request;
@@ -28,27 +30,6 @@ use crate::request::Request;
 #[derive(Clone, Debug)]
 pub(crate) struct PoolApi {
     settings: Arc<PoolApiSettings>,
-}
-
-/// The settings of the protocol.
-#[derive(Clone, Debug)]
-pub struct PoolApiSettings {
-    /// The path above the pools; starts and ends with `/`.
-    pub root: String,
-    /// Bytes of a pool's or a worker's name, decoded.
-    pub name_bytes_max: usize,
-    /// The longest time that a request may wait for a job or for a result, in seconds.
-    pub wait_s_max: u64,
-}
-
-impl Default for PoolApiSettings {
-    fn default() -> Self {
-        PoolApiSettings {
-            root: "/v1/pool/".into(),
-            name_bytes_max: 200,
-            wait_s_max: 300,
-        }
-    }
 }
 
 impl PoolApi {

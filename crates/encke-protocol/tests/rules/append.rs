@@ -84,7 +84,7 @@ fn stream_seq_grows_byte_by_byte() {
 }
 
 #[test]
-fn producers_are_told_how_far_they_are() {
+fn producers_get_their_last_sequence() {
     let mut server = with(TEXT);
     let expect = |server: &mut Server, epoch, seq, status, fields: &[(&str, &str)]| {
         let said = server.send("POST /v1/stream/a", &producer(epoch, seq), b"x");

@@ -21,7 +21,7 @@ fn forkable(content_type: (&str, &str)) -> (Server, Vec<String>) {
 }
 
 #[test]
-fn a_fork_begins_where_it_is_told_to() {
+fn a_fork_begins_at_its_offset() {
     for content_type in [TEXT, JSON] {
         let (mut server, tokens) = forkable(content_type);
         let zero = "0000000000000000_0000000000000000";

@@ -68,7 +68,7 @@ fn names_are_what_the_path_decodes_to() {
 }
 
 #[test]
-fn other_methods_are_told_which_there_are() {
+fn other_methods_get_the_allowed_ones() {
     let mut server = with(TEXT);
     for method in ["PATCH", "get", "", "TRACE", "\"\\"] {
         let said = server.send(&format!("{method} /v1/stream/a"), &[], b"");
@@ -114,7 +114,7 @@ fn other_methods_are_told_which_there_are() {
 fn nothing_that_is_sent_becomes_a_field_of_its_own() {
     let mut server = Server::default();
     let evil = "x\r\nSet-Cookie: a=b";
-    // The server's parser lets none of these through; this face does not rely on it. That no field
+    // The server's parser lets none of these through; the protocol does not rely on it. That no field
     // is made is seen where the answer is taken apart.
     let said = server.send("PUT /v1/stream/a", &[("Host", evil)], b"");
     assert_eq!(said.field("Location"), Some("http://x"));

@@ -18,7 +18,7 @@ fn truncate(server: &mut Server, name: &str, before: &str) -> crate::Said {
 }
 
 #[test]
-fn a_streams_retention_is_told_and_compared() {
+fn the_retention_of_a_stream_is_shown_and_compared() {
     let mut server = Server::default();
     let week = (
         "Encke-Retention",

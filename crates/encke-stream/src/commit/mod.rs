@@ -27,8 +27,7 @@ use encke_log::{CommitError, Disk, Log, StreamNo};
 
 use crate::batch::Outlet;
 use crate::eviction::Evictor;
-use crate::order::Ordered;
-use crate::order::local::LocalOrder;
+use crate::order::{Order, Ordered};
 use crate::{AckLevel, Machine, Refusal};
 use decide::{Decided, Expiry, RETRY};
 use publish::Outlets;
@@ -108,7 +107,7 @@ impl<D: Disk> Commit<D> {
     pub(crate) fn batch(
         &mut self,
         batch: &mut Ordered,
-        order: &mut LocalOrder,
+        order: &mut dyn Order,
         thread: CommitThread,
     ) -> Committed {
         let mut committed = Committed {
@@ -139,7 +138,7 @@ impl<D: Disk> Commit<D> {
     fn group(
         &mut self,
         group: &mut Ordered,
-        order: &mut LocalOrder,
+        order: &mut dyn Order,
         (thread, expires): (CommitThread, bool),
         committed: &mut Committed,
     ) {
@@ -163,7 +162,7 @@ impl<D: Disk> Commit<D> {
     fn store(
         &mut self,
         mut decided: Decided,
-        order: &mut LocalOrder,
+        order: &mut dyn Order,
         thread: CommitThread,
     ) -> Result<Option<Duration>, TakenBack> {
         if !decided.needs_file() {
@@ -189,7 +188,7 @@ impl<D: Disk> Commit<D> {
     fn write_and_sync(
         &mut self,
         decided: Decided,
-        order: &mut LocalOrder,
+        order: &mut dyn Order,
     ) -> Result<Option<Duration>, TakenBack> {
         let mut written = match write::write(decided, &mut self.log) {
             Ok(written) => written,
@@ -230,7 +229,7 @@ impl<D: Disk> Commit<D> {
         Ok(sync)
     }
 
-    fn publish(&mut self, mut durable: Durable, order: &mut LocalOrder) {
+    fn publish(&mut self, mut durable: Durable, order: &mut dyn Order) {
         order.answering(durable.take_commands());
         let Commit {
             machine,
@@ -243,7 +242,7 @@ impl<D: Disk> Commit<D> {
     }
 
     /// Sends the replies of a group that ask for less than its records.
-    fn acknowledge_early(&mut self, level: AckLevel, group: &mut Decided, order: &mut LocalOrder) {
+    fn acknowledge_early(&mut self, level: AckLevel, group: &mut Decided, order: &mut dyn Order) {
         order.answering(group.take_commands());
         let replies = match level {
             AckLevel::Accepted => &mut group.accepted,
@@ -314,7 +313,7 @@ impl<D: Disk> Commit<D> {
     }
 
     /// Writes the pending write, if there is one.
-    pub(crate) fn flush_pending(&mut self, order: &mut LocalOrder, thread: CommitThread) {
+    pub(crate) fn flush_pending(&mut self, order: &mut dyn Order, thread: CommitThread) {
         if self.failed.is_some() {
             return;
         }

@@ -10,7 +10,7 @@ use super::decide::Decided;
 use super::replies::{LateReply, Replies};
 use super::sync::Durable;
 use crate::batch::{Batch, Handover, Outlet, PatternMatch};
-use crate::order_read::StreamLabel;
+use crate::label::StreamLabel;
 use crate::view::View;
 use crate::watchers::watcher;
 use crate::{AckLevel, Machine, Stream};

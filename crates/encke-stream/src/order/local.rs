@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use encke_mailbox::{Closed, Receiver};
 
-use super::Ordered;
 use super::gather::Gather;
+use super::{Order, Ordered};
 use crate::batch::Submission;
 
 /// Drains the sequencer's mailbox into ordered batches.
@@ -30,39 +30,6 @@ impl LocalOrder {
         }
     }
 
-    /// Waits for commands, at most for `patience`, and takes all of them. The batch is empty if none arrive. `clock`
-    /// returns milliseconds since 1970.
-    ///
-    /// # Errors
-    /// All senders are gone and every command was taken.
-    pub(crate) fn next(
-        &mut self,
-        patience: Option<Duration>,
-        clock: impl Fn() -> u64,
-    ) -> Result<Ordered, Closed> {
-        let mut commands = std::mem::take(&mut self.spare);
-        match patience {
-            None => self.mailbox.recv_batch(&mut commands)?,
-            Some(patience) => self.mailbox.recv_batch_timeout(&mut commands, patience)?,
-        };
-        if !commands.is_empty() {
-            self.gather(&mut commands, |sleep| {
-                let begin = Instant::now();
-                std::thread::sleep(sleep);
-                begin.elapsed()
-            });
-        }
-        let now_ms = clock();
-        Ok(Ordered { commands, now_ms })
-    }
-
-    /// Takes all commands that wait, and waits for none.
-    pub(crate) fn drain(&mut self, now_ms: u64) -> Ordered {
-        let mut commands = std::mem::take(&mut self.spare);
-        self.mailbox.drain(&mut commands);
-        Ordered { commands, now_ms }
-    }
-
     /// Waits for more commands while that promises a larger batch ([`Gather`]). `pause` sleeps and returns how long.
     fn gather(
         &mut self,
@@ -81,16 +48,44 @@ impl LocalOrder {
         }
         self.gather.end(&window);
     }
+}
 
-    /// Notes that the sync of a batch took this long. Its replies follow.
-    pub(crate) fn synced(&mut self, took: Duration) {
+impl Order for LocalOrder {
+    fn next(
+        &mut self,
+        patience: Option<Duration>,
+        clock: &dyn Fn() -> u64,
+    ) -> Result<Ordered, Closed> {
+        let mut commands = std::mem::take(&mut self.spare);
+        match patience {
+            None => self.mailbox.recv_batch(&mut commands)?,
+            Some(patience) => self.mailbox.recv_batch_timeout(&mut commands, patience)?,
+        };
+        if !commands.is_empty() {
+            self.gather(&mut commands, |sleep| {
+                let begin = Instant::now();
+                std::thread::sleep(sleep);
+                begin.elapsed()
+            });
+        }
+        let now_ms = clock();
+        Ok(Ordered { commands, now_ms })
+    }
+
+    fn drain(&mut self, now_ms: u64) -> Ordered {
+        let mut commands = std::mem::take(&mut self.spare);
+        self.mailbox.drain(&mut commands);
+        Ordered { commands, now_ms }
+    }
+
+    fn synced(&mut self, took: Duration) {
         self.gather.synced(took);
         self.synced = true;
     }
 
     /// Takes `count` commands out of the mailbox's accounts before their replies are sent: a client that waits for each
     /// reply before it sends the next command never has two commands in the mailbox.
-    pub(crate) fn answering(&mut self, count: usize) {
+    fn answering(&mut self, count: usize) {
         let synced = std::mem::take(&mut self.synced);
         if count == 0 {
             return;
@@ -104,23 +99,20 @@ impl LocalOrder {
         }
     }
 
-    /// The number of commands that the next batch waits for.
-    #[cfg(test)]
-    pub(crate) fn expected(&self) -> Option<usize> {
-        self.gather.expected()
-    }
-
-    /// Takes back the memory of a batch that had `count` commands, all of which are decided.
-    pub(crate) fn done(&mut self, ordered: Ordered, count: usize) {
+    fn done(&mut self, ordered: Ordered, count: usize) {
         let Ordered { mut commands, .. } = ordered;
         commands.shrink_to(COMMANDS_KEPT);
         self.spare = commands;
         self.mailbox.handled(count);
     }
 
-    /// Whether all senders are gone. Commands may still wait.
-    pub(crate) fn is_closed(&self) -> bool {
+    fn is_closed(&self) -> bool {
         self.mailbox.is_closed()
+    }
+
+    #[cfg(test)]
+    fn expected(&self) -> Option<usize> {
+        self.gather.expected()
     }
 }
 

@@ -1,14 +1,51 @@
 //! The order of commands.
 //!
 //! Everything that the outcome of a command depends on is in an [`Ordered`] batch, time included. Two machines that apply
-//! the same batches return the same outcomes. Today the order is the order of one mailbox ([`local`]). A replicated log can
+//! the same batches return the same outcomes. Today's [`Order`] is that of one mailbox ([`local`]). A replicated log can
 //! take its place: no later stage reads a clock or a mailbox to judge a command. One thing is still local: whether a batch
 //! also ends expired streams. A refused attempt is repeated after a while by the local clock.
 
 mod gather;
 pub(crate) mod local;
 
+use std::time::Duration;
+
+use encke_mailbox::Closed;
+
 use crate::batch::Submission;
+
+/// Hands out batches in their final order. The stages report what became of a batch, so that the order can pace the next one.
+pub(crate) trait Order: Send {
+    /// Waits for commands, at most for `patience`, and takes all of them. The batch is empty if none arrive. `clock`
+    /// returns milliseconds since 1970.
+    ///
+    /// # Errors
+    /// No command will arrive any more, and every command was taken.
+    fn next(
+        &mut self,
+        patience: Option<Duration>,
+        clock: &dyn Fn() -> u64,
+    ) -> Result<Ordered, Closed>;
+
+    /// Takes all commands that are there, and waits for none.
+    fn drain(&mut self, now_ms: u64) -> Ordered;
+
+    /// A sync of the batch took this long. Its replies follow.
+    fn synced(&mut self, took: Duration);
+
+    /// The replies to `count` commands of the batch are sent next.
+    fn answering(&mut self, count: usize);
+
+    /// The batch, which had `count` commands, has gone through all stages. Takes back its memory.
+    fn done(&mut self, ordered: Ordered, count: usize);
+
+    /// Whether no command will arrive any more. Some may still wait.
+    fn is_closed(&self) -> bool;
+
+    /// The number of commands that the next batch waits for.
+    #[cfg(test)]
+    fn expected(&self) -> Option<usize>;
+}
 
 /// Commands in their final order, and the time at which they are decided.
 #[derive(Debug, Default)]

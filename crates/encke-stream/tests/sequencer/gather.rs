@@ -49,12 +49,20 @@ fn halves_that_alternate_become_one_batch() {
     send(CLIENTS, create("a", TEXT));
     replies.recv_timeout(PATIENCE).unwrap();
     disk.slow_syncs(SYNC);
+    assert_eq!(batches.recv_timeout(PATIENCE), Ok(1));
     // The second half arrives during the sync of the first one.
     let half = CLIENTS / 2;
-    (0..half).for_each(|client| send(client, append("a", b"x")));
-    std::thread::sleep(SYNC / 2);
-    (half..CLIENTS).for_each(|client| send(client, append("a", b"x")));
     let begun = Instant::now();
+    disk.hold_syncs(true);
+    (0..half).for_each(|client| send(client, append("a", b"x")));
+    while disk.held_syncs() == 0 {
+        assert!(begun.elapsed() < PATIENCE, "no sync begins");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    (half..CLIENTS).for_each(|client| send(client, append("a", b"x")));
+    disk.hold_syncs(false);
+    let first = batches.recv_timeout(PATIENCE).unwrap();
+    assert!(first <= half as usize, "the halves met at once");
     while !batches
         .try_iter()
         .any(|commands| commands == CLIENTS as usize)

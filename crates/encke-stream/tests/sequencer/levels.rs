@@ -96,8 +96,8 @@ fn one_batch_is_acknowledged_level_by_level_in_the_order_of_the_log_with_one_syn
         // Without a synced record there is no sync.
         let (_, deliveries) =
             bench.deliveries(vec![append("written", b"w"), append("accepted", b"a")]);
-        let told = deliveries.iter().map(|delivery| delivery.probed / 1_000);
-        assert_eq!(told.clone().max().unwrap() - told.min().unwrap(), 2);
+        let times = deliveries.iter().map(|delivery| delivery.probed / 1_000);
+        assert_eq!(times.clone().max().unwrap() - times.min().unwrap(), 2);
         let figures = bench.figures();
         let batch = figures.iter().find(|batch| batch.commands == 2).unwrap();
         assert_eq!((batch.records, batch.sync), (2, None));
@@ -232,7 +232,7 @@ fn fail_at(disk: &SimulatedDisk, server: AckLevel, failing: u64) -> Option<Vec<P
             promise.sent.extend(&line);
             let level = asked(number).unwrap_or(promise.stream);
             if is_done(outcome) {
-                promise.told[level as usize] = promise.sent.len();
+                promise.acknowledged[level as usize] = promise.sent.len();
             } else {
                 assert!(
                     matches!(outcome, Outcome::Refused(Refusal::LogFailed(_))),
@@ -256,7 +256,7 @@ struct Promise {
     stream: AckLevel,
     sent: Vec<u8>,
     /// How much was acknowledged, by level.
-    told: [usize; 3],
+    acknowledged: [usize; 3],
     seen: Vec<u8>,
 }
 
@@ -281,8 +281,11 @@ fn a_disk_that_fails_takes_from_each_level_only_what_it_does_not_promise() {
                     assert!(all && promise.sent.starts_with(&read), "{promise:?}");
                     let covered = |level| level == Synced || level == Written && !power_cut;
                     for level in LEVELS.into_iter().filter(|level| covered(*level)) {
-                        let told = promise.told[level as usize];
-                        assert!(read.len() >= told, "{told} at {level} of {promise:?}");
+                        let acknowledged = promise.acknowledged[level as usize];
+                        assert!(
+                            read.len() >= acknowledged,
+                            "{acknowledged} at {level} of {promise:?}"
+                        );
                     }
                     if covered(promise.stream) {
                         assert!(read.starts_with(&promise.seen), "{promise:?} was seen");
@@ -317,7 +320,7 @@ fn what_was_acknowledged_early_is_stored_when_a_full_disk_has_room_and_late_repl
     ]);
     later.join().unwrap();
     assert!(outcomes.iter().all(is_done), "{outcomes:?}");
-    assert_eq!(seen(&deliveries[0]).1, 3, "told, and not visible");
+    assert_eq!(seen(&deliveries[0]).1, 3, "acknowledged, and not visible");
     assert_eq!(seen(&deliveries[0]).3, [0]);
     assert_eq!(seen(deliveries.last().unwrap()).1, 6);
     let expected = [&large[..], &large, b"end"].concat();

@@ -37,6 +37,12 @@ where
     }
 }
 
+/// Reads a whole number from the command line.
+pub(crate) fn whole_number(text: &str) -> anyhow::Result<u64> {
+    text.parse()
+        .map_err(|_| anyhow::anyhow!("must be a whole number, such as 1000"))
+}
+
 /// Reads an address as the setting `listen` does.
 pub(crate) fn address(text: &str) -> anyhow::Result<SocketAddr> {
     Address.parse(text)

@@ -1,25 +1,24 @@
 //! The configuration of `encke serve`: flags, `ENCKE_` variables and a TOML file, and for finer settings the table `[tuning]`.
 
 mod effective;
+mod gate;
 mod given;
 mod kinds;
 mod settings;
+mod values;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::Context;
-use encke_access::Access;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
-use encke_protocol::{Gate, HostList, Hosts, Origins, Policy};
-use encke_stream::AckLevel;
 
 pub(crate) use self::effective::effective;
 pub(crate) use self::given::{Given, tuning_key};
-pub(crate) use self::kinds::address;
 use self::kinds::in_units;
+pub(crate) use self::kinds::{address, whole_number};
 use self::settings::{SETTINGS, Setting};
+pub(crate) use self::values::{Config, LogFormat};
 
 /// The arguments of `encke serve`. A flag takes precedence over a variable, a variable over the file.
 #[derive(Debug, Default)]
@@ -48,43 +47,6 @@ struct General {
     /// Set a key of the table "tuning"; --check lists all keys. May be repeated [env: ENCKE_TUNING, separated by commas]
     #[arg(long, value_name = "KEY=VALUE")]
     tuning: Vec<String>,
-}
-
-/// The effective settings.
-#[derive(Clone, Debug)]
-pub(crate) struct Config {
-    pub(crate) open: bool,
-    /// `None`: as the rules say where operators connect.
-    pub(crate) admin_listen: Option<Option<SocketAddr>>,
-    /// `None`: as the rules say which origins are allowed.
-    pub(crate) cors_origins: Option<Origins>,
-    pub(crate) hosts: HostList,
-    /// The table `[access]`; `None` for no access control.
-    pub(crate) access: Option<encke_access::AccessConfig>,
-    pub(crate) data: PathBuf,
-    pub(crate) logs: usize,
-    pub(crate) ack: AckLevel,
-    pub(crate) tls: encke_net::TlsSettings,
-    pub(crate) net: encke_net::NetSettings,
-    pub(crate) protocols: encke_protocol::ProtocolSettings,
-    pub(crate) log_options: encke_log::Options,
-    pub(crate) limits: encke_stream::Limits,
-    pub(crate) log: String,
-    pub(crate) log_format: LogFormat,
-    /// `None` for standard output.
-    pub(crate) access_log_file: Option<PathBuf>,
-    /// `None` for standard error.
-    pub(crate) audit_log_file: Option<PathBuf>,
-}
-
-/// The format of log lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum LogFormat {
-    /// Lines for people.
-    #[default]
-    Human,
-    /// One JSON object per line.
-    Json,
 }
 
 impl ServeArgs {
@@ -245,56 +207,8 @@ impl Config {
     }
 }
 
-impl Config {
-    /// The rules that requests pass before they reach a protocol.
-    pub(crate) fn gate(&self, access: Option<Arc<Access>>) -> Gate {
-        let local = !self.open && access.is_none();
-        Gate {
-            origins: match (&self.cors_origins, &access) {
-                (Some(origins), _) => origins.clone(),
-                (None, None) => Origins::Loopback,
-                (None, Some(_)) => Origins::None,
-            },
-            hosts: match local || !self.hosts.is_empty() {
-                true => Hosts::LoopbackAnd(self.hosts.clone()),
-                false => Hosts::Any,
-            },
-            access: match access {
-                Some(access) => Policy::Controlled(access),
-                None if self.open => Policy::Open,
-                None => Policy::Local,
-            },
-        }
-    }
-}
-
 /// Where operators connect unless something else is set.
-const ADMIN_LISTEN: SocketAddr =
-    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4438);
-
-impl Default for Config {
-    fn default() -> Self {
-        Config {
-            open: false,
-            admin_listen: None,
-            cors_origins: None,
-            hosts: HostList::default(),
-            access: None,
-            data: "encke-data".into(),
-            logs: 1,
-            ack: AckLevel::default(),
-            tls: encke_net::TlsSettings::default(),
-            net: encke_net::NetSettings::default(),
-            protocols: encke_protocol::ProtocolSettings::default(),
-            log_options: encke_log::Options::default(),
-            limits: encke_stream::Limits::default(),
-            log: "info".into(),
-            log_format: LogFormat::default(),
-            access_log_file: None,
-            audit_log_file: None,
-        }
-    }
-}
+const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4438);
 
 #[cfg(test)]
 mod tests {

@@ -124,7 +124,7 @@ settings! {
     }
 
     Durability {
-        /// FilePath of the log; created if missing
+        /// Directory of the logs; created if missing
         "data" "DIR": FilePath => config.data;
         /// Logs that streams are distributed over, at most 64; fixed at the first start
         "logs" "N": count_to(LOGS_MAX) => config.logs;

@@ -1,54 +1,12 @@
 //! Checks whether a machine suits a number of connections and their data, and which settings to change if not.
 
-use std::borrow::Cow;
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use bytesize::ByteSize;
-use serde::Serialize;
-
+use super::check::{Check, Line, Verdict, bytes, count};
 use super::data::Data;
 use super::machine::Machine;
-use super::paper::{Paper, USER_BYTES};
+use super::memory_estimate::{MemoryEstimate, USER_BYTES};
 use crate::{descriptors, obstacles};
-
-/// One checked value.
-#[derive(Debug, Serialize)]
-pub(super) struct Check {
-    pub(super) name: Cow<'static, str>,
-    /// The machine's value, in readable form.
-    pub(super) value: String,
-    /// The value that the connections need.
-    pub(super) need: String,
-    pub(super) verdict: Verdict,
-    /// Why it matters.
-    pub(super) why: &'static str,
-    /// What to set, and where.
-    pub(super) set: Vec<Line>,
-}
-
-/// The result of a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Verdict {
-    /// The value is sufficient.
-    Fits,
-    /// The value works; another one would work better.
-    Advice,
-    /// The value is too low for the connections.
-    TooLow,
-    /// The server would not start.
-    Fails,
-    /// The machine does not provide the value.
-    Unknown,
-}
-
-/// A line of a configuration file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Line {
-    pub(super) file: &'static str,
-    pub(super) line: String,
-}
 
 const SYSCTL: &str = "/etc/sysctl.d/90-encke.conf";
 const LIMITS: &str = "/etc/security/limits.d/90-encke.conf";
@@ -56,10 +14,15 @@ const SYSTEMD: &str = "the [Service] section of the systemd unit";
 const TMPFILES: &str = "/etc/tmpfiles.d/encke.conf";
 
 /// All checks for this number of connections.
-pub(super) fn all(machine: &Machine, connections: u64, paper: &Paper, data: &Data) -> Vec<Check> {
+pub(super) fn all(
+    machine: &Machine,
+    connections: u64,
+    estimate: &MemoryEstimate,
+    data: &Data,
+) -> Vec<Check> {
     let mut checks = Vec::new();
     files(machine, connections, &mut checks);
-    memory(machine, paper, &mut checks);
+    memory(machine, estimate, &mut checks);
     sockets(machine, connections, &mut checks);
     queues(machine, connections, &mut checks);
     tracking(machine, connections, &mut checks);
@@ -149,8 +112,8 @@ fn files(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
     ));
 }
 
-fn memory(machine: &Machine, paper: &Paper, checks: &mut Vec<Check>) {
-    let need = paper.total_bytes();
+fn memory(machine: &Machine, estimate: &MemoryEstimate, checks: &mut Vec<Check>) {
+    let need = estimate.total_bytes();
     checks.push(Check {
         name: "memory".into(),
         value: machine.memory_usable().map_or(UNKNOWN.into(), bytes),
@@ -158,7 +121,7 @@ fn memory(machine: &Machine, paper: &Paper, checks: &mut Vec<Check>) {
         verdict: match machine.memory_usable() {
             None => Verdict::Unknown,
             Some(usable) if usable < need => Verdict::TooLow,
-            Some(usable) if usable < paper.worst_bytes() => Verdict::Advice,
+            Some(usable) if usable < estimate.worst_bytes() => Verdict::Advice,
             Some(_) => Verdict::Fits,
         },
         why: "the memory that is available now, within the control group's limit, compared with the expected memory",
@@ -466,28 +429,6 @@ fn number(number: u64) -> String {
         u64::MAX => "unlimited".into(),
         number => count(number),
     }
-}
-
-/// A number in groups of three digits.
-pub(super) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
-pub(super) fn bytes(number: u64) -> String {
-    ByteSize(number).to_string()
-}
-
-/// A time in milliseconds.
-pub(super) fn millis(time: Duration) -> String {
-    format!("{:.2} ms", time.as_secs_f64() * 1e3)
 }
 
 /// Shown for a value that the machine does not provide.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{StatVfsMountFlags, statfs, statvfs};
 use serde::Serialize;
 
-use super::checks::{Check, Verdict, bytes, millis};
+use super::check::{Check, Verdict, bytes, millis};
 use super::machine::{Syncs, measure_syncs};
 use crate::obstacles;
 

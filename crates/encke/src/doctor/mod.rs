@@ -3,10 +3,11 @@
 //!
 //! Exit codes: 0 the connections fit and the directory is suitable; 5 otherwise; 1 the report could not be made.
 
+mod check;
 mod checks;
 mod data;
 mod machine;
-mod paper;
+mod memory_estimate;
 #[cfg(test)]
 mod tests;
 
@@ -20,11 +21,12 @@ use bytesize::ByteSize;
 use clap::Args;
 use serde::Serialize;
 
-use crate::{Code, Failed};
-use checks::{Check, Line, Verdict, bytes, count};
+use crate::config::whole_number;
+use crate::failure::{Code, Failed};
+use check::{Check, Line, Verdict, bytes, count};
 use data::{Ahead, Data};
 use machine::Machine;
-use paper::Paper;
+use memory_estimate::MemoryEstimate;
 
 /// Checks this machine's limits and the data directory, and prints the settings to change.
 #[derive(Args, Debug)]
@@ -68,7 +70,7 @@ pub(crate) struct DoctorArgs {
 const CONNECTIONS_MAX: u64 = 100_000_000;
 
 fn connections(text: &str) -> anyhow::Result<u64> {
-    crate::whole_number(text)
+    whole_number(text)
         .ok()
         .filter(|connections| (1..=CONNECTIONS_MAX).contains(connections))
         .with_context(|| {
@@ -111,7 +113,7 @@ struct Report {
     unknown: usize,
     checks: Vec<Check>,
     data: Data,
-    memory: Paper,
+    memory: MemoryEstimate,
     /// The sum of the expected memory, first while clients read their output, then with every bound reached.
     memory_total_bytes: u64,
     memory_worst_bytes: u64,
@@ -122,7 +124,7 @@ struct Report {
 
 impl Report {
     fn new(machine: &Machine, connections: u64, listen: SocketAddr, data: Data) -> Self {
-        let memory = Paper::new(connections, data.logs());
+        let memory = MemoryEstimate::new(connections, data.logs());
         let mut checks = checks::all(machine, connections, &memory, &data);
         checks.push(checks::address(listen));
         let count = |verdict| {
@@ -182,26 +184,26 @@ impl fmt::Display for Report {
                 )?;
             }
         }
-        let paper = &self.memory;
+        let estimate = &self.memory;
         writeln!(f, "\nExpected memory for {connections} connections:")?;
         for (what, number) in [
-            ("server without connections", paper.base_bytes),
-            ("subscribers, each with its own stream", paper.user_bytes),
-            ("sockets, in the kernel", paper.kernel_bytes),
-            ("recent records (--ring)", paper.ring_bytes),
-            ("history's cache", paper.history_bytes),
+            ("server without connections", estimate.base_bytes),
+            ("subscribers, each with its own stream", estimate.user_bytes),
+            ("sockets, in the kernel", estimate.kernel_bytes),
+            ("recent records (--ring)", estimate.ring_bytes),
+            ("history's cache", estimate.history_bytes),
             ("total", self.memory_total_bytes),
             (
                 "plus waiting commands (tuning.mailbox-size)",
-                paper.mailbox_bytes,
+                estimate.mailbox_bytes,
             ),
             (
                 "plus buffers for slow clients (--buffers-max)",
-                paper.buffers_bytes,
+                estimate.buffers_bytes,
             ),
             (
                 "plus 1 % of clients not reading (tuning.send-buffer)",
-                paper.unread_bytes,
+                estimate.unread_bytes,
             ),
             ("at most", self.memory_worst_bytes),
         ] {
@@ -235,15 +237,3 @@ impl fmt::Display for Report {
 
 /// The server's limit.
 const LOGS_MAX: u64 = encke_stream::LOGS_MAX as u64;
-
-impl Verdict {
-    fn word(self) -> &'static str {
-        match self {
-            Verdict::Fits => "ok",
-            Verdict::Advice => "advice",
-            Verdict::TooLow => "TOO LOW",
-            Verdict::Fails => "FAILS",
-            Verdict::Unknown => "unknown",
-        }
-    }
-}

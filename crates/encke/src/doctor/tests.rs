@@ -251,7 +251,7 @@ fn each_limit_that_is_too_low_is_found_alone_with_the_line_that_raises_it() {
 }
 
 #[test]
-fn the_tightest_control_group_and_the_memory_on_paper_decide() {
+fn the_tightest_control_group_and_the_estimated_memory_decide() {
     // A limit of the group above, and of the old kind.
     let above = [("sys/fs/cgroup/system.slice/memory.max", "268435456\n")];
     let old = [

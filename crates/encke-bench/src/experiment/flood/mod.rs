@@ -19,14 +19,14 @@ use crate::{BenchError, Section};
 #[derive(Debug, Clone, Serialize)]
 struct Found {
     /// The set-ups that were made.
-    runs: Vec<Held>,
+    runs: Vec<Figures>,
     /// Why there were fewer connections or set-ups than the report had, if so.
     fewer: Vec<String>,
 }
 
 /// One set-up.
 #[derive(Debug, Clone, Serialize)]
-struct Held {
+struct Figures {
     flood: FloodReport,
     /// Connections that the server still counted, a while after all clients had hung up.
     still_held: u64,
@@ -75,7 +75,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
 }
 
 /// Makes one set-up.
-fn hold(lab: &Lab<'_>, connections: u64, time: Duration) -> Result<Held, BenchError> {
+fn hold(lab: &Lab<'_>, connections: u64, time: Duration) -> Result<Figures, BenchError> {
     let data = lab.scratch(&format!("flood-{connections}"))?;
     let server = Serving::start(lab, data.path(), Level::Synced, Disk::Own, &[])?;
     let args = FloodArgs {
@@ -97,7 +97,7 @@ fn hold(lab: &Lab<'_>, connections: u64, time: Duration) -> Result<Held, BenchEr
     };
     let noticed_seconds = hung_up.elapsed().as_secs_f64();
     server.stop()?;
-    Ok(Held {
+    Ok(Figures {
         flood,
         still_held,
         noticed_seconds,

@@ -3,14 +3,14 @@
 use crate::load::{HangUps, chart};
 use crate::units::{bytes, count, micros, per_second};
 
-use super::{Found, Held};
+use super::{Figures, Found};
 use crate::experiment::past::{NONE, NOW, REPORTS, TODAY};
 use crate::report::figures;
 use crate::{Goal, Section, Table};
 
 impl Found {
     pub(super) fn section(&self) -> Section {
-        let runs: Vec<_> = self.runs.iter().map(Held::connections).collect();
+        let runs: Vec<_> = self.runs.iter().map(Figures::connections).collect();
         Section {
             name: "flood",
             title: "connections, and what each costs",
@@ -22,11 +22,11 @@ impl Found {
                     .first()
                     .map_or(String::new(), |held| length(held.published_seconds)),
                 runs.join(", then "),
-                per_second(self.runs.first().map_or(0.0, Held::rate))
+                per_second(self.runs.first().map_or(0.0, Figures::rate))
             ),
             in_short: self.in_short(),
             tables: vec![self.beside_the_report(), self.of_these_runs()],
-            targets: self.runs.iter().flat_map(Held::targets).collect(),
+            targets: self.runs.iter().flat_map(Figures::targets).collect(),
             notes: self.notes(),
             plot: Some(chart::draw(self.runs.iter().map(|held| {
                 (format!("{}: ", held.connections()), &held.flood.samples[..])
@@ -37,7 +37,7 @@ impl Found {
 
     fn in_short(&self) -> Vec<[String; 3]> {
         let last = self.runs.last();
-        let memory = last.and_then(Held::user_bytes).unwrap_or(NONE.into());
+        let memory = last.and_then(Figures::user_bytes).unwrap_or(NONE.into());
         let noticed = last.map_or(NONE.into(), |held| noticed(&held.flood.endurance.hang_ups));
         vec![
             [
@@ -61,7 +61,7 @@ impl Found {
             columns,
             ..Table::default()
         };
-        let mut row = |name: &str, report: &str, today: &str, now: fn(&Held) -> String| {
+        let mut row = |name: &str, report: &str, today: &str, now: fn(&Figures) -> String| {
             let mut row = vec![name.to_owned(), report.to_owned(), today.to_owned()];
             row.extend(self.runs.iter().map(now));
             table.rows.push(row);
@@ -113,8 +113,8 @@ impl Found {
         };
         table.columns.push(String::new());
         let runs = self.runs.iter();
-        table.columns.extend(runs.map(Held::connections));
-        let mut row = |name: &str, figure: &dyn Fn(&Held) -> Option<String>| {
+        table.columns.extend(runs.map(Figures::connections));
+        let mut row = |name: &str, figure: &dyn Fn(&Figures) -> Option<String>| {
             let figures: Vec<_> = self.runs.iter().map(figure).collect();
             if figures.iter().any(Option::is_some) {
                 let figures = figures.into_iter().map(|f| f.unwrap_or(NONE.into()));
@@ -195,7 +195,7 @@ impl Found {
     }
 }
 
-impl Held {
+impl Figures {
     fn connections(&self) -> String {
         count(self.flood.opening.opened)
     }

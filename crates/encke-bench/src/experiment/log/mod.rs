@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_told() {
+    fn lost_records_are_reported() {
         let data = tempfile::tempdir().unwrap();
         let mut report = measure(&lab(0.0001, data.path())).unwrap();
         report.runs[1].stored -= 1;

@@ -49,13 +49,13 @@ pub(super) struct Replies {
 }
 
 /// The ends at which replies come in, one for each thread.
-pub(super) type Inboxes = Vec<Receiver<Vec<Reply>>>;
+pub(super) type Receivers = Vec<Receiver<Vec<Reply>>>;
 
 impl ProducerGroup {
     /// Where the sequencer leaves replies, and, if the producers wait, where their threads find them.
-    pub(super) fn outlets(&self, replies: &Arc<Replies>) -> (Vec<Box<dyn Outlet>>, Inboxes) {
+    pub(super) fn outlets(&self, replies: &Arc<Replies>) -> (Vec<Box<dyn Outlet>>, Receivers) {
         let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
-        let mut inboxes = Vec::new();
+        let mut receivers = Vec::new();
         for _ in 0..self.threads {
             if self.waits {
                 // Never full: a reply for each producer at the most.
@@ -64,13 +64,13 @@ impl ProducerGroup {
                     bytes_max: INBOX_BYTES,
                 };
                 let (sender, receiver) = mailbox("producers", bounds);
-                outlets.push(Box::new(Door(sender)));
-                inboxes.push(receiver);
+                outlets.push(Box::new(ReplySender(sender)));
+                receivers.push(receiver);
             } else {
                 outlets.push(Box::new(Count(Arc::clone(replies))));
             }
         }
-        (outlets, inboxes)
+        (outlets, receivers)
     }
 
     /// Starts the threads; they send when `start` opens.
@@ -78,11 +78,11 @@ impl ProducerGroup {
         self,
         stream: &Arc<Stream>,
         sender: &Sender<Submission>,
-        inboxes: Inboxes,
+        receivers: Receivers,
         replies: &Arc<Replies>,
         start: &Arc<Barrier>,
     ) -> Result<Vec<JoinHandle<Result<(), BenchError>>>, BenchError> {
-        let mut inboxes = inboxes.into_iter();
+        let mut receivers = receivers.into_iter();
         (0..self.threads)
             .map(|number| {
                 let thread = Thread {
@@ -91,14 +91,14 @@ impl ProducerGroup {
                     left: self.shares(number),
                     out: Vec::new(),
                 };
-                let (inbox, replies, start) =
-                    (inboxes.next(), Arc::clone(replies), Arc::clone(start));
+                let (receiver, replies, start) =
+                    (receivers.next(), Arc::clone(replies), Arc::clone(start));
                 std::thread::Builder::new()
                     .name(format!("producers-{number}"))
                     .spawn(move || {
                         start.wait();
-                        match inbox {
-                            Some(inbox) => thread.wait_for_each(inbox, &replies),
+                        match receiver {
+                            Some(receiver) => thread.wait_for_each(receiver, &replies),
                             None => thread.send_all(),
                         }
                     })
@@ -195,9 +195,9 @@ impl Replies {
 }
 
 /// Hands replies to a thread whose producers wait.
-struct Door(Sender<Vec<Reply>>);
+struct ReplySender(Sender<Vec<Reply>>);
 
-impl Outlet for Door {
+impl Outlet for ReplySender {
     fn deliver(&self, _batch: Option<Arc<Batch>>, replies: Vec<Reply>) {
         // A thread that is gone waits for nothing.
         let _ = self.0.send(Lane::Data, replies, 0);
@@ -230,7 +230,7 @@ struct Thread {
 impl Thread {
     fn wait_for_each(
         mut self,
-        mut inbox: Receiver<Vec<Reply>>,
+        mut receiver: Receiver<Vec<Reply>>,
         replies: &Replies,
     ) -> Result<(), BenchError> {
         let mut under_way: u64 = (0..self.left.len())
@@ -239,7 +239,7 @@ impl Thread {
         let mut notes = Vec::new();
         while under_way > 0 {
             self.flush()?;
-            inbox
+            receiver
                 .recv_batch(&mut notes)
                 .map_err(|_| BenchError::Thread("sequencer"))?;
             for note in notes.drain(..) {

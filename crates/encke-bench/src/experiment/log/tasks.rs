@@ -131,10 +131,10 @@ async fn hand_out(
     places: Arc<Places>,
     replies: Arc<Replies>,
 ) {
-    while let Some(note) = post.recv().await {
-        replies.count(&note);
+    while let Some(batch) = post.recv().await {
+        replies.count(&batch);
         // The creation of the stream has no task.
-        for reply in note.into_iter().filter(|reply| reply.token != STRANGER) {
+        for reply in batch.into_iter().filter(|reply| reply.token != STRANGER) {
             if let Some(waits) = places.swap(reply.token, None) {
                 // A producer that has given up needs no reply.
                 let _ = waits.send(());

@@ -121,7 +121,7 @@ fn bodies_that_end_with_the_connection_are_resumed_from_the_last_offset() {
 }
 
 #[test]
-fn refusals_are_told_with_their_reason() {
+fn refusals_are_reported_with_their_reason() {
     let (mut subscriber, mut tally) = listening();
     let wire = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
     assert_eq!(

@@ -13,12 +13,12 @@ const HELD_BLOCK_BYTES: usize = 4 * 1024;
 /// Invariant: `held` is `None` exactly when all that was fed belongs to complete events.
 #[derive(Debug, Default)]
 pub(crate) struct Splitter {
-    held: Option<Box<Held>>,
+    held: Option<Box<HeldEvent>>,
 }
 
 /// The beginning of an event whose end has not arrived.
 #[derive(Debug, Default)]
-struct Held {
+struct HeldEvent {
     bytes: Vec<u8>,
     scan: Scan,
 }
@@ -76,7 +76,7 @@ impl Splitter {
                     let Some(end) = scan.event_end(bytes) else {
                         if !bytes.is_empty() {
                             let bytes = bytes.to_vec();
-                            self.held = Some(Box::new(Held { bytes, scan }));
+                            self.held = Some(Box::new(HeldEvent { bytes, scan }));
                         }
                         return Ok(());
                     };

@@ -3,16 +3,18 @@
 use crate::rig::{Bystanders, Encke, Subscriber, eventually};
 
 /// More than one turn of a shard sends to.
-const CROWD: usize = 300;
+const SUBSCRIBERS: usize = 300;
 const EVENTS: usize = 100;
 
 #[test]
-fn a_crowd_that_was_just_sent_something_is_sent_more_of_it_together() {
+fn records_that_follow_a_long_round_go_out_together() {
     for (rest_max, rests) in [("rest-max=20ms", true), ("rest-max=0s", false)] {
         let encke = Encke::start(&["--shards", "1", "--tuning", rest_max]);
         encke.create("s");
         let bystanders = Bystanders::of(&encke);
-        let mut crowd: Vec<Subscriber> = (0..CROWD).map(|_| encke.subscribe("s", "-1")).collect();
+        let mut subscribers: Vec<Subscriber> = (0..SUBSCRIBERS)
+            .map(|_| encke.subscribe("s", "-1"))
+            .collect();
         let mut publisher = encke.connect();
         let rested = || encke.metric("encke_rests_total", "") > 0.0;
         let mut published = 0;
@@ -25,7 +27,7 @@ fn a_crowd_that_was_just_sent_something_is_sent_more_of_it_together() {
             rested() || !rests
         });
         let all: Vec<u64> = (0..published).collect();
-        for subscriber in &mut crowd {
+        for subscriber in &mut subscribers {
             assert_eq!(subscriber.numbers(all.len()), all);
         }
         assert_eq!(rested(), rests);

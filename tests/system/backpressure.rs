@@ -3,7 +3,7 @@
 use crate::rig::{Bystanders, Connection, Encke, JSON, Subscriber, eventually, path, request};
 
 /// Subscribers whose sockets are full with a part of an event.
-fn crowd(encke: &Encke, stream: &str, count: usize) -> Vec<Subscriber> {
+fn narrow_subscribers(encke: &Encke, stream: &str, count: usize) -> Vec<Subscriber> {
     (0..count).map(|_| encke.subscribe_narrow(stream)).collect()
 }
 
@@ -24,13 +24,13 @@ fn held_back(encke: &Encke) -> f64 {
     encke.metric("encke_acknowledgements_held_total", "")
 }
 
-fn is_jammed(encke: &Encke) -> bool {
+fn is_congested(encke: &Encke) -> bool {
     encke.metric("encke_streams_congested", "") == 1.0
 }
 
 /// The subscribers read up to an event.
-fn read(crowd: &mut [Subscriber], numbers: std::ops::Range<u64>) {
-    for subscriber in crowd {
+fn read(subscribers: &mut [Subscriber], numbers: std::ops::Range<u64>) {
+    for subscriber in subscribers {
         for number in numbers.clone() {
             assert_eq!(subscriber.message().expect("it is there")["n"], number);
         }
@@ -39,7 +39,7 @@ fn read(crowd: &mut [Subscriber], numbers: std::ops::Range<u64>) {
 
 /// Publishes two events, the second of which is acknowledged late; repeats this if the subscribers have not read for so long that
 /// publishers no longer wait for them. Returns the number of events published and read.
-fn until_held_back(encke: &Encke, crowd: &mut [Subscriber], mut next: u64) -> (u64, u64) {
+fn until_held_back(encke: &Encke, subscribers: &mut [Subscriber], mut next: u64) -> (u64, u64) {
     let before = held_back(encke);
     for _ in 0..20 {
         for number in next..next + 2 {
@@ -48,38 +48,38 @@ fn until_held_back(encke: &Encke, crowd: &mut [Subscriber], mut next: u64) -> (u
         if held_back(encke) > before {
             return (next + 2, next);
         }
-        read(crowd, next..next + 2);
+        read(subscribers, next..next + 2);
         next += 2;
     }
     panic!("no acknowledgement was held back");
 }
 
 #[test]
-fn who_publishes_to_a_crowd_that_is_behind_is_held_back() {
+fn appends_wait_while_most_of_many_subscribers_lag() {
     let encke = Encke::start(&["--shards", "1", "--tuning", "admission-wait=60s"]);
     encke.create("s");
     let bystanders = Bystanders::of(&encke);
-    let mut crowd = crowd(&encke, "s", 70);
+    let mut subscribers = narrow_subscribers(&encke, "s", 70);
     // No subscriber reads meanwhile, so the acknowledgement does not wait for a minute.
-    let (next, had) = until_held_back(&encke, &mut crowd, 0);
-    assert!(!is_jammed(&encke), "it is given up");
+    let (next, had) = until_held_back(&encke, &mut subscribers, 0);
+    assert!(!is_congested(&encke), "it is given up");
     let held = held_back(&encke);
     assert_eq!(publish(&encke, "s", next).answer().status, 204);
     assert_eq!(held_back(&encke), held, "it is not waited for again");
     // Publishers wait for subscribers that have kept up since.
-    read(&mut crowd, had..next + 1);
-    until_held_back(&encke, &mut crowd, next + 1);
+    read(&mut subscribers, had..next + 1);
+    until_held_back(&encke, &mut subscribers, next + 1);
     // Publishers to other streams were never slowed.
     bystanders.were_not_disturbed();
 }
 
 #[test]
-fn a_few_that_are_slow_hold_nobody_back() {
+fn a_few_slow_subscribers_delay_no_append() {
     // Too few lagging subscribers, and many that are not most of the subscribers.
     for (slow, reading) in [(63, 0), (64, 64)] {
         let encke = Encke::start(&["--shards", "1", "--tuning", "admission-wait=60s"]);
         encke.create("s");
-        let slow = crowd(&encke, "s", slow);
+        let slow = narrow_subscribers(&encke, "s", slow);
         let mut readers: Vec<Subscriber> =
             (0..reading).map(|_| encke.subscribe("s", "-1")).collect();
         for number in 0..20 {
@@ -98,7 +98,7 @@ fn a_few_that_are_slow_hold_nobody_back() {
 fn publishers_are_not_held_back_where_that_is_turned_off() {
     let encke = Encke::start(&["--shards", "1", "--tuning", "admission-wait=0s"]);
     encke.create("s");
-    let crowd = crowd(&encke, "s", 70);
+    let subscribers = narrow_subscribers(&encke, "s", 70);
     for number in 0..3 {
         assert_eq!(publish(&encke, "s", number).answer().status, 204);
     }
@@ -106,5 +106,5 @@ fn publishers_are_not_held_back_where_that_is_turned_off() {
         encke.metric("encke_clients_behind", "") == 70.0
     });
     assert_eq!(held_back(&encke), 0.0);
-    drop(crowd);
+    drop(subscribers);
 }

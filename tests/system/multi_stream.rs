@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::rig::{Connection, Encke, JSON, data_dir, path, request};
 
 /// A subscriber of several streams.
-pub(crate) struct Several {
+pub(crate) struct MultiStream {
     pub(crate) connection: Connection,
     /// The last id that came.
     pub(crate) id: String,
@@ -19,21 +19,21 @@ pub(crate) struct Event {
     pub(crate) data: Value,
 }
 
-impl Several {
-    pub(crate) fn open(encke: &Encke, query: &str, id: Option<&str>) -> Several {
-        let mut several = Several::ask(encke.connect(), query, id);
+impl MultiStream {
+    pub(crate) fn open(encke: &Encke, query: &str, id: Option<&str>) -> MultiStream {
+        let mut several = MultiStream::ask(encke.connect(), query, id);
         let head = several.connection.head();
         assert_eq!(head.status, 200, "{head:?}");
         assert_eq!(head.field("Content-Type"), Some("text/event-stream"));
         several
     }
 
-    pub(crate) fn ask(mut connection: Connection, query: &str, id: Option<&str>) -> Several {
+    pub(crate) fn ask(mut connection: Connection, query: &str, id: Option<&str>) -> MultiStream {
         let field = id.map(|id| format!("Last-Event-ID: {id}"));
         let fields: Vec<&str> = field.as_deref().into_iter().collect();
         let target = format!("/v1/events?{query}");
         connection.send(&request("GET", &target, &fields, b""));
-        Several {
+        MultiStream {
             connection,
             id: id.unwrap_or_default().to_owned(),
         }
@@ -139,7 +139,9 @@ fn records_come_once_and_in_the_order_of_the_log() {
         // Some come while records do.
         let appending = std::thread::scope(|scope| {
             let appending = scope.spawn(|| append_all(&encke, &streams, 100..400));
-            let opened: Vec<Several> = (0..8).map(|_| Several::open(&encke, query, None)).collect();
+            let opened: Vec<MultiStream> = (0..8)
+                .map(|_| MultiStream::open(&encke, query, None))
+                .collect();
             (appending.join().expect("all are appended"), opened)
         });
         expected.extend(appending.0);
@@ -151,7 +153,7 @@ fn records_come_once_and_in_the_order_of_the_log() {
 }
 
 #[test]
-fn whoever_comes_back_goes_on_where_it_was() {
+fn a_reconnect_resumes_at_its_position() {
     let encke = Encke::start(&[]);
     let streams = ["a", "b", "c"];
     streams.iter().for_each(|stream| encke.create(stream));
@@ -159,7 +161,7 @@ fn whoever_comes_back_goes_on_where_it_was() {
     let offset = encke.connect().append("b", 30);
     // From the beginning, from the middle, from now: at first their positions differ.
     let query = format!("stream=a@-1&stream=b@{offset}&stream=c");
-    let mut first = Several::open(&encke, &query, None);
+    let mut first = MultiStream::open(&encke, &query, None);
     let later = append_all(&encke, &streams, 31..60);
     let mut expected: Vec<(String, u64)> = before;
     expected.retain(|(stream, _)| stream == "a");
@@ -173,15 +175,15 @@ fn whoever_comes_back_goes_on_where_it_was() {
     }
     assert_eq!(got, expected);
     for (at, id) in ids.iter().enumerate() {
-        let mut again = Several::open(&encke, &query, Some(id));
+        let mut again = MultiStream::open(&encke, &query, Some(id));
         let rest = &expected[at + 1..];
         assert_eq!(again.numbers(rest.len()), rest, "after {id}");
     }
     // The parameter does the same, and the field beats it.
     let query = format!("{query}&after={}", ids[3]);
-    let mut again = Several::open(&encke, &query, None);
+    let mut again = MultiStream::open(&encke, &query, None);
     assert_eq!(again.numbers(1), expected[4..5]);
-    let mut again = Several::open(&encke, &query, Some(&ids[5]));
+    let mut again = MultiStream::open(&encke, &query, Some(&ids[5]));
     assert_eq!(again.numbers(1), expected[6..7]);
 }
 
@@ -192,7 +194,7 @@ fn an_id_that_came_before_any_record_is_enough_to_miss_none() {
     encke.create("b");
     append_all(&encke, &["a", "b"], 0..10);
     let query = "stream=a&stream=b";
-    let mut first = Several::open(&encke, query, None);
+    let mut first = MultiStream::open(&encke, query, None);
     loop {
         let text = String::from_utf8_lossy(first.connection.input()).into_owned();
         if let Some((line, _)) = text.split_once('\n') {
@@ -204,7 +206,7 @@ fn an_id_that_came_before_any_record_is_enough_to_miss_none() {
     let id = first.id.clone();
     drop(first);
     let missed = append_all(&encke, &["a", "b"], 10..20);
-    let mut again = Several::open(&encke, query, Some(&id));
+    let mut again = MultiStream::open(&encke, query, Some(&id));
     assert_eq!(again.numbers(10), missed);
 }
 
@@ -214,7 +216,7 @@ fn a_stream_ends_and_the_others_go_on() {
     let streams = ["closed", "deleted", "stays"];
     streams.iter().for_each(|stream| encke.create(stream));
     let query = "stream=closed@-1&stream=deleted@-1&stream=stays@-1";
-    let mut several = Several::open(&encke, query, None);
+    let mut several = MultiStream::open(&encke, query, None);
     let appended = append_all(&encke, &streams, 0..12);
     assert_eq!(several.numbers(12), appended);
     // With the last record of its own.
@@ -233,7 +235,7 @@ fn a_stream_ends_and_the_others_go_on() {
     encke.connect().append("stays", 7);
     assert_eq!(several.numbers(1), [("stays".to_owned(), 7)]);
     // A client that reconnects gets the ends, and continues.
-    let mut again = Several::open(&encke, query, Some(&id));
+    let mut again = MultiStream::open(&encke, query, Some(&id));
     assert_eq!(ending(&again.event().unwrap()), ("closed", "closed"));
     assert_eq!(ending(&again.event().unwrap()), ("deleted", "deleted"));
     assert_eq!(again.numbers(1), [("stays".to_owned(), 7)]);
@@ -261,7 +263,7 @@ fn slow_readers_catch_up_from_the_log_in_order() {
     streams.iter().for_each(|stream| encke.create(stream));
     let query = "stream=a@-1&stream=b@-1&stream=c@-1&stream=d@-1";
     let connection = Connection::open_narrow(encke.address);
-    let mut slow = Several::ask(connection, query, None);
+    let mut slow = MultiStream::ask(connection, query, None);
     assert_eq!(slow.connection.head().status, 200);
     // Far more than sockets and recent records hold, while it does not read.
     let mut publisher = encke.connect();
@@ -280,7 +282,7 @@ fn slow_readers_catch_up_from_the_log_in_order() {
 }
 
 #[test]
-fn a_fork_and_its_source_share_records_and_each_is_told() {
+fn a_fork_and_its_source_each_get_shared_records() {
     let encke = Encke::start(&[]);
     encke.create("source");
     let mut connection = encke.connect();
@@ -305,7 +307,7 @@ fn a_fork_and_its_source_share_records_and_each_is_told() {
     expected.extend([("source".to_owned(), 4), ("source".to_owned(), 5)]);
     expected.extend([("fork".to_owned(), 100), ("source".to_owned(), 6)]);
     let query = "stream=source@-1&stream=fork@-1";
-    let mut several = Several::open(&encke, query, None);
+    let mut several = MultiStream::open(&encke, query, None);
     let mut ids = Vec::new();
     for expected in &expected {
         let event = several.event().expect("an event");
@@ -313,14 +315,14 @@ fn a_fork_and_its_source_share_records_and_each_is_told() {
         ids.push(event.id);
     }
     for (at, id) in ids.iter().enumerate() {
-        let mut again = Several::open(&encke, query, Some(id));
+        let mut again = MultiStream::open(&encke, query, Some(id));
         let rest = &expected[at + 1..];
         assert_eq!(again.numbers(rest.len()), rest, "after {id}");
     }
 }
 
 #[test]
-fn data_is_told_as_its_type_has_it() {
+fn data_has_the_form_of_its_type() {
     let encke = Encke::start(&[]);
     for (stream, kind, data) in [
         ("text", "Content-Type: text/plain", &b"one\r\n\r\ntwo\""[..]),
@@ -335,7 +337,7 @@ fn data_is_told_as_its_type_has_it() {
         assert_eq!(encke.ask("POST", &path(stream), &[kind], data).status, 204);
     }
     let query = "stream=text@-1&stream=bytes@-1&stream=json@-1";
-    let mut several = Several::open(&encke, query, None);
+    let mut several = MultiStream::open(&encke, query, None);
     assert_eq!(several.event().unwrap().data["text"], "one\r\n\r\ntwo\"");
     assert_eq!(several.event().unwrap().data["base64"], "AP8K");
     let json = several.event().unwrap().data;
@@ -344,7 +346,7 @@ fn data_is_told_as_its_type_has_it() {
     let offset = json["nextOffset"].as_str().expect("an offset").to_owned();
     encke.connect().append("json", 3);
     let query = format!("stream=json@{offset}");
-    let mut single = Several::open(&encke, &query, None);
+    let mut single = MultiStream::open(&encke, &query, None);
     assert_eq!(single.numbers(1), [("json".to_owned(), 3)]);
 }
 
@@ -379,19 +381,19 @@ fn what_is_wrong_is_said_before_anything_begins() {
     assert_eq!(answer.status, 405);
     assert_eq!(encke.metric("encke_subscribers", ""), 0.0);
     // As many as are allowed are served.
-    Several::open(&encke, "stream=a&stream=b&stream=c", None);
+    MultiStream::open(&encke, "stream=a&stream=b&stream=c", None);
 }
 
 #[test]
-fn those_who_hang_up_are_off_all_lists() {
+fn closed_connections_leave_all_lists() {
     let encke = Encke::start(&["--shards", "1"]);
     let streams = ["a", "b", "c"];
     streams.iter().for_each(|stream| encke.create(stream));
     let query = "stream=a&stream=b&stream=c";
-    let mut stays = Several::open(&encke, query, None);
+    let mut stays = MultiStream::open(&encke, query, None);
     for round in 0..20 {
-        let come = (0..10).map(|_| Several::open(&encke, query, None));
-        let come: Vec<Several> = come.collect();
+        let come = (0..10).map(|_| MultiStream::open(&encke, query, None));
+        let come: Vec<MultiStream> = come.collect();
         let single = encke.subscribe("b", "now");
         encke.wait_for_metric("encke_subscribers", 12.0);
         drop(come);
@@ -420,12 +422,12 @@ fn streams_in_several_logs_go_on_where_they_were_in_each() {
         records
     };
     let mut expected = append_all(&encke, &streams, 0..60);
-    let mut subscriber = Several::open(&encke, &query, None);
+    let mut subscriber = MultiStream::open(&encke, &query, None);
     expected.extend(append_all(&encke, &streams, 60..120));
     let seen = subscriber.numbers(120);
     assert_eq!(by_stream(seen), by_stream(expected));
     // Whoever left in the middle of it goes on there, after a crash as well.
-    let mut left = Several::open(&encke, &query, None);
+    let mut left = MultiStream::open(&encke, &query, None);
     let mut had = left.numbers(47);
     let id = left.id.clone();
     assert_eq!(
@@ -436,11 +438,11 @@ fn streams_in_several_logs_go_on_where_they_were_in_each() {
     append_all(&encke, &streams, 120..150);
     encke.kill();
     let encke = Encke::start_in(data.path(), &flags);
-    let mut back = Several::open(&encke, &query, Some(&id));
+    let mut back = MultiStream::open(&encke, &query, Some(&id));
     had.extend(back.numbers(150 - 47));
     append_all(&encke, &streams, 150..160);
     had.extend(back.numbers(10));
-    let all = Several::open(&encke, &query, None).numbers(160);
+    let all = MultiStream::open(&encke, &query, None).numbers(160);
     assert_eq!(by_stream(had), by_stream(all));
     // An id of a server with one log says too little.
     let query = format!("/v1/events?{query}");

@@ -15,7 +15,7 @@ const BASE_BYTES: u64 = 64 << 20;
 
 /// Expected memory by purpose, in bytes.
 #[derive(Debug, Serialize)]
-pub(super) struct Paper {
+pub(super) struct MemoryEstimate {
     /// The server without connections.
     pub(super) base_bytes: u64,
     /// Subscribers with a stream each.
@@ -34,12 +34,12 @@ pub(super) struct Paper {
     pub(super) unread_bytes: u64,
 }
 
-impl Paper {
+impl MemoryEstimate {
     pub(super) fn new(connections: u64, logs: usize) -> Self {
         let settings = encke_net::NetSettings::default();
         let history_bytes = encke_log::Options::default().history_cache_bytes;
         let logs = logs as u64;
-        Paper {
+        MemoryEstimate {
             base_bytes: BASE_BYTES,
             user_bytes: connections.saturating_mul(USER_BYTES),
             kernel_bytes: connections.saturating_mul(KERNEL_BYTES),

@@ -1,0 +1,31 @@
+//! The rules that requests pass before they reach a protocol, as they follow from the settings.
+
+use std::sync::Arc;
+
+use encke_access::Access;
+use encke_protocol::{Gate, Hosts, Origins, Policy};
+
+use super::Config;
+
+impl Config {
+    /// The rules that requests pass before they reach a protocol.
+    pub(crate) fn gate(&self, access: Option<Arc<Access>>) -> Gate {
+        let local = !self.open && access.is_none();
+        Gate {
+            origins: match (&self.cors_origins, &access) {
+                (Some(origins), _) => origins.clone(),
+                (None, None) => Origins::Loopback,
+                (None, Some(_)) => Origins::None,
+            },
+            hosts: match local || !self.hosts.is_empty() {
+                true => Hosts::LoopbackAnd(self.hosts.clone()),
+                false => Hosts::Any,
+            },
+            access: match access {
+                Some(access) => Policy::Controlled(access),
+                None if self.open => Policy::Open,
+                None => Policy::Local,
+            },
+        }
+    }
+}
