@@ -32,6 +32,8 @@
 //! - [`pool_limits`]: bounds of pools, and the exclusion of pools and retention.
 //! - [`pools`]: every job is done although workers and the server die.
 //! - [`mistakes`]: the answers to mistakes at the command line and over HTTP, in a golden file.
+//! - [`hang_ups`]: SIGHUP is a reload, or the end of the terminal.
+//! - [`obstacles`]: `serve --check`, `doctor` and a start agree on what keeps a server from starting.
 //! - [`binary`]: settings, exit codes, signals, logs.
 
 mod access_log;
@@ -50,6 +52,7 @@ mod durability;
 mod failing_reads;
 mod full_stderr;
 mod generations;
+mod hang_ups;
 mod hostile;
 mod jams;
 mod latecomers;
@@ -57,6 +60,7 @@ mod levels;
 mod limits;
 mod log_commands;
 mod mistakes;
+mod obstacles;
 mod older_data;
 mod overload;
 mod patterns;

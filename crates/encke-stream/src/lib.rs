@@ -30,6 +30,7 @@
 
 mod ack;
 mod append;
+mod at_rest;
 mod batch;
 mod checkpoint;
 mod command;
@@ -66,6 +67,7 @@ mod watchers;
 mod writers;
 
 pub use ack::{AckLevel, BadLevel};
+pub use at_rest::data_at_rest;
 pub use batch::{Batch, Caller, Handover, Outlet, PatternMatch, Record, Reply, Submission};
 pub use command::{Append, Command, Create, Data, ForkOf, Target};
 pub use commit::Committed;

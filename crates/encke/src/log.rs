@@ -15,7 +15,7 @@ use encke_stream::{Change, KIND_CHANGE, log_of};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{Code, Failed, say, whole_number};
+use crate::{Code, Failed, config, say, whole_number};
 
 /// What `encke log` can do.
 #[derive(Debug, Args)]
@@ -114,6 +114,7 @@ fn stream_number(text: &str) -> anyhow::Result<u64> {
 }
 
 pub(crate) fn log(args: &LogArgs) -> Result<ExitCode, Failed> {
+    config::check_variables().map_err(|error| Code::Usage.with(error))?;
     match &args.command {
         LogCommand::Check(args) => check(args),
         LogCommand::Dump(args) => dump(args),

@@ -1,11 +1,15 @@
-//! What keeps a server from starting, found without changing anything: for `encke serve --check` and `encke doctor`.
+//! What keeps a server from starting, found without leaving anything behind: for `encke serve --check` and `encke doctor`.
 
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
 use crate::Code;
+use crate::config::Config;
+use crate::log_directories::{self, Ahead, LogDirectory};
 
 /// One thing that keeps a server from starting.
 #[derive(Debug)]
@@ -14,6 +18,22 @@ pub(crate) struct Obstacle {
     pub(crate) code: Code,
     /// What it is, on one line.
     pub(crate) text: String,
+}
+
+/// Everything that keeps a server with these settings from starting.
+pub(crate) fn all(config: &Config) -> Vec<Obstacle> {
+    let mut obstacles: Vec<Obstacle> = of_data(&config.data, config.logs).into_iter().collect();
+    if obstacles.is_empty() {
+        let logs = log_directories::examine(&config.data, config.logs, Ahead::of(config));
+        let refused = logs.iter().find_map(LogDirectory::refusal);
+        obstacles.extend(refused.map(in_data));
+    }
+    if obstacles.is_empty() {
+        obstacles.extend(of_pools(config));
+    }
+    obstacles.extend(of_access_log(config));
+    obstacles.extend(of_address(config.net.listen));
+    obstacles
 }
 
 /// The obstacle on an address to listen on.
@@ -56,15 +76,9 @@ pub(crate) fn of_path(data: &Path) -> Option<Obstacle> {
     })
 }
 
-/// The obstacle in a data directory that is to hold `logs` logs; as many as it holds if that is `None`.
-pub(crate) fn of_data(data: &Path, logs: Option<usize>) -> Option<Obstacle> {
-    let obstacle = |text: String| {
-        Some(Obstacle {
-            code: Code::Data,
-            // An error may have several lines.
-            text: text.replace(['\n', '\r'], " "),
-        })
-    };
+/// The obstacle in a data directory that is to hold this number of logs.
+pub(crate) fn of_data(data: &Path, logs: usize) -> Option<Obstacle> {
+    let obstacle = |text| Some(in_data(text));
     if let Some(obstacle) = of_path(data) {
         return Some(obstacle);
     }
@@ -72,9 +86,7 @@ pub(crate) fn of_data(data: &Path, logs: Option<usize>) -> Option<Obstacle> {
         Err(error) => return obstacle(error.to_string()),
         Ok(there) => there,
     };
-    if let (false, Some(logs)) = (there.is_empty(), logs)
-        && there.len() != logs
-    {
+    if !there.is_empty() && there.len() != logs {
         return obstacle(format!(
             "the number of logs can't be changed to {logs}: {} holds {}",
             data.display(),
@@ -85,6 +97,65 @@ pub(crate) fn of_data(data: &Path, logs: Option<usize>) -> Option<Obstacle> {
     in_use
         .find_map(Result::err)
         .and_then(|error| obstacle(error.to_string()))
+}
+
+/// An obstacle in the data directory.
+fn in_data(text: String) -> Obstacle {
+    Obstacle {
+        code: Code::Data,
+        // An error may have several lines.
+        text: text.replace(['\n', '\r'], " "),
+    }
+}
+
+/// The obstacle if retention would remove jobs from pools in the data.
+pub(crate) fn of_pools(config: &Config) -> Option<Obstacle> {
+    if !config.net.pools.forgets {
+        return None;
+    }
+    let first = logs_there(&config.data).ok()?.into_iter().next()?;
+    match encke_net::pools_at_rest(&first) {
+        Ok(pools) => of_forgotten_pools(&pools),
+        // A server that runs, or damage: other checks are about that.
+        Err(error) => Some(in_data(error.to_string())),
+    }
+}
+
+/// The obstacle if these pools would lose jobs to retention.
+pub(crate) fn of_forgotten_pools(pools: &[String]) -> Option<Obstacle> {
+    let first = pools.first()?;
+    Some(Obstacle {
+        code: Code::Usage,
+        text: format!(
+            "--retention-age and --retention-size would remove waiting jobs, and the data has {}, such as {first:?}: leave both out, or \
+             remove the pools first",
+            match pools.len() {
+                1 => "one pool".to_owned(),
+                pools => format!("{pools} pools"),
+            },
+        ),
+    })
+}
+
+/// The obstacle if the file of the access log can't be opened. A file that does not exist is not created.
+pub(crate) fn of_access_log(config: &Config) -> Option<Obstacle> {
+    let path = config.access_log_file.as_ref()?;
+    let opened = match std::fs::metadata(path) {
+        // To open a pipe could wait.
+        Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let folder = path
+                .parent()
+                .filter(|folder| !folder.as_os_str().is_empty());
+            log_directories::try_write(folder.unwrap_or(Path::new(".")))
+        }
+        _ => OpenOptions::new().append(true).open(path).map(drop),
+    };
+    let error = opened.err()?;
+    Some(Obstacle {
+        code: Code::Usage,
+        text: format!("the access log {} can't be opened: {error}", path.display()),
+    })
 }
 
 /// The directories of the logs that a data directory holds.

@@ -13,13 +13,13 @@ use encke_stream::AckLevel;
 
 pub(crate) use self::effective::effective;
 pub(crate) use self::given::{Given, tuning_key};
-pub(crate) use self::kinds::address;
 use self::kinds::in_units;
 use self::settings::{SETTINGS, Setting};
 
-/// The arguments of `encke serve`. A flag takes precedence over a variable, a variable over the file.
+/// The arguments that set something: of `encke serve` and `encke doctor`. A flag takes precedence over a variable, a variable over
+/// the file.
 #[derive(Debug, Default)]
-pub(crate) struct ServeArgs {
+pub(crate) struct SettingsArgs {
     general: General,
     /// Flags that were given, with their values.
     flags: Vec<(&'static Setting, String)>,
@@ -36,10 +36,6 @@ struct General {
         value_name = "FILE"
     )]
     config: Option<PathBuf>,
-
-    /// Print the effective configuration as TOML with the origin of each value, and exit
-    #[arg(long)]
-    check: bool,
 
     /// Set a key of the table "tuning"; --check lists all keys. May be repeated [env: ENCKE_TUNING, separated by commas]
     #[arg(long, value_name = "KEY=VALUE")]
@@ -73,12 +69,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-impl ServeArgs {
-    /// Whether the configuration is to be printed only.
-    pub(crate) fn check(&self) -> bool {
-        self.general.check
-    }
-
+impl SettingsArgs {
     /// The effective settings, and which of them were given where.
     pub(crate) fn resolve(&self) -> anyhow::Result<(Config, Given)> {
         let mut given = Given::default();
@@ -100,7 +91,12 @@ impl ServeArgs {
     }
 }
 
-impl Args for ServeArgs {
+/// Fails if a variable begins with `ENCKE_` and is none of Encke's, for commands that read no settings.
+pub(crate) fn check_variables() -> anyhow::Result<()> {
+    Given::default().variables(std::env::vars_os())
+}
+
+impl Args for SettingsArgs {
     fn augment_args(command: clap::Command) -> clap::Command {
         let flags = SETTINGS.iter().filter(|setting| !setting.is_tuning());
         General::augment_args(command).args(flags.map(argument))
@@ -111,14 +107,14 @@ impl Args for ServeArgs {
     }
 }
 
-impl FromArgMatches for ServeArgs {
+impl FromArgMatches for SettingsArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let flags = SETTINGS.iter().filter(|setting| !setting.is_tuning());
         let given = |setting: &'static Setting| {
             let value = matches.get_one::<String>(setting.name)?;
             Some((setting, value.clone()))
         };
-        Ok(ServeArgs {
+        Ok(SettingsArgs {
             general: General::from_arg_matches(matches)?,
             flags: flags.filter_map(given).collect(),
         })
@@ -244,7 +240,7 @@ mod tests {
     #[derive(Debug, clap::Parser)]
     struct Line {
         #[command(flatten)]
-        args: ServeArgs,
+        args: SettingsArgs,
     }
 
     #[test]
