@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::Code;
 use crate::config::Config;
-use crate::log_directories::{self, Ahead, LogDirectory};
+use crate::log_locations::{self, Ahead, LogLocation};
 
 /// One thing that keeps a server from starting.
 #[derive(Debug)]
@@ -24,8 +24,8 @@ pub(crate) struct Obstacle {
 pub(crate) fn all(config: &Config) -> Vec<Obstacle> {
     let mut obstacles: Vec<Obstacle> = of_data(&config.data, config.logs).into_iter().collect();
     if obstacles.is_empty() {
-        let logs = log_directories::examine(&config.data, config.logs, Ahead::of(config));
-        let refused = logs.iter().find_map(LogDirectory::refusal);
+        let logs = log_locations::examine(&config.data, config.logs, Ahead::of(config));
+        let refused = logs.iter().find_map(LogLocation::refusal);
         obstacles.extend(refused.map(in_data));
     }
     if obstacles.is_empty() {
@@ -116,7 +116,7 @@ pub(crate) fn of_pools(config: &Config) -> Option<Obstacle> {
     let first = logs_there(&config.data).ok()?.into_iter().next()?;
     match encke_net::pools_at_rest(&first) {
         Ok(pools) => of_forgotten_pools(&pools),
-        // A server that runs, or damage: other checks are about that.
+        // It is in use or damaged.
         Err(error) => Some(in_data(error.to_string())),
     }
 }
@@ -147,7 +147,7 @@ pub(crate) fn of_access_log(config: &Config) -> Option<Obstacle> {
             let folder = path
                 .parent()
                 .filter(|folder| !folder.as_os_str().is_empty());
-            log_directories::try_write(folder.unwrap_or(Path::new(".")))
+            log_locations::try_write(folder.unwrap_or(Path::new(".")))
         }
         _ => OpenOptions::new().append(true).open(path).map(drop),
     };

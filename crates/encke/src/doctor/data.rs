@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::checks::{Check, Verdict, bytes, millis};
 use super::machine::{Syncs, measure_syncs};
-use crate::log_directories::{self, Ahead, LogDirectory};
+use crate::log_locations::{self, Ahead, LogLocation};
 use crate::obstacles;
 
 /// The data directory.
@@ -25,7 +25,7 @@ pub(super) struct Data {
 #[derive(Debug, Serialize)]
 pub(super) struct Place {
     #[serde(flatten)]
-    pub(super) directory: LogDirectory,
+    pub(super) directory: LogLocation,
     pub(super) file_system: Option<String>,
     #[serde(skip)]
     pub(super) kind: Kind,
@@ -52,7 +52,7 @@ impl Data {
     pub(super) fn look(path: &Path, logs: usize, ahead: Ahead) -> Data {
         let refused = obstacles::of_data(path, logs).map(|obstacle| obstacle.text);
         let mut places: Vec<Place> = Vec::new();
-        for directory in log_directories::examine(path, logs, ahead) {
+        for directory in log_locations::examine(path, logs, ahead) {
             let place = Place::look(directory, &places);
             places.push(place);
         }
@@ -103,7 +103,7 @@ impl Data {
 }
 
 impl Place {
-    fn look(directory: LogDirectory, before: &[Place]) -> Place {
+    fn look(directory: LogLocation, before: &[Place]) -> Place {
         let mut place = Place {
             directory,
             file_system: None,

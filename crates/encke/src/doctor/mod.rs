@@ -19,7 +19,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::config::{Config, SettingsArgs};
-use crate::log_directories::Ahead;
+use crate::log_locations::Ahead;
 use crate::{Code, Failed};
 use checks::{Check, Line, Verdict, bytes, count};
 use data::Data;

@@ -128,7 +128,7 @@ fn memory_other_machines_and_layers_are_warned_of() {
     ] {
         assert_eq!(file_system(magic), (name.to_owned(), kind));
         let place = Place {
-            directory: log_directories::examine(Path::new("/data"), 1, AHEAD).remove(0),
+            directory: log_locations::examine(Path::new("/data"), 1, AHEAD).remove(0),
             file_system: Some(name.to_owned()),
             kind,
             fdatasync: Some(Syncs {

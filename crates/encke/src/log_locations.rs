@@ -15,7 +15,7 @@ use crate::obstacles;
 
 /// The directory of one log.
 #[derive(Debug, Serialize)]
-pub(crate) struct LogDirectory {
+pub(crate) struct LogLocation {
     pub(crate) path: PathBuf,
     /// It exists; otherwise the server creates it.
     pub(crate) there: bool,
@@ -54,7 +54,7 @@ impl Ahead {
 
 /// Examines the directories of the logs in a data directory: of those that it holds, or else of `logs` that will be created. A file
 /// is created in each and removed.
-pub(crate) fn examine(data: &Path, logs: usize, ahead: Ahead) -> Vec<LogDirectory> {
+pub(crate) fn examine(data: &Path, logs: usize, ahead: Ahead) -> Vec<LogLocation> {
     let count = match obstacles::logs_there(data).unwrap_or_default().len() {
         0 => logs,
         there => there,
@@ -65,14 +65,14 @@ pub(crate) fn examine(data: &Path, logs: usize, ahead: Ahead) -> Vec<LogDirector
             .map(|log| data.join(format!("log-{log}")))
             .collect(),
     };
-    let mut logs: Vec<_> = paths.into_iter().map(LogDirectory::examine).collect();
+    let mut logs: Vec<_> = paths.into_iter().map(LogLocation::examine).collect();
     share_out(&mut logs, ahead);
     logs
 }
 
-impl LogDirectory {
-    fn examine(path: PathBuf) -> LogDirectory {
-        let mut found = LogDirectory {
+impl LogLocation {
+    fn examine(path: PathBuf) -> LogLocation {
+        let mut found = LogLocation {
             there: path.is_dir(),
             has_segment: has_segment(&path),
             path,
@@ -122,7 +122,7 @@ impl LogDirectory {
 }
 
 /// Sets the space that the logs of each file system need together.
-fn share_out(logs: &mut [LogDirectory], ahead: Ahead) {
+fn share_out(logs: &mut [LogLocation], ahead: Ahead) {
     let devices: Vec<_> = logs
         .iter()
         .map(|log| (log.device, log.has_segment))
