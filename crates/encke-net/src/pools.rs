@@ -264,7 +264,7 @@ mod tests {
             let pool: usize = label("pool")[2..].parse().unwrap();
             series[pool] += 1;
             others += usize::from(label("worker") == "(others)");
-            jobs += metric.get_counter().value();
+            jobs += metric.get_counter().get_value();
         }
         let full = WORKER_SERIES_MAX / WORKERS_SHOWN_MAX;
         assert_eq!(series[..full], [WORKERS_SHOWN_MAX + 1; 10]);
