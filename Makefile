@@ -138,10 +138,10 @@ conformance-update: build $(WEB) ## runs the conformance suite and rewrites the 
 .PHONY: browser
 browser: prerequisites build $(WEB) $(QUAKES) $(THUMBNAILS) ## tests the examples in headless Chromium, and clients of npm, against the release build
 	$(call section,browser)
-	node --test --test-reporter=spec tests/web/browser/ tests/web/clients/
+	node --test --test-reporter=spec tests/web/browser/*.test.mjs tests/web/clients/*.test.mjs
 
 # The default port is free in a network of its own; where the system allows none, it must be free on this machine.
-DOCS_COMMANDS := node --test --test-reporter=spec tests/web/docs/
+DOCS_COMMANDS := node --test --test-reporter=spec tests/web/docs/*.test.mjs
 .PHONY: docs-commands
 docs-commands: prerequisites build $(WEB) $(QUAKES) $(THUMBNAILS) ## runs every command of the documentation against a fresh server
 	$(call section,commands of the documentation)

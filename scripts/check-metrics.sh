@@ -19,6 +19,9 @@ curl -sf "$url/v1/pool/p" -d x >> "$data/answers"
 curl -sf "$url/v1/pool/p/work?worker=w&wait=5" >> "$data/answers"
 sleep 0.2 # The figures of pools are published ten times a second.
 curl -sf "$url/metrics" > "$data/metrics"
-grep -q '^encke_pool_worker_jobs_total' "$data/metrics"
+for metric in encke_pool_worker_jobs_total encke_build_info process_cpu_seconds_total process_open_fds process_max_fds \
+    process_resident_memory_bytes process_virtual_memory_bytes process_start_time_seconds process_threads; do
+    grep -q "^$metric[ {]" "$data/metrics" || { echo "the metric $metric is missing" >&2; exit 1; }
+done
 "$promtool" check metrics < "$data/metrics"
 echo "promtool accepts $(grep -c '^# TYPE' "$data/metrics") metrics"

@@ -4,8 +4,9 @@
 #   sudo scripts/clean-root.sh [--suite SUITE] [--keep] [run] [test]
 #
 # Without `run` or `test` it does both. Needs root, and the Debian package debootstrap. The suite and the mirror are those of this
-# machine's apt sources; --suite names another suite of the mirror. The root is made below $TMPDIR (/var/tmp by default; 12 GB free),
-# has the committed state of this repository, and is removed at the end; --keep leaves it. `test` takes half an hour or more.
+# machine's apt sources, but trixie if the suite is older: bookworm has Node 18, which `make test` refuses. --suite names another suite
+# of the mirror. The root is made below $TMPDIR (/var/tmp by default; 12 GB free), has the committed state of this repository, and is
+# removed at the end; --keep leaves it. `test` takes half an hour or more.
 set -euo pipefail
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -15,7 +16,7 @@ while [ $# -gt 0 ]; do
     --suite) suite=${2:?--suite needs a name}; shift 2 ;;
     --keep) keep=yes; shift ;;
     run | test) steps+=("$1"); shift ;;
-    *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
 [ ${#steps[@]} -gt 0 ] || steps=(run test)
@@ -31,6 +32,9 @@ command -v cargo > /dev/null || fail 'the Rust toolchain is missing'
 read -r mirror own_suite < <(apt-get indextargets --format '$(SITE) $(RELEASE) $(ORIGIN) $(LABEL) $(COMPONENT) $(CREATED_BY)' |
   awk '$3 == "Debian" && $4 == "Debian" && $5 == "main" && $6 == "Packages" && $2 !~ /-/ { print $1, $2; exit }') ||
   fail "no Debian source is in this machine's apt sources: apt-get update"
+case $own_suite in
+  stretch | buster | bullseye | bookworm | old*) own_suite=trixie ;;
+esac
 suite=${suite:-$own_suite}
 
 root=$(mktemp -d "${TMPDIR:-/var/tmp}/encke-clean-root.XXXXXX")

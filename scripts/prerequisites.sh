@@ -9,7 +9,8 @@ set -euo pipefail
 for_what=$1
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-NODE_MAJOR=20
+# What the npm packages of tests/web and examples allow (see `engines` in tests/web/package.json).
+NODE_VERSIONS='Node 20 from 20.19 on, 22 from 22.12 on, or 24 or later'
 PYTHON_MINOR=9 # of Python 3
 RUST=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$root/Cargo.toml")
 
@@ -35,19 +36,28 @@ rust() {
   fi
 }
 
-# Node and npm. Debian's package counts only if it is recent enough.
+# Whether the tests run with this version of Node.
+node_suits() {
+  case ${1%%.*} in
+    20) at_least "$1" 20.19 ;;
+    22) at_least "$1" 22.12 ;;
+    *) at_least "$1" 24 ;;
+  esac
+}
+
+# Node and npm. Debian's package counts only if it suits.
 node() {
   local version candidate
   version=$(command node --version 2> /dev/null | tr -d v) || version=
-  if [ -n "$version" ] && at_least "$version" "$NODE_MAJOR"; then
+  if [ -n "$version" ] && node_suits "$version"; then
     has npm || packages+=(npm)
     return
   fi
   candidate=$(apt-cache policy nodejs 2> /dev/null | sed -n 's/^ *Candidate: \([0-9.]*\).*/\1/p') || candidate=
-  if [ -z "$version" ] && has apt-get && { [ -z "$candidate" ] || at_least "$candidate" "$NODE_MAJOR"; }; then
+  if [ -z "$version" ] && has apt-get && { [ -z "$candidate" ] || node_suits "$candidate"; }; then
     packages+=(nodejs npm)
   else
-    others+=("Node $NODE_MAJOR or later with npm${version:+ (found $version)}${candidate:+ (Debian has $candidate)} from https://nodejs.org")
+    others+=("$NODE_VERSIONS, with npm${version:+ (found $version)}${candidate:+ (Debian has $candidate)} from https://nodejs.org")
   fi
 }
 

@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::rig::{
-    Connection, Encke, Ended, JSON, command, data_dir, eventually, path, request, serve,
-};
+use crate::rig::{Connection, Encke, Ended, JSON, command, data_dir, path, request, serve};
 
 fn run(arguments: &[&str]) -> Ended {
     Ended::of(&mut command(arguments))
@@ -22,74 +20,6 @@ fn checked(flags: &[&str]) -> toml::Table {
     let ended = run(&[&check, flags].concat());
     assert_eq!(ended.code, Some(0), "{ended:?}");
     ended.stdout.parse().expect("the output is TOML")
-}
-
-/// What keeps a server from starting is found by `--check` and by `doctor`, which agree.
-#[test]
-fn checks_find_what_keeps_a_server_from_starting() {
-    let encke = Encke::start(&[]);
-    let listen = encke.address.to_string();
-    let data = data_dir();
-    let directory = data.path().to_str().expect("it is text");
-    let elsewhere = ["--listen", &listen, "--data", directory];
-    let refused = run(&[&["serve"], &elsewhere[..]].concat());
-    assert_eq!(refused.code, Some(4));
-    assert_eq!(
-        refused.stderr.matches("Address already in use").count(),
-        1,
-        "{refused:?}"
-    );
-    let checked = run(&[&["serve", "--check"], &elsewhere[..]].concat());
-    assert_eq!(checked.code, Some(4));
-    let obstacle =
-        format!("# The server would not start: can't listen on {listen}: Address already in use");
-    assert!(checked.stdout.contains(&obstacle), "{checked:?}");
-    let doctor = run(&[&["doctor", "-n", "1"], &elsewhere[..]].concat());
-    assert_eq!(doctor.code, Some(5));
-    assert!(
-        doctor.stdout.contains("Address already in use"),
-        "{doctor:?}"
-    );
-    assert!(
-        doctor.stdout.ends_with("\nThe server would not start.\n"),
-        "{doctor:?}"
-    );
-
-    let encke = Encke::start_in(data.path(), &[]);
-    let same_data = ["--listen", "0", "--data", directory];
-    let checked = run(&[&["serve", "--check"], &same_data[..]].concat());
-    assert_eq!(checked.code, Some(3));
-    assert!(checked.stdout.contains("in use"), "{checked:?}");
-    let doctor = run(&[&["doctor", "-n", "1"], &same_data[..]].concat());
-    assert_eq!(doctor.code, Some(5));
-    assert!(doctor.stdout.contains("in use"), "{doctor:?}");
-    encke.terminate();
-    let checked = run(&[&["serve", "--check"], &same_data[..]].concat());
-    assert_eq!(checked.code, Some(0), "{checked:?}");
-}
-
-#[test]
-fn a_hang_up_reloads_the_configuration() {
-    let data = data_dir();
-    let file = data.path().join("encke.toml");
-    let write = |log: &str| std::fs::write(&file, format!("log = '{log}'")).expect("it is ours");
-    write("error");
-    let config = file.to_str().expect("it is text");
-    let mut serve = serve(&data.path().join("data"), &["--config", config]);
-    let encke = Encke::start_by(serve.env_remove("ENCKE_LOG"));
-    write("no=such=filter");
-    encke.signal(Signal::HUP);
-    eventually("a wrong configuration changes nothing", || {
-        encke.log().contains("nothing was reloaded")
-    });
-    write("info");
-    encke.signal(Signal::HUP);
-    // At the level before, this line is not logged.
-    eventually("the filter is replaced", || {
-        encke.log().contains("reloaded the filter of the log")
-    });
-    assert_eq!(encke.ask("GET", "/readyz", &[], b"").status, 200);
-    assert_eq!(encke.terminate().code, Some(0));
 }
 
 #[test]

@@ -213,6 +213,45 @@ fn http_1_0_is_answered_and_closed() {
     }
 }
 
+/// HTTP/1.0 has no chunks: the events are sent as they are, and the end of the connection is the end of the response.
+#[test]
+fn an_event_stream_over_http_1_0_ends_with_the_connection() {
+    let encke = Encke::start(&[]);
+    encke.create("s");
+    let append = |number: &str| {
+        let fields = [JSON];
+        assert_eq!(encke.ask("POST", S, &fields, number.as_bytes()).status, 204);
+    };
+    append("1");
+    let mut connection = encke.connect();
+    let target = format!("{S}?offset=-1&live=sse");
+    connection.send(format!("GET {target} HTTP/1.0\r\n\r\n").as_bytes());
+    let head = connection.head();
+    assert_eq!(head.status, 200);
+    assert_eq!(head.field("Transfer-Encoding"), None);
+    assert_eq!(head.field("Content-Length"), None);
+    assert!(head.closes());
+    encke.wait_for_metric("encke_subscribers", 1.0);
+    append("2");
+    let closed = encke.ask("POST", S, &["Stream-Closed: true"], b"");
+    assert_eq!(closed.status, 204);
+    let events = String::from_utf8(connection.rest()).expect("events are text");
+    // No length of a chunk is in between.
+    let is_of_an_event = |line: &&str| {
+        line.is_empty()
+            || ["id: ", "event: ", "data:"]
+                .iter()
+                .any(|field| line.starts_with(field))
+    };
+    assert_eq!(
+        events.lines().find(|line| !is_of_an_event(line)),
+        None,
+        "{events}"
+    );
+    assert_eq!(events.matches("event: data\n").count(), 2, "{events}");
+    assert!(events.contains("\"streamClosed\":true"), "{events}");
+}
+
 #[test]
 fn targets_in_absolute_form() {
     let encke = Encke::start(&[]);

@@ -168,13 +168,13 @@ fn a_superblock_that_cannot_be_written_loses_nothing() {
 }
 
 /// A file system of a few megabytes that only processes in its own mount namespace see.
-struct SmallDisk {
+pub(crate) struct SmallDisk {
     holder: Child,
-    at: tempfile::TempDir,
+    pub(crate) at: tempfile::TempDir,
 }
 
 impl SmallDisk {
-    fn of(size: &str) -> Option<SmallDisk> {
+    pub(crate) fn of(size: &str) -> Option<SmallDisk> {
         let at = data_dir();
         let unshare = |script: &str| {
             let mut command = Command::new("unshare");
@@ -201,7 +201,7 @@ impl SmallDisk {
     }
 
     /// A command that runs where the disk is seen.
-    fn enter(&self, serve: &Command) -> Command {
+    pub(crate) fn enter(&self, serve: &Command) -> Command {
         let mut command = Command::new("nsenter");
         command
             .arg("-t")
@@ -218,7 +218,7 @@ impl SmallDisk {
     }
 
     /// A file on the disk, as it is seen from outside.
-    fn path(&self, name: &str) -> std::path::PathBuf {
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
         let root = format!("/proc/{}/root", self.holder.id());
         let at = self.at.path().strip_prefix("/").expect("it is absolute");
         Path::new(&root).join(at).join(name)

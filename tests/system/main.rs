@@ -35,6 +35,8 @@
 //! - [`pool_limits`]: bounds of pools, and the exclusion of pools and retention.
 //! - [`pools`]: every job is done although workers and the server die.
 //! - [`mistakes`]: the answers to mistakes at the command line and over HTTP, in a golden file.
+//! - [`hang_ups`]: SIGHUP is a reload, or the end of the terminal.
+//! - [`obstacles`]: `serve --check`, `doctor` and a start agree on what keeps a server from starting.
 //! - [`binary`]: settings, exit codes, signals, logs.
 
 mod access;
@@ -54,6 +56,7 @@ mod durability;
 mod failing_reads;
 mod full_stderr;
 mod generations;
+mod hang_ups;
 mod hostile;
 mod late_subscribers;
 mod levels;
@@ -61,6 +64,7 @@ mod limits;
 mod log_commands;
 mod mistakes;
 mod multi_stream;
+mod obstacles;
 mod older_data;
 mod overload;
 mod patterns;

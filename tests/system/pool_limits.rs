@@ -155,7 +155,24 @@ fn pools_and_retention_exclude_each_other() {
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("\"p\""), "{}", ended.stderr);
     assert!(ended.stderr.contains("--retention-age"), "{}", ended.stderr);
-    // The attempt has taken nothing.
+    let directory = data.path().to_str().expect("it is text");
+    let settings = [
+        "--data",
+        directory,
+        "--listen",
+        "0",
+        "--retention-age",
+        "1s",
+    ];
+    let run = |words: &[&str]| Ended::of(&mut command(&[words, &settings].concat()));
+    let checked = run(&["serve", "--check"]);
+    assert_eq!(checked.code, Some(2), "{checked:?}");
+    let why = "the data has one pool, such as \"p\"";
+    assert!(checked.stdout.contains(why), "{checked:?}");
+    let doctor = run(&["doctor", "-n", "1"]);
+    assert_eq!(doctor.code, Some(5), "{doctor:?}");
+    assert!(doctor.stdout.contains(why), "{doctor:?}");
+    // The attempts have taken nothing.
     let encke = Encke::start_in(data.path(), &[]);
     let got = encke.ask("GET", "/v1/pool/p/work?worker=a&wait=20", &[], b"");
     assert_eq!((got.status, &*got.body), (200, &b"x"[..]));
@@ -164,8 +181,9 @@ fn pools_and_retention_exclude_each_other() {
         204
     );
     encke.terminate();
+    let checked = run(&["serve", "--check"]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    assert!(checked.stdout.contains("pools: none"), "{checked:?}");
+    assert_eq!(run(&["doctor", "-n", "1"]).code, Some(0));
     Encke::start_in(data.path(), &forgetful).terminate();
-    let check = ["serve", "--check", "--listen", "0", "--retention-age", "1h"];
-    let checked = Ended::of(&mut command(&check));
-    assert!(checked.stdout.contains("pools: none"), "{}", checked.stdout);
 }

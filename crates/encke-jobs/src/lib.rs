@@ -61,7 +61,7 @@ pub use error::JobError;
 pub use json::{content, string};
 pub use machine::{Effect, JobMachine};
 pub use record::BadJournalRecord;
-pub use replay::{FindStream, ReadStream, ReplayError, pools};
+pub use replay::{FindStream, ReadStream, ReplayError, pools, pools_at_rest};
 pub use request::{
     AttemptAction, AttemptReport, JobId, NewJob, Payload, PoolClient, PoolRequest, Registration,
 };

@@ -1,6 +1,7 @@
 //! Recovery of the pools from their streams at the start of the server.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use encke_stream::{Fetch, Offset, Piece, Stream};
@@ -178,12 +179,34 @@ impl JobMachine {
 /// # Errors
 /// The registry could not be read or decoded.
 pub fn pools(find: FindStream<'_>, read: ReadStream<'_>) -> Result<Vec<String>, ReplayError> {
-    let registry = Registry::read(&seek(find), read)?.unwrap_or_default();
-    let pools = registry.pools.into_values();
-    Ok(pools
-        .filter(|(_, segment)| *segment > 0)
-        .map(|(name, _)| name)
-        .collect())
+    Ok(Registry::read(&seek(find), read)?
+        .unwrap_or_default()
+        .names())
+}
+
+/// The names of all pools in the directory of a log that is not open: with several logs, that of the first. Nothing is changed.
+///
+/// # Errors
+/// The registry could not be read or decoded.
+pub fn pools_at_rest(directory: &Path) -> Result<Vec<String>, ReplayError> {
+    let mut registry = Registry::default();
+    let mut result = Ok(());
+    encke_stream::data_at_rest(directory, REGISTRY, &mut |sequence, bytes| {
+        if result.is_ok() {
+            result = registry
+                .add(sequence, bytes)
+                .map_err(|source| ReplayError::Record {
+                    stream: REGISTRY.to_owned(),
+                    sequence,
+                    source,
+                });
+        }
+    })
+    .map_err(|error| ReplayError::Unreadable {
+        stream: REGISTRY.to_owned(),
+        reason: error.to_string(),
+    })?;
+    result.map(|()| registry.names())
 }
 
 /// Existing and removed pools: their names and last segments.
@@ -201,27 +224,36 @@ impl Registry {
         let Some(stream) = find(REGISTRY)? else {
             return Ok(None);
         };
-        let Registry {
-            mut pools,
-            mut gone,
-        } = Registry::default();
+        let mut registry = Registry::default();
         each(&stream, read, &mut |sequence, bytes| {
-            match RegistryRecord::decode(bytes)? {
-                RegistryRecord::Made { name } => {
-                    pools.insert(sequence, (name.to_owned(), 0));
-                }
-                RegistryRecord::Segment { no, segment } => {
-                    if let Some(pool) = pools.get_mut(&no) {
-                        pool.1 = segment;
-                    }
-                }
-                RegistryRecord::Gone { no } => {
-                    gone.extend(pools.remove(&no).map(|pool| (no, pool)));
+            registry.add(sequence, bytes)
+        })?;
+        Ok(Some(registry))
+    }
+
+    fn add(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), BadJournalRecord> {
+        match RegistryRecord::decode(bytes)? {
+            RegistryRecord::Made { name } => {
+                self.pools.insert(sequence, (name.to_owned(), 0));
+            }
+            RegistryRecord::Segment { no, segment } => {
+                if let Some(pool) = self.pools.get_mut(&no) {
+                    pool.1 = segment;
                 }
             }
-            Ok(())
-        })?;
-        Ok(Some(Registry { pools, gone }))
+            RegistryRecord::Gone { no } => {
+                let gone = self.pools.remove(&no).map(|pool| (no, pool));
+                self.gone.extend(gone);
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of the pools that exist.
+    fn names(self) -> Vec<String> {
+        let pools = self.pools.into_values();
+        let made = pools.filter(|(_, segment)| *segment > 0);
+        made.map(|(name, _)| name).collect()
     }
 }
 

@@ -128,7 +128,7 @@ mod window;
 pub use check::{CheckReport, Progress, check, check_on};
 pub use deferred_sync::{DeferredSync, DeferredSyncResult};
 pub use disk::{Disk, DiskFile};
-pub use dump::{DumpFilter, DumpReport, dump, dump_on};
+pub use dump::{DumpFilter, DumpReport, dump, dump_on, state_at_rest};
 pub use error::{AppendError, CommitError, OpenError, ReadError};
 pub use files::Files;
 pub use floor::FORGOTTEN;

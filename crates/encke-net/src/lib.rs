@@ -71,6 +71,7 @@ pub mod fuzzing {
 
 pub use access_log::AccessLogFormat;
 pub use clock::now_ms;
+pub use encke_jobs::pools_at_rest;
 pub use errors::{StartError, StopError};
 pub use forwarded::ForwardedBy;
 pub use listen::{ACCEPT_BACKLOG, check_address};

@@ -12,8 +12,14 @@ pub struct Networks(Vec<IpNet>);
 
 /// A list of networks could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is neither an address nor a network such as 10.0.0.0/8 or 2001:db8::/32")]
-pub struct NotNetworks(String);
+pub enum NotNetworks {
+    /// The list has one entry, which is wrong.
+    #[error("must be addresses and networks, such as 10.0.0.0/8,2001:db8::/32, or none")]
+    List,
+    /// One of several entries is wrong.
+    #[error("{0:?} is neither an address nor a network such as 10.0.0.0/8 or 2001:db8::/32")]
+    Entry(String),
+}
 
 impl Networks {
     /// The loopback addresses.
@@ -48,7 +54,10 @@ impl FromStr for Networks {
             .map(|word| {
                 word.parse::<IpNet>()
                     .or_else(|_| word.parse::<IpAddr>().map(IpNet::from))
-                    .map_err(|_| NotNetworks(word.to_owned()))
+                    .map_err(|_| match word == text.trim() {
+                        true => NotNetworks::List,
+                        false => NotNetworks::Entry(word.to_owned()),
+                    })
             })
             .collect::<Result<_, _>>()
             .map(Networks)
@@ -89,6 +98,11 @@ mod tests {
         for wrong in ["", "10.0.0.0/33", "a", "10.0.0.1,", "10.0.0"] {
             assert!(wrong.parse::<Networks>().is_err(), "{wrong:?}");
         }
+        // A message does not repeat the whole value.
+        let error = |text: &str| text.parse::<Networks>().unwrap_err();
+        assert_eq!(error(" 10.0.0.0/33"), NotNetworks::List);
+        let entry = NotNetworks::Entry("a".to_owned());
+        assert_eq!(error("10.0.0.1, a"), entry);
     }
 
     #[test]

@@ -92,9 +92,13 @@ impl PoolMetrics {
         self.cache.set(published.cached_bytes() as i64);
         self.loads.reset();
         self.loads.inc_by(published.loads());
+        self.show_pools(&published.read());
+    }
+
+    fn show_pools(&self, pools: &[(Arc<str>, PoolStats, Vec<WorkerStatus>)]) {
         let mut series_left = WORKER_SERIES_MAX;
-        for (pool, stats, workers) in published.read() {
-            let pool = &*pool;
+        for (pool, stats, workers) in pools {
+            let pool: &str = pool;
             let jobs = |state, count: u64| {
                 self.jobs
                     .with_label_values(&[pool, state])
@@ -129,3 +133,53 @@ impl PoolMetrics {
 /// Workers of a pool that have a series of their own, and workers of all pools.
 const WORKERS_SHOWN_MAX: usize = 100;
 const WORKER_SERIES_MAX: usize = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_series_of_workers_are_bounded_and_leave_nothing_out() {
+        const POOLS: usize = 12;
+        const WORKERS: usize = 150;
+        let worker = |number: usize| WorkerStatus {
+            name: format!("w-{number}").into(),
+            slot: number as u32,
+            connected: true,
+            running: 0,
+            given: 2,
+            done: 0,
+        };
+        let workers: Vec<WorkerStatus> = (0..WORKERS).map(worker).collect();
+        let pool = |number: usize| {
+            let name: Arc<str> = format!("p-{number:02}").into();
+            (name, PoolStats::default(), workers.clone())
+        };
+        let pools: Vec<_> = (0..POOLS).map(pool).collect();
+        let registry = Registry::new();
+        let metrics = PoolMetrics::new(&registry).unwrap();
+        metrics.show_pools(&pools);
+        let families = registry.gather();
+        let given = families.iter().find(|family| family.name() == GIVEN);
+        let mut series = [0; POOLS];
+        let mut others = 0;
+        let mut jobs = 0.0;
+        for metric in given.unwrap().get_metric() {
+            let label = |name: &str| {
+                let found = metric.get_label().iter().find(|label| label.name() == name);
+                found.unwrap().value().to_owned()
+            };
+            let pool: usize = label("pool")[2..].parse().unwrap();
+            series[pool] += 1;
+            others += usize::from(label("worker") == "(others)");
+            jobs += metric.get_counter().get_value();
+        }
+        let full = WORKER_SERIES_MAX / WORKERS_SHOWN_MAX;
+        assert_eq!(series[..full], [WORKERS_SHOWN_MAX + 1; 10]);
+        assert_eq!(series[full..], [1; 2]);
+        assert_eq!(others, POOLS);
+        assert_eq!(jobs, (POOLS * WORKERS * 2) as f64);
+    }
+
+    const GIVEN: &str = "encke_pool_worker_jobs_total";
+}

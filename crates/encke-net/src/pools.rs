@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use encke_jobs::{
     DispatcherContext, DispatcherReceiver, DispatcherSender, DispatcherThreads, JobMachine,
-    PublishedStats, ReplayError,
+    PoolStats, PublishedStats, ReplayError, WorkerStatus,
 };
 use encke_stream::{InlineCommit, Logs, Lookup, Sequencers, Stream};
 

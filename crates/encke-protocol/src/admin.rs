@@ -200,7 +200,11 @@ const WELCOME: &str = "This is Encke, a real-time push server.\n\
     Streams      PUT, POST, GET, HEAD, DELETE  /v1/stream/{name}\n\
     Follow one   GET /v1/stream/{name}?offset=-1&live=sse    (EventSource)\n\
     Poll one     GET /v1/stream/{name}?offset={offset}&live=long-poll\n\
-    Follow many  GET /v1/events?stream={name}&stream={name}\n\
+    Follow many  GET /v1/events?stream={name}&stream=chat/*  (chat/* is every stream below chat/)\n\
     Pools        PUT, POST, GET, DELETE  /v1/pool/{name}\n\
     Work for one GET /v1/pool/{name}/work?worker={worker}\n\
-    Health       /healthz  /readyz  /metrics\n";
+    Health       /healthz  /readyz  /metrics\n\
+    \n\
+    A browser opens at most six HTTP/1.1 connections to one origin, for all tabs together, and each EventSource takes one:\n\
+    follow many streams over one connection. Programs use the same URLs, or an official Durable Streams client; poll where\n\
+    connections cannot stay open, or through a cache.\n";

@@ -9,14 +9,15 @@ use crate::response::Response;
 
 /// Refuses a parameter that no name of `known` is, but that is nearly one.
 pub(crate) fn check_parameter(name: &str, known: &[&str]) -> Result<(), Response> {
-    match nearest(name, known).filter(|_| !known.contains(&name)) {
-        None => Ok(()),
-        Some(meant) => Err(error(
-            400,
-            "bad_parameter",
-            format!("there is no parameter {name:?}; did you mean {meant:?}?"),
-        )),
+    match known.contains(&name) || nearest(name, known).is_none() {
+        true => Ok(()),
+        false => Err(unknown_parameter(name, known)),
     }
+}
+
+/// The refusal of a parameter that no name of `known` is.
+pub(crate) fn unknown_parameter(name: &str, known: &[&str]) -> Response {
+    error(400, "bad_parameter", unknown("parameter", name, known))
 }
 
 /// Refuses fields that begin with `Encke-` and that no protocol knows: only this server gives them a meaning.
@@ -28,21 +29,20 @@ pub(crate) fn check_fields(headers: Headers<'_>) -> Result<(), Response> {
         if !is_ours || FIELDS.iter().any(|field| field.eq_ignore_ascii_case(name)) {
             continue;
         }
-        let meant = meant(name, FIELDS, "fields");
-        return Err(error(
-            400,
-            "bad_field",
-            format!("there is no field {name}; {meant}"),
-        ));
+        return Err(error(400, "bad_field", unknown("field", name, FIELDS)));
     }
     Ok(())
 }
 
-/// What was meant by a name that none of `known` is: the nearest one, or else which `things` there are.
-pub(crate) fn meant(name: &str, known: &[&str], things: &str) -> String {
-    match nearest(name, known) {
-        Some(meant) => format!("did you mean {meant}?"),
-        None => format!("the {things} are {}", known.join(", ")),
+/// That no `thing` has this name, and what was meant: the nearest one of `known`, or else which there are.
+pub(crate) fn unknown(thing: &str, name: &str, known: &[&str]) -> String {
+    let meant = match nearest(name, known) {
+        Some(meant) => format!("did you mean {meant:?}?"),
+        None => format!("the {thing}s are {}", known.join(", ")),
+    };
+    match name.len() {
+        ..=SHOWN_BYTES_MAX => format!("there is no {thing} {name:?}; {meant}"),
+        _ => format!("there is no {thing} of such a long name; {meant}"),
     }
 }
 
@@ -71,6 +71,8 @@ fn plain(name: &str) -> String {
 const FIELDS: &[&str] = &["Encke-Ack", "Encke-Retention", "Encke-Truncate"];
 const PREFIX: &str = "Encke-";
 const CHARS_MAX: usize = 32;
+/// Longer names are not repeated in a message.
+const SHOWN_BYTES_MAX: usize = 100;
 
 #[cfg(test)]
 mod tests {

@@ -128,6 +128,40 @@ fn a_pool_is_made_once_and_shown() {
 }
 
 #[test]
+fn the_age_of_the_oldest_job_is_in_the_json_of_the_pool() {
+    let mut server = with(r#"{"type":"claim"}"#);
+    let oldest_s = |server: &mut Server| {
+        let shown = json(&server.send("GET /v1/pool/p", &[], b""));
+        shown["oldest_s"].as_u64().unwrap()
+    };
+    assert_eq!(oldest_s(&mut server), 0);
+    post(&mut server, "/v1/pool/p", "x");
+    server.now_ms += 5_000;
+    post(&mut server, "/v1/pool/p", "y");
+    server.now_ms += 2_000;
+    assert_eq!(oldest_s(&mut server), 7);
+}
+
+#[test]
+fn a_location_is_absolute_if_the_client_names_the_host() {
+    let mut server = Server::default();
+    let host = [("Host", "h:1"), TEXT];
+    let settings = br#"{"type":"claim"}"#;
+    let made = server.send("PUT /v1/pool/a%20b", &host, settings);
+    assert_eq!(made.field("Location"), Some("http://h:1/v1/pool/a%20b"));
+    let posted = server.send("POST /v1/pool/a%20b", &host, b"x");
+    let id = json(&posted)["job"].as_u64().unwrap();
+    let location = format!("http://h:1/v1/pool/a%20b/job/{id}");
+    assert_eq!(posted.field("Location"), Some(&*location));
+    server.caller.tls = true;
+    server.caller.host = Some("push.example");
+    let posted = server.send("POST /v1/pool/a%20b", &host, b"x");
+    let id = json(&posted)["job"].as_u64().unwrap();
+    let location = format!("https://push.example/v1/pool/a%20b/job/{id}");
+    assert_eq!(posted.field("Location"), Some(&*location));
+}
+
+#[test]
 fn errors_name_what_is_wrong() {
     let mut server = with(r#"{"type":"direct","size":2,"job_bytes_max":5,"waiting_max":2}"#);
     let made = server.send("PUT /v1/pool/h", &[], br#"{"type":"hash"}"#);
@@ -166,7 +200,12 @@ fn errors_name_what_is_wrong() {
         ("POST /v1/pool/p?slot=-1", "x", 400, "bad_query"),
         ("POST /v1/pool/p?slot=0&wait=301", "x", 400, "bad_query"),
         ("POST /v1/pool/p?slot=0&wait=soon", "x", 400, "bad_query"),
-        ("POST /v1/pool/p?slot=0&priority=1", "x", 400, "bad_query"),
+        (
+            "POST /v1/pool/p?slot=0&priority=1",
+            "x",
+            400,
+            "bad_parameter",
+        ),
         ("POST /v1/pool/p?slot=0", "123456", 413, "too_large"),
         (
             "POST /v1/pool/p?slot=0&if=connected",

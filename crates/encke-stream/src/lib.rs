@@ -30,6 +30,7 @@
 
 mod ack;
 mod append;
+mod at_rest;
 mod batch;
 mod checkpoint;
 mod command;
@@ -67,6 +68,7 @@ mod watchers;
 mod writers;
 
 pub use ack::{AckLevel, BadLevel};
+pub use at_rest::data_at_rest;
 pub use batch::{Batch, Handover, Outlet, PatternMatch, Record, Reply, Submission, Submitter};
 pub use command::{Append, Command, Create, Data, ForkOf, Target};
 pub use commit::Committed;

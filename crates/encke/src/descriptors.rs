@@ -18,10 +18,33 @@ pub(crate) fn raise() -> u64 {
 
 /// The number of connections that this limit on files allows.
 pub(crate) fn connections(files: u64) -> usize {
-    let reserved = RESERVED.min(files / 5 * 4);
-    usize::try_from(files - reserved).unwrap_or(usize::MAX)
+    let left = files.saturating_sub(RESERVED).max(files / SHARE);
+    usize::try_from(left).unwrap_or(usize::MAX)
 }
 
-/// Files reserved for other uses than connections: segments of the logs, history, listeners, epoll. If the limit is low, four
-/// fifths of it are reserved.
-pub(crate) const RESERVED: u64 = 512;
+/// The lowest limit on files that allows this number of connections.
+pub(crate) fn files(connections: u64) -> u64 {
+    let reserved = connections.saturating_add(RESERVED);
+    reserved.min(connections.saturating_mul(SHARE))
+}
+
+/// Files reserved for other uses than connections: segments of the logs, history, listeners, epoll.
+const RESERVED: u64 = 512;
+
+/// If the limit is low, connections have this part of it: a fifth.
+const SHARE: u64 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_the_lowest_that_allows_its_connections() {
+        for wanted in [1, 2, 100, 127, 128, 129, 10_000] {
+            let limit = files(wanted);
+            assert!(connections(limit) as u64 >= wanted, "{wanted}");
+            assert!((connections(limit - 1) as u64) < wanted, "{wanted}");
+        }
+        assert_eq!((files(100), files(10_000)), (500, 10_512));
+    }
+}

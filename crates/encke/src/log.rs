@@ -15,7 +15,7 @@ use encke_stream::{Change, KIND_CHANGE, log_of};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::config::whole_number;
+use crate::config::{self, whole_number};
 use crate::failure::{Code, Failed, say};
 
 /// What `encke log` can do.
@@ -115,6 +115,7 @@ fn stream_number(text: &str) -> anyhow::Result<u64> {
 }
 
 pub(crate) fn log(args: &LogArgs) -> Result<ExitCode, Failed> {
+    config::check_variables().map_err(|error| Code::Usage.with(error))?;
     match &args.command {
         LogCommand::Check(args) => check(args),
         LogCommand::Dump(args) => dump(args),

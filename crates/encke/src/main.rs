@@ -10,6 +10,7 @@ mod doctor;
 mod failure;
 mod log;
 mod log_filter;
+mod log_locations;
 mod log_output;
 mod obstacles;
 mod serve;
@@ -39,17 +40,17 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve streams
-    Serve(Box<config::ServeArgs>),
+    Serve(Box<serve::ServeArgs>),
     /// Check, print or repair a log that no server has open
     Log(log::LogArgs),
     /// Check whether the machine and the data directory suit a server, and print the settings to change
-    Doctor(doctor::DoctorArgs),
+    Doctor(Box<doctor::DoctorArgs>),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| with_tuning_key(error).exit());
     let result = match cli.command {
-        Command::Serve(args) => serve::serve(*args),
+        Command::Serve(args) => serve::serve(&args),
         Command::Log(args) => log::log(&args),
         Command::Doctor(args) => doctor::doctor(&args),
     };
@@ -64,12 +65,12 @@ fn main() -> ExitCode {
 
 /// The error of a command line. For an unknown flag that names a key of the table `[tuning]`, it says how to set the key.
 fn with_tuning_key(mut error: clap::Error) -> clap::Error {
-    let serves = std::env::args_os()
+    let takes_settings = std::env::args_os()
         .nth(1)
-        .is_some_and(|word| word == "serve");
+        .is_some_and(|word| word == "serve" || word == "doctor");
     let key = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(flag))
-            if serves && error.kind() == ErrorKind::UnknownArgument =>
+            if takes_settings && error.kind() == ErrorKind::UnknownArgument =>
         {
             flag.strip_prefix("--").and_then(config::tuning_key)
         }

@@ -1,11 +1,15 @@
-//! What keeps a server from starting, found without changing anything: for `encke serve --check` and `encke doctor`.
+//! What keeps a server from starting, found without leaving anything behind: for `encke serve --check` and `encke doctor`.
 
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
+use crate::config::Config;
 use crate::failure::Code;
+use crate::log_locations::{self, Ahead, LogLocation};
 
 /// One thing that keeps a server from starting.
 #[derive(Debug)]
@@ -14,6 +18,26 @@ pub(crate) struct Obstacle {
     pub(crate) code: Code,
     /// What it is, on one line.
     pub(crate) text: String,
+}
+
+/// Everything that keeps a server with these settings from starting.
+pub(crate) fn all(config: &Config) -> Vec<Obstacle> {
+    let mut obstacles: Vec<Obstacle> = of_data(&config.data, config.logs).into_iter().collect();
+    if obstacles.is_empty() {
+        let logs = log_locations::examine(&config.data, config.logs, Ahead::of(config));
+        let refused = logs.iter().find_map(LogLocation::refusal);
+        obstacles.extend(refused.map(in_data));
+    }
+    if obstacles.is_empty() {
+        obstacles.extend(of_pools(config));
+    }
+    obstacles.extend(of_access_log(config));
+    obstacles.extend(config.net.tls.as_ref().and_then(of_tls));
+    let net = &config.net;
+    let others = [net.operators_listen, net.redirect_http];
+    let addresses = [Some(net.listen)].into_iter().chain(others).flatten();
+    obstacles.extend(addresses.filter_map(of_address));
+    obstacles
 }
 
 /// The obstacle on an address to listen on.
@@ -65,15 +89,9 @@ pub(crate) fn of_path(data: &Path) -> Option<Obstacle> {
     })
 }
 
-/// The obstacle in a data directory that is to hold `logs` logs; as many as it holds if that is `None`.
-pub(crate) fn of_data(data: &Path, logs: Option<usize>) -> Option<Obstacle> {
-    let obstacle = |text: String| {
-        Some(Obstacle {
-            code: Code::Data,
-            // An error may have several lines.
-            text: text.replace(['\n', '\r'], " "),
-        })
-    };
+/// The obstacle in a data directory that is to hold this number of logs.
+pub(crate) fn of_data(data: &Path, logs: usize) -> Option<Obstacle> {
+    let obstacle = |text| Some(in_data(text));
     if let Some(obstacle) = of_path(data) {
         return Some(obstacle);
     }
@@ -81,9 +99,7 @@ pub(crate) fn of_data(data: &Path, logs: Option<usize>) -> Option<Obstacle> {
         Err(error) => return obstacle(error.to_string()),
         Ok(there) => there,
     };
-    if let (false, Some(logs)) = (there.is_empty(), logs)
-        && there.len() != logs
-    {
+    if !there.is_empty() && there.len() != logs {
         return obstacle(format!(
             "the number of logs can't be changed to {logs}: {} holds {}",
             data.display(),
@@ -94,6 +110,65 @@ pub(crate) fn of_data(data: &Path, logs: Option<usize>) -> Option<Obstacle> {
     in_use
         .find_map(Result::err)
         .and_then(|error| obstacle(error.to_string()))
+}
+
+/// An obstacle in the data directory.
+fn in_data(text: String) -> Obstacle {
+    Obstacle {
+        code: Code::Data,
+        // An error may have several lines.
+        text: text.replace(['\n', '\r'], " "),
+    }
+}
+
+/// The obstacle if retention would remove jobs from pools in the data.
+pub(crate) fn of_pools(config: &Config) -> Option<Obstacle> {
+    if !config.net.pools.forgets {
+        return None;
+    }
+    let first = logs_there(&config.data).ok()?.into_iter().next()?;
+    match encke_net::pools_at_rest(&first) {
+        Ok(pools) => of_forgotten_pools(&pools),
+        // It is in use or damaged.
+        Err(error) => Some(in_data(error.to_string())),
+    }
+}
+
+/// The obstacle if these pools would lose jobs to retention.
+pub(crate) fn of_forgotten_pools(pools: &[String]) -> Option<Obstacle> {
+    let first = pools.first()?;
+    Some(Obstacle {
+        code: Code::Usage,
+        text: format!(
+            "--retention-age and --retention-size would remove waiting jobs, and the data has {}, such as {first:?}: leave both out, or \
+             remove the pools first",
+            match pools.len() {
+                1 => "one pool".to_owned(),
+                pools => format!("{pools} pools"),
+            },
+        ),
+    })
+}
+
+/// The obstacle if the file of the access log can't be opened. A file that does not exist is not created.
+pub(crate) fn of_access_log(config: &Config) -> Option<Obstacle> {
+    let path = config.access_log_file.as_ref()?;
+    let opened = match std::fs::metadata(path) {
+        // To open a pipe could wait.
+        Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let folder = path
+                .parent()
+                .filter(|folder| !folder.as_os_str().is_empty());
+            log_locations::try_write(folder.unwrap_or(Path::new(".")))
+        }
+        _ => OpenOptions::new().append(true).open(path).map(drop),
+    };
+    let error = opened.err()?;
+    Some(Obstacle {
+        code: Code::Usage,
+        text: format!("the access log {} can't be opened: {error}", path.display()),
+    })
 }
 
 /// The directories of the logs that a data directory holds.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
+use clap::Args;
 use encke_log::Reader;
 use encke_net::{Metrics, ServedStreams, Server, StartError};
 use encke_protocol::{Admin, Probes, Router};
@@ -12,27 +13,35 @@ use encke_stream::Logs;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Config, Given, LogFormat, ServeArgs, effective};
+use crate::config::{Config, Given, LogFormat, SettingsArgs, effective};
 use crate::failure::{Code, Failed, with_causes};
 use crate::log_output::{LogOutput, ReopenHandle};
 use crate::obstacles::{self, Obstacle};
 use crate::terminal::Terminal;
 use crate::{descriptors, log_filter};
 
+/// The arguments of `encke serve`.
+#[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    settings: SettingsArgs,
+
+    /// Print the effective configuration as TOML with the origin of each value, and what would keep the server from starting; exit
+    #[arg(long)]
+    check: bool,
+}
+
 /// Serves until a signal says to stop.
-pub(crate) fn serve(args: ServeArgs) -> Result<ExitCode, Failed> {
-    let only_check = args.check();
-    let (mut config, given) = args.resolve().map_err(|error| Code::Usage.with(error))?;
+pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failed> {
+    let settings = &args.settings;
+    let (mut config, given) = settings
+        .resolve()
+        .map_err(|error| Code::Usage.with(error))?;
     let files = descriptors::raise();
     let room = descriptors::connections(files);
     config.net.connections_max = config.net.connections_max.min(room);
-    if only_check {
-        let obstacles: Vec<Obstacle> = obstacles::of_data(&config.data, Some(config.logs))
-            .into_iter()
-            .chain(obstacles::of_address(config.net.listen))
-            .chain(config.net.redirect_http.and_then(obstacles::of_address))
-            .chain(config.net.tls.as_ref().and_then(obstacles::of_tls))
-            .collect();
+    if args.check {
+        let obstacles = obstacles::all(&config);
         print!("{}", check(&config, &given, (files, &obstacles)));
         let code = obstacles.first().map(|first| first.code.into());
         return Ok(code.unwrap_or(ExitCode::SUCCESS));
@@ -67,7 +76,7 @@ pub(crate) fn serve(args: ServeArgs) -> Result<ExitCode, Failed> {
         match signals.forever().next() {
             Some(SIGHUP) if !terminal.is_closed() => {
                 reopen_handles.iter().for_each(ReopenHandle::reopen);
-                reload(&args, &filter);
+                reload(settings, &filter);
                 server.reload_tls();
             }
             signal => break signal,
@@ -75,7 +84,8 @@ pub(crate) fn serve(args: ServeArgs) -> Result<ExitCode, Failed> {
     };
     tracing::info!(?signal, "stopping; a second signal stops at once");
     std::thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
+        // A terminal that closes may send several SIGHUP: the kernel's, and one of the shell.
+        if let Some(signal) = signals.forever().find(|signal| *signal != SIGHUP) {
             std::process::exit(128 + signal);
         }
     });
@@ -177,13 +187,9 @@ fn refuse_to_forget_pools(config: &Config) -> Result<(), Failed> {
     let pools = encke_net::pools(&restore(config, &options)?)
         .with_context(|| format!("the data in {} can't be used", config.data.display()))
         .map_err(|error| Code::Data.with(error))?;
-    match &pools[..] {
-        [] => Ok(()),
-        [first, ..] => Err(Code::Usage.with(anyhow::anyhow!(
-            "--retention-age and --retention-size would remove waiting jobs, and the data has {} pools, such as {first:?}: leave \
-             both out, or remove the pools first",
-            pools.len(),
-        ))),
+    match obstacles::of_forgotten_pools(&pools) {
+        None => Ok(()),
+        Some(obstacle) => Err(obstacle.code.with(anyhow::anyhow!(obstacle.text))),
     }
 }
 
@@ -227,8 +233,8 @@ type FilterHandle = Box<dyn Fn(EnvFilter) -> anyhow::Result<()>>;
 
 /// Reads the configuration anew and applies what can change while the server runs: the filter of the log. A wrong
 /// configuration changes nothing.
-fn reload(args: &ServeArgs, replace_filter: &FilterHandle) {
-    let reloaded = args.resolve().and_then(|(config, _)| {
+fn reload(settings: &SettingsArgs, replace_filter: &FilterHandle) {
+    let reloaded = settings.resolve().and_then(|(config, _)| {
         replace_filter(filter(&config)?)?;
         Ok(config.log)
     });

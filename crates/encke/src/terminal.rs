@@ -1,14 +1,18 @@
 //! The terminal from which the server was started.
 
-/// The controlling terminal of this process, if it has one.
+use signal_hook::consts::SIGHUP;
+
+/// The controlling terminal of this process, if it has one and is to end with it.
 pub(crate) struct Terminal {
     is_there: bool,
 }
 
 impl Terminal {
+    /// Looks before SIGHUP is handled. A process that was started with SIGHUP ignored, as by `nohup`, outlives its terminal, so it
+    /// has none.
     pub(crate) fn of_this_process() -> Terminal {
         Terminal {
-            is_there: can_be_opened(),
+            is_there: can_be_opened() && !ignores_hang_up(),
         }
     }
 
@@ -21,4 +25,34 @@ impl Terminal {
 /// Opening fails without a controlling terminal, and once it has hung up.
 fn can_be_opened() -> bool {
     std::fs::File::open("/dev/tty").is_ok()
+}
+
+/// Whether this process ignores SIGHUP.
+fn ignores_hang_up() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores(&status, SIGHUP))
+}
+
+/// Whether the mask `SigIgn` of a process has this signal; its lowest bit is signal 1.
+fn ignores(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mask_says_what_is_ignored() {
+        for (mask, expected) in [
+            ("0000000000000001", true),
+            ("0000000000001001", true),
+            ("0000000000001002", false),
+            ("nonsense", false),
+        ] {
+            let status = format!("SigBlk:\t0000000000000001\nSigIgn:\t{mask}\n");
+            assert_eq!(ignores(&status, SIGHUP), expected, "{mask}");
+        }
+    }
 }

@@ -206,11 +206,7 @@ impl Parser<'_> {
                     let why = format!("force={value} is not force=true");
                     return Err(bad("bad_query", why));
                 }
-                _ => {
-                    let meant = misspelled::meant(&name, PARAMETERS, "parameters");
-                    let why = format!("there is no parameter {name:?}; {meant}");
-                    return Err(bad("bad_query", why));
-                }
+                _ => return Err(misspelled::unknown_parameter(&name, PARAMETERS)),
             }
         }
         Ok(query)

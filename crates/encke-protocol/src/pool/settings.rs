@@ -25,9 +25,7 @@ fn wrong_setting(body: &[u8]) -> Option<String> {
             ("type", _) | ("events", Value::Bool(_)) => continue,
             ("events", _) => "true or false",
             (name, _) if !SETTINGS.contains(&name) => {
-                let meant = misspelled::meant(name, SETTINGS, "settings");
-                let name = short(&name.into());
-                return Some(format!("there is no setting {name}; {meant}"));
+                return Some(misspelled::unknown("setting", name, SETTINGS));
             }
             (_, Value::Null) => continue,
             (_, value) if value.is_u64() => continue,
@@ -95,7 +93,10 @@ mod tests {
             ("{}", "type is missing"),
             (r#"{"type":1}"#, "type is 1, expected one of round_robin"),
             (r#"{"type":"claims"}"#, "type is \"claims\""),
-            (r#"{"type":"claim","acks_ms":1}"#, "did you mean ack_ms?"),
+            (
+                r#"{"type":"claim","acks_ms":1}"#,
+                "did you mean \"ack_ms\"?",
+            ),
             (
                 r#"{"type":"claim","colour":1}"#,
                 "the settings are type, size",

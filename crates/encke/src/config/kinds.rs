@@ -43,11 +43,6 @@ pub(crate) fn whole_number(text: &str) -> anyhow::Result<u64> {
         .map_err(|_| anyhow::anyhow!("must be a whole number, such as 1000"))
 }
 
-/// Reads an address as the setting `listen` does.
-pub(crate) fn address(text: &str) -> anyhow::Result<SocketAddr> {
-    Address.parse(text)
-}
-
 /// An address and a port. Without an address it is 127.0.0.1; a host name is looked up once.
 pub(super) struct Address;
 
@@ -140,7 +135,7 @@ pub(super) struct Switch;
 impl Kind<bool> for Switch {
     fn parse(&self, text: &str) -> anyhow::Result<bool> {
         text.parse()
-            .map_err(|_| anyhow::anyhow!("must be true or false"))
+            .map_err(|_| anyhow::anyhow!("must be true or false, such as true"))
     }
 
     fn show(&self, value: &bool) -> Option<Value> {

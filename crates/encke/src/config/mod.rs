@@ -16,13 +16,14 @@ use clap::{Arg, ArgMatches, Args, FromArgMatches};
 pub(crate) use self::effective::effective;
 pub(crate) use self::given::{Given, tuning_key};
 use self::kinds::in_units;
-pub(crate) use self::kinds::{address, whole_number};
+pub(crate) use self::kinds::whole_number;
 use self::settings::{SETTINGS, Setting};
 pub(crate) use self::values::{Config, LogFormat};
 
-/// The arguments of `encke serve`. A flag takes precedence over a variable, a variable over the file.
+/// The arguments that set something: of `encke serve` and `encke doctor`. A flag takes precedence over a variable, a variable over
+/// the file.
 #[derive(Debug, Default)]
-pub(crate) struct ServeArgs {
+pub(crate) struct SettingsArgs {
     general: General,
     /// Flags that were given, with their values.
     flags: Vec<(&'static Setting, String)>,
@@ -40,21 +41,12 @@ struct General {
     )]
     config: Option<PathBuf>,
 
-    /// Print the effective configuration as TOML with the origin of each value, and exit
-    #[arg(long)]
-    check: bool,
-
     /// Set a key of the table "tuning"; --check lists all keys. May be repeated [env: ENCKE_TUNING, separated by commas]
     #[arg(long, value_name = "KEY=VALUE")]
     tuning: Vec<String>,
 }
 
-impl ServeArgs {
-    /// Whether the configuration is to be printed only.
-    pub(crate) fn check(&self) -> bool {
-        self.general.check
-    }
-
+impl SettingsArgs {
     /// The effective settings, and which of them were given where.
     pub(crate) fn resolve(&self) -> anyhow::Result<(Config, Given)> {
         let mut given = Given::default();
@@ -76,7 +68,12 @@ impl ServeArgs {
     }
 }
 
-impl Args for ServeArgs {
+/// Fails if a variable begins with `ENCKE_` and is none of Encke's, for commands that read no settings.
+pub(crate) fn check_variables() -> anyhow::Result<()> {
+    Given::default().variables(std::env::vars_os())
+}
+
+impl Args for SettingsArgs {
     fn augment_args(command: clap::Command) -> clap::Command {
         let flags = SETTINGS.iter().filter(|setting| !setting.is_tuning());
         General::augment_args(command).args(flags.map(argument))
@@ -87,14 +84,14 @@ impl Args for ServeArgs {
     }
 }
 
-impl FromArgMatches for ServeArgs {
+impl FromArgMatches for SettingsArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let flags = SETTINGS.iter().filter(|setting| !setting.is_tuning());
         let given = |setting: &'static Setting| {
             let value = matches.get_one::<String>(setting.name)?;
             Some((setting, value.clone()))
         };
-        Ok(ServeArgs {
+        Ok(SettingsArgs {
             general: General::from_arg_matches(matches)?,
             flags: flags.filter_map(given).collect(),
         })
@@ -230,7 +227,7 @@ mod tests {
     #[derive(Debug, clap::Parser)]
     struct Line {
         #[command(flatten)]
-        args: ServeArgs,
+        args: SettingsArgs,
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Checks whether a machine suits a number of connections and their data, and which settings to change if not.
 
-use std::net::SocketAddr;
 
 use super::check::{Check, Line, Verdict, bytes, count};
 use super::data::Data;
 use super::machine::Machine;
 use super::memory_estimate::{MemoryEstimate, USER_BYTES};
-use crate::{descriptors, obstacles};
+use crate::config::Config;
+use crate::descriptors;
+use crate::obstacles::{self, Obstacle};
 
 const SYSCTL: &str = "/etc/sysctl.d/90-encke.conf";
 const LIMITS: &str = "/etc/security/limits.d/90-encke.conf";
@@ -31,27 +32,55 @@ pub(super) fn all(
     checks
 }
 
-/// Whether the server can listen on an address.
-pub(super) fn address(listen: SocketAddr) -> Check {
-    let obstacle = obstacles::of_address(listen);
+/// Whether a server with these settings can start on its address, with its access log and with its retention.
+pub(super) fn start(config: &Config) -> Vec<Check> {
+    let mut checks = vec![unless(
+        obstacles::of_address(config.net.listen),
+        format!("address, {}", config.net.listen),
+        "free",
+        "another process listens on it, or this machine does not have it",
+    )];
+    if let Some(file) = &config.access_log_file {
+        checks.push(unless(
+            obstacles::of_access_log(config),
+            format!("access log, {}", file.display()),
+            "writable",
+            "the server appends lines to it",
+        ));
+    }
+    if config.net.pools.forgets {
+        checks.push(unless(
+            obstacles::of_pools(config),
+            "retention".to_owned(),
+            "no pools in the data",
+            "it would remove waiting jobs",
+        ));
+    }
+    checks
+}
+
+/// A check that fails with an obstacle.
+fn unless(
+    obstacle: Option<Obstacle>,
+    name: String,
+    need: &'static str,
+    why: &'static str,
+) -> Check {
     Check {
-        name: format!("address, {listen}").into(),
-        value: match &obstacle {
-            None => "free".into(),
-            Some(obstacle) => obstacle.text.clone(),
-        },
-        need: "free".into(),
+        name: name.into(),
         verdict: match obstacle {
             None => Verdict::Fits,
             Some(_) => Verdict::Fails,
         },
-        why: "another process listens on it, or this machine does not have it",
+        value: obstacle.map_or_else(|| need.to_owned(), |obstacle| obstacle.text),
+        need: need.to_owned(),
+        why,
         set: Vec::new(),
     }
 }
 
 fn files(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
-    let files = connections.saturating_add(descriptors::RESERVED);
+    let files = descriptors::files(connections);
     let set = vec![
         Line {
             file: SYSTEMD,
@@ -67,7 +96,7 @@ fn files(machine: &Machine, connections: u64, checks: &mut Vec<Check>) {
         machine.files_hard,
         files,
         Verdict::TooLow,
-        "every connection is an open file; 512 more are reserved for the log and its history",
+        "every connection is an open file; 512 more, or four fifths if that is less, are reserved for the log and its history",
         set,
     );
     checks.push(hard);

@@ -1,16 +1,14 @@
 //! Checks the data directory: whether it can be used, its free space, and its file system.
 
-use std::ffi::OsString;
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{StatVfsMountFlags, statfs, statvfs};
+use rustix::fs::statfs;
 use serde::Serialize;
 
 use super::check::{Check, Verdict, bytes, millis};
 use super::machine::{Syncs, measure_syncs};
+use crate::log_locations::{self, Ahead, LogLocation};
 use crate::obstacles;
 
 /// The data directory.
@@ -23,24 +21,15 @@ pub(super) struct Data {
     logs: Vec<Place>,
 }
 
-/// The directory of one log.
+/// The directory of one log, and its disk.
 #[derive(Debug, Serialize)]
 pub(super) struct Place {
-    pub(super) path: PathBuf,
-    /// It exists; otherwise the server creates it.
-    pub(super) there: bool,
-    /// Why it cannot be written to.
-    pub(super) unwritable: Option<String>,
+    #[serde(flatten)]
+    pub(super) directory: LogLocation,
     pub(super) file_system: Option<String>,
     #[serde(skip)]
     pub(super) kind: Kind,
-    /// Free space, and the space that all logs on the same file system need to start and to run.
-    pub(super) free_bytes: Option<u64>,
-    pub(super) start_bytes: u64,
-    pub(super) need_bytes: u64,
     pub(super) fdatasync: Option<Syncs>,
-    #[serde(skip)]
-    device: Option<u64>,
 }
 
 /// The kind of a file system.
@@ -58,39 +47,19 @@ pub(super) enum Kind {
     Unknown,
 }
 
-/// The space that a log reserves in advance.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Ahead {
-    pub(super) segment_bytes: u64,
-    /// Sealed segments that may wait for history.
-    pub(super) waiting: u64,
-}
-
 impl Data {
-    /// Checks the directories of this number of logs. None: of those that exist.
-    pub(super) fn look(path: &Path, logs: Option<usize>, ahead: Ahead) -> Data {
+    /// Checks the directories of this number of logs.
+    pub(super) fn look(path: &Path, logs: usize, ahead: Ahead) -> Data {
         let refused = obstacles::of_data(path, logs).map(|obstacle| obstacle.text);
-        let there = obstacles::logs_there(path).unwrap_or_default().len();
-        let count = match there {
-            0 => logs.unwrap_or(1),
-            there => there,
-        };
-        let dirs = match count {
-            1 => vec![path.to_owned()],
-            logs => (0..logs)
-                .map(|log| path.join(format!("log-{log}")))
-                .collect(),
-        };
-        let mut logs: Vec<Place> = Vec::with_capacity(count);
-        for dir in dirs {
-            let place = Place::look(dir, &logs);
-            logs.push(place);
+        let mut places: Vec<Place> = Vec::new();
+        for directory in log_locations::examine(path, logs, ahead) {
+            let place = Place::look(directory, &places);
+            places.push(place);
         }
-        share_out(&mut logs, ahead);
         Data {
             path: path.to_owned(),
             refused,
-            logs,
+            logs: places,
         }
     }
 
@@ -134,62 +103,49 @@ impl Data {
 }
 
 impl Place {
-    fn look(path: PathBuf, before: &[Place]) -> Place {
+    fn look(directory: LogLocation, before: &[Place]) -> Place {
         let mut place = Place {
-            there: path.is_dir(),
-            path,
-            unwritable: None,
+            directory,
             file_system: None,
             kind: Kind::Unknown,
-            free_bytes: None,
-            start_bytes: 0,
-            need_bytes: 0,
             fdatasync: None,
-            device: None,
         };
-        let folder = match nearest(&place.path) {
-            Ok(folder) => folder,
-            Err(error) => {
-                place.unwritable = Some(error.to_string());
-                return place;
-            }
+        let Some(folder) = &place.directory.folder else {
+            return place;
         };
-        place.device = fs::metadata(&folder).ok().map(|metadata| metadata.dev());
-        if let Ok(found) = statfs(&folder) {
+        if let Ok(found) = statfs(folder) {
             // The type's width differs between machines; its magic numbers have 32 bits.
             let (name, kind) = file_system(found.f_type as u32);
             place.file_system = Some(name);
             place.kind = kind;
         }
-        if let Ok(found) = statvfs(&folder) {
-            let free = found.f_bavail.saturating_mul(found.f_frsize);
-            place.free_bytes = (!found.f_flag.contains(StatVfsMountFlags::RDONLY)).then_some(free);
+        if place.directory.unwritable.is_some() {
+            return place;
         }
-        let same = |other: &&Place| other.device.is_some() && other.device == place.device;
+        let device = place.directory.device;
+        let same = |other: &&Place| device.is_some() && other.directory.device == device;
+        // Measured once for each disk.
         let known = before.iter().find(same).and_then(|other| other.fdatasync);
-        let measured = match known {
-            // Measured once for each disk; each folder must be writable.
-            Some(syncs) => try_write(&folder).map(|()| syncs),
-            None => measure_syncs(&folder),
-        };
-        match measured {
+        match known.map_or_else(|| measure_syncs(folder), Ok) {
             Ok(syncs) => place.fdatasync = Some(syncs),
-            Err(error) => place.unwritable = Some(error.to_string()),
+            // How much space a start needs is checked apart.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
+            Err(error) => place.directory.unwritable = Some(error.to_string()),
         }
         place
     }
 
     fn directory(&self, name: String) -> Check {
-        let shown = self.path.display();
+        let shown = self.directory.path.display();
         Check {
             name: name.into(),
-            value: match (&self.unwritable, self.there) {
+            value: match (&self.directory.unwritable, self.directory.there) {
                 (Some(error), _) => format!("{shown}: {error}"),
                 (None, true) => "exists".into(),
                 (None, false) => "will be created".into(),
             },
             need: "writable by this user".into(),
-            verdict: match self.unwritable {
+            verdict: match self.directory.unwritable {
                 None => Verdict::Fits,
                 Some(_) => Verdict::Fails,
             },
@@ -230,18 +186,18 @@ impl Place {
     fn room(&self, name: String) -> Check {
         Check {
             name: name.into(),
-            value: self.free_bytes.map_or("unknown".into(), bytes),
-            need: bytes(self.need_bytes),
-            verdict: match self.free_bytes {
+            value: self.directory.free_bytes.map_or("unknown".into(), bytes),
+            need: bytes(self.directory.need_bytes),
+            verdict: match self.directory.free_bytes {
                 None => Verdict::Unknown,
-                Some(free) if free < self.start_bytes => Verdict::Fails,
-                Some(free) if free < self.need_bytes => Verdict::Advice,
+                Some(_) if self.directory.lacks_room() => Verdict::Fails,
+                Some(free) if free < self.directory.need_bytes => Verdict::Advice,
                 Some(_) => Verdict::Fits,
             },
             why: "space that all logs on this file system reserve: the current segment, the next one, and those that may wait \
-                  for history (--segment, --waiting-segments-max); kept records need more, up to --order-size and all of \
-                  history. A server does not start without space for the first two; it refuses writes when there is no space \
-                  for another",
+                  for history (--segment, tuning.waiting-segments-max); kept records need more, up to --order-size and all \
+                  of history. A new log does not start without space for its first segment; writes are refused when there is \
+                  no space for another",
             set: Vec::new(),
         }
     }
@@ -267,61 +223,6 @@ impl Place {
             set: Vec::new(),
         }
     }
-}
-
-/// Sets the space that the logs of each file system need together.
-fn share_out(logs: &mut [Place], ahead: Ahead) {
-    let devices: Vec<_> = logs
-        .iter()
-        .map(|place| (place.device, place.there))
-        .collect();
-    for place in logs {
-        let same = devices
-            .iter()
-            .filter(|(device, _)| device.is_none() || *device == place.device);
-        // A log that exists has its current segment.
-        let start: u64 = same
-            .clone()
-            .map(|(_, there)| if *there { 1 } else { 2 })
-            .sum();
-        let waiting = same.count() as u64 * ahead.waiting;
-        place.start_bytes = start.saturating_mul(ahead.segment_bytes);
-        place.need_bytes = (start + waiting).saturating_mul(ahead.segment_bytes);
-    }
-}
-
-/// The directory itself, or its nearest existing ancestor.
-fn nearest(path: &Path) -> io::Result<PathBuf> {
-    use io::ErrorKind::{NotADirectory, NotFound};
-    for folder in path.ancestors() {
-        let folder = match folder.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => folder,
-        };
-        match fs::metadata(folder) {
-            Ok(metadata) if metadata.is_dir() => return Ok(folder.to_owned()),
-            Ok(_) => {
-                let what = format!("{} is not a directory", folder.display());
-                return Err(io::Error::other(what));
-            }
-            Err(_) if fs::symlink_metadata(folder).is_ok() => {
-                let what = format!("{} is a dangling link", folder.display());
-                return Err(io::Error::other(what));
-            }
-            Err(error) if matches!(error.kind(), NotFound | NotADirectory) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(PathBuf::from("."))
-}
-
-/// Creates a file in a folder and removes it.
-fn try_write(folder: &Path) -> io::Result<()> {
-    let mut name = OsString::from(".encke-doctor-try-");
-    name.push(std::process::id().to_string());
-    let path = folder.join(name);
-    fs::File::create_new(&path)?;
-    fs::remove_file(&path)
 }
 
 /// The file system with this magic number.

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::config::Config;
+
 /// User memory of a subscriber with a stream of its own: a slot and an entry in a list (about 100 bytes), and the stream's
 /// name and state (about 310), rounded up for the allocator.
 pub(super) const USER_BYTES: u64 = 512;
@@ -35,9 +37,9 @@ pub(super) struct MemoryEstimate {
 }
 
 impl MemoryEstimate {
-    pub(super) fn new(connections: u64, logs: usize) -> Self {
-        let settings = encke_net::NetSettings::default();
-        let history_bytes = encke_log::Options::default().history_cache_bytes;
+    pub(super) fn new(connections: u64, config: &Config, logs: usize) -> Self {
+        let settings = &config.net;
+        let history_bytes = config.log_options.history_cache_bytes;
         let logs = logs as u64;
         MemoryEstimate {
             base_bytes: BASE_BYTES,

@@ -12,58 +12,35 @@ mod memory_estimate;
 mod tests;
 
 use std::fmt;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use bytesize::ByteSize;
 use clap::Args;
 use serde::Serialize;
 
-use crate::config::whole_number;
+use crate::config::{Config, SettingsArgs};
 use crate::failure::{Code, Failed};
+use crate::log_locations::Ahead;
 use check::{Check, Line, Verdict, bytes, count};
-use data::{Ahead, Data};
+use data::Data;
 use machine::Machine;
 use memory_estimate::MemoryEstimate;
 
-/// Checks this machine's limits and the data directory, and prints the settings to change.
+/// Checks this machine's limits, and the data directory and the address of a server with these settings; prints the settings to
+/// change. It takes the settings of `encke serve`, and leaves no files.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
     /// Number of connections to check for
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10_000, value_parser = connections)]
     connections: u64,
 
-    /// Data directory: checks whether it can be created and written, its free space, its file system, and how long a sync
-    /// takes; leaves no files
-    #[arg(
-        long,
-        env = "ENCKE_DATA",
-        value_name = "DIR",
-        default_value = "./encke-data"
-    )]
-    data: PathBuf,
-
-    /// Number of logs in the data directory; each is checked [default: those that exist, else 1]
-    #[arg(long, env = "ENCKE_LOGS", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=LOGS_MAX))]
-    logs: Option<u64>,
-
-    /// Size of a segment of the log, which is reserved in advance [default: 64MiB]
-    #[arg(long, env = "ENCKE_SEGMENT", value_name = "SIZE")]
-    segment: Option<ByteSize>,
-
-    /// Sealed segments that may wait to go into history (tuning.waiting-segments-max) [default: 3]
-    #[arg(long, value_name = "N")]
-    waiting_segments_max: Option<u64>,
-
-    /// Address that the server is to listen on
-    #[arg(long, env = "ENCKE_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:4437", value_parser = crate::config::address)]
-    listen: SocketAddr,
-
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    settings: SettingsArgs,
 }
 
 /// More than one machine can hold.
@@ -80,16 +57,11 @@ fn connections(text: &str) -> anyhow::Result<u64> {
 
 /// Checks the machine and prints the report.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failed> {
+    let resolved = args.settings.resolve();
+    let (config, _) = resolved.map_err(|error| Code::Usage.with(error))?;
     let machine = Machine::read(Path::new("/"));
-    let defaults = encke_log::Options::default();
-    let waiting = args.waiting_segments_max;
-    let ahead = Ahead {
-        segment_bytes: args.segment.map_or(defaults.segment_bytes, |size| size.0),
-        waiting: waiting.unwrap_or(defaults.waiting_segments_max as u64),
-    };
-    let logs = args.logs.map(|logs| logs as usize);
-    let data = Data::look(&args.data, logs, ahead);
-    let report = Report::new(&machine, args.connections, args.listen, data);
+    let data = Data::look(&config.data, config.logs, Ahead::of(&config));
+    let report = Report::new(&machine, args.connections, &config, data);
     if args.json {
         let json = serde_json::to_string_pretty(&report).context("the report can't be written")?;
         println!("{json}");
@@ -123,10 +95,10 @@ struct Report {
 }
 
 impl Report {
-    fn new(machine: &Machine, connections: u64, listen: SocketAddr, data: Data) -> Self {
-        let memory = MemoryEstimate::new(connections, data.logs());
+    fn new(machine: &Machine, connections: u64, config: &Config, data: Data) -> Self {
+        let memory = MemoryEstimate::new(connections, config, data.logs());
         let mut checks = checks::all(machine, connections, &memory, &data);
-        checks.push(checks::address(listen));
+        checks.extend(checks::start(config));
         let count = |verdict| {
             checks
                 .iter()
@@ -235,5 +207,3 @@ impl fmt::Display for Report {
     }
 }
 
-/// The server's limit.
-const LOGS_MAX: u64 = encke_stream::LOGS_MAX as u64;

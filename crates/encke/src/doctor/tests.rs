@@ -81,7 +81,7 @@ fn data() -> Data {
         segment_bytes: 4096,
         waiting: 3,
     };
-    Data::look(root.path(), None, ahead)
+    Data::look(root.path(), 1, ahead)
 }
 
 /// Whether a check is about the data, which is where tests run and may be anything.
@@ -91,7 +91,7 @@ fn is_of_data(check: &&Check) -> bool {
 }
 
 fn report(machine: &Machine, connections: u64) -> Report {
-    Report::new(machine, connections, listen(), data())
+    Report::new(machine, connections, &config(), data())
 }
 
 fn check<'a>(report: &'a Report, name: &str) -> &'a Check {
@@ -295,7 +295,7 @@ fn what_is_missing_or_nonsense_is_unknown_and_no_reason_to_refuse() {
     let nonsense: Vec<_> = LARGE.iter().map(|(path, _)| (*path, "-1 x\n\0[")).collect();
     for files in [Vec::new(), nonsense] {
         let (_root, machine) = machine(&files);
-        let report = Report::new(&machine, 100_000_000, listen(), data());
+        let report = Report::new(&machine, 100_000_000, &config(), data());
         assert!(report.fits, "{report}");
         assert!(report.unknown > 15, "{report}");
         assert!(
@@ -336,7 +336,9 @@ fn this_very_machine_has_limits() {
     );
 }
 
-/// A port that the system chooses is free.
-fn listen() -> std::net::SocketAddr {
-    ([127, 0, 0, 1], 0).into()
+/// The defaults, on a port that the system chooses.
+fn config() -> Config {
+    let mut config = Config::default();
+    config.net.listen.set_port(0);
+    config
 }

@@ -1,5 +1,6 @@
 //! Suitable and unsuitable data directories.
 
+use std::fs;
 use std::time::Duration;
 
 use super::*;
@@ -26,14 +27,18 @@ fn verdict(data: &Data, name: &str) -> Verdict {
 #[test]
 fn a_directory_that_is_there_or_can_be_made_is_good_and_stays_as_it_is() {
     let root = tempfile::tempdir().expect("a folder");
-    for (path, logs, count) in [
-        (root.path().to_owned(), None, 1),
-        (root.path().join("a/b"), None, 1),
-        (root.path().join("a"), Some(3), 3),
+    for (path, count) in [
+        (root.path().to_owned(), 1),
+        (root.path().join("a/b"), 1),
+        (root.path().join("a"), 3),
     ] {
-        let data = Data::look(&path, logs, AHEAD);
+        let data = Data::look(&path, count, AHEAD);
         assert_eq!(data.logs(), count);
-        assert!(data.logs.iter().all(|place| place.unwritable.is_none()));
+        assert!(
+            data.logs
+                .iter()
+                .all(|place| place.directory.unwritable.is_none())
+        );
         assert!(data.logs.iter().all(|place| place.fdatasync.is_some()));
         let failing = verdicts(&data);
         let failing: Vec<_> = failing
@@ -46,29 +51,16 @@ fn a_directory_that_is_there_or_can_be_made_is_good_and_stays_as_it_is() {
 }
 
 #[test]
-fn several_logs_on_one_file_system_need_their_room_together() {
+fn free_space_decides_whether_a_start_is_possible_and_whether_it_lasts() {
     let root = tempfile::tempdir().expect("a folder");
-    fs::create_dir(root.path().join("log-0")).expect("it can be made");
-    let data = Data::look(root.path(), Some(3), AHEAD);
-    for place in &data.logs {
-        // One of them has its segment.
-        assert_eq!((place.start_bytes, place.need_bytes), (5 << 20, 14 << 20));
-    }
-    let [first, ..] = &data.logs[..] else {
-        panic!("there are three");
-    };
+    let mut data = Data::look(root.path(), 1, AHEAD);
+    let place = &mut data.logs[0];
     for (free, expected) in [
-        ((5 << 20) - 1, Verdict::Fails),
-        (5 << 20, Verdict::Advice),
-        (14 << 20, Verdict::Fits),
+        ((1 << 20) - 1, Verdict::Fails),
+        (1 << 20, Verdict::Advice),
+        (5 << 20, Verdict::Fits),
     ] {
-        let place = Place {
-            path: first.path.clone(),
-            unwritable: None,
-            file_system: None,
-            free_bytes: Some(free),
-            ..*first
-        };
+        place.directory.free_bytes = Some(free);
         assert_eq!(place.room(String::new()).verdict, expected);
     }
 }
@@ -81,10 +73,10 @@ fn what_is_in_the_way_is_named() {
     std::os::unix::fs::symlink(root.path().join("nowhere"), root.path().join("log-1"))
         .expect("it can be made");
     for (path, logs, named) in [
-        (file.clone(), None, "is not a directory"),
-        (file.join("data"), None, "is not a directory"),
-        (root.path().to_owned(), Some(2), "is a dangling link"),
-        ("/proc/self/data".into(), None, "/proc/self/data: "),
+        (file.clone(), 1, "is not a directory"),
+        (file.join("data"), 1, "is not a directory"),
+        (root.path().to_owned(), 2, "is a dangling link"),
+        ("/proc/self/data".into(), 1, "/proc/self/data: "),
     ] {
         let data = Data::look(&path, logs, AHEAD);
         let checks = data.checks();
@@ -104,10 +96,10 @@ fn what_is_in_the_way_is_named() {
 fn as_many_logs_as_there_are_and_no_other_number() {
     let root = tempfile::tempdir().expect("a folder");
     let made = encke_log::arrange(root.path(), 2).expect("it can be made");
-    let data = Data::look(root.path(), None, AHEAD);
+    let data = Data::look(root.path(), 2, AHEAD);
     assert_eq!(data.logs.len(), 2);
     assert_eq!(verdict(&data, "directory"), Verdict::Fits);
-    let data = Data::look(root.path(), Some(3), AHEAD);
+    let data = Data::look(root.path(), 3, AHEAD);
     assert!(
         data.refused
             .as_ref()
@@ -117,7 +109,7 @@ fn as_many_logs_as_there_are_and_no_other_number() {
     // Its disk is not mounted.
     fs::remove_dir_all(&made[1]).expect("it is there");
     fs::create_dir(&made[1]).expect("it can be made");
-    let data = Data::look(root.path(), None, AHEAD);
+    let data = Data::look(root.path(), 2, AHEAD);
     assert!(
         data.refused
             .as_ref()
@@ -136,19 +128,13 @@ fn memory_other_machines_and_layers_are_warned_of() {
     ] {
         assert_eq!(file_system(magic), (name.to_owned(), kind));
         let place = Place {
-            path: "/data".into(),
-            there: true,
-            unwritable: None,
+            directory: log_locations::examine(Path::new("/data"), 1, AHEAD).remove(0),
             file_system: Some(name.to_owned()),
             kind,
-            free_bytes: None,
-            start_bytes: 0,
-            need_bytes: 0,
             fdatasync: Some(Syncs {
                 median: Duration::from_millis(30),
                 slowest: Duration::from_millis(40),
             }),
-            device: None,
         };
         let warned = place.kind_of_disk(String::new()).verdict == Verdict::Advice;
         assert_eq!(
