@@ -1,6 +1,8 @@
 //! The metrics of the pools, from what the dispatcher publishes.
 
-use encke_jobs::PublishedStats;
+use std::sync::Arc;
+
+use encke_jobs::{PoolStats, PublishedStats, WorkerStatus};
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use crate::clock::now_ms;

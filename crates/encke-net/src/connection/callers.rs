@@ -41,6 +41,11 @@ pub(crate) enum CallerEnd {
 impl ConnectionCallers {
     /// Sets the caller of a connection's request.
     pub(crate) fn set(&mut self, index: u32, caller: Option<CallerTag>) {
+        let ends_at_ms = caller.as_ref().and_then(CallerTag::ends_at_ms);
+        self.put(index, caller, ends_at_ms);
+    }
+
+    fn put(&mut self, index: u32, caller: Option<CallerTag>, ends_at_ms: Option<u64>) {
         if caller.is_none() && self.callers.len() <= index as usize {
             return;
         }
@@ -48,7 +53,6 @@ impl ConnectionCallers {
             self.callers.push(None);
             self.ends_s.push(NEVER);
         }
-        let ends_at_ms = caller.as_ref().and_then(CallerTag::ends_at_ms);
         self.ends_s[index] = ends_at_ms.map_or(NEVER, |ms| {
             u32::try_from(ms.div_ceil(1000)).unwrap_or(NEVER)
         });
@@ -118,38 +122,50 @@ const SLOTS_AT_ONCE: usize = 1024;
 
 #[cfg(test)]
 mod tests {
+    use encke_access::{Access, AccessConfig, AnonymousConfig, Grants};
+
     use super::*;
 
-    fn all_over(callers: &mut ConnectionCallers, revoked: &str) -> Vec<(u32, CallerEnd)> {
+    fn all_over(callers: &mut ConnectionCallers, revoked: bool) -> Vec<(u32, CallerEnd)> {
         let mut found = Vec::new();
         let mut over = None;
-        while callers.sweep(|caller| caller.name() == revoked, &mut over) {
+        while callers.sweep(|_| revoked, &mut over) {
             found.extend(over.take());
         }
         found
     }
 
-    fn caller(name: &str, ends_at_ms: Option<u64>) -> Option<Arc<Caller>> {
-        Some(Arc::new(Caller::for_tests(name, ends_at_ms)))
+    fn caller() -> Option<CallerTag> {
+        let config = AccessConfig {
+            anonymous: Some(AnonymousConfig {
+                grants: Grants::default(),
+            }),
+            ..AccessConfig::default()
+        };
+        let access = Access::from_config(&config, &|_| Ok(Vec::new())).unwrap();
+        Some(access.anonymous().unwrap().tag())
     }
 
     #[test]
     fn callers_end_with_their_time_or_by_revocation() {
         let mut callers = ConnectionCallers::default();
-        callers.set(2_000, caller("a", Some(10_000)));
-        callers.set(7, caller("b", Some(20_000)));
-        callers.set(8, caller("c", None));
+        callers.put(2_000, caller(), Some(10_000));
+        callers.put(7, caller(), Some(20_000));
         callers.begin_sweep(9_999, 0);
-        assert_eq!(all_over(&mut callers, ""), []);
+        assert_eq!(all_over(&mut callers, true), [], "no revocation is new");
         callers.begin_sweep(10_000, 0);
-        assert_eq!(all_over(&mut callers, ""), [], "the last pass was just now");
+        assert_eq!(all_over(&mut callers, true), [], "the last pass was just now");
         callers.begin_sweep(10_500, 0);
-        assert_eq!(all_over(&mut callers, "c"), [(2_000, CallerEnd::Expired)]);
-        callers.set(2_000, None);
+        assert_eq!(all_over(&mut callers, true), [(2_000, CallerEnd::Expired)]);
+        callers.put(2_000, None, None);
+        callers.put(8, caller(), None);
         callers.begin_sweep(11_000, 1);
-        assert_eq!(all_over(&mut callers, "c"), [(8, CallerEnd::Revoked)]);
+        let revoked = [(7, CallerEnd::Revoked), (8, CallerEnd::Revoked)];
+        assert_eq!(all_over(&mut callers, true), revoked);
         callers.begin_sweep(20_000, 1);
-        assert_eq!(all_over(&mut callers, "c"), [(7, CallerEnd::Expired)]);
+        assert_eq!(all_over(&mut callers, true), [(7, CallerEnd::Expired)]);
+        callers.begin_sweep(30_000, 1);
+        assert_eq!(all_over(&mut callers, true), [], "each is found once");
         assert!(!callers.is_sweeping());
     }
 

@@ -19,7 +19,7 @@ use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
-use crate::config::{Config, SettingsArgs};
+use crate::config::{Config, SettingsArgs, whole_number};
 use crate::failure::{Code, Failed};
 use crate::log_locations::Ahead;
 use check::{Check, Line, Verdict, bytes, count};
