@@ -30,7 +30,7 @@ impl Logged {
         }
     }
 
-    /// The first entries, once so many are written; there are no more.
+    /// The first entries, once this number is written; there are no more.
     fn entries(&self, count: usize) -> Vec<Value> {
         eventually("the entries are written", || {
             lines(&self.file).len() >= count
@@ -520,7 +520,7 @@ fn the_client_is_the_one_that_trusted_proxies_name() {
 
 #[test]
 fn a_full_queue_drops_and_counts() {
-    // Nobody reads standard output, so the pipe is full after some lines, and then the queue.
+    // Standard output is not read, so the pipe is full after some lines, and then the queue.
     let mut encke = Encke::start(&["--access-log", "json", "--tuning", "access-log-queue=4KiB"]);
     let mut connection = encke.connect();
     let target = format!("/{}", "x".repeat(2000));

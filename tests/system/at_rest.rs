@@ -4,7 +4,7 @@ use std::thread;
 
 use crate::rig::{Encke, JSON, Response, data_dir, eventually, path, request};
 
-/// A server that lets go of streams after moments.
+/// A server that evicts streams after moments.
 const SOON: [&str; 2] = ["--tuning", "streams-idle=100ms"];
 
 const IN_MEMORY: &str = "encke_streams_in_memory";

@@ -78,7 +78,7 @@ fn a_sync_that_fails_is_the_last() {
     fault.arm();
     assert_eq!(append(&mut connection, 10), 503);
     lives_on_without_its_log(&encke, &acknowledged);
-    // Nobody has seen what was not acknowledged.
+    // No client has seen a record that was not acknowledged.
     assert_eq!(subscriber.numbers(acknowledged.len()), acknowledged);
     let log = encke.log();
     assert!(log.contains("the log has failed"), "{log}");

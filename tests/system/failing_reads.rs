@@ -24,7 +24,7 @@ impl FailingReads {
     }
 
     fn detach(&mut self) {
-        // At a signal strace lets go of what it is attached to, which a kill would not.
+        // At this signal strace detaches from the server.
         let _ = kill_process(Pid::from_child(&self.0), Signal::INT);
         let _ = self.0.wait();
     }

@@ -426,7 +426,7 @@ fn streams_in_several_logs_go_on_where_they_were_in_each() {
     expected.extend(append_all(&encke, &streams, 60..120));
     let seen = subscriber.numbers(120);
     assert_eq!(by_stream(seen), by_stream(expected));
-    // Whoever left in the middle of it goes on there, after a crash as well.
+    // A client that left in the middle continues there, after a crash as well.
     let mut left = MultiStream::open(&encke, &query, None);
     let mut had = left.numbers(47);
     let id = left.id.clone();

@@ -244,7 +244,7 @@ fn a_log_that_fails_takes_only_its_own_streams_along() {
             "it failed before anything was there"
         );
         is_as_good_as_before_but_for(&failed, &encke, &mut clients);
-        // Who follows streams of all logs has got all of it.
+        // A subscriber to streams of all logs has got all records.
         let mut events = String::new();
         let mut received = messages(&events);
         while received.values().map(Vec::len).sum::<usize>() < count(&clients) {
@@ -310,7 +310,7 @@ fn what_a_failed_log_has_accepted_and_never_writes_is_an_error_and_no_end() {
     assert_eq!(failed, streams);
     let mut connection = encke.connect();
     for name in &failed {
-        // Whoever reads all of it is not left waiting, and does not take the beginning for all.
+        // A reader of the whole stream does not wait, and does not take the beginning for the whole.
         let target = format!("{}?offset=-1", path(name));
         connection.send(&request("GET", &target, &[], b""));
         let head = connection.head();
@@ -324,7 +324,7 @@ fn what_a_failed_log_has_accepted_and_never_writes_is_an_error_and_no_end() {
             String::from_utf8_lossy(&part)
         );
         connection = encke.connect();
-        // Who subscribes now gets what was written, and is hung up on.
+        // A new subscriber gets the written records, and is closed.
         let mut subscriber = encke.subscribe(name, "-1");
         let got = subscriber.rest();
         let acknowledged = &clients.acknowledged[name];

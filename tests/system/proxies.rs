@@ -105,7 +105,7 @@ fn limits_hold_for_the_clients_behind_a_proxy() {
     assert_eq!(encke.refused("connections_per_address"), 1);
     assert_eq!(ask_for(&mut proxies[0], "192.0.2.78").status, 200);
     assert_eq!(ask_for(&mut proxies[3], "192.0.2.77").status, 200);
-    // Who is not trusted is counted by its own address, whatever it says.
+    // A proxy that is not trusted is counted by its own address, whatever it sends.
     let mut liar = encke.connect_from(5);
     let lies = (0..10).filter(|number| {
         let answer = ask_for(&mut liar, &format!("192.0.2.{}", 100 + number));
@@ -172,7 +172,7 @@ fn connections_that_begin_with_a_proxy_header() {
             assert_eq!(proxy.answer().status, 400);
         }
     }
-    // Who it is counts for limits.
+    // Limits count the client that the header names.
     let open = |header: &[u8]| {
         let mut proxy = encke.connect_from(9);
         proxy.send(&[header, &ask].concat());

@@ -245,7 +245,7 @@ fn subscribers_that_a_floor_passes_get_an_error() {
             "reason=\"no_longer_kept\"",
         ) == 2.0
     });
-    // Who had everything goes on.
+    // A subscriber that had everything continues.
     let then = append(&encke, 200, 10);
     assert!(then > tail);
     assert_eq!(reader.message().expect("it reads along")["n"], 200);

@@ -8,10 +8,23 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, JoinHandle};
 
-use asleep::asleep;
+use asleep::Task;
 use encke_mailbox::{Bounds, Lane, NoReply, mailbox, reply};
+
+/// Starts a thread that calls `wait`, and returns when it sleeps there.
+fn asleep<T: Send + 'static>(wait: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    let (tasks, started) = channel();
+    let thread = thread::spawn(move || {
+        tasks.send(Task::current()).unwrap();
+        wait()
+    });
+    started.recv().unwrap().wait_until_asleep();
+    thread
+}
 
 #[test]
 fn a_reply_reaches_a_sleeping_and_a_later_receiver() {

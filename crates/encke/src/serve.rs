@@ -178,7 +178,7 @@ fn unready(logs: &[Reader]) -> Option<String> {
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
-/// Looks for pools before the log lets go of anything, because jobs that wait would be among it.
+/// Looks for pools before the log removes records, because these would include waiting jobs.
 fn refuse_to_forget_pools(config: &Config) -> Result<(), Failed> {
     let options = encke_log::Options {
         retention: encke_log::LogRetention::default(),

@@ -81,7 +81,7 @@ impl OpenRequests {
         Some(request)
     }
 
-    /// The kernel has taken so many bytes of a connection's output.
+    /// The kernel has taken this number of bytes of a connection's output.
     pub(crate) fn sent(&mut self, index: u32, bytes: usize) {
         // Before the response there may be a 100 (Continue), which belongs to no response.
         if let Some(request) = self.get_mut(index)

@@ -208,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes so many bytes, then fails until it is given more room.
+    /// Takes bytes while it has room, and fails otherwise.
     #[derive(Clone, Default)]
     struct Disk(Arc<Mutex<(Vec<u8>, usize)>>);
 

@@ -14,7 +14,7 @@ use encke_stream::{
 
 use crate::BenchError;
 
-/// Who sends what.
+/// What each producer sends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProducerGroup {
     /// Producers, over all threads.

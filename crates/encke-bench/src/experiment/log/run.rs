@@ -149,7 +149,7 @@ impl Run {
             bytes: plan.record_bytes,
             waits: mode != Mode::Async,
         };
-        // Who does not wait fills the mailbox while as many records are in the sequencer's hands.
+        // A producer that does not wait fills the mailbox while as many records are in the sequencer's hands.
         let items_max = match group.waits {
             true => plan.queue_records_max,
             false => plan.queue_records_max / 2,

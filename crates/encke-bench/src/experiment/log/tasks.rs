@@ -37,7 +37,7 @@ impl Places {
         Arc::new(Self((0..producers).map(|_| Mutex::new(None)).collect()))
     }
 
-    /// Who waits at this place, from now on or until now.
+    /// The task that waits at this place.
     fn swap(&self, producer: u64, waits: Option<ReplyTo<()>>) -> Option<ReplyTo<()>> {
         let place = self.0.get(usize::try_from(producer).ok()?)?;
         let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
