@@ -1,5 +1,6 @@
 //! The configuration of `encke serve`: flags, `ENCKE_` variables and a TOML file, and for finer settings the table `[tuning]`.
 
+mod access;
 mod effective;
 mod given;
 mod kinds;
@@ -11,9 +12,10 @@ use anyhow::Context;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
 use encke_stream::AckLevel;
 
+pub(crate) use self::access::AccessTable;
 pub(crate) use self::effective::effective;
 pub(crate) use self::given::{Given, tuning_key};
-pub(crate) use self::kinds::address;
+pub(crate) use self::kinds::{address, duration};
 use self::kinds::in_units;
 use self::settings::{SETTINGS, Setting};
 
@@ -61,6 +63,8 @@ pub(crate) struct Config {
     pub(crate) log_format: LogFormat,
     /// `None` for standard output.
     pub(crate) access_log_file: Option<PathBuf>,
+    /// The table `[access]`, if the file has one.
+    pub(crate) access: Option<AccessTable>,
 }
 
 /// The format of log lines.
@@ -96,7 +100,11 @@ impl ServeArgs {
         for pair in &self.general.tuning {
             given.tuning(pair)?;
         }
-        Ok((Config::new(&given)?, given))
+        let config = Config::new(&given)?;
+        if let Some(access) = &config.access {
+            access.access().context("the table [access] is wrong")?;
+        }
+        Ok((config, given))
     }
 }
 
@@ -220,6 +228,7 @@ impl Default for Config {
             log: "info".into(),
             log_format: LogFormat::default(),
             access_log_file: None,
+            access: None,
         }
     }
 }
