@@ -6,8 +6,10 @@
 mod access_log_output;
 mod allocator;
 mod config;
+mod credential_commands;
 mod descriptors;
 mod doctor;
+mod keys;
 mod log;
 mod log_filter;
 mod obstacles;
@@ -42,6 +44,10 @@ enum Command {
     Log(log::LogArgs),
     /// Check whether the machine and the data directory suit a server, and print the settings to change
     Doctor(doctor::DoctorArgs),
+    /// Make a token for a client, explain a token, or make an API key
+    Token(credential_commands::TokenArgs),
+    /// Sign a URL, which then needs no token
+    Sign(credential_commands::SignArgs),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +56,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::serve(*args),
         Command::Log(args) => log::log(&args),
         Command::Doctor(args) => doctor::doctor(&args),
+        Command::Token(args) => credential_commands::token(&args),
+        Command::Sign(args) => credential_commands::sign(&args),
     };
     match result {
         Ok(code) => code,

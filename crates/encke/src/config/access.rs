@@ -130,8 +130,13 @@ fn unknown_key(named: &str, at: &str) -> anyhow::Error {
     let unknown = names.next().unwrap_or_default();
     let known: Vec<&str> = names.collect();
     match nearest(unknown, known.iter().copied()) {
-        Some(nearest) => anyhow::anyhow!("unknown key {unknown} in {at}; a similar key is {nearest}"),
-        None => anyhow::anyhow!("unknown key {unknown} in {at}; known keys are {}", known.join(", ")),
+        Some(nearest) => {
+            anyhow::anyhow!("unknown key {unknown} in {at}; a similar key is {nearest}")
+        }
+        None => anyhow::anyhow!(
+            "unknown key {unknown} in {at}; known keys are {}",
+            known.join(", ")
+        ),
     }
 }
 
@@ -149,8 +154,7 @@ mod tests {
         AccessTable::parse(text.parse().unwrap(), Path::new("/etc/encke/encke.toml"))
     }
 
-    const ISSUER: &str =
-        "[[issuers]]\nissuer = 'https://issuer.example'\naudience = 'encke'\nalgorithms = ['HS256']\n";
+    const ISSUER: &str = "[[issuers]]\nissuer = 'https://issuer.example'\naudience = 'encke'\nalgorithms = ['HS256']\n";
 
     #[test]
     fn a_table_becomes_a_policy() {
@@ -160,7 +164,10 @@ mod tests {
         );
         let table = table(&text).unwrap();
         assert_eq!(table.config.leeway.as_secs(), 10);
-        assert_eq!(table.summary(), "1 issuers of tokens, anonymous requests as granted");
+        assert_eq!(
+            table.summary(),
+            "1 issuers of tokens, anonymous requests as granted"
+        );
         assert!(!format!("{table:?}").contains("0123456789abcdef"));
         assert!(table.access().unwrap().anonymous().is_some());
     }
@@ -168,11 +175,20 @@ mod tests {
     #[test]
     fn messages_name_the_key() {
         for (text, message) in [
-            ("leway = '1s'", "unknown key leway in access; a similar key is leeway"),
+            (
+                "leway = '1s'",
+                "unknown key leway in access; a similar key is leeway",
+            ),
             ("leeway = 1", "the key access is wrong"),
             ("leeway = '1 sheep'", "must be a duration"),
-            ("issuers = 1", "must be a list of tables, [[access.issuers]]"),
-            ("[[issuers]]\nissuer = 'i'", "the key access.issuers[0] needs"),
+            (
+                "issuers = 1",
+                "must be a list of tables, [[access.issuers]]",
+            ),
+            (
+                "[[issuers]]\nissuer = 'i'",
+                "the key access.issuers[0] needs",
+            ),
             (
                 "[[api-keys]]\nname = 'a'\nsha = 'b'",
                 "unknown key sha in access.api-keys[0]; a similar key is sha256",
@@ -194,14 +210,25 @@ mod tests {
     #[test]
     fn files_are_found_beside_the_configuration() {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("secret"), "0123456789abcdef0123456789abcdef\n").unwrap();
+        std::fs::write(
+            folder.path().join("secret"),
+            "0123456789abcdef0123456789abcdef\n",
+        )
+        .unwrap();
         let text = format!("{ISSUER}secret-file = 'secret'");
         let path = folder.path().join("encke.toml");
         let there = AccessTable::parse(text.parse().unwrap(), &path).unwrap();
         assert!(there.access().is_ok());
         let error = table(&text).unwrap().access().unwrap_err().to_string();
-        assert!(error.contains("access.issuers[0].secret-file names the file secret"), "{error}");
-        std::fs::write(folder.path().join("secret"), vec![b'x'; FILE_BYTES_MAX as usize + 1]).unwrap();
+        assert!(
+            error.contains("access.issuers[0].secret-file names the file secret"),
+            "{error}"
+        );
+        std::fs::write(
+            folder.path().join("secret"),
+            vec![b'x'; FILE_BYTES_MAX as usize + 1],
+        )
+        .unwrap();
         let error = there.access().unwrap_err().to_string();
         assert!(error.contains("larger than"), "{error}");
     }

@@ -15,8 +15,8 @@ use encke_stream::AckLevel;
 pub(crate) use self::access::AccessTable;
 pub(crate) use self::effective::effective;
 pub(crate) use self::given::{Given, tuning_key};
-pub(crate) use self::kinds::{address, duration};
 use self::kinds::in_units;
+pub(crate) use self::kinds::{address, duration};
 use self::settings::{SETTINGS, Setting};
 
 /// The arguments of `encke serve`. A flag takes precedence over a variable, a variable over the file.

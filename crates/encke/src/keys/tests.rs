@@ -31,7 +31,10 @@ fn server(responses: Vec<Vec<u8>>) -> (String, mpsc::Receiver<String>) {
 }
 
 fn ok(body: &str) -> Vec<u8> {
-    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
     (head + body).into_bytes()
 }
 
@@ -59,10 +62,20 @@ fn redirects_other_statuses_and_large_sets_are_refused() {
     let (other, elsewhere) = server(vec![ok(KEYS)]);
     let large = "x".repeat(10 << 20);
     for (response, message) in [
-        (format!("HTTP/1.1 302 Found\r\nLocation: {other}\r\nContent-Length: 0\r\n\r\n").into_bytes(), "302"),
-        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec(), "404"),
+        (
+            format!("HTTP/1.1 302 Found\r\nLocation: {other}\r\nContent-Length: 0\r\n\r\n")
+                .into_bytes(),
+            "302",
+        ),
+        (
+            b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec(),
+            "404",
+        ),
         (ok(&large), "65536 bytes"),
-        (format!("HTTP/1.1 200 OK\r\n\r\n{large}").into_bytes(), "65536 bytes"),
+        (
+            format!("HTTP/1.1 200 OK\r\n\r\n{large}").into_bytes(),
+            "65536 bytes",
+        ),
     ] {
         let (url, _) = server(vec![response]);
         let error = format!("{:#}", fetch(&agent(LONG), &url).unwrap_err());
@@ -87,7 +100,9 @@ fn the_thread_fetches_at_once_and_survives_failures() {
     let (sender, ended) = mpsc::channel();
     let sender = parking(sender);
     access.when_keys_arrive(move |issuer, is_good| sender(issuer, is_good));
-    let fetcher = KeyFetcher::start(Arc::clone(&access), &config).unwrap().unwrap();
+    let fetcher = KeyFetcher::start(Arc::clone(&access), &config)
+        .unwrap()
+        .unwrap();
     assert_eq!(ended.recv().unwrap(), ("i".to_owned(), false));
     // A token with an unknown key asks for the next fetch.
     let token = unverified_token();
