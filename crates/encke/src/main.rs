@@ -5,9 +5,11 @@
 
 mod allocator;
 mod config;
+mod credential_commands;
 mod descriptors;
 mod doctor;
 mod failure;
+mod keys;
 mod log;
 mod log_filter;
 mod log_locations;
@@ -45,6 +47,10 @@ enum Command {
     Log(log::LogArgs),
     /// Check whether the machine and the data directory suit a server, and print the settings to change
     Doctor(Box<doctor::DoctorArgs>),
+    /// Make a token for a client, explain a token, or make an API key
+    Token(credential_commands::TokenArgs),
+    /// Sign a URL, which then needs no token
+    Sign(credential_commands::SignArgs),
 }
 
 fn main() -> ExitCode {
@@ -53,6 +59,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::serve(&args),
         Command::Log(args) => log::log(&args),
         Command::Doctor(args) => doctor::doctor(&args),
+        Command::Token(args) => credential_commands::token(&args),
+        Command::Sign(args) => credential_commands::sign(&args),
     };
     match result {
         Ok(code) => code,

@@ -34,6 +34,11 @@ pub(crate) fn effective(config: &Config, given: &Given) -> String {
             ),
         };
     }
+    // Without its keys, because they are secrets.
+    text += &match given.access() {
+        Some(access) => format!("\n# The table [access] of the file: {}\n", access.summary()),
+        None => "\n# There is no table [access]\n".to_owned(),
+    };
     text
 }
 

@@ -9,6 +9,7 @@ use anyhow::Context;
 use toml::{Table, Value};
 
 use super::Config;
+use super::access::{self, AccessTable};
 use super::settings::{SETTINGS, Setting};
 
 /// Where a value was given.
@@ -21,7 +22,10 @@ pub(super) enum Origin {
 
 /// Values by the names of their settings. A value replaces one that was given before.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Given(BTreeMap<&'static str, (String, Origin)>);
+pub(crate) struct Given {
+    values: BTreeMap<&'static str, (String, Origin)>,
+    access: Option<AccessTable>,
+}
 
 impl Given {
     /// Takes the values of a configuration file.
@@ -36,6 +40,9 @@ impl Given {
                     for (name, value) in tuning {
                         self.key(find(&name, true)?, value, path)?;
                     }
+                }
+                Value::Table(table) if name == access::NAME => {
+                    self.access = Some(AccessTable::parse(table, path)?);
                 }
                 value => self.key(find(&name, false)?, value, path)?,
             }
@@ -125,24 +132,32 @@ impl Given {
     }
 
     fn put(&mut self, setting: &'static Setting, text: String, origin: Origin) {
-        self.0.insert(setting.name, (text, origin));
+        self.values.insert(setting.name, (text, origin));
     }
 
     /// Where a setting was given, if it was.
     pub(super) fn origin(&self, setting: &Setting) -> Option<&Origin> {
-        self.0.get(setting.name).map(|(_, origin)| origin)
+        self.values.get(setting.name).map(|(_, origin)| origin)
+    }
+
+    /// The table `[access]` of the file.
+    pub(crate) fn access(&self) -> Option<&AccessTable> {
+        self.access.as_ref()
     }
 
     /// Whether the setting of that name was given.
     pub(super) fn contains(&self, name: &str) -> bool {
-        self.0.contains_key(name)
+        self.values.contains_key(name)
     }
 
     /// The defaults with these values, before rules between settings apply.
     pub(super) fn apply(&self) -> anyhow::Result<Config> {
-        let mut config = Config::default();
+        let mut config = Config {
+            access: self.access.clone(),
+            ..Config::default()
+        };
         for setting in SETTINGS {
-            if let Some((text, origin)) = self.0.get(setting.name) {
+            if let Some((text, origin)) = self.values.get(setting.name) {
                 (setting.set)(&mut config, text).with_context(|| {
                     let label = setting.label();
                     match origin {
@@ -184,7 +199,8 @@ fn find(name: &str, tuning: bool) -> anyhow::Result<&'static Setting> {
         }
         None => {}
     }
-    match nearest(name, SETTINGS.iter().map(|setting| setting.name)) {
+    let known = SETTINGS.iter().map(|setting| setting.name);
+    match nearest(name, known.chain([TUNING, access::NAME])) {
         Some(nearest) => anyhow::bail!("unknown key {name}; a similar key is {nearest}"),
         None => anyhow::bail!("unknown key {name}"),
     }
@@ -197,7 +213,7 @@ pub(crate) fn tuning_key(flag: &str) -> Option<&'static str> {
 }
 
 /// The known name that is most like this one, if it is worth proposing.
-fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+pub(super) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     let similarity = |known: &str| strsim::jaro_winkler(name, known);
     known
         .max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
@@ -237,6 +253,8 @@ mod tests {
             ("heartbeat = '1s'", "belongs to the table [tuning]"),
             ("[tuning]\nlisten = 'x'", "does not belong to the table"),
             ("qqq = 1", "unknown key qqq"),
+            ("[acess]\ncookie = 'x'", "a similar key is access"),
+            ("[access]\ncokie = 'x'", "a similar key is cookie"),
             ("config = 'x'", "unknown key config"),
             ("tuning = 1", "unknown key tuning"),
             ("ring = 1.5", "ring must be a string"),

@@ -246,6 +246,11 @@ const UNITS: [(u64, &str); 4] = [
 /// A duration of at least so much, such as `30s` or `1h 30m`.
 pub(super) struct Period(pub(super) Duration);
 
+/// Reads a duration of at least a second, such as `1h`.
+pub(crate) fn duration(text: &str) -> anyhow::Result<Duration> {
+    Period(Duration::from_secs(1)).parse(text)
+}
+
 /// A duration that a clock of milliseconds can measure.
 pub(super) const PERIOD: Period = Period(Duration::from_millis(1));
 

@@ -1,5 +1,6 @@
 //! The configuration of `encke serve`: flags, `ENCKE_` variables and a TOML file, and for finer settings the table `[tuning]`.
 
+mod access;
 mod effective;
 mod gate;
 mod given;
@@ -13,10 +14,11 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
 
+pub(crate) use self::access::AccessTable;
 pub(crate) use self::effective::effective;
 pub(crate) use self::given::{Given, tuning_key};
 use self::kinds::in_units;
-pub(crate) use self::kinds::whole_number;
+pub(crate) use self::kinds::{duration, whole_number};
 use self::settings::{SETTINGS, Setting};
 pub(crate) use self::values::{Config, LogFormat};
 
@@ -64,7 +66,11 @@ impl SettingsArgs {
         for pair in &self.general.tuning {
             given.tuning(pair)?;
         }
-        Ok((Config::new(&given)?, given))
+        let config = Config::new(&given)?;
+        if let Some(access) = &config.access {
+            access.access().context("the table [access] is wrong")?;
+        }
+        Ok((config, given))
     }
 }
 

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use encke_protocol::{HostList, Origins};
 use encke_stream::AckLevel;
 
+use super::access::AccessTable;
+
 /// The effective settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
@@ -16,7 +18,7 @@ pub(crate) struct Config {
     pub(crate) cors_origins: Option<Origins>,
     pub(crate) hosts: HostList,
     /// The table `[access]`; `None` for no access control.
-    pub(crate) access: Option<encke_access::AccessConfig>,
+    pub(crate) access: Option<AccessTable>,
     pub(crate) data: PathBuf,
     pub(crate) logs: usize,
     pub(crate) ack: AckLevel,

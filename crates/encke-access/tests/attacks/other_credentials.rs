@@ -1,0 +1,393 @@
+//! Signed URLs, API keys, cookies, several credentials at once, revocations, and spellings of paths.
+
+use encke_access::{
+    Access, AccessDenied, CallerKind, CanonicalPath, ClientCertificate, Credentials, Operation,
+    RevocationTarget, api_key,
+};
+use serde_json::json;
+
+use crate::rig::*;
+
+const KEY: [u8; 32] = [7; 32];
+
+fn everything() -> Access {
+    let (_, sha256) = api_key(KEY);
+    let reads = json!([{"actions": ["read"], "paths": ["/v1/stream/**"]}]);
+    access(json!({
+        "cookie": "encke_token",
+        "issuers": [issuer("i", &["ES256"], &[("k", &P256)])],
+        "anonymous": {"grants": [{"actions": ["read"], "paths": ["/v1/stream/public/**"]}]},
+        "api-keys": [{"name": "backend", "sha256": sha256, "grants": reads}],
+        "signing-keys": [
+            {"kid": "u", "secret": SECRET},
+            {"kid": "limited", "secret": SECRET, "grants": reads},
+        ],
+        "certificates": [{"name": "worker.example", "grants": [{"actions": ["work"], "paths": ["/v1/pool/**"]}]}],
+    }))
+}
+
+fn signed(access: &Access, method: &str, target: &str) -> String {
+    access.sign_url("u", method, target, NOW_S + 60).unwrap()
+}
+
+fn get(access: &Access, target: &str) -> Result<encke_access::Resolved, AccessDenied> {
+    resolve(access, "GET", target, &[], NOW_MS)
+}
+
+#[test]
+fn a_signed_url_is_good_for_what_was_signed() {
+    let access = everything();
+    let url = signed(&access, "GET", "/v1/stream/a%20b?offset=-1&live=sse");
+    for method in ["GET", "HEAD"] {
+        let resolved = resolve(&access, method, &url, &[], NOW_MS).unwrap();
+        assert!(resolved.by_signed_url && !resolved.by_cookie);
+        assert_eq!(resolved.caller.key_name(), "u");
+        assert_eq!(resolved.caller.ends_at_ms(), Some((NOW_S + 60) * 1_000));
+        assert!(resolved.caller.may(Operation::Read, "/v1/stream/a b"));
+        assert!(!resolved.caller.may(Operation::Admin, "/v1/admin/revoke"));
+    }
+    // The same path and parameters, spelled otherwise.
+    let spelled = url.replace("/v1/stream/a%20b?", "/v1/%73tream/%61%20b?");
+    assert!(get(&access, &spelled).is_ok());
+    let (path, query) = url.split_once('?').unwrap();
+    let reversed: Vec<_> = query.split('&').rev().collect();
+    assert!(get(&access, &format!("{path}?{}", reversed.join("&"))).is_ok());
+}
+
+#[test]
+fn a_signed_url_is_good_for_nothing_else() {
+    let access = everything();
+    let url = signed(&access, "GET", "/v1/stream/a?offset=-1");
+    for changed in [
+        url.replace("stream/a", "stream/b"),
+        url.replace("offset=-1", "offset=now"),
+        url.replace("offset=-1&", ""),
+        url.replace("offset=-1", "offset=-1&live=sse"),
+        url.replace("offset=-1", "offset=-1&offset=-1"),
+        url.replace(
+            &format!("expires={}", NOW_S + 60),
+            &format!("expires={}", NOW_S + 6_000),
+        ),
+        url.replace("kid=u", "kid=limited")
+            .replace("offset=-1", "offset=-2"),
+        format!("{}A", url),
+        url.split("&signature").next().unwrap().to_owned() + "&signature=",
+    ] {
+        assert_eq!(
+            get(&access, &changed).unwrap_err(),
+            AccessDenied::Signature,
+            "{changed}"
+        );
+    }
+    for method in ["POST", "PUT", "DELETE", "get"] {
+        let denied = resolve(&access, method, &url, &[], NOW_MS).unwrap_err();
+        assert_eq!(denied, AccessDenied::Signature, "{method}");
+    }
+    let other = url.replace("kid=u", "kid=x");
+    assert_eq!(get(&access, &other).unwrap_err(), AccessDenied::UnknownKey);
+    let expired = resolve(&access, "GET", &url, &[], (NOW_S + 60) * 1_000).unwrap_err();
+    assert_eq!(expired, AccessDenied::Expired("signed URL"));
+    assert!(resolve(&access, "GET", &url, &[], (NOW_S + 60) * 1_000 - 1).is_ok());
+}
+
+#[test]
+fn parameters_of_a_signature_come_once_and_whole() {
+    let access = everything();
+    let url = signed(&access, "GET", "/v1/stream/a");
+    for changed in [
+        format!("{url}&signature=x"),
+        format!("{url}&%73ignature=x"),
+        format!("{url}&kid=u"),
+        format!("{url}&expires=1"),
+        format!("{url}&x=%zz"),
+        "/v1/stream/a?signature=x".to_owned(),
+        "/v1/stream/a?%73ignature=x".to_owned(),
+        "/v1/stream/a?signature=x&kid=u".to_owned(),
+    ] {
+        let denied = get(&access, &changed).unwrap_err();
+        assert!(
+            matches!(denied, AccessDenied::Malformed(_)),
+            "{changed} {denied:?}"
+        );
+    }
+    for target in ["/a?kid=x", "/a?expires=1", "/a?signature=1"] {
+        assert!(
+            access.sign_url("u", "GET", target, NOW_S).is_err(),
+            "{target}"
+        );
+    }
+}
+
+#[test]
+fn what_is_signed_is_stable() {
+    let access = everything();
+    assert_eq!(
+        access
+            .sign_url(
+                "u",
+                "GET",
+                "/v1/stream/a%20b?x=%C3%A4&offset=-1",
+                1_800_000_000
+            )
+            .unwrap(),
+        "/v1/stream/a%20b?x=%C3%A4&offset=-1&expires=1800000000&kid=u&signature=SIGNATURE".replace(
+            "SIGNATURE",
+            &{
+                let text = "GET\n/v1/stream/a b\nexpires=1800000000&kid=u&offset=-1&x=%C3%A4";
+                let key =
+                    aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, SECRET.as_bytes());
+                encode(aws_lc_rs::hmac::sign(&key, text.as_bytes()))
+            }
+        )
+    );
+}
+
+#[test]
+fn an_api_key_is_compared_by_its_digest() {
+    let access = everything();
+    let (key, sha256) = api_key(KEY);
+    let caller = bearer(&access, &key).unwrap().caller;
+    assert_eq!(
+        (caller.name(), caller.kind()),
+        ("backend", CallerKind::ApiKey)
+    );
+    assert!(
+        caller.may(Operation::Read, "/v1/stream/a")
+            && !caller.may(Operation::Append, "/v1/stream/a")
+    );
+    for wrong in [
+        &sha256[..],
+        &key[..key.len() - 1],
+        &format!("{key}A"),
+        &key.to_uppercase(),
+        "x",
+    ] {
+        assert_eq!(
+            bearer(&access, wrong).unwrap_err(),
+            AccessDenied::UnknownApiKey,
+            "{wrong}"
+        );
+    }
+}
+
+#[test]
+fn wrong_credentials_do_not_make_a_request_anonymous() {
+    let access = everything();
+    assert_eq!(
+        get(&access, "/v1/stream/public/a").unwrap().caller.name(),
+        "anonymous"
+    );
+    for field in [
+        "Bearer x",
+        "Bearer a.b.c",
+        "Basic eDp5",
+        "Bearer",
+        "Bearer ",
+        "",
+        "x",
+        "Bearer a b",
+        "Bearer ä",
+    ] {
+        let headers = [("authorization", field.as_bytes())];
+        assert!(
+            resolve(&access, "GET", "/v1/stream/public/a", &headers, NOW_MS).is_err(),
+            "{field:?}"
+        );
+    }
+    let headers = [("cookie", &b"encke_token=x"[..])];
+    assert!(resolve(&access, "GET", "/v1/stream/public/a", &headers, NOW_MS).is_err());
+}
+
+#[test]
+fn credentials_in_two_places_are_refused_unless_they_are_the_same() {
+    let access = everything();
+    let alice = es256("k", &claims("i", json!({})), &P256);
+    let bob = es256("k", &claims("i", json!({"sub": "bob"})), &P256);
+    let url = signed(&access, "GET", "/v1/stream/a");
+    let of = |token: &str| format!("Bearer {token}");
+    let cookie = |token: &str| format!("other=1; encke_token={token}; b=2");
+    let with = |target: &str, headers: &[(&str, String)]| {
+        let headers: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (*name, value.as_bytes()))
+            .collect();
+        resolve(&access, "GET", target, &headers, NOW_MS)
+    };
+    let plain = "/v1/stream/a";
+    for (target, headers) in [
+        (
+            plain,
+            vec![("Authorization", of(&alice)), ("Authorization", of(&alice))],
+        ),
+        (
+            plain,
+            vec![("Authorization", of(&alice)), ("authorization", of(&bob))],
+        ),
+        (
+            plain,
+            vec![("Authorization", of(&alice)), ("Cookie", cookie(&bob))],
+        ),
+        (
+            plain,
+            vec![("Cookie", cookie(&alice)), ("Cookie", cookie(&bob))],
+        ),
+        (
+            plain,
+            vec![(
+                "Cookie",
+                format!("encke_token={alice}; encke_token={alice}"),
+            )],
+        ),
+        (&url, vec![("Authorization", of(&alice))]),
+        (&url, vec![("Cookie", cookie(&alice))]),
+    ] {
+        let denied = with(target, &headers).unwrap_err();
+        assert!(matches!(denied, AccessDenied::Conflicting(_)), "{denied:?}");
+        assert_eq!(denied.status(), 400);
+    }
+    let both = with(
+        plain,
+        &[("Authorization", of(&alice)), ("Cookie", cookie(&alice))],
+    )
+    .unwrap();
+    assert!(!both.by_cookie);
+    let by_cookie = with(plain, &[("Cookie", cookie(&alice))]).unwrap();
+    assert!(by_cookie.by_cookie && by_cookie.caller.name() == "alice");
+    // Names that only look like it.
+    let other = with(
+        "/v1/stream/public/a",
+        &[(
+            "Cookie",
+            "xencke_token=1; encke_tokenx=1; ENCKE_TOKEN=1".into(),
+        )],
+    );
+    assert_eq!(other.unwrap().caller.name(), "anonymous");
+}
+
+#[test]
+fn a_certificate_is_a_caller_by_its_names() {
+    let access = everything();
+    let path = CanonicalPath::parse("/v1/pool/p/work").unwrap();
+    let of = |names: &[&str]| {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let certificate = ClientCertificate { names };
+        let request = Credentials {
+            method: "GET",
+            path: &path,
+            query: None,
+            headers: &[],
+            client_certificate: Some(&certificate),
+        };
+        access.resolve(&request, NOW_MS).unwrap().caller
+    };
+    assert_eq!(of(&["x", "worker.example"]).name(), "worker.example");
+    assert!(of(&["worker.example"]).may(Operation::Work, path.as_str()));
+    for other in [
+        "worker.example.attacker.example",
+        "*.example",
+        "WORKER.EXAMPLE",
+        "",
+    ] {
+        assert_eq!(of(&[other]).name(), "anonymous", "{other}");
+    }
+}
+
+/// GHSA-m4f6-p2j8-rq76: a rule for the decoded path, and a request with another spelling.
+#[test]
+fn every_spelling_of_a_path_meets_the_same_rule() {
+    let access = everything();
+    let caller = access.anonymous().unwrap();
+    for raw in [
+        "/v1/stream/secret",
+        "/v1/%73tream/secret",
+        "/v1/stream/%73ecret",
+        "/v1%2fstream%2Fsecret",
+        "/v1/stream/public%2F..%2Fsecret",
+        "/v1/stream/public/../secret",
+        "/v1/stream/public/%2e%2e/secret",
+        "/v1/stream/public/.%2E/secret",
+        "/v1/stream//secret",
+        "/v1//stream/public/a",
+        "/v1/stream/public/a/",
+        "/v1/stream/public%2f",
+        "/v1/stream/public%00/secret",
+        "/v1/stream/%70ublic/%2e",
+    ] {
+        let may =
+            CanonicalPath::parse(raw).is_ok_and(|path| caller.may(Operation::Read, path.as_str()));
+        assert!(!may, "{raw}");
+    }
+    for raw in [
+        "/v1/stream/public/a",
+        "/v1/%73tream/%70ublic/a",
+        "/v1/stream/public%2Fa",
+    ] {
+        let path = CanonicalPath::parse(raw).unwrap();
+        assert!(caller.may(Operation::Read, path.as_str()), "{raw}");
+    }
+}
+
+#[test]
+fn revoked_credentials_are_refused_also_from_the_cache() {
+    let access = everything();
+    let token = |id: &str| {
+        let others = json!({"jti": id, "iat": NOW_S - 10, "sub": id});
+        es256("k", &claims("i", others), &P256)
+    };
+    let (one, two, three) = (token("1"), token("2"), token("3"));
+    let held = bearer(&access, &one).unwrap().caller;
+    let tag = held.tag();
+    assert!(!access.is_revoked(&held) && !access.is_tag_revoked(&tag));
+    access
+        .revoke(RevocationTarget::Token("1".into()), NOW_MS)
+        .unwrap();
+    assert!(access.is_revoked(&held) && access.is_tag_revoked(&tag));
+    assert_eq!(bearer(&access, &one).unwrap_err(), AccessDenied::Revoked);
+    assert!(bearer(&access, &two).is_ok());
+    access
+        .revoke(RevocationTarget::Subject("2".into()), NOW_MS)
+        .unwrap();
+    assert_eq!(bearer(&access, &two).unwrap_err(), AccessDenied::Revoked);
+    assert!(bearer(&access, &three).is_ok());
+    let record = access
+        .revoke(RevocationTarget::Key("i/k".into()), NOW_MS)
+        .unwrap();
+    assert_eq!(bearer(&access, &three).unwrap_err(), AccessDenied::Revoked);
+    // After a restart.
+    let again = everything();
+    assert!(bearer(&again, &three).is_ok());
+    let stored = serde_json::to_string(&record).unwrap();
+    again
+        .restore(serde_json::from_str(&stored).unwrap(), NOW_MS)
+        .unwrap();
+    assert_eq!(bearer(&again, &three).unwrap_err(), AccessDenied::Revoked);
+    for (key, credential) in [("backend", api_key(KEY).0), ("u", String::new())] {
+        again
+            .revoke(RevocationTarget::Key(key.into()), NOW_MS)
+            .unwrap();
+        let denied = match credential.is_empty() {
+            true => get(&again, &signed(&again, "GET", "/v1/stream/a")),
+            false => bearer(&again, &credential),
+        };
+        assert_eq!(denied.unwrap_err(), AccessDenied::Revoked, "{key}");
+    }
+}
+
+#[test]
+fn refusals_never_hold_the_credential() {
+    let access = everything();
+    let token = es256("k", &claims("other-issuer-secret", json!({})), &P256);
+    let denied = bearer(&access, &token).unwrap_err();
+    for text in [
+        denied.to_string(),
+        denied.challenge(),
+        format!("{denied:?}"),
+        format!("{access:?}"),
+    ] {
+        assert!(
+            !text.contains("other-issuer-secret") && !text.contains(&token),
+            "{text}"
+        );
+        assert!(!text.contains(SECRET), "{text}");
+    }
+}

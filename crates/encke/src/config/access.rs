@@ -1,0 +1,235 @@
+//! The table `[access]` of the configuration file.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use encke_access::{Access, AccessConfig};
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+
+use super::given::nearest;
+
+/// The table `[access]`, and the folder in which the files that it names are found.
+#[derive(Clone, Debug)]
+pub(crate) struct AccessTable {
+    pub(crate) config: AccessConfig,
+    folder: PathBuf,
+}
+
+impl AccessTable {
+    /// Reads the table of the configuration file at `path`. Its lists are read entry by entry, so that a message names the entry.
+    pub(super) fn parse(mut table: Table, path: &Path) -> anyhow::Result<Self> {
+        let issuers = entries(&mut table, "issuers")?;
+        let api_keys = entries(&mut table, "api-keys")?;
+        let signing_keys = entries(&mut table, "signing-keys")?;
+        let certificates = entries(&mut table, "certificates")?;
+        let mut config: AccessConfig = parse(Value::Table(table), NAME)?;
+        config.issuers = issuers;
+        config.api_keys = api_keys;
+        config.signing_keys = signing_keys;
+        config.certificates = certificates;
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        Ok(AccessTable { config, folder })
+    }
+
+    /// Reads the table of a configuration file, for commands that need nothing else.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("the configuration {} can't be read", path.display()))?;
+        let wrong = || format!("the configuration {} is wrong", path.display());
+        let mut table = text
+            .parse::<Table>()
+            .map_err(|error| anyhow::anyhow!("{}", error.to_string().trim_end().to_owned()))
+            .with_context(wrong)?;
+        match table.remove(NAME) {
+            Some(Value::Table(access)) => AccessTable::parse(access, path).with_context(wrong),
+            _ => anyhow::bail!("the configuration {} has no table [access]", path.display()),
+        }
+    }
+
+    /// Reads a file that the table names.
+    pub(crate) fn file(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let file = File::open(self.folder.join(path))?;
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        match bytes.len() as u64 > FILE_BYTES_MAX {
+            true => Err(io::Error::other(format!(
+                "it is larger than {FILE_BYTES_MAX} bytes"
+            ))),
+            false => Ok(bytes),
+        }
+    }
+
+    /// The policy that the table describes. Reads the files that it names.
+    pub(crate) fn access(&self) -> anyhow::Result<Access> {
+        Ok(Access::from_config(&self.config, &|path| self.file(path))?)
+    }
+
+    /// What is configured, in a few words and without secrets.
+    pub(crate) fn summary(&self) -> String {
+        let AccessConfig {
+            anonymous,
+            issuers,
+            api_keys,
+            signing_keys,
+            certificates,
+            ..
+        } = &self.config;
+        let mut parts: Vec<String> = [
+            (issuers.len(), "issuers of tokens"),
+            (api_keys.len(), "API keys"),
+            (signing_keys.len(), "keys of signed URLs"),
+            (certificates.len(), "client certificates"),
+        ]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+        parts.push(match anonymous {
+            Some(_) => "anonymous requests as granted".into(),
+            None => "no anonymous requests".into(),
+        });
+        parts.join(", ")
+    }
+}
+
+/// Takes a list of tables out of the table `[access]`.
+fn entries<T: DeserializeOwned>(table: &mut Table, name: &str) -> anyhow::Result<Vec<T>> {
+    let list = match table.remove(name) {
+        None => return Ok(Vec::new()),
+        Some(Value::Array(list)) => list,
+        Some(other) => anyhow::bail!(
+            "the key {NAME}.{name} must be a list of tables, [[{NAME}.{name}]], not a value of type {}",
+            other.type_str()
+        ),
+    };
+    let entries = list.into_iter().enumerate();
+    entries
+        .map(|(at, entry)| parse(entry, &format!("{NAME}.{name}[{at}]")))
+        .collect()
+}
+
+fn parse<T: DeserializeOwned>(value: Value, at: &str) -> anyhow::Result<T> {
+    value.try_into().map_err(|error: toml::de::Error| {
+        let message = error.message();
+        match message.strip_prefix("unknown field ") {
+            Some(rest) => unknown_key(rest, at),
+            None => match message.strip_prefix("missing field ") {
+                Some(name) => anyhow::anyhow!("the key {at} needs {}", name.replace('`', "")),
+                None => anyhow::anyhow!("the key {at} is wrong: {message}"),
+            },
+        }
+    })
+}
+
+/// The message for an unknown key. serde names it and then all that are known, each between backticks.
+fn unknown_key(named: &str, at: &str) -> anyhow::Error {
+    let mut names = named.split('`').skip(1).step_by(2);
+    let unknown = names.next().unwrap_or_default();
+    let known: Vec<&str> = names.collect();
+    match nearest(unknown, known.iter().copied()) {
+        Some(nearest) => {
+            anyhow::anyhow!("unknown key {unknown} in {at}; a similar key is {nearest}")
+        }
+        None => anyhow::anyhow!(
+            "unknown key {unknown} in {at}; known keys are {}",
+            known.join(", ")
+        ),
+    }
+}
+
+/// The name of the table.
+pub(super) const NAME: &str = "access";
+
+/// Bytes of a key file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(text: &str) -> anyhow::Result<AccessTable> {
+        AccessTable::parse(text.parse().unwrap(), Path::new("/etc/encke/encke.toml"))
+    }
+
+    const ISSUER: &str = "[[issuers]]\nissuer = 'https://issuer.example'\naudience = 'encke'\nalgorithms = ['HS256']\n";
+
+    #[test]
+    fn a_table_becomes_a_policy() {
+        let secret = "secret = '0123456789abcdef0123456789abcdef'\n";
+        let text = format!(
+            "leeway = '10s'\n[anonymous]\ngrants = [{{ actions = ['read'], paths = ['/v1/stream/public/**'] }}]\n{ISSUER}{secret}"
+        );
+        let table = table(&text).unwrap();
+        assert_eq!(table.config.leeway.as_secs(), 10);
+        assert_eq!(
+            table.summary(),
+            "1 issuers of tokens, anonymous requests as granted"
+        );
+        assert!(!format!("{table:?}").contains("0123456789abcdef"));
+        assert!(table.access().unwrap().anonymous().is_some());
+    }
+
+    #[test]
+    fn messages_name_the_key() {
+        for (text, message) in [
+            (
+                "leway = '1s'",
+                "unknown key leway in access; a similar key is leeway",
+            ),
+            ("leeway = 1", "the key access is wrong"),
+            ("leeway = '1 sheep'", "must be a duration"),
+            (
+                "issuers = 1",
+                "must be a list of tables, [[access.issuers]]",
+            ),
+            (
+                "[[issuers]]\nissuer = 'i'",
+                "the key access.issuers[0] needs",
+            ),
+            (
+                "[[api-keys]]\nname = 'a'\nsha = 'b'",
+                "unknown key sha in access.api-keys[0]; a similar key is sha256",
+            ),
+            (
+                "[anonymous]\ngrants = [{ actions = ['reed'], paths = ['/'] }]",
+                "unknown action \"reed\"",
+            ),
+            (
+                "[anonymous]\ngrants = [{ actions = ['read'], path = ['/'] }]",
+                "a similar key is paths",
+            ),
+        ] {
+            let error = format!("{:#}", table(text).unwrap_err());
+            assert!(error.contains(message), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn files_are_found_beside_the_configuration() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(
+            folder.path().join("secret"),
+            "0123456789abcdef0123456789abcdef\n",
+        )
+        .unwrap();
+        let text = format!("{ISSUER}secret-file = 'secret'");
+        let path = folder.path().join("encke.toml");
+        let there = AccessTable::parse(text.parse().unwrap(), &path).unwrap();
+        assert!(there.access().is_ok());
+        let error = table(&text).unwrap().access().unwrap_err().to_string();
+        assert!(
+            error.contains("access.issuers[0].secret-file names the file secret"),
+            "{error}"
+        );
+        std::fs::write(
+            folder.path().join("secret"),
+            vec![b'x'; FILE_BYTES_MAX as usize + 1],
+        )
+        .unwrap();
+        let error = there.access().unwrap_err().to_string();
+        assert!(error.contains("larger than"), "{error}");
+    }
+}

@@ -1,0 +1,140 @@
+//! Fetches the keys of issuers that have a `jwks-url`, in a thread of its own.
+//!
+//! The URL is exactly the one of the configuration. Redirects are not followed; size and time are bounded; a failure changes nothing.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use encke_access::{Access, AccessConfig, JWKS_BYTES_MAX, KeyFetches};
+use ureq::Agent;
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+
+/// The thread that fetches keys.
+pub(crate) struct KeyFetcher {
+    access: Arc<Access>,
+    thread: JoinHandle<()>,
+}
+
+impl KeyFetcher {
+    /// Starts the thread; the first fetch of each issuer begins at once. `None`: no issuer needs it.
+    pub(crate) fn start(access: Arc<Access>, config: &AccessConfig) -> io::Result<Option<Self>> {
+        if access.key_locations().is_empty() {
+            return Ok(None);
+        }
+        let agent = agent(config.jwks_timeout);
+        let refresh = config.jwks_refresh.max(REFRESH_MIN);
+        let own = Arc::clone(&access);
+        let thread = std::thread::Builder::new()
+            .name("jwks".into())
+            .spawn(move || run(&own, &agent, refresh))?;
+        Ok(Some(KeyFetcher { access, thread }))
+    }
+
+    /// Ends the thread, behind a fetch that runs.
+    pub(crate) fn stop(self) {
+        self.access.key_requests().stop();
+        // It has nothing to say.
+        let _ = self.thread.join();
+    }
+}
+
+fn run(access: &Access, agent: &Agent, refresh: Duration) {
+    let sources = access.key_locations().len();
+    let mut due = vec![Instant::now() + refresh; sources];
+    loop {
+        let next = due.iter().min().copied().unwrap_or_else(Instant::now);
+        let wait = next.saturating_duration_since(Instant::now());
+        let KeyFetches::Fetch(mut sources) = access.key_requests().wait(wait) else {
+            return;
+        };
+        let now = Instant::now();
+        for (source, at) in due.iter().enumerate() {
+            if *at <= now && !sources.contains(&source) {
+                access.key_requests().begin(source);
+                sources.push(source);
+            }
+        }
+        // One after another: an issuer that does not respond delays the others by the longest time of a fetch.
+        for source in sources {
+            let is_good = fetch_one(access, agent, source);
+            let pause = if is_good { refresh } else { RETRY.min(refresh) };
+            due[source] = Instant::now() + pause;
+        }
+    }
+}
+
+/// Fetches the keys of one source and hands them in. Whether they are good.
+fn fetch_one(access: &Access, agent: &Agent, source: usize) -> bool {
+    let location = access.key_locations()[source];
+    let fetched = fetch(agent, location.url);
+    let result = access.keys_fetched(source, fetched.as_deref().ok());
+    let failure = match (&fetched, result) {
+        (Err(error), _) => format!("{error:#}"),
+        (Ok(_), Err(error)) => error.to_string(),
+        (Ok(_), Ok(())) => {
+            tracing::debug!(issuer = location.issuer, "fetched the keys of an issuer");
+            return true;
+        }
+    };
+    tracing::warn!(
+        issuer = location.issuer,
+        url = location.url,
+        failure,
+        "the keys of an issuer can't be fetched; the last good ones stay in use"
+    );
+    false
+}
+
+/// The client of all fetches.
+pub(crate) fn agent(timeout: Duration) -> Agent {
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        tracing::warn!(%error, "some root certificates of the system can't be read");
+    }
+    let roots: Vec<_> = found
+        .certs
+        .iter()
+        .map(|certificate| Certificate::from_der(certificate).to_owned())
+        .collect();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = TlsConfig::builder()
+        .root_certs(RootCerts::from(roots))
+        .unversioned_rustls_crypto_provider(provider)
+        .build();
+    Agent::config_builder()
+        .tls_config(tls)
+        .timeout_global(Some(timeout))
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .http_status_as_error(false)
+        .user_agent("encke")
+        .accept("application/json")
+        .build()
+        .into()
+}
+
+/// Fetches a key set.
+pub(crate) fn fetch(agent: &Agent, url: &str) -> anyhow::Result<Vec<u8>> {
+    let mut response = agent.get(url).call()?;
+    let status = response.status();
+    anyhow::ensure!(
+        status.as_u16() == 200,
+        "the response has status {status}; only 200 is accepted, and redirects are not followed"
+    );
+    let body = response.body_mut().with_config();
+    body.limit(JWKS_BYTES_MAX as u64)
+        .read_to_vec()
+        .with_context(|| format!("the key set can't be read, of at most {JWKS_BYTES_MAX} bytes"))
+}
+
+/// Pause after a fetch that failed.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// Shorter pauses would be an attack on the issuer.
+const REFRESH_MIN: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests;

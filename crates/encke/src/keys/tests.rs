@@ -1,0 +1,140 @@
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc;
+
+use super::*;
+
+/// A key set that works for ES256.
+const KEYS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","kid":"k",
+    "x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}"#;
+
+/// A server that gives one response to each connection, in turn, and reports the first line of each request.
+fn server(responses: Vec<Vec<u8>>) -> (String, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/keys?x=1", listener.local_addr().unwrap());
+    let (sender, requests) = mpsc::channel();
+    std::thread::spawn(move || {
+        for response in responses {
+            let (mut connection, _) = listener.accept().unwrap();
+            let mut request = [0; 4_096];
+            let bytes = connection.read(&mut request).unwrap();
+            let request = String::from_utf8_lossy(&request[..bytes]).into_owned();
+            let _ = sender.send(request.lines().next().unwrap_or_default().to_owned());
+            match response.is_empty() {
+                // Never responds; the client gives up and closes.
+                true => drop(connection.read(&mut [0; 1])),
+                false => drop(connection.write_all(&response)),
+            }
+        }
+    });
+    (url, requests)
+}
+
+fn ok(body: &str) -> Vec<u8> {
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    (head + body).into_bytes()
+}
+
+fn config(url: &str) -> AccessConfig {
+    let issuer = serde_json::json!({
+        "issuer": "i", "audience": "a", "algorithms": ["ES256"], "jwks-url": url,
+    });
+    serde_json::from_value(serde_json::json!({"issuers": [issuer]})).unwrap()
+}
+
+fn access(config: &AccessConfig) -> Arc<Access> {
+    Arc::new(Access::from_config(config, &|_| Err(io::ErrorKind::NotFound.into())).unwrap())
+}
+
+#[test]
+fn keys_are_fetched_from_exactly_the_configured_url() {
+    let (url, requests) = server(vec![ok(KEYS)]);
+    let fetched = fetch(&agent(LONG), &url).unwrap();
+    assert_eq!(fetched, KEYS.as_bytes());
+    assert_eq!(requests.recv().unwrap(), "GET /keys?x=1 HTTP/1.1");
+}
+
+#[test]
+fn redirects_other_statuses_and_large_sets_are_refused() {
+    let (other, elsewhere) = server(vec![ok(KEYS)]);
+    let large = "x".repeat(10 << 20);
+    for (response, message) in [
+        (
+            format!("HTTP/1.1 302 Found\r\nLocation: {other}\r\nContent-Length: 0\r\n\r\n")
+                .into_bytes(),
+            "302",
+        ),
+        (
+            b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec(),
+            "404",
+        ),
+        (ok(&large), "65536 bytes"),
+        (
+            format!("HTTP/1.1 200 OK\r\n\r\n{large}").into_bytes(),
+            "65536 bytes",
+        ),
+    ] {
+        let (url, _) = server(vec![response]);
+        let error = format!("{:#}", fetch(&agent(LONG), &url).unwrap_err());
+        assert!(error.contains(message), "{message}: {error}");
+    }
+    assert!(elsewhere.try_recv().is_err(), "a redirect was followed");
+}
+
+#[test]
+fn a_server_that_does_not_respond_is_given_up() {
+    let (url, requests) = server(vec![Vec::new()]);
+    assert!(fetch(&agent(Duration::from_millis(300)), &url).is_err());
+    assert!(requests.recv().is_ok());
+}
+
+#[test]
+fn the_thread_fetches_at_once_and_survives_failures() {
+    let failure = b"HTTP/1.1 500 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec();
+    let (url, _requests) = server(vec![failure, ok(KEYS)]);
+    let config = config(&url);
+    let access = access(&config);
+    let (sender, ended) = mpsc::channel();
+    let sender = parking(sender);
+    access.when_keys_arrive(move |issuer, is_good| sender(issuer, is_good));
+    let fetcher = KeyFetcher::start(Arc::clone(&access), &config)
+        .unwrap()
+        .unwrap();
+    assert_eq!(ended.recv().unwrap(), ("i".to_owned(), false));
+    // A token with an unknown key asks for the next fetch.
+    let token = unverified_token();
+    let path = encke_access::CanonicalPath::parse("/").unwrap();
+    let request = encke_access::Credentials {
+        method: "GET",
+        path: &path,
+        query: None,
+        headers: &[("authorization", token.as_bytes())],
+        client_certificate: None,
+    };
+    let denied = access.resolve(&request, 1_000).unwrap_err();
+    assert_eq!(denied.reason(), "keys_unknown");
+    assert_eq!(ended.recv().unwrap(), ("i".to_owned(), true));
+    assert_eq!(access.counts().keys, 1);
+    fetcher.stop();
+}
+
+fn parking(sender: mpsc::Sender<(String, bool)>) -> impl Fn(&str, bool) + Send + Sync {
+    let sender = std::sync::Mutex::new(sender);
+    move |issuer, is_good| {
+        let _ = sender.lock().unwrap().send((issuer.to_owned(), is_good));
+    }
+}
+
+/// A token of the issuer `i` for the key `k` of ES256, with a signature that nobody made.
+fn unverified_token() -> String {
+    use base64::Engine;
+    let encode = |text: &str| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text);
+    let header = encode(r#"{"alg":"ES256","kid":"k"}"#);
+    format!("Bearer {header}.{}.AAAA", encode(r#"{"iss":"i"}"#))
+}
+
+/// Longer than any fetch of a test that ends by itself.
+const LONG: Duration = Duration::from_secs(60);
