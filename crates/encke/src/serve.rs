@@ -278,6 +278,11 @@ fn check(config: &Config, given: &Given, (files, obstacles): (u64, &[Obstacle]))
     let mut text = String::from(
         "# The effective configuration of encke serve, with the origin of each value.\n",
     );
+    let warnings = config.net.tls.as_ref().map(encke_net::check_tls);
+    for warning in warnings.and_then(Result::ok).unwrap_or_default() {
+        let file = warning.path.display();
+        text.push_str(&format!("# warning: {file}: {}\n", warning.why));
+    }
     for obstacle in obstacles {
         text.push_str(&format!(
             "# The server would not start: {}\n",

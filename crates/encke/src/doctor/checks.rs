@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytesize::ByteSize;
+use encke_net::TlsSettings;
 use serde::Serialize;
 
 use super::data::Data;
@@ -83,6 +84,28 @@ pub(super) fn address(listen: SocketAddr) -> Check {
             Some(_) => Verdict::Fails,
         },
         why: "another process listens on it, or this machine does not have it",
+        set: Vec::new(),
+    }
+}
+
+/// Whether the server can use the files of TLS.
+pub(super) fn tls(settings: &TlsSettings) -> Check {
+    let (value, verdict) = match encke_net::check_tls(settings) {
+        Ok(warnings) => match warnings.first() {
+            None => ("fit together".to_owned(), Verdict::Fits),
+            Some(warning) => (
+                format!("{}: {}", warning.path.display(), warning.why),
+                Verdict::Advice,
+            ),
+        },
+        Err(error) => (error.to_string(), Verdict::Fails),
+    };
+    Check {
+        name: "certificates and keys of TLS".into(),
+        value,
+        need: "valid, and fit together".into(),
+        verdict,
+        why: "the server needs each certificate with its key, and clients refuse one that has expired",
         set: Vec::new(),
     }
 }

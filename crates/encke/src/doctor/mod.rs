@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use bytesize::ByteSize;
 use clap::Args;
+use encke_net::TlsSettings;
 use serde::Serialize;
 
 use crate::{Code, Failed};
@@ -59,6 +60,28 @@ pub(crate) struct DoctorArgs {
     #[arg(long, env = "ENCKE_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:4437", value_parser = crate::config::address)]
     listen: SocketAddr,
 
+    /// Certificates that the server is to use, as for encke serve
+    #[arg(
+        long,
+        env = "ENCKE_TLS_CERT",
+        value_name = "FILES",
+        value_delimiter = ','
+    )]
+    tls_cert: Vec<PathBuf>,
+
+    /// Their keys, in the same order
+    #[arg(
+        long,
+        env = "ENCKE_TLS_KEY",
+        value_name = "FILES",
+        value_delimiter = ','
+    )]
+    tls_key: Vec<PathBuf>,
+
+    /// Certificates of the authorities for client certificates
+    #[arg(long, env = "ENCKE_TLS_CLIENT_CA", value_name = "FILE")]
+    tls_client_ca: Option<PathBuf>,
+
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -87,7 +110,16 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failed> {
     };
     let logs = args.logs.map(|logs| logs as usize);
     let data = Data::look(&args.data, logs, ahead);
-    let report = Report::new(&machine, args.connections, args.listen, data);
+    let mut report = Report::new(&machine, args.connections, args.listen, data);
+    let tls = TlsSettings {
+        certificates: args.tls_cert.clone(),
+        keys: args.tls_key.clone(),
+        client_ca: args.tls_client_ca.clone(),
+        ..TlsSettings::default()
+    };
+    if tls != TlsSettings::default() {
+        report.add(checks::tls(&tls));
+    }
     if args.json {
         let json = serde_json::to_string_pretty(&report).context("the report can't be written")?;
         println!("{json}");
@@ -145,6 +177,14 @@ impl Report {
             checks,
             data,
         }
+    }
+}
+
+impl Report {
+    /// Adds a check that only some servers need, and that sets nothing.
+    fn add(&mut self, check: Check) {
+        self.fits &= !matches!(check.verdict, Verdict::TooLow | Verdict::Fails);
+        self.checks.push(check);
     }
 }
 
