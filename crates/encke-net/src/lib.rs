@@ -61,6 +61,7 @@ pub mod fuzzing {
     pub use crate::http::differential::request_hyper;
     pub use crate::http::fuzzing::request_head;
     pub use crate::proxy_fuzzing::proxies;
+    pub use crate::transport::tls::fuzzing::tls_records;
 }
 
 pub use access_log::AccessLogFormat;

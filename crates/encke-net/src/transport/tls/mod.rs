@@ -7,6 +7,8 @@
 mod client_certificate;
 mod fault;
 mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod handshake;
 mod handshakes;
 mod keys;
