@@ -74,4 +74,4 @@ pub use networks::{Networks, NotNetworks};
 pub use pools::pools;
 pub use server::{ServedStreams, Server};
 pub use settings::{NetSettings, TlsClients, TlsSettings};
-pub use transport::tls::{CertificateWarning, ClientCertificate, TlsError, check_tls};
+pub use transport::tls::{CertificateWarning, TlsError, check_tls};
