@@ -22,7 +22,7 @@ PYTHON := $(TARGET)/python
 # What `make test` downloads, before its first step.
 DOWNLOADS := fetch $(PROMTOOL) $(WEB) $(QUAKES) $(THUMBNAILS) $(PYTHON)/installed
 
-FUZZ_TARGETS := credentials log_recovery proxies request_head request_hyper
+FUZZ_TARGETS := credentials log_recovery proxies request_head request_hyper tls_records
 FUZZ_SECONDS := 60
 
 section = @printf '\n=== %s\n' '$(1)'

@@ -24,6 +24,7 @@
 //! - [`at_rest`]: unused streams leave memory, and are loaded when a request names them.
 //! - [`durability`]: what was acknowledged survives crashes, and damage is never ignored.
 //! - [`damaged_directory`]: a directory that is damaged from outside is served whole or not at all.
+//! - [`tls`]: HTTP/1.1 over TLS, certificates, handshakes.
 //! - [`sync_every`]: which records below level `synced` a power cut can take.
 //! - [`disk`]: disks that fail and disks that are full.
 //! - [`failing_reads`]: a server is not ready while it cannot read its files.
@@ -79,3 +80,4 @@ mod sealing;
 mod several_logs;
 mod slow_clients;
 mod sync_every;
+mod tls;

@@ -5,7 +5,7 @@
 
 mod server;
 
-use encke_bench::load::{StormArgs, StormReport, storm};
+use encke_bench::load::{StormArgs, StormReport, TrustArgs, storm};
 use server::{Behaviour, Server};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use std::time::Duration;
 fn args(url: &str) -> StormArgs {
     StormArgs {
         url: url.to_owned(),
+        trust: TrustArgs::default(),
         subscribers: 12,
         storms: 2,
         away: Duration::from_millis(20),

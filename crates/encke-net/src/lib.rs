@@ -67,6 +67,7 @@ pub mod fuzzing {
     pub use crate::http::differential::request_hyper;
     pub use crate::http::fuzzing::request_head;
     pub use crate::proxy_fuzzing::proxies;
+    pub use crate::transport::tls::fuzzing::tls_records;
 }
 
 pub use access_log::AccessLogFormat;
@@ -80,4 +81,4 @@ pub use networks::{Networks, NotNetworks};
 pub use pools::pools;
 pub use server::{ServedStreams, Server};
 pub use settings::{NetSettings, TlsClients, TlsSettings};
-pub use transport::tls::{CertificateWarning, ClientCertificate, TlsError, check_tls};
+pub use transport::tls::{CertificateWarning, TlsError, check_tls};

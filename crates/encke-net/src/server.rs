@@ -220,6 +220,14 @@ impl Server {
                     .spawn(move || shard.run())?,
             );
         }
+        if let Some(access) = router.access() {
+            let senders = senders.clone();
+            access.when_keys_arrive(move |_, _| {
+                for sender in &senders {
+                    sender.put(ShardEvent::KeysFetched);
+                }
+            });
+        }
         watch(metrics, &views, sequencers, &senders);
         let gauged = dispatcher.clone();
         let background_count = background.len();

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
+use encke_access::Access;
 use clap::Args;
 use encke_log::Reader;
 use encke_net::{Metrics, ServedStreams, Server, StartError};
@@ -15,6 +16,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, Given, LogFormat, SettingsArgs, effective};
 use crate::failure::{Code, Failed, with_causes};
+use crate::keys::KeyFetcher;
 use crate::log_output::{LogOutput, ReopenHandle};
 use crate::obstacles::{self, Obstacle};
 use crate::terminal::Terminal;
@@ -65,7 +67,16 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failed> {
     let audit_log = LogOutput::file_or_stderr("audit log", config.audit_log_file.clone())
         .map_err(|error| Code::Usage.with(error))?;
     let reopen_handles = [access_log.reopen_handle(), audit_log.reopen_handle()];
-    let mut server = start(&config)?;
+    let access = match &config.access {
+        Some(table) => Some(Arc::new(table.access().map_err(|error| Code::Usage.with(error))?)),
+        None => None,
+    };
+    let mut server = start(&config, access.clone())?;
+    let key_fetcher = match (&config.access, access) {
+        (Some(table), Some(access)) => KeyFetcher::start(access, &table.config)
+            .context("the thread that fetches keys can't be started")?,
+        _ => None,
+    };
     announce(&server, &config);
     // Only now, so that the first line says where the server listens.
     let begun = server.write_access_log(Box::new(access_log));
@@ -89,12 +100,15 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failed> {
             std::process::exit(128 + signal);
         }
     });
+    if let Some(key_fetcher) = key_fetcher {
+        key_fetcher.stop();
+    }
     server.stop().context("the stop was not clean")?;
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
 }
 
-fn start(config: &Config) -> Result<Server, Failed> {
+fn start(config: &Config, access: Option<Arc<Access>>) -> Result<Server, Failed> {
     if config.net.pools.forgets {
         refuse_to_forget_pools(config)?;
     }
@@ -117,7 +131,6 @@ fn start(config: &Config) -> Result<Server, Failed> {
         unready: Arc::new(move || unready(&readers)),
         metrics: Arc::new(move || rendered.render()),
     };
-    let access = None;
     let router = Router::new(
         Arc::clone(&logs.views),
         config.protocols.clone(),
@@ -295,6 +308,11 @@ fn check(config: &Config, given: &Given, (files, obstacles): (u64, &[Obstacle]))
     let mut text = String::from(
         "# The effective configuration of encke serve, with the origin of each value.\n",
     );
+    let warnings = config.net.tls.as_ref().map(encke_net::check_tls);
+    for warning in warnings.and_then(Result::ok).unwrap_or_default() {
+        let file = warning.path.display();
+        text.push_str(&format!("# warning: {file}: {}\n", warning.why));
+    }
     for obstacle in obstacles {
         text.push_str(&format!(
             "# The server would not start: {}\n",

@@ -10,6 +10,7 @@ mod faults;
 mod incompressible;
 mod process;
 mod subscriber;
+mod tls;
 
 pub(crate) use bystanders::Bystanders;
 pub(crate) use chunks::Chunks;
@@ -20,6 +21,7 @@ pub(crate) use process::{
     Encke, Ended, JSON, command, data_dir, made_in, newest_segment, path, serve, without_settings,
 };
 pub(crate) use subscriber::Subscriber;
+pub(crate) use tls::{Authority, CertificateFiles, TlsClient, text};
 
 use std::time::{Duration, Instant};
 

@@ -116,7 +116,10 @@ impl Encke {
             let log = std::fs::read_to_string(&stderr).unwrap_or_default();
             panic!("the server neither started nor ended:\n{log}");
         }
-        let Some(address) = line.trim_end().strip_prefix("listening on http://") else {
+        let address = line.trim_end().strip_prefix("listening on ");
+        let plain = address.and_then(|url| url.strip_prefix("http://"));
+        let secure = address.and_then(|url| url.strip_prefix("https://"));
+        let Some(address) = plain.or(secure) else {
             let status = wait(&mut child);
             return Err(Ended {
                 code: status.code(),

@@ -40,7 +40,7 @@ mod storm;
 mod verify;
 pub(crate) mod wire;
 
-pub use args::{FloodArgs, SprayArgs, StormArgs, To, VerifyArgs};
+pub use args::{FloodArgs, SprayArgs, StormArgs, To, TrustArgs, VerifyArgs};
 pub use beside::{BesideReport, spray_beside};
 pub use descriptors::Descriptors;
 pub use flood::flood;

@@ -60,6 +60,8 @@ impl Shard {
         slot.flags.set(Flags::ENCRYPTED, true);
         slot.flags.set(Flags::TLS, true);
         self.connections.begin_reading(index);
+        // Until its first request it is idle, and is closed as such.
+        self.connections.settle(index);
         let Established {
             session,
             content,

@@ -9,14 +9,14 @@ pub(crate) mod plain;
 pub(crate) mod tls;
 
 use crate::connection::by_slot::BySlot;
-use tls::{ClientCertificate, TlsSession};
+use tls::{CertificateNames, TlsSession};
 
 /// The state of transports that are not plain.
 #[derive(Debug, Default)]
 pub(crate) struct Transports {
     sessions: BySlot<TlsSession>,
     /// Of clients that presented one.
-    certificates: BySlot<ClientCertificate>,
+    certificates: BySlot<CertificateNames>,
 }
 
 impl Transports {
@@ -25,7 +25,7 @@ impl Transports {
         &mut self,
         index: u32,
         session: TlsSession,
-        certificate: Option<ClientCertificate>,
+        certificate: Option<CertificateNames>,
     ) {
         self.sessions.insert(index, session);
         if let Some(certificate) = certificate {
@@ -40,7 +40,7 @@ impl Transports {
 
     #[expect(dead_code, reason = "access control asks for it")]
     /// The names in the certificate that the client of a connection presented.
-    pub(crate) fn certificate(&self, index: u32) -> Option<&ClientCertificate> {
+    pub(crate) fn certificate(&self, index: u32) -> Option<&CertificateNames> {
         self.certificates.get(index)
     }
 

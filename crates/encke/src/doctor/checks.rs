@@ -1,5 +1,7 @@
 //! Checks whether a machine suits a number of connections and their data, and which settings to change if not.
 
+use encke_net::TlsSettings;
+
 
 use super::check::{Check, Line, Verdict, bytes, count};
 use super::data::Data;
@@ -75,6 +77,28 @@ fn unless(
         value: obstacle.map_or_else(|| need.to_owned(), |obstacle| obstacle.text),
         need: need.to_owned(),
         why,
+        set: Vec::new(),
+    }
+}
+
+/// Whether the server can use the files of TLS.
+pub(super) fn tls(settings: &TlsSettings) -> Check {
+    let (value, verdict) = match encke_net::check_tls(settings) {
+        Ok(warnings) => match warnings.first() {
+            None => ("fit together".to_owned(), Verdict::Fits),
+            Some(warning) => (
+                format!("{}: {}", warning.path.display(), warning.why),
+                Verdict::Advice,
+            ),
+        },
+        Err(error) => (error.to_string(), Verdict::Fails),
+    };
+    Check {
+        name: "certificates and keys of TLS".into(),
+        value,
+        need: "valid, and fit together".into(),
+        verdict,
+        why: "the server needs each certificate with its key, and clients refuse one that has expired",
         set: Vec::new(),
     }
 }

@@ -17,6 +17,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
+use encke_net::TlsSettings;
 use serde::Serialize;
 
 use crate::config::{Config, SettingsArgs, whole_number};
@@ -61,7 +62,10 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failed> {
     let (config, _) = resolved.map_err(|error| Code::Usage.with(error))?;
     let machine = Machine::read(Path::new("/"));
     let data = Data::look(&config.data, config.logs, Ahead::of(&config));
-    let report = Report::new(&machine, args.connections, &config, data);
+    let mut report = Report::new(&machine, args.connections, &config, data);
+    if let Some(tls) = &config.net.tls {
+        report.add(checks::tls(tls));
+    }
     if args.json {
         let json = serde_json::to_string_pretty(&report).context("the report can't be written")?;
         println!("{json}");
@@ -119,6 +123,14 @@ impl Report {
             checks,
             data,
         }
+    }
+}
+
+impl Report {
+    /// Adds a check that only some servers need, and that sets nothing.
+    fn add(&mut self, check: Check) {
+        self.fits &= !matches!(check.verdict, Verdict::TooLow | Verdict::Fails);
+        self.checks.push(check);
     }
 }
 

@@ -1,38 +1,62 @@
-//! What a client's certificate says of its owner.
+//! The names in a client's certificate.
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The names in a client's certificate, which was verified in the handshake.
+/// The common name of a certificate's subject, and its alternative names: DNS names, addresses of mail, URIs. The certificate was
+/// verified in the handshake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClientCertificate {
-    /// The common name of the subject.
-    pub common_name: Option<String>,
-    /// The alternative names of the subject: DNS names, addresses of mail, URIs.
-    pub alternative_names: Vec<String>,
-}
+pub(crate) struct CertificateNames(pub(crate) Box<[Box<str>]>);
 
-impl ClientCertificate {
-    /// Reads the names. `None`: it can't be parsed.
+impl CertificateNames {
+    /// Reads the names. `None`: the certificate can't be parsed.
     pub(super) fn parse(der: &CertificateDer<'_>) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
-        let mut common_names = certificate.subject().iter_common_name();
-        let common_name = common_names.next().and_then(|name| name.as_str().ok());
-        let mut alternative_names = Vec::new();
+        let common_names = certificate.subject().iter_common_name();
+        let mut names: Vec<Box<str>> = common_names
+            .filter_map(|name| name.as_str().ok())
+            .map(Box::from)
+            .collect();
         if let Ok(Some(extension)) = certificate.subject_alternative_name() {
             for name in &extension.value.general_names {
                 match name {
                     GeneralName::DNSName(name)
                     | GeneralName::RFC822Name(name)
-                    | GeneralName::URI(name) => alternative_names.push((*name).to_owned()),
+                    | GeneralName::URI(name) => names.push((*name).into()),
                     _ => {}
                 }
             }
         }
-        Some(ClientCertificate {
-            common_name: common_name.map(str::to_owned),
-            alternative_names,
-        })
+        Some(CertificateNames(names.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn common_and_alternative_names_are_found() {
+        let names = ["worker.test".to_owned(), "127.0.0.1".to_owned()];
+        let mut params = rcgen::CertificateParams::new(names).unwrap();
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, "worker 7");
+        let uri = "spiffe://x/worker".try_into().unwrap();
+        params.subject_alt_names.push(rcgen::SanType::URI(uri));
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let found = CertificateNames::parse(certificate.der()).unwrap();
+        let found: Vec<&str> = found.0.iter().map(|name| &**name).collect();
+        assert!(found.contains(&"worker 7"), "{found:?}");
+        assert_eq!(
+            found[found.len() - 2..],
+            ["worker.test", "spiffe://x/worker"]
+        );
+        assert_eq!(
+            CertificateNames::parse(&CertificateDer::from(vec![1, 2])),
+            None
+        );
     }
 }

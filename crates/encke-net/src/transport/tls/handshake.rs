@@ -6,7 +6,7 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
 use rustls::{Error, HandshakeKind, ServerConfig};
 
-use super::client_certificate::ClientCertificate;
+use super::client_certificate::CertificateNames;
 use super::session::TlsSession;
 
 /// A handshake that has not ended.
@@ -36,7 +36,7 @@ pub(crate) struct Established {
     /// Content that the client sent right behind its part of the handshake.
     pub(crate) content: Vec<u8>,
     /// The client's certificate, which was verified.
-    pub(crate) certificate: Option<ClientCertificate>,
+    pub(crate) certificate: Option<CertificateNames>,
     /// Whether the client and the server agreed on HTTP/2.
     pub(crate) http2: bool,
     pub(super) resumed: bool,
@@ -160,7 +160,7 @@ impl Handshake {
     pub(super) fn establish(self) -> Result<Established, Error> {
         let connection = self.connection;
         let chain = connection.peer_certificates();
-        let certificate = chain.and_then(|chain| ClientCertificate::parse(chain.first()?));
+        let certificate = chain.and_then(|chain| CertificateNames::parse(chain.first()?));
         Ok(Established {
             certificate,
             http2: connection.alpn_protocol() == Some(ALPN_HTTP2),

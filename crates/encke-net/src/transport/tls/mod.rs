@@ -7,6 +7,8 @@
 mod client_certificate;
 mod fault;
 mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod handshake;
 mod handshakes;
 mod keys;
@@ -19,9 +21,9 @@ mod session_tests;
 mod testing;
 mod watcher;
 
-pub use self::client_certificate::ClientCertificate;
 pub use self::files::{CertificateWarning, TlsError, check_tls};
 
+pub(crate) use self::client_certificate::CertificateNames;
 pub(crate) use self::fault::TlsFault;
 pub(crate) use self::files::Certificates;
 pub(crate) use self::handshake::Established;
