@@ -10,6 +10,8 @@
 //! - [`delivery`]: every subscriber gets every record once and in order.
 //! - [`latecomers`]: also those that connect while records are published.
 //! - [`hostile`]: hostile clients beside good ones.
+//! - [`http2`]: the same requests and responses on the streams of an HTTP/2 connection.
+//! - [`http2_limits`]: each bound of an HTTP/2 connection is reached, and has its answer and its count.
 //! - [`limits`]: limits per client address, and in total.
 //! - [`proxies`]: the client of a proxied connection, from trusted proxies only.
 //! - [`older_data`]: data of earlier versions opens.
@@ -51,6 +53,8 @@ mod failing_reads;
 mod full_stderr;
 mod generations;
 mod hostile;
+mod http2;
+mod http2_limits;
 mod jams;
 mod latecomers;
 mod levels;

@@ -134,8 +134,8 @@ impl Shard {
     }
 
     /// Whether the windows let a blocked stream send.
-    pub(super) fn has_capacity(&self, index: u32) -> bool {
-        let stream = self.http2.streams.get(index);
+    pub(super) fn has_capacity(&mut self, index: u32) -> bool {
+        let stream = self.http2.streams.get_mut(index);
         stream.is_some_and(Http2Stream::has_capacity)
     }
 
