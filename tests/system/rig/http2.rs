@@ -167,7 +167,11 @@ impl Http2Client {
         let mut body = Vec::new();
         loop {
             let frame = self.next().expect("the connection goes on");
-            assert_ne!((frame.kind, frame.stream), (RST_STREAM, stream), "{frame:?}");
+            assert_ne!(
+                (frame.kind, frame.stream),
+                (RST_STREAM, stream),
+                "{frame:?}"
+            );
             if frame.stream != stream {
                 continue;
             }

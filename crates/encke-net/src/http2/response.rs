@@ -84,7 +84,9 @@ mod tests {
     fn a_length_is_given_where_there_is_one() {
         let has_length = |response: &Response, head_only| {
             let fields = text(response, (head_only, false), None);
-            fields.iter().any(|field| field.starts_with("content-length"))
+            fields
+                .iter()
+                .any(|field| field.starts_with("content-length"))
         };
         assert!(has_length(&Response::new(200).body("abc"), false));
         assert!(has_length(&Response::new(200).body("abc"), true));
@@ -103,7 +105,9 @@ mod tests {
         };
         let allows = |has_origin| {
             let fields = text(&response, (false, has_origin), None);
-            fields.iter().any(|field| field == "access-control-allow-origin: *")
+            fields
+                .iter()
+                .any(|field| field == "access-control-allow-origin: *")
         };
         assert!(allows(true) && !allows(false));
     }

@@ -32,7 +32,9 @@ pub(crate) struct IncomingBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyStep {
     /// More must come. `grown`: something has.
-    More { grown: bool },
+    More {
+        grown: bool,
+    },
     Complete,
     /// It has more bytes than a body may have.
     TooLarge,
