@@ -18,9 +18,10 @@ QUAKES := examples/quakes/node_modules/.package-lock.json
 THUMBNAILS := examples/thumbnails/node_modules/.package-lock.json
 
 PROMTOOL := $(or $(shell command -v promtool),$(TARGET)/tools/usr/bin/promtool)
+H2SPEC := $(TARGET)/tools/h2spec
 PYTHON := $(TARGET)/python
 # What `make test` downloads, before its first step.
-DOWNLOADS := fetch $(PROMTOOL) $(WEB) $(QUAKES) $(THUMBNAILS) $(PYTHON)/installed
+DOWNLOADS := fetch $(PROMTOOL) $(H2SPEC) $(WEB) $(QUAKES) $(THUMBNAILS) $(PYTHON)/installed
 
 FUZZ_TARGETS := credentials log_recovery proxies request_head request_hyper tls_records
 FUZZ_SECONDS := 60
@@ -54,7 +55,7 @@ instruments: build # The load tools and experiments.
 	cargo build --locked --release -p encke-bench
 
 .PHONY: test
-test: prerequisites $(DOWNLOADS) fmt lint doc unit build metrics conformance browser docs-commands python ## runs all checks and tests; installs missing tools first
+test: prerequisites $(DOWNLOADS) fmt lint doc unit build metrics h2spec conformance browser docs-commands python ## runs all checks and tests; installs missing tools first
 	$(call section,everything passes)
 
 .PHONY: fetch
@@ -125,6 +126,16 @@ $(TARGET)/tools/usr/bin/promtool:
 metrics: build $(PROMTOOL) ## checks the server's metrics with promtool
 	$(call section,metrics)
 	scripts/check-metrics.sh $(ENCKE_BIN) $(PROMTOOL)
+
+# As tests/h2spec/go.mod and go.sum pin it.
+$(H2SPEC): tests/h2spec/go.mod tests/h2spec/go.sum | prerequisites
+	@mkdir -p $(@D)
+	cd tests/h2spec && go build -buildvcs=false -o $@ github.com/summerwind/h2spec/cmd/h2spec
+
+.PHONY: h2spec
+h2spec: build $(H2SPEC) ## checks the server's HTTP/2 with h2spec
+	$(call section,HTTP/2)
+	scripts/h2spec.sh $(ENCKE_BIN) $(H2SPEC)
 
 .PHONY: conformance
 conformance: build $(WEB) ## runs the published conformance suite against the release build

@@ -11,6 +11,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 # What the npm packages of tests/web and examples allow (see `engines` in tests/web/package.json).
 NODE_VERSIONS='Node 20 from 20.19 on, 22 from 22.12 on, or 24 or later'
+GO=1.24
 PYTHON_MINOR=9 # of Python 3
 RUST=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$root/Cargo.toml")
 
@@ -72,6 +73,21 @@ python() {
   fi
 }
 
+# Go builds h2spec. Debian's package counts only if it is recent enough.
+go() {
+  local version candidate
+  version=$(command go env GOVERSION 2> /dev/null | tr -d go) || version=
+  if [ -n "$version" ] && at_least "$version" "$GO"; then
+    return
+  fi
+  candidate=$(apt-cache policy golang-go 2> /dev/null | sed -n 's/^ *Candidate: 2:\([0-9.]*\).*/\1/p') || candidate=
+  if [ -z "$version" ] && has apt-get && { [ -z "$candidate" ] || at_least "$candidate" "$GO"; }; then
+    packages+=(golang-go)
+  else
+    others+=("Go $GO or later${version:+ (found $version)}${candidate:+ (Debian has $candidate)} from https://go.dev/dl")
+  fi
+}
+
 rust
 has cc || packages+=(gcc libc6-dev)
 if [ "$for_what" = test ]; then
@@ -80,6 +96,7 @@ if [ "$for_what" = test ]; then
   has strace || packages+=(strace)
   [ -x "${CHROMIUM:-/usr/bin/chromium}" ] || packages+=(chromium)
   node
+  go
   python
   # Its package is only unpacked, because to install it would start a server.
   has promtool || has apt-get || others+=("promtool from https://prometheus.io/download")
@@ -95,7 +112,7 @@ elif [ ${#packages[@]} -gt 0 ] && [ ${#others[@]} -eq 0 ]; then
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${packages[@]}" > /dev/null
   # The package may be older than was known before.
   packages=()
-  [ "$for_what" = run ] || { node && python; }
+  [ "$for_what" = run ] || { node && go && python; }
   [ ${#packages[@]} -eq 0 ] || others+=("the packages ${packages[*]}")
 elif [ ${#packages[@]} -gt 0 ]; then
   others+=("the packages by \`apt-get install -y ${packages[*]}\`")

@@ -12,6 +12,8 @@
 //! - [`round_delays`]: records that come faster than rounds of sends go out together.
 //! - [`late_subscribers`]: also those that connect while records are published.
 //! - [`hostile`]: hostile clients beside good ones.
+//! - [`http2`]: the same requests and responses on the streams of an HTTP/2 connection.
+//! - [`http2_limits`]: each bound of an HTTP/2 connection is reached, and has its answer and its count.
 //! - [`limits`]: limits per client address, and in total.
 //! - [`proxies`]: the client of a proxied connection, from trusted proxies only.
 //! - [`older_data`]: data of earlier versions opens.
@@ -59,6 +61,8 @@ mod full_stderr;
 mod generations;
 mod hang_ups;
 mod hostile;
+mod http2;
+mod http2_limits;
 mod late_subscribers;
 mod levels;
 mod limits;

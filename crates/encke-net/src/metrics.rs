@@ -174,10 +174,7 @@ impl Metrics {
                 "Connections that the server closed, by reason.",
                 "reason",
             )?,
-            http2_connections: gauge(
-                "encke_http2_connections",
-                "Connections that speak HTTP/2.",
-            )?,
+            http2_connections: gauge("encke_http2_connections", "Connections that speak HTTP/2.")?,
             http2_streams: gauge(
                 "encke_http2_streams",
                 "Streams of HTTP/2 connections that are open.",

@@ -2,46 +2,51 @@
 
 use tracing_subscriber::filter::LevelFilter;
 
-/// A filter that hides what the storage engine of history says about its internals: below level warn, it shows them only at level
-/// trace, or where the filter names the engine.
+/// A filter that hides what libraries say about their internals: it shows that only at level trace, or where the filter names the
+/// library. A client of HTTP/2 causes warnings of `h2` at will.
 pub(crate) fn without_internals(filter: &str) -> String {
     let directives = || filter.split(',').map(str::trim);
     let level = directives().rev().find_map(|one| one.parse().ok());
-    // Without a level of its own, the filter shows errors of other targets only.
-    let hides = level
-        .is_some_and(|level: LevelFilter| level > LevelFilter::WARN && level < LevelFilter::TRACE);
     let mut all = filter.to_owned();
-    for engine in ENGINE.iter().filter(|_| hides) {
-        if !directives().any(|one| one.starts_with(engine)) {
-            all += &format!(",{engine}=warn");
+    // Without a level of its own, the filter shows errors of other targets only.
+    let Some(level) = level.filter(|level: &LevelFilter| *level < LevelFilter::TRACE) else {
+        return all;
+    };
+    for (library, shown, name) in LIBRARIES {
+        if level > shown && !directives().any(|one| one.starts_with(library)) {
+            all += &format!(",{library}={name}");
         }
     }
     all
 }
 
-/// The targets of the storage engine.
-const ENGINE: [&str; 2] = ["fjall", "lsm_tree"];
+/// The targets of libraries, and the level that is shown of each: the storage engine of history, and HTTP/2.
+const LIBRARIES: [(&str, LevelFilter, &str); 3] = [
+    ("fjall", LevelFilter::WARN, "warn"),
+    ("lsm_tree", LevelFilter::WARN, "warn"),
+    ("h2", LevelFilter::ERROR, "error"),
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_engine_is_silent_unless_it_is_named() {
+    fn libraries_are_silent_unless_they_are_named() {
         for (filter, expected) in [
-            ("info", "info,fjall=warn,lsm_tree=warn"),
-            ("DEBUG", "DEBUG,fjall=warn,lsm_tree=warn"),
+            ("info", "info,fjall=warn,lsm_tree=warn,h2=error"),
+            ("DEBUG", "DEBUG,fjall=warn,lsm_tree=warn,h2=error"),
             (
                 "debug, encke_net=trace",
-                "debug, encke_net=trace,fjall=warn,lsm_tree=warn",
+                "debug, encke_net=trace,fjall=warn,lsm_tree=warn,h2=error",
             ),
-            ("debug,fjall=debug", "debug,fjall=debug,lsm_tree=warn"),
+            ("debug,fjall=debug", "debug,fjall=debug,lsm_tree=warn,h2=error"),
             (
-                "debug,fjall::worker=info,lsm_tree=trace",
-                "debug,fjall::worker=info,lsm_tree=trace",
+                "debug,fjall::worker=info,lsm_tree=trace,h2=warn",
+                "debug,fjall::worker=info,lsm_tree=trace,h2=warn",
             ),
             ("trace", "trace"),
-            ("warn", "warn"),
+            ("warn", "warn,h2=error"),
             ("error", "error"),
             ("off", "off"),
             ("encke_net=debug", "encke_net=debug"),

@@ -7,6 +7,7 @@ mod bystanders;
 mod chunks;
 mod connection;
 mod faults;
+pub(crate) mod http2;
 mod incompressible;
 mod process;
 mod subscriber;

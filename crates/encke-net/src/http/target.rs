@@ -15,25 +15,19 @@ pub(crate) fn split<'a>(
         Some(b'*') if target.len() == 1 => target,
         _ => behind_authority(target)?,
     };
-    check_characters(origin)?;
+    // A fragment is for the client alone and never sent; a client that sends one may mean another path.
+    // The others have no place in a URL, and readers differ in what they make of them.
+    if origin.bytes().any(|byte| b"#<>`".contains(&byte)) {
+        return Err(bad_target(
+            "a request's target has no fragment, and no angle brackets or backticks",
+        ));
+    }
     Ok(match origin.split_once('?') {
         // A URL may leave out the path.
         Some(("", query)) => ("/", Some(query)),
         Some((path, query)) => (path, Some(query)),
         None => (origin, None),
     })
-}
-
-/// Refuses characters of a target that have no place in one.
-pub(crate) fn check_characters(target: &str) -> Result<(), Rejection> {
-    // A fragment is for the client alone and never sent; a client that sends one may mean another path.
-    // The others have no place in a URL, and readers differ in what they make of them.
-    if target.bytes().any(|byte| b"#<>`".contains(&byte)) {
-        return Err(bad_target(
-            "a request's target has no fragment, and no angle brackets or backticks",
-        ));
-    }
-    Ok(())
 }
 
 /// Whether a Host field's value names a host, or none (RFC 9112, section 3.2).

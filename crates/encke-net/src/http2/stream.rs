@@ -32,7 +32,9 @@ pub(crate) struct IncomingBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyStep {
     /// More must come. `grown`: something has.
-    More { grown: bool },
+    More {
+        grown: bool,
+    },
     Complete,
     /// It has more bytes than a body may have.
     TooLarge,
@@ -85,12 +87,9 @@ impl Http2Stream {
         let Sender::Body(stream) = &mut self.sender else {
             return Ok(0);
         };
-        let count = if bytes.is_empty() {
-            0
-        } else {
-            stream.reserve_capacity(bytes.len());
-            stream.capacity().min(bytes.len())
-        };
+        // What is asked for beyond this goes back to the other streams of the connection.
+        stream.reserve_capacity(bytes.len());
+        let count = stream.capacity().min(bytes.len());
         let ends = ends && count == bytes.len() && !self.ended;
         if count > 0 || ends {
             stream.send_data(Bytes::copy_from_slice(&bytes[..count]), ends)?;
@@ -100,10 +99,14 @@ impl Http2Stream {
     }
 
     /// Whether the windows allow more of what was not sent.
-    pub(crate) fn has_capacity(&self) -> bool {
-        match &self.sender {
+    pub(crate) fn has_capacity(&mut self) -> bool {
+        match &mut self.sender {
             Sender::Head(_) => false,
-            Sender::Body(stream) => stream.capacity() > 0,
+            Sender::Body(stream) => {
+                // It may have waited for the socket, and asked for nothing.
+                stream.reserve_capacity(ASKED_BYTES);
+                stream.capacity() > 0
+            }
         }
     }
 
@@ -115,6 +118,9 @@ impl Http2Stream {
         }
     }
 }
+
+/// Bytes that a blocked stream asks its windows for, until it says how many it has.
+const ASKED_BYTES: usize = 16 << 10;
 
 impl IncomingBody {
     pub(crate) fn new(request: Http2Request, receiver: RecvStream, until_ms: u64) -> Self {

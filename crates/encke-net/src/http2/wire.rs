@@ -108,7 +108,11 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         let mut room = [0; 4];
         let mut into = ReadBuf::new(&mut room);
-        assert!(Pin::new(&mut end).poll_read(&mut cx, &mut into).is_pending());
+        assert!(
+            Pin::new(&mut end)
+                .poll_read(&mut cx, &mut into)
+                .is_pending()
+        );
         wire.receive(b"abcdef");
         for expected in [&b"abcd"[..], b"ef"] {
             into.clear();
@@ -117,7 +121,11 @@ mod tests {
             assert_eq!(into.filled(), expected);
         }
         into.clear();
-        assert!(Pin::new(&mut end).poll_read(&mut cx, &mut into).is_pending());
+        assert!(
+            Pin::new(&mut end)
+                .poll_read(&mut cx, &mut into)
+                .is_pending()
+        );
         let slices = [IoSlice::new(b"gh"), IoSlice::new(b"i")];
         let written = Pin::new(&mut end).poll_write_vectored(&mut cx, &slices);
         assert!(matches!(written, Poll::Ready(Ok(3))));

@@ -199,6 +199,10 @@ impl Shard {
 
     /// Ends a connection: the client gets a GOAWAY with the reason.
     pub(super) fn end_http2(&mut self, index: u32, code: Reason, reason: CloseReason) {
+        // What was written so far goes out before the GOAWAY, behind which nothing does.
+        if !self.flush_frames(index) {
+            return;
+        }
         self.close_streams(index, reason);
         if let Some(http2) = self.http2_mut(index) {
             http2.abort(code);
@@ -275,9 +279,10 @@ impl Shard {
         let active = self.connections.active(index);
         active.is_some_and(|active| {
             matches!(active.task, Task::Http2(_))
-                && active.pending.as_ref().is_some_and(|pending| {
-                    pending.bytes.len() - pending.sent >= SEND_BYTES_MAX
-                })
+                && active
+                    .pending
+                    .as_ref()
+                    .is_some_and(|pending| pending.bytes.len() - pending.sent >= SEND_BYTES_MAX)
         })
     }
 

@@ -9,8 +9,8 @@ use crate::connection::active::Task;
 use crate::connection::close::CloseReason;
 use crate::connection::owners::Owner;
 use crate::connection::slot::{Flags, SlotState};
-use crate::http::body::too_large;
 use crate::http::Rejection;
+use crate::http::body::too_large;
 use crate::http2::connection::{AcceptedStream, SEND_BYTES_MAX};
 use crate::http2::request::Http2Request;
 use crate::http2::response;
@@ -91,7 +91,9 @@ impl Shard {
 
     /// Sends bytes on a stream. Returns how many its windows and the socket take; None: the stream is closed.
     pub(super) fn send_on_stream(&mut self, index: u32, bytes: &[u8]) -> Option<usize> {
-        let complete = self.connections.slots[index].flags.has(Flags::BODY_COMPLETE);
+        let complete = self.connections.slots[index]
+            .flags
+            .has(Flags::BODY_COMPLETE);
         let mut sent = 0;
         loop {
             let connection = self.http2.streams.get(index)?.connection;
@@ -99,7 +101,9 @@ impl Shard {
             let room = SEND_BYTES_MAX.saturating_sub(self.http2_mut(connection)?.unflushed);
             let waits = self.connections.is_blocked(connection);
             if !rest.is_empty() && (waits || room == 0) {
-                if waits || !self.flush_frames(connection) || self.connections.is_blocked(connection)
+                if waits
+                    || !self.flush_frames(connection)
+                    || self.connections.is_blocked(connection)
                 {
                     break;
                 }
@@ -136,8 +140,8 @@ impl Shard {
     }
 
     /// Whether the windows let a blocked stream send.
-    pub(super) fn has_capacity(&self, index: u32) -> bool {
-        let stream = self.http2.streams.get(index);
+    pub(super) fn has_capacity(&mut self, index: u32) -> bool {
+        let stream = self.http2.streams.get_mut(index);
         stream.is_some_and(Http2Stream::has_capacity)
     }
 
@@ -200,7 +204,9 @@ impl Shard {
             return;
         };
         let connection = stream.connection;
-        let complete = self.connections.slots[index].flags.has(Flags::BODY_COMPLETE)
+        let complete = self.connections.slots[index]
+            .flags
+            .has(Flags::BODY_COMPLETE)
             && !self.connections.is_blocked(index);
         if !complete && reason != CloseReason::HangUp {
             // A reset discards what `h2` has not written yet, such as the last event.
@@ -215,9 +221,7 @@ impl Shard {
                 let cut = &self.context.metrics.http2_streams_cut;
                 cut.with_label_values(&[label]).inc();
             }
-        } else if complete
-            && let Some(stream) = self.http2.streams.get_mut(index)
-        {
+        } else if complete && let Some(stream) = self.http2.streams.get_mut(index) {
             // Nothing, if the end went out with the last bytes.
             let _ = stream.send(&[], true);
         }

@@ -331,7 +331,13 @@ impl Shard {
     }
 
     /// Asks the protocols for the action of a request, and performs it.
-    pub(super) fn ask(&mut self, index: u32, head: &Head<'_>, fields: &[(&str, &[u8])], body: Vec<u8>) {
+    pub(super) fn ask(
+        &mut self,
+        index: u32,
+        head: &Head<'_>,
+        fields: &[(&str, &[u8])],
+        body: Vec<u8>,
+    ) {
         self.counts.requests += 1;
         self.begin_request(index, head, fields);
         if let Some(active) = self.connections.active_mut(index) {

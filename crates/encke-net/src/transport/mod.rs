@@ -8,15 +8,19 @@
 pub(crate) mod plain;
 pub(crate) mod tls;
 
+use std::sync::Arc;
+
+use encke_access::ClientCertificate;
+
 use crate::connection::by_slot::BySlot;
-use tls::{CertificateNames, TlsSession};
+use tls::TlsSession;
 
 /// The state of transports that are not plain.
 #[derive(Debug, Default)]
 pub(crate) struct Transports {
     sessions: BySlot<TlsSession>,
     /// Of clients that presented one.
-    certificates: BySlot<CertificateNames>,
+    certificates: BySlot<Arc<ClientCertificate>>,
 }
 
 impl Transports {
@@ -25,11 +29,11 @@ impl Transports {
         &mut self,
         index: u32,
         session: TlsSession,
-        certificate: Option<CertificateNames>,
+        certificate: Option<ClientCertificate>,
     ) {
         self.sessions.insert(index, session);
         if let Some(certificate) = certificate {
-            self.certificates.insert(index, certificate);
+            self.certificates.insert(index, Arc::new(certificate));
         }
     }
 
@@ -38,10 +42,9 @@ impl Transports {
         self.sessions.get_mut(index)
     }
 
-    #[expect(dead_code, reason = "access control asks for it")]
     /// The names in the certificate that the client of a connection presented.
-    pub(crate) fn certificate(&self, index: u32) -> Option<&CertificateNames> {
-        self.certificates.get(index)
+    pub(crate) fn certificate(&self, index: u32) -> Option<Arc<ClientCertificate>> {
+        self.certificates.get(index).cloned()
     }
 
     /// Drops the state of a connection.

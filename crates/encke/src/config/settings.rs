@@ -209,6 +209,8 @@ settings! {
         "body-timeout": PERIOD => config.net.body_timeout;
         /// Requests per connection, after which the connection is closed; at most 65535. 0: no limit
         "requests-per-connection": LIMIT => config.net.requests_per_connection;
+        /// Streams that a client may have open at a time on an HTTP/2 connection; further ones are refused
+        "http2-streams-max": COUNT => config.net.http2_streams_max;
         /// Time after which a connection without a request is closed
         "idle-timeout": PERIOD => config.net.idle_timeout;
         /// Time after which a client that does not read its output is closed

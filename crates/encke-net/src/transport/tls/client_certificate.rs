@@ -1,35 +1,30 @@
 //! The names in a client's certificate.
 
+use encke_access::ClientCertificate;
 use rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The common name of a certificate's subject, and its alternative names: DNS names, addresses of mail, URIs. The certificate was
-/// verified in the handshake.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CertificateNames(pub(crate) Box<[Box<str>]>);
-
-impl CertificateNames {
-    /// Reads the names. `None`: the certificate can't be parsed.
-    pub(super) fn parse(der: &CertificateDer<'_>) -> Option<Self> {
-        let (_, certificate) = X509Certificate::from_der(der).ok()?;
-        let common_names = certificate.subject().iter_common_name();
-        let mut names: Vec<Box<str>> = common_names
-            .filter_map(|name| name.as_str().ok())
-            .map(Box::from)
-            .collect();
-        if let Ok(Some(extension)) = certificate.subject_alternative_name() {
-            for name in &extension.value.general_names {
-                match name {
-                    GeneralName::DNSName(name)
-                    | GeneralName::RFC822Name(name)
-                    | GeneralName::URI(name) => names.push((*name).into()),
-                    _ => {}
-                }
+/// Reads the common name of a certificate's subject, and its alternative names: DNS names, addresses of mail, URIs. The certificate
+/// was verified in the handshake. `None`: it can't be parsed.
+pub(super) fn names(der: &CertificateDer<'_>) -> Option<ClientCertificate> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let common_names = certificate.subject().iter_common_name();
+    let mut names: Vec<String> = common_names
+        .filter_map(|name| name.as_str().ok())
+        .map(str::to_owned)
+        .collect();
+    if let Ok(Some(extension)) = certificate.subject_alternative_name() {
+        for name in &extension.value.general_names {
+            match name {
+                GeneralName::DNSName(name)
+                | GeneralName::RFC822Name(name)
+                | GeneralName::URI(name) => names.push((*name).to_owned()),
+                _ => {}
             }
         }
-        Some(CertificateNames(names.into()))
     }
+    Some(ClientCertificate { names })
 }
 
 #[cfg(test)]
@@ -47,15 +42,15 @@ mod tests {
         params.subject_alt_names.push(rcgen::SanType::URI(uri));
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
-        let found = CertificateNames::parse(certificate.der()).unwrap();
-        let found: Vec<&str> = found.0.iter().map(|name| &**name).collect();
+        let found = super::names(certificate.der()).unwrap();
+        let found: Vec<&str> = found.names.iter().map(String::as_str).collect();
         assert!(found.contains(&"worker 7"), "{found:?}");
         assert_eq!(
             found[found.len() - 2..],
             ["worker.test", "spiffe://x/worker"]
         );
         assert_eq!(
-            CertificateNames::parse(&CertificateDer::from(vec![1, 2])),
+            super::names(&CertificateDer::from(vec![1, 2])),
             None
         );
     }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use encke_access::ClientCertificate;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
 use rustls::{Error, HandshakeKind, ServerConfig};
 
-use super::client_certificate::CertificateNames;
+use super::client_certificate;
 use super::session::TlsSession;
 
 /// A handshake that has not ended.
@@ -36,7 +37,7 @@ pub(crate) struct Established {
     /// Content that the client sent right behind its part of the handshake.
     pub(crate) content: Vec<u8>,
     /// The client's certificate, which was verified.
-    pub(crate) certificate: Option<CertificateNames>,
+    pub(crate) certificate: Option<ClientCertificate>,
     /// Whether the client and the server agreed on HTTP/2.
     pub(crate) http2: bool,
     pub(super) resumed: bool,
@@ -160,7 +161,7 @@ impl Handshake {
     pub(super) fn establish(self) -> Result<Established, Error> {
         let connection = self.connection;
         let chain = connection.peer_certificates();
-        let certificate = chain.and_then(|chain| CertificateNames::parse(chain.first()?));
+        let certificate = chain.and_then(|chain| client_certificate::names(chain.first()?));
         Ok(Established {
             certificate,
             http2: connection.alpn_protocol() == Some(ALPN_HTTP2),

@@ -23,7 +23,6 @@ mod watcher;
 
 pub use self::files::{CertificateWarning, TlsError, check_tls};
 
-pub(crate) use self::client_certificate::CertificateNames;
 pub(crate) use self::fault::TlsFault;
 pub(crate) use self::files::Certificates;
 pub(crate) use self::handshake::Established;
