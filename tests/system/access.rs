@@ -135,19 +135,49 @@ fn a_caller_may_do_what_it_was_granted_and_learns_of_nothing_else() {
     let cases: &[(&str, &str, &str, u16, &str)] = &[
         ("GET", "/v1/stream/chat/ann/inbox", &ann, 200, ""),
         ("POST", "/v1/stream/chat/ann/inbox", &ann, 204, ""),
-        ("DELETE", "/v1/stream/chat/ann/inbox", &ann, 403, "forbidden"),
+        (
+            "DELETE",
+            "/v1/stream/chat/ann/inbox",
+            &ann,
+            403,
+            "forbidden",
+        ),
         ("PUT", "/v1/stream/chat/ann/new", &ann, 403, "forbidden"),
         // The same whether a stream is there or not.
         ("GET", "/v1/stream/chat/bob/inbox", &ann, 404, "not_found"),
         ("GET", "/v1/stream/chat/bob/other", &ann, 404, "not_found"),
         ("POST", "/v1/stream/chat/bob/inbox", &ann, 404, "not_found"),
-        ("GET", "/v1/events?stream=chat/bob/inbox", &ann, 404, "not_found"),
-        ("GET", "/v1/events?stream=chat/bob/other", &ann, 404, "not_found"),
+        (
+            "GET",
+            "/v1/events?stream=chat/bob/inbox",
+            &ann,
+            404,
+            "not_found",
+        ),
+        (
+            "GET",
+            "/v1/events?stream=chat/bob/other",
+            &ann,
+            404,
+            "not_found",
+        ),
         ("GET", "/v1/events?stream=chat/*", &ann, 404, "not_found"),
         ("GET", "/v1/events?stream=*", &ann, 404, "not_found"),
         ("GET", "/v1/stream/public/news", "", 200, ""),
-        ("GET", "/v1/stream/chat/ann/inbox", "", 401, "no_credentials"),
-        ("GET", "/v1/stream/chat/ann/other", "", 401, "no_credentials"),
+        (
+            "GET",
+            "/v1/stream/chat/ann/inbox",
+            "",
+            401,
+            "no_credentials",
+        ),
+        (
+            "GET",
+            "/v1/stream/chat/ann/other",
+            "",
+            401,
+            "no_credentials",
+        ),
         ("POST", "/v1/stream/public/news", "", 401, "no_credentials"),
         ("GET", "/v1/pool", &ann, 404, "not_found"),
         ("GET", "/metrics", &ann, 404, "not_found"),
@@ -169,20 +199,43 @@ fn a_caller_may_do_what_it_was_granted_and_learns_of_nothing_else() {
     assert_eq!(missing("bob/inbox", &ann), missing("ann/none", &ann));
     // The source of a fork is read.
     let source = "Stream-Forked-From: /v1/stream/chat/bob/inbox";
-    let fields = [source, &bearer(&guarded.token(&[
-        "--sub", "ann", "--expires", "1h", "--allow", "read,create=/v1/stream/chat/{sub}/**",
-    ]))];
-    let fork = guarded.encke.ask("PUT", "/v1/stream/chat/ann/fork", &fields, b"");
-    assert_eq!((fork.status, &*fork.error_code()), (404, "source_not_found"));
+    let fields = [
+        source,
+        &bearer(&guarded.token(&[
+            "--sub",
+            "ann",
+            "--expires",
+            "1h",
+            "--allow",
+            "read,create=/v1/stream/chat/{sub}/**",
+        ])),
+    ];
+    let fork = guarded
+        .encke
+        .ask("PUT", "/v1/stream/chat/ann/fork", &fields, b"");
+    assert_eq!(
+        (fork.status, &*fork.error_code()),
+        (404, "source_not_found")
+    );
 }
 
 #[test]
 fn paths_that_differ_in_form_only_are_one_path_or_refused() {
     let guarded = Guarded::start(&[]);
     let backend = bearer(API_KEY);
-    assert_eq!(guarded.ask("PUT", "/v1/stream/secret/a", &backend, b"[1]").0, 201);
+    assert_eq!(
+        guarded
+            .ask("PUT", "/v1/stream/secret/a", &backend, b"[1]")
+            .0,
+        201
+    );
     let public = bearer(&guarded.token(&[
-        "--sub", "ann", "--expires", "1h", "--allow", "read=/v1/stream/public/**",
+        "--sub",
+        "ann",
+        "--expires",
+        "1h",
+        "--allow",
+        "read=/v1/stream/public/**",
     ]));
     for path in [
         "/v1/stream/secret/a",
@@ -206,9 +259,17 @@ fn paths_that_differ_in_form_only_are_one_path_or_refused() {
         assert!(matches!(status, 400 | 404), "{path}: {status} {code}");
         // A caller that may read everything gets the stream by each form that is not refused.
         let (all, _) = guarded.ask("GET", path, &backend, b"");
-        assert!(matches!((status, all), (400, 400) | (404, 200 | 404)), "{path}: {status} {all}");
+        assert!(
+            matches!((status, all), (400, 400) | (404, 200 | 404)),
+            "{path}: {status} {all}"
+        );
     }
-    assert_eq!(guarded.ask("GET", "/v1/%73tream/secret%2Fa", &backend, b"").0, 200);
+    assert_eq!(
+        guarded
+            .ask("GET", "/v1/%73tream/secret%2Fa", &backend, b"")
+            .0,
+        200
+    );
 }
 
 #[test]
@@ -225,15 +286,25 @@ fn a_subscription_ends_when_its_token_ends_and_says_why() {
     let text = String::from_utf8(connection.rest()).expect("events are text");
     // The leeway for other clocks is for the beginning of requests; a subscription has none.
     assert!(now_s() >= ends_s, "it ended early: {text}");
-    assert!(text.contains(": closed by the server: the token has expired; continue at offset "), "{text}");
+    assert!(
+        text.contains(": closed by the server: the token has expired; continue at offset "),
+        "{text}"
+    );
     // With a new token it continues behind what it has.
-    let offset = text.rsplit("continue at offset ").next().and_then(|rest| rest.lines().next());
+    let offset = text
+        .rsplit("continue at offset ")
+        .next()
+        .and_then(|rest| rest.lines().next());
     let offset = offset.expect("it names the offset");
     assert_eq!(guarded.ask("POST", "/v1/stream/a", &backend, b"[2]").0, 204);
-    let renewed = bearer(&guarded.token(&["--sub", "ann", "--expires", "1h", "--allow", "read=/v1/**"]));
+    let renewed =
+        bearer(&guarded.token(&["--sub", "ann", "--expires", "1h", "--allow", "read=/v1/**"]));
     let target = format!("/v1/stream/a?offset={offset}");
     let rest = guarded.encke.ask("GET", &target, &[&renewed], b"");
-    assert_eq!(serde_json::from_slice::<Value>(&rest.body).ok(), Some(json!([2])));
+    assert_eq!(
+        serde_json::from_slice::<Value>(&rest.body).ok(),
+        Some(json!([2]))
+    );
 }
 
 #[test]
@@ -242,9 +313,22 @@ fn revocations_close_connections_and_survive_a_kill() {
     let backend = bearer(API_KEY);
     assert_eq!(guarded.ask("PUT", "/v1/stream/a", &backend, b"[1]").0, 201);
     let token = |sub: &str, jti: &str| {
-        guarded.token(&["--sub", sub, "--jti", jti, "--expires", "1h", "--allow", "read=/v1/**"])
+        guarded.token(&[
+            "--sub",
+            sub,
+            "--jti",
+            jti,
+            "--expires",
+            "1h",
+            "--allow",
+            "read=/v1/**",
+        ])
     };
-    let (one, two, other) = (token("ann", "one"), token("ann", "two"), token("bob", "three"));
+    let (one, two, other) = (
+        token("ann", "one"),
+        token("ann", "two"),
+        token("bob", "three"),
+    );
     let follow = |token: &str| {
         let mut connection = guarded.encke.connect();
         let target = "/v1/stream/a?offset=-1&live=sse";
@@ -255,13 +339,24 @@ fn revocations_close_connections_and_survive_a_kill() {
     let (mut of_one, mut of_two, mut of_other) = (follow(&one), follow(&two), follow(&other));
     let revoke = |body: &Value| {
         let mut connection = Connection::open(guarded.operators);
-        connection.ask("POST", "/v1/admin/revoke", &[JSON], body.to_string().as_bytes())
+        connection.ask(
+            "POST",
+            "/v1/admin/revoke",
+            &[JSON],
+            body.to_string().as_bytes(),
+        )
     };
     assert_eq!(revoke(&json!({ "jti": "one" })).status, 204);
     let text = String::from_utf8(of_one.rest()).expect("events are text");
     assert!(text.contains("the token was revoked"), "{text}");
-    assert_eq!(guarded.ask("GET", "/v1/stream/a", &bearer(&one), b""), (401, "revoked".into()));
-    assert_eq!(guarded.ask("GET", "/v1/stream/a", &bearer(&two), b"").0, 200);
+    assert_eq!(
+        guarded.ask("GET", "/v1/stream/a", &bearer(&one), b""),
+        (401, "revoked".into())
+    );
+    assert_eq!(
+        guarded.ask("GET", "/v1/stream/a", &bearer(&two), b"").0,
+        200
+    );
     assert_eq!(revoke(&json!({ "sub": "ann" })).status, 204);
     let text = String::from_utf8(of_two.rest()).expect("events are text");
     assert!(text.contains("the token was revoked"), "{text}");
@@ -278,14 +373,22 @@ fn revocations_close_connections_and_survive_a_kill() {
     ] {
         assert_eq!(revoke(&body).status, status, "{body}");
     }
-    let Guarded { encke, config, _config_dir, .. } = guarded;
+    let Guarded {
+        encke,
+        config,
+        _config_dir,
+        ..
+    } = guarded;
     encke.kill();
     let again = Guarded::again(&config, _config_dir, data.path(), &[]);
     for token in [&one, &two] {
         let answer = again.ask("GET", "/v1/stream/a", &bearer(token), b"");
         assert_eq!(answer, (401, "revoked".into()));
     }
-    assert_eq!(again.ask("GET", "/v1/stream/a", &bearer(&other), b"").0, 200);
+    assert_eq!(
+        again.ask("GET", "/v1/stream/a", &bearer(&other), b"").0,
+        200
+    );
 }
 
 #[test]
@@ -293,7 +396,14 @@ fn cookies_and_signed_urls_are_credentials_of_browsers() {
     let guarded = Guarded::start(&["--cors-origins", "https://app.example"]);
     let backend = bearer(API_KEY);
     assert_eq!(guarded.ask("PUT", "/v1/stream/a", &backend, b"[1]").0, 201);
-    let token = guarded.token(&["--sub", "ann", "--expires", "1h", "--allow", "read,append=/v1/**"]);
+    let token = guarded.token(&[
+        "--sub",
+        "ann",
+        "--expires",
+        "1h",
+        "--allow",
+        "read,append=/v1/**",
+    ]);
     let cookie = format!("Cookie: x=y; encke={token}");
     let ask = |method: &str, fields: &[&str]| {
         let fields = [&[JSON, &cookie], fields].concat();
@@ -306,28 +416,55 @@ fn cookies_and_signed_urls_are_credentials_of_browsers() {
     assert_eq!(ask("POST", &["Origin: null"]).status, 403);
     let allowed = ask("POST", &["Origin: https://app.example"]);
     assert_eq!(allowed.status, 204);
-    assert_eq!(allowed.field("Access-Control-Allow-Origin"), Some("https://app.example"));
-    assert_eq!(allowed.field("Access-Control-Allow-Credentials"), Some("true"));
+    assert_eq!(
+        allowed.field("Access-Control-Allow-Origin"),
+        Some("https://app.example")
+    );
+    assert_eq!(
+        allowed.field("Access-Control-Allow-Credentials"),
+        Some("true")
+    );
     let own = format!("Origin: http://{}", guarded.encke.address);
     assert_eq!(ask("POST", &[&own]).status, 204);
     // Two credentials that differ are refused.
     let both = ask("GET", &[&backend]);
-    assert_eq!((both.status, &*both.error_code()), (400, "conflicting_credentials"));
+    assert_eq!(
+        (both.status, &*both.error_code()),
+        (400, "conflicting_credentials")
+    );
 
     let url = format!("http://{}/v1/stream/a?offset=-1", guarded.encke.address);
     let config = guarded.config.to_str().expect("the path is text");
-    let mut sign = command(&["sign", "--config", config, "--kid", "links", "--expires", "1h", &url]);
+    let mut sign = command(&[
+        "sign",
+        "--config",
+        config,
+        "--kid",
+        "links",
+        "--expires",
+        "1h",
+        &url,
+    ]);
     let ended = Ended::of(&mut sign);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let signed = ended.stdout.trim_end();
     let target = &signed[signed.find("/v1/").expect("it is a URL")..];
     assert_eq!(guarded.ask("GET", target, "", b"").0, 200);
     assert_eq!(guarded.ask("HEAD", target, "", b"").0, 200);
-    assert_eq!(guarded.ask("POST", target, "", b"[3]"), (401, "signature".into()));
+    assert_eq!(
+        guarded.ask("POST", target, "", b"[3]"),
+        (401, "signature".into())
+    );
     let other = target.replace("stream/a", "stream/b");
-    assert_eq!(guarded.ask("GET", &other, "", b""), (401, "signature".into()));
+    assert_eq!(
+        guarded.ask("GET", &other, "", b""),
+        (401, "signature".into())
+    );
     let other = target.replace("offset=-1", "offset=now");
-    assert_eq!(guarded.ask("GET", &other, "", b""), (401, "signature".into()));
+    assert_eq!(
+        guarded.ask("GET", &other, "", b""),
+        (401, "signature".into())
+    );
 }
 
 #[test]
@@ -336,28 +473,65 @@ fn operators_have_an_address_of_their_own_and_every_refusal_has_a_line() {
     let file = audit.path().join("audit.jsonl");
     let option = format!("audit-log-file={}", file.display());
     let guarded = Guarded::start(&["--tuning", &option, "--access-log", "json"]);
-    let operator = |method: &str, path: &str| Connection::open(guarded.operators).ask(method, path, &[], b"").status;
+    let operator = |method: &str, path: &str| {
+        Connection::open(guarded.operators)
+            .ask(method, path, &[], b"")
+            .status
+    };
     assert_eq!(operator("GET", "/metrics"), 200);
     assert_eq!(operator("GET", "/readyz"), 200);
     assert_eq!(operator("PUT", "/v1/stream/a"), 404);
-    let token = guarded.token(&["--sub", "ann", "--expires", "1h", "--allow", "read=/v1/stream/a"]);
-    assert_eq!(guarded.ask("GET", "/v1/stream/b?x=private", &bearer(&token), b"").0, 404);
-    assert_eq!(guarded.ask("GET", "/v1/stream/b", "Authorization: Bearer nonsense", b"").0, 401);
+    let token = guarded.token(&[
+        "--sub",
+        "ann",
+        "--expires",
+        "1h",
+        "--allow",
+        "read=/v1/stream/a",
+    ]);
+    assert_eq!(
+        guarded
+            .ask("GET", "/v1/stream/b?x=private", &bearer(&token), b"")
+            .0,
+        404
+    );
+    assert_eq!(
+        guarded
+            .ask("GET", "/v1/stream/b", "Authorization: Bearer nonsense", b"")
+            .0,
+        401
+    );
     let target = "/v1/stream/a?expires=1&kid=links&signature=c2lnbmF0dXJl";
     assert_eq!(guarded.ask("GET", target, "", b"").0, 401);
     let body = json!({ "jti": "x" }).to_string();
     let mut connection = Connection::open(guarded.operators);
-    assert_eq!(connection.ask("POST", "/v1/admin/revoke", &[JSON], body.as_bytes()).status, 204);
+    assert_eq!(
+        connection
+            .ask("POST", "/v1/admin/revoke", &[JSON], body.as_bytes())
+            .status,
+        204
+    );
     let lines = || std::fs::read_to_string(&file).unwrap_or_default();
     eventually("all lines are written", || lines().lines().count() >= 5);
     let text = lines();
-    let read: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let read: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
     let has = |reason: &str, caller: Value, path: &str| {
-        read.iter().any(|line| line["reason"] == reason && line["caller"] == caller && line["path"] == path)
+        read.iter().any(|line| {
+            line["reason"] == reason && line["caller"] == caller && line["path"] == path
+        })
     };
     assert!(has("concealed", json!("ann"), "/v1/stream/b"), "{text}");
-    assert!(has("revoke", json!("operator"), "/v1/admin/revoke"), "{text}");
-    assert!(read.iter().all(|line| line["client"] == "127.0.0.1"), "{text}");
+    assert!(
+        has("revoke", json!("operator"), "/v1/admin/revoke"),
+        "{text}"
+    );
+    assert!(
+        read.iter().all(|line| line["client"] == "127.0.0.1"),
+        "{text}"
+    );
     let log = guarded.encke.log();
     let mut encke = guarded.encke;
     let mut stdout = String::new();
@@ -368,7 +542,10 @@ fn operators_have_an_address_of_their_own_and_every_refusal_has_a_line() {
         assert!(!text.contains(secret), "the audit log holds {secret}");
         assert!(!log.contains(secret), "the log holds {secret}");
         // The access log has queries, but no credentials.
-        assert!(secret == "private" || !stdout.contains(secret), "the access log holds {secret}");
+        assert!(
+            secret == "private" || !stdout.contains(secret),
+            "the access log holds {secret}"
+        );
     }
 }
 
@@ -378,17 +555,34 @@ fn without_access_control_pages_of_other_sites_get_nothing() {
     encke.create("a");
     let path = crate::rig::path("a");
     let status = |host: &str, fields: &[&str]| {
-        let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{}\r\n", fields.iter().map(|field| format!("{field}\r\n")).collect::<String>());
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\n{}\r\n",
+            fields
+                .iter()
+                .map(|field| format!("{field}\r\n"))
+                .collect::<String>()
+        );
         let mut connection = encke.connect();
         connection.send(head.as_bytes());
         connection.answer().status
     };
     let own = encke.address.to_string();
-    for host in ["localhost:1", "app.localhost", "[::1]:80", "push.example", &own] {
+    for host in [
+        "localhost:1",
+        "app.localhost",
+        "[::1]:80",
+        "push.example",
+        &own,
+    ] {
         assert_eq!(status(host, &[]), 200, "{host}");
     }
     // A name that an attacker makes resolve to this machine.
-    for host in ["evil.example", "evil.example:4437", "10.0.0.1", "push.example.evil.example"] {
+    for host in [
+        "evil.example",
+        "evil.example:4437",
+        "10.0.0.1",
+        "push.example.evil.example",
+    ] {
         assert_eq!(status(host, &[]), 421, "{host}");
     }
     for (origin, expected) in [
@@ -398,11 +592,18 @@ fn without_access_control_pages_of_other_sites_get_nothing() {
         ("null", 403),
         ("http://localhost.evil.example", 403),
     ] {
-        assert_eq!(status("localhost", &[&format!("Origin: {origin}")]), expected, "{origin}");
+        assert_eq!(
+            status("localhost", &[&format!("Origin: {origin}")]),
+            expected,
+            "{origin}"
+        );
     }
     let mut connection = encke.connect();
     let answer = connection.ask("GET", &path, &["Origin: http://localhost:5173"], b"");
-    assert_eq!(answer.field("Access-Control-Allow-Origin"), Some("http://localhost:5173"));
+    assert_eq!(
+        answer.field("Access-Control-Allow-Origin"),
+        Some("http://localhost:5173")
+    );
     assert_eq!(answer.field("Vary"), Some("Accept-Encoding"));
 }
 
@@ -411,7 +612,10 @@ fn an_address_that_others_reach_needs_access_control_or_a_word() {
     let data = data_dir();
     let ended = Ended::of(&mut serve(data.path(), &["--listen", "0.0.0.0:0"]));
     assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert!(ended.stderr.contains("[access]") && ended.stderr.contains("--open"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("[access]") && ended.stderr.contains("--open"),
+        "{ended:?}"
+    );
     // Open to all, but for operators.
     let encke = Encke::start(&["--listen", "0.0.0.0:0", "--open", "--admin-listen", "none"]);
     let mut connection = Connection::open(([127, 0, 0, 1], encke.address.port()).into());
@@ -419,23 +623,47 @@ fn an_address_that_others_reach_needs_access_control_or_a_word() {
     assert_eq!(connection.ask("PUT", "/v1/stream/a", &[], b"").status, 201);
     let guarded = Guarded::start(&["--listen", "0.0.0.0:0"]);
     let mut connection = Connection::open(([127, 0, 0, 1], guarded.encke.address.port()).into());
-    assert_eq!(connection.ask("GET", "/v1/stream/public/x", &[], b"").status, 404);
+    assert_eq!(
+        connection
+            .ask("GET", "/v1/stream/public/x", &[], b"")
+            .status,
+        404
+    );
 }
 
 #[test]
 fn a_subscriber_by_pattern_needs_all_that_the_pattern_matches() {
     let guarded = Guarded::start(&[]);
     let backend = bearer(API_KEY);
-    assert_eq!(guarded.ask("PUT", "/v1/stream/chat/ann/inbox", &backend, b"[]").0, 201);
+    assert_eq!(
+        guarded
+            .ask("PUT", "/v1/stream/chat/ann/inbox", &backend, b"[]")
+            .0,
+        201
+    );
     let ann = bearer(&guarded.token(&[
-        "--sub", "ann", "--expires", "1h", "--allow", "read=/v1/stream/chat/{sub}/**",
+        "--sub",
+        "ann",
+        "--expires",
+        "1h",
+        "--allow",
+        "read=/v1/stream/chat/{sub}/**",
     ]));
     let mut connection = guarded.encke.connect();
     let target = "/v1/events?stream=chat/ann/*";
     connection.send(&request("GET", target, &[&ann], b""));
     assert_eq!(connection.head().status, 200);
-    assert_eq!(guarded.ask("POST", "/v1/stream/chat/ann/inbox", &backend, b"[7]").0, 204);
-    while !connection.input().windows(6).any(|part| part == b"data:7" || part == b"ata:[7") {
+    assert_eq!(
+        guarded
+            .ask("POST", "/v1/stream/chat/ann/inbox", &backend, b"[7]")
+            .0,
+        204
+    );
+    while !connection
+        .input()
+        .windows(6)
+        .any(|part| part == b"data:7" || part == b"ata:[7")
+    {
         assert!(connection.fill(), "the subscription was closed");
     }
 }

@@ -113,7 +113,11 @@ fn line(entry: &AuditEntry, out: &mut Vec<u8>) {
     let at = i64::try_from(entry.at_ms).ok();
     let at = at.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     // Writing to a vector does not fail.
-    let _ = write!(out, "{{\"time\":\"{:.3}\",\"audit\":", at.unwrap_or_default());
+    let _ = write!(
+        out,
+        "{{\"time\":\"{:.3}\",\"audit\":",
+        at.unwrap_or_default()
+    );
     let AuditNote {
         event,
         reason,
@@ -213,7 +217,12 @@ mod tests {
         let thread = queue.start(Box::new(output.clone()), lost.clone()).unwrap();
         drop(sender);
         assert!(thread.join(Duration::from_secs(60)));
-        let lines = output.0.lock().iter().filter(|byte| **byte == b'\n').count() as u64;
+        let lines = output
+            .0
+            .lock()
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count() as u64;
         assert_eq!(lines + dropped.get(), sent);
         assert_eq!(lost.get(), 0);
     }

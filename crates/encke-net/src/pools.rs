@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use encke_jobs::{
     DispatcherContext, DispatcherReceiver, DispatcherSender, DispatcherThreads, JobMachine,
-    PoolStats, PublishedStats, ReplayError, WorkerStatus,
+    PublishedStats, ReplayError,
 };
 use encke_stream::{InlineCommit, Logs, Lookup, Sequencers, Stream};
 

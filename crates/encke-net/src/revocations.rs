@@ -3,7 +3,7 @@
 use encke_access::{Access, Revocation};
 use encke_protocol::REVOCATIONS;
 use encke_stream::{
-    AckLevel, Command, Create, Data, Fetch, Lookup, Offset, Submitter, Sequencers, Submission,
+    AckLevel, Command, Create, Data, Fetch, Lookup, Offset, Sequencers, Submission, Submitter,
 };
 
 use crate::archive::Archive;

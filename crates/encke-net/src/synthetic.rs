@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use encke_log::Sequence;
 use encke_protocol::{
-    Action, Admin, CallerInfo, EncodedRun, EncoderId, Feed, Gate, Headers, Probes, ProtocolSettings,
-    Request, Router, Run, Variant,
+    Action, Admin, CallerInfo, EncodedRun, EncoderId, Feed, Gate, Headers, Probes,
+    ProtocolSettings, Request, Router, Run, Variant,
 };
 use encke_stream::{
     Batch, Change, Command, Create, Data, Item, Journal, Limits, Machine, MediaKind, Offset,
@@ -43,7 +43,12 @@ impl SyntheticShard {
             metrics: Arc::new(Vec::new),
         };
         let topics = Topics::new(RING_BYTES, 0, Arc::clone(&views));
-        let router = Router::new(views, ProtocolSettings::default(), Gate::default(), Admin::new(probes, false));
+        let router = Router::new(
+            views,
+            ProtocolSettings::default(),
+            Gate::default(),
+            Admin::new(probes, false),
+        );
         let encoder = live_encoder(&router);
         SyntheticShard {
             slots: Slots::default(),

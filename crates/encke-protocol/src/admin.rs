@@ -82,9 +82,7 @@ impl Admin {
             "/readyz" => match (self.probes.unready)() {
                 None => plain(200, "ready\n"),
                 // The reasons name files and devices.
-                Some(_) if !admitted.may_at(Operation::Admin, path) => {
-                    plain(503, "not ready\n")
-                }
+                Some(_) if !admitted.may_at(Operation::Admin, path) => plain(503, "not ready\n"),
                 Some(why) => text(503).body(format!("not ready: {why}\n")),
             },
             "/metrics" => {

@@ -150,7 +150,9 @@ impl Router {
         }
         match self.pools.path(path) {
             Some(below) => self.pools.request(request, below, admitted),
-            None => self.admin.request(&request, admitted, self.access(), &self.streams),
+            None => self
+                .admin
+                .request(&request, admitted, self.access(), &self.streams),
         }
     }
 }

@@ -117,7 +117,9 @@ impl StreamAccess {
 /// Whether a name has the form of the names in paths: no control characters, and no segments that are empty, `.` or `..`.
 pub(crate) fn is_canonical(name: &str) -> bool {
     !name.chars().any(char::is_control)
-        && !name.split('/').any(|segment| matches!(segment, "" | "." | ".."))
+        && !name
+            .split('/')
+            .any(|segment| matches!(segment, "" | "." | ".."))
 }
 
 /// Refuses an offset of an earlier stream of that name.

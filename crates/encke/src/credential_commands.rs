@@ -12,7 +12,8 @@ use encke_access::{
 };
 
 use crate::config::{AccessTable, duration};
-use crate::{Code, Failed, keys};
+use crate::failure::{Code, Failed};
+use crate::keys;
 
 /// The arguments of `encke token`.
 #[derive(Args, Debug)]

@@ -24,14 +24,20 @@ pub(crate) struct ReopenHandle(Arc<AtomicBool>);
 
 impl LogOutput {
     /// Opens a file, or standard output.
-    pub(crate) fn file_or_stdout(name: &'static str, path: Option<PathBuf>) -> anyhow::Result<Self> {
+    pub(crate) fn file_or_stdout(
+        name: &'static str,
+        path: Option<PathBuf>,
+    ) -> anyhow::Result<Self> {
         // Without the buffer of `stdout()`, whose lock the rest of the program may need while a write blocks.
         let stream = || std::io::stdout().as_fd().try_clone_to_owned();
         LogOutput::open(name, path, &stream)
     }
 
     /// Opens a file, or standard error.
-    pub(crate) fn file_or_stderr(name: &'static str, path: Option<PathBuf>) -> anyhow::Result<Self> {
+    pub(crate) fn file_or_stderr(
+        name: &'static str,
+        path: Option<PathBuf>,
+    ) -> anyhow::Result<Self> {
         let stream = || std::io::stderr().as_fd().try_clone_to_owned();
         LogOutput::open(name, path, &stream)
     }
@@ -44,7 +50,9 @@ impl LogOutput {
         let file = match &path {
             Some(path) => open(path)
                 .with_context(|| format!("the {name} {} can't be opened", path.display()))?,
-            None => File::from(stream().with_context(|| format!("the {name} needs its standard stream"))?),
+            None => File::from(
+                stream().with_context(|| format!("the {name} needs its standard stream"))?,
+            ),
         };
         Ok(LogOutput {
             name,

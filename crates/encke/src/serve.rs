@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use encke_access::Access;
 use clap::Args;
+use encke_access::Access;
 use encke_log::Reader;
 use encke_net::{Metrics, ServedStreams, Server, StartError};
 use encke_protocol::{Admin, Probes, Router};
@@ -68,7 +68,9 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failed> {
         .map_err(|error| Code::Usage.with(error))?;
     let reopen_handles = [access_log.reopen_handle(), audit_log.reopen_handle()];
     let access = match &config.access {
-        Some(table) => Some(Arc::new(table.access().map_err(|error| Code::Usage.with(error))?)),
+        Some(table) => Some(Arc::new(
+            table.access().map_err(|error| Code::Usage.with(error))?,
+        )),
         None => None,
     };
     let mut server = start(&config, access.clone())?;

@@ -129,7 +129,9 @@ fn without_signature(text: &[u8]) -> Cow<'_, [u8]> {
         return Cow::Borrowed(text);
     };
     let (before, rest) = text.split_at(at + SIGNATURE.len());
-    let end = rest.iter().position(|byte| matches!(byte, b'&' | b'#' | b' '));
+    let end = rest
+        .iter()
+        .position(|byte| matches!(byte, b'&' | b'#' | b' '));
     let behind = without_signature(&rest[end.unwrap_or(rest.len())..]);
     Cow::Owned([before, REMOVED, &behind].concat())
 }
@@ -165,7 +167,13 @@ mod tests {
             ("signature=", "signature=-"),
         ] {
             assert_eq!(without_signature(query.as_bytes()), kept.as_bytes());
-            let text = RequestText::new(b"", (b"/", Some(query.as_bytes())), b"", query.as_bytes(), b"");
+            let text = RequestText::new(
+                b"",
+                (b"/", Some(query.as_bytes())),
+                b"",
+                query.as_bytes(),
+                b"",
+            );
             assert_eq!(text.target(), Some(format!("/?{kept}").as_bytes()));
         }
     }

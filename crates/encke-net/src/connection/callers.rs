@@ -154,7 +154,11 @@ mod tests {
         callers.begin_sweep(9_999, 0);
         assert_eq!(all_over(&mut callers, true), [], "no revocation is new");
         callers.begin_sweep(10_000, 0);
-        assert_eq!(all_over(&mut callers, true), [], "the last pass was just now");
+        assert_eq!(
+            all_over(&mut callers, true),
+            [],
+            "the last pass was just now"
+        );
         callers.begin_sweep(10_500, 0);
         assert_eq!(all_over(&mut callers, true), [(2_000, CallerEnd::Expired)]);
         callers.put(2_000, None, None);

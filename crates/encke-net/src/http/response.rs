@@ -197,9 +197,17 @@ mod tests {
             };
             let text = encoded(&response, shape);
             let case = format!("{cross_origin:?} {reader:?} {vary}: {text}");
-            assert_eq!(text.contains("Access-Control-Allow"), !expected.is_empty(), "{case}");
+            assert_eq!(
+                text.contains("Access-Control-Allow"),
+                !expected.is_empty(),
+                "{case}"
+            );
             assert!(text.contains(expected), "{case}");
-            assert_eq!(text.contains("Expose-Headers: "), !expected.is_empty(), "{case}");
+            assert_eq!(
+                text.contains("Expose-Headers: "),
+                !expected.is_empty(),
+                "{case}"
+            );
             // A cache must not give one origin's response to another.
             let varies = vary && (cross_origin == Cacheable || expected == named);
             assert_eq!(text.contains("Vary: Origin"), varies, "{case}");

@@ -49,7 +49,12 @@ mod tests {
 
     use super::*;
 
-    fn text(response: &Response, head_only: bool, reader: &Reader, id: Option<&str>) -> Vec<String> {
+    fn text(
+        response: &Response,
+        head_only: bool,
+        reader: &Reader,
+        id: Option<&str>,
+    ) -> Vec<String> {
         let cross_origin = CrossOriginFields {
             reader,
             vary: false,
@@ -90,7 +95,9 @@ mod tests {
     fn a_length_is_given_where_there_is_one() {
         let has_length = |response: &Response, head_only| {
             let fields = text(response, head_only, &Reader::Unnamed, None);
-            fields.iter().any(|field| field.starts_with("content-length"))
+            fields
+                .iter()
+                .any(|field| field.starts_with("content-length"))
         };
         assert!(has_length(&Response::new(200).body("abc"), false));
         assert!(has_length(&Response::new(200).body("abc"), true));
@@ -109,7 +116,9 @@ mod tests {
         };
         let allows = |reader| {
             let fields = text(&response, false, &reader, None);
-            fields.iter().any(|field| field == "access-control-allow-origin: *")
+            fields
+                .iter()
+                .any(|field| field == "access-control-allow-origin: *")
         };
         assert!(allows(Reader::Any) && !allows(Reader::Unnamed));
     }

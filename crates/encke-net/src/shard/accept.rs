@@ -41,7 +41,9 @@ impl Shard {
         }
         while let Some(socket) = self.operators.as_mut().and_then(OperatorListener::accept) {
             let index = self.connections.add(socket, self.clock.now_s());
-            self.connections.slots[index].flags.set(Flags::OPERATOR, true);
+            self.connections.slots[index]
+                .flags
+                .set(Flags::OPERATOR, true);
             self.counts.accepted += 1;
             self.counts.connections += 1;
             self.newcomer = Some(index);

@@ -36,7 +36,8 @@ impl Shard {
         if self.timers.begin_sweep(slots, now_ms) {
             self.context.addresses.tidy(self.clock.now());
             if let Some(access) = self.context.router.access() {
-                self.callers.begin_sweep(now_ms, access.revocations_version());
+                self.callers
+                    .begin_sweep(now_ms, access.revocations_version());
             }
         }
     }

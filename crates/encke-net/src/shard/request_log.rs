@@ -167,7 +167,10 @@ impl Shard {
     /// Adds a line to the audit log.
     pub(super) fn audit(&mut self, index: u32, note: &AuditNote, status: u16) {
         // A trusted proxy names the client of each request; it is kept while the request is logged.
-        let named = self.requests.get_mut(index).and_then(|request| request.client);
+        let named = self
+            .requests
+            .get_mut(index)
+            .and_then(|request| request.client);
         self.context.audit.send(AuditEntry {
             at_ms: self.clock.now_ms(),
             client: match named {

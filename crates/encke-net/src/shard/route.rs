@@ -132,8 +132,15 @@ impl Shard {
     }
 
     fn ask_router(&mut self, index: u32, request: Request<'_>) -> Action {
-        let connection = self.http2.streams.get(index).map(|stream| stream.connection);
-        let certificate = self.connections.transports.certificate(connection.unwrap_or(index));
+        let connection = self
+            .http2
+            .streams
+            .get(index)
+            .map(|stream| stream.connection);
+        let certificate = self
+            .connections
+            .transports
+            .certificate(connection.unwrap_or(index));
         let request = Request {
             caller: CallerInfo {
                 certificate: certificate.as_deref(),
@@ -142,7 +149,8 @@ impl Shard {
             ..request
         };
         let routed = self.context.router.request(request);
-        self.callers.set(index, routed.caller.map(|caller| caller.tag()));
+        self.callers
+            .set(index, routed.caller.map(|caller| caller.tag()));
         let flags = &mut self.connections.slots[index].flags;
         flags.set(Flags::HAS_READER, routed.reader != Reader::Unnamed);
         if let Reader::Origin(origin) = routed.reader {

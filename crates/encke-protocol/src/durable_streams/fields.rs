@@ -180,9 +180,12 @@ pub(super) fn forking(headers: Headers<'_>, root: &str) -> Result<Option<Forking
         }
     };
     // The same form as of a request's path: what is authorised is what is found.
-    let path = CanonicalPath::parse(path).map_err(|why| bad_field(format!("Stream-Forked-From: {why}")))?;
+    let path = CanonicalPath::parse(path)
+        .map_err(|why| bad_field(format!("Stream-Forked-From: {why}")))?;
     let source = path.as_str().strip_prefix(root).ok_or_else(|| {
-        bad_field(format!("Stream-Forked-From is the path of a stream, such as {root}NAME"))
+        bad_field(format!(
+            "Stream-Forked-From is the path of a stream, such as {root}NAME"
+        ))
     })?;
     let sub_offset = match sub_offset {
         None => 0,

@@ -84,7 +84,9 @@ pub(super) fn without_port(host: &str) -> &str {
 /// Whether a host, without a port, is this machine itself for its own programs.
 pub(super) fn is_loopback(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
-    let literal = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    let literal = name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'));
     if let Ok(address) = literal.unwrap_or(name).parse::<IpAddr>() {
         return address.to_canonical().is_loopback();
     }
@@ -92,11 +94,16 @@ pub(super) fn is_loopback(name: &str) -> bool {
     let tail = name.len().checked_sub(LOCALHOST.len());
     tail.and_then(|tail| name.get(tail..))
         .is_some_and(|end| end.eq_ignore_ascii_case(LOCALHOST))
-        && matches!(tail.map(|tail| &name.as_bytes()[..tail]), Some([] | [.., b'.']))
+        && matches!(
+            tail.map(|tail| &name.as_bytes()[..tail]),
+            Some([] | [.., b'.'])
+        )
 }
 
 fn is_name(name: &str) -> bool {
-    let literal = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    let literal = name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'));
     match literal {
         Some(literal) => literal.parse::<IpAddr>().is_ok(),
         None => {

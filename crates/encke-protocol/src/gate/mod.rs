@@ -80,7 +80,11 @@ impl Gate {
                 "this server is not {:?}: without access control it serves localhost, loopback addresses and the names in tuning.hosts",
                 host.unwrap_or_default()
             );
-            return Err(refused(request, error(421, "wrong_host", why), "wrong_host"));
+            return Err(refused(
+                request,
+                error(421, "wrong_host", why),
+                "wrong_host",
+            ));
         }
         let controlled = matches!(self.access, Policy::Controlled(_));
         // With access control a page gets no more than its user's credentials allow, and reads no response; see `resolve`.
@@ -144,11 +148,7 @@ impl Gate {
 }
 
 /// A response that the audit log mentions. The caller is not known, and the path is as it was sent.
-pub(crate) fn refused(
-    request: &Request<'_>,
-    response: Response,
-    reason: &'static str,
-) -> Response {
+pub(crate) fn refused(request: &Request<'_>, response: Response, reason: &'static str) -> Response {
     Response {
         audit: Some(Box::new(AuditNote {
             event: REFUSED,

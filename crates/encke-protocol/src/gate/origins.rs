@@ -148,7 +148,11 @@ fn is_origin(text: &str) -> bool {
         .bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
     let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic());
-    !scheme.is_empty() && scheme_is_good && is_visible && !text.contains(',') && authority(text).is_some()
+    !scheme.is_empty()
+        && scheme_is_good
+        && is_visible
+        && !text.contains(',')
+        && authority(text).is_some()
 }
 
 #[cfg(test)]
@@ -170,19 +174,38 @@ mod tests {
             (app, "http://app.example.com", "x", Foreign),
             (app, "https://app.example.com.evil.example", "x", Foreign),
             (app, "null", "x", Foreign),
-            ("none", "http://push.example.com", "push.example.com:80", Own),
+            (
+                "none",
+                "http://push.example.com",
+                "push.example.com:80",
+                Own,
+            ),
             ("none", "https://push.example.com", "PUSH.example.com", Own),
             ("none", "http://x:4437", "x:4438", Foreign),
             ("none", "http://x:443", "x", Foreign),
             ("none", "http://", "", Foreign),
-            ("loopback", "http://localhost:5173", "x", Allowed("http://localhost:5173")),
+            (
+                "loopback",
+                "http://localhost:5173",
+                "x",
+                Allowed("http://localhost:5173"),
+            ),
             ("loopback", "http://[::1]:1", "x", Allowed("http://[::1]:1")),
             ("loopback", "http://localhost.evil.example", "x", Foreign),
             ("loopback", "http://localhost@evil.example", "x", Foreign),
-            ("*", "https://any.example", "x", Allowed("https://any.example")),
+            (
+                "*",
+                "https://any.example",
+                "x",
+                Allowed("https://any.example"),
+            ),
             ("*", "null", "x", Allowed("null")),
         ] {
-            assert_eq!(classified(origins, origin, host), expected, "{origins} {origin}");
+            assert_eq!(
+                classified(origins, origin, host),
+                expected,
+                "{origins} {origin}"
+            );
         }
         let origins = Origins::Any;
         let two = [&b"https://a"[..], b"https://b"];
@@ -193,10 +216,24 @@ mod tests {
 
     #[test]
     fn a_list_has_origins_or_one_word() {
-        for text in ["", "app.example.com", "https://a/b", "https://", "*,https://a", "https://a,none", "://a"] {
+        for text in [
+            "",
+            "app.example.com",
+            "https://a/b",
+            "https://",
+            "*,https://a",
+            "https://a,none",
+            "://a",
+        ] {
             assert!(text.parse::<Origins>().is_err(), "{text}");
         }
-        for text in ["none", "*", "loopback", "https://a,http://b:1", "capacitor://localhost"] {
+        for text in [
+            "none",
+            "*",
+            "loopback",
+            "https://a,http://b:1",
+            "capacitor://localhost",
+        ] {
             assert_eq!(text.parse::<Origins>().unwrap().to_string(), text);
         }
     }

@@ -8,9 +8,9 @@ use encke_jobs::{Effect, PoolClient};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_protocol::{
-    Action, Admin, Body, CallerInfo, CrossOriginFields, Dispatched, EncodedRun, Feed, Gate, Headers, Mark, OnDispatch, Reader,
-    OnWorkerEvent, PoolRequest, PoolResponse, Probes, ProtocolSettings, Request, Response, Router,
-    Run, Subscription, Variant, Wait, WorkerOutput,
+    Action, Admin, Body, CallerInfo, CrossOriginFields, Dispatched, EncodedRun, Feed, Gate,
+    Headers, Mark, OnDispatch, OnWorkerEvent, PoolRequest, PoolResponse, Probes, ProtocolSettings,
+    Reader, Request, Response, Router, Run, Subscription, Variant, Wait, WorkerOutput,
 };
 use encke_stream::{
     Command, Fetch, Item, Limits, LogJournal, Machine, Offset, Outcome, Piece, Stream, View, Views,
@@ -119,7 +119,12 @@ impl Server {
             metrics: Arc::new(|| b"# none\n".to_vec()),
         };
         Server {
-            router: Router::new(Views::one(Arc::clone(&view)), settings, Gate::default(), Admin::new(probes, false)),
+            router: Router::new(
+                Views::one(Arc::clone(&view)),
+                settings,
+                Gate::default(),
+                Admin::new(probes, false),
+            ),
             view,
             now_ms: NOW_MS,
             caller: CallerInfo::default(),

@@ -2,7 +2,6 @@
 
 use encke_net::TlsSettings;
 
-
 use super::check::{Check, Line, Verdict, bytes, count};
 use super::data::Data;
 use super::machine::Machine;

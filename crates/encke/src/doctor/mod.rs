@@ -17,7 +17,6 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use encke_net::TlsSettings;
 use serde::Serialize;
 
 use crate::config::{Config, SettingsArgs, whole_number};
@@ -218,4 +217,3 @@ impl fmt::Display for Report {
         writeln!(f, "\n{connections} connections {verdict}{unknown}.")
     }
 }
-

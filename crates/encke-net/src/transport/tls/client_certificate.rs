@@ -49,9 +49,6 @@ mod tests {
             found[found.len() - 2..],
             ["worker.test", "spiffe://x/worker"]
         );
-        assert_eq!(
-            super::names(&CertificateDer::from(vec![1, 2])),
-            None
-        );
+        assert_eq!(super::names(&CertificateDer::from(vec![1, 2])), None);
     }
 }
