@@ -167,6 +167,57 @@ fn a_superblock_that_cannot_be_written_loses_nothing() {
     const RECORDS: u64 = 40;
 }
 
+/// A full disk that has no room for the statement of a new segment fails no log, and appends are taken again when there is room.
+#[test]
+fn a_superblock_without_room_poisons_nothing() {
+    if !strace_works() {
+        return;
+    }
+    let dir = data_dir();
+    let data = new_dir(dir.path(), "data");
+    let flags = ["--segment", "1MiB", "--body-max", "256KiB"];
+    // The first calls of each thread fail.
+    let fault = Fault::new(&data, dir.path(), "pwrite64:error=ENOSPC:when=1..6");
+    let fault = fault.on(&["superblock-0", "superblock-1"]);
+    let mut traced = fault.serve(&data, &flags);
+    let encke = Encke::start_by(traced.env("ENCKE_LOG", "warn"));
+    encke.create("s");
+    let mut connection = encke.connect();
+    let pad = "x".repeat(100 << 10);
+    let mut acknowledged = Vec::new();
+    let mut append = |number: u64| {
+        let body = format!("{{\"n\":{number},\"pad\":\"{pad}\"}}");
+        let answer = connection.ask("POST", &path("s"), &[JSON], body.as_bytes());
+        if answer.status == 204 {
+            acknowledged.push(number);
+        } else {
+            is_full(&answer);
+        }
+        answer.status == 204
+    };
+    assert!(append(0));
+    fault.arm();
+    // More than eight segments hold, each of which is stated.
+    for number in 1..100 {
+        append(number);
+    }
+    eventually("appends are taken again", || append(100));
+    eventually("history has taken what waited", || {
+        encke.metric("encke_log_history_failed", "") == 0.0
+            && encke.metric("encke_log_segments_waiting", "") == 0.0
+    });
+    assert_eq!(encke.metric("encke_log_poisoned", ""), 0.0);
+    assert_eq!(encke.metric("encke_log_failed", ""), 0.0);
+    let log = encke.log();
+    assert!(log.contains("no room to state a segment"), "{log}");
+    assert_eq!(encke.ask("GET", "/readyz", &[], b"").status, 200);
+    encke.kill();
+    let encke = Encke::start_in(&data, &flags);
+    let messages = encke.messages("s");
+    let numbers = messages.iter().filter_map(|one| one["n"].as_u64());
+    assert!(numbers.eq(acknowledged));
+}
+
 /// A file system of a few megabytes that only processes in its own mount namespace see.
 pub(crate) struct SmallDisk {
     holder: Child,

@@ -7,7 +7,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::rig::{Encke, Ended, JSON, command, data_dir, path, serve};
+use crate::rig::{
+    Call, Encke, Ended, JSON, Snapshot, command, copy_tree, data_dir, path, serve, strace_works,
+};
 
 const FLAGS: [&str; 6] = [
     "--segment",
@@ -40,8 +42,27 @@ fn is_whole(encke: &Encke, stream: &str) {
     }
 }
 
+/// Everything that 0.1.0 had acknowledged.
+fn is_all_whole(encke: &Encke) {
+    is_whole(encke, "a");
+    is_whole(encke, "b");
+    assert_eq!(encke.messages("closed"), ["last"]);
+    assert_eq!(encke.ask("HEAD", &path("gone"), &[], b"").status, 404);
+}
+
 fn check(data: &Path) -> Ended {
     Ended::of(command(&["log", "check"]).arg(data))
+}
+
+/// Check and a dry repair find nothing, and change nothing.
+fn is_sound_and_stays(data: &Path) {
+    let before = Snapshot::of(data);
+    for name in ["check", "repair"] {
+        let ended = Ended::of(command(&["log", name]).arg(data));
+        assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
+        let changes = before.changes(&Snapshot::of(data));
+        assert!(changes.is_empty(), "{name} changes {changes:?}");
+    }
 }
 
 #[test]
@@ -50,15 +71,10 @@ fn data_of_0_1_0_opens_and_is_stated_from_then_on() {
     unpack(root.path());
     for name in ["clean", "killed"] {
         let data = root.path().join(name);
-        let checked = check(&data);
-        assert_eq!(checked.code, Some(0), "{name}: {checked:?}");
-        assert!(!data.join("superblock-0").exists(), "a check made a file");
+        is_sound_and_stays(&data);
         for round in 0..2 {
             let encke = Encke::start_in(&data, &FLAGS);
-            is_whole(&encke, "a");
-            is_whole(&encke, "b");
-            assert_eq!(encke.messages("closed"), ["last"]);
-            assert_eq!(encke.ask("HEAD", &path("gone"), &[], b"").status, 404);
+            is_all_whole(&encke);
             assert!(data.join("superblock-0").exists() && data.join("superblock-1").exists());
             if round == 0 {
                 encke.create("new");
@@ -79,4 +95,52 @@ fn data_of_0_1_0_opens_and_is_stated_from_then_on() {
             "{refused:?}"
         );
     }
+}
+
+/// The first start identifies history before it states it. Killed in between, it is repeated.
+#[test]
+fn a_first_start_that_is_killed_is_repeated() {
+    if !strace_works() {
+        return;
+    }
+    let root = data_dir();
+    unpack(root.path());
+    let mut between = 0;
+    for name in ["clean", "killed"] {
+        let original = root.path().join(name);
+        let fresh = || {
+            let copy = data_dir();
+            copy_tree(&original, copy.path());
+            copy
+        };
+        let observed = fresh();
+        let (mut calls, ()) = Call::observe(&serve(observed.path(), &FLAGS), |mut traced| {
+            Encke::start_by(&mut traced).kill();
+        });
+        calls.retain(|call| call.name.starts_with("rename") || call.name.contains("sync"));
+        calls.sort();
+        calls.dedup();
+        assert!(calls.len() > 20, "{calls:?}");
+        // All of them take minutes.
+        let step = match std::env::var_os("ENCKE_CRASH_ROUNDS") {
+            Some(_) => 1,
+            None => 4,
+        };
+        for call in calls.into_iter().step_by(step) {
+            let copy = fresh();
+            let data = copy.path();
+            // Threads share the work differently in each run, so that some calls have no counterpart.
+            if let Ok(served) = Encke::try_start_by(&mut call.kills(&serve(data, &FLAGS))) {
+                served.kill();
+            }
+            let identified = data.join("history/identity").exists();
+            between += u32::from(identified && !data.join("superblock-0").exists());
+            is_sound_and_stays(data);
+            let encke = Encke::try_start_by(&mut serve(data, &FLAGS));
+            let encke = encke.unwrap_or_else(|ended| panic!("{name}, {call:?}: {ended:?}"));
+            is_all_whole(&encke);
+            assert_eq!(encke.terminate().code, Some(0));
+        }
+    }
+    assert!(between > 4, "{between} kills before the superblock");
 }

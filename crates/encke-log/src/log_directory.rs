@@ -13,14 +13,15 @@ use crate::segment::Segment;
 use crate::statement::Marks;
 use crate::statement::{StatedHistory, Statement};
 use crate::superblock::Superblocks;
-use crate::unstated::UnstatedMarks;
+use crate::unstated::{self, UnstatedMarks};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// The content of a directory, and its statement.
 pub(crate) struct LogDirectory<D: Disk> {
     pub(crate) names: Vec<String>,
-    /// The log identities in segments and in history: one, unless a file is misplaced.
+    /// The log identities in segments and in history: one, unless a file is misplaced. None for a log of a version
+    /// without superblocks, also if its first start by this version was interrupted.
     pub(crate) log_ids: BTreeSet<u64>,
     pub(crate) superblocks: Superblocks<D::File>,
     /// `None` for a new log, and for one of a version without superblocks.
@@ -46,12 +47,23 @@ impl<D: Disk> LogDirectory<D> {
     pub(crate) fn of_any(disk: &D) -> Result<LogDirectory<D>, OpenError> {
         let names = disk.names();
         let names = names.map_err(|e| OpenError::io(&disk.path(""), "list", e))?;
-        let log_ids = log_ids(disk, &names);
-        let superblocks = Superblocks::read(disk, &log_ids)?;
         // A link or a file in the place of the directory counts.
         let history = disk
             .history()
             .filter(|path| path.symlink_metadata().is_ok());
+        let mut log_ids = ids_of_segments(disk, &names);
+        let is_in_segments = !log_ids.is_empty();
+        log_ids.extend(history.as_deref().and_then(inspect::log_id));
+        let superblocks = Superblocks::read(disk, &log_ids)?;
+        // The first start by this version identifies history before it states it.
+        if let Some(path) = &history
+            && superblocks.are_missing()
+            && !is_in_segments
+            && !log_ids.is_empty()
+            && unstated::is_of_older_version(path)?
+        {
+            log_ids.clear();
+        }
         Ok(LogDirectory {
             statement: superblocks.statement().cloned(),
             log_ids,
@@ -235,13 +247,12 @@ pub(crate) fn salt<D: Disk>(disk: &D) -> Result<u64, OpenError> {
     salt.map_err(|e| OpenError::io(&disk.path(""), "find an identity for", e))
 }
 
-/// The log identities in the heads of sound segments and in the directory of history.
-fn log_ids<D: Disk>(disk: &D, names: &[String]) -> BTreeSet<u64> {
+/// The log identities in the heads of sound segments.
+fn ids_of_segments<D: Disk>(disk: &D, names: &[String]) -> BTreeSet<u64> {
     let segments = names
         .iter()
         .filter(|name| file_name::first_of(name).is_some());
     let segments = segments.filter_map(|name| Segment::open(disk, name).ok());
-    let of_segments = segments.map(|segment| segment.log_id).filter(|id| *id != 0);
-    let of_history = disk.history().and_then(|path| inspect::log_id(&path));
-    of_segments.chain(of_history).collect()
+    let ids = segments.map(|segment| segment.log_id);
+    ids.filter(|id| *id != 0).collect()
 }

@@ -19,13 +19,13 @@ use crate::survey;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Makes a damaged log one that opens again, and keeps every record that can be read. `decide` gets the report before
-/// anything is changed, and nothing is changed unless it returns true. It is not called when there is nothing to do.
-/// The log must not be open.
+/// Makes a damaged log one that opens again. `decide` gets the report before anything is changed, and nothing is changed
+/// unless it returns true. It is not called when there is nothing to do. The log must not be open.
 ///
-/// Damage to a segment loses no records that are in history. A sound log, or one that only ends in a torn batch, loses
-/// nothing. Records that can't be read in a damaged history are taken from segments, where they have them. When the
-/// state store is damaged, everything is made again if all records can be read.
+/// Damage to a segment loses no records that are in history. Of the others, those before the first lost one are kept. Later
+/// ones may depend on it, so they are reported as lost, and segments that hold them are set aside, intact ones too. A sound
+/// log, or one that only ends in a torn batch, loses nothing. Records that can't be read in a damaged history are taken
+/// from segments, where they have them. When the state store is damaged, everything is made again if all records can be read.
 ///
 /// # Errors
 /// As [`check`](crate::check), or the log can't be repaired, or something could not be written.

@@ -169,6 +169,33 @@ fn damage_to_a_settled_segment_costs_the_global_order_only() {
 }
 
 #[test]
+fn a_second_repair_overwrites_nothing_that_the_first_set_aside() {
+    let directory = tempfile::tempdir().unwrap();
+    fill(directory.path(), true);
+    let path = segments(directory.path()).swap_remove(2);
+    let aside = |suffix: &str| {
+        let mut name = path.clone().into_os_string();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let set_aside = |suffix: &str, position: u64| {
+        damage(&path, position);
+        let content = std::fs::read(&path).unwrap();
+        let report = repair(directory.path(), true).unwrap();
+        assert!(report.set_aside.contains(&aside(suffix)), "{report:?}");
+        assert!(std::fs::read(aside(suffix)).unwrap() == content);
+        content
+    };
+    let first = set_aside(".dropped", 3000);
+    // The operator puts it back, and it is damaged again.
+    std::fs::copy(aside(".dropped"), &path).unwrap();
+    let second = set_aside(".dropped-2", 2000);
+    assert!(first != second);
+    assert!(std::fs::read(aside(".dropped")).unwrap() == first);
+    assert!(left(&open(directory.path())).into_iter().eq(1..=500));
+}
+
+#[test]
 fn damage_to_what_is_in_history_and_still_to_be_replayed_leaves_history_as_it_is() {
     for behind in [false, true] {
         let directory = tempfile::tempdir().unwrap();

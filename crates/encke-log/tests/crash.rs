@@ -299,19 +299,53 @@ impl Round {
         }
     }
 
-    /// Checks and repairs a refused log, which then has everything before the damage.
-    fn repair(&mut self, refusal: &str) {
+    /// Interrupts repairs at a random write, sync or rename: by an error, or by a power cut. Whether one was interrupted.
+    fn interrupt_repairs(&mut self, powerless: bool) -> bool {
+        let mut interrupted = false;
+        for _ in 0..self.random.below(4) {
+            self.disk.set_faults(Faults {
+                failing_operation: Some(1 + self.random.below(30)),
+                ..Faults::default()
+            });
+            let repaired = encke_log::repair_on(&self.disk, &mut |_| true);
+            self.disk.set_faults(Faults::default());
+            interrupted = true;
+            match repaired {
+                Ok(_) => break,
+                Err(OpenError::Io { .. }) => {}
+                Err(error) => panic!("seed {}: {error}", self.seed),
+            }
+            if powerless {
+                self.disk.cut_power();
+            }
+        }
+        interrupted
+    }
+
+    /// Checks and repairs a refused log, which then has everything before the damage. `powerless`: everything on the disk is
+    /// durable, so that the power may be cut.
+    fn repair(&mut self, refusal: &str, powerless: bool) {
         let context = format!("seed {}: {refusal}", self.seed);
         let check = encke_log::check_on(&self.disk, &mut |_| {}).unwrap();
         assert!(!check.problems.is_empty(), "{context}: nothing found");
         let plan = encke_log::repair_on(&self.disk, &mut |_| false).unwrap();
         assert!(!plan.losses.is_empty() && !plan.done, "{context}: {plan:?}");
         assert!(self.open().0.is_err(), "{context}: repaired without leave");
-        let repaired = encke_log::repair_on(&self.disk, &mut |_| true).unwrap();
-        assert!(
-            repaired.done && repaired.losses == plan.losses,
-            "{context}: {repaired:?}"
-        );
+        let interrupted = self.interrupt_repairs(powerless);
+        let repaired = encke_log::repair_on(&self.disk, &mut |_| true);
+        let repaired = repaired.unwrap_or_else(|error| panic!("{context}: then {error}"));
+        if interrupted {
+            let is_planned = |sequence: Sequence| {
+                let mut planned = plan.losses.iter();
+                planned.any(|loss| (loss.from..=loss.upto).contains(&sequence))
+            };
+            let mut named = repaired.losses.iter().map(|loss| loss.from..=loss.upto);
+            let no_more = named.all(|mut range| range.all(is_planned));
+            assert!(no_more, "{context}: {repaired:?} after {plan:?}");
+        } else {
+            let as_planned = repaired.done && repaired.losses == plan.losses;
+            assert!(as_planned, "{context}: {repaired:?}");
+        }
         let lost_from = plan.losses.iter().map(|loss| loss.from).min().unwrap() as usize;
         let lost_upto = plan.losses.iter().map(|loss| loss.upto).max().unwrap() as usize;
         let traceless = plan
@@ -462,6 +496,10 @@ fn a_flipped_bit_is_found_or_harmless() {
                 round.model.confirmed = round.model.acknowledged;
             }
         }
+        let powerless = round.random.below(2) == 0;
+        if powerless {
+            round.end(End::PowerCut);
+        }
         let Some((name, _)) = round.disk.flip_bit() else {
             continue;
         };
@@ -477,7 +515,7 @@ fn a_flipped_bit_is_found_or_harmless() {
                 let text = error.to_string();
                 let named = text.contains(&name) || matches!(error, OpenError::Missing { .. });
                 assert!(named, "seed {seed}: {text} does not name {name}");
-                round.repair(&text);
+                round.repair(&text, powerless);
             }
         }
     }

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
 use encke_log::simulated::{Faults, SimulatedDisk};
-use encke_log::{Frame, Log, OpenError, Options};
+use encke_log::{DumpFilter, Frame, FrameView, Log, OpenError, Options};
+use std::ops::ControlFlow;
 
 /// A log of small segments.
 fn open(disk: &SimulatedDisk) -> Result<Log<SimulatedDisk>, OpenError> {
@@ -81,7 +82,8 @@ fn damage_to_the_last_record_of_a_closed_log_is_found() {
     }
 }
 
-/// When the head of a segment is damaged, the records of later segments are lost too, and reported.
+/// When the head of a segment is damaged, the records of later segments are lost too, and reported. They can be read in the
+/// files that were set aside.
 #[test]
 fn a_repair_reports_losses_behind_a_damaged_head() {
     let disk = SimulatedDisk::new(1);
@@ -103,4 +105,16 @@ fn a_repair_reports_losses_behind_a_damaged_head() {
     assert_eq!(lost, [(4, 6), (7, 9)], "{plan:?}");
     encke_log::repair_on(&disk, &mut |_| true).unwrap();
     assert_eq!(open(&disk).unwrap().next_sequence(), 4);
+    let elsewhere = SimulatedDisk::new(2);
+    let third = "00000000000000000007.segment";
+    let aside = disk.contents(&format!("{third}.dropped")).unwrap();
+    elsewhere.put(third, &aside);
+    let mut dumped = Vec::new();
+    let mut each = |view: FrameView<'_>| {
+        assert_eq!(view.payload, [b'x'; 1000]);
+        dumped.push(view.sequence);
+        ControlFlow::Continue(())
+    };
+    encke_log::dump_on(&elsewhere, DumpFilter::default(), &mut each).unwrap();
+    assert_eq!(dumped, [7, 8, 9]);
 }

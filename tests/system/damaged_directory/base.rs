@@ -6,8 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::snapshot::copy_tree;
-use crate::rig::{Connection, Encke, Ended, JSON, command, data_dir, path};
+use crate::rig::{Connection, Encke, Ended, JSON, command, copy_tree, data_dir, path};
 
 /// A data directory that no process uses, an older copy of it, and what was acknowledged at level `synced`.
 pub(super) struct Base {
@@ -15,6 +14,8 @@ pub(super) struct Base {
     pub(super) data: TempDir,
     /// The directory as it was after an earlier clean stop.
     pub(super) older: TempDir,
+    /// The data directory of another server with one log.
+    pub(super) foreign: TempDir,
     pub(super) logs: usize,
     pub(super) streams: Vec<Stream>,
 }
@@ -112,6 +113,7 @@ impl Base {
         Base {
             name: format!("{logs} logs, {ending:?}"),
             older,
+            foreign: foreign(),
             logs,
             streams: streams.collect(),
             data,
@@ -286,6 +288,19 @@ impl Maker {
     }
 }
 
+/// Another data directory, with its segments in history.
+fn foreign() -> TempDir {
+    let data = data_dir();
+    let mut maker = Maker::new(data.path(), 1);
+    for part in 0..2 {
+        let server = maker.start();
+        maker.create(&server, &format!("foreign-{part}"));
+        maker.append(&server, RECORDS);
+        assert_eq!(server.terminate().code, Some(0));
+    }
+    data
+}
+
 /// The index of a log, by the name of its directory.
 pub(super) fn index_of_log(name: &str) -> usize {
     let number = name.strip_prefix("log-");
@@ -305,7 +320,7 @@ fn content_type(is_json: bool) -> &'static str {
     }
 }
 
-fn flags(logs: usize) -> Vec<String> {
+pub(super) fn flags(logs: usize) -> Vec<String> {
     let logs = logs.to_string();
     [
         "--logs",

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use super::base::{Base, Ending};
 use super::damage::{Case, Damage, has_older};
 use super::judge::judge;
-use super::snapshot::{Snapshot, copy_tree, remove_any};
-use crate::rig::{Ended, command, data_dir, newest_segment};
+use crate::rig::{
+    Ended, Snapshot, command, copy_tree, data_dir, names_below, newest_segment, remove_any, serve,
+};
 
 /// Judges the same damage to each of these paths.
 fn none_fails(base: &Base, paths: &[PathBuf], damage: &Damage) {
@@ -22,6 +23,40 @@ fn none_fails(base: &Base, paths: &[PathBuf], damage: &Damage) {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// A directory with this damage is refused by `serve`, and `check` and a dry `repair` find it; all of them name one of the damaged
+/// places and change nothing.
+fn is_refused(base: &Base, cases: &[Case]) {
+    let copy = data_dir();
+    copy_tree(base.data.path(), copy.path());
+    cases.iter().for_each(|case| case.damage(base, copy.path()));
+    let before = Snapshot::of(copy.path());
+    let flags = base.flags();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let log = |arguments: &[&str]| {
+        let mut log = command(&["log"]);
+        log.args(arguments).arg(copy.path());
+        log
+    };
+    let tried = [
+        ("check", log(&["check", "--quiet"]), [1, 3]),
+        ("a dry repair", log(&["repair"]), [1, 3]),
+        ("serve", serve(copy.path(), &flags), [3, 3]),
+    ];
+    for (name, mut command, codes) in tried {
+        let ended = Ended::of(&mut command);
+        let is_due = ended.code.is_some_and(|code| codes.contains(&code));
+        assert!(is_due, "{cases:?}: {name} ends with {ended:?}");
+        assert!(!ended.stderr.contains("panicked"), "{name}: {ended:?}");
+        let data = copy.path().display().to_string();
+        let text = format!("{}\n{}", ended.stdout, ended.stderr).replace(&data, "DATA");
+        let mut all = cases.iter();
+        let is_named = all.any(|case| case.is_named_in(&text));
+        assert!(is_named, "{cases:?} is not named by {name}: {ended:?}");
+        let changes = before.changes(&Snapshot::of(copy.path()));
+        assert!(changes.is_empty(), "{cases:?}: {name} changes {changes:?}");
+    }
 }
 
 /// The directories of history's keyspaces.
@@ -78,6 +113,60 @@ fn a_last_segment_that_lacks_its_end() {
     }
     // The records are all there, and room for more is not.
     none_fails(&base, &name, &Damage::Truncated(end));
+}
+
+#[test]
+fn a_last_segment_that_is_not_there() {
+    for ending in [Ending::Clean, Ending::Killed] {
+        let base = Base::make(1, ending);
+        let segment = newest_segment(base.data.path());
+        let path = segment.strip_prefix(base.data.path());
+        let path = path.expect("it is in the directory").to_owned();
+        is_refused(
+            &base,
+            &[Case {
+                path: path.clone(),
+                damage: Damage::Removed,
+            }],
+        );
+        none_fails(&base, &[path], &Damage::Removed);
+    }
+}
+
+/// The storage engine would end the process.
+#[test]
+fn a_directory_in_the_place_of_a_table() {
+    let base = base();
+    let mut tables = names_below(base.data.path());
+    tables.retain(|path| path.parent().is_some_and(|at| at.ends_with("tables")));
+    assert!(tables.len() >= 3, "{tables:?}");
+    for path in tables {
+        let damage = Damage::ReplacedByDirectory;
+        is_refused(&base, &[Case { path, damage }]);
+    }
+}
+
+#[test]
+fn files_of_another_log_of_the_same_server() {
+    let base = Base::make(3, Ending::Clean);
+    let relative = |path: PathBuf| {
+        let path = path.strip_prefix(base.data.path());
+        path.expect("it is in the directory").to_owned()
+    };
+    let newest = |log: &str| relative(newest_segment(&base.data.path().join(log)));
+    let case = |path, by| Case {
+        path,
+        damage: Damage::ReplacedBy(by),
+    };
+    let superblock = |number: usize| {
+        let of = |log: &str| PathBuf::from(format!("{log}/superblock-{number}"));
+        case(of("log-0"), of("log-1"))
+    };
+    is_refused(&base, &[case(newest("log-0"), newest("log-1"))]);
+    is_refused(&base, &[superblock(0), superblock(1)]);
+    // The other copy is sound.
+    let of_other = superblock(0);
+    none_fails(&base, &[of_other.path], &of_other.damage);
 }
 
 /// Without segments and statements, nothing tells how far the log reached. Repair changes nothing then.

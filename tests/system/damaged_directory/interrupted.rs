@@ -1,9 +1,9 @@
 //! A repair that is killed can be run again, and then loses exactly what it would have lost without the kill.
 //!
 //! A first run under strace lists the system calls with which a repair changes the disk. Later runs are killed at a random one of
-//! them. A failing round prints its seed, and `ENCKE_CRASH_SEED=<seed> ENCKE_CRASH_ROUNDS=1` repeats it.
+//! them. After it, `serve` is tried first with even seeds, and the next repair with odd ones. A failing round prints its seed, and
+//! `ENCKE_CRASH_SEED=<seed> ENCKE_CRASH_ROUNDS=1` repeats it.
 
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -12,8 +12,9 @@ use super::damage::{Case, Damage, Random};
 use super::instances::keyspaces;
 use super::judge::{Lost, is_whole_but_for, losses, shortened, text_of};
 use super::number;
-use super::snapshot::Snapshot;
-use crate::rig::{Encke, Ended, command, data_dir, newest_segment, serve, strace_works, traced};
+use crate::rig::{
+    Call, Encke, Ended, Snapshot, command, copy_tree, data_dir, newest_segment, serve, strace_works,
+};
 
 #[test]
 fn a_killed_repair_is_finished_by_the_next_one() {
@@ -21,34 +22,72 @@ fn a_killed_repair_is_finished_by_the_next_one() {
         return;
     }
     let base = Base::make(1, Ending::Killed);
-    let repairs: Vec<Repair> = cases(&base)
+    let damages = damages(&base).into_iter().map(|case| vec![case]);
+    killed_repairs(&base, damages.collect(), ROUNDS, REPAIRS_MIN);
+}
+
+/// The logs are repaired one after the other, so that a kill leaves some repaired and others not.
+#[test]
+fn a_killed_repair_of_several_logs_is_finished_by_the_next_one() {
+    if !strace_works() {
+        return;
+    }
+    let base = Base::make(3, Ending::Killed);
+    let newest = |log: &str| {
+        let segment = newest_segment(&base.data.path().join(log));
+        let path = segment.strip_prefix(base.data.path());
+        path.expect("it is in the directory").to_owned()
+    };
+    let case = |path, damage| Case { path, damage };
+    let several = vec![
+        vec![
+            case(newest("log-0"), Damage::Removed),
+            case(newest("log-1"), Damage::Zeroed(100)),
+            case(newest("log-2"), Damage::Removed),
+        ],
+        vec![
+            case(newest("log-0"), Damage::Zeroed(100)),
+            case(PathBuf::from("log-1/history/version"), Damage::Removed),
+            case(newest("log-2"), Damage::Zeroed(20_000)),
+        ],
+    ];
+    killed_repairs(&base, several, ROUNDS_OF_SEVERAL, 2);
+}
+
+/// Kills repairs of these damages at random calls. Each entry is damaged at all of its places; at least `repairs_min` of them are
+/// repaired, not refused.
+fn killed_repairs(base: &Base, damages: Vec<Vec<Case>>, rounds: u64, repairs_min: usize) {
+    let repairs: Vec<Repair> = damages
         .into_iter()
-        .filter_map(|case| Repair::observe(&base, case))
+        .filter_map(|cases| Repair::observe(base, cases))
         .collect();
-    assert!(repairs.len() >= REPAIRS_MIN, "too few are repaired");
+    assert!(repairs.len() >= repairs_min, "too few are repaired");
     let first = number("ENCKE_CRASH_SEED").unwrap_or(1);
-    let rounds = number("ENCKE_CRASH_ROUNDS").unwrap_or(ROUNDS);
+    let rounds = number("ENCKE_CRASH_ROUNDS").unwrap_or(rounds);
     let (mut killed, mut failures) = (0, Vec::new());
     for seed in first..first + rounds {
         let random = &mut Random::new(seed);
         let repair = &repairs[random.below(repairs.len())];
         let call = &repair.calls[random.below(repair.calls.len())];
-        match catch_unwind(AssertUnwindSafe(|| repair.interrupt(&base, call))) {
+        let serve_first = seed.is_multiple_of(2);
+        let interrupted = AssertUnwindSafe(|| repair.interrupt(base, call, serve_first));
+        match catch_unwind(interrupted) {
             Ok(was_killed) => killed += u64::from(was_killed),
             Err(panic) => failures.push(format!(
                 "FAILED seed {seed}, {:?}, killed at {call:?}: {}",
-                repair.case,
+                repair.cases,
                 text_of(&*panic)
             )),
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     // Threads share the work differently in each run, so that some calls have no counterpart.
-    assert!(killed * 2 > rounds, "{killed} of {rounds} were killed");
+    let enough = rounds < ROUNDS_OF_SEVERAL || killed * 2 > rounds;
+    assert!(enough, "{killed} of {rounds} were killed");
 }
 
 /// Damages whose repair changes history, segments or both.
-fn cases(base: &Base) -> Vec<Case> {
+fn damages(base: &Base) -> Vec<Case> {
     let data = base.data.path();
     let relative = |path: PathBuf| {
         let path = path.strip_prefix(data);
@@ -99,73 +138,76 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
 
 /// A repair that came to its end.
 struct Repair {
-    case: Case,
+    cases: Vec<Case>,
     lost: Vec<Lost>,
     calls: Vec<Call>,
 }
 
-/// The `nth` call of this name by one of the threads; the first is 1.
-#[derive(Debug)]
-struct Call {
-    name: String,
-    nth: usize,
-}
-
 impl Repair {
     /// Repairs a damaged copy under strace; nothing if the repair is refused.
-    fn observe(base: &Base, case: Case) -> Option<Repair> {
-        let copy = case.damaged_copy(base);
-        let aside = data_dir();
-        let trace = aside.path().join("trace");
-        let output = trace.to_str().expect("it is text");
-        let traced = traced(
-            ["-o", output, "-e", &format!("trace={CHANGES}")],
-            &repair_of(copy.path()),
-        );
-        let repaired = Ended::of(&mut { traced });
+    fn observe(base: &Base, cases: Vec<Case>) -> Option<Repair> {
+        let copy = damaged_copy(base, &cases);
+        let repair = repair_of(copy.path());
+        let (calls, repaired) = Call::observe(&repair, |mut traced| Ended::of(&mut traced));
         if repaired.code == Some(3) {
             return None;
         }
-        assert_eq!(repaired.code, Some(0), "{case:?}: {}", repaired.stderr);
-        let text = std::fs::read_to_string(&trace).expect("strace writes it");
+        assert_eq!(repaired.code, Some(0), "{cases:?}: {}", repaired.stderr);
         let lost = losses(&repaired);
         whole_but_for(&lost, base, copy.path()).expect("it is served after the repair");
-        Some(Repair {
-            case,
-            lost,
-            calls: calls(&text),
-        })
+        Some(Repair { cases, lost, calls })
     }
 
     /// Kills the repair at a call, and runs it again. Whether it was killed; panics if more is lost or less is named.
-    fn interrupt(&self, base: &Base, call: &Call) -> bool {
-        let copy = self.case.damaged_copy(base);
-        let inject = format!("inject={}:signal=KILL:when={}", call.name, call.nth);
-        let traced = traced(["-o", "/dev/null", "-e", &inject], &repair_of(copy.path()));
-        let killed = Ended::of(&mut { traced });
+    fn interrupt(&self, base: &Base, call: &Call, serve_first: bool) -> bool {
+        let copy = damaged_copy(base, &self.cases);
+        let killed = Ended::of(&mut call.kills(&repair_of(copy.path())));
         let before = Snapshot::of(copy.path());
         let check = Ended::of(command(&["log", "check", "--quiet"]).arg(copy.path()));
         assert!(matches!(check.code, Some(0 | 1 | 3)), "{check:?}");
         let changes = before.changes(&Snapshot::of(copy.path()));
         assert!(changes.is_empty(), "check changes {changes:?}");
-        // Killed before its first or after its last change, there is nothing to go on with.
-        if let Err(refused) = whole_but_for(&self.lost, base, copy.path()) {
-            assert_eq!(refused.code, Some(3), "{refused:?}");
-            let repaired = Ended::of(&mut repair_of(copy.path()));
-            let stderr = shortened(&repaired.stderr);
-            assert_eq!(repaired.code, Some(0), "{stderr} after {}", refused.stderr);
-            for named in losses(&repaired) {
-                let mut lost = self.lost.iter();
-                let is_within = lost.any(|lost| lost.from <= named.from && named.upto <= lost.upto);
-                assert!(is_within, "{} to {} too", named.from, named.upto);
-            }
-            let served = whole_but_for(&self.lost, base, copy.path());
-            served.unwrap_or_else(|refused| panic!("refused after repair: {}", refused.stderr));
-        }
+        let served = if serve_first {
+            // Killed before its first or after its last change, there is nothing to go on with.
+            whole_but_for(&self.lost, base, copy.path()).or_else(|refused| {
+                assert_eq!(refused.code, Some(3), "{refused:?}");
+                self.finish(copy.path(), &refused.stderr);
+                whole_but_for(&self.lost, base, copy.path())
+            })
+        } else {
+            self.finish(copy.path(), "a kill");
+            whole_but_for(&self.lost, base, copy.path())
+        };
+        served.unwrap_or_else(|refused| panic!("refused after repair: {}", refused.stderr));
         let code = killed.code;
         assert!(matches!(code, None | Some(0)), "{}", killed.stderr);
         code.is_none()
     }
+
+    /// Runs the repair again. It names no loss that the first run did not name.
+    fn finish(&self, data: &Path, after: &str) {
+        let repaired = Ended::of(&mut repair_of(data));
+        let stderr = shortened(&repaired.stderr);
+        assert_eq!(repaired.code, Some(0), "{stderr} after {after}");
+        for named in losses(&repaired) {
+            let is_lost = |sequence: u64| {
+                let mut lost = self.lost.iter().filter(|lost| lost.log == named.log);
+                lost.any(|lost| (lost.from..=lost.upto).contains(&sequence))
+            };
+            let is_within = (named.from..=named.upto).all(is_lost);
+            assert!(is_within, "{} to {} too", named.from, named.upto);
+        }
+    }
+}
+
+/// A copy of the data directory with all of these damages.
+fn damaged_copy(base: &Base, cases: &[Case]) -> tempfile::TempDir {
+    let copy = data_dir();
+    copy_tree(base.data.path(), copy.path());
+    for case in cases {
+        case.damage(base, copy.path());
+    }
+    copy
 }
 
 /// Serves a directory, and compares it with what was acknowledged; how it was refused.
@@ -184,34 +226,9 @@ fn repair_of(data: &Path) -> std::process::Command {
     repair
 }
 
-/// The calls that a trace lists, each with its place among those of its thread.
-fn calls(trace: &str) -> Vec<Call> {
-    let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    let mut calls = Vec::new();
-    for line in trace.lines() {
-        let Some((thread, rest)) = line.split_once(' ') else {
-            continue;
-        };
-        let Some((name, _)) = rest.trim_start().split_once('(') else {
-            continue;
-        };
-        if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            continue;
-        }
-        let nth = counts.entry((thread, name)).or_default();
-        *nth += 1;
-        calls.push(Call {
-            name: name.to_owned(),
-            nth: *nth,
-        });
-    }
-    calls
-}
-
-/// The calls that change a directory or what is in it.
-const CHANGES: &str = "rename,renameat,renameat2,unlink,unlinkat,rmdir,mkdir,link,symlink,fsync,fdatasync,pwrite64,write,\
-    ftruncate,fallocate";
 /// Kills of a repair, unless `ENCKE_CRASH_ROUNDS` says how many.
 const ROUNDS: u64 = 40;
+/// The same for several logs.
+const ROUNDS_OF_SEVERAL: u64 = 12;
 /// At least that many of the damages must be repaired, not refused.
 const REPAIRS_MIN: usize = 8;

@@ -9,8 +9,7 @@ use tempfile::TempDir;
 
 use super::base::{Base, End, Stream, index_of_log};
 use super::damage::{Case, Damage};
-use super::snapshot::Snapshot;
-use crate::rig::{Encke, Ended, JSON, command, path, serve};
+use crate::rig::{Encke, Ended, JSON, Snapshot, command, path, serve};
 
 /// Damages a copy and tries everything on it; what went wrong.
 pub(super) fn judge(base: &Base, case: &Case) -> Vec<String> {

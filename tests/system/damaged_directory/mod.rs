@@ -1,22 +1,24 @@
 //! A data directory that was damaged, restored in part or copied wrongly is served whole or not at all.
 //!
 //! Each case takes a copy of a sound directory, damages one file or directory of it, and tries everything that an operator
-//! would: `log check`, a dry `log repair`, `serve`, and `log repair --accept-loss` if it is refused (`judge.rs`). Cases are
-//! drawn at random. A failing one says its seed, and `ENCKE_CRASH_SEED=<seed> ENCKE_CRASH_ROUNDS=1` repeats it;
-//! `ENCKE_CRASH_ROUNDS` says how many cases there are for each of the tables.
+//! would: `log check`, a dry `log repair`, `serve`, and `log repair --accept-loss` if it is refused (`judge.rs`). The cases are
+//! all paths with all kinds of damage, in a random order. A failing one says its seed, and
+//! `ENCKE_CRASH_SEED=<seed> ENCKE_CRASH_ROUNDS=1` repeats it; `ENCKE_CRASH_ROUNDS` says how many cases there are for each of the
+//! tables.
 
 mod base;
 mod damage;
 mod instances;
 mod interrupted;
 mod judge;
-mod snapshot;
+mod live_copy;
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Base, Ending};
-use damage::{Case, Random};
+use damage::{Case, Cases};
 use judge::judge;
 
 #[test]
@@ -39,11 +41,13 @@ fn three_logs_after_a_kill() {
     table(3, Ending::Killed);
 }
 
-/// Judges random cases of one base directory.
+/// Judges cases of one base directory.
 fn table(logs: usize, ending: Ending) {
     let base = Base::make(logs, ending);
     let first = number("ENCKE_CRASH_SEED").unwrap_or(1);
     let end = first + number("ENCKE_CRASH_ROUNDS").unwrap_or(CASES);
+    let cases = Cases::of(&base);
+    let kinds = Mutex::new(BTreeSet::new());
     let next = AtomicU64::new(first);
     let sound = Case::sound();
     let of_sound = judge(&base, &sound);
@@ -59,7 +63,8 @@ fn table(logs: usize, ending: Ending) {
                     if seed >= end {
                         return;
                     }
-                    let case = Case::random(&base, &mut Random::new(seed));
+                    let (kind, case) = cases.case(seed);
+                    kinds.lock().expect("no thread panics with it").insert(kind);
                     let of_case = judge(&base, &case);
                     let mut failures = failures.lock().expect("no thread panics with it");
                     failures.extend(
@@ -72,6 +77,8 @@ fn table(logs: usize, ending: Ending) {
         }
     });
     let failures = failures.into_inner().expect("no thread panics with it");
+    let kinds = kinds.into_inner().expect("no thread panics with it");
+    eprintln!("{}: {} cases of {}", base.name, end - first, cases.len());
     assert!(
         failures.is_empty(),
         "{} failures in {} cases:\n{}",
@@ -79,6 +86,9 @@ fn table(logs: usize, ending: Ending) {
         end - first,
         failures.join("\n")
     );
+    if end - first >= CASES {
+        assert!(cases.kinds().eq(kinds), "not every kind of damage occurred");
+    }
 }
 
 fn description(base: &Base, seed: u64, case: &Case, what: &str) -> String {

@@ -1,10 +1,11 @@
 //! Faults and delays of system calls, injected by strace.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{Encke, can_use, eventually, serve};
+use super::{Encke, can_use, data_dir, eventually, serve};
 
 /// A fault of the calls on files of a log. It begins when the test arms it, so that nothing the set-up does, however
 /// often, can meet it.
@@ -93,6 +94,59 @@ pub(crate) fn wait_for_sync(encke: &Encke) {
     });
 }
 
+/// The `nth` call of this name by one of the threads; the first is 1.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Call {
+    pub(crate) name: String,
+    nth: usize,
+}
+
+impl Call {
+    /// The calls with which a command changes a directory or its content, in their order. `run` runs the command under
+    /// strace to its end.
+    pub(crate) fn observe<T>(command: &Command, run: impl FnOnce(Command) -> T) -> (Vec<Call>, T) {
+        let aside = data_dir();
+        let trace = aside.path().join("trace");
+        let output = trace.to_str().expect("it is text");
+        let ended = run(traced(
+            ["-o", output, "-e", &format!("trace={CHANGES}")],
+            command,
+        ));
+        let text = std::fs::read_to_string(&trace).expect("strace writes it");
+        (calls(&text), ended)
+    }
+
+    /// The command, killed when one of its threads makes this call.
+    pub(crate) fn kills(&self, command: &Command) -> Command {
+        let inject = format!("inject={}:signal=KILL:when={}", self.name, self.nth);
+        traced(["-o", "/dev/null", "-e", &inject], command)
+    }
+}
+
+/// The calls that a trace lists, each with its place among those of its thread.
+fn calls(trace: &str) -> Vec<Call> {
+    let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    let mut calls = Vec::new();
+    for line in trace.lines() {
+        let Some((thread, rest)) = line.split_once(' ') else {
+            continue;
+        };
+        let Some((name, _)) = rest.trim_start().split_once('(') else {
+            continue;
+        };
+        if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            continue;
+        }
+        let nth = counts.entry((thread, name)).or_default();
+        *nth += 1;
+        calls.push(Call {
+            name: name.to_owned(),
+            nth: *nth,
+        });
+    }
+    calls
+}
+
 /// The path of a log's first segment.
 pub(crate) fn first_segment(log: &Path) -> PathBuf {
     log.join(first_segment_name())
@@ -123,3 +177,7 @@ pub(crate) fn strace_works() -> bool {
             .is_ok_and(|status| status.success())
     })
 }
+
+/// The calls that change a directory or what is in it.
+const CHANGES: &str = "rename,renameat,renameat2,unlink,unlinkat,rmdir,mkdir,link,symlink,fsync,fdatasync,pwrite64,write,\
+    ftruncate,fallocate";

@@ -10,17 +10,21 @@ mod faults;
 pub(crate) mod http2;
 mod incompressible;
 mod process;
+mod snapshot;
 mod subscriber;
 mod tls;
 
 pub(crate) use bystanders::Bystanders;
 pub(crate) use chunks::Chunks;
 pub(crate) use connection::{Connection, Response, request};
-pub(crate) use faults::{Fault, first_segment, release, strace_works, traced, wait_for_sync};
+pub(crate) use faults::{
+    Call, Fault, first_segment, release, strace_works, traced, wait_for_sync,
+};
 pub(crate) use incompressible::Incompressible;
 pub(crate) use process::{
     Encke, Ended, JSON, command, data_dir, made_in, newest_segment, path, serve, without_settings,
 };
+pub(crate) use snapshot::{Snapshot, copy_any, copy_tree, names_below, remove_any};
 pub(crate) use subscriber::Subscriber;
 pub(crate) use tls::{Authority, CertificateFiles, TlsClient, text};
 

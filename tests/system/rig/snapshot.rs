@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Every name below a directory, and what it stands for.
 #[derive(PartialEq, Eq)]
-pub(super) struct Snapshot(BTreeMap<PathBuf, Content>);
+pub(crate) struct Snapshot(BTreeMap<PathBuf, Content>);
 
 #[derive(PartialEq, Eq)]
 enum Content {
@@ -17,7 +17,7 @@ enum Content {
 }
 
 impl Snapshot {
-    pub(super) fn of(root: &Path) -> Snapshot {
+    pub(crate) fn of(root: &Path) -> Snapshot {
         let mut all = BTreeMap::new();
         for path in names_below(root) {
             let full = root.join(&path);
@@ -35,7 +35,7 @@ impl Snapshot {
     }
 
     /// What differs in a later snapshot: each path, and in which way.
-    pub(super) fn changes(&self, later: &Snapshot) -> Vec<(PathBuf, &'static str)> {
+    pub(crate) fn changes(&self, later: &Snapshot) -> Vec<(PathBuf, &'static str)> {
         let (before, later) = (&self.0, &later.0);
         let gone = before.iter().filter_map(|(path, content)| {
             let how = match later.get(path) {
@@ -52,7 +52,7 @@ impl Snapshot {
 }
 
 /// The paths of everything below a directory, relative to it, in order; directories before what they hold.
-pub(super) fn names_below(root: &Path) -> Vec<PathBuf> {
+pub(crate) fn names_below(root: &Path) -> Vec<PathBuf> {
     let mut names = Vec::new();
     let mut open = vec![PathBuf::new()];
     while let Some(directory) = open.pop() {
@@ -70,7 +70,7 @@ pub(super) fn names_below(root: &Path) -> Vec<PathBuf> {
 }
 
 /// Copies everything below a directory into another one, which is made if it is not there.
-pub(super) fn copy_tree(from: &Path, to: &Path) {
+pub(crate) fn copy_tree(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("it can be made");
     for path in names_below(from) {
         let (from, to) = (from.join(&path), to.join(&path));
@@ -87,7 +87,7 @@ pub(super) fn copy_tree(from: &Path, to: &Path) {
 }
 
 /// Copies a file, or a directory with everything below it.
-pub(super) fn copy_any(from: &Path, to: &Path) {
+pub(crate) fn copy_any(from: &Path, to: &Path) {
     if from.is_dir() {
         copy_tree(from, to);
     } else {
@@ -96,7 +96,7 @@ pub(super) fn copy_any(from: &Path, to: &Path) {
 }
 
 /// Removes a file, or a directory with everything below it.
-pub(super) fn remove_any(path: &Path) {
+pub(crate) fn remove_any(path: &Path) {
     let kind = fs::symlink_metadata(path).expect("it is there");
     let removed = if kind.is_dir() {
         fs::remove_dir_all(path)
