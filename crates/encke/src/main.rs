@@ -9,6 +9,13 @@ mod config;
 mod credential_commands;
 mod descriptors;
 mod doctor;
+#[cfg_attr(
+    not(test),
+    expect(
+        dead_code,
+        reason = "the server starts the thread when it enforces access"
+    )
+)]
 mod keys;
 mod log;
 mod log_filter;
