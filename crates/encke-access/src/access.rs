@@ -1,6 +1,5 @@
 //! The configured policy as a whole: from a request's credentials to its caller.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -12,18 +11,18 @@ use parking_lot::RwLock;
 use crate::authorities::Authorities;
 use crate::cache::{TokenCache, TokenCacheCounts};
 use crate::caller::{Authority, Caller, CallerKind, CallerTag};
-use crate::config::{AccessConfig, AccessConfigError, ApiKeyConfig, SigningKeyConfig};
+use crate::config::{AccessConfig, AccessConfigError};
 use crate::credentials::{ClientCertificate, Credentials, Presented};
 use crate::denied::{AccessDenied, DenialCounts};
 use crate::digest::{self, Digest};
-use crate::files::Files;
-use crate::grants::Grants;
+use crate::entries::{Names, api_key, is_cookie_name, signing_key};
+use crate::files::KeyFiles;
 use crate::issuer::Issuer;
 use crate::key_requests::{Asked, KeyRequests};
 use crate::keys::JwksError;
 use crate::revocation::{Revocation, RevocationTarget, Revocations, TooManyRevocations};
 use crate::signed_url::{SignError, SigningKey};
-use crate::token::{TOKEN_BYTES_MAX, Token};
+use crate::token::{DecodedToken, TOKEN_BYTES_MAX};
 
 /// Who may do what, as configured. All methods take `&self` and may be called by many threads.
 pub struct Access {
@@ -97,7 +96,7 @@ impl Access {
         config: &AccessConfig,
         read: &dyn Fn(&Path) -> io::Result<Vec<u8>>,
     ) -> Result<Self, AccessConfigError> {
-        let files = Files(read);
+        let files = KeyFiles(read);
         let mut names = Names::default();
         let mut issuers = Vec::new();
         for (at, issuer) in config.issuers.iter().enumerate() {
@@ -255,7 +254,7 @@ impl Access {
             }
             return Ok(caller);
         }
-        let token = Token::decode(token)?;
+        let token = DecodedToken::decode(token)?;
         let header = token.header()?;
         let claims = token.claims()?;
         // A name to look up, and nothing more until the signature is checked.
@@ -454,76 +453,8 @@ impl fmt::Debug for Access {
     }
 }
 
-/// Names by which revocations find keys.
-#[derive(Default)]
-struct Names(HashSet<String>);
-
-impl Names {
-    fn add(&mut self, key: &str, field: &str, name: &str) -> Result<(), AccessConfigError> {
-        let key = format!("{key}.{field}");
-        if name.is_empty() || name.chars().any(char::is_control) {
-            return Err(AccessConfigError::new(
-                key,
-                "must be a name without control characters",
-            ));
-        }
-        if name == ANONYMOUS || !self.0.insert(name.to_owned()) {
-            let problem = format!(
-                "has the value {name:?}, which is taken; names of issuers, keys and certificates must differ"
-            );
-            return Err(AccessConfigError::new(key, problem));
-        }
-        Ok(())
-    }
-}
-
-fn api_key(config: &ApiKeyConfig, key: &str) -> Result<(Digest, Arc<Caller>), AccessConfigError> {
-    let digest = Digest::from_hex(&config.sha256).ok_or_else(|| {
-        let problem = "must be the SHA-256 digest of the key in 64 hexadecimal digits; encke token new-key prints both";
-        AccessConfigError::new(format!("{key}.sha256"), problem)
-    })?;
-    let authority = Authority::new(CallerKind::ApiKey, &config.name, config.grants.clone());
-    Ok((digest, authority.caller()))
-}
-
-fn signing_key(
-    config: &SigningKeyConfig,
-    key: &str,
-    files: &Files<'_>,
-) -> Result<SigningKey, AccessConfigError> {
-    let secret = match (&config.secret, &config.secret_file) {
-        (Some(secret), None) => secret.expose().as_bytes().to_vec(),
-        (None, Some(path)) => files.secret(&format!("{key}.secret-file"), path)?,
-        _ => {
-            return Err(AccessConfigError::new(
-                key,
-                "needs either secret or secret-file",
-            ));
-        }
-    };
-    if secret.len() < SIGNING_SECRET_BYTES_MIN {
-        let problem = format!(
-            "has a secret of {} bytes, at least {SIGNING_SECRET_BYTES_MIN} random bytes are needed, such as of openssl rand -hex 32",
-            secret.len()
-        );
-        return Err(AccessConfigError::new(key, problem));
-    }
-    let grants = config.grants.clone();
-    let grants = grants.unwrap_or_else(Grants::everything_but_admin);
-    let authority = Authority::new(CallerKind::SignedUrl, &config.kid, grants);
-    Ok(SigningKey::new(&config.kid, &secret, authority))
-}
-
-fn is_cookie_name(name: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    !name.is_empty() && name.bytes().all(is_allowed)
-}
-
 /// The name of callers without credentials.
-const ANONYMOUS: &str = "anonymous";
+pub(crate) const ANONYMOUS: &str = "anonymous";
 
 /// API keys: each request with one is compared with all of them.
 pub const API_KEYS_MAX: usize = 1_024;
-
-/// Bytes of the secret of a signing key.
-const SIGNING_SECRET_BYTES_MIN: usize = 32;

@@ -7,9 +7,9 @@ use std::path::Path;
 use crate::config::AccessConfigError;
 
 /// Reads files, and names the key of the configuration when it can't.
-pub(crate) struct Files<'f>(pub(crate) &'f dyn Fn(&Path) -> io::Result<Vec<u8>>);
+pub(crate) struct KeyFiles<'f>(pub(crate) &'f dyn Fn(&Path) -> io::Result<Vec<u8>>);
 
-impl Files<'_> {
+impl KeyFiles<'_> {
     pub(crate) fn read(&self, key: &str, path: &Path) -> Result<Vec<u8>, AccessConfigError> {
         (self.0)(path).map_err(|error| {
             let path = path.display();
@@ -33,8 +33,8 @@ impl Files<'_> {
     }
 }
 
-impl fmt::Debug for Files<'_> {
+impl fmt::Debug for KeyFiles<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Files")
+        f.write_str("KeyFiles")
     }
 }

@@ -13,10 +13,10 @@ use crate::caller::{Authority, Caller, CallerKind, NEVER, SUBJECT};
 use crate::config::{AccessConfigError, IssuerConfig, Secret};
 use crate::denied::AccessDenied;
 use crate::digest::Digest;
-use crate::files::Files;
+use crate::files::KeyFiles;
 use crate::grants::{Grants, GrantsClaim};
 use crate::keys::{self, JwksError, KeySet, NoKey};
-use crate::token::{Claims, Header, Token, wrong};
+use crate::token::{Claims, DecodedToken, Header, wrong};
 
 #[derive(Debug)]
 pub(crate) struct Issuer {
@@ -57,7 +57,7 @@ impl Issuer {
     pub(crate) fn new(
         config: &IssuerConfig,
         key: &str,
-        files: &Files<'_>,
+        files: &KeyFiles<'_>,
     ) -> Result<Self, AccessConfigError> {
         let wrong =
             |name: &str, problem: String| AccessConfigError::new(format!("{key}.{name}"), problem);
@@ -142,7 +142,7 @@ impl Issuer {
     /// [`AccessDenied::UnknownKey`] and [`AccessDenied::KeysUnavailable`] may be mended by a fetch of keys.
     pub(crate) fn verify(
         &self,
-        token: &Token<'_>,
+        token: &DecodedToken<'_>,
         header: &Header,
     ) -> Result<UsedKey, AccessDenied> {
         let algorithm = keys::algorithm(&header.algorithm)

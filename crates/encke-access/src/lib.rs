@@ -17,6 +17,7 @@ mod config;
 mod credentials;
 mod denied;
 mod digest;
+mod entries;
 mod files;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

@@ -8,7 +8,7 @@ use jsonwebtoken::{Algorithm, AlgorithmFamily, EncodingKey, Header, encode};
 use serde::Serialize;
 
 use crate::config::{AccessConfigError, IssuerConfig};
-use crate::files::Files;
+use crate::files::KeyFiles;
 use crate::keys;
 use crate::operation::Operation;
 use crate::pattern::PathPattern;
@@ -76,7 +76,7 @@ impl Mint {
         key: &str,
         read: &dyn Fn(&Path) -> io::Result<Vec<u8>>,
     ) -> Result<Self, AccessConfigError> {
-        let files = Files(read);
+        let files = KeyFiles(read);
         let wrong = |name: &str, problem| AccessConfigError::new(format!("{key}.{name}"), problem);
         let algorithms =
             keys::algorithms(&config.algorithms).map_err(|problem| wrong("algorithms", problem))?;

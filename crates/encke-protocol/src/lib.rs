@@ -49,7 +49,7 @@ pub use encoder::{
     MergeEncoderId, MergedPosition, MergedRecord, StreamEnd, Variant,
 };
 pub use events::EventsSettings;
-pub use gate::{Gate, HostList, Hosts, NotHosts, NotOrigins, Origins, Policy, Reader};
+pub use gate::{Gate, HostList, Hosts, NotHosts, NotOrigins, OriginReader, Origins, Policy};
 pub use pool::PoolApiSettings;
 pub use request::{CallerInfo, Headers, Request};
 pub use response::{AuditNote, Body, CrossOrigin, CrossOriginFields, Response};

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use crate::coding::{CodingOffer, ContentCoding};
-use crate::gate::Reader;
+use crate::gate::OriginReader;
 
 /// A response. The reactor adds the status line, the length, the date and the connection's fields.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ pub enum CrossOrigin {
 #[derive(Clone, Copy, Debug)]
 pub struct CrossOriginFields<'a> {
     /// The origin that the response names.
-    pub reader: &'a Reader,
+    pub reader: &'a OriginReader,
     /// Some origins are allowed and others are not, so that responses to different requests differ.
     pub vary: bool,
 }
@@ -52,15 +52,15 @@ impl CrossOrigin {
         let cacheable = self == CrossOrigin::Cacheable;
         match fields.reader {
             // Not every cache heeds `Vary: Origin`.
-            Reader::Unnamed if cacheable && !fields.vary => out.extend_from_slice(ANY_ORIGIN),
-            Reader::Unnamed => {
+            OriginReader::Unnamed if cacheable && !fields.vary => out.extend_from_slice(ANY_ORIGIN),
+            OriginReader::Unnamed => {
                 if fields.vary && cacheable {
                     out.extend_from_slice(VARY);
                 }
                 return;
             }
-            Reader::Any => out.extend_from_slice(ANY_ORIGIN),
-            Reader::Origin(origin) => {
+            OriginReader::Any => out.extend_from_slice(ANY_ORIGIN),
+            OriginReader::Origin(origin) => {
                 out.extend_from_slice(b"Access-Control-Allow-Origin: ");
                 out.extend_from_slice(origin.as_bytes());
                 out.extend_from_slice(b"\r\nAccess-Control-Allow-Credentials: true\r\n");

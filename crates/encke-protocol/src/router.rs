@@ -10,7 +10,7 @@ use crate::admin::Admin;
 use crate::durable_streams::{DurableStreams, DurableStreamsSettings};
 use crate::encoder::Encoders;
 use crate::events::{self, Events, EventsSettings};
-use crate::gate::{Admitted, Gate, Reader, Stop, preflight, refused};
+use crate::gate::{Admitted, Gate, OriginReader, Stop, preflight, refused};
 use crate::misspelled;
 use crate::pool::{PoolApi, PoolApiSettings};
 use crate::problem::error;
@@ -48,7 +48,7 @@ pub struct Routed {
     /// Who made it, with access control: what lasts longer than the caller's credentials ends with them.
     pub caller: Option<Arc<Caller>>,
     /// The origin that the response names as its reader.
-    pub reader: Reader,
+    pub reader: OriginReader,
 }
 
 impl Router {

@@ -18,7 +18,7 @@ pub const TOKEN_BYTES_MAX: usize = 8 << 10;
 
 /// A token that is taken apart. Its signature is not checked yet.
 #[derive(Debug)]
-pub(crate) struct Token<'t> {
+pub(crate) struct DecodedToken<'t> {
     /// What is signed: header and claims as sent.
     pub(crate) message: &'t str,
     pub(crate) signature: &'t str,
@@ -37,7 +37,7 @@ pub(crate) struct Header {
 #[derive(Debug)]
 pub(crate) struct Claims<'a>(Members<'a>);
 
-impl<'t> Token<'t> {
+impl<'t> DecodedToken<'t> {
     /// Takes a token apart.
     pub(crate) fn decode(token: &'t str) -> Result<Self, AccessDenied> {
         if token.len() > TOKEN_BYTES_MAX {
@@ -55,7 +55,7 @@ impl<'t> Token<'t> {
                 .decode(part)
                 .map_err(|_| AccessDenied::NotAToken("a part is not base64url without padding"))
         };
-        Ok(Token {
+        Ok(DecodedToken {
             message,
             signature,
             header: decode(header)?,
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_token_is_taken_apart() {
         let text = token(r#"{"alg":"ES256","kid":"k"}"#, r#"{"iss":"i","exp":12.9}"#);
-        let token = Token::decode(&text).unwrap();
+        let token = DecodedToken::decode(&text).unwrap();
         let header = token.header().unwrap();
         assert_eq!(
             (&*header.algorithm, header.kid.as_deref()),
@@ -216,7 +216,7 @@ mod tests {
             "e30.e30 .c",
             "e3.e30.c",
         ] {
-            let parts = Token::decode(text).and_then(|token| {
+            let parts = DecodedToken::decode(text).and_then(|token| {
                 token.header()?;
                 token.claims().map(drop)
             });
@@ -237,7 +237,10 @@ mod tests {
             r#"{"alg":"HS256","kid":"a","kid":"b"}"#,
         ] {
             let text = token(header, "{}");
-            assert!(Token::decode(&text).unwrap().header().is_err(), "{header}");
+            assert!(
+                DecodedToken::decode(&text).unwrap().header().is_err(),
+                "{header}"
+            );
         }
     }
 
@@ -247,7 +250,7 @@ mod tests {
             "{}",
             r#"{"iss":["a"],"exp":"12","nbf":-1,"iat":1e300,"aud":5,"scope":1}"#,
         );
-        let token = Token::decode(&text).unwrap();
+        let token = DecodedToken::decode(&text).unwrap();
         let claims = token.claims().unwrap();
         assert!(claims.text("iss").is_err() && claims.scopes().is_err());
         assert!(
@@ -257,7 +260,7 @@ mod tests {
         );
         assert!(claims.is_for(&["5".into()]).is_err());
         assert!(
-            Token::decode(&self::token("{}", r#"{"a":1,"a":2}"#))
+            DecodedToken::decode(&self::token("{}", r#"{"a":1,"a":2}"#))
                 .unwrap()
                 .claims()
                 .is_err()
@@ -272,7 +275,7 @@ mod tests {
             r#"{"scp":"a b"}"#,
         ] {
             let text = token("{}", claims);
-            let token = Token::decode(&text).unwrap();
+            let token = DecodedToken::decode(&text).unwrap();
             let scopes = token.claims().unwrap().scopes().unwrap().unwrap();
             assert_eq!(scopes, ["a", "b"], "{claims}");
         }

@@ -32,7 +32,6 @@ pub(crate) struct Key {
 }
 
 pub(crate) static RSA: LazyLock<Key> = LazyLock::new(rsa);
-pub(crate) static OTHER_RSA: LazyLock<Key> = LazyLock::new(rsa);
 pub(crate) static P256: LazyLock<Key> = LazyLock::new(p256);
 pub(crate) static OTHER_P256: LazyLock<Key> = LazyLock::new(p256);
 pub(crate) static P384: LazyLock<Key> =

@@ -122,7 +122,7 @@ fn phrase(status: u16) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use encke_protocol::{CrossOrigin, Reader};
+    use encke_protocol::{CrossOrigin, OriginReader};
 
     use super::*;
 
@@ -145,7 +145,7 @@ mod tests {
         head_only: false,
         keep_alive: true,
         cross_origin: CrossOriginFields {
-            reader: &Reader::Unnamed,
+            reader: &OriginReader::Unnamed,
             vary: false,
         },
         framing: ResponseFraming::Chunks,
@@ -170,20 +170,20 @@ mod tests {
 
     #[test]
     fn scripts_of_allowed_origins_may_read_what_the_response_says() {
-        let listed = Reader::Origin("https://a.example".into());
+        let listed = OriginReader::Origin("https://a.example".into());
         let star = "Access-Control-Allow-Origin: *\r\n";
         let named = "Access-Control-Allow-Origin: https://a.example\r\nAccess-Control-Allow-Credentials: true\r\n";
         use CrossOrigin::{Cacheable, Never, WhenAsked};
         for (cross_origin, reader, vary, expected) in [
-            (Never, &Reader::Any, false, ""),
+            (Never, &OriginReader::Any, false, ""),
             (Never, &listed, true, ""),
-            (WhenAsked, &Reader::Unnamed, false, ""),
-            (WhenAsked, &Reader::Unnamed, true, ""),
-            (WhenAsked, &Reader::Any, false, star),
+            (WhenAsked, &OriginReader::Unnamed, false, ""),
+            (WhenAsked, &OriginReader::Unnamed, true, ""),
+            (WhenAsked, &OriginReader::Any, false, star),
             (WhenAsked, &listed, true, named),
-            (Cacheable, &Reader::Unnamed, false, star),
-            (Cacheable, &Reader::Any, false, star),
-            (Cacheable, &Reader::Unnamed, true, ""),
+            (Cacheable, &OriginReader::Unnamed, false, star),
+            (Cacheable, &OriginReader::Any, false, star),
+            (Cacheable, &OriginReader::Unnamed, true, ""),
             (Cacheable, &listed, true, named),
         ] {
             let response = Response {

@@ -5,7 +5,7 @@ use http::Method;
 use http::request::Parts;
 
 use crate::http::Rejection;
-use crate::http::head::{FIELDS_MAX, Facts, Framing, Head, too_many_fields};
+use crate::http::head::{FIELDS_MAX, Framing, Head, HeadFacts, too_many_fields};
 use crate::http::target;
 
 /// The head of a request on a stream.
@@ -75,7 +75,7 @@ impl Http2Request {
                 ));
             }
         }
-        let mut facts = Facts::default();
+        let mut facts = HeadFacts::default();
         for (name, value) in fields {
             facts.take(name, value)?;
         }

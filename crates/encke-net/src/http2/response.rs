@@ -45,14 +45,14 @@ pub(crate) fn head(
 
 #[cfg(test)]
 mod tests {
-    use encke_protocol::{CrossOrigin, Reader};
+    use encke_protocol::{CrossOrigin, OriginReader};
 
     use super::*;
 
     fn text(
         response: &Response,
         head_only: bool,
-        reader: &Reader,
+        reader: &OriginReader,
         id: Option<&str>,
     ) -> Vec<String> {
         let cross_origin = CrossOriginFields {
@@ -78,7 +78,7 @@ mod tests {
             .field("Link", "</b>")
             .body("abc");
         assert_eq!(
-            text(&response, false, &Reader::Unnamed, Some("id-1")),
+            text(&response, false, &OriginReader::Unnamed, Some("id-1")),
             [
                 "200",
                 "content-length: 3",
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_length_is_given_where_there_is_one() {
         let has_length = |response: &Response, head_only| {
-            let fields = text(response, head_only, &Reader::Unnamed, None);
+            let fields = text(response, head_only, &OriginReader::Unnamed, None);
             fields
                 .iter()
                 .any(|field| field.starts_with("content-length"))
@@ -120,6 +120,6 @@ mod tests {
                 .iter()
                 .any(|field| field == "access-control-allow-origin: *")
         };
-        assert!(allows(Reader::Any) && !allows(Reader::Unnamed));
+        assert!(allows(OriginReader::Any) && !allows(OriginReader::Unnamed));
     }
 }

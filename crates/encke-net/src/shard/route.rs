@@ -2,7 +2,7 @@
 //! bound what it does, and the origin that the response names. Requests whose token is signed by an unknown key wait here until
 //! the keys of its issuer have been fetched.
 
-use encke_protocol::{Action, CallerInfo, Headers, Reader, Request, Response};
+use encke_protocol::{Action, CallerInfo, Headers, OriginReader, Request, Response};
 
 use super::Shard;
 use crate::connection::active::{AwaitedKeys, ParkedRequest, Task};
@@ -120,14 +120,14 @@ impl Shard {
     }
 
     /// The origin that the response of a connection names. It is needed once.
-    pub(super) fn take_reader(&mut self, index: u32) -> Reader {
+    pub(super) fn take_reader(&mut self, index: u32) -> OriginReader {
         if !self.connections.slots[index].flags.has(Flags::HAS_READER) {
-            return Reader::Unnamed;
+            return OriginReader::Unnamed;
         }
         let active = self.connections.active_mut(index);
         match active.and_then(|active| active.reader.take()) {
-            Some(origin) => Reader::Origin(origin),
-            None => Reader::Any,
+            Some(origin) => OriginReader::Origin(origin),
+            None => OriginReader::Any,
         }
     }
 
@@ -152,8 +152,8 @@ impl Shard {
         self.callers
             .set(index, routed.caller.map(|caller| caller.tag()));
         let flags = &mut self.connections.slots[index].flags;
-        flags.set(Flags::HAS_READER, routed.reader != Reader::Unnamed);
-        if let Reader::Origin(origin) = routed.reader {
+        flags.set(Flags::HAS_READER, routed.reader != OriginReader::Unnamed);
+        if let OriginReader::Origin(origin) = routed.reader {
             self.connections.activate(index).reader = Some(origin);
         }
         routed.action

@@ -18,7 +18,7 @@ use crate::request::Request;
 use crate::response::{AuditNote, Response};
 
 pub use self::hosts::{HostList, Hosts, NotHosts};
-pub use self::origins::{NotOrigins, Origins, Reader};
+pub use self::origins::{NotOrigins, OriginReader, Origins};
 pub(crate) use self::rights::{Admitted, Rights};
 
 /// The rules of the gate.
@@ -64,11 +64,13 @@ impl Policy {
 
 impl Gate {
     /// The origin that the response to a request names as its reader.
-    pub(crate) fn reader(&self, request: &Request<'_>) -> Reader {
+    pub(crate) fn reader(&self, request: &Request<'_>) -> OriginReader {
         match self.origin(request) {
-            RequestOrigin::Allowed(_) if self.origins == Origins::Any => Reader::Any,
-            RequestOrigin::Allowed(origin) => Reader::Origin(origin.into()),
-            RequestOrigin::Unnamed | RequestOrigin::Own | RequestOrigin::Foreign => Reader::Unnamed,
+            RequestOrigin::Allowed(_) if self.origins == Origins::Any => OriginReader::Any,
+            RequestOrigin::Allowed(origin) => OriginReader::Origin(origin.into()),
+            RequestOrigin::Unnamed | RequestOrigin::Own | RequestOrigin::Foreign => {
+                OriginReader::Unnamed
+            }
         }
     }
 

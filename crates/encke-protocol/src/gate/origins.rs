@@ -33,7 +33,7 @@ pub(super) enum RequestOrigin<'a> {
 
 /// The origin that a response names as its reader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Reader {
+pub enum OriginReader {
     /// None.
     #[default]
     Unnamed,

@@ -9,8 +9,8 @@ use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_protocol::{
     Action, Admin, Body, CallerInfo, CrossOriginFields, Dispatched, EncodedRun, Feed, Gate,
-    Headers, Mark, OnDispatch, OnWorkerEvent, PoolRequest, PoolResponse, Probes, ProtocolSettings,
-    Reader, Request, Response, Router, Run, Subscription, Variant, Wait, WorkerOutput,
+    Headers, Mark, OnDispatch, OnWorkerEvent, OriginReader, PoolRequest, PoolResponse, Probes,
+    ProtocolSettings, Request, Response, Router, Run, Subscription, Variant, Wait, WorkerOutput,
 };
 use encke_stream::{
     Command, Fetch, Item, Limits, LogJournal, Machine, Offset, Outcome, Piece, Stream, View, Views,
@@ -381,7 +381,7 @@ fn run<'a>(piece: &Piece, items: &'a [Item<'a>]) -> Run<'a> {
 pub fn said(response: Response) -> Said {
     let mut fields = response.fields.clone();
     let named = CrossOriginFields {
-        reader: &Reader::Any,
+        reader: &OriginReader::Any,
         vary: false,
     };
     response.cross_origin.write(named, &mut fields);
