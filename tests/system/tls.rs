@@ -196,7 +196,7 @@ fn clients_present_certificates_if_the_server_asks_for_them() {
         let client = TlsClient::try_open(encke.address, &authority.client_with(own), "127.0.0.1");
         client.and_then(|mut client| {
             client.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
-            client.to_the_end()
+            client.read_to_end()
         })
     };
     let encke = Encke::start(&flags);
@@ -279,8 +279,8 @@ fn a_stop_ends_sessions_properly() {
     let stopped = secure.encke.terminate();
     assert_eq!(stopped.code, Some(0), "{}", stopped.log);
     // A connection that was cut would be an error.
-    subscriber.to_the_end().expect("the session ends");
-    idle.to_the_end().expect("the session ends");
+    subscriber.read_to_end().expect("the session ends");
+    idle.read_to_end().expect("the session ends");
     drop(handshaking);
 }
 
@@ -293,7 +293,7 @@ fn a_request_that_is_cut_is_not_performed() {
                 Content-Length: 9\r\n\r\n\"1234";
     client.send(head.as_bytes()).expect("the server reads");
     client.cut();
-    assert!(client.to_the_end().is_err(), "there is no answer");
+    assert!(client.read_to_end().is_err(), "there is no answer");
     let (_, body) = secure
         .connect()
         .ask("GET", "/v1/stream/a?offset=-1", &[], b"");

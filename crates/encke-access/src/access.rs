@@ -10,10 +10,10 @@ use parking_lot::RwLock;
 
 use crate::authorities::Authorities;
 use crate::cache::{TokenCache, TokenCacheCounts};
-use crate::caller::{Authority, Caller, CallerKind, CallerTag};
+use crate::caller::{ANONYMOUS, Authority, Caller, CallerKind, CallerTag};
 use crate::config::{AccessConfig, AccessConfigError};
 use crate::credentials::{ClientCertificate, Credentials, Presented};
-use crate::denied::{AccessDenied, DenialCounts};
+use crate::denied::{AccessDenied, DenialCounts, TOKEN_BYTES_MAX};
 use crate::digest::{self, Digest};
 use crate::entries::{Names, api_key, is_cookie_name, signing_key};
 use crate::files::KeyFiles;
@@ -22,7 +22,7 @@ use crate::key_requests::{Asked, KeyRequests};
 use crate::keys::JwksError;
 use crate::revocation::{Revocation, RevocationTarget, Revocations, TooManyRevocations};
 use crate::signed_url::{SignError, SigningKey};
-use crate::token::{DecodedToken, TOKEN_BYTES_MAX};
+use crate::token::DecodedToken;
 
 /// Who may do what, as configured. All methods take `&self` and may be called by many threads.
 pub struct Access {
@@ -452,9 +452,6 @@ impl fmt::Debug for Access {
             .finish_non_exhaustive()
     }
 }
-
-/// The name of callers without credentials.
-pub(crate) const ANONYMOUS: &str = "anonymous";
 
 /// API keys: each request with one is compared with all of them.
 pub const API_KEYS_MAX: usize = 1_024;

@@ -239,6 +239,9 @@ impl CallerTag {
     }
 }
 
+/// The name of callers without credentials.
+pub(crate) const ANONYMOUS: &str = "anonymous";
+
 /// The claim of the subject.
 pub(crate) const SUBJECT: &str = "sub";
 

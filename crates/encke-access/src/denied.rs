@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::token::TOKEN_BYTES_MAX;
+/// Bytes of a token; a longer one is refused before any of it is decoded.
+pub const TOKEN_BYTES_MAX: usize = 8 << 10;
 
 /// Why no caller can be resolved. The texts never hold a token, a signature or a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,8 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::access::ANONYMOUS;
-use crate::caller::{Authority, Caller, CallerKind};
+use crate::caller::{ANONYMOUS, Authority, Caller, CallerKind};
 use crate::config::{AccessConfigError, ApiKeyConfig, SigningKeyConfig};
 use crate::digest::Digest;
 use crate::files::KeyFiles;

@@ -43,7 +43,7 @@ pub use config::{
     IssuerConfig, Secret, SigningKeyConfig,
 };
 pub use credentials::{ClientCertificate, Credentials};
-pub use denied::AccessDenied;
+pub use denied::{AccessDenied, TOKEN_BYTES_MAX};
 pub use grants::{Grant, Grants, PATTERNS_PER_TOKEN_MAX};
 pub use key_requests::{KeyFetches, KeyRequests, UNKNOWN_KEY_INTERVAL_MS};
 pub use keys::{JWKS_BYTES_MAX, JWKS_KEYS_MAX, JwksError};
@@ -54,4 +54,3 @@ pub use path::{CanonicalPath, PathError};
 pub use pattern::{PathPattern, PatternError};
 pub use revocation::{REVOCATIONS_MAX, Revocation, RevocationTarget, TooManyRevocations};
 pub use signed_url::SignError;
-pub use token::TOKEN_BYTES_MAX;

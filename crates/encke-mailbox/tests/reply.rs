@@ -1,5 +1,6 @@
 //! The promises of replies.
 #![allow(unexpected_cfgs)]
+#![allow(clippy::unwrap_used)]
 #![cfg(not(encke_model))]
 
 mod asleep;

@@ -36,9 +36,9 @@ enum TokenCommand {
 
 #[derive(Args, Debug)]
 struct NewTokenArgs {
-    /// The configuration file with the table [access]
     #[arg(
         long,
+        help = CONFIG_HELP,
         env = "ENCKE_CONFIG",
         hide_env_values = true,
         value_name = "FILE"
@@ -73,9 +73,9 @@ struct NewTokenArgs {
 
 #[derive(Args, Debug)]
 struct ExplainArgs {
-    /// The configuration file with the table [access]
     #[arg(
         long,
+        help = CONFIG_HELP,
         env = "ENCKE_CONFIG",
         hide_env_values = true,
         value_name = "FILE"
@@ -106,9 +106,9 @@ struct NewKeyArgs {
 /// The arguments of `encke sign`.
 #[derive(Args, Debug)]
 pub(crate) struct SignArgs {
-    /// The configuration file with the table [access]
     #[arg(
         long,
+        help = CONFIG_HELP,
         env = "ENCKE_CONFIG",
         hide_env_values = true,
         value_name = "FILE"
@@ -367,6 +367,9 @@ fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
         .map_err(|_| anyhow::anyhow!("the system gives no random bytes"))?;
     Ok(bytes)
 }
+
+/// The help of `--config`. A flag's help is no doc comment where it has brackets, which rustdoc takes for a link.
+const CONFIG_HELP: &str = "The configuration file with the table [access]";
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,6 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 use serde::Serialize;
 
 use crate::config::Config;
-use crate::obstacles;
 
 /// The directory of one log.
 #[derive(Debug, Serialize)]
@@ -55,7 +54,7 @@ impl Ahead {
 /// Examines the directories of the logs in a data directory: of those that it holds, or else of `logs` that will be created. A file
 /// is created in each and removed.
 pub(crate) fn examine(data: &Path, logs: usize, ahead: Ahead) -> Vec<LogLocation> {
-    let count = match obstacles::logs_there(data).unwrap_or_default().len() {
+    let count = match logs_there(data).unwrap_or_default().len() {
         0 => logs,
         there => there,
     };
@@ -68,6 +67,13 @@ pub(crate) fn examine(data: &Path, logs: usize, ahead: Ahead) -> Vec<LogLocation
     let mut logs: Vec<_> = paths.into_iter().map(LogLocation::examine).collect();
     share_out(&mut logs, ahead);
     logs
+}
+
+/// The directories of the logs that a data directory holds.
+pub(crate) fn logs_there(data: &Path) -> Result<Vec<PathBuf>, encke_log::LayoutError> {
+    let there = encke_log::logs_in(data)?;
+    let holds = there.len() > 1 || encke_log::Files::holds_log(data).unwrap_or(false);
+    Ok(if holds { there } else { Vec::new() })
 }
 
 impl LogLocation {

@@ -3,13 +3,13 @@
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::io::Errno;
 
 use crate::config::Config;
 use crate::failure::Code;
-use crate::log_locations::{self, Ahead, LogLocation};
+use crate::log_locations::{self, Ahead, LogLocation, logs_there};
 
 /// One thing that keeps a server from starting.
 #[derive(Debug)]
@@ -169,13 +169,6 @@ pub(crate) fn of_access_log(config: &Config) -> Option<Obstacle> {
         code: Code::Usage,
         text: format!("the access log {} can't be opened: {error}", path.display()),
     })
-}
-
-/// The directories of the logs that a data directory holds.
-pub(crate) fn logs_there(data: &Path) -> Result<Vec<PathBuf>, encke_log::LayoutError> {
-    let there = encke_log::logs_in(data)?;
-    let holds = there.len() > 1 || encke_log::Files::holds_log(data).unwrap_or(false);
-    Ok(if holds { there } else { Vec::new() })
 }
 
 /// A number of logs.

@@ -247,7 +247,7 @@ impl TlsClient {
     }
 
     /// Reads to the end. An error: the session did not end properly.
-    pub(crate) fn to_the_end(&mut self) -> std::io::Result<Vec<u8>> {
+    pub(crate) fn read_to_end(&mut self) -> std::io::Result<Vec<u8>> {
         while self.fill()? > 0 {}
         Ok(std::mem::take(&mut self.input))
     }

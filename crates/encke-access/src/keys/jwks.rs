@@ -8,7 +8,8 @@ use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{KeySet, VerifyingKey, algorithm, check_secret};
+use super::algorithms::{algorithm, check_secret, is_hmac};
+use super::key_set::{KeySet, VerifyingKey};
 
 /// Bytes of a key set; what is larger is refused.
 pub const JWKS_BYTES_MAX: usize = 64 << 10;
@@ -127,7 +128,7 @@ fn key(jwk: &Jwk, algorithms: &[Algorithm]) -> Option<VerifyingKey> {
         ("oct", _) => {
             let secret = decode(jwk.k.as_deref()?)?;
             check_secret(&secret, algorithms).ok()?;
-            (DecodingKey::from_secret(&secret), super::is_hmac)
+            (DecodingKey::from_secret(&secret), is_hmac)
         }
         _ => return None,
     };
@@ -167,14 +168,6 @@ fn ec(jwk: &Jwk, bytes: usize) -> Option<DecodingKey> {
 
 fn decode(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
-}
-
-impl VerifyingKey {
-    fn shares_algorithm(&self, other: &VerifyingKey) -> bool {
-        self.algorithms
-            .iter()
-            .any(|one| other.algorithms.contains(one))
-    }
 }
 
 /// Bytes of the modulus of an RSA key: 2048 bits (RFC 7518, section 3.3).

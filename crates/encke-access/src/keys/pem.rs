@@ -2,8 +2,8 @@
 
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind};
 
-use super::VerifyingKey;
 use super::jwks::RSA_BYTES_MIN;
+use super::key_set::VerifyingKey;
 
 /// A public key for the algorithms, which must all be of one family.
 pub(super) fn public_key(pem: &[u8], algorithms: &[Algorithm]) -> Result<VerifyingKey, String> {

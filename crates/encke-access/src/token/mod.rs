@@ -10,11 +10,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 
-use crate::denied::AccessDenied;
+use crate::denied::{AccessDenied, TOKEN_BYTES_MAX};
 use members::Members;
-
-/// Bytes of a token; a longer one is refused before any of it is decoded.
-pub const TOKEN_BYTES_MAX: usize = 8 << 10;
 
 /// A token that is taken apart. Its signature is not checked yet.
 #[derive(Debug)]

@@ -57,7 +57,8 @@ impl Http2Request {
             return Err(target::bad_target("no tunnels are opened here"));
         }
         let path = uri.path();
-        if !path.starts_with('/') && !(path == "*" && method == Method::OPTIONS) {
+        let is_server_wide = path == "*" && method == Method::OPTIONS;
+        if !path.starts_with('/') && !is_server_wide {
             return Err(target::bad_target(
                 "the :path of a request begins with a slash, or is * for OPTIONS",
             ));

@@ -10,23 +10,10 @@ use h2::Reason;
 
 use super::Shard;
 use crate::connection::active::Task;
-use crate::connection::by_slot::BySlot;
 use crate::connection::close::CloseReason;
-use crate::connection::slot::{Flags, Token};
+use crate::connection::slot::Flags;
 use crate::http2::connection::{Http2Connection, Http2End, SEND_BYTES_MAX};
 use crate::http2::frame_meter::Flood;
-use crate::http2::stream::Http2Stream;
-
-/// What a shard keeps of HTTP/2 beside its slots.
-#[derive(Debug, Default)]
-pub(super) struct Http2Tables {
-    /// Streams by the numbers of their slots.
-    pub(super) streams: BySlot<Http2Stream>,
-    /// Connections that must be polled before the shard waits.
-    pub(super) dirty: Vec<Token>,
-    /// Memory for a list of streams.
-    visited: Vec<u32>,
-}
 
 impl Shard {
     /// The first bytes of a connection are the preface of HTTP/2. `input` begins with it.

@@ -17,6 +17,7 @@ mod hand_over;
 mod handshakes;
 mod http2;
 mod http2_streams;
+mod http2_tables;
 mod input;
 mod lag;
 mod load;
@@ -114,7 +115,7 @@ pub(crate) struct Shard {
     deferred: Deferred,
     outbox: Outbox,
     requests: OpenRequests,
-    http2: http2::Http2Tables,
+    http2: http2_tables::Http2Tables,
     clock: ShardClock,
     counts: ShardCounts,
     scratch: Scratch,
@@ -167,7 +168,7 @@ impl Shard {
                 RequestIds::new(context.request_id_key, context.number, settings.shards),
                 context.access_log.clone(),
             ),
-            http2: http2::Http2Tables::default(),
+            http2: http2_tables::Http2Tables::default(),
             clock,
             counts: ShardCounts::default(),
             scratch: Scratch {

@@ -9,7 +9,7 @@ use encke_access::{Access, AccessConfig};
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use super::given::nearest;
+use super::nearest::nearest;
 
 /// The table `[access]`, and the folder in which the files that it names are found.
 #[derive(Clone, Debug)]

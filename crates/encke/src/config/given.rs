@@ -10,6 +10,7 @@ use toml::{Table, Value};
 
 use super::Config;
 use super::access::{self, AccessTable};
+use super::nearest::nearest;
 use super::settings::{SETTINGS, Setting};
 
 /// Where a value was given.
@@ -212,14 +213,6 @@ pub(crate) fn tuning_key(flag: &str) -> Option<&'static str> {
     nearest(flag, keys.map(|setting| setting.name))
 }
 
-/// The known name that is most like this one, if it is worth proposing.
-pub(super) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
-    let similarity = |known: &str| strsim::jaro_winkler(name, known);
-    known
-        .max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
-        .filter(|known| similarity(known) >= SIMILAR)
-}
-
 /// The name of the table.
 const TUNING: &str = "tuning";
 
@@ -231,9 +224,6 @@ const OTHER_VARIABLES: [&str; 2] = ["ENCKE_CONFIG", "ENCKE_BIN"];
 
 /// Keys of the table `[tuning]` with their values, separated by commas.
 const TUNING_VARIABLE: &str = "ENCKE_TUNING";
-
-/// From this similarity on, a name is worth proposing.
-const SIMILAR: f64 = 0.8;
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@ mod effective;
 mod gate;
 mod given;
 mod kinds;
+mod nearest;
 mod settings;
 mod values;
 

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use super::files::Certificates;
 use super::handshake::{Established, FailureReason, Handshake, Progress};
+use super::handshaken::Handshaken;
 use super::metrics::HandshakeMetrics;
 use crate::connection::slot::Token;
 use crate::metrics::Metrics;
@@ -39,13 +40,6 @@ pub(crate) struct HandshakeTask {
     /// The connection's slot, and its shard.
     pub(crate) token: Token,
     pub(crate) shard: Arc<ShardSender>,
-}
-
-/// The end of a handshake.
-#[derive(Debug)]
-pub(crate) struct Handshaken {
-    pub(crate) socket: OwnedFd,
-    pub(crate) outcome: Result<Established, FailureReason>,
 }
 
 /// Handshakes under way, and how many may be.

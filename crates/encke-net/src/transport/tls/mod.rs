@@ -10,6 +10,7 @@ mod files;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod handshake;
+mod handshaken;
 mod handshakes;
 mod keys;
 mod metrics;
@@ -26,7 +27,8 @@ pub use self::files::{CertificateWarning, TlsError, check_tls};
 pub(crate) use self::fault::TlsFault;
 pub(crate) use self::files::Certificates;
 pub(crate) use self::handshake::Established;
-pub(crate) use self::handshakes::{HandshakeBounds, HandshakeTask, Handshaken, Handshakes};
+pub(crate) use self::handshaken::Handshaken;
+pub(crate) use self::handshakes::{HandshakeBounds, HandshakeTask, Handshakes};
 pub(crate) use self::metrics::HandshakeMetrics;
 pub(crate) use self::session::{ReadOutcome, TlsSession};
 pub(crate) use self::watcher::FileWatcher;
