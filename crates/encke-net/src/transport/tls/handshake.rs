@@ -215,7 +215,11 @@ impl Handshake {
                     }
                 }
             }
-            self.input.drain(..discard.min(self.input.len()));
+            match failed {
+                // What follows is not looked at: a second error would be a second alert.
+                Some(_) => self.input.clear(),
+                None => drop(self.input.drain(..discard.min(self.input.len()))),
+            }
             if let Some(next) = next {
                 self.state = next;
                 return;
