@@ -205,7 +205,9 @@ impl Handshake {
                 Ok(ConnectionState::BlockedHandshake) => {
                     next = Some(failed.map_or(State::Open, State::Failed));
                 }
-                Ok(ConnectionState::WriteTraffic(_)) => next = Some(State::Complete),
+                Ok(ConnectionState::WriteTraffic(_)) => {
+                    next = Some(failed.map_or(State::Complete, State::Failed));
+                }
                 Ok(_) => next = Some(State::Failed(FailureReason::HangUp)),
                 Err(error) => {
                     tracing::debug!(%error, "a handshake failed");
