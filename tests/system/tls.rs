@@ -237,7 +237,7 @@ fn silent_clients_keep_others_out_for_a_short_time_only() {
         .collect();
     // Each look is by a connection that needs a place, and gets one when these have had a tenth of their time.
     eventually("the silent have lost their places", || {
-        secure.metric("encke_tls_handshakes_failed_total", "reason=\"crowded\"") >= 4.0
+        secure.metric("encke_tls_handshakes_failed_total", "reason=\"crowded\"") >= 1.0
     });
     drop(silent);
     assert!(secure.metric("encke_tls_handshakes_held_total", "") >= 1.0);
