@@ -235,11 +235,11 @@ fn silent_clients_keep_others_out_for_a_short_time_only() {
     let silent: Vec<_> = (0..4)
         .map(|_| TcpStream::connect(secure.encke.address).expect("the server listens"))
         .collect();
-    // This one is accepted when the others have had a tenth of their time.
-    let (head, _) = secure.connect().ask("GET", "/healthz", &[], b"");
-    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    // Each look is by a connection that needs a place, and gets one when these have had a tenth of their time.
+    eventually("the silent have lost their places", || {
+        secure.metric("encke_tls_handshakes_failed_total", "reason=\"crowded\"") >= 1.0
+    });
     drop(silent);
-    assert!(secure.metric("encke_tls_handshakes_failed_total", "reason=\"crowded\"") >= 1.0);
     assert!(secure.metric("encke_tls_handshakes_held_total", "") >= 1.0);
 }
 
@@ -311,8 +311,8 @@ fn what_is_no_tls_gets_no_answer_and_disturbs_no_client() {
     ] {
         let mut socket = TcpStream::connect(secure.encke.address).expect("the server listens");
         socket.write_all(junk).expect("the server reads");
-        let ended = socket.shutdown(std::net::Shutdown::Write);
-        ended.expect("it is connected");
+        // The server may have hung up already.
+        let _ = socket.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();
         // An alert, or a reset.
         let _ = socket.read_to_end(&mut answer);

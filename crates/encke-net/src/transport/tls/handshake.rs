@@ -2,9 +2,14 @@
 
 use std::sync::Arc;
 
+<<<<<<< HEAD
 use encke_access::ClientCertificate;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
+=======
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
+>>>>>>> part-tls
 use rustls::{Error, HandshakeKind, ServerConfig};
 
 use super::client_certificate;
@@ -173,26 +178,22 @@ impl Handshake {
 
     /// Lets rustls do what it can with the input.
     fn process(&mut self) {
-        // An error leaves an alert behind, which rustls gives out with the next steps.
-        let mut failed = None;
         loop {
             let UnbufferedStatus { mut discard, state } =
                 self.connection.process_tls_records(&mut self.input);
-            let mut next = None;
-            match state {
-                Ok(ConnectionState::EncodeTlsData(mut message)) => {
-                    let at = self.output.len();
-                    let mut encoded = message.encode(&mut []);
-                    if let Err(EncodeError::InsufficientSize(size)) = &encoded {
-                        self.output.resize(at + size.required_size, 0);
-                        encoded = message.encode(&mut self.output[at..]);
-                    }
-                    if encoded.is_err() {
-                        next = Some(State::Failed(FailureReason::Internal));
+            let next = match state {
+                Ok(ConnectionState::EncodeTlsData(message)) => {
+                    match encode(message, &mut self.output) {
+                        true => None,
+                        false => Some(State::Failed(FailureReason::Internal)),
                     }
                 }
-                Ok(ConnectionState::TransmitTlsData(message)) => message.done(),
+                Ok(ConnectionState::TransmitTlsData(message)) => {
+                    message.done();
+                    None
+                }
                 Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    let mut next = None;
                     while let Some(record) = traffic.next_record() {
                         match record {
                             Ok(record) => {
@@ -202,26 +203,45 @@ impl Handshake {
                             Err(_) => next = Some(State::Failed(FailureReason::Malformed)),
                         }
                     }
+                    next
                 }
-                Ok(ConnectionState::BlockedHandshake) => {
-                    next = Some(failed.map_or(State::Open, State::Failed));
-                }
-                Ok(ConnectionState::WriteTraffic(_)) => next = Some(State::Complete),
-                Ok(_) => next = Some(State::Failed(FailureReason::HangUp)),
+                Ok(ConnectionState::BlockedHandshake) => Some(State::Open),
+                Ok(ConnectionState::WriteTraffic(_)) => Some(State::Complete),
+                Ok(_) => Some(State::Failed(FailureReason::HangUp)),
                 Err(error) => {
                     tracing::debug!(%error, "a handshake failed");
-                    match failed {
-                        Some(reason) => next = Some(State::Failed(reason)),
-                        None => failed = Some(FailureReason::of(&error)),
-                    }
+                    Some(State::Failed(FailureReason::of(&error)))
                 }
-            }
+            };
             self.input.drain(..discard.min(self.input.len()));
             if let Some(next) = next {
+                if matches!(next, State::Failed(_)) {
+                    self.take_alert();
+                }
                 self.state = next;
                 return;
             }
         }
+    }
+
+    /// Takes the alert that an error has left behind. Only once: with the next step rustls would look at the input again.
+    fn take_alert(&mut self) {
+        let status = self.connection.process_tls_records(&mut self.input);
+        if let Ok(ConnectionState::EncodeTlsData(message)) = status.state {
+            encode(message, &mut self.output);
+        }
+    }
+}
+
+/// Appends a message. `false`: rustls refuses.
+fn encode(mut message: EncodeTlsData<'_, ServerConnectionData>, output: &mut Vec<u8>) -> bool {
+    let at = output.len();
+    match message.encode(&mut []) {
+        Err(EncodeError::InsufficientSize(size)) => {
+            output.resize(at + size.required_size, 0);
+            message.encode(&mut output[at..]).is_ok()
+        }
+        encoded => encoded.is_ok(),
     }
 }
 
