@@ -1,7 +1,7 @@
 //! TLS 1.3 and 1.2 for the connections of a shard.
 //!
-//! A handshake runs in a thread of its own (`handshakes`), so that none delays a delivery. Then the shard gets a `session` of
-//! less than a kilobyte while it is idle: rustls hands over the secrets and what it needs for changes of keys, and its provider
+//! A handshake runs in a thread of its own (`handshakes`), so that none delays a delivery. Then the shard gets a `session` that
+//! takes about a kilobyte while it is idle: rustls hands over the secrets and what it needs for changes of keys, and its provider
 //! protects the records. docs/decisions/0027-tls.md has the alternatives and the figures.
 
 mod client_certificate;
