@@ -40,7 +40,10 @@ mod tests {
                 "debug, encke_net=trace",
                 "debug, encke_net=trace,fjall=warn,lsm_tree=warn,h2=error",
             ),
-            ("debug,fjall=debug", "debug,fjall=debug,lsm_tree=warn,h2=error"),
+            (
+                "debug,fjall=debug",
+                "debug,fjall=debug,lsm_tree=warn,h2=error",
+            ),
             (
                 "debug,fjall::worker=info,lsm_tree=trace,h2=warn",
                 "debug,fjall::worker=info,lsm_tree=trace,h2=warn",

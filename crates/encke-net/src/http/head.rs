@@ -77,7 +77,7 @@ pub(crate) fn parse<'a>(
     if memchr_iter(b'\n', &input[..bytes]).any(|at| at == 0 || input[at - 1] != b'\r') {
         return Err(bare_lf());
     }
-    let mut facts = Facts::default();
+    let mut facts = HeadFacts::default();
     let count = request.headers.len();
     for (field, header) in fields.iter_mut().zip(&*request.headers) {
         *field = (header.name, header.value);
@@ -100,7 +100,7 @@ pub(crate) fn parse<'a>(
 
 /// What the fields say about the connection and the body.
 #[derive(Default)]
-pub(crate) struct Facts {
+pub(crate) struct HeadFacts {
     hosts: u32,
     length: Option<u64>,
     chunked: bool,
@@ -108,7 +108,7 @@ pub(crate) struct Facts {
     expects_continue: bool,
 }
 
-impl Facts {
+impl HeadFacts {
     /// Takes the next field.
     pub(crate) fn take(&mut self, name: &str, value: &[u8]) -> Result<(), Rejection> {
         // Lengths tell most fields apart at no cost.

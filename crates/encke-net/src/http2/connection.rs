@@ -45,7 +45,7 @@ pub(crate) struct Http2Connection {
 /// How far `h2` is.
 enum State {
     /// The preface is read, and the settings are sent.
-    Handshake(Handshake<WireEnd, Bytes>),
+    Handshake(Box<Handshake<WireEnd, Bytes>>),
     Open(Box<Connection<WireEnd, Bytes>>),
     Over(Http2End),
 }
@@ -77,7 +77,7 @@ impl Http2Connection {
             .max_pending_accept_reset_streams(UNSEEN_RESETS_MAX)
             .max_local_error_reset_streams(Some(ERROR_RESETS_MAX));
         Http2Connection {
-            state: State::Handshake(builder.handshake(wire.end())),
+            state: State::Handshake(Box::new(builder.handshake(wire.end()))),
             wire,
             meter: FrameMeter::new(),
             streams: Vec::new(),

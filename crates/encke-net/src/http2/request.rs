@@ -5,7 +5,7 @@ use http::Method;
 use http::request::Parts;
 
 use crate::http::Rejection;
-use crate::http::head::{FIELDS_MAX, Facts, Framing, Head, too_many_fields};
+use crate::http::head::{FIELDS_MAX, Framing, Head, HeadFacts, too_many_fields};
 use crate::http::target;
 
 /// The head of a request on a stream.
@@ -57,7 +57,8 @@ impl Http2Request {
             return Err(target::bad_target("no tunnels are opened here"));
         }
         let path = uri.path();
-        if !path.starts_with('/') && !(path == "*" && method == Method::OPTIONS) {
+        let is_server_wide = path == "*" && method == Method::OPTIONS;
+        if !path.starts_with('/') && !is_server_wide {
             return Err(target::bad_target(
                 "the :path of a request begins with a slash, or is * for OPTIONS",
             ));
@@ -75,7 +76,7 @@ impl Http2Request {
                 ));
             }
         }
-        let mut facts = Facts::default();
+        let mut facts = HeadFacts::default();
         for (name, value) in fields {
             facts.take(name, value)?;
         }
