@@ -2,14 +2,9 @@
 
 use std::sync::Arc;
 
-<<<<<<< HEAD
 use encke_access::ClientCertificate;
-use rustls::server::UnbufferedServerConnection;
-use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
-=======
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
->>>>>>> part-tls
 use rustls::{Error, HandshakeKind, ServerConfig};
 
 use super::client_certificate;
