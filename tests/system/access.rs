@@ -20,6 +20,7 @@ struct Guarded {
 const CONFIG: &str = r#"
 [access]
 cookie = "encke"
+leeway = "0s"
 anonymous.grants = [{ actions = ["read"], paths = ["/v1/stream/public/**"] }]
 
 [[access.issuers]]
