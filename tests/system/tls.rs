@@ -245,7 +245,8 @@ fn silent_clients_keep_others_out_for_a_short_time_only() {
 
 #[test]
 fn half_open_handshakes_do_not_stop_deliveries() {
-    let secure = Secure::start(&[]);
+    // So long that none is over before all are there.
+    let secure = Secure::start(&["--tuning", "handshake-timeout=10m"]);
     secure.create("a");
     let (mut subscriber, mut client) = (secure.subscribe("a"), secure.connect());
     let half: Vec<_> = (0..500)
