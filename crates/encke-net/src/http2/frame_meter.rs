@@ -196,10 +196,12 @@ mod tests {
         }
         meter.sent_data(EARNING_BYTES_MIN - 1);
         assert_eq!(meter.count(&update, at), Err(Flood::Control));
+        meter.place = Place::Payload(0);
         meter.sent_data(EARNING_BYTES_MIN);
         meter.count(&update, at).unwrap();
         meter.count(&update, at).unwrap();
         assert_eq!(meter.count(&update, at), Err(Flood::Control));
+        meter.place = Place::Payload(0);
         let later = at + Duration::from_millis(10);
         meter.count(&update, later).unwrap();
     }
