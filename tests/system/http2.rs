@@ -204,7 +204,6 @@ fn heads_that_two_readers_could_read_in_two_ways() {
         (Frame::fields("CONNECT", "/"), "reset"),
         (with(("connection", "close")), "reset"),
         (with(("transfer-encoding", "chunked")), "reset"),
-        (with(("Upper", "case")), "reset"),
         (with(("expect", "miracles")), "expectation"),
     ] {
         assert_eq!(ask(&fields), expected, "{fields:?}");
