@@ -1,7 +1,7 @@
 //! HTTP/2 with prior knowledge: requests and responses are those of HTTP/1.1, and one connection carries many.
 
 use crate::rig::http2::*;
-use crate::rig::{Encke, JSON, eventually, path};
+use crate::rig::{Encke, JSON, eventually, path, request};
 
 fn events(stream: &str, offset: &str) -> String {
     format!("{}?offset={offset}&live=sse", path(stream))
@@ -204,7 +204,6 @@ fn heads_that_two_readers_could_read_in_two_ways() {
         (Frame::fields("CONNECT", "/"), "reset"),
         (with(("connection", "close")), "reset"),
         (with(("transfer-encoding", "chunked")), "reset"),
-        (with(("Upper", "case")), "reset"),
         (with(("expect", "miracles")), "expectation"),
     ] {
         assert_eq!(ask(&fields), expected, "{fields:?}");
@@ -225,4 +224,50 @@ fn a_request_behind_others_of_http_1_is_none_of_http_2() {
         (answer.status, answer.error_code()),
         (505, "version".into())
     );
+    // Nor is a body that looks like it.
+    let text = "Content-Type: text/plain";
+    encke.ask("PUT", &path("s"), &[text], b"");
+    let mut client = encke.connect();
+    let fields = [text, "Content-Length: 24"];
+    client.send(&request("POST", &path("s"), &fields, b""));
+    client.send(PREFACE);
+    assert_eq!(client.answer().status, 204);
+    let read = client.ask("GET", &format!("{}?offset=-1", path("s")), &[], b"");
+    assert_eq!(read.body, PREFACE);
+}
+
+#[test]
+fn a_proxy_carries_several_clients_over_one_connection() {
+    let encke = Encke::start(&[
+        "--trust",
+        "127.0.0.1",
+        "--exempt",
+        "none",
+        "--connections-per-address",
+        "1",
+    ]);
+    encke.create("s");
+    let mut proxy = Http2Client::open(encke.address, &[]);
+    let target = events("s", "now");
+    let mut ask = |stream: u32, client: &'static str| {
+        let mut fields = Frame::fields("GET", &target);
+        fields.push(("x-forwarded-for", client));
+        proxy.send(&Frame::headers(END_STREAM | END_HEADERS, stream, &fields));
+        let head = proxy.until(HEADERS);
+        assert_eq!(head.stream, stream);
+        // 200 is in the table of fields, 429 is not.
+        let served = head.payload[0] == 0x88;
+        if !served {
+            assert_eq!(proxy.error_code(stream), "connections_per_address");
+        }
+        served
+    };
+    assert!(ask(1, "192.0.2.1") && ask(3, "192.0.2.2"));
+    assert!(!ask(5, "192.0.2.1") && ask(7, "192.0.2.3"));
+    encke.wait_for_metric("encke_addresses", 3.0);
+    proxy.send(&Frame::number(RST_STREAM, 1, CANCEL));
+    encke.wait_for_metric("encke_http2_streams", 2.0);
+    drop(proxy);
+    encke.wait_for_metric("encke_http2_streams", 0.0);
+    encke.wait_for_metric("encke_addresses", 0.0);
 }

@@ -94,6 +94,11 @@ impl Http2Client {
     /// Connects and sends the preface with these settings.
     pub(crate) fn open(address: SocketAddr, settings: &[(u16, u32)]) -> Http2Client {
         let socket = TcpStream::connect(address).expect("the server listens");
+        Http2Client::over(socket, b"", settings)
+    }
+
+    /// The same over a socket, behind bytes that come first.
+    pub(crate) fn over(socket: TcpStream, before: &[u8], settings: &[(u16, u32)]) -> Http2Client {
         socket.set_nodelay(true).expect("it is a TCP socket");
         for set in [TcpStream::set_read_timeout, TcpStream::set_write_timeout] {
             set(&socket, Some(PATIENCE)).expect("a timeout can be set");
@@ -105,7 +110,7 @@ impl Http2Client {
             payload.extend(value.to_be_bytes());
         }
         let settings = Frame::new(SETTINGS, 0, 0, &payload).bytes();
-        client.send_bytes(&[PREFACE, &settings].concat());
+        client.send_bytes(&[before, PREFACE, &settings].concat());
         client
     }
 

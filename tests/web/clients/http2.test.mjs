@@ -115,6 +115,12 @@ test('bodies are larger than any window, and trailers are left out', async () =>
   const message = JSON.stringify('x'.repeat(5_000_000));
   const appended = await request('POST', '/v1/stream/large', { headers: JSON_TYPE, body: message, trailers: { 'content-length': '7', 'x-end': 'yes' } });
   assert.equal(appended.status, 204);
+  const invited = session.request({ ':method': 'PUT', ':path': '/v1/stream/invited', expect: '100-continue' }, { endStream: false });
+  await once(invited, 'continue');
+  invited.end('x');
+  const [created] = await once(invited, 'response');
+  assert.equal(created[':status'], 201);
+  invited.close();
   const whole = await request('GET', '/v1/stream/large?offset=-1');
   assert.equal(whole.body, `[${message}]`);
   assert.equal(whole.headers['content-length'], String(message.length + 2));

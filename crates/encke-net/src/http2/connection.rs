@@ -38,6 +38,8 @@ pub(crate) struct Http2Connection {
     pub(crate) first: usize,
     /// No more streams are accepted.
     pub(crate) leaving: bool,
+    /// Its last frame is written: what still arrives is discarded.
+    pub(crate) finished: bool,
     /// Since when it has no streams, in seconds since the shard started.
     pub(crate) idle_since_s: u32,
 }
@@ -88,6 +90,7 @@ impl Http2Connection {
             received: false,
             first: 0,
             leaving: false,
+            finished: false,
             idle_since_s: now_s,
         }
     }
@@ -130,7 +133,7 @@ impl Http2Connection {
 
     /// Whether the last poll has found something that nothing was done about.
     pub(crate) fn has_news(&self) -> bool {
-        !self.accepted.is_empty() || matches!(self.state, State::Over(_))
+        !self.finished && (!self.accepted.is_empty() || matches!(self.state, State::Over(_)))
     }
 
     /// How it ended, if it has.

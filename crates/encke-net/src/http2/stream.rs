@@ -67,6 +67,16 @@ impl Http2Stream {
         reset.is_ready()
     }
 
+    /// Sends 100 (Continue): the client waits for it before it sends the body.
+    pub(crate) fn invite(&mut self) {
+        let mut response = http::Response::new(());
+        *response.status_mut() = http::StatusCode::CONTINUE;
+        if let Sender::Head(respond) = &mut self.sender {
+            // One that is reset meanwhile is closed after the next poll.
+            let _ = respond.send_informational(response);
+        }
+    }
+
     /// Sends the head of the response. `ends`: it has no body. An error means that the stream is reset.
     pub(crate) fn respond(
         &mut self,

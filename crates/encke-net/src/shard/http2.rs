@@ -31,6 +31,9 @@ impl Shard {
         let Some(http2) = self.http2_mut(index) else {
             return;
         };
+        if http2.finished {
+            return;
+        }
         match http2.receive(bytes, now) {
             Ok(()) => self.pump(index),
             Err(flood) => {
@@ -71,6 +74,9 @@ impl Shard {
             let Some(http2) = self.http2_mut(index) else {
                 return;
             };
+            if http2.finished {
+                return;
+            }
             let end = http2.end();
             for stream in http2.take_accepted() {
                 self.begin_stream(index, stream);
@@ -212,6 +218,9 @@ impl Shard {
 
     /// The last frame is sent or pending: closes the socket behind it.
     fn finish_http2(&mut self, index: u32, reason: CloseReason) {
+        if let Some(http2) = self.http2_mut(index) {
+            http2.finished = true;
+        }
         let active = self.connections.active_mut(index);
         if let Some(pending) = active.and_then(|active| active.pending.as_mut()) {
             pending.close.get_or_insert(reason);

@@ -68,6 +68,13 @@ impl Shard {
         }
         let body_timeout_ms = settings.body_timeout.as_millis() as u64;
         let until_ms = self.clock.now_ms() + body_timeout_ms;
+        // The only expectation that passes the checks.
+        if Headers(&fields).first("Expect").is_some()
+            && let Some(stream) = self.http2.streams.get_mut(index)
+        {
+            stream.invite();
+            self.mark_dirty(connection);
+        }
         drop(fields);
         let body = IncomingBody::new(request, body, until_ms);
         self.connections

@@ -280,9 +280,7 @@ impl Shard {
         if slot.flags.has(Flags::AWAITS_PROXY) {
             return self.take_preface(index, rest);
         }
-        if slot.requests == 0 && rest[0] == PREFACE[0] && rest.starts_with(PREFACE_LINE) {
-            return Ok(self.take_http2_preface(index, rest));
-        }
+        let first = slot.requests == 0;
         let settings = &self.context.settings;
         let limits = RequestLimits {
             head_bytes_max: settings.head_bytes_max,
@@ -292,6 +290,9 @@ impl Shard {
             Some(Task::Reading { body, .. }) => body.take(),
             _ => None,
         };
+        if first && body.is_none() && rest.starts_with(PREFACE_LINE) {
+            return Ok(self.take_http2_preface(index, rest));
+        }
         let before = *rest;
         let step = take(&mut body, rest, limits, |head, fields, content| {
             self.ask(index, head, fields, content);
