@@ -80,7 +80,7 @@ impl Revocations {
         }
         match &revocation.revoke {
             RevocationTarget::Token(id) => {
-                later(table.tokens.entry(Digest::of(id).short()), revocation)
+                later(table.tokens.entry(Digest::of(id).short()), revocation);
             }
             RevocationTarget::Subject(subject) => {
                 later(
@@ -274,7 +274,7 @@ mod tests {
         assert_ne!(revocations.version(), version);
         revocations.remove_ended(1_999);
         assert!(revocations.concerns(&alice));
-        assert_eq!(revocations.all(), [revocation.clone()]);
+        assert_eq!(revocations.all(), std::slice::from_ref(&revocation));
         revocations.remove_ended(2_000);
         assert!(!revocations.concerns(&alice));
         revocations.add(revocation, 2_000).unwrap();

@@ -70,7 +70,7 @@ fn a_signed_url_is_good_for_nothing_else() {
         ),
         url.replace("kid=u", "kid=limited")
             .replace("offset=-1", "offset=-2"),
-        format!("{}A", url),
+        format!("{url}A"),
         url.split("&signature").next().unwrap().to_owned() + "&signature=",
     ] {
         assert_eq!(
