@@ -1,7 +1,7 @@
 //! Streams of HTTP/2 connections. Each is a slot without a socket, whose request goes the way of all requests; in place of the
 //! socket's buffer it has the windows of the stream and of its connection.
 
-use encke_protocol::{Body, CrossOriginFields, OriginReader, Response};
+use encke_protocol::{Body, CrossOriginFields, Headers, OriginReader, Response};
 use h2::Reason;
 
 use super::Shard;
