@@ -59,7 +59,6 @@ fn requests_that_are_not_http() {
     for bytes in [
         b"GET / HTTP/1.2\r\nHost: x\r\n\r\n".as_slice(),
         b"GET / HTTP/3.0\r\nHost: x\r\n\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ] {
         broken(&encke, bytes, 505, "version");
     }

@@ -115,8 +115,13 @@ fn names_and_methods() {
         }
     }
     // Outside of the streams nothing is found, whatever way is tried.
-    for target in ["/v1/stream", "/v1/../etc/passwd", "/../../etc/passwd"] {
-        nonsense.refuses(404, "not_found", "GET", target, &[], b"");
+    nonsense.refuses(404, "not_found", "GET", "/v1/stream", &[], b"");
+    for target in [
+        "/v1/../etc/passwd",
+        "/../../etc/passwd",
+        "/v1/%2e%2e/etc/passwd",
+    ] {
+        nonsense.refuses(400, "bad_path", "GET", target, &[], b"");
     }
     // One rule for all paths: no empty segment.
     for target in [

@@ -258,8 +258,8 @@ fn targets_in_absolute_form() {
     let mut connection = encke.connect();
     for (number, target) in [
         format!("http://{}{S}", encke.address),
-        format!("http://encke.test{S}"),
-        format!("HTTPS://encke.test:443{S}"),
+        format!("http://encke.localhost{S}"),
+        format!("HTTPS://encke.localhost:443{S}"),
     ]
     .iter()
     .enumerate()

@@ -193,14 +193,14 @@ fn heads_that_two_readers_could_read_in_two_ways() {
     let path = |path: &'static str| Frame::fields("GET", path);
     for (fields, expected) in [
         (get.clone(), "200"),
-        (with(("host", "encke.test")), "200"),
+        (with(("host", "encke.localhost")), "200"),
         (with(("host", "other.test")), "host"),
         (get[..2].iter().chain(&get[3..]).copied().collect(), "host"),
         (path("*"), "bad_target"),
         (path("/<a>"), "reset"),
         (path("healthz"), "reset"),
         (path(""), "reset"),
-        (path("http://encke.test/healthz"), "reset"),
+        (path("http://encke.localhost/healthz"), "reset"),
         (Frame::fields("CONNECT", "/"), "reset"),
         (with(("connection", "close")), "reset"),
         (with(("transfer-encoding", "chunked")), "reset"),

@@ -22,16 +22,19 @@ fn scheme_and_host_are_believed_from_the_trusted_alone() {
         "X-Forwarded-Host: push.example",
     ];
     let place = |client, stream, fields: &[&str]| where_made(&encke, client, stream, fields);
-    assert_eq!(place(2, "a", &fields), "http://encke.test/v1/stream/a");
+    assert_eq!(place(2, "a", &fields), "http://encke.localhost/v1/stream/a");
     assert_eq!(place(9, "b", &fields), "https://push.example/v1/stream/b");
     assert_eq!(
         place(9, "c", &fields[..2]),
-        "https://encke.test/v1/stream/c"
+        "https://encke.localhost/v1/stream/c"
     );
-    assert_eq!(place(9, "d", &[]), "http://encke.test/v1/stream/d");
+    assert_eq!(place(9, "d", &[]), "http://encke.localhost/v1/stream/d");
     // A client's own Forwarded comes through such a proxy as it was sent.
     let forged = "Forwarded: for=192.0.2.1;proto=https;host=evil.example";
-    assert_eq!(place(9, "e", &[forged]), "http://encke.test/v1/stream/e");
+    assert_eq!(
+        place(9, "e", &[forged]),
+        "http://encke.localhost/v1/stream/e"
+    );
 
     let flags = ["--trust", "127.0.0.9", "--forwarded-by", "forwarded"];
     let encke = Encke::start(&flags);
@@ -42,7 +45,7 @@ fn scheme_and_host_are_believed_from_the_trusted_alone() {
     );
     assert_eq!(
         where_made(&encke, 9, "b", &fields),
-        "http://encke.test/v1/stream/b"
+        "http://encke.localhost/v1/stream/b"
     );
     // Garbage from a trusted proxy is refused, and the connection stays open.
     let mut proxy = encke.connect_from(9);
@@ -208,7 +211,7 @@ fn connections_that_begin_with_a_proxy_header() {
     let answer = proxy.answer();
     assert_eq!(
         answer.field("Location"),
-        Some("https://encke.test/v1/stream/s")
+        Some("https://encke.localhost/v1/stream/s")
     );
 }
 

@@ -40,7 +40,7 @@ fn wait_for_dismissals(encke: &Encke, reason: &str, count: usize) {
         let log = encke.log();
         let lines = log.lines();
         let dismissals =
-            lines.filter(|line| line.contains("closing a subscriber that is too slow"));
+            lines.filter(|line| line.contains("closing a subscriber before the end of its stream"));
         dismissals.filter(|line| line.contains(&reason)).count() == count
     });
 }

@@ -79,7 +79,7 @@ fn streams_are_created_appended_to_read_and_followed() {
     let mut client = secure.connect();
     let (head, _) = client.ask("PUT", &path("a"), &[JSON], b"");
     assert!(
-        head.contains("\r\nLocation: https://encke.test/v1/stream/a\r\n"),
+        head.contains("\r\nLocation: https://encke.localhost/v1/stream/a\r\n"),
         "{head}"
     );
     let mut subscriber = secure.subscribe("a");

@@ -26,7 +26,7 @@ pub(crate) struct Response {
 
 /// A request with its length, as most clients would send it.
 pub(crate) fn request(method: &str, target: &str, fields: &[&str], body: &[u8]) -> Vec<u8> {
-    let mut bytes = format!("{method} {target} HTTP/1.1\r\nHost: encke.test\r\n");
+    let mut bytes = format!("{method} {target} HTTP/1.1\r\nHost: encke.localhost\r\n");
     for field in fields {
         bytes.push_str(field);
         bytes.push_str("\r\n");
@@ -39,6 +39,15 @@ pub(crate) fn request(method: &str, target: &str, fields: &[&str], body: &[u8]) 
 }
 
 impl Response {
+    /// What the response depends on, by all fields `Vary`.
+    pub(crate) fn vary(&self) -> String {
+        let vary = |(name, value): &(String, String)| {
+            name.eq_ignore_ascii_case("Vary").then(|| value.clone())
+        };
+        let fields: Vec<String> = self.fields.iter().filter_map(vary).collect();
+        fields.join(", ")
+    }
+
     /// The value of a field; the test fails if it is there twice.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let mut values = self

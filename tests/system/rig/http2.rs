@@ -60,7 +60,7 @@ impl Frame {
         vec![
             (":method", method),
             (":scheme", "http"),
-            (":authority", "encke.test"),
+            (":authority", "encke.localhost"),
             (":path", path),
         ]
     }

@@ -298,13 +298,18 @@ impl Drop for Encke {
 
 /// The command that serves on a free port.
 pub(crate) fn serve(data: &Path, flags: &[&str]) -> Command {
-    let mut command = command(&["serve", "--listen", "127.0.0.1:0", "--tuning", HOSTS, "--data"]);
+    serve_on("127.0.0.1:0", data, flags)
+}
+
+/// The command that serves on an address.
+pub(crate) fn serve_on(listen: &str, data: &Path, flags: &[&str]) -> Command {
+    let mut command = command(&["serve", "--listen", listen, "--tuning", HOSTS, "--data"]);
     command.arg(data).args(flags).env("ENCKE_LOG", "warn");
     command
 }
 
 /// The hosts that requests of tests name.
-const HOSTS: &str = "hosts=encke.test,encke,push.example,x,u";
+const HOSTS: &str = "hosts=encke,push.example,x,u";
 
 /// The newest segment of a log.
 pub(crate) fn newest_segment(data: &Path) -> PathBuf {
