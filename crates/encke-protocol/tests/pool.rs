@@ -184,8 +184,8 @@ fn errors_name_what_is_wrong() {
             400,
             "bad_settings",
         ),
-        ("PUT /v1/pool/%00", r#"{"type":"claim"}"#, 400, "bad_name"),
-        ("PUT /v1/pool/%2F", r#"{"type":"claim"}"#, 400, "bad_name"),
+        ("PUT /v1/pool/%00", r#"{"type":"claim"}"#, 400, "bad_path"),
+        ("PUT /v1/pool/%2F", r#"{"type":"claim"}"#, 400, "bad_path"),
         ("PUT /v1/pool/%zz", r#"{"type":"claim"}"#, 400, "bad_path"),
         ("PATCH /v1/pool/p", "", 405, "method_not_allowed"),
         (

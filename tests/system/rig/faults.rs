@@ -62,18 +62,6 @@ impl Fault {
     }
 }
 
-/// Ends the faults of a server: calls that are delayed go on at once, those that were to fail still fail.
-pub(crate) fn release(encke: &Encke) {
-    let status = format!("/proc/{}/status", encke.pid());
-    let status = std::fs::read_to_string(status).expect("it runs");
-    let tracer = status
-        .lines()
-        .find_map(|line| line.strip_prefix("TracerPid:"))
-        .and_then(|pid| rustix::process::Pid::from_raw(pid.trim().parse().ok()?))
-        .expect("it is traced");
-    rustix::process::kill_process(tracer, rustix::process::Signal::KILL).expect("it is ours");
-}
-
 /// Waits until a thread of the server is within `fdatasync`. It stays there for as long as a fault delays the call.
 pub(crate) fn wait_for_sync(encke: &Encke) {
     const FDATASYNC: &str = if cfg!(target_arch = "x86_64") {

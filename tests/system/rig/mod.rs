@@ -17,7 +17,7 @@ mod tls;
 pub(crate) use bystanders::Bystanders;
 pub(crate) use chunks::Chunks;
 pub(crate) use connection::{Connection, Response, request};
-pub(crate) use faults::{Call, Fault, first_segment, release, strace_works, traced, wait_for_sync};
+pub(crate) use faults::{Call, Fault, first_segment, strace_works, traced, wait_for_sync};
 pub(crate) use incompressible::Incompressible;
 pub(crate) use process::{
     Encke, Ended, JSON, command, data_dir, made_in, newest_segment, path, serve, serve_on,

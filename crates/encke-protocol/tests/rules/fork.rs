@@ -172,7 +172,18 @@ fn forks_are_refused_for_a_reason() {
             404,
             "source_not_found",
         ),
-        (&[("Stream-Forked-From", "")], 404, "source_not_found"),
+        (&[("Stream-Forked-From", "")], 400, "bad_field"),
+        // A stream of the server itself.
+        (
+            &[("Stream-Forked-From", "/v1/stream/%01pools")],
+            400,
+            "bad_field",
+        ),
+        (
+            &[("Stream-Forked-From", "/v1/stream/../pools")],
+            400,
+            "bad_field",
+        ),
         (
             &[("Stream-Forked-From", "/v1/stream/new")],
             404,

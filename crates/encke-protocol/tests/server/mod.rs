@@ -9,8 +9,9 @@ use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_protocol::{
     Action, Admin, Body, CallerInfo, CrossOriginFields, Dispatched, EncodedRun, Feed, Gate,
-    Headers, Mark, OnDispatch, OnWorkerEvent, OriginReader, PoolRequest, PoolResponse, Probes,
-    ProtocolSettings, Request, Response, Router, Run, Subscription, Variant, Wait, WorkerOutput,
+    Headers, Mark, OnDispatch, OnWorkerEvent, OriginReader, Origins, PoolRequest, PoolResponse,
+    Probes, ProtocolSettings, Request, Response, Router, Run, Subscription, Variant, Wait,
+    WorkerOutput,
 };
 use encke_stream::{
     Command, Fetch, Item, Limits, LogJournal, Machine, Offset, Outcome, Piece, Stream, View, Views,
@@ -118,11 +119,15 @@ impl Server {
             unready: Arc::new(|| None),
             metrics: Arc::new(|| b"# none\n".to_vec()),
         };
+        let gate = Gate {
+            origins: Origins::Any,
+            ..Gate::default()
+        };
         Server {
             router: Router::new(
                 Views::one(Arc::clone(&view)),
                 settings,
-                Gate::default(),
+                gate,
                 Admin::new(probes, false),
             ),
             view,
