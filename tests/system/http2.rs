@@ -27,7 +27,8 @@ fn numbers(body: &[u8]) -> Vec<u64> {
 fn many_event_streams_of_one_connection_and_one_that_takes_nothing() {
     const STREAMS: u32 = 100;
     const RECORDS: u64 = 200;
-    let encke = Encke::start(&[]);
+    // Heartbeats would be frames of their own.
+    let encke = Encke::start(&["--tuning", "heartbeat=1h"]);
     for number in 0..STREAMS {
         encke.create(&format!("s{number}"));
     }

@@ -211,9 +211,9 @@ fn a_socket_that_nothing_reads() {
 fn connections_without_streams() {
     let encke = Encke::start(&[
         "--tuning",
-        "idle-timeout=1s",
+        "idle-timeout=4s",
         "--tuning",
-        "request-timeout=1s",
+        "request-timeout=4s",
     ]);
     // One that has sent only its settings, one that pings, one whose request is over, one in the middle of a head.
     let mut clients: Vec<Http2Client> = (0..4)

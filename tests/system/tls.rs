@@ -488,15 +488,22 @@ fn curl_and_openssl_are_served() {
     let ca = secure.authority.file();
     let runs = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
     if can_use("curl", || runs("curl")) {
-        for version in ["--tlsv1.3", "--tls-max"] {
+        let versions = ["--tlsv1.3", "--tls-max"];
+        let protocols = [("--http1.1", "1.1"), ("--http2", "2")];
+        for (version, (http, spoken)) in versions
+            .iter()
+            .flat_map(|version| protocols.map(|http| (version, http)))
+        {
             let mut curl = Command::new("curl");
-            curl.args(["--silent", "--show-error", "--cacert", text(&ca), version]);
-            if version == "--tls-max" {
+            curl.args(["--silent", "--show-error", "--cacert", text(&ca), http]);
+            curl.args(["--write-out", " %{http_version}", version]);
+            if *version == "--tls-max" {
                 curl.arg("1.2");
             }
             let ended = Ended::of(curl.arg(&url));
             assert_eq!(ended.code, Some(0), "{ended:?}");
-            assert_eq!(ended.stdout, "[\"hello\"]");
+            // HTTP/2 is chosen in the handshake.
+            assert_eq!(ended.stdout, format!("[\"hello\"] {spoken}"));
         }
     }
     if can_use("openssl", || runs("openssl")) {

@@ -413,7 +413,7 @@ fn start_tls(
 }
 
 /// Whether HTTP/2 is offered to clients of TLS.
-const HTTP2: bool = false;
+const HTTP2: bool = true;
 
 /// One listener for each shard, all on the same port.
 fn listeners(settings: &NetSettings) -> Result<Vec<OwnedFd>, StartError> {

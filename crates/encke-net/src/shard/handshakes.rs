@@ -69,16 +69,14 @@ impl Shard {
             http2,
             ..
         } = established;
-        if http2 {
-            // It is not offered.
-            return self.close(index, CloseReason::Internal);
-        }
         self.connections
             .transports
             .enter(index, session, certificate);
         self.newcomer = Some(index);
-        if !content.is_empty() {
-            self.counts.bytes_in += content.len() as u64;
+        self.counts.bytes_in += content.len() as u64;
+        if http2 {
+            self.begin_http2(index, &content);
+        } else if !content.is_empty() {
             self.received(index, &content, false);
         }
         self.read_newcomer(index);
