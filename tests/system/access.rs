@@ -187,6 +187,8 @@ fn a_caller_may_do_what_it_was_granted_and_learns_of_nothing_else() {
         ("GET", "/metrics", "", 401, "no_credentials"),
         ("GET", "/metrics", &backend, 200, ""),
         ("GET", "/healthz", "", 200, ""),
+        ("GET", "/readyz", "", 200, ""),
+        ("GET", "/", "", 200, ""),
     ];
     for (method, path, credentials, status, code) in cases {
         let answer = guarded.ask(method, path, credentials, b"[1]");

@@ -232,7 +232,9 @@ impl Shard {
             | CloseReason::Http2Excess
             | CloseReason::Http2Flood
             | CloseReason::Http2Resets
-            | CloseReason::RequestsPerConnection => {
+            | CloseReason::RequestsPerConnection
+            // The client has said that it leaves, and may send more before it does.
+            | CloseReason::HangUp => {
                 if let Some(label) = reason.label() {
                     let closed = &self.context.metrics.closed;
                     closed.with_label_values(&[label]).inc();

@@ -90,7 +90,9 @@ impl Gate {
         }
         let controlled = matches!(self.access, Policy::Controlled(_));
         // With access control a page gets no more than its user's credentials allow, and reads no response; see `resolve`.
-        if !controlled && self.origin(request) == RequestOrigin::Foreign {
+        // A preflight request does nothing, and its answer names no origin that is not allowed.
+        let acts = request.method != "OPTIONS";
+        if !controlled && acts && self.origin(request) == RequestOrigin::Foreign {
             return Err(foreign_origin(request));
         }
         Ok(())
@@ -117,8 +119,14 @@ impl Gate {
             headers: request.headers.0,
             client_certificate: request.caller.certificate,
         };
-        let resolved = access.resolve(&credentials, request.now_ms);
-        let resolved = resolved.map_err(|denied| self.denied(request, &denied))?;
+        let resolved = match access.resolve(&credentials, request.now_ms) {
+            Ok(resolved) => resolved,
+            // What balances load has no credentials.
+            Err(AccessDenied::NoCredentials) if PUBLIC.contains(&path.as_str()) => {
+                return Ok(Rights::Nobody);
+            }
+            Err(denied) => return Err(self.denied(request, &denied)),
+        };
         // A browser sends its cookies with the requests of any page.
         if resolved.by_cookie && self.origin(request) == RequestOrigin::Foreign {
             return Err(Stop::Refused(foreign_origin(request)));
@@ -175,6 +183,9 @@ pub(crate) fn preflight() -> Response {
         .field("Access-Control-Allow-Headers", REQUEST_FIELDS)
         .field("Access-Control-Max-Age", "86400")
 }
+
+/// Paths that need no credentials: they say no more than that there is a server, and whether it is ready.
+const PUBLIC: [&str; 3] = ["/", "/healthz", "/readyz"];
 
 /// Seconds after which a request may be tried again whose keys are missing.
 const RETRY_AFTER_S: u32 = 1;

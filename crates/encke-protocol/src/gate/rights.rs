@@ -16,6 +16,8 @@ pub(crate) enum Rights {
     EverythingButAdmin,
     /// At the address for operators: what operators do.
     Operator,
+    /// With access control, without credentials where none are needed.
+    Nobody,
     /// With access control: what the caller was granted.
     Caller {
         caller: Arc<Caller>,
@@ -110,6 +112,7 @@ impl Rights {
             Rights::Everything => true,
             Rights::EverythingButAdmin => operation != Operation::Admin,
             Rights::Operator => operation == Operation::Admin,
+            Rights::Nobody => false,
             Rights::Caller { caller, .. } => caller.may(operation, path),
         }
     }
@@ -126,6 +129,7 @@ impl Rights {
         match self {
             Rights::Everything | Rights::EverythingButAdmin => "anyone",
             Rights::Operator => "operator",
+            Rights::Nobody => "",
             Rights::Caller { caller, .. } => caller.name(),
         }
     }
