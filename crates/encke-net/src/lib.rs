@@ -15,6 +15,7 @@
 mod accept_batching;
 mod acceptor;
 mod access_log;
+mod access_metrics;
 mod addresses;
 mod archive;
 mod audit;

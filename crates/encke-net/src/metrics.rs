@@ -12,6 +12,7 @@ use prometheus::{
     Opts, Registry, TextEncoder,
 };
 
+use crate::access_metrics::AccessMetrics;
 use crate::lag::Lag;
 use crate::log_metrics::{LogMetrics, raise};
 use crate::pool_metrics::PoolMetrics;
@@ -47,6 +48,7 @@ pub struct Metrics {
     pub(crate) access_log_lines: IntCounter,
     pub(crate) access_log_dropped: IntCounterVec,
     pub(crate) audit_dropped: IntCounterVec,
+    pub(crate) access: AccessMetrics,
     pub(crate) compressing: IntGauge,
     pub(crate) compressions: IntCounterVec,
     pub(crate) compressions_refused: IntCounter,
@@ -194,6 +196,7 @@ impl Metrics {
                 "encke_access_log_lines_total",
                 "Lines of the access log that were written.",
             )?,
+            access: AccessMetrics::new(&registry)?,
             audit_dropped: counters(
                 "encke_audit_log_dropped_total",
                 "Entries of the audit log that were dropped, by reason.",

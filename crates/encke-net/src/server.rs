@@ -234,7 +234,11 @@ impl Server {
         let loads = pools.loads();
         let handshaking = handshakes.map(|handshakes| handshakes.watch());
         let log_queue = log_sender.as_ref().map(|sender| sender.watch());
+        let access = router.access().cloned();
         metrics.on_render(move |metrics| {
+            if let Some(access) = &access {
+                metrics.access.show(&access.counts());
+            }
             for (number, gauge) in readers.gauges().enumerate() {
                 metrics.mailbox(&format!("reader-{number}"), &gauge);
             }
