@@ -613,6 +613,18 @@ fn without_access_control_pages_of_other_sites_get_nothing() {
 }
 
 #[test]
+fn clients_of_a_proxy_are_no_operators() {
+    let encke = Encke::start(&["--trust", "127.0.0.9"]);
+    let ask = |client: u8, fields: &[&str]| {
+        let mut connection = encke.connect_from(client);
+        connection.ask("GET", "/metrics", fields, b"").status
+    };
+    assert_eq!(ask(2, &[]), 200);
+    assert_eq!(ask(2, &["X-Forwarded-For: 192.0.2.1"]), 200, "nobody else is believed");
+    assert_eq!(ask(9, &["X-Forwarded-For: 192.0.2.1"]), 403);
+}
+
+#[test]
 fn an_address_that_others_reach_needs_access_control_or_a_word() {
     let data = data_dir();
     let ended = Ended::of(&mut serve_on("0.0.0.0:0", data.path(), &[]));

@@ -21,8 +21,8 @@ pub enum Action {
     Respond(Response),
     /// Load the stream of this name into memory, then ask the router again.
     Load(LoadName),
-    /// The keys of the issuer of the request's token are being fetched: when that is over, ask the router again, and respond with
-    /// this if it still has no keys. The body is the request's, given back.
+    /// The keys of the issuer of the request's token are being fetched: ask the router again whenever a fetch is over, or respond
+    /// with this if too many requests wait. The body is the request's, given back.
     AwaitKeys(Response, Vec<u8>),
     /// Commit the command, then resume.
     Commit(Command, Box<dyn OnCommit>),

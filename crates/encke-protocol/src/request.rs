@@ -53,6 +53,8 @@ pub struct CallerInfo<'a> {
     pub certificate: Option<&'a ClientCertificate>,
     /// The client is connected to the address for operators.
     pub operator: bool,
+    /// A trusted proxy sends the request for a client.
+    pub forwarded: bool,
 }
 
 /// A request's header fields.

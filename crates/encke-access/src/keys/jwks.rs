@@ -127,7 +127,13 @@ fn key(jwk: &Jwk, algorithms: &[Algorithm]) -> Option<VerifyingKey> {
         }
         ("oct", _) => {
             let secret = decode(jwk.k.as_deref()?)?;
-            check_secret(&secret, algorithms).ok()?;
+            // A key that names its algorithm is for that one alone.
+            let own: Vec<Algorithm> = algorithms
+                .iter()
+                .copied()
+                .filter(|one| is_hmac(*one) && only.is_none_or(|only| only == *one))
+                .collect();
+            check_secret(&secret, &own).ok()?;
             (DecodingKey::from_secret(&secret), is_hmac)
         }
         _ => return None,

@@ -97,7 +97,7 @@ pub(crate) enum Task {
     Http2(Box<Http2Connection>),
 }
 
-/// A request that waits for keys, and the response to it if they do not come.
+/// A request that waits for keys, and the response to it where too many wait.
 #[derive(Debug)]
 pub(crate) struct AwaitedKeys {
     pub(crate) request: ParkedRequest,
@@ -197,6 +197,7 @@ pub(crate) struct ParkedRequest {
     pub(crate) tls: bool,
     pub(crate) host: Option<Box<str>>,
     pub(crate) operator: bool,
+    pub(crate) forwarded: bool,
     /// What was found so far stays in memory until the request is answered.
     pub(crate) held: Vec<Lookup>,
 }
@@ -342,6 +343,7 @@ impl ParkedRequest {
             tls: caller.tls,
             host: caller.host.map(Box::from),
             operator: caller.operator,
+            forwarded: caller.forwarded,
             held: Vec::new(),
         }
     }

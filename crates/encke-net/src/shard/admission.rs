@@ -136,6 +136,7 @@ impl Shard {
         let mut caller = CallerInfo {
             tls: self.connections.slots[index].flags.has(Flags::TLS),
             operator: self.connections.slots[index].flags.has(Flags::OPERATOR),
+            forwarded: self.context.settings.proxy_protocol,
             ..CallerInfo::default()
         };
         if owner.trusted {
@@ -143,6 +144,7 @@ impl Shard {
             let said = forwarded::read(settings.forwarded_by, &settings.trust, fields)?;
             caller.tls = said.https.unwrap_or(caller.tls);
             caller.host = said.host;
+            caller.forwarded |= said.client.is_some();
             self.set_request_client(index, said.client);
             if !self.is_still(owner, said.client) {
                 self.hand_over(index, said.client)?;

@@ -40,7 +40,7 @@ impl Shard {
             Ok(known) => {
                 let mut parked = parked;
                 parked.held.push(known);
-                self.route_again(index, parked, None);
+                self.route_again(index, parked);
             }
             Err(error) => {
                 let failure = match error {

@@ -2,7 +2,7 @@
 //! bound what it does, and the origin that the response names. Requests whose token is signed by an unknown key wait here until
 //! the keys of its issuer have been fetched.
 
-use encke_protocol::{Action, CallerInfo, Headers, OriginReader, Request, Response};
+use encke_protocol::{Action, CallerInfo, Headers, OriginReader, Request};
 
 use super::Shard;
 use crate::connection::active::{AwaitedKeys, ParkedRequest, Task};
@@ -43,13 +43,8 @@ impl Shard {
         }
     }
 
-    /// Asks about a request again that had to wait, and performs the action. `response`: what it gets if keys are still missing.
-    pub(super) fn route_again(
-        &mut self,
-        index: u32,
-        mut parked: Box<ParkedRequest>,
-        response: Option<Response>,
-    ) {
+    /// Asks about a request again that had to wait, and performs the action.
+    pub(super) fn route_again(&mut self, index: u32, mut parked: Box<ParkedRequest>) {
         let body = std::mem::take(&mut parked.body);
         let fields: Vec<(&str, &[u8])> = parked
             .fields
@@ -66,22 +61,23 @@ impl Shard {
                 tls: parked.tls,
                 host: parked.host.as_deref(),
                 operator: parked.operator,
+                forwarded: parked.forwarded,
                 certificate: None,
             },
             now_ms: self.clock.now_ms(),
         };
-        match (self.ask_router(index, request), response) {
-            (Action::Load(load), _) => {
+        match self.ask_router(index, request) {
+            Action::Load(load) => {
                 parked.body = load.body;
                 self.load_name(index, load.name, parked);
             }
-            (Action::AwaitKeys(response, _), Some(_)) => self.respond(index, &response),
-            (Action::AwaitKeys(response, body), None) => {
+            // The keys of another issuer came first. Those of its own come or fail within the time of a fetch.
+            Action::AwaitKeys(response, body) => {
                 parked.body = body;
                 let request = *parked;
                 self.await_keys(index, AwaitedKeys { request, response });
             }
-            (action, _) => self.perform(index, action),
+            action => self.perform(index, action),
         }
     }
 
@@ -98,8 +94,7 @@ impl Shard {
                 continue;
             }
             if let Task::AwaitingKeys(awaited) = std::mem::take(&mut active.task) {
-                let AwaitedKeys { request, response } = *awaited;
-                self.route_again(index, Box::new(request), Some(response));
+                self.route_again(index, Box::new(awaited.request));
                 self.resume(index);
             }
         }

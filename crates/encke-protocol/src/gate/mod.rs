@@ -108,6 +108,8 @@ impl Gate {
             return Ok(Rights::Operator);
         }
         let access = match &self.access {
+            // The clients of a proxy are not programs of this machine.
+            Policy::Local if request.caller.forwarded => return Ok(Rights::EverythingButAdmin),
             Policy::Local => return Ok(Rights::Everything),
             Policy::Open => return Ok(Rights::EverythingButAdmin),
             Policy::Controlled(access) => access,
