@@ -38,11 +38,16 @@ function behind(name) {
   let encke;
   let proxy;
 
-  before(async () => {
-    // As the document starts it, with another port for operators.
+  /** Starts Encke as the document does, with another port for operators. */
+  async function serve(heartbeat, listen) {
     const [, flags] = /^encke serve (.*)$/m.exec(documented('sh'));
-    const test = ['--admin-listen', '127.0.0.1:0', '--access-log', 'json', '--tuning', 'heartbeat=1s'];
-    encke = await Encke.start({ data, args: [...flags.split(' '), ...test] });
+    const test = ['--admin-listen', '127.0.0.1:0', '--access-log', 'json', '--tuning', `heartbeat=${heartbeat}`];
+    encke = await Encke.start({ data, listen, args: [...flags.split(' '), ...test] });
+  }
+
+  before(async () => {
+    // No heartbeat brings an event along, or tells Encke that a client has left.
+    await serve('1h');
     proxy = await Proxy.start(name, encke.listen);
   });
 
@@ -112,42 +117,45 @@ function behind(name) {
     assert.equal(created.headers.location, `https://${NAME}/v1/stream/forged`);
   });
 
+  /** Follows a stream over a version of HTTP; `text` grows while events arrive. */
+  async function follow(version, path) {
+    const follower = { text: '', ended: false };
+    const read = (stream) => {
+      stream.setEncoding('utf8').on('data', (chunk) => (follower.text += chunk)).on('close', () => (follower.ended = true)).on('error', () => {});
+    };
+    if (version === '2') {
+      const target = { host: '127.0.0.1', port: proxy.tls, localAddress: CLIENT, servername: NAME };
+      const socket = connectTls({ ...target, rejectUnauthorized: false, ALPNProtocols: ['h2'] });
+      await once(socket, 'secureConnect');
+      const session = connect2(`https://${NAME}`, { createConnection: () => socket });
+      const events = session.request({ ':path': path });
+      const [response] = await once(events, 'response');
+      assert.equal(response[':status'], 200);
+      read(events);
+      follower.leave = () => session.destroy();
+    } else {
+      const response = await send('GET', path);
+      assert.equal(response.statusCode, 200);
+      read(response);
+      follower.leave = () => response.destroy();
+    }
+    return follower;
+  }
+
   for (const version of ['1.1', '2']) {
     test(`an event stream over HTTP/${version} flows, and ends at Encke when the client leaves`, async () => {
       const stream = `events-${version}`;
       await whole('PUT', `/v1/stream/${stream}`, { headers: JSON_TYPE });
       const path = `/v1/stream/${stream}?offset=-1&live=sse`;
-      let text = '';
-      let ended = false;
-      let leave;
-      if (version === '2') {
-        const socket = connectTls({ host: '127.0.0.1', port: proxy.tls, localAddress: CLIENT, servername: NAME, rejectUnauthorized: false, ALPNProtocols: ['h2'] });
-        await once(socket, 'secureConnect');
-        const session = connect2(`https://${NAME}`, { createConnection: () => socket });
-        const events = session.request({ ':path': path });
-        const [response] = await once(events, 'response');
-        assert.equal(response[':status'], 200);
-        events.setEncoding('utf8').on('data', (chunk) => (text += chunk)).on('end', () => (ended = true));
-        leave = () => session.destroy();
-      } else {
-        const response = await send('GET', path);
-        assert.equal(response.statusCode, 200);
-        response.setEncoding('utf8').on('data', (chunk) => (text += chunk)).on('end', () => (ended = true)).on('error', () => {});
-        leave = () => response.destroy();
-      }
-      for (const record of ['first', 'second']) {
+      const follower = await follow(version, path);
+      for (const record of ['first', 'second', 'third']) {
         await appendDirectly(stream, record);
-        await until(`the event arrives: ${record}`, () => text.includes(record));
-        // Behind the event, so that it is not what brings the event.
-        const seen = text.length;
-        await until('a heartbeat arrives', () => text.length > seen && /^:/m.test(text.slice(seen)));
+        await until(`the event arrives: ${record}`, () => follower.text.includes(record));
       }
-      assert.ok(!ended, text);
-      leave();
+      assert.ok(!follower.ended, follower.text);
+      follower.leave();
       const entry = await line(path);
-      assert.equal(entry.client, CLIENT);
-      assert.equal(entry.end, 'hang_up');
-      assert.equal(entry.protocol, 'HTTP/1.1');
+      assert.deepEqual([entry.client, entry.end, entry.protocol], [CLIENT, 'hang_up', 'HTTP/1.1']);
     });
   }
 
@@ -203,6 +211,21 @@ function behind(name) {
     } finally {
       await browser.close();
     }
+  });
+
+  test('an event stream ends with Encke; after a restart heartbeats and events arrive', async () => {
+    await whole('PUT', '/v1/stream/restarted', { headers: JSON_TYPE });
+    const path = '/v1/stream/restarted?offset=-1&live=sse';
+    const cut = await follow('1.1', path);
+    const { listen } = encke;
+    await encke.stop();
+    await until('the stream ends', () => cut.ended);
+    await serve('1s', listen);
+    const follower = await follow('1.1', path);
+    await until('a heartbeat arrives', () => /^:/m.test(follower.text));
+    await appendDirectly('restarted', 'after the restart');
+    await until('the event arrives', () => follower.text.includes('after the restart'));
+    follower.leave();
   });
 }
 
