@@ -18,6 +18,8 @@ import { NAME, Proxy, documented, program } from './proxy-process.mjs';
 /** The client's address: of this machine, but not that of the proxy. */
 const CLIENT = '127.0.0.77';
 const JSON_TYPE = { 'Content-Type': 'application/json' };
+/** After this time what a test waits for does not come. */
+const LATE_MS = 60_000;
 /** What a client writes to pass for another one, in the words that proxies use. */
 const FORGED = {
   'X-Forwarded-For': '203.0.113.9',
@@ -35,6 +37,7 @@ for (const name of ['nginx', 'caddy']) {
 function behind(name) {
   const data = mkdtempSync(join(tmpdir(), `encke-behind-${name}-`));
   const agent = new Agent({ keepAlive: true });
+  const sessions = [];
   let encke;
   let proxy;
 
@@ -53,6 +56,7 @@ function behind(name) {
 
   after(async () => {
     agent.destroy();
+    for (const session of sessions) session.destroy();
     await proxy?.stop();
     await encke?.stop();
     rmSync(data, { recursive: true, force: true });
@@ -64,8 +68,7 @@ function behind(name) {
     const options = { ...target, method, path, headers: { Host: NAME, ...headers }, servername: NAME, rejectUnauthorized: false };
     const sent = plain ? plainRequest(options) : tlsRequest({ ...options, agent });
     sent.end(body);
-    const [response] = await once(sent, 'response');
-    return response;
+    return responseTo(sent);
   }
 
   /** Sends a request and returns its response with the body. */
@@ -128,8 +131,9 @@ function behind(name) {
       const socket = connectTls({ ...target, rejectUnauthorized: false, ALPNProtocols: ['h2'] });
       await once(socket, 'secureConnect');
       const session = connect2(`https://${NAME}`, { createConnection: () => socket });
+      sessions.push(session);
       const events = session.request({ ':path': path });
-      const [response] = await once(events, 'response');
+      const response = await responseTo(events);
       assert.equal(response[':status'], 200);
       read(events);
       follower.leave = () => session.destroy();
@@ -229,6 +233,17 @@ function behind(name) {
   });
 }
 
+/** The head of the response to a request. */
+async function responseTo(request) {
+  const late = setTimeout(() => request.destroy(new Error('no response')), LATE_MS);
+  try {
+    const [response] = await once(request, 'response');
+    return response;
+  } finally {
+    clearTimeout(late);
+  }
+}
+
 /** The connections that Encke has accepted, as it says to operators. */
 async function accepted(encke) {
   const [, operators] = /for operators on (http:\/\/[0-9.:]+)/.exec(encke.output);
@@ -240,7 +255,7 @@ async function accepted(encke) {
 
 async function until(what, condition) {
   for (const begun = performance.now(); !condition(); ) {
-    assert.ok(performance.now() - begun < 60_000, `still not so: ${what}`);
+    assert.ok(performance.now() - begun < LATE_MS, `still not so: ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }

@@ -13,8 +13,6 @@ import { blocks } from '../docs/blocks.mjs';
 
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 const DOCUMENT = join(ROOT, 'docs/proxies.md');
-/** The port of Encke in the document. */
-const ENCKE_PORT = '127.0.0.1:4437';
 const START_MS_MAX = 60_000;
 const OUTPUT_CHARS_MAX = 64 * 1024;
 
