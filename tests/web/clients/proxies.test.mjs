@@ -196,7 +196,7 @@ function behind(name) {
     const browser = await launchChromium(`--host-resolver-rules=MAP ${NAME}:443 127.0.0.1:${proxy.tls}`);
     try {
       const page = await (await browser.newContext({ ignoreHTTPSErrors: true })).newPage();
-      await page.goto(`https://${NAME}/`);
+      await page.goto(`https://${NAME}/`, { timeout: LATE_MS });
       const got = await page.evaluate(async () => {
         const url = '/v1/stream/page';
         const headers = { 'Content-Type': 'application/json' };
