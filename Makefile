@@ -18,10 +18,12 @@ QUAKES := examples/quakes/node_modules/.package-lock.json
 THUMBNAILS := examples/thumbnails/node_modules/.package-lock.json
 
 PROMTOOL := $(or $(shell command -v promtool),$(TARGET)/tools/usr/bin/promtool)
+export NGINX ?= $(or $(shell PATH="$$PATH:/usr/sbin" command -v nginx),$(TARGET)/tools/usr/sbin/nginx)
+export CADDY ?= $(or $(shell command -v caddy),$(TARGET)/tools/usr/bin/caddy)
 H2SPEC := $(TARGET)/tools/h2spec
 PYTHON := $(TARGET)/python
 # What `make test` downloads, before its first step.
-DOWNLOADS := fetch $(PROMTOOL) $(H2SPEC) $(WEB) $(QUAKES) $(THUMBNAILS) $(PYTHON)/installed
+DOWNLOADS := fetch $(PROMTOOL) $(NGINX) $(CADDY) $(H2SPEC) $(WEB) $(QUAKES) $(THUMBNAILS) $(PYTHON)/installed
 
 FUZZ_TARGETS := credentials log_recovery proxies request_head request_hyper tls_records
 FUZZ_SECONDS := 60
@@ -116,11 +118,14 @@ pool-load: fetch ## runs 100,000 jobs with dying workers and five kills of the s
 	$(call section,200 workers)
 	ENCKE_POOL_JOBS=100000 cargo test --locked --release -p encke --test system pools::every_job -- --nocapture
 
-# Debian's promtool. The package is only unpacked: to install it would start a server.
-$(TARGET)/tools/usr/bin/promtool:
-	@mkdir -p $(TARGET)/tools && cd $(TARGET)/tools && rm -f prometheus_*.deb && \
-	(apt-get -qq download prometheus || { $$([ "$$(id -u)" = 0 ] || echo sudo) apt-get -qq update && apt-get -qq download prometheus; }) && \
-	dpkg -x prometheus_*.deb .
+# Programs of Debian whose packages are only unpacked: to install them would start servers.
+$(TARGET)/tools/usr/bin/promtool: PACKAGE := prometheus
+$(TARGET)/tools/usr/sbin/nginx: PACKAGE := nginx
+$(TARGET)/tools/usr/bin/caddy: PACKAGE := caddy
+$(TARGET)/tools/usr/bin/promtool $(TARGET)/tools/usr/sbin/nginx $(TARGET)/tools/usr/bin/caddy:
+	@mkdir -p $(TARGET)/tools && cd $(TARGET)/tools && rm -f $(PACKAGE)_*.deb && \
+	(apt-get -qq download $(PACKAGE) || { $$([ "$$(id -u)" = 0 ] || echo sudo) apt-get -qq update && apt-get -qq download $(PACKAGE); }) && \
+	dpkg -x $(PACKAGE)_*.deb . && touch $@
 
 .PHONY: metrics
 metrics: build $(PROMTOOL) ## checks the server's metrics with promtool
@@ -147,7 +152,7 @@ conformance-update: build $(WEB) ## runs the conformance suite and rewrites the 
 	node tests/web/conformance/run.mjs --update
 
 .PHONY: browser
-browser: prerequisites build $(WEB) $(QUAKES) $(THUMBNAILS) ## tests the examples in headless Chromium, and clients of npm, against the release build
+browser: prerequisites build $(NGINX) $(CADDY) $(WEB) $(QUAKES) $(THUMBNAILS) ## tests the examples in headless Chromium, and clients of npm, against the release build
 	$(call section,browser)
 	node --test --test-reporter=spec tests/web/browser/*.test.mjs tests/web/clients/*.test.mjs
 

@@ -93,13 +93,16 @@ has cc || packages+=(gcc libc6-dev)
 if [ "$for_what" = test ]; then
   has git || packages+=(git)
   has curl || packages+=(curl)
+  has openssl || packages+=(openssl)
   has strace || packages+=(strace)
   [ -x "${CHROMIUM:-/usr/bin/chromium}" ] || packages+=(chromium)
   node
   go
   python
-  # Its package is only unpacked, because to install it would start a server.
+  # The packages of these are only unpacked, because to install them would start servers.
   has promtool || has apt-get || others+=("promtool from https://prometheus.io/download")
+  has nginx || [ -x /usr/sbin/nginx ] || has apt-get || others+=("nginx from https://nginx.org/en/download.html")
+  has caddy || has apt-get || others+=("Caddy from https://caddyserver.com/download")
 fi
 
 if [ ${#packages[@]} -gt 0 ] && { ! has apt-get || { [ "$(id -u)" != 0 ] && ! sudo -n true 2> /dev/null; }; }; then

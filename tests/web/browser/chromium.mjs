@@ -15,7 +15,8 @@ const ARGS = [
   '--disable-sync',
 ];
 
-export const launchChromium = () => chromium.launch({ executablePath: PATH, args: ARGS });
+/** `more` are further arguments of the command line. */
+export const launchChromium = (...more) => chromium.launch({ executablePath: PATH, args: [...ARGS, ...more] });
 
 /** What `page` complains about from now on. Requests that fail while a server is away, and those that it refuses, belong to the tests. */
 export function complaintsOf(page) {
