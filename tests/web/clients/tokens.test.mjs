@@ -161,6 +161,12 @@ test('a token of every algorithm is accepted, and refused with wrong claims, ano
   assert.equal(keyServer.requests('/keys'), 1);
 });
 
+test('secrets of several algorithms stand in one set, each as long as its own needs', async (t) => {
+  const set = { keys: SECRETS.map((alg) => keys[alg].jwk) };
+  const encke = await start(t, [issuer('i', SECRETS, { keys: JSON.stringify(set) })]);
+  for (const alg of SECRETS) assert.deepEqual(await read(encke, await sign(keys[alg], claims(issuerOf('i')))), OK, alg);
+});
+
 test('a public key is no secret of HS256', async (t) => {
   const { kid, jwk, publicKey } = keys.RS256;
   const withoutAlg = { kty: jwk.kty, n: jwk.n, e: jwk.e, kid };
@@ -261,6 +267,32 @@ test('a slow server of keys delays only the requests that need its keys', async 
   release();
   assert.deepEqual(await waiting, OK);
   assert.equal(keyServer.requests('/slow'), 1);
+});
+
+test('a request waits for the keys of its own issuer, whichever others arrive', async (t) => {
+  const keyServer = await startKeys(t);
+  const [first, second] = [slow([keys.ES256.jwk]), slow([keys.ES256.jwk])];
+  const issuers = [
+    issuer('first', ['ES256'], { 'jwks-url': keyServer.respond('/first', first.respond) }),
+    issuer('second', ['ES256'], { 'jwks-url': keyServer.respond('/second', second.respond) }),
+  ];
+  const encke = await start(t, issuers, { 'jwks-timeout': '60s' });
+  const [ofFirst, ofSecond] = await Promise.all(issuers.map(({ issuer: iss }) => sign(keys.ES256, claims(iss))));
+  const answers = Promise.all([read(encke, ofFirst), read(encke, ofSecond)]);
+  await keyServer.requested('/first', 1);
+  // Until these are answered, the server has most likely seen both; one that comes later is accepted, too.
+  for (let number = 0; number < 10; number += 1) await read(encke, 'unknown');
+  first.release();
+  await keyServer.requested('/second', 1);
+  second.release();
+  assert.deepEqual(await answers, [OK, OK]);
+});
+
+test('a stop does not wait for servers of keys', async (t) => {
+  const keyServer = await startKeys(t);
+  const encke = await start(t, [issuer('i', ['ES256'], { 'jwks-url': keyServer.respond('/silent', silent) })], { 'jwks-timeout': '60s' });
+  await keyServer.requested('/silent', 1);
+  await encke.stop();
 });
 
 test('a server of keys that takes longer than jwks-timeout is given up', async (t) => {
