@@ -176,6 +176,7 @@ $(PYTHON)/installed: tests/python/requirements.txt | prerequisites
 python: build $(PYTHON)/installed ## clients in Python against the release build
 	$(call section,clients in Python)
 	$(PYTHON)/bin/python tests/python/test_event_streams.py
+	$(PYTHON)/bin/python tests/python/test_tokens.py
 
 .PHONY: python-lock
 python-lock: # Writes tests/python/requirements.txt anew.

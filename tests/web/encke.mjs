@@ -60,6 +60,11 @@ export class Encke {
     return this.#output;
   }
 
+  /** The number of the server's process. */
+  get pid() {
+    return this.#child.pid;
+  }
+
   /** The server's address as `--listen` takes it, to start another one in its place. */
   get listen() {
     return new URL(this.url).host;
