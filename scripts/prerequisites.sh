@@ -93,6 +93,7 @@ has cc || packages+=(gcc libc6-dev)
 if [ "$for_what" = test ]; then
   has git || packages+=(git)
   has curl || packages+=(curl)
+  has openssl || packages+=(openssl)
   has strace || packages+=(strace)
   [ -x "${CHROMIUM:-/usr/bin/chromium}" ] || packages+=(chromium)
   node
