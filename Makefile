@@ -143,9 +143,9 @@ h2spec: build $(H2SPEC) ## checks the server's HTTP/2 with h2spec
 	scripts/h2spec.sh $(ENCKE_BIN) $(H2SPEC)
 
 .PHONY: conformance
-conformance: build $(WEB) ## runs the published conformance suite against the release build
+conformance: prerequisites build $(WEB) ## runs the published conformance suite over HTTP/1.1, TLS and HTTP/2 against the release build
 	$(call section,conformance)
-	node tests/web/conformance/run.mjs
+	node tests/web/conformance/run.mjs --over plain,tls,http2
 
 .PHONY: conformance-update
 conformance-update: build $(WEB) ## runs the conformance suite and rewrites the list of expected failures

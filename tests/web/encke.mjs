@@ -2,7 +2,9 @@
 // is ready, stopped by SIGTERM. Whoever starts one stops it; a run that dies takes its servers along.
 
 import { spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
+import http from 'node:http';
+import https from 'node:https';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { endWithUs } from './child.mjs';
@@ -21,16 +23,21 @@ export class Encke {
   #child;
   #exit;
   #output = '';
+  #agent;
 
   /** Where it serves, without a slash at the end, such as `http://127.0.0.1:40123`. */
   url;
 
-  /** Starts a server on `listen` (by default a free port) with its data in `data`, and waits until it is ready. */
-  static async start({ data, listen = '127.0.0.1:0', args = [] }) {
+  /**
+   * Starts a server on `listen` (by default a free port) with its data in `data`, and waits until it is ready. With `tls`, a
+   * certificate of certificate.mjs, it serves https.
+   */
+  static async start({ data, listen = '127.0.0.1:0', tls, args = [] }) {
     if (!existsSync(BINARY)) {
       throw new Error(`${BINARY} is missing: build it with \`cargo build --release -p encke\`, or set ENCKE_BIN`);
     }
-    const server = new Encke(['serve', '--listen', listen, '--data', data, ...args]);
+    const tlsArgs = tls ? ['--tls-cert', tls.cert, '--tls-key', tls.key] : [];
+    const server = new Encke(['serve', '--listen', listen, '--data', data, ...tlsArgs, ...args], tls);
     try {
       await server.#ready();
     } catch (error) {
@@ -40,7 +47,8 @@ export class Encke {
     return server;
   }
 
-  constructor(args) {
+  constructor(args, tls) {
+    this.#agent = tls ? new https.Agent({ keepAlive: true, ca: readFileSync(tls.cert) }) : new http.Agent({ keepAlive: true });
     this.#child = spawn(BINARY, args, { stdio: ['ignore', 'pipe', 'pipe'] });
     endWithUs(this.#child);
     this.#exit = new Promise((resolve) => {
@@ -50,7 +58,7 @@ export class Encke {
     for (const stream of [this.#child.stdout, this.#child.stderr]) {
       stream.setEncoding('utf8').on('data', (text) => {
         this.#output = (this.#output + text).slice(-OUTPUT_CHARS_MAX);
-        this.url ??= /listening on (http:\/\/[0-9.:]+)\s/.exec(this.#output)?.[1];
+        this.url ??= /listening on (https?:\/\/[0-9.:]+)\s/.exec(this.#output)?.[1];
       });
     }
   }
@@ -68,6 +76,30 @@ export class Encke {
   /** The server's address as `--listen` takes it, to start another one in its place. */
   get listen() {
     return new URL(this.url).host;
+  }
+
+  /** The response to a request over HTTP/1.1; with TLS only the server's own certificate is trusted. */
+  request(method, path, { headers = {}, body } = {}) {
+    const { request } = this.url.startsWith('https:') ? https : http;
+    return new Promise((resolve, reject) => {
+      const outgoing = request(this.url + path, { method, headers, agent: this.#agent }, async (response) => {
+        try {
+          const chunks = await response.setEncoding('utf8').toArray();
+          resolve({ status: response.statusCode, headers: response.headers, body: chunks.join('') });
+        } catch (error) {
+          reject(error);
+        }
+      });
+      outgoing.once('error', reject).end(body);
+    });
+  }
+
+  /** The value of a metric; with labels, the sum of its values. */
+  async metric(name) {
+    const { body } = await this.request('GET', '/metrics');
+    const values = [...body.matchAll(/^([a-z0-9_]+)(?:\{.*\})? ([^ \n]+)$/gm)].filter((line) => line[1] === name);
+    if (values.length === 0) throw this.#failure(`has no metric ${name}`);
+    return values.reduce((sum, line) => sum + Number(line[2]), 0);
   }
 
   /** Asks the server to stop, and throws unless it exits by itself, in time, with code 0. Returns the milliseconds. */
@@ -97,7 +129,7 @@ export class Encke {
     while (performance.now() < deadline) {
       if (exited) throw this.#failure(`ended at its start with ${exited.error ?? JSON.stringify(exited)}`);
       if (this.url) {
-        const status = await fetch(`${this.url}/readyz`).then((answer) => answer.status, () => undefined);
+        const { status } = await this.request('GET', '/readyz').catch(() => ({}));
         if (status === 200) return;
       }
       await sleep(20);

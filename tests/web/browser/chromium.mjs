@@ -15,8 +15,8 @@ const ARGS = [
   '--disable-sync',
 ];
 
-/** `more` are further arguments of the command line. */
-export const launchChromium = (...more) => chromium.launch({ executablePath: PATH, args: [...ARGS, ...more] });
+/** Starts the browser, with further flags for the tests of one file. */
+export const launchChromium = (flags = []) => chromium.launch({ executablePath: PATH, args: [...ARGS, ...flags] });
 
 /** What `page` complains about from now on. Requests that fail while a server is away, and those that it refuses, belong to the tests. */
 export function complaintsOf(page) {

@@ -193,7 +193,7 @@ function behind(name) {
   });
 
   test('a page creates a stream, and its ten event sources get what it posts', async () => {
-    const browser = await launchChromium(`--host-resolver-rules=MAP ${NAME}:443 127.0.0.1:${proxy.tls}`);
+    const browser = await launchChromium([`--host-resolver-rules=MAP ${NAME}:443 127.0.0.1:${proxy.tls}`]);
     try {
       const page = await (await browser.newContext({ ignoreHTTPSErrors: true })).newPage();
       await page.goto(`https://${NAME}/`, { timeout: LATE_MS });

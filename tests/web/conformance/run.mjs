@@ -3,8 +3,9 @@
 // expected-failures.txt. The list must be right in both directions: a test that fails without being listed is an error,
 // and so is a listed one that passes or that the suite doesn't have.
 //
-//   node conformance/run.mjs             compare
-//   node conformance/run.mjs --update    write the list anew from this run
+//   node conformance/run.mjs                        compare, over HTTP/1.1 without TLS
+//   node conformance/run.mjs --over plain,tls,http2  compare over each of these, at once; the suite mostly waits
+//   node conformance/run.mjs --update               write the list anew from this run
 
 import { spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -13,45 +14,71 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { selfSigned } from '../certificate.mjs';
+import { endWithUs } from '../child.mjs';
 import { BINARY, Encke } from '../encke.mjs';
 
 /** How many tests the pinned version of the suite has; a suite that ends early must not pass for a short one. */
 const TESTS_TOTAL = 338;
 const SUITE = '@durable-streams/server-conformance-tests';
 const LIST = new URL('expected-failures.txt', import.meta.url);
-const REPORT = fileURLToPath(new URL('../../artifacts/conformance.json', import.meta.url));
+const ARTIFACTS = fileURLToPath(new URL('../../artifacts', import.meta.url));
 const WEB = fileURLToPath(new URL('..', import.meta.url));
+/** The origin of the suite's preflight request. */
+const ORIGIN = 'https://example.com';
+/** What the suite may speak: with TLS or without, and the protocol of each of its requests in the access log. */
+const TRANSPORTS = {
+  plain: { tls: false, protocol: 'HTTP/1.1' },
+  tls: { tls: true, protocol: 'HTTP/1.1' },
+  http2: { tls: true, protocol: 'HTTP/2.0' },
+};
 
-const { values: options } = parseArgs({ options: { update: { type: 'boolean', default: false } } });
+const { values: options } = parseArgs({
+  options: { update: { type: 'boolean', default: false }, over: { type: 'string', default: 'plain' } },
+});
+const transports = options.over.split(',');
+for (const name of transports) {
+  if (!Object.hasOwn(TRANSPORTS, name)) throw new Error(`--over ${name}: must be of ${Object.keys(TRANSPORTS).join(', ')}`);
+}
 
 const require = createRequire(import.meta.url);
 const suiteVersion = installedVersion(SUITE);
 console.log(`${SUITE} ${suiteVersion} against ${BINARY}`);
 
-const tests = await runSuite();
-const failed = tests.filter((test) => test.status !== 'passed');
-const passed = tests.length - failed.length;
-if (options.update) writeList(failed.map((test) => test.fullName));
-const wrong = compare(tests, readList());
-
-for (const line of wrong) console.log(line);
-if (wrong.length > 0) console.log(`\n${wrong.length} differ from expected-failures.txt; the whole report is in tests/artifacts`);
-console.log(`${passed} of ${tests.length} pass`);
-console.log(`${passed} passed, ${failed.length} failed`);
-process.exitCode = wrong.length > 0 ? 1 : 0;
+const runs = await Promise.all(transports.map(runSuite));
+if (options.update) writeList(failedOf(runs[0]).map((test) => test.fullName));
+for (const [index, tests] of runs.entries()) {
+  const wrong = compare(tests, readList());
+  const failed = failedOf(tests).length;
+  console.log(`over ${transports[index]}:`);
+  for (const line of wrong) console.log(line);
+  if (wrong.length > 0) console.log(`\n${wrong.length} differ from expected-failures.txt; the whole report is in tests/artifacts`);
+  console.log(`${tests.length - failed} of ${tests.length} pass`);
+  console.log(`${tests.length - failed} passed, ${failed} failed`);
+  if (wrong.length > 0) process.exitCode = 1;
+}
 
 /** Starts a server with data of its own, runs the suite, stops the server; returns the tests as vitest reports them. */
-async function runSuite() {
-  const data = mkdtempSync(join(tmpdir(), 'encke-conformance-'));
+async function runSuite(transport) {
+  const { tls, protocol } = TRANSPORTS[transport];
+  const reportFile = join(ARTIFACTS, transport === 'plain' ? 'conformance.json' : `conformance-${transport}.json`);
+  const folder = mkdtempSync(join(tmpdir(), 'encke-conformance-'));
   try {
-    const server = await Encke.start({ data });
-    await vitest(server.url);
+    const accessLog = join(folder, 'access.log');
+    const certificate = tls ? selfSigned(folder) : undefined;
+    const args = ['--cors-origins', ORIGIN, '--access-log', 'json', '--tuning', `access-log-file=${accessLog}`];
+    const server = await Encke.start({ data: join(folder, 'data'), tls: certificate, args });
+    await vitest(server.url, reportFile, {
+      NODE_EXTRA_CA_CERTS: certificate?.cert,
+      CONFORMANCE_HTTP2: protocol === 'HTTP/2.0' ? 'yes' : undefined,
+    });
     const stop_ms = await server.stop();
-    console.log(`the server stopped by itself ${Math.round(stop_ms)} ms after SIGTERM`);
+    console.log(`${transport}: the server stopped by itself ${Math.round(stop_ms)} ms after SIGTERM`);
+    checkProtocol(accessLog, protocol);
   } finally {
-    rmSync(data, { recursive: true, force: true });
+    rmSync(folder, { recursive: true, force: true });
   }
-  const report = JSON.parse(readFileSync(REPORT, 'utf8'));
+  const report = JSON.parse(readFileSync(reportFile, 'utf8'));
   const tests = report.testResults.flatMap((file) => file.assertionResults);
   const names = new Set(tests.map((test) => test.fullName));
   if (names.size !== TESTS_TOTAL || tests.length !== TESTS_TOTAL) {
@@ -61,16 +88,30 @@ async function runSuite() {
 }
 
 /** Runs vitest to its end. Its exit code says only that some test failed, which the comparison judges. */
-function vitest(url) {
-  mkdirSync(join(REPORT, '..'), { recursive: true });
-  rmSync(REPORT, { force: true });
+function vitest(url, reportFile, environment) {
+  mkdirSync(ARTIFACTS, { recursive: true });
+  rmSync(reportFile, { force: true });
   const args = [join(require.resolve('vitest/package.json'), '../vitest.mjs'), 'run', '--config', 'conformance/vitest.config.mjs'];
-  const child = spawn(process.execPath, [...args, '--reporter=json', `--outputFile=${REPORT}`], {
+  const child = spawn(process.execPath, [...args, '--reporter=json', `--outputFile=${reportFile}`], {
     cwd: WEB,
-    env: { ...process.env, CONFORMANCE_URL: url, NO_COLOR: '1' },
+    env: { ...process.env, CONFORMANCE_URL: url, NO_COLOR: '1', ...environment },
     stdio: ['ignore', 'ignore', 'inherit'],
   });
+  endWithUs(child);
   return new Promise((resolve, reject) => child.once('error', reject).once('exit', resolve));
+}
+
+/** Throws unless the server saw every request of the suite by `protocol`. */
+function checkProtocol(accessLog, protocol) {
+  const entries = readFileSync(accessLog, 'utf8').trimEnd().split('\n').map((line) => JSON.parse(line));
+  const requests = entries.filter((entry) => entry.path.startsWith('/v1/'));
+  const other = requests.find((entry) => entry.protocol !== protocol);
+  if (other) throw new Error(`a request came by another protocol than ${protocol}: ${JSON.stringify(other)}`);
+  if (requests.length < TESTS_TOTAL) throw new Error(`the server saw only ${requests.length} requests of ${TESTS_TOTAL} tests`);
+}
+
+function failedOf(tests) {
+  return tests.filter((test) => test.status !== 'passed');
 }
 
 /** Lines that tell where the run and the list disagree; none when the list is right. */
