@@ -63,8 +63,11 @@ async function start(t, issuers, settings = {}) {
   const folder = mkdtempSync(join(tmpdir(), 'encke-tokens-'));
   let encke;
   t.after(async () => {
-    await encke?.stop();
-    rmSync(folder, { recursive: true, force: true });
+    try {
+      await encke?.stop();
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
   });
   const apiKey = { name: 'backend', sha256: createHash('sha256').update(API_KEY).digest('hex') };
   const config = join(folder, 'encke.toml');
