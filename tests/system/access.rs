@@ -1,6 +1,6 @@
 //! Access control at the binary: who may do what, what is concealed, and what ends when credentials end.
 
-use std::io::{BufRead, Read};
+use std::io::Read;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::rig::{
-    Connection, Encke, Ended, JSON, command, data_dir, eventually, request, serve, serve_on,
+    Connection, Encke, Ended, JSON, command, data_dir, eventually, operators_address, request,
+    serve, serve_on,
 };
 
 /// A server with access control, and the address for its operators.
@@ -63,14 +64,11 @@ impl Guarded {
         let own = ["--config", path, "--admin-listen", "127.0.0.1:0"];
         let mut encke = Encke::start_by(&mut serve(data, &[&own, flags].concat()));
         let mut stdout = encke.take_stdout();
-        let mut line = String::new();
-        stdout.read_line(&mut line).expect("it prints text");
-        let operators = line.trim_end().strip_prefix("for operators on http://");
-        let operators = operators.unwrap_or_else(|| panic!("no address for operators: {line}"));
+        let operators = operators_address(&mut stdout);
         Guarded {
-            operators: operators.parse().expect("an address"),
             encke,
             stdout,
+            operators,
             config: config.to_owned(),
             _config_dir: config_dir,
         }
@@ -620,7 +618,11 @@ fn clients_of_a_proxy_are_no_operators() {
         connection.ask("GET", "/metrics", fields, b"").status
     };
     assert_eq!(ask(2, &[]), 200);
-    assert_eq!(ask(2, &["X-Forwarded-For: 192.0.2.1"]), 200, "nobody else is believed");
+    assert_eq!(
+        ask(2, &["X-Forwarded-For: 192.0.2.1"]),
+        200,
+        "nobody else is believed"
+    );
     assert_eq!(ask(9, &["X-Forwarded-For: 192.0.2.1"]), 403);
 }
 

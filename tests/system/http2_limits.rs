@@ -221,6 +221,9 @@ fn connections_without_streams() {
         .collect();
     clients[1].send(&Frame::new(PING, 0, 0, b"12345678"));
     clients[2].send(&Frame::get(1, "/healthz"));
+    // The settings of the server are acknowledged first: nothing else may come within a head.
+    clients[3].send(&Frame::new(PING, 0, 0, b"12345678"));
+    clients[3].until(PING);
     let partial = Frame::headers(END_STREAM, 1, &Frame::fields("GET", "/healthz"));
     clients[3].send(&partial);
     for client in &mut clients {

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::rig::{Bystanders, Connection, Encke, JSON, Response, eventually, path, request};
+use crate::rig::{
+    Bystanders, Connection, Encke, JSON, Response, eventually, operators_address, path, request,
+};
 
 fn where_made(encke: &Encke, client: u8, stream: &str, fields: &[&str]) -> String {
     let fields = [&[JSON], fields].concat();
@@ -217,17 +219,19 @@ fn connections_that_begin_with_a_proxy_header() {
 
 #[test]
 fn headers_of_strangers_and_garbage() {
-    let encke = Encke::start(&[
+    let mut encke = Encke::start(&[
         "--proxy-protocol",
         "--trust",
         "127.0.0.9",
+        "--admin-listen",
+        "127.0.0.1:0",
         "--tuning",
         "request-timeout=400ms",
     ]);
+    let mut stdout = encke.take_stdout();
+    let operators = operators_address(&mut stdout);
     let count = |reason: &str| {
-        let mut proxy = encke.connect_from(9);
-        proxy.send(b"PROXY UNKNOWN\r\n");
-        let shown = proxy.ask("GET", "/metrics", &[], b"");
+        let shown = Connection::open(operators).ask("GET", "/metrics", &[], b"");
         let text = String::from_utf8(shown.body).expect("metrics are text");
         let key = format!("encke_refused_total{{reason=\"{reason}\"}} ");
         text.lines()

@@ -20,8 +20,8 @@ pub(crate) use connection::{Connection, Response, request};
 pub(crate) use faults::{Call, Fault, first_segment, strace_works, traced, wait_for_sync};
 pub(crate) use incompressible::Incompressible;
 pub(crate) use process::{
-    Encke, Ended, JSON, command, data_dir, made_in, newest_segment, path, serve, serve_on,
-    without_settings,
+    Encke, Ended, JSON, command, data_dir, made_in, newest_segment, operators_address, path, serve,
+    serve_on, without_settings,
 };
 pub(crate) use snapshot::{Snapshot, copy_any, copy_tree, names_below, remove_any};
 pub(crate) use subscriber::Subscriber;

@@ -311,6 +311,16 @@ pub(crate) fn serve_on(listen: &str, data: &Path, flags: &[&str]) -> Command {
 /// The hosts that requests of tests name.
 const HOSTS: &str = "hosts=encke,push.example,x,u";
 
+/// The address for operators, which a server prints behind the one for everybody.
+pub(crate) fn operators_address(stdout: &mut BufReader<ChildStdout>) -> SocketAddr {
+    let mut line = String::new();
+    stdout.read_line(&mut line).expect("it prints text");
+    line.trim_end()
+        .strip_prefix("for operators on http://")
+        .and_then(|address| address.parse().ok())
+        .unwrap_or_else(|| panic!("no address for operators: {line}"))
+}
+
 /// The newest segment of a log.
 pub(crate) fn newest_segment(data: &Path) -> PathBuf {
     std::fs::read_dir(data)
