@@ -2,14 +2,7 @@
 # Fails when promtool finds fault with the metrics of a running server. Usage: check-metrics.sh ENCKE PROMTOOL
 set -euo pipefail
 encke=$1 promtool=$2
-data=$(mktemp -d)
-"$encke" serve --listen 127.0.0.1:0 --data "$data" --log warn > "$data/out" &
-server=$!
-trap 'kill $server 2> /dev/null || true; wait $server || true; rm -rf "$data"' EXIT
-until url=$(sed -n 's/^listening on //p' "$data/out") && [ -n "$url" ]; do
-    kill -0 $server
-    sleep 0.05
-done
+source "$(dirname "${BASH_SOURCE[0]}")/serve-for-check.sh"
 # What has labels shows only once it has counted something.
 curl -sf -X PUT "$url/v1/stream/s" -H 'Content-Type: text/plain' > "$data/answers"
 curl -sf "$url/v1/stream/s" -H 'Content-Type: text/plain' -d x >> "$data/answers"

@@ -5,14 +5,7 @@
 # preface. On a port that also speaks HTTP/1.1 that is a malformed request, which gets a 400 before the connection is closed.
 set -euo pipefail
 encke=$1 h2spec=$2
-data=$(mktemp -d)
-"$encke" serve --listen 127.0.0.1:0 --data "$data" --log warn > "$data/out" &
-server=$!
-trap 'kill $server 2> /dev/null || true; wait $server || true; rm -rf "$data"' EXIT
-until url=$(sed -n 's/^listening on //p' "$data/out") && [ -n "$url" ]; do
-    kill -0 $server
-    sleep 0.05
-done
+source "$(dirname "${BASH_SOURCE[0]}")/serve-for-check.sh"
 # Several cases need a response with a body of some length.
 "$h2spec" --strict --host 127.0.0.1 --port "${url##*:}" --path /metrics --timeout 10 \
     generic http2/3.5/1 http2/4 http2/5 http2/6 http2/7 http2/8 hpack > "$data/report" ||
