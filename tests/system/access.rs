@@ -74,6 +74,12 @@ impl Guarded {
         }
     }
 
+    /// The header field with a token of an hour, for that subject, that allows this.
+    fn allowed(&self, subject: &str, allow: &str) -> String {
+        let arguments = ["--sub", subject, "--expires", "1h", "--allow", allow];
+        bearer(&self.token(&arguments))
+    }
+
     /// A token that `encke token` makes.
     fn token(&self, arguments: &[&str]) -> String {
         let config = self.config.to_str().expect("the path is text");
@@ -125,14 +131,7 @@ fn a_caller_may_do_what_it_was_granted_and_learns_of_nothing_else() {
         let path = format!("/v1/stream/{stream}");
         assert_eq!(guarded.ask("PUT", &path, &backend, b"[]").0, 201, "{path}");
     }
-    let ann = bearer(&guarded.token(&[
-        "--sub",
-        "ann",
-        "--expires",
-        "1h",
-        "--allow",
-        "read,append=/v1/stream/chat/{sub}/**",
-    ]));
+    let ann = guarded.allowed("ann", "read,append=/v1/stream/chat/{sub}/**");
     let cases: &[(&str, &str, &str, u16, &str)] = &[
         ("GET", "/v1/stream/chat/ann/inbox", &ann, 200, ""),
         ("POST", "/v1/stream/chat/ann/inbox", &ann, 204, ""),
@@ -204,14 +203,7 @@ fn a_caller_may_do_what_it_was_granted_and_learns_of_nothing_else() {
     let source = "Stream-Forked-From: /v1/stream/chat/bob/inbox";
     let fields = [
         source,
-        &bearer(&guarded.token(&[
-            "--sub",
-            "ann",
-            "--expires",
-            "1h",
-            "--allow",
-            "read,create=/v1/stream/chat/{sub}/**",
-        ])),
+        &guarded.allowed("ann", "read,create=/v1/stream/chat/{sub}/**"),
     ];
     let fork = guarded
         .encke
@@ -232,14 +224,7 @@ fn paths_that_differ_in_form_only_are_one_path_or_refused() {
             .0,
         201
     );
-    let public = bearer(&guarded.token(&[
-        "--sub",
-        "ann",
-        "--expires",
-        "1h",
-        "--allow",
-        "read=/v1/stream/public/**",
-    ]));
+    let public = guarded.allowed("ann", "read=/v1/stream/public/**");
     for path in [
         "/v1/stream/secret/a",
         "/v1/stream/secret%2Fa",
@@ -300,8 +285,7 @@ fn a_subscription_ends_when_its_token_ends_and_says_why() {
         .and_then(|rest| rest.lines().next());
     let offset = offset.expect("it names the offset");
     assert_eq!(guarded.ask("POST", "/v1/stream/a", &backend, b"[2]").0, 204);
-    let renewed =
-        bearer(&guarded.token(&["--sub", "ann", "--expires", "1h", "--allow", "read=/v1/**"]));
+    let renewed = guarded.allowed("ann", "read=/v1/**");
     let target = format!("/v1/stream/a?offset={offset}");
     let rest = guarded.encke.ask("GET", &target, &[&renewed], b"");
     assert_eq!(
@@ -662,14 +646,7 @@ fn a_subscriber_by_pattern_needs_all_that_the_pattern_matches() {
             .0,
         201
     );
-    let ann = bearer(&guarded.token(&[
-        "--sub",
-        "ann",
-        "--expires",
-        "1h",
-        "--allow",
-        "read=/v1/stream/chat/{sub}/**",
-    ]));
+    let ann = guarded.allowed("ann", "read=/v1/stream/chat/{sub}/**");
     let mut connection = guarded.encke.connect();
     let target = "/v1/events?stream=chat/ann/*";
     connection.send(&request("GET", target, &[&ann], b""));
