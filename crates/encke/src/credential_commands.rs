@@ -72,7 +72,7 @@ struct NewTokenArgs {
 }
 
 #[derive(Args, Debug)]
-struct ExplainArgs {
+struct ConfigArg {
     #[arg(
         long,
         help = CONFIG_HELP,
@@ -81,6 +81,12 @@ struct ExplainArgs {
         value_name = "FILE"
     )]
     config: PathBuf,
+}
+
+#[derive(Args, Debug)]
+struct ExplainArgs {
+    #[command(flatten)]
+    config: ConfigArg,
 
     /// A file with the key set of the token's issuer; without it, the keys of a jwks-url are fetched
     #[arg(long, value_name = "FILE")]
@@ -106,14 +112,8 @@ struct NewKeyArgs {
 /// The arguments of `encke sign`.
 #[derive(Args, Debug)]
 pub(crate) struct SignArgs {
-    #[arg(
-        long,
-        help = CONFIG_HELP,
-        env = "ENCKE_CONFIG",
-        hide_env_values = true,
-        value_name = "FILE"
-    )]
-    config: PathBuf,
+    #[command(flatten)]
+    config: ConfigArg,
 
     /// The signing key, if there are several
     #[arg(long, value_name = "KID")]
@@ -221,7 +221,7 @@ fn new_key(args: &NewKeyArgs) -> anyhow::Result<String> {
 }
 
 fn signed(args: &SignArgs) -> anyhow::Result<String> {
-    let table = AccessTable::read(&args.config)?;
+    let table = AccessTable::read(&args.config.config)?;
     let access = table.access()?;
     let keys = &table.config.signing_keys;
     let kid = match (&args.kid, &keys[..]) {
@@ -260,7 +260,7 @@ fn explain(args: &ExplainArgs) -> Result<ExitCode, Failed> {
 
 /// What the server would say, and whether it would allow the request.
 fn explanation(args: &ExplainArgs) -> anyhow::Result<(String, bool)> {
-    let table = AccessTable::read(&args.config)?;
+    let table = AccessTable::read(&args.config.config)?;
     let access = table.access()?;
     let raw = args.path.split('?').next().unwrap_or_default();
     let path = match CanonicalPath::parse(raw) {
