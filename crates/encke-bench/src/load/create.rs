@@ -2,7 +2,7 @@
 
 use crate::BenchError;
 use crate::load::clock::SECOND_NS;
-use crate::load::requests::{self, RequestPlan, Traffic};
+use crate::load::requests::{self, Mode, RequestPlan, Traffic};
 use crate::load::socket::Sources;
 use crate::load::wire::target::{Requests, ServerUrl};
 use std::collections::VecDeque;
@@ -44,7 +44,9 @@ pub(crate) fn create(
         depth: DEPTH,
         rate: None,
         duration_ns: u64::MAX,
-        patience_ns: 3 * SECOND_NS,
+        mode: Mode::KeepAlive {
+            patience_ns: 3 * SECOND_NS,
+        },
         grace_ns: SECOND_NS,
     };
     let outcome = requests::run(plan, &mut creation, stop)?;

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::time::Duration;
 
 /// Connections per source address: a small part of the 28,232 ports that Linux has for one. It searches for a free port one by
 /// one; with most of them in use or in TIME_WAIT, the search alone costs 200 µs per connection.
@@ -45,6 +46,8 @@ pub(crate) struct Sources {
     next: usize,
     /// How large receive buffers are, in bytes; `None` for the system's.
     receive_buffer: Option<u32>,
+    /// Whether connections are closed with a reset.
+    reset: bool,
     /// What connections need if they are to be encrypted.
     tls: Option<ClientTls>,
 }
@@ -66,6 +69,7 @@ impl Sources {
             addresses,
             next: 0,
             receive_buffer: None,
+            reset: false,
             tls: None,
         }
     }
@@ -88,6 +92,14 @@ impl Sources {
     pub(crate) fn receiving(self, receive_buffer: Option<u32>) -> Self {
         Self {
             receive_buffer,
+            ..self
+        }
+    }
+
+    /// With connections that are closed with a reset, so that no port stays in TIME_WAIT.
+    pub(crate) fn resetting(self) -> Self {
+        Self {
+            reset: true,
             ..self
         }
     }
@@ -117,6 +129,9 @@ impl Sources {
         sockopt::set_tcp_nodelay(&socket, true)?;
         if let Some(bytes) = self.receive_buffer {
             sockopt::set_socket_recv_buffer_size(&socket, bytes as usize)?;
+        }
+        if self.reset {
+            sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
         }
         if self.addresses.len() > 1 {
             // With a single address the kernel's own choice of ports is the better one: it sees

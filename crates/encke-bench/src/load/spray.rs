@@ -9,7 +9,7 @@ use crate::load::probe::Probe;
 use crate::load::produce::{Choice, ProducerPlan, Producers, new_run};
 use crate::load::progress::{Progress, Speed};
 use crate::load::report::spray::{NotAcknowledged, SprayReport};
-use crate::load::requests::{self, RequestPlan};
+use crate::load::requests::{self, Mode, RequestPlan};
 use crate::load::socket::{Sources, check_descriptors, raise_descriptor_limit};
 use crate::load::wire::payload::Format;
 use crate::load::wire::target::{Requests, ServerUrl, Streams};
@@ -70,7 +70,9 @@ pub fn spray(args: &SprayArgs, stop: &AtomicBool) -> Result<SprayReport, BenchEr
         depth: args.pipeline as usize,
         rate: args.rate,
         duration_ns: args.duration.map_or(u64::MAX, duration_ns),
-        patience_ns: duration_ns(args.patience),
+        mode: Mode::KeepAlive {
+            patience_ns: duration_ns(args.patience),
+        },
         grace_ns: GRACE_NS,
     };
     let mut producers = Producers::new(orders, log);

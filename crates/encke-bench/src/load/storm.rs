@@ -1,27 +1,22 @@
 //! Reconnect storms: all subscribers hang up and reconnect at once, as after a restart of the server.
 //!
-//! One thread and one epoll instance, because the server is measured: every client connects right after the one before it,
-//! sends its request when it is connected, and is served when the head of a 200 has arrived. Clients do not retry, so that
-//! refused and lost connections are counted.
+//! Every client connects right after the one before it, sends its request when it is connected, and is served when the head
+//! of a 200 has arrived. Clients do not retry, so that refused and lost connections are counted.
 
 use crate::BenchError;
 use crate::load::args::StormArgs;
 use crate::load::clock::{SECOND_NS, duration_ns, monotonic_ns};
 use crate::load::create;
 use crate::load::latency::{Latencies, Percentiles};
-use crate::load::poller::{Poller, Ready};
 use crate::load::probe::Probe;
-use crate::load::socket::{Sources, check_descriptors, connected, raise_descriptor_limit};
-use crate::load::wire::http::parse_head;
+use crate::load::requests::{self, Mode, RequestPlan, Traffic};
+use crate::load::socket::{Sources, check_descriptors, raise_descriptor_limit};
 use crate::load::wire::target::{Requests, ServerUrl, Streams};
-use crate::load::wire::transport::Wire;
 use crate::report::Table;
 use crate::units::{count, micros, percentiles};
-use rustix::net::sockopt;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// Lets storms loose until all are over or SIGINT or SIGTERM arrives.
 ///
@@ -38,22 +33,24 @@ pub fn storm(args: &StormArgs, stop: &AtomicBool) -> Result<StormReport, BenchEr
     if !args.no_create {
         create::create(&target, &requests, args.subscribers, stop)?;
     }
-    let mut run = Run {
-        sources: Sources::new(target.address, args.subscribers).encrypting(target.tls.as_ref()),
-        poller: Poller::new()?,
-        patience_ns: duration_ns(args.patience),
-        target,
-        requests,
-        clients: Vec::new(),
+    let sources = Sources::new(target.address, args.subscribers).encrypting(target.tls.as_ref());
+    let plan = RequestPlan {
+        server: target.address,
+        sources: sources.resetting(),
+        lines: args.subscribers as usize,
+        depth: 1,
+        rate: None,
+        duration_ns: duration_ns(args.patience),
+        mode: Mode::OneRequest,
+        grace_ns: 0,
     };
     let mut storms = Vec::new();
     for _ in 0..args.storms {
-        run.hang_up();
         std::thread::sleep(args.away);
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        storms.push(run.storm(args.subscribers, probe.as_ref(), stop)?);
+        storms.push(run_one(plan.clone(), &requests, probe.as_ref(), stop)?);
     }
     Ok(StormReport {
         url: args.url.clone(),
@@ -141,181 +138,164 @@ impl StormReport {
     }
 }
 
-struct Run {
-    target: ServerUrl,
-    requests: Requests,
-    sources: Sources,
-    poller: Poller,
-    patience_ns: u64,
-    clients: Vec<Visitor>,
-}
-
-struct Visitor {
-    socket: Wire,
-    since_ns: u64,
-    stage: Stage,
-}
-
-enum Stage {
-    Connecting,
-    /// What has come of the head.
-    Asked(Vec<u8>),
-    /// Served, or given up.
-    Settled,
-}
-
-impl Run {
-    /// Closes all connections with a reset, so that no port stays in TIME_WAIT.
-    fn hang_up(&mut self) {
-        for client in self.clients.drain(..) {
-            // Where it fails the connection is gone already.
-            let _ = sockopt::set_socket_linger(&client.socket, Some(Duration::ZERO));
-        }
-    }
-
-    fn storm(
-        &mut self,
-        subscribers: u32,
-        probe: Option<&Probe>,
-        stop: &AtomicBool,
-    ) -> Result<Storm, BenchError> {
-        let mut storm = Storm::default();
-        let mut latencies = Latencies::new();
-        let cpu_before_ns = probe.map(Probe::cpu_ns).transpose()?;
-        let start_ns = monotonic_ns();
-        let mut last_ns = start_ns;
-        let mut left = u64::from(subscribers);
-        let mut buffer = vec![0; 64 << 10];
-        let mut ready = Vec::new();
-        let mut to_come = 0..subscribers;
-        while left > 0 && !stop.load(Ordering::Relaxed) {
-            let now_ns = monotonic_ns();
-            if now_ns > start_ns + self.patience_ns {
-                *storm.unserved.entry(NOT_IN_TIME.into()).or_default() += left;
-                break;
-            }
-            // Enough connections to make one poll worth it.
-            for _ in to_come.by_ref().take(CONNECTS_AT_ONCE) {
-                if let Err(reason) = self.connect() {
-                    left -= 1;
-                    *storm.unserved.entry(reason).or_default() += 1;
-                }
-            }
-            let until_ns = match to_come.is_empty() {
-                true => now_ns + SECOND_NS / 10,
-                false => now_ns,
-            };
-            self.poller.wait(until_ns, |event| ready.push(event))?;
-            for event in ready.drain(..) {
-                match self.serve(event, &mut buffer) {
-                    None => {}
-                    Some(Ok(since_ns)) => {
-                        left -= 1;
-                        storm.served += 1;
-                        last_ns = monotonic_ns();
-                        latencies.record(last_ns.saturating_sub(since_ns));
-                    }
-                    Some(Err(reason)) => {
-                        left -= 1;
-                        *storm.unserved.entry(reason).or_default() += 1;
-                    }
-                }
-            }
-        }
-        storm.resumed = self
-            .clients
-            .iter()
-            .filter(|client| client.socket.is_resumed())
-            .count() as u64;
-        storm.seconds = (last_ns - start_ns) as f64 / SECOND_NS as f64;
-        storm.latency = latencies.percentiles();
-        if let (Some(probe), Some(before_ns)) = (probe, cpu_before_ns) {
-            let cpu_ns = probe.cpu_ns()?.saturating_sub(before_ns);
-            storm.server_cpu_us = Some(cpu_ns as f64 / 1e3 / f64::from(subscribers));
-        }
-        Ok(storm)
-    }
-
-    fn connect(&mut self) -> Result<(), String> {
-        let text = |error: rustix::io::Errno| error.to_string();
-        let since_ns = monotonic_ns();
-        let socket = self.sources.open(self.target.address).map_err(text)?;
-        let token = self.clients.len() as u64;
-        self.poller.add_socket(&socket, token).map_err(text)?;
-        self.clients.push(Visitor {
-            socket,
-            since_ns,
-            stage: Stage::Connecting,
-        });
-        Ok(())
-    }
-
-    /// Goes on with a client. Something once it is served, with when it began, or once it will not be.
-    fn serve(&mut self, event: Ready, buffer: &mut [u8]) -> Option<Result<u64, String>> {
-        let client = self.clients.get_mut(event.token as usize)?;
-        let outcome = match &client.stage {
-            Stage::Settled => return None,
-            Stage::Connecting if event.writable => {
-                match ask(client, &self.requests, event.token as u32) {
-                    // Epoll does not report again what has arrived with this event.
-                    Ok(()) if event.readable => read(client, buffer),
-                    Ok(()) => None,
-                    Err(reason) => Some(Err(reason)),
-                }
-            }
-            Stage::Connecting => None,
-            Stage::Asked(_) => match client.socket.flush() {
-                Err(error) => Some(Err(error.to_string())),
-                Ok(()) if event.readable => read(client, buffer),
-                Ok(()) => None,
-            },
-        };
-        if outcome.is_some() {
-            client.stage = Stage::Settled;
-        }
-        outcome
-    }
-}
-
-fn ask(client: &mut Visitor, requests: &Requests, stream: u32) -> Result<(), String> {
-    let text = |error: rustix::io::Errno| error.to_string();
-    connected(&client.socket).map_err(text)?;
-    let mut request = Vec::new();
-    requests.read(stream, "now", "&live=sse", &mut request);
-    // A few hundred bytes always fit into a socket that has nothing else to send.
-    let sent = client.socket.send(&request).map_err(text)?;
-    if sent < request.len() {
-        return Err("request cut short".into());
-    }
-    client.stage = Stage::Asked(Vec::new());
-    Ok(())
-}
-
-fn read(client: &mut Visitor, buffer: &mut [u8]) -> Option<Result<u64, String>> {
-    let Stage::Asked(head) = &mut client.stage else {
-        return None;
+/// Runs one storm. Its connections are reset on return, after the server's processor time was read.
+fn run_one(
+    plan: RequestPlan,
+    requests: &Requests,
+    probe: Option<&Probe>,
+    stop: &AtomicBool,
+) -> Result<Storm, BenchError> {
+    let subscribers = plan.lines as u64;
+    let mut arrivals = Arrivals {
+        requests,
+        since_ns: vec![0; plan.lines],
+        last_ns: 0,
+        latencies: Latencies::new(),
+        storm: Storm::default(),
     };
-    loop {
-        match client.socket.read(buffer) {
-            Ok(0) => return Some(Err("closed without an answer".into())),
-            Ok(length) => head.extend_from_slice(&buffer[..length]),
-            Err(rustix::io::Errno::INTR) => continue,
-            Err(rustix::io::Errno::AGAIN) => return None,
-            Err(error) => return Some(Err(error.to_string())),
-        }
-        match parse_head(head) {
-            Ok(Some((parsed, _))) if parsed.status == 200 => return Some(Ok(client.since_ns)),
-            Ok(Some((parsed, _))) => return Some(Err(format!("status {}", parsed.status))),
-            Ok(None) => {}
-            Err(error) => return Some(Err(error.to_string())),
-        }
+    let cpu_before_ns = probe.map(Probe::cpu_ns).transpose()?;
+    let outcome = requests::run(plan, &mut arrivals, stop)?;
+    let mut storm = arrivals.storm;
+    if let (Some(probe), Some(before_ns)) = (probe, cpu_before_ns) {
+        let cpu_ns = probe.cpu_ns()?.saturating_sub(before_ns);
+        storm.server_cpu_us = Some(cpu_ns as f64 / 1e3 / subscribers as f64);
+    }
+    let late = subscribers - storm.served - storm.unserved.values().sum::<u64>();
+    if late > 0 && !stop.load(Ordering::Relaxed) {
+        storm.unserved.insert(NOT_IN_TIME.into(), late);
+    }
+    let resumed = outcome.answered.iter().filter(|wire| wire.is_resumed());
+    storm.resumed = resumed.count() as u64;
+    storm.seconds = arrivals.last_ns.saturating_sub(outcome.started_ns) as f64 / SECOND_NS as f64;
+    storm.latency = arrivals.latencies.percentiles();
+    Ok(storm)
+}
+
+/// The subscribers of one storm, as they are served or not.
+struct Arrivals<'a> {
+    requests: &'a Requests,
+    /// When each began to connect.
+    since_ns: Vec<u64>,
+    /// When the last one was served.
+    last_ns: u64,
+    latencies: Latencies,
+    storm: Storm,
+}
+
+impl Arrivals<'_> {
+    fn refuse(&mut self, reason: String) {
+        *self.storm.unserved.entry(reason).or_default() += 1;
     }
 }
 
-/// Connections that are begun before the others are polled.
-const CONNECTS_AT_ONCE: usize = 64;
+impl Traffic for Arrivals<'_> {
+    fn connecting(&mut self, line: usize) {
+        self.since_ns[line] = monotonic_ns();
+    }
+
+    fn next(&mut self, line: usize, _due_ns: u64, out: &mut Vec<u8>) -> bool {
+        self.requests.read(line as u32, "now", "&live=sse", out);
+        true
+    }
+
+    fn done(&mut self, line: usize, status: u16, now_ns: u64) {
+        if status != 200 {
+            return self.refuse(format!("status {status}"));
+        }
+        self.storm.served += 1;
+        self.last_ns = now_ns;
+        self.latencies
+            .record(now_ns.saturating_sub(self.since_ns[line]));
+    }
+
+    /// A lost connection is also given up, with the reason; one without an answer at the end is not in time.
+    fn lost(&mut self, _line: usize) {}
+
+    fn given_up(&mut self, _line: usize, reason: &str) {
+        self.refuse(reason.to_owned());
+    }
+}
 
 /// The reason of clients that were still waiting.
 const NOT_IN_TIME: &str = "not in time";
 
 const CONTENT_TYPE: &str = "application/json";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::args::TrustArgs;
+    use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    fn storm_at(listener: &TcpListener, subscribers: u32, patience: Duration) -> StormReport {
+        let args = StormArgs {
+            url: format!("http://{}", listener.local_addr().unwrap()),
+            trust: TrustArgs::default(),
+            subscribers,
+            storms: 1,
+            away: Duration::ZERO,
+            patience,
+            prefix: "s".into(),
+            no_create: true,
+            server_pid: None,
+            json: false,
+        };
+        storm(&args, &AtomicBool::new(false)).unwrap()
+    }
+
+    /// Answers the request for s0 with 200, for s1 with 503, for s2 with something else than HTTP, and closes the others.
+    fn answer(mut client: TcpStream) -> Option<TcpStream> {
+        let request: Vec<_> = BufReader::new(&client)
+            .lines()
+            .map(Result::unwrap)
+            .take_while(|line| !line.is_empty())
+            .collect();
+        let target = request[0].strip_prefix("GET /s").unwrap();
+        let answer = match &target[..1] {
+            "0" => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nevent",
+            "1" => "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
+            "2" => "SSH-2.0-other\r\n\r\n",
+            _ => return None,
+        };
+        client.write_all(answer.as_bytes()).unwrap();
+        Some(client)
+    }
+
+    #[test]
+    fn a_storm_ends_when_all_are_served_or_refused_and_then_hangs_up_with_a_reset() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let report = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let clients = listener.incoming().take(5).map(Result::unwrap);
+                let open: Vec<_> = clients.filter_map(answer).collect();
+                for mut client in open {
+                    let ended = client.read(&mut [0]).unwrap_err();
+                    assert_eq!(ended.kind(), ErrorKind::ConnectionReset);
+                }
+            });
+            storm_at(&listener, 5, Duration::from_secs(3_600))
+        });
+        let storm = &report.storms[0];
+        assert_eq!((storm.served, storm.refused()), (1, 4), "{report}");
+        let reasons = [
+            ("closed without an answer", 2),
+            ("status 503", 1),
+            ("the response head is not valid HTTP/1.x", 1),
+        ];
+        let reasons = reasons.map(|(reason, number)| (reason.to_owned(), number));
+        assert_eq!(storm.unserved, BTreeMap::from(reasons));
+        assert_eq!(storm.latency.unwrap().count, 1);
+        assert_eq!(report.exit_code(), 1);
+    }
+
+    #[test]
+    fn subscribers_of_a_silent_server_are_not_served_in_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let report = storm_at(&listener, 3, Duration::from_millis(50));
+        let storm = &report.storms[0];
+        assert_eq!(storm.unserved, BTreeMap::from([(NOT_IN_TIME.into(), 3)]));
+        assert_eq!((storm.served, storm.refused()), (0, 0), "{report}");
+    }
+}

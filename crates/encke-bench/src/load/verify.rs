@@ -8,7 +8,7 @@ use crate::load::ack_log::{self, Promises};
 use crate::load::args::VerifyArgs;
 use crate::load::clock::SECOND_NS;
 use crate::load::report::verify::{Finding, Findings, VerifyReport};
-use crate::load::requests::{self, RequestPlan, Traffic};
+use crate::load::requests::{self, Mode, RequestPlan, Traffic};
 use crate::load::socket::{Sources, check_descriptors, raise_descriptor_limit};
 use crate::load::wire::http::Head;
 use crate::load::wire::payload::{Format, JsonPieces, Lines, Message};
@@ -63,7 +63,9 @@ pub fn verify(args: &VerifyArgs, stop: &AtomicBool) -> Result<VerifyReport, Benc
         depth: 1,
         rate: None,
         duration_ns: u64::MAX,
-        patience_ns: PATIENCE_NS,
+        mode: Mode::KeepAlive {
+            patience_ns: PATIENCE_NS,
+        },
         grace_ns: SECOND_NS,
     };
     let outcome = requests::run(plan, &mut reading, stop)?;

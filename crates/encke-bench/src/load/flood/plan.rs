@@ -104,7 +104,9 @@ impl Plan {
             depth: 1,
             rate: args.publish.filter(|rate| rate.is_finite()),
             duration_ns: args.duration.map_or(u64::MAX, duration_ns),
-            patience_ns: PATIENCE_NS,
+            mode: requests::Mode::KeepAlive {
+                patience_ns: PATIENCE_NS,
+            },
             grace_ns: GRACE_NS,
         }
     }

@@ -1,8 +1,8 @@
 //! How the engine opens its connections, reads from them and opens lost ones again.
 
-use super::Traffic;
 use super::engine::Engine;
 use super::line::{Line, State};
+use super::{Mode, Traffic};
 use crate::load::clock::{MILLISECOND_NS, monotonic_ns};
 use crate::load::poller::Ready;
 use crate::load::socket::connected;
@@ -10,8 +10,14 @@ use crate::load::wire::http::{Framing, WireError, parse_head};
 use crate::load::wire::transport::Wire;
 use rustix::io::Errno;
 
+/// The reason of a loss to the server's end of the connection.
+const CLOSED: &str = "closed without an answer";
+
 /// How long a line waits before it connects again.
 const RECONNECT_NS: u64 = 20 * MILLISECOND_NS;
+
+/// Connections that are begun between two polls, where lines that are connected must not wait for the others.
+const CONNECTS_PER_POLL: usize = 64;
 
 /// How long a line rests after the server has said that it is overloaded.
 const REST_NS: u64 = 10 * MILLISECOND_NS;
@@ -19,25 +25,23 @@ const REST_NS: u64 = 10 * MILLISECOND_NS;
 impl<T: Traffic> Engine<'_, T> {
     /// Opens the connections that are due.
     pub(super) fn connect_due(&mut self, now_ns: u64) {
-        if now_ns < self.connect_at_ns {
-            return;
-        }
-        self.connect_at_ns = u64::MAX;
-        for index in 0..self.lines.len() {
-            let line = &mut self.lines[index];
-            if line.state != State::Down {
-                continue;
-            }
-            if line.retry_at_ns > now_ns {
-                self.connect_at_ns = self.connect_at_ns.min(line.retry_at_ns);
-                continue;
-            }
+        let connects = match self.plan.mode {
+            Mode::KeepAlive { .. } => usize::MAX,
+            Mode::OneRequest => CONNECTS_PER_POLL,
+        };
+        for _ in 0..connects {
+            let Some(&(_, index)) = self.down.front().filter(|(at_ns, _)| *at_ns <= now_ns) else {
+                return;
+            };
+            self.down.pop_front();
+            self.traffic.connecting(index);
             let opened = self.plan.sources.open(self.plan.server).and_then(|socket| {
                 self.poller.add_socket(&socket, index as u64)?;
                 Ok(socket)
             });
             match opened {
                 Ok(socket) => {
+                    let line = &mut self.lines[index];
                     line.socket = Some(socket);
                     line.state = State::Connecting;
                     line.waiting_since_ns = now_ns;
@@ -49,17 +53,24 @@ impl<T: Traffic> Engine<'_, T> {
 
     /// A line could not connect: it tries again later, or is given up.
     pub(super) fn put_off(&mut self, index: usize, now_ns: u64, reason: &str) {
+        self.outcome.last_error = Some(reason.to_owned());
         let line = &mut self.lines[index];
         line.socket = None;
-        line.state = State::Down;
-        line.retry_at_ns = now_ns + RECONNECT_NS;
-        if now_ns >= line.down_since_ns.saturating_add(self.plan.patience_ns) {
-            line.state = State::GivenUp;
-            self.outcome.given_up += 1;
-        } else {
-            self.connect_at_ns = self.connect_at_ns.min(line.retry_at_ns);
+        match self.plan.mode {
+            Mode::KeepAlive { patience_ns }
+                if now_ns < line.down_since_ns.saturating_add(patience_ns) =>
+            {
+                line.state = State::Down;
+                self.down.push_back((now_ns + RECONNECT_NS, index));
+            }
+            _ => self.give_up(index, reason),
         }
-        self.outcome.last_error = Some(reason.to_owned());
+    }
+
+    fn give_up(&mut self, index: usize, reason: &str) {
+        self.lines[index].state = State::Ended;
+        self.outcome.given_up += 1;
+        self.traffic.given_up(index, reason);
     }
 
     /// Does what an event asks for.
@@ -126,9 +137,9 @@ impl<T: Traffic> Engine<'_, T> {
         if let Some((Framing::UntilClose, status, _)) = line.body {
             self.complete(index, status, false);
         } else if line.in_flight == 0 {
-            self.reopen(index);
+            self.reopen(index, CLOSED);
         } else {
-            self.lose(index, "the server has closed the connection");
+            self.lose(index, CLOSED);
         }
     }
 
@@ -155,6 +166,10 @@ impl<T: Traffic> Engine<'_, T> {
                     };
                     bytes = &bytes[taken..];
                     self.traffic.head(index, &head);
+                    if self.plan.mode == Mode::OneRequest {
+                        self.end_line(index, head.status);
+                        return Ok(());
+                    }
                     (head.framing, head.status, head.keep_alive)
                 }
             };
@@ -179,13 +194,14 @@ impl<T: Traffic> Engine<'_, T> {
         let line = &mut self.lines[index];
         line.body = None;
         line.in_flight -= 1;
+        self.in_flight -= 1;
         line.waiting_since_ns = now_ns;
         line.exhausted = false;
         if !keep_alive {
             if line.in_flight > 0 {
-                self.lose(index, "the server has closed the connection");
+                self.lose(index, CLOSED);
             } else {
-                self.reopen(index);
+                self.reopen(index, CLOSED);
             }
         } else if status == 429 || status == 503 {
             self.resting.push_back((now_ns + REST_NS, index));
@@ -194,26 +210,44 @@ impl<T: Traffic> Engine<'_, T> {
         }
     }
 
+    /// The only request of a line is answered: its connection stays open until the caller drops the outcome.
+    fn end_line(&mut self, index: usize, status: u16) {
+        let line = &mut self.lines[index];
+        line.state = State::Ended;
+        self.in_flight -= std::mem::take(&mut line.in_flight);
+        self.outcome.answered.extend(line.socket.take());
+        self.traffic.done(index, status, monotonic_ns());
+    }
+
     /// The connection broke with requests in flight, or in a way that it should not have.
     pub(super) fn lose(&mut self, index: usize, reason: &str) {
+        self.report_loss(index, reason);
+        self.reopen(index, reason);
+    }
+
+    pub(super) fn report_loss(&mut self, index: usize, reason: &str) {
         self.outcome.lost += 1;
         self.outcome.last_error = Some(reason.to_owned());
         self.traffic.lost(index);
-        self.reopen(index);
     }
 
-    fn reopen(&mut self, index: usize) {
+    /// Connects a line again that is no longer connected, if the plan lets it.
+    fn reopen(&mut self, index: usize, reason: &str) {
         let now_ns = monotonic_ns();
         let line = &mut self.lines[index];
         let eager = line.eager;
+        self.in_flight -= line.in_flight;
         // Whatever was queued for the lost connection has been reported as lost. Its place in
         // the queue of eager lines stays, and is skipped there.
         *line = Line {
             eager,
+            state: State::Down,
             down_since_ns: now_ns,
-            retry_at_ns: now_ns,
             ..Line::default()
         };
-        self.connect_at_ns = self.connect_at_ns.min(now_ns);
+        match self.plan.mode {
+            Mode::KeepAlive { .. } => self.down.push_front((now_ns, index)),
+            Mode::OneRequest => self.give_up(index, reason),
+        }
     }
 }

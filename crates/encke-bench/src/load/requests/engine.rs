@@ -1,7 +1,7 @@
 //! The engine's loop: selects the connection that sends next, and the time.
 
 use super::line::{Line, State};
-use super::{Outcome, RequestPlan, Traffic};
+use super::{Mode, Outcome, RequestPlan, Traffic};
 use crate::BenchError;
 use crate::load::clock::{MILLISECOND_NS, SECOND_NS, monotonic_ns};
 use crate::load::poller::Poller;
@@ -14,6 +14,9 @@ const LOOK_NS: u64 = 50 * MILLISECOND_NS;
 
 /// How long a connection waits for an answer before it counts as lost.
 const ANSWER_NS_MAX: u64 = 30 * SECOND_NS;
+
+/// The reason of a loss for want of an answer.
+const NO_ANSWER: &str = "no answer in time";
 
 /// The size of the buffer that all lines read into.
 const READ_BYTES: usize = 64 * 1024;
@@ -30,8 +33,11 @@ pub(super) struct Engine<'a, T> {
     pub(super) resting: VecDeque<(u64, usize)>,
     /// Lines that have something to write.
     pub(super) dirty: Vec<usize>,
-    /// When the first of the lines that are down may connect again; `u64::MAX` when none is down.
-    pub(super) connect_at_ns: u64,
+    /// Lines to connect, each with the time from when; in order of time. Invariant: exactly those that
+    /// are `New` or `Down`.
+    pub(super) down: VecDeque<(u64, usize)>,
+    /// Requests in flight on all lines.
+    pub(super) in_flight: usize,
     pub(super) outcome: Outcome,
 }
 
@@ -45,7 +51,8 @@ impl<'a, T: Traffic> Engine<'a, T> {
             resting: VecDeque::new(),
             outcome: Outcome::default(),
             dirty: Vec::new(),
-            connect_at_ns: 0,
+            down: (0..plan.lines).map(|index| (0, index)).collect(),
+            in_flight: 0,
             traffic,
             plan,
         })
@@ -64,9 +71,8 @@ impl<'a, T: Traffic> Engine<'a, T> {
         }
         loop {
             let now_ns = monotonic_ns();
-            self.connect_due(now_ns);
             self.wake_rested(now_ns);
-            if self.outcome.started_ns == 0 && self.all_decided() {
+            if self.outcome.started_ns == 0 && self.can_start() {
                 self.outcome.started_ns = now_ns;
             }
             let end_ns = self
@@ -78,22 +84,26 @@ impl<'a, T: Traffic> Engine<'a, T> {
             {
                 stopped_ns = Some(now_ns);
             }
-            let mut wake_ns = self.connect_at_ns.min(now_ns + LOOK_NS);
+            let mut wake_ns = now_ns + LOOK_NS;
             if started && stopped_ns.is_none() {
                 wake_ns = wake_ns.min(self.send_due(now_ns, &mut sent)).min(end_ns);
             }
             self.flush();
             self.traffic.turn()?;
-            let in_flight = self.lines.iter().any(|line| line.in_flight > 0);
+            let in_flight = self.in_flight > 0;
             let over = match stopped_ns {
                 Some(since) => !in_flight || now_ns >= since + self.plan.grace_ns,
-                None => started && !in_flight && self.lines.iter().all(Line::has_ended),
+                None => started && !in_flight && self.all_ended(),
             };
             if over {
                 break;
             }
-            if let Some(&(until_ns, _)) = self.resting.front() {
-                wake_ns = wake_ns.min(until_ns);
+            // After the requests that are due: to connect takes longer than to send.
+            self.connect_due(now_ns);
+            for queue in [&self.resting, &self.down] {
+                if let Some(&(at_ns, _)) = queue.front() {
+                    wake_ns = wake_ns.min(at_ns);
+                }
             }
             self.poller.wait(wake_ns, |event| ready.push(event))?;
             for event in ready.drain(..) {
@@ -107,7 +117,7 @@ impl<'a, T: Traffic> Engine<'a, T> {
         }
         for index in 0..self.lines.len() {
             if self.lines[index].in_flight > 0 {
-                self.lose(index, "no answer in time");
+                self.report_loss(index, NO_ANSWER);
             }
         }
         self.traffic.turn()?;
@@ -118,14 +128,14 @@ impl<'a, T: Traffic> Engine<'a, T> {
         Ok(self.outcome)
     }
 
-    /// Whether every line has connected or has failed to at least once.
-    fn all_decided(&self) -> bool {
-        let undecided = |line: &Line| match line.state {
-            State::Connecting => true,
-            State::Down => line.retry_at_ns == 0,
-            State::Open | State::GivenUp => false,
-        };
-        !self.lines.iter().any(undecided)
+    /// Whether requests may be sent: see [`Mode`].
+    fn can_start(&self) -> bool {
+        let undecided = |line: &Line| matches!(line.state, State::New | State::Connecting);
+        self.plan.mode == Mode::OneRequest || !self.lines.iter().any(undecided)
+    }
+
+    fn all_ended(&self) -> bool {
+        self.down.is_empty() && self.lines.iter().all(Line::has_ended)
     }
 
     fn wake_rested(&mut self, now_ns: u64) {
@@ -180,6 +190,7 @@ impl<'a, T: Traffic> Engine<'a, T> {
                     line.waiting_since_ns = now_ns;
                 }
                 line.in_flight += 1;
+                self.in_flight += 1;
                 *sent += 1;
             }
             if !line.exhausted {
@@ -212,14 +223,18 @@ impl<'a, T: Traffic> Engine<'a, T> {
         line.written = 0;
     }
 
+    /// Gives up waits that have lasted too long, where it is not the plan's end that limits them.
     fn sweep(&mut self, now_ns: u64) {
+        if self.plan.mode == Mode::OneRequest {
+            return;
+        }
         for index in 0..self.lines.len() {
             let line = &self.lines[index];
             if now_ns < line.waiting_since_ns.saturating_add(ANSWER_NS_MAX) {
                 continue;
             }
             if line.state == State::Open && line.in_flight > 0 {
-                self.lose(index, "no answer in time");
+                self.lose(index, NO_ANSWER);
             } else if line.state == State::Connecting {
                 self.put_off(index, now_ns, "no connection in time");
             }

@@ -18,9 +18,8 @@ pub(super) struct Line {
     pub(super) in_flight: usize,
     /// When the wait for the oldest response last began.
     pub(super) waiting_since_ns: u64,
-    /// When the connection went down, and when to try again.
+    /// When the connection went down.
     pub(super) down_since_ns: u64,
-    pub(super) retry_at_ns: u64,
     pub(super) eager: bool,
     pub(super) exhausted: bool,
 }
@@ -28,16 +27,19 @@ pub(super) struct Line {
 /// Where a connection stands.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
+    /// Has not tried to connect yet.
     #[default]
+    New,
     Down,
     Connecting,
     Open,
-    GivenUp,
+    /// Makes no more requests: it was given up, or its only request was answered.
+    Ended,
 }
 
 impl Line {
     /// Whether this line will make no more requests.
     pub(super) fn has_ended(&self) -> bool {
-        self.state == State::GivenUp || self.exhausted && self.in_flight == 0
+        self.state == State::Ended || self.exhausted && self.in_flight == 0
     }
 }
