@@ -1,4 +1,4 @@
-//! Asks for the keys of issuers to be fetched, by a thread that is no part of this crate.
+//! Asks for the keys of issuers to be fetched, by threads that are no part of this crate.
 
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ struct SourceState {
     last_asked_ms: Option<u64>,
 }
 
-/// What the fetching thread should do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeyFetches {
-    /// Fetch the keys of these sources, and report each to [`crate::Access::keys_fetched`]. Empty: the time is over.
-    Fetch(Vec<usize>),
+/// What the thread that fetches the keys of a source should do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyFetch {
+    /// Fetch them and report the result to [`crate::Access::keys_fetched`].
+    Now,
     /// End.
     Stop,
 }
@@ -61,36 +61,24 @@ impl KeyRequests {
         }
     }
 
-    /// Waits until a fetch is asked for, for at most `time`. The fetches that it returns have begun.
-    pub fn wait(&self, time: Duration) -> KeyFetches {
+    /// Waits until a fetch of this source is asked for, for at most `time`; one that nothing asked for is due then. The fetch
+    /// has begun when this returns.
+    pub fn wait(&self, source: usize, time: Duration) -> KeyFetch {
         let mut state = self.state.lock();
-        let is_idle =
-            |state: &mut State| !state.stopped && !state.sources.iter().any(|source| source.asked);
+        let is_idle = |state: &mut State| !state.stopped && !state.sources[source].asked;
         self.wake.wait_while_for(&mut state, is_idle, time);
         if state.stopped {
-            return KeyFetches::Stop;
+            return KeyFetch::Stop;
         }
-        let mut due = Vec::new();
-        for (at, source) in state.sources.iter_mut().enumerate() {
-            if std::mem::take(&mut source.asked) {
-                source.running = true;
-                due.push(at);
-            }
-        }
-        KeyFetches::Fetch(due)
+        state.sources[source].asked = false;
+        state.sources[source].running = true;
+        KeyFetch::Now
     }
 
-    /// Makes [`Self::wait`] return [`KeyFetches::Stop`].
+    /// Makes [`Self::wait`] return [`KeyFetch::Stop`], for all sources.
     pub fn stop(&self) {
         self.state.lock().stopped = true;
         self.wake.notify_all();
-    }
-
-    /// Notes that a fetch begins which nothing asked for.
-    pub fn begin(&self, source: usize) {
-        let mut state = self.state.lock();
-        state.sources[source].asked = false;
-        state.sources[source].running = true;
     }
 
     /// Asks for a fetch because of an unknown key.
@@ -121,34 +109,56 @@ pub const UNKNOWN_KEY_INTERVAL_MS: u64 = 60_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn unknown_keys_cause_one_fetch_a_minute() {
         let requests = KeyRequests::new(2);
+        let fetches = |source| requests.wait(source, Duration::ZERO);
         // The first fetch is asked for from the beginning.
         assert_eq!(requests.ask(1, 1_000), Asked::Pending);
-        assert_eq!(requests.wait(Duration::ZERO), KeyFetches::Fetch(vec![0, 1]));
+        assert_eq!(fetches(0), KeyFetch::Now);
+        assert_eq!(fetches(1), KeyFetch::Now);
         assert_eq!(requests.ask(1, 2_000), Asked::Pending);
         requests.ended(1);
         assert_eq!(requests.ask(1, 3_000), Asked::Pending);
-        assert_eq!(requests.wait(Duration::ZERO), KeyFetches::Fetch(vec![1]));
+        assert_eq!(fetches(1), KeyFetch::Now);
         requests.ended(1);
         assert_eq!(requests.ask(1, 62_999), Asked::TooSoon);
-        assert_eq!(requests.wait(Duration::ZERO), KeyFetches::Fetch(vec![]));
         assert_eq!(requests.ask(1, 63_000), Asked::Pending);
-        assert_eq!(requests.wait(Duration::ZERO), KeyFetches::Fetch(vec![1]));
         // The other issuer is not delayed by it.
         requests.ended(0);
         assert_eq!(requests.ask(0, 63_001), Asked::Pending);
     }
 
     #[test]
-    fn a_stop_ends_the_wait() {
-        let requests = KeyRequests::new(0);
+    fn a_wait_ends_when_its_own_source_is_asked_for() {
+        let requests = KeyRequests::new(2);
+        for source in 0..2 {
+            assert_eq!(requests.wait(source, LONG), KeyFetch::Now);
+            requests.ended(source);
+        }
+        let start = Instant::now();
         std::thread::scope(|threads| {
-            let waiting = threads.spawn(|| requests.wait(Duration::from_secs(600)));
+            let first = threads.spawn(|| requests.wait(0, LONG));
+            let second = threads.spawn(|| requests.wait(1, LONG));
+            requests.ask(1, 1_000);
+            assert_eq!(second.join().unwrap(), KeyFetch::Now);
             requests.stop();
-            assert_eq!(waiting.join().unwrap(), KeyFetches::Stop);
+            assert_eq!(first.join().unwrap(), KeyFetch::Stop);
         });
+        assert!(start.elapsed() < LONG);
     }
+
+    #[test]
+    fn a_fetch_is_due_when_the_time_is_over() {
+        let requests = KeyRequests::new(1);
+        requests.wait(0, Duration::ZERO);
+        requests.ended(0);
+        assert_eq!(requests.wait(0, Duration::from_millis(1)), KeyFetch::Now);
+        assert_eq!(requests.ask(0, 1_000), Asked::Pending);
+    }
+
+    /// Longer than the test.
+    const LONG: Duration = Duration::from_secs(600);
 }

@@ -45,7 +45,7 @@ pub use config::{
 pub use credentials::{ClientCertificate, Credentials};
 pub use denied::{AccessDenied, TOKEN_BYTES_MAX};
 pub use grants::{Grant, Grants, PATTERNS_PER_TOKEN_MAX};
-pub use key_requests::{KeyFetches, KeyRequests, UNKNOWN_KEY_INTERVAL_MS};
+pub use key_requests::{KeyFetch, KeyRequests, UNKNOWN_KEY_INTERVAL_MS};
 pub use keys::{JWKS_BYTES_MAX, JWKS_KEYS_MAX, JwksError};
 pub use mint::{Mint, MintError, NewToken, api_key};
 pub use operation::{Operation, OperationSet, UnknownOperation};

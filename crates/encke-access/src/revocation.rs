@@ -71,12 +71,12 @@ impl Revocations {
             return Ok(());
         }
         let mut table = self.table.write();
-        if table.len() >= REVOCATIONS_MAX {
+        if table.len() >= REVOCATIONS_MAX && !table.contains(&revocation.revoke) {
             table.remove_ended(now_ms);
-        }
-        if table.len() >= REVOCATIONS_MAX {
             self.len.store(table.len(), Ordering::Release);
-            return Err(TooManyRevocations);
+            if table.len() >= REVOCATIONS_MAX {
+                return Err(TooManyRevocations);
+            }
         }
         match &revocation.revoke {
             RevocationTarget::Token(id) => {
@@ -170,6 +170,16 @@ impl Revocation {
 impl Revoked {
     fn len(&self) -> usize {
         self.tokens.len() + self.subjects.len() + self.keys.len()
+    }
+
+    fn contains(&self, target: &RevocationTarget) -> bool {
+        match target {
+            RevocationTarget::Token(id) => self.tokens.contains_key(&Digest::of(id).short()),
+            RevocationTarget::Subject(subject) => {
+                self.subjects.contains_key(&Digest::of(subject).short())
+            }
+            RevocationTarget::Key(key) => self.keys.contains_key(key.as_str()),
+        }
     }
 
     fn remove_ended(&mut self, now_ms: u64) {
@@ -310,6 +320,9 @@ mod tests {
         revocations.add(one(REVOCATIONS_MAX, Some(10)), 0).unwrap();
         let next = one(REVOCATIONS_MAX + 1, None);
         assert_eq!(revocations.add(next.clone(), 9), Err(TooManyRevocations));
+        // One that is there already takes no room.
+        assert_eq!(revocations.add(one(0, None), 9), Ok(()));
+        assert_eq!(revocations.len(), REVOCATIONS_MAX);
         assert_eq!(revocations.add(next, 10), Ok(()));
         assert_eq!(revocations.len(), REVOCATIONS_MAX);
     }

@@ -1,64 +1,52 @@
-//! Fetches the keys of issuers that have a `jwks-url`, in a thread of its own.
+//! Fetches the keys of issuers that have a `jwks-url`, each in a thread of its own: one that does not respond delays no other.
 //!
 //! The URL is exactly the one of the configuration. Redirects are not followed; size and time are bounded; a failure changes nothing.
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
-use encke_access::{Access, AccessConfig, JWKS_BYTES_MAX, KeyFetches};
+use encke_access::{Access, AccessConfig, JWKS_BYTES_MAX, KeyFetch};
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-/// The thread that fetches keys.
+/// The threads that fetch keys.
 pub(crate) struct KeyFetcher {
     access: Arc<Access>,
 }
 
 impl KeyFetcher {
-    /// Starts the thread; the first fetch of each issuer begins at once. `None`: no issuer needs it.
+    /// Starts the threads; the first fetch of each issuer begins at once. `None`: no issuer needs it.
     pub(crate) fn start(access: Arc<Access>, config: &AccessConfig) -> io::Result<Option<Self>> {
-        if access.key_locations().is_empty() {
+        let sources = access.key_locations().len();
+        if sources == 0 {
             return Ok(None);
         }
         let agent = agent(config.jwks_timeout);
         let refresh = config.jwks_refresh.max(REFRESH_MIN);
-        let own = Arc::clone(&access);
-        std::thread::Builder::new()
-            .name("jwks".into())
-            .spawn(move || run(&own, &agent, refresh))?;
+        for source in 0..sources {
+            let (access, agent) = (Arc::clone(&access), agent.clone());
+            std::thread::Builder::new()
+                .name("jwks".into())
+                .spawn(move || run(&access, &agent, source, refresh))?;
+        }
         Ok(Some(KeyFetcher { access }))
     }
 
-    /// Ends the thread. A fetch that runs is not waited for: a server of keys may never respond.
+    /// Ends the threads. A fetch that runs is not waited for: a server of keys may never respond.
     pub(crate) fn stop(self) {
         self.access.key_requests().stop();
     }
 }
 
-fn run(access: &Access, agent: &Agent, refresh: Duration) {
-    let sources = access.key_locations().len();
-    let mut due = vec![Instant::now() + refresh; sources];
-    loop {
-        let next = due.iter().min().copied().unwrap_or_else(Instant::now);
-        let wait = next.saturating_duration_since(Instant::now());
-        let KeyFetches::Fetch(mut sources) = access.key_requests().wait(wait) else {
-            return;
+fn run(access: &Access, agent: &Agent, source: usize, refresh: Duration) {
+    let mut pause = refresh;
+    while access.key_requests().wait(source, pause) == KeyFetch::Now {
+        pause = match fetch_one(access, agent, source) {
+            true => refresh,
+            false => RETRY.min(refresh),
         };
-        let now = Instant::now();
-        for (source, at) in due.iter().enumerate() {
-            if *at <= now && !sources.contains(&source) {
-                access.key_requests().begin(source);
-                sources.push(source);
-            }
-        }
-        // One after another: an issuer that does not respond delays the others by the longest time of a fetch.
-        for source in sources {
-            let is_good = fetch_one(access, agent, source);
-            let pause = if is_good { refresh } else { RETRY.min(refresh) };
-            due[source] = Instant::now() + pause;
-        }
     }
 }
 

@@ -38,11 +38,15 @@ fn ok(body: &str) -> Vec<u8> {
     (head + body).into_bytes()
 }
 
-fn config(url: &str) -> AccessConfig {
-    let issuer = serde_json::json!({
-        "issuer": "i", "audience": "a", "algorithms": ["ES256"], "jwks-url": url,
-    });
-    serde_json::from_value(serde_json::json!({"issuers": [issuer]})).unwrap()
+/// A configuration with these issuers: name and URL.
+fn config(issuers: &[(&str, &str)]) -> AccessConfig {
+    let issuer = |&(name, url): &(&str, &str)| {
+        serde_json::json!({
+            "issuer": name, "audience": "a", "algorithms": ["ES256"], "jwks-url": url,
+        })
+    };
+    let issuers: Vec<_> = issuers.iter().map(issuer).collect();
+    serde_json::from_value(serde_json::json!({ "issuers": issuers })).unwrap()
 }
 
 fn access(config: &AccessConfig) -> Arc<Access> {
@@ -95,7 +99,7 @@ fn a_server_that_does_not_respond_is_given_up() {
 fn the_thread_fetches_at_once_and_survives_failures() {
     let failure = b"HTTP/1.1 500 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec();
     let (url, _requests) = server(vec![failure, ok(KEYS)]);
-    let config = config(&url);
+    let config = config(&[("i", &url)]);
     let access = access(&config);
     let (sender, ended) = mpsc::channel();
     let sender = parking(sender);
@@ -118,6 +122,25 @@ fn the_thread_fetches_at_once_and_survives_failures() {
     assert_eq!(denied.reason(), "keys_unknown");
     assert_eq!(ended.recv().unwrap(), ("i".to_owned(), true));
     assert_eq!(access.counts().keys, 1);
+    fetcher.stop();
+}
+
+#[test]
+fn an_issuer_that_does_not_respond_delays_no_other() {
+    let (silent, _asked) = server(vec![Vec::new()]);
+    let (good, _requests) = server(vec![ok(KEYS)]);
+    let config = AccessConfig {
+        jwks_timeout: LONG,
+        ..config(&[("silent", &silent), ("good", &good)])
+    };
+    let access = access(&config);
+    let (sender, ended) = mpsc::channel();
+    let sender = parking(sender);
+    access.when_keys_arrive(move |issuer, is_good| sender(issuer, is_good));
+    let fetcher = KeyFetcher::start(Arc::clone(&access), &config)
+        .unwrap()
+        .unwrap();
+    assert_eq!(ended.recv().unwrap(), ("good".to_owned(), true));
     fetcher.stop();
 }
 
