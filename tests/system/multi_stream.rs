@@ -42,16 +42,10 @@ impl MultiStream {
     /// The next event; nothing when the server has hung up, which it may do only between two events.
     pub(crate) fn event(&mut self) -> Option<Event> {
         loop {
-            let input = self.connection.input();
-            let Some(end) = input.windows(2).position(|pair| pair == b"\n\n") else {
-                if self.connection.fill() {
-                    continue;
-                }
+            let Some(block) = self.connection.event() else {
                 assert!(self.connection.input().is_empty(), "cut within an event");
                 return None;
             };
-            let block: Vec<u8> = input.drain(..end + 2).collect();
-            let block = String::from_utf8(block).expect("events are text");
             let field = |name: &str| {
                 let lines = block.lines();
                 let values = lines.filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -73,18 +67,12 @@ impl MultiStream {
     /// The next event's id or, where an id comes alone, that.
     pub(crate) fn position(&mut self) -> String {
         loop {
-            let text = String::from_utf8_lossy(self.connection.input()).into_owned();
-            if let Some((block, _)) = text.split_once("\n\n") {
-                let taken = block.len() + 2;
-                self.connection.input().drain(..taken);
-                let mut lines = block.lines();
-                if let Some(id) = lines.find_map(|line| line.strip_prefix("id:")) {
-                    self.id = id.to_owned();
-                    return self.id.clone();
-                }
-                continue;
+            let block = self.connection.event().expect("an id comes");
+            let mut lines = block.lines();
+            if let Some(id) = lines.find_map(|line| line.strip_prefix("id:")) {
+                self.id = id.to_owned();
+                return self.id.clone();
             }
-            assert!(self.connection.fill(), "no id came");
         }
     }
 
@@ -95,6 +83,27 @@ impl MultiStream {
             event.unwrap_or_else(|| panic!("event {at} of {count} did not come"))
         });
         events.map(|event| number(&event)).collect()
+    }
+
+    /// Reads these records, and continues `query` from the id of each: that leads to the records after it. The ids.
+    pub(crate) fn every_id_leads_to_the_rest(
+        &mut self,
+        encke: &Encke,
+        query: &str,
+        records: &[(String, u64)],
+    ) -> Vec<String> {
+        let mut ids = Vec::new();
+        for record in records {
+            let event = self.event().expect("an event");
+            assert_eq!(&number(&event), record);
+            ids.push(event.id);
+        }
+        for (at, id) in ids.iter().enumerate() {
+            let mut again = MultiStream::open(encke, query, Some(id));
+            let rest = &records[at + 1..];
+            assert_eq!(again.numbers(rest.len()), rest, "after {id}");
+        }
+        ids
     }
 }
 
@@ -166,19 +175,7 @@ fn a_reconnect_resumes_at_its_position() {
     let mut expected: Vec<(String, u64)> = before;
     expected.retain(|(stream, _)| stream == "a");
     expected.extend(later);
-    let mut ids = Vec::new();
-    let mut got = Vec::new();
-    for _ in 0..expected.len() {
-        let event = first.event().expect("an event");
-        ids.push(event.id.clone());
-        got.push(number(&event));
-    }
-    assert_eq!(got, expected);
-    for (at, id) in ids.iter().enumerate() {
-        let mut again = MultiStream::open(&encke, &query, Some(id));
-        let rest = &expected[at + 1..];
-        assert_eq!(again.numbers(rest.len()), rest, "after {id}");
-    }
+    let ids = first.every_id_leads_to_the_rest(&encke, &query, &expected);
     // The parameter does the same, and the field beats it.
     let query = format!("{query}&after={}", ids[3]);
     let mut again = MultiStream::open(&encke, &query, None);
@@ -308,17 +305,7 @@ fn a_fork_and_its_source_each_get_shared_records() {
     expected.extend([("fork".to_owned(), 100), ("source".to_owned(), 6)]);
     let query = "stream=source@-1&stream=fork@-1";
     let mut several = MultiStream::open(&encke, query, None);
-    let mut ids = Vec::new();
-    for expected in &expected {
-        let event = several.event().expect("an event");
-        assert_eq!(&number(&event), expected);
-        ids.push(event.id);
-    }
-    for (at, id) in ids.iter().enumerate() {
-        let mut again = MultiStream::open(&encke, query, Some(id));
-        let rest = &expected[at + 1..];
-        assert_eq!(again.numbers(rest.len()), rest, "after {id}");
-    }
+    several.every_id_leads_to_the_rest(&encke, query, &expected);
 }
 
 #[test]

@@ -103,17 +103,7 @@ fn every_id_leads_to_the_rest() {
     let mut expected = below("a/", &appended);
     let later = append_all(&encke, &streams, 40..80);
     expected.extend(later);
-    let mut ids = Vec::new();
-    for record in &expected {
-        let event = first.event().expect("an event");
-        assert_eq!(&number(&event), record);
-        ids.push(event.id);
-    }
-    for (at, id) in ids.iter().enumerate() {
-        let mut again = MultiStream::open(&encke, query, Some(id));
-        let rest = &expected[at + 1..];
-        assert_eq!(again.numbers(rest.len()), rest, "after {id}");
-    }
+    first.every_id_leads_to_the_rest(&encke, query, &expected);
 }
 
 #[test]

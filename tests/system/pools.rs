@@ -3,8 +3,7 @@
 //! `ENCKE_POOL_JOBS` is the number of jobs; `make pool-load` runs a hundred thousand and prints their rate.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use crate::rig::{Chunks, Encke, can_use, data_dir, eventually, raise_descriptors};
+use crate::rig::{Connection, Encke, can_use, data_dir, eventually, raise_descriptors, request};
 
 const WORKERS: u64 = 200;
 const SUBMITTERS: u64 = 8;
@@ -22,6 +21,7 @@ const KILLS: u64 = 5;
 /// One in this many jobs kills its worker.
 const DEADLY: u64 = 40;
 const JOBS: u64 = 5_000;
+const TEXT: &str = "Content-Type: text/plain";
 
 /// The shared state of the test, and its records.
 struct Stage {
@@ -45,108 +45,25 @@ struct Books {
     late: u64,
 }
 
-/// A connection that may be cut at any byte.
-struct Wire {
-    socket: TcpStream,
-    input: Vec<u8>,
-    /// The events of a worker.
-    chunks: Option<Chunks>,
-}
-
-/// The server has hung up, or was never there.
-struct Cut;
-
-impl Wire {
-    fn open(stage: &Stage) -> Result<Wire, Cut> {
-        let address = *stage.address.lock().expect("not poisoned");
-        let socket = TcpStream::connect(address).map_err(|_| Cut)?;
-        let patience = Some(Duration::from_millis(200));
-        socket.set_read_timeout(patience).map_err(|_| Cut)?;
-        socket.set_nodelay(true).map_err(|_| Cut)?;
-        Ok(Wire {
-            socket,
-            input: Vec::new(),
-            chunks: None,
-        })
-    }
-
-    fn send(&mut self, method: &str, target: &str, body: &str) -> Result<(), Cut> {
-        let length = body.len();
-        let request = format!(
-            "{method} {target} HTTP/1.1\r\nHost: encke\r\nContent-Type: text/plain\r\n\
-             Content-Length: {length}\r\n\r\n{body}"
-        );
-        self.socket.write_all(request.as_bytes()).map_err(|_| Cut)
-    }
-
-    /// Reads more; false when nothing came for a while.
-    fn fill(&mut self) -> Result<bool, Cut> {
-        let mut buffer = [0; 16 << 10];
-        match self.socket.read(&mut buffer) {
-            Ok(0) => Err(Cut),
-            Ok(count) => {
-                match &mut self.chunks {
-                    None => self.input.extend_from_slice(&buffer[..count]),
-                    Some(chunks) => chunks.take(&buffer[..count], &mut self.input),
-                }
-                Ok(true)
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                Ok(false)
-            }
-            Err(_) => Err(Cut),
-        }
-    }
-
-    /// Everything up to a mark, and the mark.
-    fn upto(&mut self, mark: &str, stage: &Stage) -> Result<String, Cut> {
-        loop {
-            let mark = mark.as_bytes();
-            let found = self.input.windows(mark.len()).position(|part| part == mark);
-            if let Some(at) = found {
-                let part: Vec<u8> = self.input.drain(..at + mark.len()).collect();
-                return Ok(String::from_utf8(part).expect("text"));
-            }
-            if !self.fill()? && stage.over.load(Ordering::Relaxed) {
-                return Err(Cut);
-            }
-        }
-    }
-
-    /// What follows is in chunks.
-    fn read_chunks(&mut self) {
-        let mut chunks = Chunks::default();
-        let came = std::mem::take(&mut self.input);
-        chunks.take(&came, &mut self.input);
-        self.chunks = Some(chunks);
-    }
-
-    fn answer(&mut self, stage: &Stage) -> Result<(u16, String), Cut> {
-        let head = self.upto("\r\n\r\n", stage)?;
-        let status = head[9..12].parse().expect("a status");
-        let length = head
-            .lines()
-            .find_map(|line| line.strip_prefix("Content-Length: "));
-        let length: usize = length.map_or(0, |length| length.parse().expect("a length"));
-        while self.input.len() < length {
-            self.fill()?;
-        }
-        let body = self.input.drain(..length).collect();
-        Ok((status, String::from_utf8(body).expect("text")))
+impl Stage {
+    /// A connection to the server; `None` when it does not listen.
+    fn connect(&self) -> Option<Connection> {
+        let address = *self.address.lock().expect("not poisoned");
+        Connection::try_open(address).ok()
     }
 }
 
 /// Posts jobs until there are enough; those whose answer is cut are posted again.
 fn submit(stage: &Stage) {
-    let mut wire = None;
+    let mut connection = None;
     loop {
         let number = stage.next.fetch_add(1, Ordering::Relaxed);
         if number >= stage.jobs {
             return;
         }
         let mut tries = 0;
-        while try_submit(stage, &mut wire, number).is_err() {
-            wire = None;
+        while try_submit(stage, &mut connection, number).is_none() {
+            connection = None;
             tries += 1;
             assert!(tries < 2_000, "job {number} can't be posted");
             std::thread::sleep(Duration::from_millis(20));
@@ -154,18 +71,20 @@ fn submit(stage: &Stage) {
     }
 }
 
-fn try_submit(stage: &Stage, wire: &mut Option<Wire>, number: u64) -> Result<(), Cut> {
-    let wire = match wire {
-        Some(wire) => wire,
-        None => wire.insert(Wire::open(stage)?),
+/// Posts a job. `None` when the server is overloaded, or hung up before its answer was complete.
+fn try_submit(stage: &Stage, connection: &mut Option<Connection>, number: u64) -> Option<()> {
+    let connection = match connection {
+        Some(connection) => connection,
+        None => connection.insert(stage.connect()?),
     };
-    wire.send("POST", "/v1/pool/load", &format!("job {number}"))?;
-    let (status, body) = wire.answer(stage)?;
-    if status == 503 {
-        return Err(Cut);
+    let body = format!("job {number}");
+    connection.send_anyway(&request("POST", "/v1/pool/load", &[TEXT], body.as_bytes()));
+    let answer = connection.answer_if_alive()?;
+    if answer.status == 503 {
+        return None;
     }
-    assert_eq!(status, 202, "{body}");
-    let posted: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!(answer.status, 202, "{answer:?}");
+    let posted: serde_json::Value = serde_json::from_slice(&answer.body).expect("JSON");
     let id = posted["job"].as_u64().expect("a job");
     let new = stage
         .books
@@ -174,33 +93,31 @@ fn try_submit(stage: &Stage, wire: &mut Option<Wire>, number: u64) -> Result<(),
         .accepted
         .insert(id);
     assert!(new, "{id} was accepted twice");
-    Ok(())
+    Some(())
 }
 
-/// Works for ever; each death is followed by a worker with a new name.
+/// Works until the test is over; each death is followed by a worker with a new name.
 fn work(stage: &Stage, number: u64) {
     for life in 0.. {
         if stage.over.load(Ordering::Relaxed) {
             return;
         }
-        let name = format!("w{number}-{life}");
-        // An end of either side ends the worker.
-        let Err(Cut) = live(stage, &name) else { return };
+        live(stage, &format!("w{number}-{life}"));
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-fn live(stage: &Stage, name: &str) -> Result<(), Cut> {
-    let mut jobs = Wire::open(stage)?;
-    let mut words = Wire::open(stage)?;
-    jobs.send("GET", &format!("/v1/pool/load/work?worker={name}"), "")?;
-    let head = jobs.upto("\r\n\r\n", stage)?;
-    if !head.starts_with("HTTP/1.1 200") {
-        return Err(Cut);
+/// Takes jobs and acknowledges most of them, until the worker dies or the server hangs up.
+fn live(stage: &Stage, name: &str) {
+    let (Some(mut jobs), Some(mut acks)) = (stage.connect(), stage.connect()) else {
+        return;
+    };
+    let work = format!("/v1/pool/load/work?worker={name}");
+    jobs.send_anyway(&request("GET", &work, &[], b""));
+    if jobs.head_if_alive().is_none_or(|head| head.status != 200) {
+        return;
     }
-    jobs.read_chunks();
-    loop {
-        let event = jobs.upto("\n\n", stage)?;
+    while let Some(event) = jobs.event() {
         if !event.starts_with("event: job\n") {
             continue;
         }
@@ -220,24 +137,26 @@ fn live(stage: &Stage, name: &str) -> Result<(), Cut> {
         let fate = (id * 31 + attempt * 17) % DEADLY;
         if fate == 0 {
             stage.books.lock().expect("not poisoned").deaths += 1;
-            return Err(Cut);
+            return;
         }
         let ack = format!("/v1/pool/load/job/{id}/ack?attempt={attempt}");
-        words.send("POST", &ack, name)?;
+        acks.send_anyway(&request("POST", &ack, &[TEXT], name.as_bytes()));
         if fate == 1 {
             // It dies before it reads the response.
             stage.books.lock().expect("not poisoned").deaths += 1;
-            return Err(Cut);
+            return;
         }
-        let (status, body) = words.answer(stage)?;
+        let Some(answer) = acks.answer_if_alive() else {
+            return;
+        };
         let mut books = stage.books.lock().expect("not poisoned");
-        match status {
+        match answer.status {
             204 => {
                 let before = books.done.insert(id, stage.begun.elapsed());
                 assert_eq!(before, None, "{id} was done twice");
             }
             409 | 503 => books.late += 1,
-            _ => panic!("{status} {body}"),
+            _ => panic!("{answer:?}"),
         }
     }
 }
@@ -309,9 +228,13 @@ fn every_job_is_done_though_workers_and_the_server_are_killed() {
     }
     let took = stage.begun.elapsed();
     stage.over.store(true, Ordering::Relaxed);
+    // The end of their connections ends the workers.
+    let stopped = encke.terminate();
+    assert_eq!(stopped.code, Some(0), "{}", stopped.log);
     for thread in threads {
         thread.join().expect("nothing is wrong");
     }
+    let encke = Encke::start_in(data.path(), &[]);
     let results = encke.messages("pool/load/results");
     let done: BTreeSet<u64> = results
         .iter()

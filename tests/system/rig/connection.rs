@@ -78,8 +78,12 @@ impl Response {
 
 impl Connection {
     pub(crate) fn open(address: SocketAddr) -> Connection {
-        let socket = TcpStream::connect(address).expect("the server listens");
-        Connection::over(socket)
+        Connection::try_open(address).expect("the server listens")
+    }
+
+    /// To a server that may not listen.
+    pub(crate) fn try_open(address: SocketAddr) -> std::io::Result<Connection> {
+        TcpStream::connect(address).map(Connection::over)
     }
 
     /// One whose system takes little ahead of what is read.
@@ -146,18 +150,44 @@ impl Connection {
         self.socket.write_all(bytes).is_ok()
     }
 
-    /// The next response of a server that may die at any byte; nothing when it died before its fields were complete.
-    /// For answers that have no body.
+    /// The next response of a server that may die at any byte; `None` when it died before the response was complete.
+    /// For responses whose body, if any, has a length.
     pub(crate) fn answer_if_alive(&mut self) -> Option<Response> {
+        let mut answer = self.head_if_alive()?;
+        let length = answer.field("Content-Length").unwrap_or("0");
+        let length = length.parse().expect("a length is a number");
+        while self.input.len() < length {
+            if !self.fill() {
+                return None;
+            }
+        }
+        answer.body = self.take(length);
+        Some(answer)
+    }
+
+    /// The next response's status line and fields; `None` when the server died before they were complete.
+    pub(crate) fn head_if_alive(&mut self) -> Option<Response> {
         while find(&self.input, b"\r\n\r\n").is_none() {
             if !self.fill() {
                 return None;
             }
         }
-        let answer = self.head();
-        let length = answer.field("Content-Length").unwrap_or("0");
-        assert_eq!(length, "0", "{answer:?}");
-        Some(answer)
+        Some(self.head())
+    }
+
+    /// The next event of a stream of events, with the empty line that ends it. `None` when the server has hung up; the part of
+    /// an event that was cut stays in [`input`](Connection::input).
+    pub(crate) fn event(&mut self) -> Option<String> {
+        let end = loop {
+            if let Some(at) = find(&self.input, b"\n\n") {
+                break at + 2;
+            }
+            if !self.fill() {
+                return None;
+            }
+        };
+        let event = self.input.drain(..end).collect();
+        Some(String::from_utf8(event).expect("events are text"))
     }
 
     /// Whether there is something to read.

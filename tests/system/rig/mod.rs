@@ -15,7 +15,6 @@ mod subscriber;
 mod tls;
 
 pub(crate) use bystanders::Bystanders;
-pub(crate) use chunks::Chunks;
 pub(crate) use connection::{Connection, Response, request};
 pub(crate) use faults::{Call, Fault, first_segment, strace_works, traced, wait_for_sync};
 pub(crate) use incompressible::Incompressible;
@@ -28,6 +27,8 @@ pub(crate) use subscriber::Subscriber;
 pub(crate) use tls::{Authority, CertificateFiles, TlsClient, text};
 
 use std::time::{Duration, Instant};
+
+use chunks::Chunks;
 
 /// How long a test waits for an expected condition: far longer than it needs, because tests share their cores.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

@@ -74,11 +74,7 @@ impl Subscriber {
     /// only between two events.
     fn event(&mut self) -> Option<Event> {
         loop {
-            let input = self.connection.input();
-            let Some(end) = input.windows(2).position(|pair| pair == b"\n\n") else {
-                if self.connection.fill() {
-                    continue;
-                }
+            let Some(block) = self.connection.event() else {
                 let cut = self.connection.input();
                 assert!(
                     cut.is_empty() || self.may_be_cut,
@@ -87,8 +83,6 @@ impl Subscriber {
                 );
                 return None;
             };
-            let block: Vec<u8> = input.drain(..end + 2).collect();
-            let block = String::from_utf8(block).expect("events are text");
             if let Some(event) = parse(&block) {
                 return Some(event);
             }

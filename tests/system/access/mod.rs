@@ -1,0 +1,122 @@
+//! Access control at the binary: who may do what, what is concealed, and what ends when credentials end.
+
+mod browsers;
+mod grants;
+mod operators;
+mod revocation;
+
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::rig::{Encke, Ended, JSON, command, data_dir, operators_address, serve};
+
+/// A server with access control, and the address for its operators.
+struct Guarded {
+    encke: Encke,
+    stdout: std::io::BufReader<std::process::ChildStdout>,
+    operators: std::net::SocketAddr,
+    config: std::path::PathBuf,
+    _config_dir: TempDir,
+}
+
+impl Guarded {
+    fn start(flags: &[&str]) -> Guarded {
+        Guarded::start_in(data_dir(), flags).0
+    }
+
+    fn start_in(data: TempDir, flags: &[&str]) -> (Guarded, TempDir) {
+        let config_dir = data_dir();
+        let config = config_dir.path().join("encke.toml");
+        std::fs::write(&config, configuration()).expect("a file can be written");
+        let guarded = Guarded::again(&config, config_dir, data.path(), flags);
+        (guarded, data)
+    }
+
+    fn again(config: &Path, config_dir: TempDir, data: &Path, flags: &[&str]) -> Guarded {
+        let path = config.to_str().expect("the path is text");
+        let own = ["--config", path, "--admin-listen", "127.0.0.1:0"];
+        let mut encke = Encke::start_by(&mut serve(data, &[&own, flags].concat()));
+        let mut stdout = encke.take_stdout();
+        let operators = operators_address(&mut stdout);
+        Guarded {
+            encke,
+            stdout,
+            operators,
+            config: config.to_owned(),
+            _config_dir: config_dir,
+        }
+    }
+
+    /// The header field with a token of an hour, for that subject, that allows this.
+    fn allowed(&self, subject: &str, allow: &str) -> String {
+        let arguments = ["--sub", subject, "--expires", "1h", "--allow", allow];
+        bearer(&self.token(&arguments))
+    }
+
+    /// A token that `encke token` makes.
+    fn token(&self, arguments: &[&str]) -> String {
+        let config = self.config.to_str().expect("the path is text");
+        let mut command = command(&["token", "--config", config]);
+        let ended = Ended::of(command.args(arguments));
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        ended.stdout.trim_end().to_owned()
+    }
+
+    fn ask(&self, method: &str, path: &str, credentials: &str, body: &[u8]) -> (u16, String) {
+        let fields = [JSON, credentials];
+        let fields = match credentials {
+            "" => &fields[..1],
+            _ => &fields[..],
+        };
+        let response = self.encke.ask(method, path, fields, body);
+        let code = match response.status {
+            ..400 => String::new(),
+            _ => response.error_code(),
+        };
+        (response.status, code)
+    }
+}
+
+/// The text of a configuration file with access control.
+fn configuration() -> String {
+    CONFIG.replace("SHA", &api_key_digest())
+}
+
+fn api_key_digest() -> String {
+    let digest = Ended::of(std::process::Command::new("sh").args([
+        "-c",
+        &format!("printf %s {API_KEY} | sha256sum | cut -d ' ' -f 1"),
+    ]));
+    digest.stdout.trim().to_owned()
+}
+
+fn bearer(token: &str) -> String {
+    format!("Authorization: Bearer {token}")
+}
+
+const API_KEY: &str = "encke_backend-key-of-some-length-0123456789";
+
+const CONFIG: &str = r#"
+[access]
+cookie = "encke"
+leeway = "0s"
+anonymous.grants = [{ actions = ["read"], paths = ["/v1/stream/public/**"] }]
+
+[[access.issuers]]
+name = "app"
+issuer = "https://app.example"
+audience = "encke"
+algorithms = ["HS256"]
+secret = "a secret of more than thirty-two bytes, for tests"
+
+[[access.signing-keys]]
+kid = "links"
+secret = "another secret of more than thirty-two bytes"
+
+[[access.api-keys]]
+name = "backend"
+# The digest of `API_KEY`.
+sha256 = "SHA"
+grants = [{ actions = ["read", "append", "create", "delete", "admin", "post", "work", "list"], paths = ["/**"] }]
+"#;

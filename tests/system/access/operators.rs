@@ -1,0 +1,133 @@
+//! The operators' address, the audit log, and addresses that other machines reach.
+
+use std::io::Read;
+
+use serde_json::{Value, json};
+
+use super::{Guarded, bearer, configuration};
+use crate::rig::{Connection, Encke, Ended, JSON, data_dir, eventually, serve_on};
+
+#[test]
+fn operators_have_an_address_of_their_own_and_every_refusal_has_a_line() {
+    let audit = data_dir();
+    let file = audit.path().join("audit.jsonl");
+    let option = format!("audit-log-file={}", file.display());
+    let mut guarded = Guarded::start(&["--tuning", &option, "--access-log", "json"]);
+    let operator = |method: &str, path: &str| {
+        Connection::open(guarded.operators)
+            .ask(method, path, &[], b"")
+            .status
+    };
+    assert_eq!(operator("GET", "/metrics"), 200);
+    assert_eq!(operator("GET", "/readyz"), 200);
+    assert_eq!(operator("PUT", "/v1/stream/a"), 404);
+    let token = guarded.token(&[
+        "--sub",
+        "ann",
+        "--expires",
+        "1h",
+        "--allow",
+        "read=/v1/stream/a",
+    ]);
+    assert_eq!(
+        guarded
+            .ask("GET", "/v1/stream/b?x=private", &bearer(&token), b"")
+            .0,
+        404
+    );
+    assert_eq!(
+        guarded
+            .ask("GET", "/v1/stream/b", "Authorization: Bearer nonsense", b"")
+            .0,
+        401
+    );
+    let target = "/v1/stream/a?expires=1&kid=links&signature=c2lnbmF0dXJl";
+    assert_eq!(guarded.ask("GET", target, "", b"").0, 401);
+    let body = json!({ "jti": "x" }).to_string();
+    let mut connection = Connection::open(guarded.operators);
+    assert_eq!(
+        connection
+            .ask("POST", "/v1/admin/revoke", &[JSON], body.as_bytes())
+            .status,
+        204
+    );
+    let lines = || std::fs::read_to_string(&file).unwrap_or_default();
+    eventually("all lines are written", || lines().lines().count() >= 5);
+    let text = lines();
+    let read: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let has = |reason: &str, caller: Value, path: &str| {
+        read.iter().any(|line| {
+            line["reason"] == reason && line["caller"] == caller && line["path"] == path
+        })
+    };
+    assert!(has("concealed", json!("ann"), "/v1/stream/b"), "{text}");
+    assert!(
+        has("revoke", json!("operator"), "/v1/admin/revoke"),
+        "{text}"
+    );
+    assert!(
+        read.iter().all(|line| line["client"] == "127.0.0.1"),
+        "{text}"
+    );
+    let log = guarded.encke.log();
+    let mut stdout = String::new();
+    guarded.encke.signal(rustix::process::Signal::TERM);
+    guarded
+        .stdout
+        .read_to_string(&mut stdout)
+        .expect("it prints text");
+    for secret in [&*token, "nonsense", "c2lnbmF0dXJl", "private"] {
+        assert!(!text.contains(secret), "the audit log holds {secret}");
+        assert!(!log.contains(secret), "the log holds {secret}");
+        // The access log has queries, but no credentials.
+        assert!(
+            secret == "private" || !stdout.contains(secret),
+            "the access log holds {secret}"
+        );
+    }
+}
+
+#[test]
+fn clients_of_a_proxy_are_no_operators() {
+    let encke = Encke::start(&["--trust", "127.0.0.9"]);
+    let ask = |client: u8, fields: &[&str]| {
+        let mut connection = encke.connect_from(client);
+        connection.ask("GET", "/metrics", fields, b"").status
+    };
+    assert_eq!(ask(2, &[]), 200);
+    assert_eq!(
+        ask(2, &["X-Forwarded-For: 192.0.2.1"]),
+        200,
+        "nobody else is believed"
+    );
+    assert_eq!(ask(9, &["X-Forwarded-For: 192.0.2.1"]), 403);
+}
+
+#[test]
+fn an_address_that_others_reach_needs_access_control_or_a_word() {
+    let data = data_dir();
+    let ended = Ended::of(&mut serve_on("0.0.0.0:0", data.path(), &[]));
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(
+        ended.stderr.contains("[access]") && ended.stderr.contains("--open"),
+        "{ended:?}"
+    );
+    // Open to all, but for operators.
+    let flags = ["--open", "--admin-listen", "none"];
+    let encke = Encke::start_by(&mut serve_on("0.0.0.0:0", data.path(), &flags));
+    let mut connection = Connection::open(([127, 0, 0, 1], encke.address.port()).into());
+    assert_eq!(connection.ask("GET", "/metrics", &[], b"").status, 403);
+    assert_eq!(connection.ask("PUT", "/v1/stream/a", &[], b"").status, 201);
+    let config = data.path().join("encke.toml");
+    std::fs::write(&config, configuration()).expect("a file is written");
+    let config = config.to_str().expect("the path is text");
+    let other = data_dir();
+    let flags = ["--config", config, "--admin-listen", "none"];
+    let guarded = Encke::start_by(&mut serve_on("0.0.0.0:0", other.path(), &flags));
+    let mut connection = Connection::open(([127, 0, 0, 1], guarded.address.port()).into());
+    let answer = connection.ask("GET", "/v1/stream/public/x", &[], b"");
+    assert_eq!(answer.status, 404);
+}

@@ -1,0 +1,131 @@
+//! Credentials that expire or are revoked: new requests are refused, and live connections end.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::{API_KEY, Guarded, bearer};
+use crate::rig::{Connection, JSON, data_dir, request};
+
+#[test]
+fn a_subscription_ends_when_its_token_ends_and_says_why() {
+    let guarded = Guarded::start(&["--tuning", "heartbeat=1s"]);
+    let backend = bearer(API_KEY);
+    assert_eq!(guarded.ask("PUT", "/v1/stream/a", &backend, b"[1]").0, 201);
+    let ends_s = now_s() + 3;
+    let short = guarded.token(&["--sub", "ann", "--expires", "3s", "--allow", "read=/v1/**"]);
+    let target = "/v1/stream/a?offset=-1&live=sse";
+    let mut connection = guarded.encke.connect();
+    connection.send(&request("GET", target, &[&bearer(&short)], b""));
+    assert_eq!(connection.head().status, 200);
+    let text = String::from_utf8(connection.rest()).expect("events are text");
+    // The leeway for other clocks is for the beginning of requests; a subscription has none.
+    assert!(now_s() >= ends_s, "it ended early: {text}");
+    assert!(
+        text.contains(": closed by the server: the token has expired; continue at offset "),
+        "{text}"
+    );
+    // With a new token it continues behind what it has.
+    let offset = text
+        .rsplit("continue at offset ")
+        .next()
+        .and_then(|rest| rest.lines().next());
+    let offset = offset.expect("it names the offset");
+    assert_eq!(guarded.ask("POST", "/v1/stream/a", &backend, b"[2]").0, 204);
+    let renewed = guarded.allowed("ann", "read=/v1/**");
+    let target = format!("/v1/stream/a?offset={offset}");
+    let rest = guarded.encke.ask("GET", &target, &[&renewed], b"");
+    assert_eq!(
+        serde_json::from_slice::<Value>(&rest.body).ok(),
+        Some(json!([2]))
+    );
+}
+
+#[test]
+fn revocations_close_connections_and_survive_a_kill() {
+    let (guarded, data) = Guarded::start_in(data_dir(), &[]);
+    let backend = bearer(API_KEY);
+    assert_eq!(guarded.ask("PUT", "/v1/stream/a", &backend, b"[1]").0, 201);
+    let token = |sub: &str, jti: &str| {
+        guarded.token(&[
+            "--sub",
+            sub,
+            "--jti",
+            jti,
+            "--expires",
+            "1h",
+            "--allow",
+            "read=/v1/**",
+        ])
+    };
+    let (one, two, other) = (
+        token("ann", "one"),
+        token("ann", "two"),
+        token("bob", "three"),
+    );
+    let follow = |token: &str| {
+        let mut connection = guarded.encke.connect();
+        let target = "/v1/stream/a?offset=-1&live=sse";
+        connection.send(&request("GET", target, &[&bearer(token)], b""));
+        assert_eq!(connection.head().status, 200);
+        connection
+    };
+    let (mut of_one, mut of_two, mut of_other) = (follow(&one), follow(&two), follow(&other));
+    let revoke = |body: &Value| {
+        let mut connection = Connection::open(guarded.operators);
+        connection.ask(
+            "POST",
+            "/v1/admin/revoke",
+            &[JSON],
+            body.to_string().as_bytes(),
+        )
+    };
+    assert_eq!(revoke(&json!({ "jti": "one" })).status, 204);
+    let text = String::from_utf8(of_one.rest()).expect("events are text");
+    assert!(text.contains("the token was revoked"), "{text}");
+    assert_eq!(
+        guarded.ask("GET", "/v1/stream/a", &bearer(&one), b""),
+        (401, "revoked".into())
+    );
+    assert_eq!(
+        guarded.ask("GET", "/v1/stream/a", &bearer(&two), b"").0,
+        200
+    );
+    assert_eq!(revoke(&json!({ "sub": "ann" })).status, 204);
+    let text = String::from_utf8(of_two.rest()).expect("events are text");
+    assert!(text.contains("the token was revoked"), "{text}");
+    // Others go on.
+    assert_eq!(guarded.ask("POST", "/v1/stream/a", &backend, b"[2]").0, 204);
+    while !of_other.input().windows(8).any(|part| part == b"data:[2]") {
+        assert!(of_other.fill(), "another caller's subscription was closed");
+    }
+    for (body, status) in [
+        (json!({}), 400),
+        (json!({ "jti": "a", "sub": "b" }), 400),
+        (json!({ "jit": "a" }), 400),
+        (json!([1]), 400),
+    ] {
+        assert_eq!(revoke(&body).status, status, "{body}");
+    }
+    let Guarded {
+        encke,
+        config,
+        _config_dir,
+        ..
+    } = guarded;
+    encke.kill();
+    let again = Guarded::again(&config, _config_dir, data.path(), &[]);
+    for token in [&one, &two] {
+        let answer = again.ask("GET", "/v1/stream/a", &bearer(token), b"");
+        assert_eq!(answer, (401, "revoked".into()));
+    }
+    assert_eq!(
+        again.ask("GET", "/v1/stream/a", &bearer(&other), b"").0,
+        200
+    );
+}
+
+fn now_s() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.expect("it is after 1970").as_secs()
+}
