@@ -25,3 +25,30 @@ pub(crate) fn of_process(pid: u32, file: &str) -> Result<String, BenchError> {
 pub(crate) fn rss_anon_bytes(pid: u32) -> Result<u64, BenchError> {
     Ok(kilobytes(&of_process(pid, "status")?, "RssAnon:").unwrap_or(0))
 }
+
+/// The numbers of the processes that a process has started and that still run.
+pub(crate) fn children(pid: u32) -> Result<Vec<u32>, BenchError> {
+    let tasks = Path::new("/proc").join(pid.to_string()).join("task");
+    let mut children = Vec::new();
+    for task in std::fs::read_dir(&tasks).map_err(BenchError::file("read", &tasks))? {
+        let task = task.map_err(BenchError::file("read", &tasks))?;
+        // A thread that has ended meanwhile has none.
+        let text = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        children.extend(
+            text.split_ascii_whitespace()
+                .filter_map(|child| child.parse::<u32>().ok()),
+        );
+    }
+    Ok(children)
+}
+
+/// A process, its children, and theirs.
+pub(crate) fn with_descendants(pid: u32) -> Result<Vec<u32>, BenchError> {
+    let mut found = vec![pid];
+    let mut next = 0;
+    while next < found.len() {
+        found.extend(children(found[next])?);
+        next += 1;
+    }
+    Ok(found)
+}

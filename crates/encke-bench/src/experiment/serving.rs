@@ -263,12 +263,8 @@ fn strace() -> Option<PathBuf> {
 }
 
 fn only_child_of(pid: u32) -> Result<u32, BenchError> {
-    let children = proc::of_process(pid, &format!("task/{pid}/children"))?;
-    children
-        .split_ascii_whitespace()
-        .next()
-        .and_then(|child| child.parse().ok())
-        .ok_or_else(|| BenchError::Server("is gone".into()))
+    let child = proc::children(pid)?.first().copied();
+    child.ok_or_else(|| BenchError::Server("is gone".into()))
 }
 
 /// How much longer an fdatasync takes on a slow disk, in microseconds: the report's took 15 ms.

@@ -62,7 +62,7 @@ pub struct FloodArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub progress: Option<Duration>,
 
-    /// Process id of the server, to report its memory, CPU and open files
+    /// Process id of the server, to report the memory, CPU and open files of it and its child processes
     #[arg(long, value_name = "PID")]
     pub server_pid: Option<u32>,
 
@@ -176,7 +176,7 @@ pub struct StormArgs {
     #[arg(long)]
     pub no_create: bool,
 
-    /// Process id of the server, to report its CPU
+    /// Process id of the server, to report the CPU of it and its child processes
     #[arg(long, value_name = "PID")]
     pub server_pid: Option<u32>,
 
@@ -253,7 +253,7 @@ pub struct SprayArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub progress: Option<Duration>,
 
-    /// Process id of the server, to report its CPU
+    /// Process id of the server, to report the CPU of it and its child processes
     #[arg(long, value_name = "PID")]
     pub server_pid: Option<u32>,
 

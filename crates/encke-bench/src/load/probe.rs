@@ -6,10 +6,11 @@ use crate::load::descriptors::Descriptors;
 use crate::proc;
 use serde::Serialize;
 
-/// A process that is being watched.
+/// A server that is being watched: a process and those that it had started when the watch began, as a proxy does.
 #[derive(Debug)]
 pub(crate) struct Probe {
-    pid: u32,
+    /// The process that was named is the first.
+    pids: Vec<u32>,
 }
 
 /// The memory of a process, and of the kernel for all processes, in bytes.
@@ -38,16 +39,18 @@ impl Memory {
 }
 
 impl Probe {
-    /// Watches process `pid`.
+    /// Watches process `pid` and its descendants.
     pub(crate) fn new(pid: u32) -> Result<Self, BenchError> {
-        let probe = Self { pid };
+        let probe = Self {
+            pids: proc::with_descendants(pid)?,
+        };
         probe.cpu_ns()?;
         Ok(probe)
     }
 
-    /// The process's number.
+    /// The number of the process that was named.
     pub(crate) fn pid(&self) -> u32 {
-        self.pid
+        self.pids[0]
     }
 
     /// The memory now.
@@ -57,8 +60,9 @@ impl Probe {
         let pages = line.and_then(|line| line.split_once(" mem ")?.1.trim().parse().ok());
         let meminfo = proc::text("/proc/meminfo");
         let slabs = |name| proc::kilobytes(&meminfo, name).unwrap_or(0);
+        let rss_anon_bytes = self.pids.iter().map(|&pid| proc::rss_anon_bytes(pid));
         Ok(Memory {
-            rss_anon_bytes: proc::rss_anon_bytes(self.pid)?,
+            rss_anon_bytes: rss_anon_bytes.sum::<Result<u64, BenchError>>()?,
             kernel_tcp_bytes: pages.unwrap_or(0) * rustix::param::page_size() as u64,
             kernel_slab_bytes: slabs("SUnreclaim:"),
             kernel_slab_other_bytes: slabs("SReclaimable:"),
@@ -67,28 +71,32 @@ impl Probe {
 
     /// The number of open files; `None` when this user may not know.
     pub(crate) fn descriptors(&self) -> Option<u64> {
-        Descriptors::count(self.pid)
+        self.pids.iter().map(|&pid| Descriptors::count(pid)).sum()
     }
 
     /// The same by kind, each one looked at.
     pub(crate) fn descriptors_by_kind(&self) -> Option<Descriptors> {
-        Descriptors::of(self.pid)
+        self.pids.iter().map(|&pid| Descriptors::of(pid)).sum()
     }
 
-    /// The processor time of all threads, user and system, in nanoseconds; exact to a clock tick (10 ms as a rule).
+    /// The processor time of all threads, user and system, in nanoseconds; exact to a clock tick (10 ms as a rule) of each process.
     pub(crate) fn cpu_ns(&self) -> Result<u64, BenchError> {
-        let stat = proc::of_process(self.pid, "stat")?;
-        // The name, in parentheses, may hold anything; the numbers follow its last parenthesis.
-        let numbers = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let ticks: u64 = numbers
-            .split_ascii_whitespace()
-            // utime and stime: the 14th and 15th field of all, so the 12th and 13th of these.
-            .skip(11)
-            .take(2)
-            .filter_map(|field| field.parse::<u64>().ok())
-            .sum();
-        Ok(ticks * (SECOND_NS / rustix::param::clock_ticks_per_second()))
+        self.pids.iter().map(|&pid| cpu_ns(pid)).sum()
     }
+}
+
+fn cpu_ns(pid: u32) -> Result<u64, BenchError> {
+    let stat = proc::of_process(pid, "stat")?;
+    // The name, in parentheses, may hold anything; the numbers follow its last parenthesis.
+    let numbers = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks: u64 = numbers
+        .split_ascii_whitespace()
+        // utime and stime: the 14th and 15th field of all, so the 12th and 13th of these.
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum();
+    Ok(ticks * (SECOND_NS / rustix::param::clock_ticks_per_second()))
 }
 
 #[cfg(test)]
@@ -114,6 +122,28 @@ mod tests {
         assert!(((100 << 20)..(300 << 20)).contains(&grown), "{grown}");
         assert!(after.kernel_slab_bytes > 0);
         assert!(probe.cpu_ns().unwrap() >= cpu_ns + 20 * MILLISECOND_NS);
+    }
+
+    #[test]
+    fn the_processes_that_a_server_has_started_count_with_it() {
+        let mut shell = std::process::Command::new("sh")
+            .args(["-c", "sleep 100 & sleep 100 & echo started; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = [0; 8];
+        std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut line).unwrap();
+        let probe = Probe::new(shell.id()).unwrap();
+        assert_eq!((probe.pids.len(), probe.pid()), (3, shell.id()));
+        let alone = proc::rss_anon_bytes(shell.id()).unwrap();
+        assert!(probe.memory().unwrap().rss_anon_bytes > alone);
+        let own = Descriptors::of(shell.id()).unwrap();
+        assert!(probe.descriptors_by_kind().unwrap().all > own.all);
+        for &pid in &probe.pids[1..] {
+            let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        }
+        shell.wait().unwrap();
     }
 
     #[test]
