@@ -56,6 +56,7 @@ pub use report::spray::{NotAcknowledged, SprayReport};
 pub use report::verify::{Finding, Findings, Found, VerifyReport};
 pub use sequence::{Example, Fault, OrderFaults};
 pub use spray::spray;
+pub(crate) use spray::spray_counting;
 pub use stolen::Stolen;
 pub use storm::{Storm, StormReport, storm};
 pub use verify::verify;

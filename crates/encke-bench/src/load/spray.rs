@@ -14,7 +14,7 @@ use crate::load::socket::{Sources, check_descriptors, raise_descriptor_limit};
 use crate::load::wire::payload::Format;
 use crate::load::wire::target::{Requests, ServerUrl, Streams};
 use crate::units::{count, per_second};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How often progress is looked at.
@@ -33,6 +33,15 @@ const GRACE_NS: u64 = 5 * SECOND_NS;
 /// When the run can't be made at all, or the acknowledgement log can't be written. What the server
 /// refuses is in the report; [`SprayReport::exit_code`] sums it up.
 pub fn spray(args: &SprayArgs, stop: &AtomicBool) -> Result<SprayReport, BenchError> {
+    spray_counting(args, stop, &AtomicU64::new(0))
+}
+
+/// The same; `acknowledged` is the number of acknowledged messages so far, updated every [`LOOK`].
+pub(crate) fn spray_counting(
+    args: &SprayArgs,
+    stop: &AtomicBool,
+    acknowledged: &AtomicU64,
+) -> Result<SprayReport, BenchError> {
     check_descriptors(raise_descriptor_limit(), u64::from(args.producers))?;
     let target = ServerUrl::parse(&args.url, &args.trust)?;
     let streams = match &args.one {
@@ -82,6 +91,7 @@ pub fn spray(args: &SprayArgs, stop: &AtomicBool) -> Result<SprayReport, BenchEr
         let engine = scope.spawn(|| requests::run(plan, &mut producers, stop));
         let mut speed = Speed::new();
         while !engine.is_finished() {
+            acknowledged.store(gauge.acknowledged(), Ordering::Relaxed);
             progress.when_due(|| {
                 format!(
                     "acknowledged {}  refused {}  rate {}",

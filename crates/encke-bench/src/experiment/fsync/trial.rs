@@ -1,10 +1,10 @@
 //! One trial: a server, probes, and a load in the middle third of the time.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::load::{Latencies, Percentiles, SprayArgs, spray};
+use crate::load::{Latencies, Percentiles, SprayArgs, spray_counting};
 use serde::Serialize;
 
 use super::probe::{Probes, Reading, Readings};
@@ -163,14 +163,14 @@ fn phases(
 ) -> Result<([Slice; 3], f64), BenchError> {
     lab.sleep(SETTLE.min(plan.phase))?;
     let before = phase(lab, "before", plan, server, probes)?;
-    let stop = AtomicBool::new(false);
+    let (stop, acknowledged) = (AtomicBool::new(false), AtomicU64::new(0));
     let (during, load_per_second) = std::thread::scope(|scope| {
         let load = scope.spawn(|| {
             step_back();
-            spray(&spray_args(server, load), &stop)
+            spray_counting(&spray_args(server, load), &stop, &acknowledged)
         });
-        let during = lab
-            .sleep(SETTLE)
+        let during = wait_for_load(lab, &acknowledged, || load.is_finished())
+            .and_then(|()| lab.sleep(SETTLE))
             .and_then(|()| phase(lab, "during", plan, server, probes));
         stop.store(true, Ordering::Relaxed);
         let report = load.join().map_err(|_| BenchError::Thread("load"))??;
@@ -179,6 +179,27 @@ fn phases(
     lab.sleep(SETTLE.min(plan.phase))?;
     let after = phase(lab, "after", plan, server, probes)?;
     Ok(([before, during, after], load_per_second))
+}
+
+/// Waits for the first acknowledgement of the load. Its threads come after all others, so on a busy machine it takes them long
+/// to create the streams and connect.
+fn wait_for_load(
+    lab: &Lab<'_>,
+    acknowledged: &AtomicU64,
+    is_over: impl Fn() -> bool,
+) -> Result<(), BenchError> {
+    let begun = Instant::now();
+    // The report of a load that is over says why.
+    while acknowledged.load(Ordering::Relaxed) == 0 && !is_over() {
+        if begun.elapsed() >= LOAD_WAIT {
+            return Err(BenchError::Server(format!(
+                "acknowledged nothing of the load within {} s",
+                LOAD_WAIT.as_secs()
+            )));
+        }
+        lab.sleep(LOOK)?;
+    }
+    Ok(())
 }
 
 /// Lets this thread, and those it begins, come after the server's and the probes'. Elsewhere the load would have processors of
@@ -288,8 +309,11 @@ pub(super) fn plan_ns(plan: Plan) -> u64 {
 }
 
 /// How long a phase without an answer goes on, and how often it is looked.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
+
+/// How long the load may take until its first append is acknowledged.
+const LOAD_WAIT: Duration = Duration::from_secs(60);
 
 /// The load's threads are as nice as can be.
 const NICE: i32 = 19;
