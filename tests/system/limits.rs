@@ -1,6 +1,7 @@
 //! Limits per client address, and limits in total: a client that exceeds one gets an error, and other clients are not
 //! affected.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::rig::{Bystanders, Connection, Encke, JSON, Response, eventually, path, request};
@@ -271,15 +272,24 @@ fn every_metric_is_in_the_manual() {
     assert!(count >= 30, "only {count} metrics");
 }
 
+/// The text of all files below a directory.
+fn text_below(directory: &Path) -> String {
+    let entries = std::fs::read_dir(directory).expect("a directory");
+    entries
+        .map(|entry| entry.expect("an entry").path())
+        .map(|path| match path.is_dir() {
+            true => text_below(&path),
+            false => std::fs::read_to_string(&path).expect("a text"),
+        })
+        .collect()
+}
+
 #[test]
 fn every_limit_of_the_manual_is_a_setting_and_has_a_test() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let manual = std::fs::read_to_string(format!("{root}/docs/operations.md")).expect("a manual");
     let help = crate::rig::Ended::of(&mut crate::rig::command(&["serve", "--help"])).stdout;
-    let tests: String = std::fs::read_dir(format!("{root}/tests/system"))
-        .expect("tests")
-        .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok())
-        .collect();
+    let tests = text_below(Path::new(&format!("{root}/tests/system")));
     let rows = manual
         .lines()
         .skip_while(|line| !line.starts_with("| limit |"))
