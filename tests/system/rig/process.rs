@@ -60,6 +60,10 @@ impl Ended {
         let output = tempfile::tempdir().expect("the temporary directory can be written");
         let path = |name: &str| output.path().join(name);
         let file = |name: &str| File::create(path(name)).expect("a file can be made");
+        // What a command that is killed leaves behind.
+        if !command.get_envs().any(|(name, _)| name == "TMPDIR") {
+            command.env("TMPDIR", output.path());
+        }
         let mut child = command
             .stdin(Stdio::null())
             .stdout(file("stdout"))
@@ -100,6 +104,10 @@ impl Encke {
     pub(crate) fn try_start_by(command: &mut Command) -> Result<Encke, Ended> {
         let stderr_dir = tempfile::tempdir().expect("the temporary directory can be written");
         let stderr = stderr_dir.path().join("stderr");
+        // What a command that is killed leaves behind.
+        if !command.get_envs().any(|(name, _)| name == "TMPDIR") {
+            command.env("TMPDIR", output.path());
+        }
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
