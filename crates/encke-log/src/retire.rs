@@ -142,8 +142,11 @@ impl<D: Disk> Retirement<D> {
         }
         let stated = self.shared.superblock.statement().history;
         let durable = stated.map_or(0, |stated| stated.retention_floor);
-        let due = self.due_floor(history)?;
-        self.shared.retention_floor.raise(due);
+        let due = self
+            .shared
+            .retention_floor
+            .get()
+            .max(self.due_floor(history)?);
         // Records that may not be durable get no durable floor: after a crash their sequences may be assigned again.
         let (history_upto, sealed_upto) = {
             let index = self.shared.index.read();
@@ -151,7 +154,7 @@ impl<D: Disk> Retirement<D> {
             let sealed_upto = active.map_or(0, |active| active.segment.first - 1);
             (index.history_upto, sealed_upto)
         };
-        let floor = self.shared.retention_floor.get().min(sealed_upto);
+        let floor = due.min(sealed_upto);
         // A crash may have interrupted the removal of generations below a stated floor.
         let second = history.generations()?.all().get(1).map(|one| one.first);
         if floor > durable || second.is_some_and(|first| first <= floor + 1) {
@@ -159,6 +162,8 @@ impl<D: Disk> Retirement<D> {
             let generations = self.shared.raise_retention_floor(floor, history_upto)?;
             tracing::debug!(floor, generations, "records are past their retention");
         }
+        // Only now: a floor that readers saw must not sink in a crash. That of the active segment is found again.
+        self.shared.retention_floor.raise(due);
         Ok(())
     }
 

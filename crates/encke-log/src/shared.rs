@@ -139,6 +139,8 @@ impl<D: Disk> Shared<D> {
         let ids = removed.iter().map(|one| one.keyspace.id()).collect();
         // A removed keyspace must not be stated, or a crash in between would look like damage.
         self.state_history_without(&ids, |stated| stated.raise_floor(floor))?;
+        // Before anything is removed, so that no read finds a gap.
+        self.retention_floor.raise(floor);
         history.with(|open| {
             open.records.write().take_below(floor, history_upto);
             for generation in &removed {

@@ -104,10 +104,6 @@ impl Encke {
     pub(crate) fn try_start_by(command: &mut Command) -> Result<Encke, Ended> {
         let stderr_dir = tempfile::tempdir().expect("the temporary directory can be written");
         let stderr = stderr_dir.path().join("stderr");
-        // What a command that is killed leaves behind.
-        if !command.get_envs().any(|(name, _)| name == "TMPDIR") {
-            command.env("TMPDIR", output.path());
-        }
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
