@@ -125,6 +125,7 @@ mod tests {
         assert_eq!(fetches(1), KeyFetch::Now);
         requests.ended(1);
         assert_eq!(requests.ask(1, 62_999), Asked::TooSoon);
+        assert!(!requests.state.lock().sources[1].asked);
         assert_eq!(requests.ask(1, 63_000), Asked::Pending);
         // The other issuer is not delayed by it.
         requests.ended(0);

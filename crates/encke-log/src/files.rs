@@ -4,6 +4,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
 use crate::file_name;
 use crate::superblock;
+use crate::tree;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -39,11 +40,8 @@ impl Files {
         options.create(true).truncate(false).write(true);
         let files = Self::locked(path, Some(options))?;
         // The directory may be new. Then its own name must be durable before anything in it can be.
-        if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-            File::open(parent)
-                .and_then(|p| p.sync_all())
-                .map_err(|e| OpenError::io(parent, "sync the directory", e))?;
-        }
+        tree::sync_parent(path)
+            .map_err(|e| OpenError::io(path, "sync the directory that holds", e))?;
         Ok(files)
     }
 

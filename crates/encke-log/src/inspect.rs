@@ -358,7 +358,7 @@ fn entries(directory: &Path) -> Result<impl Iterator<Item = Entry>, HistoryError
     }))
 }
 
-fn keyspaces(history: &Path) -> PathBuf {
+pub(crate) fn keyspaces(history: &Path) -> PathBuf {
     history.join("keyspaces")
 }
 

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 
 use crate::files::Files;
+use crate::tree;
 
 /// Why the directory of several logs can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +87,12 @@ pub fn arrange(directory: &Path, logs: usize) -> Result<Vec<PathBuf>, LayoutErro
     };
     match read(directory)? {
         Some((there, _)) if there != logs => Err(other(there)),
-        Some((_, id)) => check(directory, logs, &id),
+        Some((_, id)) => {
+            let paths = check(directory, logs, &id)?;
+            // The process that made the directory may have ended before its name was durable.
+            sync_parent(directory)?;
+            Ok(paths)
+        }
         None if logs == 1 => single(directory),
         None => {
             std::fs::create_dir_all(directory).map_err(failed(directory, "make the directory"))?;
@@ -177,12 +183,7 @@ fn make(directory: &Path, logs: usize) -> Result<Vec<PathBuf>, LayoutError> {
         put(path, LOG, &label(log, logs, &id))?;
     }
     put(directory, LOGS, &format!("{KIND}{logs} logs {id}\n"))?;
-    let parent = directory
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    if let Some(parent) = parent {
-        sync(parent)?;
-    }
+    sync_parent(directory)?;
     Ok(paths)
 }
 
@@ -211,6 +212,10 @@ fn sync(directory: &Path) -> Result<(), LayoutError> {
     File::open(directory)
         .and_then(|directory| directory.sync_all())
         .map_err(failed(directory, "sync the directory"))
+}
+
+fn sync_parent(directory: &Path) -> Result<(), LayoutError> {
+    tree::sync_parent(directory).map_err(failed(directory, "sync the directory that holds"))
 }
 
 fn misplaced(directory: &Path, path: &Path, log: usize) -> LayoutError {

@@ -8,11 +8,13 @@ use crate::fingerprints::Fingerprints;
 use crate::history::History;
 use crate::history_error::HistoryError;
 use crate::inspect::{self, Inspection};
+use crate::lists::CURRENT;
 use crate::options::Options;
 use crate::segment::Segment;
 use crate::statement::Marks;
 use crate::statement::{StatedHistory, Statement};
 use crate::superblock::Superblocks;
+use crate::tree;
 use crate::unstated::{self, UnstatedMarks};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -161,6 +163,14 @@ impl<D: Disk> LogDirectory<D> {
         let failed = |e: HistoryError| e.on_open(&path, "open");
         let cache_bytes = options.history_cache_bytes;
         if let Some((_, stated)) = self.stated_history() {
+            // The engine renames a list of tables and then syncs its directory. A kill in between left a name that is stated
+            // from now on.
+            for keyspace in &stated.keyspaces {
+                let list = inspect::keyspaces(&path)
+                    .join(keyspace.id.to_string())
+                    .join(CURRENT);
+                tree::sync_parent(&list).map_err(|e| failed(e.into()))?;
+            }
             let history = History::open(path.clone(), cache_bytes, stated.times())?;
             let there = history
                 .with(|open| Ok(open.keyspace_names()))

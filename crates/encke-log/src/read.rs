@@ -21,9 +21,9 @@ pub struct ReadEnd {
     pub last: Sequence,
     /// Whether there are more requested records.
     pub more: bool,
-    /// The floor when the read began. Of a stream: its records up to this one are removed, 0 when none are,
-    /// [`FORGOTTEN`](crate::FORGOTTEN) when all are. When it is above the requested position, records in between may
-    /// have been removed. Of the global order: always 0; a read that begins too early fails with
+    /// The floor of a stream: its records up to this one are removed, 0 when none are, [`FORGOTTEN`](crate::FORGOTTEN) when
+    /// all are. It includes what retention removed during the read. When it is above the requested position, records in
+    /// between may have been removed. Of the global order: always 0; a read that begins too early fails with
     /// [`ReadError::NoLongerKept`].
     pub floor: Sequence,
 }
@@ -69,15 +69,20 @@ pub(crate) fn stream<D: Disk>(
         });
         read.map_err(|e| shared.unreadable(e))?;
     }
+    // A retention floor that rose during the read may have taken records away from it.
+    let end = |last, more| ReadEnd {
+        last,
+        more,
+        floor: floor.max(shared.retention_floor.get()),
+    };
     if let (true, Some(last)) = (more, last) {
-        return Ok(ReadEnd { last, more, floor });
+        return Ok(end(last, more));
     }
     for (segment, entries) in &found {
         let mut window = Window::new(&shared.directory, segment);
         for (i, entry) in entries.iter().enumerate() {
             if let (true, Some(last)) = (left == 0, last) {
-                let more = true;
-                return Ok(ReadEnd { last, more, floor });
+                return Ok(end(last, true));
             }
             let (bytes, sequence) = window.frame(entry, &entries[i..], left, |frame| {
                 each(frame.view(Some(stream)));
@@ -86,11 +91,7 @@ pub(crate) fn stream<D: Disk>(
             left = left.saturating_sub(bytes);
         }
     }
-    Ok(ReadEnd {
-        last: upto.max(after),
-        more: false,
-        floor,
-    })
+    Ok(end(upto.max(after), false))
 }
 
 /// Gives `each` the records of all streams, and `removed` those that are removed from their streams, with the floor of the

@@ -30,7 +30,8 @@ impl LogRetention {
     }
 }
 
-/// The floor of the whole log: the records up to it are removed. It never sinks.
+/// The floor of the whole log: the records up to it are removed. It never sinks, because it is stated before it is raised
+/// here: readers see no floor that a crash could lower.
 #[derive(Debug)]
 pub(crate) struct RetentionFloor(AtomicU64);
 

@@ -70,10 +70,16 @@ impl<D: Disk> Retirement<D> {
         }
     }
 
-    /// Raises the retention floor, and leaves the rest to the background.
+    /// Raises the retention floor, and leaves the removal to the background.
     pub(crate) fn raise_retention_floor(&self) -> Result<(), HistoryError> {
-        if let Some(history) = &self.shared.history {
-            self.shared.retention_floor.raise(self.due_floor(history)?);
+        let Some(history) = &self.shared.history else {
+            return Ok(());
+        };
+        let floor = self.due_floor(history)?;
+        if floor > self.shared.retention_floor.get() {
+            self.shared
+                .state_history(|stated| stated.raise_floor(floor))?;
+            self.shared.retention_floor.raise(floor);
         }
         Ok(())
     }
@@ -140,34 +146,21 @@ impl<D: Disk> Retirement<D> {
         if !self.retention.is_limited() {
             return Ok(());
         }
-        let stated = self.shared.superblock.statement().history;
-        let durable = stated.map_or(0, |stated| stated.retention_floor);
-        let due = self
-            .shared
-            .retention_floor
-            .get()
-            .max(self.due_floor(history)?);
-        // Records that may not be durable get no durable floor: after a crash their sequences may be assigned again.
-        let (history_upto, sealed_upto) = {
-            let index = self.shared.index.read();
-            let active = index.segments.back();
-            let sealed_upto = active.map_or(0, |active| active.segment.first - 1);
-            (index.history_upto, sealed_upto)
-        };
-        let floor = due.min(sealed_upto);
+        let known = self.shared.retention_floor.get();
+        let floor = known.max(self.due_floor(history)?);
+        let history_upto = self.shared.index.read().history_upto;
         // A crash may have interrupted the removal of generations below a stated floor.
         let second = history.generations()?.all().get(1).map(|one| one.first);
-        if floor > durable || second.is_some_and(|first| first <= floor + 1) {
+        if floor > known || second.is_some_and(|first| first <= floor + 1) {
             self.disk.between_steps()?;
             let generations = self.shared.raise_retention_floor(floor, history_upto)?;
             tracing::debug!(floor, generations, "records are past their retention");
         }
-        // Only now: a floor that readers saw must not sink in a crash. That of the active segment is found again.
-        self.shared.retention_floor.raise(due);
         Ok(())
     }
 
-    /// The last record that exceeds a limit; 0 when none does.
+    /// The last record that exceeds a limit and is known to be durable; 0 when none does. After a crash, the sequences of other
+    /// records may be assigned again.
     fn due_floor(&self, history: &History) -> Result<Sequence, HistoryError> {
         let mut floor = 0;
         let generations = history.generations()?;
@@ -207,7 +200,15 @@ impl<D: Disk> Retirement<D> {
                 floor = floor.max(last_of(i));
             }
         }
-        Ok(floor)
+        let sealed_upto = {
+            let index = self.shared.index.read();
+            index
+                .segments
+                .back()
+                .map_or(0, |active| active.segment.first - 1)
+        };
+        let durable_upto = self.shared.superblock.statement().durable_upto;
+        Ok(floor.min(sealed_upto.max(durable_upto)))
     }
 
     /// Drops the floors of forgotten streams without records, a bounded number each time.

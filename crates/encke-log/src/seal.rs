@@ -335,10 +335,8 @@ impl<D: Disk> Background<D> {
     ) -> Result<(), HistoryError> {
         let mut sorted = Sorted::of(segment, end)?;
         let times_ms = sorted.times_ms();
-        // Records below the retention floor need not go to history. The statement that history has the segment includes that
-        // floor, or a crash could lower it below records that are nowhere.
-        let floor = self.shared.retention_floor.get().min(end - 1);
-        if !sorted.is_empty() && floor < end - 1 {
+        // Records below the retention floor need not go to history: the floor is durable.
+        if !sorted.is_empty() && self.shared.retention_floor.get() < end - 1 {
             history.ingest_records(&self.retention, segment.first, times_ms, |put| {
                 sorted.put(put)
             })?;
@@ -346,10 +344,8 @@ impl<D: Disk> Background<D> {
         }
         drop(sorted);
         self.disk.between_steps()?;
-        self.shared.state_history(|stated| {
-            stated.history_upto = end - 1;
-            stated.raise_floor(floor);
-        })?;
+        self.shared
+            .state_history(|stated| stated.history_upto = end - 1)?;
         self.disk.between_steps()?;
         let mut index = self.shared.index.write();
         let index_of_segment = index

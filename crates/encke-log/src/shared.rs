@@ -111,6 +111,7 @@ impl<D: Disk> Shared<D> {
 
     /// States the lists of tables of a closed history, whose keyspaces are the stated ones.
     pub(crate) fn state_closed_history(&self) -> Result<(), HistoryError> {
+        let _stating = self.stating.lock();
         let (Some(history), Some(mut stated)) =
             (&self.history, self.superblock.statement().history)
         else {

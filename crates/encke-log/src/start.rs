@@ -92,9 +92,6 @@ pub(crate) fn start<D: Disk>(
         durable_upto: stated.map_or(0, |stated| stated.durable_upto),
         history: stated_history,
     };
-    // The start that made a file may have ended before its name was durable. What is stated from here on builds on it.
-    disk.sync_names()
-        .map_err(failed("sync the names of files in"))?;
     let superblock = Superblock::write(&disk, directory.superblocks.take(), statement)?;
     if is_made {
         opened = directory.open_history(&disk, log_id, options)?;

@@ -1,8 +1,8 @@
 //! The superblock: the durable [`Statement`] of what a log's directory must hold.
 //!
-//! Two files, `superblock-0` and `superblock-1`, have the same content. Both are overwritten in place and synced, one
-//! after the other, and the only sound copy is never overwritten first. So one copy is sound after any power cut. The
-//! newest sound copy counts.
+//! Two files, `superblock-0` and `superblock-1`, have the same statement, each under a generation of its own. Both are
+//! overwritten in place and synced, one after the other, and the only durable copy is never overwritten first. So one copy is
+//! sound after any power cut. The newest sound copy counts.
 //!
 //! Nothing is stated before it is durable, so after a crash the directory may hold more than the statement: a later
 //! segment, later records, a later version of a list. It never holds less. A start that finds less is refused.
@@ -77,6 +77,20 @@ impl<F: DiskFile> Superblocks<F> {
         sound.max_by_key(|(generation, _)| *generation)
     }
 
+    /// The copy that is overwritten first: one that is not sound, otherwise the one of the higher generation. It was written
+    /// last, and the process that wrote it may have ended before it was durable.
+    fn to_overwrite_first(&self) -> usize {
+        let generation = |copy: &Copy<F>| match copy {
+            Copy::Sound(_, generation, _) => Some(*generation),
+            _ => None,
+        };
+        match [generation(&self.copies[0]), generation(&self.copies[1])] {
+            [Some(_), None] => 1,
+            [Some(of_0), Some(of_1)] => usize::from(of_1 > of_0),
+            [None, _] => 0,
+        }
+    }
+
     /// Whether no copy exists.
     pub(crate) fn are_missing(&self) -> bool {
         self.copies.iter().all(|copy| matches!(copy, Copy::Missing))
@@ -107,7 +121,7 @@ struct Stated<F> {
     statement: Statement,
     generation: u64,
     files: [F; 2],
-    /// Whether each copy holds the statement of this or the previous generation whole.
+    /// Whether each copy holds this statement or the one before it whole.
     sound: [bool; 2],
 }
 
@@ -118,22 +132,26 @@ impl<F: DiskFile> Superblock<F> {
         found: Superblocks<F>,
         statement: Statement,
     ) -> Result<Superblock<F>, OpenError> {
-        let generation = found.newest().map_or(0, |(generation, _)| generation) + 1;
-        let [first, second] = found.copies;
-        // An unsound copy goes first, so that the only sound one is overwritten last.
-        let first_is_sound = matches!(first, Copy::Sound(..));
+        let generation = found.newest().map_or(0, |(generation, _)| generation);
+        // The process that gave the files their names, those of segments included, may have ended before they were durable.
+        // The new statement builds on them.
+        disk.sync_names()
+            .map_err(|e| OpenError::io(&disk.path(""), "sync the names of files in", e))?;
+        let first = found.to_overwrite_first();
+        let [copy_0, copy_1] = found.copies;
         let write_copy =
-            |at: usize, copy| write_copy(disk, NAMES[at], copy, generation, &statement);
-        let files = if first_is_sound {
-            let second = write_copy(1, second)?;
-            [write_copy(0, first)?, second]
+            |at: usize, copy, generation| write_copy(disk, NAMES[at], copy, generation, &statement);
+        let files = if first == 1 {
+            let file_1 = write_copy(1, copy_1, generation + 1)?;
+            [write_copy(0, copy_0, generation + 2)?, file_1]
         } else {
-            [write_copy(0, first)?, write_copy(1, second)?]
+            let file_0 = write_copy(0, copy_0, generation + 1)?;
+            [file_0, write_copy(1, copy_1, generation + 2)?]
         };
         Ok(Superblock {
             stated: Mutex::new(Stated {
                 statement,
-                generation,
+                generation: generation + 2,
                 files,
                 sound: [true; 2],
             }),
@@ -149,12 +167,13 @@ impl<F: DiskFile> Superblock<F> {
         if statement == stated.statement && stated.sound == [true; 2] {
             return Ok(());
         }
-        let content = statement.encode(stated.generation + 1);
-        stated.generation += 1;
-        stated.statement = statement;
         let first = usize::from(stated.sound[0] && !stated.sound[1]);
         for copy in [first, 1 - first] {
+            stated.generation += 1;
+            let content = statement.encode(stated.generation);
             stated.sound[copy] = false;
+            // Before the write: after an error, the change may be durable.
+            stated.statement.clone_from(&statement);
             overwrite(&stated.files[copy], &content)?;
             stated.sound[copy] = true;
         }

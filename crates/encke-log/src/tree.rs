@@ -201,6 +201,7 @@ pub(crate) fn reset_journal(path: &Path) -> std::io::Result<()> {
 /// Makes the names in a path's directory durable.
 pub(crate) fn sync_parent(path: &Path) -> std::io::Result<()> {
     match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => std::fs::File::open(".")?.sync_all(),
         Some(parent) => std::fs::File::open(parent)?.sync_all(),
         None => Ok(()),
     }

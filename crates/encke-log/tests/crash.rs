@@ -461,7 +461,7 @@ fn a_failed_write_or_sync_loses_nothing_that_was_acknowledged() {
 #[test]
 fn two_starts_that_fail_anywhere_and_a_power_cut_leave_a_log_that_opens() {
     // How unsynced writes are torn is random.
-    for seed in 1..=8 {
+    for seed in 1..=24 {
         let fails_at = |disk: &SimulatedDisk, operation| {
             disk.set_faults(Faults {
                 failing_operation: operation,
