@@ -1,7 +1,6 @@
 //! The open files of a process, and how many of them are sockets.
 
 use serde::Serialize;
-use std::iter::Sum;
 
 /// The open files of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -30,15 +29,6 @@ impl Descriptors {
             found.sockets += u64::from(target.to_string_lossy().starts_with("socket:"));
         }
         Some(found)
-    }
-}
-
-impl Sum for Descriptors {
-    fn sum<I: Iterator<Item = Self>>(processes: I) -> Self {
-        processes.fold(Self { all: 0, sockets: 0 }, |sum, one| Self {
-            all: sum.all + one.all,
-            sockets: sum.sockets + one.sockets,
-        })
     }
 }
 

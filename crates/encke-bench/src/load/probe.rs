@@ -5,12 +5,21 @@ use crate::load::clock::SECOND_NS;
 use crate::load::descriptors::Descriptors;
 use crate::proc;
 use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A server that is being watched: a process and those that it had started when the watch began, as a proxy does.
+/// A server that is being watched: a process, and those that it had started when the watch began, as a proxy does.
 #[derive(Debug)]
 pub(crate) struct Probe {
-    /// The process that was named is the first.
-    pids: Vec<u32>,
+    pid: u32,
+    descendants: Vec<Descendant>,
+}
+
+/// A process that may end while it is watched.
+#[derive(Debug)]
+struct Descendant {
+    pid: u32,
+    /// Its processor time when it was last looked at.
+    cpu_ns: AtomicU64,
 }
 
 /// The memory of a process, and of the kernel for all processes, in bytes.
@@ -41,8 +50,13 @@ impl Memory {
 impl Probe {
     /// Watches process `pid` and its descendants.
     pub(crate) fn new(pid: u32) -> Result<Self, BenchError> {
+        let watch = |pid| Descendant {
+            pid,
+            cpu_ns: AtomicU64::new(0),
+        };
         let probe = Self {
-            pids: proc::with_descendants(pid)?,
+            pid,
+            descendants: proc::descendants(pid).into_iter().map(watch).collect(),
         };
         probe.cpu_ns()?;
         Ok(probe)
@@ -50,7 +64,7 @@ impl Probe {
 
     /// The number of the process that was named.
     pub(crate) fn pid(&self) -> u32 {
-        self.pids[0]
+        self.pid
     }
 
     /// The memory now.
@@ -60,9 +74,10 @@ impl Probe {
         let pages = line.and_then(|line| line.split_once(" mem ")?.1.trim().parse().ok());
         let meminfo = proc::text("/proc/meminfo");
         let slabs = |name| proc::kilobytes(&meminfo, name).unwrap_or(0);
-        let rss_anon_bytes = self.pids.iter().map(|&pid| proc::rss_anon_bytes(pid));
+        let of_descendants = self.descendants.iter();
+        let of_descendants = of_descendants.filter_map(|one| proc::rss_anon_bytes(one.pid).ok());
         Ok(Memory {
-            rss_anon_bytes: rss_anon_bytes.sum::<Result<u64, BenchError>>()?,
+            rss_anon_bytes: proc::rss_anon_bytes(self.pid)? + of_descendants.sum::<u64>(),
             kernel_tcp_bytes: pages.unwrap_or(0) * rustix::param::page_size() as u64,
             kernel_slab_bytes: slabs("SUnreclaim:"),
             kernel_slab_other_bytes: slabs("SReclaimable:"),
@@ -71,17 +86,33 @@ impl Probe {
 
     /// The number of open files; `None` when this user may not know.
     pub(crate) fn descriptors(&self) -> Option<u64> {
-        self.pids.iter().map(|&pid| Descriptors::count(pid)).sum()
+        let of_descendants = self.descendants.iter();
+        let of_descendants = of_descendants.filter_map(|one| Descriptors::count(one.pid));
+        Some(Descriptors::count(self.pid)? + of_descendants.sum::<u64>())
     }
 
     /// The same by kind, each one looked at.
     pub(crate) fn descriptors_by_kind(&self) -> Option<Descriptors> {
-        self.pids.iter().map(|&pid| Descriptors::of(pid)).sum()
+        let of_descendants = self.descendants.iter();
+        let of_descendants = of_descendants.filter_map(|one| Descriptors::of(one.pid));
+        Some(
+            of_descendants.fold(Descriptors::of(self.pid)?, |sum, one| Descriptors {
+                all: sum.all + one.all,
+                sockets: sum.sockets + one.sockets,
+            }),
+        )
     }
 
     /// The processor time of all threads, user and system, in nanoseconds; exact to a clock tick (10 ms as a rule) of each process.
     pub(crate) fn cpu_ns(&self) -> Result<u64, BenchError> {
-        self.pids.iter().map(|&pid| cpu_ns(pid)).sum()
+        let mut sum_ns = cpu_ns(self.pid)?;
+        for one in &self.descendants {
+            if let Ok(cpu_ns) = cpu_ns(one.pid) {
+                one.cpu_ns.store(cpu_ns, Ordering::Relaxed);
+            }
+            sum_ns += one.cpu_ns.load(Ordering::Relaxed);
+        }
+        Ok(sum_ns)
     }
 }
 
@@ -134,15 +165,26 @@ mod tests {
         let mut line = [0; 8];
         std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut line).unwrap();
         let probe = Probe::new(shell.id()).unwrap();
-        assert_eq!((probe.pids.len(), probe.pid()), (3, shell.id()));
+        assert_eq!((probe.descendants.len(), probe.pid()), (2, shell.id()));
         let alone = proc::rss_anon_bytes(shell.id()).unwrap();
         assert!(probe.memory().unwrap().rss_anon_bytes > alone);
         let own = Descriptors::of(shell.id()).unwrap();
         assert!(probe.descriptors_by_kind().unwrap().all > own.all);
-        for &pid in &probe.pids[1..] {
-            let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+        // Their end is no error, and their processor time stays counted.
+        let [first, second] = [0, 1].map(|n: usize| &probe.descendants[n]);
+        first.cpu_ns.store(5 * SECOND_NS, Ordering::Relaxed);
+        let kill = |one: &Descendant| {
+            let pid = rustix::process::Pid::from_raw(one.pid as i32).unwrap();
             rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        };
+        kill(first);
+        let stat = format!("/proc/{}/stat", first.pid);
+        while std::path::Path::new(&stat).exists() {
+            std::thread::sleep(std::time::Duration::from_millis(2));
         }
+        assert!(probe.cpu_ns().unwrap() >= 5 * SECOND_NS);
+        assert!(probe.memory().is_ok());
+        kill(second);
         shell.wait().unwrap();
     }
 
