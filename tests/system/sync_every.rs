@@ -123,11 +123,15 @@ fn what_is_acknowledged_early_is_synced_in_time_and_idleness_costs_nothing() {
             });
             let begun = Instant::now();
             let in_time = || oldest_ages(&calls(&notes)).iter().any(|age| *age < 0.9);
-            while !in_time() && begun.elapsed() < PATIENCE && !load.is_finished() {
+            // A busy machine takes its time for these.
+            let are_enough = || ages(&calls(&notes)).len() > 10;
+            let is_over = || in_time() && are_enough();
+            while !is_over() && begun.elapsed() < PATIENCE && !load.is_finished() {
                 std::thread::sleep(Duration::from_millis(20));
             }
             over.store(true, Ordering::Relaxed);
             assert!(in_time(), "{setting}: never synced in time");
+            assert!(are_enough(), "{setting}: too few writes");
         });
         eventually("all is synced", || {
             let ages = ages(&calls(&notes));
@@ -140,8 +144,6 @@ fn what_is_acknowledged_early_is_synced_in_time_and_idleness_costs_nothing() {
             let before = std::mem::replace(&mut at_rest, calls(&notes));
             before == at_rest
         });
-        let writes = ages(&at_rest).len();
-        assert!(writes > 10, "{setting}: {writes} writes");
         syncs_have_something_to_do(&at_rest);
         encke.kill();
     }

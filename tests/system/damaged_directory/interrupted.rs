@@ -63,7 +63,7 @@ fn killed_repairs(base: &Base, damages: Vec<Vec<Case>>, rounds: u64, repairs_min
         .collect();
     assert!(repairs.len() >= repairs_min, "too few are repaired");
     let first = number("ENCKE_CRASH_SEED").unwrap_or(1);
-    let rounds = number("ENCKE_CRASH_ROUNDS").unwrap_or(rounds);
+    let rounds = number("ENCKE_CRASH_ROUNDS").map_or(rounds, |rounds| rounds.min(ROUNDS_MAX));
     let (mut killed, mut failures) = (0, Vec::new());
     for seed in first..first + rounds {
         let random = &mut Random::new(seed);
@@ -230,5 +230,7 @@ fn repair_of(data: &Path) -> std::process::Command {
 const ROUNDS: u64 = 40;
 /// The same for several logs.
 const ROUNDS_OF_SEVERAL: u64 = 12;
+/// The most of each, whatever `ENCKE_CRASH_ROUNDS` says: a round is a repair, its kill, and a complete check of what follows.
+const ROUNDS_MAX: u64 = 300;
 /// At least that many of the damages must be repaired, not refused.
 const REPAIRS_MIN: usize = 8;
