@@ -70,20 +70,6 @@ impl<D: Disk> Retirement<D> {
         }
     }
 
-    /// Raises the retention floor, and leaves the removal to the background.
-    pub(crate) fn raise_retention_floor(&self) -> Result<(), HistoryError> {
-        let Some(history) = &self.shared.history else {
-            return Ok(());
-        };
-        let floor = self.due_floor(history)?;
-        if floor > self.shared.retention_floor.get() {
-            self.shared
-                .state_history(|stated| stated.raise_floor(floor))?;
-            self.shared.retention_floor.raise(floor);
-        }
-        Ok(())
-    }
-
     /// The interval between two calls of [`Retirement::retire`].
     pub(crate) fn interval(&self) -> Duration {
         let ages = [self.retention.age_max, self.done_age_max];
@@ -161,7 +147,7 @@ impl<D: Disk> Retirement<D> {
 
     /// The last record that exceeds a limit and is known to be durable; 0 when none does. After a crash, the sequences of other
     /// records may be assigned again.
-    fn due_floor(&self, history: &History) -> Result<Sequence, HistoryError> {
+    pub(crate) fn due_floor(&self, history: &History) -> Result<Sequence, HistoryError> {
         let mut floor = 0;
         let generations = history.generations()?;
         let generations = generations.all();

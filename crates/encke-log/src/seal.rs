@@ -126,9 +126,9 @@ impl<D: Disk> Sealer<D> {
         self.work.retirement.retire();
     }
 
-    /// Raises the retention floor over the records that exceed a limit now.
-    pub(crate) fn raise_retention_floor(&self) -> Result<(), HistoryError> {
-        self.work.retirement.raise_retention_floor()
+    /// The last record that exceeds a limit now, see [`Retirement::due_floor`].
+    pub(crate) fn due_floor(&self, history: &History) -> Result<Sequence, HistoryError> {
+        self.work.retirement.due_floor(history)
     }
 
     /// Whether fewer than `segments_max` segments are waiting.

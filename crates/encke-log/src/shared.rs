@@ -123,6 +123,18 @@ impl<D: Disk> Shared<D> {
             .change(|statement| statement.history = Some(stated))?)
     }
 
+    /// States durably that the records up to `floor` are removed, and leaves their removal to the background.
+    pub(crate) fn state_retention_floor(&self, floor: Sequence) -> std::io::Result<()> {
+        let _stating = self.stating.lock();
+        self.superblock.change(|statement| {
+            if let Some(history) = &mut statement.history {
+                history.raise_floor(floor);
+            }
+        })?;
+        self.retention_floor.raise(floor);
+        Ok(())
+    }
+
     /// States durably that the records up to `floor` are removed, and removes the generations without other records.
     /// History has all records up to `history_upto`. Returns the number of removed generations.
     pub(crate) fn raise_retention_floor(

@@ -160,8 +160,12 @@ pub(crate) fn start<D: Disk>(
     let sealer =
         Sealer::start(disk.clone(), shared.clone(), options).map_err(failed("seal segments in"))?;
     // Before the first read: records that were removed must not become visible again.
-    if let (Err(error), Some(history)) = (sealer.raise_retention_floor(), &shared.history) {
-        return Err(error.on_open(history.path(), "read"));
+    if let Some(history) = &shared.history {
+        let floor = sealer.due_floor(history);
+        let floor = floor.map_err(|e| e.on_open(history.path(), "read"))?;
+        shared
+            .state_retention_floor(floor)
+            .map_err(failed("write the superblock in"))?;
     }
     for (segment, end) in sealed {
         sealer.segment(segment, end);
