@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{Encke, can_use, data_dir, eventually, serve};
+use super::{Encke, can_use, data_dir, eventually, serve, without_settings};
 
 /// A fault of the calls on files of a log. It begins when the test arms it, so that nothing the set-up does, however
 /// often, can meet it.
@@ -151,8 +151,9 @@ pub(crate) fn traced(how: impl IntoIterator<Item: AsRef<OsStr>>, serve: &Command
         .args(["-D", "-f", "-qqq"])
         .args(how)
         .arg(serve.get_program())
-        .args(serve.get_args())
-        .env("ENCKE_LOG", "error");
+        .args(serve.get_args());
+    without_settings(&mut command);
+    command.env("ENCKE_LOG", "error");
     command
 }
 
