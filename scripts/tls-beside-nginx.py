@@ -75,6 +75,13 @@ class Server:
     def end(self):
         os.killpg(self.process.pid, signal.SIGTERM)
         self.process.wait()
+        # The shell ends before the servers, which still write into their directories.
+        while True:
+            try:
+                os.killpg(self.process.pid, 0)
+            except ProcessLookupError:
+                return
+            time.sleep(0.1)
 
     def bench(self, *arguments):
         """Starts a load tool against this server."""
