@@ -257,7 +257,8 @@ impl SmallDisk {
         command
             .arg("-t")
             .arg(self.holder.id().to_string())
-            .arg("-m");
+            // Its root, too: in a changed root, the namespace alone leads to that of the machine.
+            .args(["-m", "-r"]);
         if !rustix::process::geteuid().is_root() {
             command.args(["-U", "--preserve-credentials"]);
         }

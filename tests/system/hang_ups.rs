@@ -59,11 +59,12 @@ impl Terminal {
         Terminal { holder, name }
     }
 
-    /// The command that serves with this terminal as its controlling one. It keeps its process number.
+    /// The command that serves with this terminal as its controlling one. It keeps its process number, and takes SIGHUP also when
+    /// the tests run under nohup.
     fn serve(&self, data: &Path, before: &[&str]) -> Command {
         let serve = serve(data, &["--log", "info"]);
         let mut command = Command::new("sh");
-        let script = "terminal=$1; shift; exec setsid --ctty \"$@\" < \"$terminal\"";
+        let script = "terminal=$1; shift; exec env --default-signal=HUP setsid --ctty \"$@\" < \"$terminal\"";
         command
             .args(["-c", script, "sh", &self.name])
             .args(before)
