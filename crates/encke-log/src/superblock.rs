@@ -167,13 +167,13 @@ impl<F: DiskFile> Superblock<F> {
         if statement == stated.statement && stated.sound == [true; 2] {
             return Ok(());
         }
+        // Before the writes: after an error, the change may be durable.
+        stated.statement = statement;
         let first = usize::from(stated.sound[0] && !stated.sound[1]);
         for copy in [first, 1 - first] {
             stated.generation += 1;
-            let content = statement.encode(stated.generation);
+            let content = stated.statement.encode(stated.generation);
             stated.sound[copy] = false;
-            // Before the write: after an error, the change may be durable.
-            stated.statement.clone_from(&statement);
             overwrite(&stated.files[copy], &content)?;
             stated.sound[copy] = true;
         }

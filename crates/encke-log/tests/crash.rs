@@ -459,48 +459,6 @@ fn a_failed_write_or_sync_loses_nothing_that_was_acknowledged() {
 }
 
 #[test]
-fn two_starts_that_fail_anywhere_and_a_power_cut_leave_a_log_that_opens() {
-    // How unsynced writes are torn is random.
-    for seed in 1..=24 {
-        let fails_at = |disk: &SimulatedDisk, operation| {
-            disk.set_faults(Faults {
-                failing_operation: operation,
-                ..Faults::default()
-            });
-            let options = Options {
-                segment_bytes: 4096,
-                history: false,
-                ..Options::default()
-            };
-            Log::open_on(disk.clone(), options, &mut |_| {})
-        };
-        let mut first = 0;
-        loop {
-            first += 1;
-            let mut second = 0;
-            let mut first_opens = false;
-            loop {
-                second += 1;
-                let disk = SimulatedDisk::new(seed);
-                first_opens |= fails_at(&disk, Some(first)).is_ok();
-                let second_opens = fails_at(&disk, Some(second)).is_ok();
-                disk.cut_power();
-                if let Err(error) = fails_at(&disk, None) {
-                    panic!("seed {seed}, failing operations {first} and {second}: {error}");
-                }
-                if second_opens {
-                    break;
-                }
-            }
-            if first_opens {
-                break;
-            }
-        }
-        assert!(first > 5, "{first} operations of a start");
-    }
-}
-
-#[test]
 fn a_full_disk_refuses_whole_batches_and_recovers() {
     for seed in rounds() {
         let mut round = Round::new(seed ^ 0xF111 << 32);
