@@ -7,15 +7,8 @@ use crate::rig::{Encke, Ended, JSON, command, path};
 fn cookies_and_signed_urls_are_credentials_of_browsers() {
     let guarded = Guarded::start(&["--cors-origins", "https://app.example"]);
     let backend = bearer(API_KEY);
-    assert_eq!(guarded.ask("PUT", "/v1/stream/a", &backend, b"[1]").0, 201);
-    let token = guarded.token(&[
-        "--sub",
-        "ann",
-        "--expires",
-        "1h",
-        "--allow",
-        "read,append=/v1/**",
-    ]);
+    guarded.create("/v1/stream/a", b"[1]");
+    let token = guarded.token_of("ann", "read,append=/v1/**");
     let cookie = format!("Cookie: x=y; encke={token}");
     let ask = |method: &str, fields: &[&str]| {
         let fields = [&[JSON, &cookie], fields].concat();

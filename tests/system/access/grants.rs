@@ -9,7 +9,7 @@ fn a_caller_may_do_what_it_was_granted_and_learns_of_nothing_else() {
     let backend = bearer(API_KEY);
     for stream in ["public/news", "chat/ann/inbox", "chat/bob/inbox"] {
         let path = format!("/v1/stream/{stream}");
-        assert_eq!(guarded.ask("PUT", &path, &backend, b"[]").0, 201, "{path}");
+        guarded.create(&path, b"[]");
     }
     let ann = guarded.allowed("ann", "read,append=/v1/stream/chat/{sub}/**");
     let cases: &[(&str, &str, &str, u16, &str)] = &[
@@ -98,12 +98,7 @@ fn a_caller_may_do_what_it_was_granted_and_learns_of_nothing_else() {
 fn paths_that_differ_in_form_only_are_one_path_or_refused() {
     let guarded = Guarded::start(&[]);
     let backend = bearer(API_KEY);
-    assert_eq!(
-        guarded
-            .ask("PUT", "/v1/stream/secret/a", &backend, b"[1]")
-            .0,
-        201
-    );
+    guarded.create("/v1/stream/secret/a", b"[1]");
     let public = guarded.allowed("ann", "read=/v1/stream/public/**");
     for path in [
         "/v1/stream/secret/a",
@@ -144,12 +139,7 @@ fn paths_that_differ_in_form_only_are_one_path_or_refused() {
 fn a_subscriber_by_pattern_needs_all_that_the_pattern_matches() {
     let guarded = Guarded::start(&[]);
     let backend = bearer(API_KEY);
-    assert_eq!(
-        guarded
-            .ask("PUT", "/v1/stream/chat/ann/inbox", &backend, b"[]")
-            .0,
-        201
-    );
+    guarded.create("/v1/stream/chat/ann/inbox", b"[]");
     let ann = guarded.allowed("ann", "read=/v1/stream/chat/{sub}/**");
     let mut connection = guarded.encke.connect();
     let target = "/v1/events?stream=chat/ann/*";

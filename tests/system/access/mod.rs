@@ -48,10 +48,20 @@ impl Guarded {
         }
     }
 
-    /// The header field with a token of an hour, for that subject, that allows this.
+    /// Creates a stream as the backend.
+    fn create(&self, path: &str, body: &[u8]) {
+        let (status, _) = self.ask("PUT", path, &bearer(API_KEY), body);
+        assert_eq!(status, 201, "{path}");
+    }
+
+    /// The header field with [`Guarded::token_of`].
     fn allowed(&self, subject: &str, allow: &str) -> String {
-        let arguments = ["--sub", subject, "--expires", "1h", "--allow", allow];
-        bearer(&self.token(&arguments))
+        bearer(&self.token_of(subject, allow))
+    }
+
+    /// A token of an hour, for that subject, that allows this.
+    fn token_of(&self, subject: &str, allow: &str) -> String {
+        self.token(&["--sub", subject, "--expires", "1h", "--allow", allow])
     }
 
     /// A token that `encke token` makes.

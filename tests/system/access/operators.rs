@@ -21,14 +21,7 @@ fn operators_have_an_address_of_their_own_and_every_refusal_has_a_line() {
     assert_eq!(operator("GET", "/metrics"), 200);
     assert_eq!(operator("GET", "/readyz"), 200);
     assert_eq!(operator("PUT", "/v1/stream/a"), 404);
-    let token = guarded.token(&[
-        "--sub",
-        "ann",
-        "--expires",
-        "1h",
-        "--allow",
-        "read=/v1/stream/a",
-    ]);
+    let token = guarded.token_of("ann", "read=/v1/stream/a");
     assert_eq!(
         guarded
             .ask("GET", "/v1/stream/b?x=private", &bearer(&token), b"")
@@ -101,7 +94,7 @@ fn clients_of_a_proxy_are_no_operators() {
     assert_eq!(
         ask(2, &["X-Forwarded-For: 192.0.2.1"]),
         200,
-        "nobody else is believed"
+        "only a trusted proxy names the client"
     );
     assert_eq!(ask(9, &["X-Forwarded-For: 192.0.2.1"]), 403);
 }

@@ -11,7 +11,7 @@ use crate::rig::{Connection, JSON, data_dir, request};
 fn a_subscription_ends_when_its_token_ends_and_says_why() {
     let guarded = Guarded::start(&["--tuning", "heartbeat=1s"]);
     let backend = bearer(API_KEY);
-    assert_eq!(guarded.ask("PUT", "/v1/stream/a", &backend, b"[1]").0, 201);
+    guarded.create("/v1/stream/a", b"[1]");
     let ends_s = now_s() + 3;
     let short = guarded.token(&["--sub", "ann", "--expires", "3s", "--allow", "read=/v1/**"]);
     let target = "/v1/stream/a?offset=-1&live=sse";
@@ -45,7 +45,7 @@ fn a_subscription_ends_when_its_token_ends_and_says_why() {
 fn revocations_close_connections_and_survive_a_kill() {
     let (guarded, data) = Guarded::start_in(data_dir(), &[]);
     let backend = bearer(API_KEY);
-    assert_eq!(guarded.ask("PUT", "/v1/stream/a", &backend, b"[1]").0, 201);
+    guarded.create("/v1/stream/a", b"[1]");
     let token = |sub: &str, jti: &str| {
         guarded.token(&[
             "--sub",

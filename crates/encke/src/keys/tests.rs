@@ -100,13 +100,7 @@ fn the_thread_fetches_at_once_and_survives_failures() {
     let failure = b"HTTP/1.1 500 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec();
     let (url, _requests) = server(vec![failure, ok(KEYS)]);
     let config = config(&[("i", &url)]);
-    let access = access(&config);
-    let (sender, ended) = mpsc::channel();
-    let sender = parking(sender);
-    access.when_keys_arrive(move |issuer, is_good| sender(issuer, is_good));
-    let fetcher = KeyFetcher::start(Arc::clone(&access), &config)
-        .unwrap()
-        .unwrap();
+    let (access, fetcher, ended) = fetching(&config);
     assert_eq!(ended.recv().unwrap(), ("i".to_owned(), false));
     // A token with an unknown key asks for the next fetch.
     let token = unverified_token();
@@ -133,22 +127,21 @@ fn an_issuer_that_does_not_respond_delays_no_other() {
         jwks_timeout: LONG,
         ..config(&[("silent", &silent), ("good", &good)])
     };
-    let access = access(&config);
-    let (sender, ended) = mpsc::channel();
-    let sender = parking(sender);
-    access.when_keys_arrive(move |issuer, is_good| sender(issuer, is_good));
-    let fetcher = KeyFetcher::start(Arc::clone(&access), &config)
-        .unwrap()
-        .unwrap();
+    let (_access, fetcher, ended) = fetching(&config);
     assert_eq!(ended.recv().unwrap(), ("good".to_owned(), true));
     fetcher.stop();
 }
 
-fn parking(sender: mpsc::Sender<(String, bool)>) -> impl Fn(&str, bool) + Send + Sync {
+/// Starts to fetch keys; each fetch that ends sends its issuer, and whether it went well.
+fn fetching(config: &AccessConfig) -> (Arc<Access>, KeyFetcher, mpsc::Receiver<(String, bool)>) {
+    let access = access(config);
+    let (sender, ended) = mpsc::channel();
     let sender = std::sync::Mutex::new(sender);
-    move |issuer, is_good| {
+    access.when_keys_arrive(move |issuer, is_good| {
         let _ = sender.lock().unwrap().send((issuer.to_owned(), is_good));
-    }
+    });
+    let fetcher = KeyFetcher::start(Arc::clone(&access), config);
+    (access, fetcher.unwrap().unwrap(), ended)
 }
 
 /// A token of the issuer `i` for the key `k` of ES256, with a signature that nobody made.
