@@ -69,6 +69,12 @@ impl<F: DiskFile> Superblocks<F> {
         self.newest().map(|(_, statement)| statement)
     }
 
+    /// The highest generation; each written copy has a higher one.
+    #[cfg(test)]
+    pub(crate) fn generation(&self) -> u64 {
+        self.newest().map_or(0, |(generation, _)| generation)
+    }
+
     fn newest(&self) -> Option<(u64, &Statement)> {
         let sound = self.copies.iter().filter_map(|copy| match copy {
             Copy::Sound(_, generation, statement) => Some((*generation, statement)),

@@ -1,7 +1,8 @@
 //! States the end of the log in the superblock, in the background: the record up to which everything is durable.
 //!
-//! The writer requests a statement when the log becomes idle, and every second under load. Between two statements only
-//! the segments themselves show the end of the log.
+//! The writer requests a statement when the log becomes idle, and every second under load. A statement costs two writes and two
+//! syncs, so a log that becomes idle after each of many single records has one statement per [`SPACING`]. Between two statements
+//! only the segments themselves show the end of the log.
 
 use crate::disk::{Disk, DiskFile};
 use crate::ids::Sequence;
@@ -74,15 +75,16 @@ impl<D: Disk> SuperblockUpdater<D> {
 
 impl Tail {
     fn run<F: DiskFile>(&self, superblock: &Superblock<F>) {
+        let mut next_at = Instant::now();
         let mut request = self.request.lock();
         while !request.stop {
-            match request.durable_upto.take() {
-                Some(durable_upto) => {
-                    parking_lot::MutexGuard::unlocked(&mut request, || {
-                        state(superblock, durable_upto);
-                    });
-                }
-                None => self.changed.wait(&mut request),
+            if request.durable_upto.is_none() {
+                self.changed.wait(&mut request);
+            } else if Instant::now() < next_at {
+                self.changed.wait_until(&mut request, next_at);
+            } else if let Some(durable_upto) = request.durable_upto.take() {
+                parking_lot::MutexGuard::unlocked(&mut request, || state(superblock, durable_upto));
+                next_at = Instant::now() + SPACING;
             }
         }
     }
@@ -109,3 +111,40 @@ impl<D: Disk> Drop for SuperblockUpdater<D> {
 
 /// The interval of statements under load.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The shortest time between two statements that are requested. The last request of that time is stated after it.
+const SPACING: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Files;
+    use crate::statement::Statement;
+    use crate::superblock::Superblocks;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn requests_close_to_each_other_are_stated_together() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Files::lock(directory.path()).unwrap();
+        let written = || Superblocks::read(&disk, &BTreeSet::new()).unwrap();
+        let superblock = Superblock::write(&disk, written(), Statement::default()).unwrap();
+        let before = written().generation();
+        let began = Instant::now();
+        let mut updater = SuperblockUpdater::<Files>::start(Arc::new(superblock)).unwrap();
+        for durable_upto in 1..=100 {
+            updater.state(durable_upto);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        while updater.superblock.statement().durable_upto < 100 {
+            assert!(began.elapsed() < Duration::from_secs(60), "not stated");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let took = began.elapsed();
+        drop(updater);
+        assert_eq!(written().statement().unwrap().durable_upto, 100);
+        let copies = written().generation() - before;
+        let allowed = 2 * (took.div_duration_f64(SPACING) as u64 + 1);
+        assert!(copies <= allowed, "{copies} copies in {took:?}");
+    }
+}
