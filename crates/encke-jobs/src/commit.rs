@@ -102,7 +102,7 @@ fn public_stream_created(making: &PoolCreation, outcome: Result<u64, JobError>) 
 fn tail(outcome: &Outcome) -> u64 {
     match outcome {
         Outcome::Created { tail, .. } | Outcome::Appended { tail, .. } => tail.sequence,
-        Outcome::Truncated { .. } | Outcome::Deleted | Outcome::Refused(_) => 0,
+        Outcome::Truncated { .. } | Outcome::Deleted | Outcome::Done | Outcome::Refused(_) => 0,
     }
 }
 

@@ -361,6 +361,7 @@ impl Dispatcher {
             Command::Append(Append { target, .. }) => self.resolve(target, false)?,
             Command::Truncate { target, .. } => self.resolve(target, false)?,
             Command::Delete { target, .. } => self.resolve(target, true)?,
+            Command::Fleet(_) => {}
         }
         let bytes = command.weight_bytes();
         let from = Submitter {

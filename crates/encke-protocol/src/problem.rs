@@ -67,6 +67,8 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
         Refusal::Evicted => (503, "let_go"),
         Refusal::NameBusy => (503, "name_busy"),
         Refusal::LogFailed(_) => (503, "log_failed"),
+        Refusal::ForkElsewhere => (400, "fork_elsewhere"),
+        Refusal::Unknown(_) => (503, "unconfirmed"),
     };
     let response = error(status, code, refusal.to_string());
     match refusal {

@@ -85,6 +85,11 @@ impl StreamAccess {
         }
     }
 
+    /// Notes a read of a stream: a sliding lifetime begins again.
+    pub(crate) fn touch(&self, stream: &Arc<Stream>, now_ms: u64) {
+        self.views.of(stream.no).touch(stream, now_ms);
+    }
+
     /// Where an answer begins: one from the beginning depends on what retention has left.
     pub(crate) fn first_kept(&self, stream: &Stream, from: Offset) -> Offset {
         match from {

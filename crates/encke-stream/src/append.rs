@@ -24,7 +24,7 @@ impl Machine {
         let stream = self.live(&append.target, now_ms, journal)?;
         match judge(&stream, &append)? {
             Verdict::Repeated(facts, known) => {
-                stream.touch(now_ms);
+                self.renew(&stream, now_ms, journal)?;
                 Ok(Outcome::Appended {
                     tail: facts.tail,
                     closed: facts.closed,

@@ -54,6 +54,7 @@ impl Machine {
                 total: self.view.total(),
             };
             entries.push(meta.entry());
+            entries.extend(self.chain().map(stored::chain_entry));
             if self.view.has_strays() {
                 entries.push(stored::strays_entry());
             }

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use encke_log::{Sequence, StreamNo};
+use serde::{Deserialize, Serialize};
+
 use crate::writers::ProducerId;
 use crate::{AckLevel, Lifetime, Lookup, Offset, Retention, Stream};
 
 /// A change that a client requests.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub enum Command {
     /// Creates a stream, or confirms that it exists with these settings.
     Create(Create),
@@ -28,10 +31,49 @@ pub enum Command {
         /// The durability level of the acknowledgement; the stream's level if None.
         ack: Option<AckLevel>,
     },
+    /// What the nodes of a fleet tell each other.
+    Fleet(FleetCommand),
+}
+
+/// A command that a node of a fleet sends on its own account. Every node decides it alike, by the time of its batch.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FleetCommand {
+    /// Ends a stream if its lifetime is over.
+    End {
+        /// The stream.
+        stream: NamedStream,
+    },
+    /// Removes records that are past the stream's retention.
+    Trim {
+        /// The stream.
+        stream: NamedStream,
+        /// The last record that is removed.
+        floor: Sequence,
+    },
+    /// Begins the sliding lifetime of a stream that was read again.
+    Renew {
+        /// The stream.
+        stream: NamedStream,
+    },
+    /// Changes nothing. Its reply says that the node has applied everything that was acknowledged before the command was
+    /// sent.
+    Barrier {
+        /// The index of the log.
+        log: usize,
+    },
+}
+
+/// A stream as the nodes of a fleet name it to each other. If it has ended, nothing happens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedStream {
+    /// Its number.
+    pub no: StreamNo,
+    /// Its name.
+    pub name: Box<str>,
 }
 
 /// The creation of a stream.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Create {
     /// Its name.
     pub name: Box<str>,
@@ -51,11 +93,12 @@ pub struct Create {
     pub retention: Option<Retention>,
     /// The results of looking up its name and its source's name. They keep the streams in memory until the command is
     /// judged.
+    #[serde(skip)]
     pub known: Vec<Lookup>,
 }
 
 /// The stream that a fork continues.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct ForkOf {
     /// Its source's name.
     pub source: Box<str>,
@@ -64,7 +107,7 @@ pub struct ForkOf {
 }
 
 /// An append to a stream.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Append {
     /// The stream.
     pub target: Target,
@@ -83,35 +126,100 @@ pub struct Append {
 }
 
 /// Data as the log stores it and readers see it: bytes, or for JSON the messages with commas between.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Data {
     /// The bytes.
+    #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
     /// How many units they hold: bytes, or messages for JSON.
     pub units: u32,
 }
 
 /// The stream that a command is for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Target {
-    /// A stream that a look-up found; the command was checked against it. If it has ended meanwhile, the command fails,
-    /// even if another stream has its name.
-    Known(Arc<Stream>),
     /// The stream that has this name when the command is judged.
     Named(Box<str>),
+    /// A stream that a look-up found; the command was checked against it. If it has ended meanwhile, the command fails,
+    /// even if another stream has its name.
+    // The last variant: the numbers of variants that are encoded must not depend on it.
+    #[serde(skip)]
+    Known(Arc<Stream>),
+}
+
+impl Target {
+    /// The stream's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Target::Known(stream) => &stream.name,
+            Target::Named(name) => name,
+        }
+    }
+
+    /// Makes the target one that other nodes understand. The name decides: another node may know a newer stream of that name.
+    fn detach(&mut self) {
+        if let Target::Known(stream) = self {
+            *self = Target::Named(stream.name.clone());
+        }
+    }
+}
+
+impl FleetCommand {
+    /// The stream that it is for; None for a barrier.
+    pub(crate) fn stream(&self) -> Option<&NamedStream> {
+        match self {
+            FleetCommand::End { stream }
+            | FleetCommand::Trim { stream, .. }
+            | FleetCommand::Renew { stream } => Some(stream),
+            FleetCommand::Barrier { .. } => None,
+        }
+    }
+}
+
+impl NamedStream {
+    pub(crate) fn of(stream: &Stream) -> NamedStream {
+        NamedStream {
+            no: stream.no,
+            name: stream.name.clone(),
+        }
+    }
 }
 
 impl Command {
-    /// The name of the command's stream.
-    pub(crate) fn name(&self) -> &str {
+    /// The name of the command's stream. A barrier has none.
+    pub fn name(&self) -> &str {
         let target = match self {
             Command::Create(create) => return &create.name,
+            Command::Fleet(command) => {
+                return command.stream().map_or("", |stream| &stream.name);
+            }
             Command::Append(append) => &append.target,
             Command::Truncate { target, .. } | Command::Delete { target, .. } => target,
         };
-        match target {
-            Target::Known(stream) => &stream.name,
-            Target::Named(name) => name,
+        target.name()
+    }
+
+    /// Whether the command changes nothing, whatever the state.
+    pub(crate) fn is_barrier(&self) -> bool {
+        matches!(self, Command::Fleet(FleetCommand::Barrier { .. }))
+    }
+
+    /// Makes the command one that other nodes understand.
+    pub(crate) fn detach(&mut self) {
+        match self {
+            Command::Create(create) => create.known.clear(),
+            Command::Append(append) => {
+                if let Target::Known(stream) = &append.target
+                    && append.content_type.is_none()
+                    && append.data.units > 0
+                {
+                    // The data has the form that this stream's type asks for. Another stream of the name must have the same.
+                    append.content_type = Some(stream.media.name.clone());
+                }
+                append.target.detach();
+            }
+            Command::Truncate { target, .. } | Command::Delete { target, .. } => target.detach(),
+            Command::Fleet(_) => {}
         }
     }
 
@@ -121,6 +229,7 @@ impl Command {
             Command::Create(create) => create.ack,
             Command::Append(append) => append.ack,
             Command::Truncate { ack, .. } | Command::Delete { ack, .. } => *ack,
+            Command::Fleet(_) => None,
         }
     }
 
@@ -129,7 +238,7 @@ impl Command {
         let payload = match self {
             Command::Create(create) => create.data.bytes.len() + create.name.len(),
             Command::Append(append) => append.data.bytes.len(),
-            Command::Truncate { .. } | Command::Delete { .. } => 0,
+            Command::Truncate { .. } | Command::Delete { .. } | Command::Fleet(_) => 0,
         };
         payload + std::mem::size_of::<Command>()
     }

@@ -21,7 +21,11 @@ impl Machine {
         journal: &mut dyn Journal,
     ) -> Result<Outcome, Refusal> {
         match self.find(&create.name, now_ms, journal)? {
-            Found::Live(stream) => confirm(&stream, &create, now_ms),
+            Found::Live(stream) => {
+                let confirmed = confirm(&stream, &create)?;
+                self.renew(&stream, now_ms, journal)?;
+                Ok(confirmed)
+            }
             Found::Kept => Err(Refusal::NameKept),
             Found::Nothing => self.claim_and_make(create, now_ms, journal),
         }
@@ -34,6 +38,9 @@ impl Machine {
         now_ms: u64,
         journal: &mut dyn Journal,
     ) -> Result<Outcome, Refusal> {
+        if self.replica.is_some() && self.place.is_stray(&create.name) {
+            return Err(Refusal::ForkElsewhere);
+        }
         let Some(siblings) = self.siblings.clone() else {
             return self.make(create, now_ms, journal);
         };
@@ -199,7 +206,7 @@ impl Machine {
 }
 
 /// Confirms a creation that finds its stream, or reports a conflict.
-fn confirm(stream: &Stream, create: &Create, now_ms: u64) -> Result<Outcome, Refusal> {
+fn confirm(stream: &Stream, create: &Create) -> Result<Outcome, Refusal> {
     let facts = stream.state().next;
     let differs = |what, has: String, asked: String| Err(Refusal::Differs { what, has, asked });
     let quoted = |text: &str| format!("{text:?}");
@@ -267,7 +274,6 @@ fn confirm(stream: &Stream, create: &Create, now_ms: u64) -> Result<Outcome, Ref
         let word = |closed| if closed { "closed" } else { "open" }.into();
         return differs("state", word(facts.closed), word(create.closed));
     }
-    stream.touch(now_ms);
     Ok(Outcome::Created {
         tail: facts.tail,
         content_type: stream.media.name.clone(),

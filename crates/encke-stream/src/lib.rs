@@ -54,6 +54,7 @@ mod outcome;
 mod pattern;
 mod piece;
 mod record;
+mod replicated;
 mod restore;
 mod retention;
 mod sequencer;
@@ -70,7 +71,7 @@ mod writers;
 pub use ack::{AckLevel, BadLevel};
 pub use at_rest::data_at_rest;
 pub use batch::{Batch, Handover, Outlet, PatternMatch, Record, Reply, Submission, Submitter};
-pub use command::{Append, Command, Create, Data, ForkOf, Target};
+pub use command::{Append, Command, Create, Data, FleetCommand, ForkOf, NamedStream, Target};
 pub use commit::Committed;
 pub use create::DEFAULT_TYPE;
 pub use eviction::Eviction;
@@ -88,7 +89,12 @@ pub use order_read::OrderFetch;
 pub use pattern::{NotAPattern, Pattern};
 pub use piece::{Fetch, Item, OrderEvent, OrderedRecord, Piece};
 pub use record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime, Producer};
-pub use restore::{RestoreError, restore, restore_on};
+pub use replicated::{
+    Applied, BadMessage, BatchId, Chain, FollowError, FollowStopped, IncomingBatches, KIND_MARK,
+    NODE_NAME_BYTES_MAX, NODES_MAX, OrderStatus, OutgoingBatch, OutgoingBatches, ReplicaSequencer,
+    ReplicatedOrder, Tip, replicated_order,
+};
+pub use restore::{OrderKind, RestoreError, restore, restore_on};
 pub use retention::{BadRetention, Retention};
 pub use sequencer::Sequencer;
 

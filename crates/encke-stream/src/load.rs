@@ -260,11 +260,15 @@ impl<S: Store> Loader<S> {
                 return Ok(Try::Done(None));
             };
             let stored = StoredStream::decode(&value)?;
-            if let Some(stream) = self.view.find(stored.name)
-                && stream.no == no
-            {
-                source = Some(stream);
-                break;
+            match self.view.peek(stored.name) {
+                Some(Lookup::Stream(stream)) if stream.no == no => {
+                    stream.used.store(true, Ordering::Relaxed);
+                    source = Some(stream);
+                    break;
+                }
+                // The name has another stream or none, so this one has ended, and the store does not know it yet.
+                Some(_) if missing.is_empty() => return Ok(Try::Done(None)),
+                _ => {}
             }
             next = stored.fork.map(|fork| fork.source);
             missing.push((no, value));

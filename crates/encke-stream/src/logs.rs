@@ -6,7 +6,7 @@ use std::sync::Arc;
 use encke_log::{Disk, Files, Log, Options};
 
 use crate::number::{LOGS_MAX, Place};
-use crate::restore::{RestoreError, restore_at, restore_on_at};
+use crate::restore::{OrderKind, RestoreError, restore_at, restore_on_at};
 use crate::{Limits, Machine, View, Views};
 
 /// The streams of all logs, and the machines that decide about them.
@@ -20,17 +20,19 @@ pub struct Logs<D: Disk = Files> {
 type Restored<D> = (Machine, Arc<View>, Log<D>);
 
 /// Restores the logs in these directories at the same time, like [`restore`](crate::restore()). There is at least one and
-/// at most [`LOGS_MAX`]. The order of the directories is that of the logs' indices and must never change.
+/// at most [`LOGS_MAX`]. `order` tells a node of a fleet from a server by itself. The order of the directories is that of the logs' indices and must never change.
 ///
 /// # Errors
 /// See [`RestoreError`]. The error is that of the first log that cannot be restored.
 pub fn restore_all(
     dirs: &[PathBuf],
+    order: OrderKind,
     options: &Options,
     limits: Limits,
     now_ms: u64,
 ) -> Result<Logs, RestoreError> {
-    let restore = |dir: &Path, place| restore_at(dir, place, options.clone(), limits, now_ms);
+    let restore =
+        |dir: &Path, place| restore_at(dir, place, order, options.clone(), limits, now_ms);
     let restored = std::thread::scope(|scope| {
         let others = (1..).zip(dirs.iter().skip(1)).map(|(log, dir)| {
             let place = Place {
@@ -56,7 +58,7 @@ pub fn restore_all(
             .chain(others)
             .collect::<Result<Vec<_>, _>>()
     });
-    Ok(Logs::new(restored?))
+    Ok(Logs::new(restored?, order))
 }
 
 /// Like [`restore_all`], on any disks, for simulations.
@@ -65,6 +67,7 @@ pub fn restore_all(
 /// See [`RestoreError`].
 pub fn restore_all_on<D: Disk>(
     disks: Vec<D>,
+    order: OrderKind,
     options: &Options,
     limits: Limits,
     now_ms: u64,
@@ -72,9 +75,16 @@ pub fn restore_all_on<D: Disk>(
     let logs = disks.len();
     let disks = disks.into_iter().enumerate();
     let restored = disks.map(|(log, disk)| {
-        restore_on_at(disk, Place { log, logs }, options.clone(), limits, now_ms)
+        restore_on_at(
+            disk,
+            Place { log, logs },
+            order,
+            options.clone(),
+            limits,
+            now_ms,
+        )
     });
-    Ok(Logs::new(restored.collect::<Result<_, _>>()?))
+    Ok(Logs::new(restored.collect::<Result<_, _>>()?, order))
 }
 
 impl<D: Disk> Logs<D> {
@@ -86,7 +96,7 @@ impl<D: Disk> Logs<D> {
         }
     }
 
-    fn new(restored: Vec<Restored<D>>) -> Self {
+    fn new(restored: Vec<Restored<D>>, order: OrderKind) -> Self {
         debug_assert!(
             restored.len() <= LOGS_MAX,
             "stream numbers have no room for more logs"
@@ -98,7 +108,9 @@ impl<D: Disk> Logs<D> {
             views.push(view);
         }
         let views = Views::new(views);
-        for (machine, _) in &mut logs {
+        // Nodes of a fleet decide each log by itself: what another log has at that moment may differ.
+        let joined = order == OrderKind::Local;
+        for (machine, _) in logs.iter_mut().filter(|_| joined) {
             machine.join(Arc::clone(&views));
         }
         Logs { logs, views }

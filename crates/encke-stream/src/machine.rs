@@ -13,6 +13,7 @@ use crate::journal::Journal;
 use crate::lookup::Lookup;
 use crate::number::{Place, log_of};
 use crate::outcome::{Outcome, Refusal};
+use crate::replicated::Replica;
 use crate::retention::PartsUndo;
 use crate::stream::{Facts, Life, Stream};
 use crate::unstored::Unstored;
@@ -53,6 +54,8 @@ pub struct Machine {
     pub(crate) hand: usize,
     /// When the streams were restored, in milliseconds since 1970. Counts as a read.
     pub(crate) started_ms: u64,
+    /// What a node of a fleet has beside; None for a server by itself.
+    pub(crate) replica: Option<Replica>,
 }
 
 /// Bounds on the state of a stream.
@@ -91,6 +94,7 @@ impl Machine {
             claimed: Vec::new(),
             hand: 0,
             started_ms: 0,
+            replica: None,
             view: Arc::clone(&view),
         };
         view.for_each(&mut |stream| machine.watch(stream));
@@ -106,6 +110,7 @@ impl Machine {
                 self.truncate(&target, before, now_ms, journal)
             }
             Command::Delete { target, .. } => self.delete(&target, now_ms, journal),
+            Command::Fleet(command) => self.fleet(command, now_ms, journal),
         };
         outcome.unwrap_or_else(Outcome::Refused)
     }

@@ -15,7 +15,7 @@ use crate::load::{LoadError, Loader, Outline};
 use crate::number::born;
 use crate::pattern::Pattern;
 use crate::piece::{OrderEvent, OrderedRecord, Piece};
-use crate::record::Change;
+use crate::record::{Change, KIND_CHANGE};
 use crate::stream::Media;
 
 /// A read of the global order of a log.
@@ -110,6 +110,9 @@ type FoundStreams = HashMap<StreamNo, FoundStream, foldhash::fast::FixedState>;
 impl Found {
     /// Takes a record, unless its stream is known not to match.
     fn take(&mut self, frame: &FrameView<'_>, fetch: &OrderFetch, removed: bool) {
+        if frame.kind != KIND_CHANGE {
+            return;
+        }
         // The log has checked the frame, and opening the log has refused payloads that cannot be decoded.
         let Ok((change, data)) = Change::decode(frame.payload) else {
             return;

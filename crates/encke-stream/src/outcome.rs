@@ -42,6 +42,8 @@ pub enum Outcome {
     },
     /// The stream is deleted.
     Deleted,
+    /// A command of the fleet itself is done.
+    Done,
     /// Nothing changed.
     Refused(Refusal),
 }
@@ -53,7 +55,7 @@ impl Outcome {
             Outcome::Created { existed, .. } => !existed,
             Outcome::Appended { duplicate, .. } => !duplicate,
             Outcome::Truncated { .. } | Outcome::Deleted => true,
-            Outcome::Refused(_) => false,
+            Outcome::Done | Outcome::Refused(_) => false,
         }
     }
 }
@@ -130,6 +132,14 @@ pub enum Refusal {
     /// Another log has the name or is about to give it.
     #[error("another stream is being created with this name; nothing was stored, try again")]
     NameBusy,
+    /// The name of a fork belongs to another log than its source. On several nodes each log decides by itself.
+    #[error(
+        "in a fleet with several logs, a fork must have a name of its source's log; this one has not"
+    )]
+    ForkElsewhere,
+    /// The order did not confirm the command in time. It may be stored, or be stored later.
+    #[error("the fleet did not confirm the request in time; it may be stored or not: {0}")]
+    Unknown(Arc<str>),
     /// The source of a fork does not exist.
     #[error("the stream to fork does not exist")]
     SourceNotFound,

@@ -54,6 +54,9 @@ pub enum Change<'a> {
         /// The last removed record. It may belong to another stream.
         floor: Sequence,
     },
+    /// The sliding lifetime began again, because the stream was read. Only in a fleet: a server by itself keeps the times of
+    /// reads in memory.
+    Renew,
 }
 
 impl<'a> Change<'a> {
@@ -71,7 +74,7 @@ impl<'a> Change<'a> {
     pub fn units(&self) -> u32 {
         match self {
             Change::Create { units, .. } | Change::Append { units, .. } => *units,
-            Change::Truncate { .. } | Change::Delete => 0,
+            Change::Truncate { .. } | Change::Delete | Change::Renew => 0,
         }
     }
 
@@ -80,7 +83,7 @@ impl<'a> Change<'a> {
         match self {
             Change::Create { closed, .. } => *closed,
             Change::Append { closes, .. } => *closes,
-            Change::Truncate { .. } => false,
+            Change::Truncate { .. } | Change::Renew => false,
             Change::Delete => true,
         }
     }

@@ -13,12 +13,14 @@ mod found;
 pub use error::RestoreError;
 use found::{Found, Origin, Special};
 
+use crate::commit::CutRecord;
 use crate::load::{Loader, Store};
 use crate::number::{Place, born, log_of};
 use crate::record::{BadRecord, Change, KIND_CHANGE};
+use crate::replicated::{Chain, KIND_MARK, Mark, Replica, append_mark};
 use crate::retention::Part;
 use crate::stored::{
-    self, Ends, FORMAT, KEY_ENDS, KEY_META, KEY_STRAYS, KEY_STREAM, Meta, StoredStream,
+    self, Ends, FORMAT, KEY_CHAIN, KEY_ENDS, KEY_META, KEY_STRAYS, KEY_STREAM, Meta, StoredStream,
 };
 use crate::stream::{Facts, Media, Stream};
 use crate::writers::ProducerState;
@@ -36,18 +38,26 @@ pub fn restore(
     limits: Limits,
     now_ms: u64,
 ) -> Result<(Machine, Arc<View>, Log), RestoreError> {
-    restore_at(dir, Place::default(), options, limits, now_ms)
+    restore_at(
+        dir,
+        Place::default(),
+        OrderKind::Local,
+        options,
+        limits,
+        now_ms,
+    )
 }
 
 /// [`restore`] for one of several logs.
 pub(crate) fn restore_at(
     dir: &Path,
     place: Place,
+    order: OrderKind,
     options: Options,
     limits: Limits,
     now_ms: u64,
 ) -> Result<(Machine, Arc<View>, Log), RestoreError> {
-    let mut restore = Restore::new(place);
+    let mut restore = Restore::new(place, order);
     let log = Log::open(dir, options, &mut |frame| restore.record(&frame))?;
     let (machine, view, log) = restore.finish(log, limits, now_ms)?;
     view.set_kept(log.reader());
@@ -64,20 +74,69 @@ pub fn restore_on<D: Disk>(
     limits: Limits,
     now_ms: u64,
 ) -> Result<(Machine, Arc<View>, Log<D>), RestoreError> {
-    restore_on_at(disk, Place::default(), options, limits, now_ms)
+    restore_on_at(
+        disk,
+        Place::default(),
+        OrderKind::Local,
+        options,
+        limits,
+        now_ms,
+    )
 }
 
 /// [`restore_on`] for one of several logs.
 pub(crate) fn restore_on_at<D: Disk>(
     disk: D,
     place: Place,
+    order: OrderKind,
     options: Options,
     limits: Limits,
     now_ms: u64,
 ) -> Result<(Machine, Arc<View>, Log<D>), RestoreError> {
-    let mut restore = Restore::new(place);
+    let mut restore = Restore::new(place, order);
     let log = Log::open_on(disk, options, &mut |frame| restore.record(&frame))?;
     restore.finish(log, limits, now_ms)
+}
+
+/// Who decides the order of a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OrderKind {
+    /// The server that has the log.
+    #[default]
+    Local,
+    /// An order that several nodes follow.
+    Replicated,
+}
+
+/// What a node of a fleet restores beside the streams.
+#[derive(Debug, Default)]
+struct ReplicaRestore {
+    /// The marks in the log, continued.
+    chain: Chain,
+    /// Whether there was a mark.
+    marked: bool,
+    /// Records after the last mark.
+    unmarked: Vec<UnmarkedRecord>,
+}
+
+#[derive(Debug)]
+struct UnmarkedRecord {
+    record: CutRecord,
+    time_ms: u64,
+}
+
+impl UnmarkedRecord {
+    fn of(frame: &FrameView<'_>) -> Self {
+        let record = CutRecord {
+            sequence: frame.sequence,
+            stream: frame.stream,
+            payload: frame.payload.to_vec(),
+        };
+        UnmarkedRecord {
+            record,
+            time_ms: frame.time_ms,
+        }
+    }
 }
 
 /// Collects the changes since the checkpoint, and the checkpoint's state of the streams that have changed.
@@ -88,6 +147,8 @@ pub(crate) fn restore_on_at<D: Disk>(
 #[derive(Debug, Default)]
 struct Restore {
     place: Place,
+    /// What a node of a fleet restores beside; None for a server by itself.
+    replica: Option<ReplicaRestore>,
     /// There are streams here whose names have other homes.
     strays: bool,
     /// By the records that created them, so that sources come before their forks.
@@ -99,9 +160,10 @@ struct Restore {
 }
 
 impl Restore {
-    fn new(place: Place) -> Self {
+    fn new(place: Place, order: OrderKind) -> Self {
         Restore {
             place,
+            replica: (order == OrderKind::Replicated).then(ReplicaRestore::default),
             ..Restore::default()
         }
     }
@@ -109,6 +171,13 @@ impl Restore {
     /// Applies a record of the log. The first error is reported at the end.
     fn record(&mut self, frame: &FrameView<'_>) {
         let sequence = frame.sequence;
+        if frame.kind == KIND_MARK {
+            let applied = self.mark(frame);
+            if let Err(failed) = applied {
+                self.failed.get_or_insert(failed);
+            }
+            return;
+        }
         let (log, found) = (self.place.log, log_of(frame.stream));
         if found != log {
             self.failed.get_or_insert(RestoreError::OtherLog {
@@ -119,13 +188,83 @@ impl Restore {
             return;
         }
         let applied = match frame.kind {
-            KIND_CHANGE => self.apply(frame.stream, sequence, frame.time_ms, frame.payload),
+            KIND_CHANGE => match &mut self.replica {
+                None => self.apply(frame.stream, sequence, frame.time_ms, frame.payload),
+                Some(replica) => {
+                    replica.unmarked.push(UnmarkedRecord::of(frame));
+                    return;
+                }
+            },
             _ => Err(BadRecord),
         };
         if let Err(source) = applied {
             let failed = RestoreError::Record { sequence, source };
             self.failed.get_or_insert(failed);
         }
+    }
+
+    /// Applies the records of a batch of the replicated order, which ends here.
+    fn mark(&mut self, frame: &FrameView<'_>) -> Result<(), RestoreError> {
+        let sequence = frame.sequence;
+        let Some(replica) = &mut self.replica else {
+            return Err(RestoreError::OfAFleet);
+        };
+        let mark = Mark::decode(frame.payload);
+        let mark = mark.map_err(|source| RestoreError::Record { sequence, source })?;
+        replica.marked = true;
+        replica.chain.follow(&mark, frame.time_ms);
+        let records = std::mem::take(&mut replica.unmarked);
+        self.apply_all(records)
+    }
+
+    fn apply_all(&mut self, records: Vec<UnmarkedRecord>) -> Result<(), RestoreError> {
+        for UnmarkedRecord { record, time_ms } in records {
+            let sequence = record.sequence;
+            let applied = self.apply(record.stream, sequence, time_ms, &record.payload);
+            applied.map_err(|source| RestoreError::Record { sequence, source })?;
+        }
+        Ok(())
+    }
+
+    /// Applies the records that the checkpoint has, and returns what the machine keeps of the replicated order: the records
+    /// behind them belong to a batch that a crash has cut.
+    fn replica<S: Store>(
+        &mut self,
+        store: &S,
+        meta: Meta,
+    ) -> Result<Option<Replica>, RestoreError> {
+        let stored = match store.state(KEY_CHAIN)? {
+            Some(value) => Some(stored::chain(&value).map_err(|source| RestoreError::Entry {
+                key: KEY_CHAIN.to_vec(),
+                source,
+            })?),
+            None => None,
+        };
+        let Some(mut replica) = self.replica.take() else {
+            return match stored {
+                Some(_) => Err(RestoreError::OfAFleet),
+                None => Ok(None),
+            };
+        };
+        let followed = replica.marked || stored.is_some();
+        if !followed && (meta.upto > 0 || !replica.unmarked.is_empty()) {
+            return Err(RestoreError::OfOneServer);
+        }
+        let upto = meta.upto;
+        let unmarked = std::mem::take(&mut replica.unmarked);
+        let (known, cut): (Vec<_>, Vec<_>) = unmarked
+            .into_iter()
+            .partition(|unmarked| unmarked.record.sequence <= upto);
+        self.apply_all(known)?;
+        let mut chain = stored.unwrap_or_default();
+        if replica.chain.tip.position > chain.tip.position {
+            chain.adopt(replica.chain);
+        }
+        Ok(Some(Replica {
+            chain,
+            cut: cut.into_iter().map(|unmarked| unmarked.record).collect(),
+            ..Replica::default()
+        }))
     }
 
     fn apply(
@@ -157,7 +296,11 @@ impl Restore {
             self.strays |= self.place.is_stray(&origin.name);
         }
         let found = self.found(no);
+        if !matches!(change, Change::Truncate { .. } | Change::Delete) {
+            found.replayed_ms = found.replayed_ms.max(time_ms);
+        }
         match change {
+            Change::Renew => {}
             Change::Create {
                 closed,
                 units,
@@ -263,34 +406,56 @@ impl Restore {
 
     /// Reads the checkpoint's entries of the streams that have changed, and restores these streams.
     fn finish<D: Disk>(
-        self,
+        mut self,
         mut log: Log<D>,
         limits: Limits,
         now_ms: u64,
     ) -> Result<(Machine, Arc<View>, Log<D>), RestoreError> {
-        let (mut machine, view) = self.build(&log.reader(), limits, now_ms)?;
+        if self.replica.is_some() && log.next_sequence() == 1 {
+            // The directory of a node begins with a mark, so that it is known as such even after a crash in the first batch.
+            append_mark(&mut log, &Mark::first(), 0)
+                .expect("a mark is smaller than any frame may be");
+            log.write().and_then(|()| log.sync())?;
+            self.replica.get_or_insert_default().marked = true;
+        }
+        let reader = log.reader();
+        let meta = meta(&reader)?;
+        let replica = self.replica(&reader, meta)?;
+        // A cut batch is not in the state of the streams.
+        let committed = match replica.as_ref().and_then(|replica| replica.cut.front()) {
+            Some(cut) => cut.sequence - 1,
+            None => log.next_sequence() - 1,
+        };
+        let (mut machine, view) = self.build(&reader, meta, replica, limits, now_ms)?;
         for (stream, floor) in machine.take_floors() {
             log.set_floor(stream, floor);
         }
-        view.set_committed(log.next_sequence() - 1);
+        view.set_committed(committed);
         Ok((machine, view, log))
     }
 
     fn build<S: Store + Clone>(
         mut self,
         store: &S,
+        meta: Meta,
+        replica: Option<Replica>,
         limits: Limits,
         now_ms: u64,
     ) -> Result<(Machine, Arc<View>), RestoreError> {
-        let meta = meta(store)?;
+        // On a node of a fleet the times of reads are in the log, and are the same on all nodes.
+        let now_ms = if replica.is_some() { 0 } else { now_ms };
         self.fill_in(store, meta)?;
         if let Some(failed) = self.failed.take() {
             return Err(failed);
         }
-        let view = Arc::new(View::default());
+        let view = Arc::new(match &replica {
+            None => View::default(),
+            Some(_) => View::replicated(),
+        });
         view.set_total(meta.total, meta.total == 0);
         let mut machine = Machine::new(Arc::clone(&view), limits);
         machine.started_ms = now_ms;
+        machine.replica = replica;
         machine.place = self.place;
         if self.strays || store.state(KEY_STRAYS)?.is_some() {
             view.note_strays();

@@ -4,6 +4,7 @@ use encke_log::{Sequence, StateEntry, StreamNo};
 use serde::{Deserialize, Serialize};
 
 use crate::record::{BadRecord, Fork, Lifetime};
+use crate::replicated::Chain;
 use crate::retention::Parts;
 use crate::stream::{Life, Stream};
 use crate::writers::{ProducerState, Writers};
@@ -152,6 +153,18 @@ pub(crate) const FORMAT: u32 = 4;
 
 /// The key of [`Meta`].
 pub(crate) const KEY_META: &[u8] = b"m";
+
+/// How far a node of a fleet has followed the order.
+pub(crate) fn chain_entry(chain: &Chain) -> StateEntry {
+    (KEY_CHAIN.to_vec(), Some(encode(chain)))
+}
+
+pub(crate) fn chain(value: &[u8]) -> Result<Chain, BadRecord> {
+    whole(value)
+}
+
+/// The key of [`chain_entry`].
+pub(crate) const KEY_CHAIN: &[u8] = b"c";
 
 /// The key of [`strays_entry`].
 pub(crate) const KEY_STRAYS: &[u8] = b"a";

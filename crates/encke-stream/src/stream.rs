@@ -152,8 +152,8 @@ impl Stream {
         self.ends_ms().into_iter().chain(trims_ms).min()
     }
 
-    /// Notes a read or a write: a sliding lifetime begins again.
-    pub fn touch(&self, now_ms: u64) {
+    /// Notes a read or a write: a sliding lifetime begins again. Readers call [`View::touch`](crate::View::touch).
+    pub(crate) fn touch(&self, now_ms: u64) {
         if matches!(self.lifetime, Lifetime::Sliding { .. }) {
             self.touched_ms.fetch_max(now_ms, Ordering::Relaxed);
         }

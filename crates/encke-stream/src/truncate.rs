@@ -38,7 +38,7 @@ impl Machine {
         if asked.sequence > facts.floor && asked.sequence >= stream.first() {
             self.raise(&stream, asked.sequence, journal)?;
         }
-        stream.touch(now_ms);
+        self.renew(&stream, now_ms, journal)?;
         let floor = stream.state().next.floor;
         Ok(Outcome::Truncated {
             floor: Offset::behind(floor),
@@ -66,7 +66,12 @@ impl Machine {
         let first = parts.is_one();
         drop(state);
         self.undo.push(Undo::Parts(Arc::clone(stream), undo));
-        let _ = self.trim(stream, now_ms, journal);
+        match &mut self.replica {
+            None => {
+                let _ = self.trim(stream, now_ms, journal);
+            }
+            Some(replica) => replica.counted.push(Arc::clone(stream)),
+        }
         if first {
             self.watch(stream);
         }
@@ -79,18 +84,13 @@ impl Machine {
         now_ms: u64,
         journal: &mut dyn Journal,
     ) -> Result<(), Refusal> {
-        let state = stream.state();
-        let live = state.next.life == Life::Live;
-        let parts = state.parts.as_ref().filter(|_| live);
-        let due = parts.and_then(|parts| parts.due(&stream.retention(), now_ms));
-        drop(state);
-        match due {
+        match stream.trim_due(now_ms) {
             Some(floor) => self.raise(stream, floor, journal),
             None => Ok(()),
         }
     }
 
-    fn raise(
+    pub(crate) fn raise(
         &mut self,
         stream: &Arc<Stream>,
         floor: Sequence,
@@ -120,6 +120,14 @@ impl Machine {
 }
 
 impl Stream {
+    /// The last of its records that are past its retention.
+    pub(crate) fn trim_due(&self, now_ms: u64) -> Option<Sequence> {
+        let state = self.state();
+        let live = state.next.life == Life::Live;
+        let parts = state.parts.as_ref().filter(|_| live)?;
+        parts.due(&self.retention(), now_ms)
+    }
+
     /// Counts the records that a stream has at its creation.
     pub(crate) fn count_first(&self, bytes: usize, now_ms: u64) {
         if !self.keeps_part() {

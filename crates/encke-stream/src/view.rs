@@ -52,6 +52,8 @@ pub struct View {
     patterns: PatternWatchers,
     counts: Counts,
     kept: OnceLock<Kept>,
+    /// On a node of a fleet: streams whose sliding lifetimes reads must begin again.
+    reads: Option<Mutex<HashMap<StreamNo, Arc<Stream>, FixedState>>>,
 }
 
 type Timed = HashMap<StreamNo, Weak<Stream>, FixedState>;
@@ -104,6 +106,7 @@ impl Default for View {
             patterns: PatternWatchers::default(),
             counts: Counts::default(),
             kept: OnceLock::new(),
+            reads: None,
         }
     }
 }
@@ -188,6 +191,36 @@ impl View {
             behind: Box::new(move || log.retention_floor()),
             order_from: Box::new(move || other.order_begins_at()),
         });
+    }
+
+    /// A view of a node of a fleet, where reads change streams through commands only.
+    pub(crate) fn replicated() -> Self {
+        View {
+            reads: Some(Mutex::default()),
+            ..View::default()
+        }
+    }
+
+    /// Notes a read of a stream: a sliding lifetime begins again.
+    pub fn touch(&self, stream: &Arc<Stream>, now_ms: u64) {
+        match &self.reads {
+            None => stream.touch(now_ms),
+            Some(reads) if stream.is_renewal_due(now_ms) => {
+                let mut reads = reads.lock();
+                if reads.len() < READS_MAX {
+                    reads.insert(stream.no, Arc::clone(stream));
+                }
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Takes the streams that were read and whose lifetimes must be renewed.
+    pub(crate) fn take_reads(&self) -> Vec<Arc<Stream>> {
+        let Some(reads) = &self.reads else {
+            return Vec::new();
+        };
+        reads.lock().drain().map(|(_, stream)| stream).collect()
     }
 
     /// Notes that a shard has subscribers of a stream, whether it stays in memory or not. The shard gets every commit
@@ -506,6 +539,9 @@ impl View {
 
 /// The number of parts of the view, and of the steps in which sweeps visit it.
 pub(crate) const PARTS: usize = 256;
+
+/// The most streams whose reads wait to be proposed. Further streams are noted with their next read.
+const READS_MAX: usize = 100_000;
 
 /// The most types that streams share. With more types, each stream has its own.
 const MEDIA_SHARED_MAX: usize = 1000;

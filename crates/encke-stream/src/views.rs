@@ -18,7 +18,7 @@ use encke_log::{Sequence, StreamNo};
 use parking_lot::Mutex;
 
 use crate::Stream;
-use crate::command::{Append, Command, Target};
+use crate::command::{Append, Command, FleetCommand, Target};
 use crate::lookup::Lookup;
 use crate::number::{home, log_of};
 use crate::outcome::Refusal;
@@ -101,6 +101,8 @@ impl Views {
                 let log = self.log_of_name(&create.name).or_else(source);
                 log.unwrap_or_else(|| home(&create.name, self.logs()))
             }
+            Command::Fleet(FleetCommand::Barrier { log }) => *log % self.logs(),
+            Command::Fleet(command) => command.stream().map_or(0, |stream| log_of(stream.no)),
             Command::Append(Append { target, .. })
             | Command::Truncate { target, .. }
             | Command::Delete { target, .. } => match target {

@@ -13,7 +13,7 @@ use crate::Offset;
 use crate::outcome::Refusal;
 
 /// An idempotent producer and the number of its request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProducerId {
     /// Its name.
     pub id: Box<str>,

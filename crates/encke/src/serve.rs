@@ -10,7 +10,7 @@ use encke_access::Access;
 use encke_log::Reader;
 use encke_net::{Metrics, ServedStreams, Server, StartError};
 use encke_protocol::{Admin, Probes, Router};
-use encke_stream::Logs;
+use encke_stream::{Logs, OrderKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
 
@@ -169,7 +169,8 @@ fn restore(config: &Config, options: &encke_log::Options) -> Result<Logs, Failed
             if dirs.len() > 1 {
                 dirs.iter().try_for_each(|dir| encke_log::preflight(dir))?;
             }
-            let logs = encke_stream::restore_all(&dirs, options, config.limits, now_ms)?;
+            let logs =
+                encke_stream::restore_all(&dirs, OrderKind::Local, options, config.limits, now_ms)?;
             Ok(logs)
         })
         .with_context(|| format!("the data in {} can't be used", config.data.display()))

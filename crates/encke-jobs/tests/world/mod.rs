@@ -374,11 +374,8 @@ impl World {
 fn written(command: &Command) -> (&str, usize) {
     match command {
         Command::Create(create) => (&create.name, create.data.bytes.len()),
-        Command::Append(append) => match &append.target {
-            encke_stream::Target::Named(name) => (name, append.data.bytes.len()),
-            encke_stream::Target::Known(stream) => (&stream.name, append.data.bytes.len()),
-        },
-        Command::Truncate { .. } | Command::Delete { .. } => ("", 0),
+        Command::Append(append) => (append.target.name(), append.data.bytes.len()),
+        Command::Truncate { .. } | Command::Delete { .. } | Command::Fleet(_) => ("", 0),
     }
 }
 

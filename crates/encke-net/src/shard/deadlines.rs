@@ -172,7 +172,8 @@ impl Shard {
         let topic = self.connections.slots[index].topic;
         // A stream with readers does not expire.
         if let Some(stream) = &self.fan_out.topics[topic].stream {
-            stream.touch(self.clock.now_ms());
+            let view = self.context.views.of(stream.no);
+            view.touch(stream, self.clock.now_ms());
         }
         let beat = self.encoders.encoder(encoder).heartbeat();
         self.send_part(index, beat, false);

@@ -113,7 +113,7 @@ impl Shard {
             return;
         };
         for stream in merged.members.iter().filter_map(FeedMember::stream) {
-            stream.touch(now_ms);
+            self.context.views.of(stream.no).touch(stream, now_ms);
         }
         let encoder = merged.encoder;
         let mut beat = Vec::new();

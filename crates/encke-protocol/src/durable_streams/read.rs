@@ -67,7 +67,7 @@ impl DurableStreams {
         }
         check_own(&stream, from)?;
         self.streams.check_kept(&stream, from)?;
-        stream.touch(request.now_ms);
+        self.streams.touch(&stream, request.now_ms);
         Ok(match parameters.live {
             None if matches!(parameters.offset, Some(StartPosition::Now)) => {
                 self.tail(&stream, facts)

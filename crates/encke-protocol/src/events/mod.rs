@@ -150,7 +150,7 @@ impl Events {
             let committed = committed[log_of(stream.no)];
             let from = named.start(&self.streams, &stream, place, resumed, committed)?;
             let facts = stream.facts();
-            stream.touch(request.now_ms);
+            self.streams.touch(&stream, request.now_ms);
             if from >= facts.tail && (facts.closed || facts.life != Life::Live) {
                 over.push((named.name.as_str(), StreamEnd::Closed));
                 continue;

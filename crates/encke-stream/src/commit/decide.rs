@@ -1,5 +1,6 @@
 //! Ordered → decided: the machine judges each command, and the log's batch in memory gets what changed.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use crate::batch::{Batch, Record, Reply, Submission, Submitter};
 use crate::journal::{Journal, LogJournal};
 use crate::order::Ordered;
 use crate::record::Change;
-use crate::{AckLevel, Machine, Offset, Outcome, Refusal, Stream};
+use crate::{AckLevel, FleetCommand, Machine, Offset, Outcome, Refusal, Stream};
 
 /// A group of commands that the machine has judged. It is committed or taken back as a whole.
 #[derive(Debug)]
@@ -45,11 +46,9 @@ pub(crate) fn decide<D: Disk>(
 ) -> Decided {
     let now_ms = ordered.now_ms;
     let before = log.batch_bytes();
-    let mut draft = Draft {
-        journal: LogJournal { log, now_ms },
-        records: Vec::with_capacity(ordered.commands.len()),
-        streams: Vec::new(),
-    };
+    let mut none = VecDeque::new();
+    let mut draft = Draft::new(LogJournal { log, now_ms }, &mut none);
+    draft.records.reserve(ordered.commands.len());
     if let Some(expiry) = expiry {
         expiry.run(now_ms, machine, &mut draft);
     }
@@ -87,16 +86,16 @@ pub(crate) fn refuse(ordered: &mut Ordered, refusal: &Refusal) -> Decided {
 }
 
 /// The outcome of a command, and the level that its request asks for.
-struct Judged {
-    from: Submitter,
+pub(super) struct Judged {
+    pub(super) from: Submitter,
     /// None: the level of the group.
-    ack: Option<AckLevel>,
-    outcome: Outcome,
+    pub(super) ack: Option<AckLevel>,
+    pub(super) outcome: Outcome,
 }
 
 impl Decided {
     /// A group without records.
-    fn new(level: AckLevel, judged: Vec<Judged>) -> Decided {
+    pub(super) fn new(level: AckLevel, judged: Vec<Judged>) -> Decided {
         let mut decided = Decided {
             level,
             batch: None,
@@ -143,16 +142,60 @@ impl Decided {
 }
 
 /// The batch that is being built.
-struct Draft<'a, D: Disk> {
-    journal: LogJournal<'a, D>,
-    records: Vec<Record>,
+pub(super) struct Draft<'a, D: Disk> {
+    pub(super) journal: LogJournal<'a, D>,
+    pub(super) records: Vec<Record>,
     /// The streams of the records, in their order; one for several records in a row.
-    streams: Vec<Arc<Stream>>,
+    pub(super) streams: Vec<Arc<Stream>>,
+    /// Records that the log has already, from a batch that a crash has cut. The batch makes the same again.
+    cut: &'a mut VecDeque<CutRecord>,
+    /// A record differs from the one that the log has.
+    pub(super) differs: Option<Sequence>,
+}
+
+/// A record of a batch that a crash has cut.
+#[derive(Debug)]
+pub(crate) struct CutRecord {
+    pub(crate) sequence: Sequence,
+    pub(crate) stream: StreamNo,
+    /// The payload of its frame.
+    pub(crate) payload: Vec<u8>,
+}
+
+impl<'a, D: Disk> Draft<'a, D> {
+    pub(super) fn new(journal: LogJournal<'a, D>, cut: &'a mut VecDeque<CutRecord>) -> Self {
+        Draft {
+            journal,
+            records: Vec::new(),
+            streams: Vec::new(),
+            cut,
+            differs: None,
+        }
+    }
+
+    /// The sequence of a record: that of the same record in the log, or a new one.
+    fn append(
+        &mut self,
+        stream: &Stream,
+        change: &Change<'_>,
+        data: &[u8],
+    ) -> Result<Sequence, Refusal> {
+        let Some(cut) = self.cut.pop_front() else {
+            return self.journal.append(stream, change, data);
+        };
+        let header = change.encode();
+        let same = cut.payload.strip_prefix(&*header) == Some(data);
+        if !same || cut.stream != stream.no {
+            self.differs.get_or_insert(cut.sequence);
+        }
+        Ok(cut.sequence)
+    }
 }
 
 impl<D: Disk> Journal for Draft<'_, D> {
     fn next_sequence(&self) -> Sequence {
-        self.journal.next_sequence()
+        let cut = self.cut.front().map(|cut| cut.sequence);
+        cut.unwrap_or_else(|| self.journal.next_sequence())
     }
 
     fn record(
@@ -161,7 +204,7 @@ impl<D: Disk> Journal for Draft<'_, D> {
         change: &Change<'_>,
         data: Vec<u8>,
     ) -> Result<Sequence, Refusal> {
-        let sequence = self.journal.append(stream, change, &data)?;
+        let sequence = self.append(stream, change, &data)?;
         let again = matches!(self.streams.last(), Some(last) if Arc::ptr_eq(last, stream));
         if !again {
             self.streams.push(Arc::clone(stream));
@@ -215,6 +258,25 @@ impl Expiry {
         Some(wait.max(self.not_before.saturating_duration_since(Instant::now())))
     }
 
+    /// What a node of a fleet proposes now. It makes a proposal again after a while, in case that the order has not taken it.
+    pub(crate) fn propose(&mut self, now_ms: u64, machine: &mut Machine) -> Vec<FleetCommand> {
+        if Instant::now() < self.not_before {
+            return Vec::new();
+        }
+        let mut loads = 0;
+        let mut load = |no| {
+            loads += 1;
+            (self.load)(no);
+        };
+        let proposals = machine.proposals(now_ms, &mut load);
+        if loads > 0 {
+            self.not_before = Instant::now() + LOADED_AFTER;
+        } else if !proposals.is_empty() {
+            self.not_before = Instant::now() + PROPOSE_EVERY;
+        }
+        proposals
+    }
+
     fn run(&mut self, now_ms: u64, machine: &mut Machine, journal: &mut dyn Journal) {
         if Instant::now() < self.not_before {
             return;
@@ -238,6 +300,9 @@ const EXPIRY_WAIT_MS_MAX: u64 = 60_000;
 
 /// The time that loading an expired stream from the store may take.
 const LOADED_AFTER: Duration = Duration::from_millis(50);
+
+/// A node of a fleet proposes ends and removals at most this often.
+const PROPOSE_EVERY: Duration = Duration::from_millis(100);
 
 /// What a full disk refused is tried again after this long.
 pub(crate) const RETRY: Duration = Duration::from_millis(250);

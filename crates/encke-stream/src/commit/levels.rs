@@ -51,6 +51,7 @@ fn level_of(command: &Command, machine: &Machine) -> AckLevel {
         Command::Append(append) => &append.target,
         Command::Delete { .. } if machine.has_siblings() => return AckLevel::Synced,
         Command::Truncate { target, .. } | Command::Delete { target, .. } => target,
+        Command::Fleet(_) => return machine.level,
     };
     match stream {
         Target::Known(stream) => stream.ack,

@@ -15,11 +15,13 @@
 mod decide;
 mod levels;
 mod publish;
+mod replicate;
 mod replies;
 mod settle;
 mod sync;
 mod write;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,8 +31,10 @@ use crate::batch::Outlet;
 use crate::eviction::Evictor;
 use crate::order::{Order, Ordered};
 use crate::{AckLevel, Machine, Refusal};
-use decide::{Decided, Expiry, RETRY};
+pub(crate) use decide::{CutRecord, RETRY};
+use decide::{Decided, Expiry};
 use publish::Outlets;
+pub(crate) use replicate::CannotApply;
 use replies::LateReplies;
 pub(crate) use sync::SETTLE_WHEN_IDLE;
 use sync::{Durable, SyncSchedule};
@@ -47,6 +51,8 @@ pub(crate) struct Commit<D: Disk> {
     outlets: Outlets,
     /// Why the log takes nothing more, once it has failed.
     failed: Option<Arc<str>>,
+    /// Records of a batch of the replicated order that a crash has cut. Empty on a server by itself.
+    cut: VecDeque<CutRecord>,
 }
 
 /// Figures of one batch, for metrics.
@@ -80,7 +86,9 @@ pub(crate) enum CommitThread {
 }
 
 impl<D: Disk> Commit<D> {
-    pub(crate) fn new(machine: Machine, log: Log<D>, outlets: Vec<Box<dyn Outlet>>) -> Self {
+    pub(crate) fn new(mut machine: Machine, log: Log<D>, outlets: Vec<Box<dyn Outlet>>) -> Self {
+        let replica = machine.replica.as_mut();
+        let cut = replica.map(|replica| std::mem::take(&mut replica.cut));
         Commit {
             machine,
             log,
@@ -90,6 +98,7 @@ impl<D: Disk> Commit<D> {
             syncs: SyncSchedule::new(),
             outlets: Outlets::new(outlets),
             failed: None,
+            cut: cut.unwrap_or_default(),
         }
     }
 
@@ -377,7 +386,8 @@ impl<D: Disk> Commit<D> {
     /// Continues the checkpoint that is being collected, or begins one that is due, and hands it to the log when it is
     /// complete.
     pub(crate) fn checkpoint(&mut self, evictor: &mut Evictor) {
-        if self.failed.is_some() || self.pending.refusal.is_some() {
+        // Records of a batch that is not whole are not in the state of the streams.
+        if self.failed.is_some() || self.pending.refusal.is_some() || !self.cut.is_empty() {
             return;
         }
         // A poisoned log would not take it.

@@ -1,6 +1,6 @@
 //! Why the streams of a log cannot be restored.
 
-use encke_log::{OpenError, ReadError, Sequence};
+use encke_log::{CommitError, OpenError, ReadError, Sequence};
 
 use crate::load::LoadError;
 use crate::record::BadRecord;
@@ -49,9 +49,20 @@ pub enum RestoreError {
         /// The index of the log that the record belongs to.
         found: usize,
     },
+    /// A server by itself opens the directory of a node.
+    #[error("the directory belongs to a node of a fleet: start it with --fleet")]
+    OfAFleet,
+    /// A node opens the directory of a server by itself.
+    #[error(
+        "the directory belongs to a server by itself, not to a node of a fleet: a node starts with an empty directory"
+    )]
+    OfOneServer,
     /// The source of a fork cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// The first mark of a node of a fleet cannot be written.
+    #[error("cannot begin the log of a node: {0}")]
+    Begin(#[from] CommitError),
     /// The log cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),

@@ -28,6 +28,8 @@ pub(super) struct Found {
     pub(super) writers: Option<Box<Writers>>,
     pub(super) floor: Sequence,
     pub(super) touched_ms: u64,
+    /// The newest record that begins a sliding lifetime again.
+    pub(super) replayed_ms: u64,
     kept: Option<Box<Kept>>,
 }
 
@@ -137,8 +139,13 @@ impl Found {
             closed: self.closed,
             life: if self.deleted { Life::Kept } else { Life::Live },
         };
+        let touched_ms = match now_ms {
+            // On a node of a fleet a start is no read.
+            0 => self.touched_ms.max(self.replayed_ms),
+            _ => now_ms,
+        };
         let stream = Stream::new(
-            self.no, name, media, lifetime, ack, retention, source, facts, now_ms,
+            self.no, name, media, lifetime, ack, retention, source, facts, touched_ms,
         );
         let mut state = stream.state();
         if retention.is_limited() {

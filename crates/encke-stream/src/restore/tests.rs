@@ -184,7 +184,7 @@ impl Living {
         }
         assert!(restore.failed.is_none());
         self.gathered.clear();
-        (self.machine, self.view) = restore.build(&self.store, LIMITS, 1000).unwrap();
+        (self.machine, self.view) = build(restore, &self.store, 1000).unwrap();
     }
 
     /// All that is known of the streams that have a name, in memory or not.
@@ -292,10 +292,18 @@ fn an_invalid_payload_is_reported_with_its_record() {
     }
 }
 
+fn build(
+    restore: Restore,
+    store: &MemoryStore,
+    now_ms: u64,
+) -> Result<(Machine, Arc<View>), RestoreError> {
+    restore.build(store, meta(store)?, None, LIMITS, now_ms)
+}
+
 #[test]
 fn a_checkpoint_of_another_version_is_refused() {
     let store = MemoryStore::default();
-    let restored = |store: &MemoryStore| Restore::default().build(store, LIMITS, 0).err();
+    let restored = |store: &MemoryStore| build(Restore::default(), store, 0).err();
     assert!(restored(&store).is_none());
     // The first version said nothing of itself.
     store.0.borrow_mut().insert(stored::key(7), vec![0]);

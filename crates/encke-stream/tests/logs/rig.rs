@@ -7,7 +7,8 @@ use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options, Reader};
 use encke_stream::{
     AckLevel, Append, Command, Create, Data, Fetch, ForkOf, Lifetime, Limits, Loaders, LogJournal,
-    Logs, Lookup, Machine, Offset, Outcome, Piece, Refusal, Stream, Target, Views, restore_all_on,
+    Logs, Lookup, Machine, Offset, OrderKind, Outcome, Piece, Refusal, Stream, Target, Views,
+    restore_all_on,
 };
 
 pub(crate) const LOGS: usize = 3;
@@ -89,7 +90,8 @@ impl Rig {
             ..Options::default()
         };
         let limits = Limits::default();
-        let Logs { logs, views } = restore_all_on(disks.clone(), &options, limits, NOW_MS).unwrap();
+        let Logs { logs, views } =
+            restore_all_on(disks.clone(), OrderKind::Local, &options, limits, NOW_MS).unwrap();
         let loaders = logs
             .iter()
             .map(|(machine, log)| machine.loader(log.reader()));
@@ -354,7 +356,7 @@ impl Asked {
                 What::Create(create.fork.as_ref().map(|fork| fork.source.to_string()))
             }
             Command::Append(append) => What::Append(append.data.bytes.clone()),
-            Command::Truncate { .. } | Command::Delete { .. } => What::Delete,
+            Command::Truncate { .. } | Command::Delete { .. } | Command::Fleet(_) => What::Delete,
         };
         let name = names(command).next().expect("a name").to_owned();
         Asked { name, what }
@@ -362,19 +364,11 @@ impl Asked {
 }
 
 fn names(command: &Command) -> impl Iterator<Item = &str> {
-    let (name, source) = match command {
-        Command::Create(create) => {
-            let source = create.fork.as_ref().map(|fork| &*fork.source);
-            (&*create.name, source)
-        }
-        Command::Append(Append { target, .. })
-        | Command::Truncate { target, .. }
-        | Command::Delete { target, .. } => match target {
-            Target::Named(name) => (&**name, None),
-            Target::Known(stream) => (&*stream.name, None),
-        },
+    let source = match command {
+        Command::Create(create) => create.fork.as_ref().map(|fork| &*fork.source),
+        _ => None,
     };
-    std::iter::once(name).chain(source)
+    std::iter::once(command.name()).chain(source)
 }
 
 fn delete(state: &mut State, name: &str) {

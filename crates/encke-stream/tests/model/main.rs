@@ -99,7 +99,7 @@ impl Pair {
                     && stream.facts().life == Life::Live
                     && !stream.expired(now_ms)
                 {
-                    stream.touch(now_ms);
+                    self.rig.view.touch(&stream, now_ms);
                     self.next.touch(*no);
                     self.committed.touch(*no);
                 }

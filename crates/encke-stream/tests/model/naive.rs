@@ -113,6 +113,7 @@ impl Naive {
             Command::Append(append) => self.append(append, frame_max),
             Command::Truncate { target, before, .. } => self.truncate(target, *before),
             Command::Delete { target, .. } => self.delete(target),
+            Command::Fleet(_) => panic!("nodes of a fleet are tested elsewhere"),
         };
         outcome.unwrap_or_else(Outcome::Refused)
     }

@@ -369,7 +369,7 @@ fn streams_expire_by_themselves_even_after_the_disk_was_full() {
     for bytes in [1000, 100, 10, 1] {
         while is_done(&bench.round(vec![append("room", &vec![b'x'; bytes])])[0]) {}
     }
-    read.touch(NOW_MS + 999);
+    bench.view.touch(&read, NOW_MS + 999);
     bench.now_ms.store(NOW_MS + 1000, Ordering::SeqCst);
     bench.round(vec![append("room", b"x")]);
     assert_eq!(short.facts().life, Life::Live);
@@ -481,7 +481,7 @@ fn idle_streams_are_evicted_and_still_end_on_time() {
 
     // A stream in use stays, and a read that moves its end is not lost.
     let held = bench.stream("s3");
-    bench.stream("read").touch(NOW_MS + 4_000);
+    bench.view.touch(&bench.stream("read"), NOW_MS + 4_000);
     wait_until(&bench, || bench.view.len() == 1);
     assert!(Arc::ptr_eq(&held, &bench.stream("s3")));
     drop(held);

@@ -181,7 +181,10 @@ impl Replies {
                     self.first().get_or_insert_with(|| refusal.to_string());
                 }
                 // The making of the stream.
-                Outcome::Created { .. } | Outcome::Truncated { .. } | Outcome::Deleted => {}
+                Outcome::Created { .. }
+                | Outcome::Truncated { .. }
+                | Outcome::Deleted
+                | Outcome::Done => {}
             }
         }
         self.acknowledged.fetch_add(acknowledged, Ordering::Relaxed);

@@ -1,0 +1,220 @@
+//! Batches of the replicated order through the same stages: decided, written, durable, visible.
+//!
+//! What the order has taken cannot be refused any more: the other nodes have it. So a group is never undone because the
+//! disk is full; it waits until the disk takes it.
+
+use std::sync::Arc;
+
+use encke_log::Disk;
+
+use super::decide::{Decided, Draft, Judged};
+use super::{Commit, publish, sync, write};
+use crate::batch::{Batch, Submitter};
+use crate::journal::LogJournal;
+use crate::load::{LoadError, Loader, Store};
+use crate::lookup::Lookup;
+use crate::replicated::{Mark, OrderedBatch, append_mark};
+use crate::{AckLevel, Command, Committed, Refusal};
+
+/// Why a node cannot apply batches.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CannotApply {
+    /// For now. The batches are not applied.
+    #[error("{0}")]
+    Stalled(Arc<str>),
+    /// For good: the log failed, or holds something else than the order.
+    #[error("{0}")]
+    Failed(Arc<str>),
+}
+
+impl<D: Disk> Commit<D> {
+    /// Applies batches and sends the replies to this node's own. `stalled` is called again and again while the disk takes
+    /// nothing; true gives up.
+    pub(crate) fn replicate<S: Store>(
+        &mut self,
+        batches: Vec<OrderedBatch>,
+        loader: &Loader<S>,
+        stalled: &mut dyn FnMut(Arc<str>) -> bool,
+    ) -> Result<Committed, CannotApply> {
+        let mut committed = Committed {
+            commands: batches.iter().map(|one| one.batch.commands.len()).sum(),
+            records: 0,
+            bytes: 0,
+            sync: None,
+            failed: false,
+        };
+        let held = loop {
+            match load(&batches, loader) {
+                Ok(held) => break held,
+                Err(error) if stalled(error.to_string().into()) => {
+                    return Err(CannotApply::Stalled(error.to_string().into()));
+                }
+                Err(_) => {}
+            }
+        };
+        let mut decided = self.decide_batches(batches)?;
+        drop(held);
+        committed.records = decided.records();
+        committed.bytes = decided.log_bytes;
+        if !decided.needs_file() {
+            self.publish_replicated(sync::Durable::without_file(decided));
+            return Ok(committed);
+        }
+        let written = loop {
+            match write::write(decided, &mut self.log) {
+                Ok(written) => break written,
+                Err((back, error)) => {
+                    decided = *back;
+                    let refusal = self.refusal_for(&error);
+                    let reason: Arc<str> = refusal.to_string().into();
+                    if self.failed.is_some() {
+                        self.take_back(decided, &refusal);
+                        return Err(CannotApply::Failed(reason));
+                    }
+                    if stalled(Arc::clone(&reason)) {
+                        let unknown = Refusal::Unknown(Arc::clone(&reason));
+                        decided.revocable = true;
+                        self.take_back(decided, &unknown);
+                        return Err(CannotApply::Stalled(reason));
+                    }
+                }
+            }
+        };
+        self.syncs.unsettled = true;
+        match sync::sync(written, &mut self.log) {
+            Ok((durable, took)) => {
+                committed.sync = took;
+                self.publish_replicated(durable);
+                Ok(committed)
+            }
+            Err((back, error)) => {
+                let refusal = self.refusal_for(&error);
+                self.take_back(*back, &refusal);
+                Err(CannotApply::Failed(refusal.to_string().into()))
+            }
+        }
+    }
+
+    fn publish_replicated(&mut self, durable: sync::Durable) {
+        let late = publish::publish(durable, &mut self.machine, &mut self.log, &mut self.outlets);
+        debug_assert!(
+            late.is_empty(),
+            "a node syncs every batch before its replies"
+        );
+    }
+
+    /// Judges the batches in their order, as one group.
+    fn decide_batches(&mut self, batches: Vec<OrderedBatch>) -> Result<Decided, CannotApply> {
+        let before = self.log.batch_bytes();
+        let mut judged = Vec::new();
+        let mut records = Vec::new();
+        let mut streams = Vec::new();
+        let mut marked = false;
+        for OrderedBatch { batch, submitters } in batches {
+            let now_ms = batch.time_ms;
+            let (cut_before, barriers) = (
+                !self.cut.is_empty(),
+                batch.commands.iter().all(Command::is_barrier),
+            );
+            let mut draft = Draft::new(
+                LogJournal {
+                    log: &mut self.log,
+                    now_ms,
+                },
+                &mut self.cut,
+            );
+            let mut submitters = submitters.into_iter();
+            for command in batch.commands {
+                let outcome = self.machine.apply(command, now_ms, &mut draft);
+                if let Some(Some(from)) = submitters.next() {
+                    judged.push(Judged {
+                        from,
+                        ack: None,
+                        outcome,
+                    });
+                }
+            }
+            let differs = draft.differs;
+            let made = !draft.records.is_empty();
+            records.append(&mut draft.records);
+            streams.append(&mut draft.streams);
+            let left = cut_before && !barriers && made && !self.cut.is_empty();
+            if differs.is_some() || left {
+                let reason = Arc::from(DIFFERS);
+                self.machine.abandon();
+                self.log.abandon();
+                return Err(CannotApply::Failed(reason));
+            }
+            let Some(replica) = &mut self.machine.replica else {
+                continue;
+            };
+            let mark = Mark {
+                tip: batch.tip,
+                resume: batch.resume,
+                batch: batch.batch,
+            };
+            replica.chain.follow(&mark, now_ms);
+            replica.unmarked += 1;
+            if made || replica.unmarked >= UNMARKED_MAX && self.cut.is_empty() {
+                replica.unmarked = 0;
+                marked = true;
+                let appended = append_mark(&mut self.log, &mark, now_ms);
+                appended.map_err(|error| CannotApply::Failed(error.to_string().into()))?;
+            }
+        }
+        let level = match marked {
+            true => AckLevel::Synced,
+            false => AckLevel::Accepted,
+        };
+        let mut decided = Decided::new(level, judged);
+        decided.batch = marked.then(|| Arc::new(Batch::new(records)));
+        decided.streams = streams;
+        decided.log_bytes = self.log.batch_bytes() - before;
+        Ok(decided)
+    }
+
+    /// Refuses commands of this node that the order does not answer.
+    pub(crate) fn refuse_submitters(&mut self, submitters: Vec<Submitter>, refusal: &Refusal) {
+        let mut replies = super::replies::Replies::default();
+        for Submitter { shard, token } in submitters {
+            let outcome = crate::Outcome::Refused(refusal.clone());
+            replies.push(shard, crate::Reply { token, outcome });
+        }
+        self.outlets.refuse(replies);
+    }
+
+    /// What this node proposes by its own clock, and because of what it has applied.
+    pub(crate) fn proposals(&mut self, now_ms: u64, own: bool) -> Vec<crate::FleetCommand> {
+        let mut proposals = self.expiry.propose(now_ms, &mut self.machine);
+        let trims = self.machine.trims(now_ms);
+        if own {
+            proposals.extend(trims);
+        }
+        proposals
+    }
+}
+
+/// Brings every stream that the batches name into memory, where the machine finds it. The result keeps them there.
+fn load<S: Store>(batches: &[OrderedBatch], loader: &Loader<S>) -> Result<Vec<Lookup>, LoadError> {
+    let mut held = Vec::new();
+    let mut names = std::collections::HashSet::new();
+    for command in batches.iter().flat_map(|one| &one.batch.commands) {
+        let source = match command {
+            Command::Create(create) => create.fork.as_ref().map(|fork| &*fork.source),
+            _ => None,
+        };
+        let name = Some(command.name()).filter(|_| !command.is_barrier());
+        for name in source.into_iter().chain(name) {
+            if names.insert(name) {
+                held.push(loader.load(name)?);
+            }
+        }
+    }
+    Ok(held)
+}
+
+/// After this many batches without records, a mark is written all the same, so that a restart need not follow them again.
+const UNMARKED_MAX: u32 = 1_000;
+
+const DIFFERS: &str = "the records behind the last applied batch differ from those that the order makes: this directory \
+                       belongs to another fleet, or the order has lost messages";

@@ -1,0 +1,337 @@
+//! From messages to batches: continues the chain, joins parts, and leaves out what was applied before.
+
+use std::collections::BTreeMap;
+
+use super::chain::{BatchId, Chain, NODES_MAX, Tip};
+use super::message::{self, BadMessage, Message};
+use crate::Command;
+
+/// A batch that every node applies next.
+#[derive(Debug)]
+pub(crate) struct FollowedBatch {
+    pub(crate) tip: Tip,
+    pub(crate) resume: u64,
+    pub(crate) time_ms: u64,
+    pub(crate) batch: BatchId,
+    pub(crate) commands: Vec<Command>,
+}
+
+/// The order cannot be followed any further. Every node decides alike, so that none continues with other content.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FollowError {
+    /// Messages are missing.
+    #[error("the order lacks the messages from {expected} to {last}", last = found - 1)]
+    Gap {
+        /// The next position of this node.
+        expected: u64,
+        /// The position that arrived.
+        found: u64,
+    },
+    /// A message that this version cannot read.
+    #[error("message {position} of the order cannot be read: {source}")]
+    Message {
+        /// Its position.
+        position: u64,
+        /// The cause.
+        source: BadMessage,
+    },
+    /// Too many nodes have taken part.
+    #[error("more than {NODES_MAX} different nodes have sent batches")]
+    TooManyNodes,
+}
+
+/// Joins the messages of the order into batches. Contains no clock and no I/O.
+#[derive(Debug)]
+pub(super) struct Assembly {
+    chain: Chain,
+    /// The last message that was taken. Before the chain's tip right after a restart.
+    position: u64,
+    /// Batches of which some parts have arrived, one for each node.
+    open: BTreeMap<Box<str>, Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    /// The position of its first part.
+    begun: u64,
+    batch: BatchId,
+    /// The number of parts that have arrived.
+    parts: u32,
+    content: Vec<u8>,
+}
+
+impl Assembly {
+    /// Continues after what `chain` includes. The next message is the one after [`Chain::resume`].
+    pub(super) fn new(chain: Chain) -> Self {
+        Assembly {
+            position: chain.resume,
+            chain,
+            open: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn tip(&self) -> Tip {
+        self.chain.tip
+    }
+
+    /// The last message that was taken.
+    pub(super) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Takes the message at a position, with its time in milliseconds since 1970. Returns the batch that is complete
+    /// with it. A message that was taken before is ignored.
+    pub(super) fn take(
+        &mut self,
+        position: u64,
+        time_ms: u64,
+        bytes: &[u8],
+    ) -> Result<Option<FollowedBatch>, FollowError> {
+        if position <= self.position {
+            return Ok(None);
+        }
+        let expected = self.position + 1;
+        if position != expected {
+            return Err(FollowError::Gap {
+                expected,
+                found: position,
+            });
+        }
+        let bad = |source| FollowError::Message { position, source };
+        let message = Message::decode(bytes).map_err(bad)?;
+        self.position = position;
+        // A message up to the chain's tip is read again for its part only.
+        if position > self.chain.tip.position {
+            self.chain.tip = self.chain.tip.with(bytes);
+            self.chain.time_ms = self.chain.time_ms.max(time_ms);
+        }
+        self.open
+            .retain(|_, open| position - open.begun < OPEN_MESSAGES_MAX);
+        let batch = match message {
+            Message::Foreign => None,
+            Message::Part(header, content) => {
+                let whole = self.join(&header, content);
+                whole.map(|content| (header.batch, content))
+            }
+        };
+        let Some((batch, content)) = batch.filter(|(batch, _)| !self.chain.has(batch)) else {
+            return Ok(None);
+        };
+        let commands = message::commands(&content).map_err(bad)?;
+        let known = self.chain.nodes.contains_key(&batch.node);
+        if !known && self.chain.nodes.len() >= NODES_MAX {
+            return Err(FollowError::TooManyNodes);
+        }
+        self.chain.note(&batch);
+        let begun = self.open.values().map(|open| open.begun - 1).min();
+        Ok(Some(FollowedBatch {
+            tip: self.chain.tip,
+            resume: begun.unwrap_or(position),
+            time_ms: self.chain.time_ms,
+            batch,
+            commands,
+        }))
+    }
+
+    /// Adds a part. Returns the content of the batch if it is complete.
+    fn join(&mut self, header: &message::Header, content: &[u8]) -> Option<Vec<u8>> {
+        let node = &header.batch.node;
+        if header.part == 0 {
+            // A node sends one batch after the other, so an older one stays incomplete.
+            self.open.remove(node);
+            if header.parts == 1 {
+                return Some(content.to_vec());
+            }
+            let open = Open {
+                begun: self.position,
+                batch: header.batch.clone(),
+                parts: 1,
+                content: content.to_vec(),
+            };
+            if !self.chain.has(&header.batch) {
+                self.open.insert(node.clone(), open);
+            }
+            return None;
+        }
+        let open = self.open.get_mut(node)?;
+        if open.batch != header.batch || open.parts > header.part {
+            // A repeated part changes nothing.
+            return None;
+        }
+        if open.parts < header.part || open.content.len() + content.len() > BATCH_BYTES_MAX {
+            self.open.remove(node);
+            return None;
+        }
+        open.content.extend_from_slice(content);
+        open.parts += 1;
+        (open.parts == header.parts)
+            .then(|| self.open.remove(node))
+            .flatten()
+            .map(|open| open.content)
+    }
+}
+
+/// A batch whose parts are spread over more messages than this is dropped, so that a node that dies in the middle of a
+/// batch does not hold back [`Chain::resume`].
+const OPEN_MESSAGES_MAX: u64 = 10_000;
+
+/// The largest batch. A body is smaller: the bound on it is checked before.
+const BATCH_BYTES_MAX: usize = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::chain::Applied;
+    use super::*;
+    use crate::{AckLevel, Target};
+
+    fn batch(node: &str, number: u64) -> BatchId {
+        BatchId {
+            node: node.into(),
+            at: Applied { run: 1, number },
+        }
+    }
+
+    /// The messages of a batch with a command whose name has that many bytes.
+    fn messages(node: &str, number: u64, bytes: usize) -> Vec<Vec<u8>> {
+        let mut content = message::Content::default();
+        content.push(&Command::Delete {
+            target: Target::Named("x".repeat(bytes).into()),
+            ack: Some(AckLevel::Synced),
+        });
+        message::encode(&batch(node, number), &content.finish(), 228)
+    }
+
+    /// Takes all messages after the assembly's position. Returns the batches that complete.
+    fn follow(assembly: &mut Assembly, order: &[Vec<u8>]) -> Vec<(BatchId, Tip, u64)> {
+        let mut followed = Vec::new();
+        for (position, message) in (1..).zip(order).skip(assembly.position() as usize) {
+            if let Some(next) = assembly.take(position, position, message).unwrap() {
+                followed.push((next.batch, next.tip, next.resume));
+            }
+        }
+        followed
+    }
+
+    #[test]
+    fn parts_of_several_nodes_become_visible_with_the_last() {
+        let (mut a, mut b) = (messages("a", 1, 350), messages("b", 1, 150));
+        assert_eq!((a.len(), b.len()), (4, 2));
+        let order = [
+            a.remove(0),
+            b.remove(0),
+            a.remove(0),
+            a.remove(0),
+            b.remove(0),
+            a.remove(0),
+        ];
+        let mut assembly = Assembly::new(Chain::default());
+        let followed = follow(&mut assembly, &order);
+        let ids: Vec<_> = followed
+            .iter()
+            .map(|(id, tip, resume)| (&*id.node, tip.position, *resume))
+            .collect();
+        // While a's batch is open, a restart begins before its first part.
+        assert_eq!(ids, [("b", 5, 0), ("a", 6, 6)]);
+    }
+
+    #[test]
+    fn what_was_applied_or_came_twice_is_left_out() {
+        let one = messages("a", 1, 10).remove(0);
+        let two = messages("a", 2, 10).remove(0);
+        let order = [
+            one.clone(),
+            two.clone(),
+            one,
+            two,
+            b"hello".to_vec(),
+            messages("a", 3, 10).remove(0),
+        ];
+        let mut assembly = Assembly::new(Chain::default());
+        let numbers: Vec<_> = follow(&mut assembly, &order)
+            .iter()
+            .map(|(id, ..)| id.at.number)
+            .collect();
+        assert_eq!(numbers, [1, 2, 3]);
+        assert_eq!(
+            assembly.tip().position,
+            6,
+            "the chain includes every message"
+        );
+        assert!(
+            assembly.take(6, 0, &order[5]).unwrap().is_none(),
+            "delivered twice"
+        );
+        let gap = FollowError::Gap {
+            expected: 7,
+            found: 9,
+        };
+        assert_eq!(assembly.take(9, 0, &order[0]).unwrap_err(), gap);
+    }
+
+    #[test]
+    fn a_later_format_stops_every_node() {
+        let mut assembly = Assembly::new(Chain::default());
+        let mut message = messages("a", 1, 1).remove(0);
+        message[2] = 9;
+        let error = assembly.take(1, 0, &message).unwrap_err();
+        assert!(error.to_string().contains("format 9"), "{error}");
+    }
+
+    #[test]
+    fn a_batch_that_never_ends_is_dropped() {
+        let parts = messages("a", 1, 400);
+        let small = messages("b", 1, 1).remove(0);
+        let mut assembly = Assembly::new(Chain::default());
+        assembly.take(1, 0, &parts[0]).unwrap();
+        for position in 2..=OPEN_MESSAGES_MAX + 1 {
+            assembly.take(position, 0, &small).unwrap();
+        }
+        assert!(assembly.open.is_empty());
+    }
+
+    proptest! {
+        /// A node that restarts anywhere continues with the same batches and the same hashes.
+        #[test]
+        fn a_restart_continues_the_chain(
+            sent in prop::collection::vec((0..3_usize, 1..500_usize), 1..30),
+            picks in prop::collection::vec(0..3_usize, 200),
+            restart in 0..40_usize,
+        ) {
+            let nodes = ["a", "b", "c"];
+            let mut queues = [const { std::collections::VecDeque::new() }; 3];
+            for (number, (node, bytes)) in (1..).zip(sent) {
+                queues[node].extend(messages(nodes[node], number, bytes));
+            }
+            let order: Vec<_> = picks.iter().filter_map(|pick| queues[*pick].pop_front()).collect();
+            let all = follow(&mut Assembly::new(Chain::default()), &order);
+            let mut first = Assembly::new(Chain::default());
+            let mut chain = Chain::default();
+            let mut again = Vec::new();
+            for (position, message) in (1..).zip(&order) {
+                if let Some(next) = first.take(position, position, message).unwrap() {
+                    let mark = super::super::chain::Mark {
+                        tip: next.tip,
+                        resume: next.resume,
+                        batch: next.batch.clone(),
+                    };
+                    chain.follow(&mark, next.time_ms);
+                    again.push((next.batch, next.tip, next.resume));
+                    if again.len() == restart {
+                        break;
+                    }
+                }
+            }
+            again.extend(follow(&mut Assembly::new(chain), &order));
+            prop_assert_eq!(again, all);
+        }
+
+        #[test]
+        fn no_message_makes_decoding_panic(bytes in prop::collection::vec(any::<u8>(), 0..100), magic: bool) {
+            let bytes = if magic { [b"EK\x01", &bytes[..]].concat() } else { bytes };
+            let mut assembly = Assembly::new(Chain::default());
+            let _ = assembly.take(1, 0, &bytes);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The chain: how far a node has followed the replicated order, and the hash of everything up to there.
+
+use std::collections::BTreeMap;
+
+use encke_log::{AppendError, Disk, Frame, Log};
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::record::BadRecord;
+
+/// How far a node has followed the replicated order of one log.
+///
+/// It is stored with each applied batch ([`Mark`]) and with each checkpoint, so that a restart continues there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chain {
+    /// The last applied position of the order. The first message has position 1.
+    pub tip: Tip,
+    /// A restart reads the messages after this position again. It is before `tip` while a batch has arrived in part.
+    pub resume: u64,
+    /// The time of the last batch, in milliseconds since 1970. It never decreases.
+    pub time_ms: u64,
+    /// The last applied batch of each node.
+    pub nodes: BTreeMap<Box<str>, Applied>,
+}
+
+/// A position of the order, and the hash of all messages up to it. Nodes with equal tips have applied the same messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tip {
+    /// The position.
+    pub position: u64,
+    /// XXH3 with 128 bits over the hash before it and the message.
+    pub hash: u128,
+}
+
+/// The last applied batch of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Applied {
+    /// The run of the node: it increases with each start.
+    pub run: u64,
+    /// The number of the batch in its run.
+    pub number: u64,
+}
+
+/// Which batch a message belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchId {
+    /// The node that sent it.
+    pub node: Box<str>,
+    /// Its run and its number there.
+    pub at: Applied,
+}
+
+/// The payload of the frame that ends the records of a batch. A frame of the log without streams holds it; the frame's
+/// time is that of the batch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    pub(crate) tip: Tip,
+    pub(crate) resume: u64,
+    pub(crate) batch: BatchId,
+}
+
+/// The kind of a frame that holds a [`Mark`].
+pub const KIND_MARK: u8 = 2;
+
+impl Tip {
+    /// The tip with the next message.
+    #[must_use]
+    pub fn with(self, message: &[u8]) -> Tip {
+        let mut hasher = Xxh3::new();
+        hasher.update(&self.hash.to_le_bytes());
+        hasher.update(message);
+        Tip {
+            position: self.position + 1,
+            hash: hasher.digest128(),
+        }
+    }
+}
+
+impl std::fmt::Display for Tip {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{:032x}", self.position, self.hash)
+    }
+}
+
+impl Chain {
+    /// Whether a batch of this node has been applied already, or is older than one that has been.
+    pub fn has(&self, batch: &BatchId) -> bool {
+        let known = self.nodes.get(&batch.node);
+        known.is_some_and(|known| batch.at <= *known)
+    }
+
+    /// Notes an applied batch.
+    pub(crate) fn note(&mut self, batch: &BatchId) {
+        self.nodes.insert(batch.node.clone(), batch.at);
+    }
+
+    /// Continues the chain of a checkpoint with the marks after it.
+    pub(crate) fn adopt(&mut self, newer: Chain) {
+        self.tip = newer.tip;
+        self.resume = newer.resume;
+        self.time_ms = self.time_ms.max(newer.time_ms);
+        self.nodes.extend(newer.nodes);
+    }
+
+    /// Continues the chain with a mark. Marks up to its tip are included already.
+    pub(crate) fn follow(&mut self, mark: &Mark, time_ms: u64) {
+        if mark.tip.position > self.tip.position {
+            self.tip = mark.tip;
+            self.resume = mark.resume;
+            self.time_ms = self.time_ms.max(time_ms);
+            self.note(&mark.batch);
+        }
+    }
+}
+
+impl Mark {
+    /// The mark before the first batch.
+    pub(crate) fn first() -> Mark {
+        Mark {
+            tip: Tip::default(),
+            resume: 0,
+            batch: BatchId {
+                node: Box::default(),
+                at: Applied::default(),
+            },
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("growing a vector is the only thing that writes here")
+    }
+
+    pub(crate) fn decode(payload: &[u8]) -> Result<Mark, BadRecord> {
+        match postcard::take_from_bytes(payload) {
+            Ok((mark, [])) => Ok(mark),
+            _ => Err(BadRecord),
+        }
+    }
+}
+
+/// Adds a mark to the log's batch in memory.
+pub(crate) fn append_mark<D: Disk>(
+    log: &mut Log<D>,
+    mark: &Mark,
+    time_ms: u64,
+) -> Result<(), AppendError> {
+    let payload = mark.encode();
+    let frame = Frame {
+        kind: KIND_MARK,
+        time_ms,
+        streams: &[],
+        payload: &[&payload],
+    };
+    log.append(&frame).map(drop)
+}
+
+/// The most nodes that a fleet can ever have had: the chain remembers a few bytes of each.
+pub const NODES_MAX: usize = 1_000;

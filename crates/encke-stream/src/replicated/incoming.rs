@@ -1,0 +1,228 @@
+//! Messages of the replicated order on their way to the sequencer.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use super::assembly::{Assembly, FollowError, FollowedBatch};
+use super::chain::{BatchId, Chain, Tip};
+use super::outgoing::Outstanding;
+use super::status::OrderStatus;
+use crate::batch::Submitter;
+use crate::command::FleetCommand;
+
+/// Takes the messages of the order, in order.
+pub struct IncomingBatches {
+    assembly: Assembly,
+    sequencer: SyncSender<Incoming>,
+    status: Arc<OrderStatus>,
+}
+
+/// The sequencer has stopped, so that nothing more can be applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the sequencer has stopped")]
+pub struct FollowStopped;
+
+/// What the sequencer gets.
+pub(super) enum Incoming {
+    Batch(FollowedBatch),
+    /// A batch of this node was not stored in time. Its submitters get this reason.
+    GaveUp(u64, Arc<str>),
+    /// The order cannot be followed any further.
+    Stop(Arc<str>),
+}
+
+/// A batch in its place in the order, with the submitters that wait for it on this node.
+#[derive(Debug)]
+pub(crate) struct OrderedBatch {
+    pub(crate) batch: FollowedBatch,
+    /// As many as commands if the batch is this node's own.
+    pub(crate) submitters: Vec<Option<Submitter>>,
+}
+
+/// The sequencer's end.
+pub struct Following {
+    incoming: Receiver<Incoming>,
+    /// What was received behind batches, and is no batch.
+    after: Option<Incoming>,
+    /// This node, in this run.
+    own: BatchId,
+    outstanding: Arc<Outstanding>,
+    pub(super) status: Arc<OrderStatus>,
+}
+
+/// What the sequencer does next.
+pub(super) enum Next {
+    /// Nothing arrived in time.
+    Nothing,
+    Batches(Vec<OrderedBatch>),
+    /// These submitters get no reply from the order, for this reason.
+    Unknown(Vec<Submitter>, Arc<str>),
+    Stop(Arc<str>),
+    /// No message arrives any more.
+    End,
+}
+
+pub(super) fn following(
+    chain: Chain,
+    own: BatchId,
+    outstanding: Arc<Outstanding>,
+    status: Arc<OrderStatus>,
+) -> (IncomingBatches, Following) {
+    let (sequencer, incoming) = sync_channel(INCOMING_MAX);
+    let batches = IncomingBatches {
+        assembly: Assembly::new(chain),
+        sequencer,
+        status: Arc::clone(&status),
+    };
+    let following = Following {
+        incoming,
+        after: None,
+        own,
+        outstanding,
+        status,
+    };
+    (batches, following)
+}
+
+impl IncomingBatches {
+    /// The last message that was taken. The next one must follow it.
+    pub fn position(&self) -> u64 {
+        self.assembly.position()
+    }
+
+    /// The position up to which the chain was computed, and its hash.
+    pub fn tip(&self) -> Tip {
+        self.assembly.tip()
+    }
+
+    /// Takes the message at a position, with its time in milliseconds since 1970. Waits while the sequencer is far behind.
+    ///
+    /// # Errors
+    /// The message cannot be followed. The sequencer refuses everything from now on.
+    pub fn take(
+        &mut self,
+        position: u64,
+        time_ms: u64,
+        message: &[u8],
+    ) -> Result<Result<(), FollowStopped>, FollowError> {
+        self.status.receive(position);
+        match self.assembly.take(position, time_ms, message) {
+            Ok(None) => Ok(Ok(())),
+            Ok(Some(batch)) => Ok(self.send(Incoming::Batch(batch))),
+            Err(error) => {
+                self.stop(error.to_string().into());
+                Err(error)
+            }
+        }
+    }
+
+    /// Has the submitters of a batch of this node told that it was not stored in time.
+    pub fn give_up(&self, number: u64, reason: Arc<str>) {
+        // A sequencer that has stopped has refused everything.
+        let _ = self.send(Incoming::GaveUp(number, reason));
+    }
+
+    /// Stops this node: it refuses everything from now on.
+    pub fn stop(&self, reason: Arc<str>) {
+        self.status.stop(Arc::clone(&reason));
+        let _ = self.send(Incoming::Stop(reason));
+    }
+
+    /// A handle for [`IncomingBatches::give_up`] on another thread.
+    pub fn giving_up(&self) -> GivingUp {
+        GivingUp(self.sequencer.clone())
+    }
+
+    fn send(&self, incoming: Incoming) -> Result<(), FollowStopped> {
+        self.sequencer.send(incoming).map_err(|_| FollowStopped)
+    }
+}
+
+/// Has the submitters of a batch told that it was not stored in time. While there is one, the sequencer runs.
+#[derive(Clone)]
+pub struct GivingUp(SyncSender<Incoming>);
+
+impl GivingUp {
+    /// Like [`IncomingBatches::give_up`].
+    pub fn give_up(&self, number: u64, reason: Arc<str>) {
+        let _ = self.0.send(Incoming::GaveUp(number, reason));
+    }
+}
+
+impl Following {
+    /// Waits for batches, at most for `patience`, and takes several if they are there.
+    pub(super) fn next(&mut self, patience: Duration) -> Next {
+        let first = match self.after.take() {
+            Some(after) => Some(after),
+            None => match self.incoming.recv_timeout(patience) {
+                Ok(incoming) => Some(incoming),
+                Err(RecvTimeoutError::Timeout) => return Next::Nothing,
+                Err(RecvTimeoutError::Disconnected) => None,
+            },
+        };
+        match first {
+            None => Next::End,
+            Some(Incoming::Batch(first)) => {
+                let mut batches = vec![self.ordered(first)];
+                let mut commands = batches[0].batch.commands.len();
+                while batches.len() < BATCHES_AT_ONCE && commands < COMMANDS_AT_ONCE {
+                    match self.incoming.try_recv() {
+                        Ok(Incoming::Batch(next)) => {
+                            commands += next.commands.len();
+                            batches.push(self.ordered(next));
+                        }
+                        Ok(other) => {
+                            self.after = Some(other);
+                            break;
+                        }
+                        Err(_) => break,
+                    }
+                }
+                Next::Batches(batches)
+            }
+            Some(Incoming::GaveUp(number, reason)) => Next::Unknown(self.gave_up(number), reason),
+            Some(Incoming::Stop(reason)) => Next::Stop(reason),
+        }
+    }
+
+    fn ordered(&self, batch: FollowedBatch) -> OrderedBatch {
+        let own = batch.batch.node == self.own.node && batch.batch.at.run == self.own.at.run;
+        let submitters = own.then(|| self.outstanding.take(batch.batch.at.number));
+        OrderedBatch {
+            batch,
+            submitters: submitters.flatten().unwrap_or_default(),
+        }
+    }
+
+    fn gave_up(&self, number: u64) -> Vec<Submitter> {
+        let submitters = self.outstanding.take(number).unwrap_or_default();
+        submitters.into_iter().flatten().collect()
+    }
+
+    /// The submitters of everything that is outstanding.
+    pub(super) fn take_outstanding(&self) -> Vec<Submitter> {
+        self.outstanding.take_all().into_iter().flatten().collect()
+    }
+
+    /// Sends commands of this node with its next batch.
+    pub(super) fn propose(&self, proposals: Vec<FleetCommand>) {
+        if !proposals.is_empty() {
+            self.outstanding.propose(proposals);
+        }
+    }
+
+    /// Whether the batch is this node's own.
+    pub(super) fn is_own(&self, batch: &BatchId) -> bool {
+        batch.node == self.own.node
+    }
+}
+
+/// The most batches that wait for the sequencer.
+const INCOMING_MAX: usize = 64;
+
+/// The most batches that share a write and a sync.
+const BATCHES_AT_ONCE: usize = 64;
+
+/// No more batches share a sync once they have this many commands.
+const COMMANDS_AT_ONCE: usize = 10_000;

@@ -1,0 +1,137 @@
+//! Messages of the replicated order: a batch of commands, whole or in parts.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 2 | `EK`: other messages do not belong to the order and are ignored by all nodes alike |
+//! | 1 | the version of the format |
+//! | … | the header: [`Header`] in postcard |
+//! | … | the batch, or a part of it |
+//!
+//! A batch is a count and as many commands, in postcard.
+
+use serde::{Deserialize, Serialize};
+
+use super::chain::BatchId;
+use crate::Command;
+
+/// What precedes the content of a message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Header {
+    pub(super) batch: BatchId,
+    /// The index of the part.
+    pub(super) part: u32,
+    /// The number of parts; at least 1.
+    pub(super) parts: u32,
+}
+
+/// A message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Message<'a> {
+    /// A batch or a part of one.
+    Part(Header, &'a [u8]),
+    /// It does not belong to the order.
+    Foreign,
+}
+
+/// A message that this version cannot read, although it belongs to the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadMessage {
+    /// A later version has written it.
+    #[error("it has format {found}, this version of encke reads format {VERSION} only")]
+    Version {
+        /// Its version.
+        found: u8,
+    },
+    /// It is damaged.
+    #[error("it is damaged")]
+    Damaged,
+}
+
+impl<'a> Message<'a> {
+    pub(super) fn decode(bytes: &'a [u8]) -> Result<Message<'a>, BadMessage> {
+        let Some(rest) = bytes.strip_prefix(MAGIC) else {
+            return Ok(Message::Foreign);
+        };
+        let (version, rest) = rest.split_first().ok_or(BadMessage::Damaged)?;
+        if *version != VERSION {
+            return Err(BadMessage::Version { found: *version });
+        }
+        let (header, content): (Header, _) =
+            postcard::take_from_bytes(rest).map_err(|_| BadMessage::Damaged)?;
+        if header.parts == 0 || header.part >= header.parts {
+            return Err(BadMessage::Damaged);
+        }
+        Ok(Message::Part(header, content))
+    }
+}
+
+/// Encodes a batch in messages of at most about `bytes_max` bytes.
+pub(super) fn encode(batch: &BatchId, content: &[u8], bytes_max: usize) -> Vec<Vec<u8>> {
+    let room = bytes_max.saturating_sub(HEADER_BYTES_MAX).max(1);
+    let parts = content.len().div_ceil(room).max(1) as u32;
+    let mut chunks = content.chunks(room);
+    let messages = (0..parts).map(|part| {
+        let header = Header {
+            batch: batch.clone(),
+            part,
+            parts,
+        };
+        let mut message = MAGIC.to_vec();
+        message.push(VERSION);
+        let mut message = postcard::to_extend(&header, message).expect(GROWING);
+        message.extend_from_slice(chunks.next().unwrap_or_default());
+        message
+    });
+    messages.collect()
+}
+
+/// The content of a batch that is being built.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    count: u32,
+    commands: Vec<u8>,
+}
+
+impl Content {
+    pub(super) fn push(&mut self, command: &Command) {
+        let commands = std::mem::take(&mut self.commands);
+        self.commands = postcard::to_extend(command, commands).expect(GROWING);
+        self.count += 1;
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.commands.len()
+    }
+
+    pub(super) fn finish(self) -> Vec<u8> {
+        let mut content = postcard::to_allocvec(&self.count).expect(GROWING);
+        content.extend_from_slice(&self.commands);
+        content
+    }
+}
+
+/// The commands of a whole batch.
+pub(super) fn commands(content: &[u8]) -> Result<Vec<Command>, BadMessage> {
+    let (count, mut rest): (u32, _) =
+        postcard::take_from_bytes(content).map_err(|_| BadMessage::Damaged)?;
+    // A command takes at least a byte, so a wrong count reserves no more than the message has.
+    let mut commands = Vec::with_capacity((count as usize).min(rest.len()));
+    for _ in 0..count {
+        let (command, after) = postcard::take_from_bytes(rest).map_err(|_| BadMessage::Damaged)?;
+        commands.push(command);
+        rest = after;
+    }
+    match rest {
+        [] => Ok(commands),
+        _ => Err(BadMessage::Damaged),
+    }
+}
+
+const MAGIC: &[u8] = b"EK";
+
+const VERSION: u8 = 1;
+
+/// Room for what precedes the content: a node's name has at most 64 bytes, the numbers at most 10 each.
+const HEADER_BYTES_MAX: usize = 128;
+
+const GROWING: &str = "growing a vector is the only thing that writes here";

@@ -1,0 +1,173 @@
+//! Commands on their way to the replicated order: encoded as batches, while their submitters wait.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use encke_mailbox::Receiver;
+use parking_lot::{Condvar, Mutex};
+
+use super::chain::BatchId;
+use super::message::{self, Content};
+use crate::batch::{Submission, Submitter};
+use crate::command::{Command, FleetCommand};
+
+/// The batches that this node sends, one after the other.
+pub struct OutgoingBatches {
+    mailbox: Receiver<Submission>,
+    /// Commands that did not fit the last batch.
+    left: VecDeque<Submission>,
+    /// Commands that the mailbox still counts as in hand.
+    in_hand: usize,
+    /// The last batch.
+    batch: BatchId,
+    outstanding: Arc<Outstanding>,
+    message_bytes_max: usize,
+}
+
+/// A batch for the shared log.
+#[derive(Debug)]
+pub struct OutgoingBatch {
+    /// The batch. Messages with the same batch and index are the same.
+    pub batch: BatchId,
+    /// Its messages, in order. Each is sent when the one before it is stored.
+    pub messages: Vec<Vec<u8>>,
+    /// The number of commands.
+    pub commands: usize,
+}
+
+/// The submitters of batches that are not applied yet, and what the node itself wants to send.
+#[derive(Debug, Default)]
+pub(super) struct Outstanding {
+    state: Mutex<State>,
+    /// A batch is no longer outstanding.
+    less: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    batches: BTreeMap<u64, Vec<Option<Submitter>>>,
+    proposals: Vec<FleetCommand>,
+}
+
+impl Outstanding {
+    /// Takes the submitters of a batch. Empty if the batch was given up.
+    pub(super) fn take(&self, number: u64) -> Option<Vec<Option<Submitter>>> {
+        let taken = self.state.lock().batches.remove(&number);
+        self.less.notify_all();
+        taken
+    }
+
+    /// Takes the submitters of all batches.
+    pub(super) fn take_all(&self) -> Vec<Option<Submitter>> {
+        let batches = std::mem::take(&mut self.state.lock().batches);
+        self.less.notify_all();
+        batches.into_values().flatten().collect()
+    }
+
+    /// Sends these with the next batch. Proposals past a bound are dropped: they are made again.
+    pub(super) fn propose(&self, mut proposals: Vec<FleetCommand>) {
+        let mut state = self.state.lock();
+        let room = PROPOSALS_MAX.saturating_sub(state.proposals.len());
+        proposals.truncate(room);
+        state.proposals.append(&mut proposals);
+    }
+
+    /// Waits until few batches are outstanding.
+    fn wait(&self, batches_max: usize, patience: Duration) -> bool {
+        let mut state = self.state.lock();
+        let full = |state: &mut State| state.batches.len() > batches_max;
+        self.less.wait_while_for(&mut state, full, patience);
+        !full(&mut state)
+    }
+}
+
+impl OutgoingBatches {
+    pub(super) fn new(
+        mailbox: Receiver<Submission>,
+        batch: BatchId,
+        outstanding: Arc<Outstanding>,
+        message_bytes_max: usize,
+    ) -> Self {
+        OutgoingBatches {
+            mailbox,
+            left: VecDeque::new(),
+            in_hand: 0,
+            batch,
+            outstanding,
+            message_bytes_max,
+        }
+    }
+
+    /// The next batch, when the one before it is stored or given up. Waits for commands. None when no command will arrive
+    /// any more, and all batches were applied or given up.
+    pub fn next_batch(&mut self) -> Option<OutgoingBatch> {
+        self.mailbox.handled(std::mem::take(&mut self.in_hand));
+        loop {
+            // Bounds the memory of what waits for this node's own log.
+            if !self.outstanding.wait(OUTSTANDING_MAX, LOOK_EVERY) {
+                continue;
+            }
+            let mut proposals = std::mem::take(&mut self.outstanding.state.lock().proposals);
+            if self.left.is_empty() {
+                let mut commands = Vec::new();
+                let patience = match proposals.is_empty() {
+                    true => LOOK_EVERY,
+                    false => Duration::ZERO,
+                };
+                let received = self.mailbox.recv_batch_timeout(&mut commands, patience);
+                self.left.extend(commands);
+                if received.is_err() && self.left.is_empty() {
+                    return match self.outstanding.wait(0, LOOK_EVERY) {
+                        true => None,
+                        false => continue,
+                    };
+                }
+            }
+            if !self.left.is_empty() || !proposals.is_empty() {
+                return Some(self.build(&mut proposals));
+            }
+        }
+    }
+
+    fn build(&mut self, proposals: &mut Vec<FleetCommand>) -> OutgoingBatch {
+        let mut content = Content::default();
+        let mut submitters = Vec::new();
+        for proposal in proposals.drain(..) {
+            content.push(&Command::Fleet(proposal));
+            submitters.push(None);
+        }
+        while let Some(submission) = self.left.pop_front() {
+            let Submission { mut command, from } = submission;
+            command.detach();
+            content.push(&command);
+            submitters.push(Some(from));
+            self.in_hand += 1;
+            if content.bytes() >= BATCH_BYTES {
+                break;
+            }
+        }
+        self.batch.at.number += 1;
+        let commands = submitters.len();
+        let mut state = self.outstanding.state.lock();
+        state.batches.insert(self.batch.at.number, submitters);
+        drop(state);
+        OutgoingBatch {
+            messages: message::encode(&self.batch, &content.finish(), self.message_bytes_max),
+            batch: self.batch.clone(),
+            commands,
+        }
+    }
+}
+
+/// A batch takes commands until it has this many bytes. A larger command makes a larger batch.
+const BATCH_BYTES: usize = 512 << 10;
+
+/// No batch is begun while more than this many are neither applied here nor given up.
+const OUTSTANDING_MAX: usize = 16;
+
+/// The most proposals that wait for the next batch.
+const PROPOSALS_MAX: usize = 10_000;
+
+/// How often proposals and the end are looked for while no command arrives.
+const LOOK_EVERY: Duration = Duration::from_millis(50);

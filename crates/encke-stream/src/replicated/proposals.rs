@@ -1,0 +1,162 @@
+//! What a node of a fleet proposes by itself: the end of lifetimes, their renewal by reads, and the removal of old records.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use encke_log::StreamNo;
+
+use super::chain::Chain;
+use crate::command::{FleetCommand, NamedStream};
+use crate::commit::CutRecord;
+use crate::journal::Journal;
+use crate::machine::Found;
+use crate::outcome::{Outcome, Refusal};
+use crate::record::Change;
+use crate::stream::Life;
+use crate::{Lifetime, Machine, Stream};
+
+/// What a machine has beside streams on a node of a fleet.
+#[derive(Debug, Default)]
+pub(crate) struct Replica {
+    pub(crate) chain: Chain,
+    /// Applied batches since the last mark.
+    pub(crate) unmarked: u32,
+    /// Records that the log has behind the last whole batch, until the commit path takes them.
+    pub(crate) cut: VecDeque<CutRecord>,
+    /// Streams with a limited retention that have new records.
+    pub(crate) counted: Vec<Arc<Stream>>,
+}
+
+impl Machine {
+    /// How far a node of a fleet has followed the order; None for a server by itself.
+    pub fn chain(&self) -> Option<&Chain> {
+        self.replica.as_ref().map(|replica| &replica.chain)
+    }
+
+    /// Decides a command of the fleet.
+    pub(crate) fn fleet(
+        &mut self,
+        command: FleetCommand,
+        now_ms: u64,
+        journal: &mut dyn Journal,
+    ) -> Result<Outcome, Refusal> {
+        let Some(named) = command.stream() else {
+            return Ok(Outcome::Done);
+        };
+        // A stream whose lifetime is over ends here, whatever the command.
+        let stream = match self.find(&named.name, now_ms, journal)? {
+            Found::Live(stream) if stream.no == named.no => stream,
+            _ => return Ok(Outcome::Done),
+        };
+        match command {
+            FleetCommand::End { .. } | FleetCommand::Barrier { .. } => {}
+            FleetCommand::Renew { .. } => self.renew(&stream, now_ms, journal)?,
+            FleetCommand::Trim { floor, .. } => {
+                let facts = stream.state().next;
+                if floor > facts.floor && floor <= facts.tail.sequence {
+                    self.raise(&stream, floor, journal)?;
+                }
+            }
+        }
+        self.watch(&stream);
+        Ok(Outcome::Done)
+    }
+
+    /// Begins a sliding lifetime again after a command that made no record with the stream's data. On a node of a fleet that
+    /// is a record of its own, at most one in a sixteenth of the lifetime.
+    pub(crate) fn renew(
+        &mut self,
+        stream: &Arc<Stream>,
+        now_ms: u64,
+        journal: &mut dyn Journal,
+    ) -> Result<(), Refusal> {
+        if self.replica.is_none() {
+            stream.touch(now_ms);
+        } else if stream.is_renewal_due(now_ms) {
+            journal.record(stream, &Change::Renew, Vec::new())?;
+            self.change(stream, |_| {});
+            stream.touch(now_ms);
+        }
+        Ok(())
+    }
+
+    /// What this node proposes now, by its own clock. Streams that are not in memory are proposed in a later call: `load`
+    /// is called for some of them.
+    pub(crate) fn proposals(
+        &mut self,
+        now_ms: u64,
+        load: &mut dyn FnMut(StreamNo),
+    ) -> Vec<FleetCommand> {
+        let mut proposals = Vec::new();
+        for stream in self.view.take_reads() {
+            if stream.is_renewal_due(now_ms) && stream.facts().life == Life::Live {
+                let stream = NamedStream::of(&stream);
+                proposals.push(FleetCommand::Renew { stream });
+            }
+        }
+        let mut due = Vec::new();
+        let mut loads = 0;
+        for (at_ms, no) in &self.deadlines {
+            if *at_ms > now_ms || due.len() >= PROPOSALS_MAX || loads >= PROPOSALS_MAX {
+                break;
+            }
+            match self.view.timed(*no) {
+                Some(stream) => due.push(stream),
+                None => {
+                    load(*no);
+                    loads += 1;
+                }
+            }
+        }
+        for stream in due {
+            let named = NamedStream::of(&stream);
+            if stream.expired(now_ms) && stream.state().next.life == Life::Live {
+                proposals.push(FleetCommand::End { stream: named });
+            } else if let Some(floor) = stream.trim_due(now_ms) {
+                let stream = named;
+                proposals.push(FleetCommand::Trim { stream, floor });
+            } else {
+                self.watch(&stream);
+            }
+        }
+        proposals
+    }
+
+    /// The removals that the last batches have made due. A node proposes those of its own batches.
+    pub(crate) fn trims(&mut self, now_ms: u64) -> Vec<FleetCommand> {
+        let Some(replica) = &mut self.replica else {
+            return Vec::new();
+        };
+        let mut counted = std::mem::take(&mut replica.counted);
+        counted.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        let trims = counted.iter().filter_map(|stream| {
+            let floor = stream.trim_due(now_ms)?;
+            let stream = NamedStream::of(stream);
+            Some(FleetCommand::Trim { stream, floor })
+        });
+        trims.collect()
+    }
+}
+
+impl Stream {
+    /// Whether its sliding lifetime was renewed so long ago that another read or write counts.
+    pub(crate) fn is_renewal_due(&self, now_ms: u64) -> bool {
+        match self.lifetime {
+            Lifetime::Sliding { ttl_s } => {
+                let window_ms = (ttl_s.saturating_mul(1000) / RENEWALS_IN_A_LIFETIME)
+                    .clamp(1, RENEW_EVERY_MS_MAX);
+                now_ms.saturating_sub(self.touched_ms()) >= window_ms
+            }
+            Lifetime::Unbounded | Lifetime::Until { .. } => false,
+        }
+    }
+}
+
+/// A sliding lifetime is renewed at most this often while it lasts.
+const RENEWALS_IN_A_LIFETIME: u64 = 16;
+
+/// A longer lifetime is renewed this often, in milliseconds.
+const RENEW_EVERY_MS_MAX: u64 = 60_000;
+
+/// The most streams that one call of [`Machine::proposals`] proposes to end or to trim.
+const PROPOSALS_MAX: usize = 256;

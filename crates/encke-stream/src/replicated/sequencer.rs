@@ -1,0 +1,153 @@
+//! The sequencer of a node of a fleet: applies the batches of the replicated order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use encke_log::{CommitError, Disk, Files, Log, Reader, StreamNo};
+
+use super::incoming::{Following, Next};
+use crate::batch::{Outlet, Submitter};
+use crate::commit::{CannotApply, Commit, Committed, RETRY};
+use crate::eviction::{Eviction, Evictor};
+use crate::load::Loader;
+use crate::replicated::OrderedBatch;
+use crate::{AckLevel, Machine, Refusal};
+
+/// Applies the batches of the replicated order: decides, writes, syncs and publishes them, and replies to this node's own
+/// commands.
+pub struct ReplicaSequencer<D: Disk = Files> {
+    following: Following,
+    commit: Commit<D>,
+    loader: Loader<Reader<D>>,
+    evictor: Evictor,
+    /// Receives the figures of each group of batches.
+    watch: Box<dyn FnMut(&Committed) + Send>,
+    /// Why nothing more is applied.
+    stopped: Option<Arc<str>>,
+}
+
+impl<D: Disk> ReplicaSequencer<D> {
+    /// A sequencer over restored streams. `outlets` are the shards, in the order of their numbers.
+    pub fn new(
+        mut machine: Machine,
+        log: Log<D>,
+        following: Following,
+        outlets: Vec<Box<dyn Outlet>>,
+        watch: Box<dyn FnMut(&Committed) + Send>,
+    ) -> Self {
+        machine.level = AckLevel::Synced;
+        let loader = machine.loader(log.reader());
+        ReplicaSequencer {
+            following,
+            commit: Commit::new(machine, log, outlets),
+            loader,
+            evictor: Evictor::new(Eviction::NEVER),
+            watch,
+            stopped: None,
+        }
+    }
+
+    /// Evicts streams that are not in use ([`Sequencer::evicting`](crate::Sequencer::evicting)).
+    #[must_use]
+    pub fn evicting(mut self, eviction: Eviction, load: Box<dyn FnMut(StreamNo) + Send>) -> Self {
+        self.evictor = Evictor::new(eviction);
+        self.commit.load_with(load);
+        self
+    }
+
+    /// Runs until nothing arrives from the order any more, then closes the log. `clock` returns milliseconds since 1970.
+    ///
+    /// # Errors
+    /// The log cannot be closed.
+    pub fn run(mut self, clock: impl Fn() -> u64) -> Result<(), CommitError> {
+        loop {
+            let patience = self.commit.patience(clock(), &self.evictor);
+            let patience = patience.unwrap_or(LOOK_EVERY).min(LOOK_EVERY);
+            if !self.turn(patience, &clock) {
+                break;
+            }
+        }
+        let left = self.following.take_outstanding();
+        let stops = Refusal::Unknown("the server stops".into());
+        self.refuse(left, &stops);
+        self.commit.close()
+    }
+
+    /// Waits for what arrives next, at most for `patience`, and applies it. False: nothing arrives any more.
+    pub(super) fn turn(&mut self, patience: Duration, clock: &impl Fn() -> u64) -> bool {
+        match self.following.next(patience) {
+            Next::End => return false,
+            Next::Nothing => {
+                self.commit.settle();
+                self.propose(clock(), false);
+            }
+            Next::Unknown(submitters, reason) => {
+                self.refuse(submitters, &Refusal::Unknown(reason));
+            }
+            Next::Stop(reason) => self.stop(reason),
+            Next::Batches(batches) => self.apply(batches, clock()),
+        }
+        self.commit.checkpoint(&mut self.evictor);
+        self.commit.evict(&mut self.evictor);
+        self.commit.admit();
+        true
+    }
+
+    fn apply(&mut self, batches: Vec<OrderedBatch>, now_ms: u64) {
+        if let Some(reason) = self.stopped.clone() {
+            let all = batches.into_iter().flat_map(|batch| batch.submitters);
+            let submitters = all.flatten().collect();
+            return self.refuse(submitters, &Refusal::Unknown(reason));
+        }
+        let Some(last) = batches.last() else { return };
+        let (tip, time_ms) = (last.batch.tip, last.batch.time_ms);
+        let own = batches
+            .iter()
+            .any(|one| self.following.is_own(&one.batch.batch));
+        let count = batches.len();
+        let status = Arc::clone(&self.following.status);
+        let mut stalled = |reason: Arc<str>| {
+            tracing::error!(%reason, "this node cannot apply a batch, and tries again");
+            status.stall(Some(reason));
+            std::thread::sleep(RETRY);
+            status.has_stopped()
+        };
+        let applied = self.commit.replicate(batches, &self.loader, &mut stalled);
+        match applied {
+            Ok(committed) => {
+                status.stall(None);
+                status.apply(tip, time_ms);
+                (0..count).for_each(|_| status.count_batch());
+                self.evictor.stored(committed.records);
+                (self.watch)(&committed);
+                self.propose(now_ms, own);
+            }
+            Err(CannotApply::Failed(reason) | CannotApply::Stalled(reason)) => self.stop(reason),
+        }
+    }
+
+    fn propose(&mut self, now_ms: u64, own: bool) {
+        if self.stopped.is_none() {
+            let proposals = self.commit.proposals(now_ms, own);
+            self.following.propose(proposals);
+        }
+    }
+
+    /// From now on everything is refused.
+    fn stop(&mut self, reason: Arc<str>) {
+        tracing::error!(%reason, "this node follows the order no longer");
+        self.following.status.stop(Arc::clone(&reason));
+        let left = self.following.take_outstanding();
+        self.refuse(left, &Refusal::Unknown(Arc::clone(&reason)));
+        self.stopped = Some(reason);
+    }
+
+    fn refuse(&mut self, submitters: Vec<Submitter>, refusal: &Refusal) {
+        if !submitters.is_empty() {
+            self.commit.refuse_submitters(submitters, refusal);
+        }
+    }
+}
+
+/// How often the sequencer looks for what it must propose, at least.
+const LOOK_EVERY: Duration = Duration::from_millis(100);

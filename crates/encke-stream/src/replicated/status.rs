@@ -1,0 +1,91 @@
+//! How far a node is in the order of one log, for health checks and metrics.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::chain::Tip;
+
+/// How far a node is in the replicated order of one log. All threads share it.
+#[derive(Debug)]
+pub struct OrderStatus {
+    applied: Mutex<Tip>,
+    /// When the newest applied message was sent, by the clock of the shared log, in milliseconds since 1970.
+    applied_ms: AtomicU64,
+    received: AtomicU64,
+    batches: AtomicU64,
+    /// Why the node has stopped to follow.
+    stopped: Mutex<Option<Arc<str>>>,
+    /// Why the node cannot write at the moment.
+    stalled: Mutex<Option<Arc<str>>>,
+}
+
+impl OrderStatus {
+    pub(super) fn new(tip: Tip) -> Self {
+        OrderStatus {
+            applied: Mutex::new(tip),
+            applied_ms: AtomicU64::new(0),
+            received: AtomicU64::new(tip.position),
+            batches: AtomicU64::new(0),
+            stopped: Mutex::default(),
+            stalled: Mutex::default(),
+        }
+    }
+
+    /// The last applied position, and the hash of everything up to it.
+    pub fn applied(&self) -> Tip {
+        *self.applied.lock()
+    }
+
+    /// The last position that has arrived from the shared log.
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// The time of the last applied batch, in milliseconds since 1970, by the clock of the shared log; 0 before the first.
+    pub fn applied_ms(&self) -> u64 {
+        self.applied_ms.load(Ordering::Relaxed)
+    }
+
+    /// The number of batches that were applied since the start.
+    pub fn batches(&self) -> u64 {
+        self.batches.load(Ordering::Relaxed)
+    }
+
+    /// Why this node follows the order no longer, or cannot at the moment.
+    pub fn trouble(&self) -> Option<Arc<str>> {
+        let stopped = self.stopped.lock().clone();
+        stopped.or_else(|| self.stalled.lock().clone())
+    }
+
+    /// Whether this node follows the order no longer, until it is started again.
+    pub fn has_stopped(&self) -> bool {
+        self.stopped.lock().is_some()
+    }
+
+    pub(super) fn receive(&self, position: u64) {
+        self.received.fetch_max(position, Ordering::Relaxed);
+    }
+
+    pub(super) fn apply(&self, tip: Tip, time_ms: u64) {
+        let mut applied = self.applied.lock();
+        if tip.position > applied.position {
+            *applied = tip;
+        }
+        self.applied_ms.fetch_max(time_ms, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_batch(&self) {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The node follows no longer. The first reason stays.
+    pub fn stop(&self, reason: Arc<str>) {
+        self.stopped.lock().get_or_insert(reason);
+    }
+
+    pub(super) fn stall(&self, reason: Option<Arc<str>>) {
+        *self.stalled.lock() = reason;
+    }
+}
