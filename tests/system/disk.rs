@@ -257,8 +257,8 @@ impl SmallDisk {
         command
             .arg("-t")
             .arg(self.holder.id().to_string())
-            // Its root, too: in a changed root, the namespace alone leads to that of the machine.
-            .args(["-m", "-r"]);
+            // Its root and its working directory, too: in a changed root, the namespace alone leads to those of the machine.
+            .args(["-m", "-r", "-w"]);
         if !rustix::process::geteuid().is_root() {
             command.args(["-U", "--preserve-credentials"]);
         }

@@ -52,6 +52,27 @@ fn checks_find_what_keeps_a_server_from_starting() {
 }
 
 #[test]
+fn a_current_directory_that_is_gone_is_named() {
+    let directory = data_dir();
+    let gone = directory.path().join("gone");
+    std::fs::create_dir(&gone).expect("the parent is there");
+    let data = data_dir();
+    let encke = command(&["serve", "--listen", "0", "--data"]);
+    let mut shell = std::process::Command::new("sh");
+    // The shell removes the directory that it is in, and becomes the server.
+    shell
+        .args(["-c", "rmdir \"$PWD\" && exec \"$@\"", "sh"])
+        .arg(encke.get_program())
+        .args(encke.get_args())
+        .arg(data.path())
+        .current_dir(&gone);
+    let ended = Ended::of(&mut shell);
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    let named = "the current directory can't be used: No such file or directory";
+    assert!(ended.stderr.contains(named), "{ended:?}");
+}
+
+#[test]
 fn a_check_and_doctor_agree_with_a_start() {
     let directory = data_dir();
     let at = |name: &str| directory.path().join(name).display().to_string();

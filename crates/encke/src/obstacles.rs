@@ -71,8 +71,17 @@ pub(crate) fn cannot_listen(address: SocketAddr, error: Errno) -> String {
     format!("can't listen on {address}: {error}{advice}")
 }
 
-/// The obstacle if the path of the data, or what exists of it, is no directory.
+/// The obstacle if the path of the data, or what exists of it, is no directory, or if the current directory is gone: history
+/// asks for it even where all paths are absolute.
 pub(crate) fn of_path(data: &Path) -> Option<Obstacle> {
+    if let Err(error) = std::env::current_dir() {
+        return Some(Obstacle {
+            code: Code::Data,
+            text: format!(
+                "the current directory can't be used: {error}: start encke in a directory that exists"
+            ),
+        });
+    }
     let found = |path: &Path| Some((path.to_owned(), std::fs::metadata(path).ok()?));
     let (path, metadata) = data.ancestors().find_map(found)?;
     let text = match path == data {
