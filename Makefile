@@ -24,6 +24,8 @@ export NGINX ?= $(or $(shell PATH="$$PATH:/usr/sbin" command -v nginx),$(TARGET)
 export CADDY ?= $(or $(shell command -v caddy),$(TARGET)/tools/usr/bin/caddy)
 H2SPEC := $(TARGET)/tools/h2spec
 PYTHON := $(TARGET)/python
+# The broker of fleets; the package has its binary.
+export NATS_SERVER ?= $(or $(shell command -v nats-server),$(PYTHON)/bin/nats-server)
 # What `make test` downloads, before its first step.
 DOWNLOADS := fetch $(PROMTOOL) $(NGINX) $(CADDY) $(H2SPEC) $(WEB) $(QUAKES) $(THUMBNAILS) $(PYTHON)/installed
 
@@ -48,6 +50,10 @@ prerequisites-run:
 .PHONY: run
 run: prerequisites-run build ## builds and serves on 127.0.0.1:4437, data in ./encke-data
 	@exec $(ENCKE_BIN) serve
+
+.PHONY: fleet
+fleet: prerequisites-run build $(PYTHON)/installed ## runs three brokers and three nodes of a fleet on this machine
+	@exec scripts/fleet.sh
 
 .PHONY: build
 build: fetch ## builds the server, optimised

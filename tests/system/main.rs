@@ -30,6 +30,7 @@
 //! - [`sync_every`]: which records below level `synced` a power cut can take.
 //! - [`disk`]: disks that fail and disks that are full.
 //! - [`failing_reads`]: a server is not ready while it cannot read its files.
+//! - [`fleet`]: several nodes on real brokers are one server, and none acknowledges what the others do not get.
 //! - [`full_stderr`]: a full disk under standard error changes nothing else.
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
 //! - [`sealing`]: the bound on sealed segments that wait for history.
@@ -57,6 +58,7 @@ mod delivery;
 mod disk;
 mod durability;
 mod failing_reads;
+mod fleet;
 mod full_stderr;
 mod generations;
 mod hang_ups;

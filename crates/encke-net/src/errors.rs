@@ -29,6 +29,9 @@ pub enum StartError {
     /// The revoked credentials cannot be restored from their stream.
     #[error("cannot restore the revoked credentials: {0}")]
     Revocations(String),
+    /// The node cannot follow its fleet.
+    #[error(transparent)]
+    Fleet(Box<dyn std::error::Error + Send + Sync>),
     /// The system refuses a thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),

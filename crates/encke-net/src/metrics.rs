@@ -84,6 +84,11 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    /// Where others register their metrics.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     /// Metrics that have counted nothing.
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();

@@ -10,9 +10,12 @@ use std::time::Duration;
 
 use encke_jobs::DispatcherMessage;
 use encke_log::CommitError;
-use encke_mailbox::{Bounds, mailbox};
+use encke_mailbox::{Bounds, Receiver, mailbox};
 use encke_protocol::Router;
-use encke_stream::{AckLevel, InlineCommit, Logs, Outlet, Sequencer, Sequencers, Views};
+use encke_stream::{
+    AckLevel, Committed, Following, InlineCommit, Logs, Machine, Outlet, ReplicaSequencer,
+    Sequencer, Sequencers, Submission, Views,
+};
 
 use crate::access_log::{AccessLogQueue, AccessLogThread, RequestIds, access_log};
 use crate::addresses::Addresses;
@@ -77,6 +80,32 @@ pub struct ServedStreams {
     pub logs: Logs,
     /// When an append is acknowledged to a stream that was made without a word about it.
     pub level: AckLevel,
+    /// On a node of a fleet: connects the mailbox of a log, by the log's index, with the order of the fleet.
+    pub follow: Option<Follow>,
+}
+
+/// Connects the mailbox of a log with the order of a fleet.
+pub type Follow = Box<
+    dyn FnMut(
+        usize,
+        &Machine,
+        Receiver<Submission>,
+    ) -> Result<Following, Box<dyn std::error::Error + Send + Sync>>,
+>;
+
+/// Ends the subscriptions of a node that does not follow its fleet. It must be gone before the server is stopped.
+#[derive(Clone)]
+pub struct Dismissal {
+    senders: Vec<Arc<ShardSender>>,
+}
+
+impl Dismissal {
+    /// Ends all subscriptions, in the way of their protocols.
+    pub fn dismiss_all(&self) {
+        for sender in &self.senders {
+            sender.put(ShardEvent::DismissAll);
+        }
+    }
 }
 
 impl Server {
@@ -88,7 +117,11 @@ impl Server {
         metrics: &Metrics,
     ) -> Result<Server, StartError> {
         let settings = Arc::new(settings);
-        let ServedStreams { logs, level } = streams;
+        let ServedStreams {
+            logs,
+            level,
+            mut follow,
+        } = streams;
         let listeners = listeners(&settings)?;
         let address = match listeners.first() {
             Some(first) => listen::address(first)?,
@@ -118,20 +151,24 @@ impl Server {
             let (sender, receiver) = mailbox("sequencer", bounds);
             let (watched, expired) = (metrics.clone(), readers.clone());
             let counters = metrics.log.counters(number);
-            let sequencer = Sequencer::new(
-                machine,
-                log,
-                receiver,
-                outlets(&senders, &dispatcher),
-                level,
-                Box::new(move |committed| {
-                    watched.committed(committed);
-                    counters.committed(committed);
-                }),
-            )
-            .evicting(settings.eviction, Box::new(move |no| expired.end(no)))
-            .syncing_every(settings.sync_every);
+            let outlets = outlets(&senders, &dispatcher);
+            let watch = Box::new(move |committed: &Committed| {
+                watched.committed(committed);
+                counters.committed(committed);
+            });
+            let end = Box::new(move |no| expired.end(no));
             let thread = std::thread::Builder::new().name(name);
+            if let Some(follow) = &mut follow {
+                let following = follow(number, &machine, receiver).map_err(StartError::Fleet)?;
+                let sequencer = ReplicaSequencer::new(machine, log, following, outlets, watch)
+                    .evicting(settings.eviction, end);
+                sequencer_threads.push(thread.spawn(move || sequencer.run(now_ms))?);
+                ways.push((sender, None));
+                continue;
+            }
+            let sequencer = Sequencer::new(machine, log, receiver, outlets, level, watch)
+                .evicting(settings.eviction, end)
+                .syncing_every(settings.sync_every);
             let (inline_commit, sequencer) = match level {
                 AckLevel::Accepted => {
                     let inline_commit = Arc::new(InlineCommit::new(sequencer));
@@ -289,6 +326,13 @@ impl Server {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Ends the subscriptions of a node that does not follow its fleet.
+    pub fn dismissal(&self) -> Dismissal {
+        Dismissal {
+            senders: self.senders.clone(),
+        }
     }
 
     /// Where operators connect, if they have an address of their own.

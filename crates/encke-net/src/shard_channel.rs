@@ -58,6 +58,8 @@ pub(crate) enum ShardEvent {
         token: Token,
         ended: Box<Handshaken>,
     },
+    /// The node does not follow its fleet: its subscribers are to connect to another one.
+    DismissAll,
     /// The server stops.
     Stop,
 }
@@ -173,7 +175,9 @@ impl ShardSender {
             // The bound on handshakes bounds them.
             ShardEvent::Handshaken { .. } => (Lane::Data, 0),
             ShardEvent::Dispatched { event, .. } => (Lane::Data, event.weight_bytes()),
-            ShardEvent::KeysFetched | ShardEvent::Stop => (Lane::Control, 0),
+            ShardEvent::KeysFetched | ShardEvent::DismissAll | ShardEvent::Stop => {
+                (Lane::Control, 0)
+            }
         };
         // A commit that is larger than the channel's bound may be in it alone.
         (lane, (bytes + size_of::<ShardEvent>()).min(self.bytes_max))
@@ -229,6 +233,7 @@ impl Outlet for ShardSender {
                 | ShardEvent::StreamLoaded { .. }
                 | ShardEvent::Dispatched { .. }
                 | ShardEvent::KeysFetched
+                | ShardEvent::DismissAll
                 | ShardEvent::Handshaken { .. }
                 | ShardEvent::Stop,
             ) => Ok(()),

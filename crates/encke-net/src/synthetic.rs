@@ -205,6 +205,7 @@ fn live_encoder(router: &Router) -> EncoderId {
         body: Vec::new(),
         caller: CallerInfo::default(),
         now_ms: 0,
+        barriers: 0,
     });
     match routed.action {
         Action::Subscribe(subscription) => match subscription.feed {

@@ -24,6 +24,9 @@ pub enum Action {
     /// The keys of the issuer of the request's token are being fetched: ask the router again whenever a fetch is over, or respond
     /// with this if too many requests wait. The body is the request's, given back.
     AwaitKeys(Response, Vec<u8>),
+    /// On a node of a fleet: wait until the log with this index has everything that was acknowledged before, then ask the router
+    /// again. The body is the request's, given back.
+    AwaitOrder(usize, Vec<u8>),
     /// Commit the command, then resume.
     Commit(Command, Box<dyn OnCommit>),
     /// Read a part of a stream, then resume.

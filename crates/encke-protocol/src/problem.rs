@@ -87,7 +87,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
 }
 
 /// The response to an outcome that is no success: a refusal, or the outcome of another kind of command.
-pub(crate) fn unexpected(outcome: &Outcome) -> Response {
+pub fn unexpected(outcome: &Outcome) -> Response {
     match outcome {
         Outcome::Refused(refusal) => refused(refusal),
         other => error(

@@ -20,6 +20,10 @@ pub struct Request<'a> {
     pub caller: CallerInfo<'a>,
     /// Milliseconds since 1970.
     pub now_ms: u64,
+    /// On a node of a fleet: how often the request has waited for the order ([`Action::AwaitOrder`]).
+    ///
+    /// [`Action::AwaitOrder`]: crate::Action::AwaitOrder
+    pub barriers: usize,
 }
 
 impl<'a> Request<'a> {

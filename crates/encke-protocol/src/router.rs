@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_access::{Access, Caller, CanonicalPath};
-use encke_stream::Views;
+use encke_stream::{Views, home};
 
 use crate::action::Action;
 use crate::admin::Admin;
@@ -27,6 +27,8 @@ pub struct Router {
     admin: Admin,
     streams: StreamAccess,
     encoders: Arc<Encoders>,
+    /// Other nodes change the same streams.
+    in_fleet: bool,
 }
 
 /// The settings of all protocols.
@@ -72,6 +74,17 @@ impl Router {
             streams,
             admin,
             encoders: Arc::new(encoders),
+            in_fleet: false,
+        }
+    }
+
+    /// The router of a node of a fleet: what it says of a stream includes everything that any node has acknowledged before the
+    /// request.
+    #[must_use]
+    pub fn in_fleet(self) -> Self {
+        Router {
+            in_fleet: true,
+            ..self
         }
     }
 
@@ -127,12 +140,39 @@ impl Router {
             return (Action::Respond(refused), None);
         }
         let caller = rights.caller().cloned();
+        if let Some(log) = self.awaited_log(&request, path.as_str()) {
+            return (Action::AwaitOrder(log, request.body), caller);
+        }
         let admitted = Admitted {
             path: path.as_str(),
             method: request.method,
             rights,
         };
         (self.route(request, &admitted), caller)
+    }
+
+    /// The log whose order the request must wait for before it is answered. A change is decided in the order anyway, so it waits
+    /// only where this node knows no stream that it could change.
+    fn awaited_log(&self, request: &Request<'_>, path: &str) -> Option<usize> {
+        if !self.in_fleet {
+            return None;
+        }
+        let logs = self.streams.views.logs();
+        if path == events::PATH {
+            return (request.barriers < logs).then_some(request.barriers);
+        }
+        let name = self.durable_streams.path(path)?;
+        let waits = match request.method {
+            "GET" | "HEAD" => true,
+            "PUT" => request.headers.first("Stream-Forked-From").is_some(),
+            "POST" | "DELETE" => match self.streams.views.look(name) {
+                Some(_) => self.streams.find(name, request.now_ms).is_err(),
+                // It is loaded first.
+                None => false,
+            },
+            _ => false,
+        };
+        (waits && request.barriers == 0).then(|| home(name, logs))
     }
 
     fn route(&self, request: Request<'_>, admitted: &Admitted<'_>) -> Action {
@@ -149,6 +189,10 @@ impl Router {
             return self.durable_streams.request(request, name, admitted);
         }
         match self.pools.path(path) {
+            Some(_) if self.in_fleet => {
+                let why = "pools are not served by a fleet yet; a server by itself serves them";
+                Action::Respond(error(501, "not_implemented", why))
+            }
             Some(below) => self.pools.request(request, below, admitted),
             None => self
                 .admin

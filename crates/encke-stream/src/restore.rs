@@ -13,11 +13,10 @@ mod found;
 pub use error::RestoreError;
 use found::{Found, Origin, Special};
 
-use crate::commit::CutRecord;
 use crate::load::{Loader, Store};
 use crate::number::{Place, born, log_of};
 use crate::record::{BadRecord, Change, KIND_CHANGE};
-use crate::replicated::{Chain, KIND_MARK, Mark, Replica, append_mark};
+use crate::replicated::{BatchMark, Chain, CutRecord, KIND_MARK, Replica, append_mark};
 use crate::retention::Part;
 use crate::stored::{
     self, Ends, FORMAT, KEY_CHAIN, KEY_ENDS, KEY_META, KEY_STRAYS, KEY_STREAM, Meta, StoredStream,
@@ -209,7 +208,7 @@ impl Restore {
         let Some(replica) = &mut self.replica else {
             return Err(RestoreError::OfAFleet);
         };
-        let mark = Mark::decode(frame.payload);
+        let mark = BatchMark::decode(frame.payload);
         let mark = mark.map_err(|source| RestoreError::Record { sequence, source })?;
         replica.marked = true;
         replica.chain.follow(&mark, frame.time_ms);
@@ -413,7 +412,7 @@ impl Restore {
     ) -> Result<(Machine, Arc<View>, Log<D>), RestoreError> {
         if self.replica.is_some() && log.next_sequence() == 1 {
             // The directory of a node begins with a mark, so that it is known as such even after a crash in the first batch.
-            append_mark(&mut log, &Mark::first(), 0)
+            append_mark(&mut log, &BatchMark::first(), 0)
                 .expect("a mark is smaller than any frame may be");
             log.write().and_then(|()| log.sync())?;
             self.replica.get_or_insert_default().marked = true;

@@ -14,6 +14,7 @@ mod log;
 mod log_filter;
 mod log_locations;
 mod log_output;
+mod node;
 mod obstacles;
 mod serve;
 mod terminal;

@@ -18,6 +18,7 @@ use crate::config::{Config, Given, LogFormat, SettingsArgs, effective};
 use crate::failure::{Code, Failed, with_causes};
 use crate::keys::KeyFetcher;
 use crate::log_output::{LogOutput, ReopenHandle};
+use crate::node::{Node, Watch};
 use crate::obstacles::{self, Obstacle};
 use crate::terminal::Terminal;
 use crate::{descriptors, log_filter};
@@ -73,7 +74,14 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failed> {
         )),
         None => None,
     };
-    let mut server = start(&config, access.clone())?;
+    let (mut server, node) = start(&config, access.clone())?;
+    let watch = match &node {
+        Some(node) => Some(
+            Watch::start(node.status(), server.dismissal())
+                .context("the thread that watches the fleet can't be started")?,
+        ),
+        None => None,
+    };
     let key_fetcher = match (&config.access, access) {
         (Some(table), Some(access)) => KeyFetcher::start(access, &table.config)
             .context("the thread that fetches keys can't be started")?,
@@ -105,12 +113,18 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failed> {
     if let Some(key_fetcher) = key_fetcher {
         key_fetcher.stop();
     }
+    if let Some(watch) = watch {
+        watch.stop();
+    }
     server.stop().context("the stop was not clean")?;
+    if let Some(node) = node {
+        node.leave();
+    }
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
 }
 
-fn start(config: &Config, access: Option<Arc<Access>>) -> Result<Server, Failed> {
+fn start(config: &Config, access: Option<Arc<Access>>) -> Result<(Server, Option<Node>), Failed> {
     if config.net.pools.forgets {
         refuse_to_forget_pools(config)?;
     }
@@ -128,10 +142,18 @@ fn start(config: &Config, access: Option<Arc<Access>>) -> Result<Server, Failed>
     );
     let metrics = Metrics::new().context("the metrics can't be set up")?;
     let readers: Vec<_> = logs.logs.iter().map(|(_, log)| log.reader()).collect();
-    let rendered = metrics.clone();
+    let node = match config.fleet.settings() {
+        Some(settings) => Some(Node::join(settings, &logs, metrics.registry())?),
+        None => None,
+    };
+    let status = node.as_ref().map(Node::status).unwrap_or_default();
+    let (rendered, shown) = (metrics.clone(), status.clone());
     let probes = Probes {
-        unready: Arc::new(move || unready(&readers)),
-        metrics: Arc::new(move || rendered.render()),
+        unready: Arc::new(move || unready(&readers).or_else(|| status.unready())),
+        metrics: Arc::new(move || {
+            shown.show();
+            rendered.render()
+        }),
     };
     let router = Router::new(
         Arc::clone(&logs.views),
@@ -139,11 +161,17 @@ fn start(config: &Config, access: Option<Arc<Access>>) -> Result<Server, Failed>
         config.gate(access),
         Admin::new(probes, config.net.pools.forgets),
     );
+    let router = match &node {
+        Some(_) => router.in_fleet(),
+        None => router,
+    };
     let streams = ServedStreams {
         logs,
         level: config.ack,
+        follow: node.as_ref().map(Node::follow),
     };
-    Server::start(config.net.clone(), &router, streams, &metrics).map_err(|error| match error {
+    let server = Server::start(config.net.clone(), &router, streams, &metrics);
+    let server = server.map_err(|error| match error {
         StartError::Listen {
             address,
             ref source,
@@ -154,7 +182,8 @@ fn start(config: &Config, access: Option<Arc<Access>>) -> Result<Server, Failed>
         StartError::Pools(_) | StartError::Revocations(_) => Code::Data.with(error),
         StartError::Tls(_) => Code::Usage.with(error),
         error => Code::Running.with(error),
-    })
+    })?;
+    Ok((server, node))
 }
 
 /// Opens all logs.
@@ -169,8 +198,11 @@ fn restore(config: &Config, options: &encke_log::Options) -> Result<Logs, Failed
             if dirs.len() > 1 {
                 dirs.iter().try_for_each(|dir| encke_log::preflight(dir))?;
             }
-            let logs =
-                encke_stream::restore_all(&dirs, OrderKind::Local, options, config.limits, now_ms)?;
+            let order = match config.fleet.brokers {
+                Some(_) => OrderKind::Replicated,
+                None => OrderKind::Local,
+            };
+            let logs = encke_stream::restore_all(&dirs, order, options, config.limits, now_ms)?;
             Ok(logs)
         })
         .with_context(|| format!("the data in {} can't be used", config.data.display()))

@@ -3,6 +3,7 @@
 //! No HTTP library: requests are written byte by byte, and responses are parsed strictly, so that a malformed response fails the
 //! test.
 
+mod broker;
 mod bystanders;
 mod chunks;
 mod connection;
@@ -14,6 +15,7 @@ mod snapshot;
 mod subscriber;
 mod tls;
 
+pub(crate) use broker::Brokers;
 pub(crate) use bystanders::Bystanders;
 pub(crate) use connection::{Connection, Response, request};
 pub(crate) use faults::{Call, Fault, first_segment, strace_works, traced, wait_for_sync};

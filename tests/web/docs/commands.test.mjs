@@ -27,6 +27,8 @@ const OWN = process.env.OWN_NETWORK_DIR;
 const NOT_RUN = [
   [/^make run\b/, 'builds, then runs `encke serve`, as this test does; scripts/clean-root.sh runs it'],
   [/^make test\b/, 'runs this test'],
+  [/^make fleet\b/, 'runs until it is stopped; tests/system/fleet.rs has fleets'],
+  [/^nats-server |--fleet nats:/, 'needs brokers; tests/system/fleet.rs has them'],
   [/^(docker|podman) /, 'needs a container runtime'],
   [/--tls-cert chain\.pem\b/, 'needs a certificate'],
   [/\bchrt -i 0\b/, 'keeps all processors busy until it is killed'],

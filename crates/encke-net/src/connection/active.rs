@@ -57,6 +57,8 @@ pub(crate) enum Task {
     AwaitingLoad(Box<ParkedRequest>),
     /// The keys of the issuer of its request's token are being fetched.
     AwaitingKeys(Box<AwaitedKeys>),
+    /// On a node of a fleet: the order is to confirm that the node has everything that was acknowledged before its request.
+    AwaitingOrder(Box<ParkedRequest>),
     /// The sequencer has its command.
     AwaitingCommit(Box<dyn OnCommit>),
     /// A reader thread reads a part of a stream.
@@ -186,7 +188,7 @@ pub(crate) struct Behind {
     pub(crate) has: u32,
 }
 
-/// A complete request that waits until the stream that it names is loaded.
+/// A complete request that waits before the router is asked again.
 #[derive(Debug)]
 pub(crate) struct ParkedRequest {
     pub(crate) method: Box<str>,
@@ -198,6 +200,8 @@ pub(crate) struct ParkedRequest {
     pub(crate) host: Option<Box<str>>,
     pub(crate) operator: bool,
     pub(crate) forwarded: bool,
+    /// How often it has waited for the order of a fleet.
+    pub(crate) barriers: usize,
     /// What was found so far stays in memory until the request is answered.
     pub(crate) held: Vec<Lookup>,
 }
@@ -344,6 +348,7 @@ impl ParkedRequest {
             host: caller.host.map(Box::from),
             operator: caller.operator,
             forwarded: caller.forwarded,
+            barriers: 0,
             held: Vec::new(),
         }
     }

@@ -33,6 +33,8 @@ pub(crate) enum CloseReason {
     Expired,
     /// The credentials of its caller were revoked.
     Revoked,
+    /// This node does not follow its fleet.
+    OutOfFleet,
     /// A subscriber sent too much.
     Talkative,
     /// No session of TLS came about.
@@ -71,6 +73,7 @@ impl CloseReason {
             CloseReason::Unreadable => "unreadable",
             CloseReason::Expired => "expired",
             CloseReason::Revoked => "revoked",
+            CloseReason::OutOfFleet => "out_of_fleet",
             CloseReason::Talkative => "talkative",
             CloseReason::Handshake => "tls_handshake",
             CloseReason::Tls => "tls",
@@ -100,6 +103,9 @@ impl CloseReason {
             CloseReason::NoLongerKept => "what follows is no longer kept",
             CloseReason::Expired => "the token has expired",
             CloseReason::Revoked => "the token was revoked",
+            CloseReason::OutOfFleet => {
+                "this node does not follow its fleet; connect to another one"
+            }
             other => other.name(),
         }
     }

@@ -170,6 +170,7 @@ impl Shard {
                 | Task::AwaitingDispatch { .. }
                 | Task::AwaitingLoad(_)
                 | Task::AwaitingKeys(_)
+                | Task::AwaitingOrder(_)
                 | Task::AwaitingRead(_)
                 | Task::AwaitingCompression(_)
                 | Task::Streaming { .. },

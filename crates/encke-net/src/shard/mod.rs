@@ -265,6 +265,7 @@ impl Shard {
             ShardEvent::Dispatched { client, event } => self.dispatched(client, event),
             ShardEvent::KeysFetched => self.keys_fetched(),
             ShardEvent::Handshaken { token, ended } => self.deferred.add_handshaken(token, ended),
+            ShardEvent::DismissAll => self.dismiss_all(),
             ShardEvent::Stop => self.stop(),
         }
     }

@@ -23,7 +23,9 @@ impl Shard {
                 None => self.respond(index, &response),
             },
             // Only a request leads to this action, and it is handled there.
-            Action::Load(_) | Action::AwaitKeys(..) => self.close(index, CloseReason::Internal),
+            Action::Load(_) | Action::AwaitKeys(..) | Action::AwaitOrder(..) => {
+                self.close(index, CloseReason::Internal);
+            }
             Action::Commit(command, then) => self.commit(index, command, then),
             Action::Read(fetch, then) => self.read(index, fetch, then),
             Action::Stream(response, next) => match response.coding {
@@ -45,6 +47,9 @@ impl Shard {
 
     /// Responds to a request whose command has an outcome. If the client is gone, the record exists nevertheless.
     pub(super) fn acknowledge(&mut self, reply: Reply) {
+        if let Some(index) = self.awaits_order(reply.token) {
+            return self.order_awaited(index, reply.outcome);
+        }
         if let Some((index, then)) = self.take_commit(reply.token) {
             let response = then.committed(reply.outcome);
             self.respond_later(index, &response);
@@ -54,6 +59,9 @@ impl Shard {
     /// Refuses a command because the sequencer's mailbox is full.
     pub(super) fn overloaded(&mut self, token: Token) {
         self.fan_out.backpressure.note_reply(token);
+        if let Some(index) = self.awaits_order(token) {
+            return self.respond_later(index, &problem::failed(Failure::Overloaded));
+        }
         if let Some((index, _)) = self.take_commit(token) {
             self.respond_later(index, &problem::failed(Failure::Overloaded));
         }
@@ -243,6 +251,13 @@ impl Shard {
         let topic = self.fan_out.topics.intern(stream);
         let slots = &mut self.connections.slots;
         self.fan_out.topics.link(slots, topic, index);
+    }
+
+    /// The connection of that token, if its request waits for the order of a fleet.
+    fn awaits_order(&self, token: Token) -> Option<u32> {
+        let index = self.connections.find(token)?;
+        let active = self.connections.active(index)?;
+        matches!(active.task, Task::AwaitingOrder(_)).then_some(index)
     }
 
     fn take_commit(&mut self, token: Token) -> Option<(u32, Box<dyn OnCommit>)> {

@@ -2,7 +2,8 @@
 //! bound what it does, and the origin that the response names. Requests whose token is signed by an unknown key wait here until
 //! the keys of its issuer have been fetched.
 
-use encke_protocol::{Action, CallerInfo, Headers, OriginReader, Request};
+use encke_protocol::{Action, CallerInfo, Headers, OriginReader, Request, problem};
+use encke_stream::{Command, FleetCommand, Outcome};
 
 use super::Shard;
 use crate::connection::active::{AwaitedKeys, ParkedRequest, Task};
@@ -29,6 +30,7 @@ impl Shard {
             body,
             caller,
             now_ms: self.clock.now_ms(),
+            barriers: 0,
         };
         match self.ask_router(index, request) {
             Action::Load(load) => {
@@ -38,6 +40,10 @@ impl Shard {
             Action::AwaitKeys(response, body) => {
                 let request = ParkedRequest::new(head, fields, caller, body);
                 self.await_keys(index, AwaitedKeys { request, response });
+            }
+            Action::AwaitOrder(log, body) => {
+                let parked = ParkedRequest::new(head, fields, caller, body);
+                self.await_order(index, log, Box::new(parked));
             }
             action => self.perform(index, action),
         }
@@ -65,6 +71,7 @@ impl Shard {
                 certificate: None,
             },
             now_ms: self.clock.now_ms(),
+            barriers: parked.barriers,
         };
         match self.ask_router(index, request) {
             Action::Load(load) => {
@@ -76,6 +83,10 @@ impl Shard {
                 parked.body = body;
                 let request = *parked;
                 self.await_keys(index, AwaitedKeys { request, response });
+            }
+            Action::AwaitOrder(log, body) => {
+                parked.body = body;
+                self.await_order(index, log, parked);
             }
             action => self.perform(index, action),
         }
@@ -98,6 +109,31 @@ impl Shard {
                 self.resume(index);
             }
         }
+    }
+
+    /// Sends a command that changes nothing: when the order has decided it, this node has everything that was acknowledged before.
+    fn await_order(&mut self, index: u32, log: usize, parked: Box<ParkedRequest>) {
+        self.connections.begin(index, Task::AwaitingOrder(parked));
+        let barrier = Command::Fleet(FleetCommand::Barrier { log });
+        self.send_command(index, barrier);
+    }
+
+    /// The order has answered the barrier of a request: asks about it again.
+    pub(super) fn order_awaited(&mut self, index: u32, outcome: Outcome) {
+        let Some(active) = self.connections.active_mut(index) else {
+            return;
+        };
+        let Task::AwaitingOrder(mut parked) = std::mem::take(&mut active.task) else {
+            return;
+        };
+        match outcome {
+            Outcome::Done => {
+                parked.barriers += 1;
+                self.route_again(index, parked);
+            }
+            other => self.respond(index, &problem::unexpected(&other)),
+        }
+        self.resume(index);
     }
 
     /// Looks at the next connections whose callers' time may be over. False: nothing is left to do.

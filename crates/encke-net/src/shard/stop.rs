@@ -47,6 +47,25 @@ impl Shard {
         self.counts.add_up(&self.context.metrics);
     }
 
+    /// Ends all subscriptions and long polls, in the way of their protocols: this node does not follow its fleet.
+    pub(super) fn dismiss_all(&mut self) {
+        for index in 0..self.connections.slots.len() as u32 {
+            match self.connections.slots[index].state {
+                SlotState::Subscribed(_) => self.dismiss_now(index, CloseReason::OutOfFleet),
+                SlotState::Active => {
+                    match self.connections.active(index).map(|active| &active.task) {
+                        Some(Task::Subscribed(_)) => {
+                            self.dismiss_now(index, CloseReason::OutOfFleet);
+                        }
+                        Some(Task::AwaitingRecord { .. }) => self.poll_timed_out(index),
+                        _ => {}
+                    }
+                }
+                SlotState::Free | SlotState::Idle | SlotState::Member | SlotState::Closed => {}
+            }
+        }
+    }
+
     fn end_connection(&mut self, index: u32) {
         let slot = &mut self.connections.slots[index];
         slot.flags.set(Flags::KEEP_ALIVE, false);
@@ -78,6 +97,7 @@ impl Shard {
             (
                 Task::AwaitingLoad(_)
                 | Task::AwaitingKeys(_)
+                | Task::AwaitingOrder(_)
                 | Task::AwaitingCommit(_)
                 | Task::AwaitingRead(_)
                 | Task::AwaitingCompression(_)

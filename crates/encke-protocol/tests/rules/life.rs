@@ -197,6 +197,7 @@ fn a_read_under_which_its_stream_is_deleted_never_ends_short() {
             body: Vec::new(),
             caller: CallerInfo::default(),
             now_ms: server.now_ms,
+            barriers: 0,
         });
         routed.action
     };

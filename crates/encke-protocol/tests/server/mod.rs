@@ -181,6 +181,7 @@ impl Server {
             body: body.to_vec(),
             caller: self.caller,
             now_ms: self.now_ms,
+            barriers: 0,
         });
         let mut answer = routed.action;
         loop {
@@ -195,6 +196,7 @@ impl Server {
                 }
                 Action::Wait(wait) => return Reply::Polls(wait),
                 Action::AwaitKeys(response, _) => return Reply::Said(said(response)),
+                Action::AwaitOrder(..) => panic!("this server is in no fleet"),
                 Action::Load(load) => panic!("{} is not in memory", load.name),
                 Action::Commit(command, then) => {
                     let outcome = self.apply(command);

@@ -11,6 +11,7 @@ use crate::batch::{Batch, Record, Reply, Submission, Submitter};
 use crate::journal::{Journal, LogJournal};
 use crate::order::Ordered;
 use crate::record::Change;
+use crate::replicated::CutRecord;
 use crate::{AckLevel, FleetCommand, Machine, Offset, Outcome, Refusal, Stream};
 
 /// A group of commands that the machine has judged. It is committed or taken back as a whole.
@@ -151,15 +152,6 @@ pub(super) struct Draft<'a, D: Disk> {
     cut: &'a mut VecDeque<CutRecord>,
     /// A record differs from the one that the log has.
     pub(super) differs: Option<Sequence>,
-}
-
-/// A record of a batch that a crash has cut.
-#[derive(Debug)]
-pub(crate) struct CutRecord {
-    pub(crate) sequence: Sequence,
-    pub(crate) stream: StreamNo,
-    /// The payload of its frame.
-    pub(crate) payload: Vec<u8>,
 }
 
 impl<'a, D: Disk> Draft<'a, D> {

@@ -13,8 +13,8 @@ use crate::batch::{Batch, Submitter};
 use crate::journal::LogJournal;
 use crate::load::{LoadError, Loader, Store};
 use crate::lookup::Lookup;
-use crate::replicated::{Mark, OrderedBatch, append_mark};
-use crate::{AckLevel, Command, Committed, Refusal};
+use crate::replicated::{BatchMark, OrderedBatch, append_mark};
+use crate::{AckLevel, Command, Committed, Outcome, Refusal};
 
 /// Why a node cannot apply batches.
 #[derive(Debug, thiserror::Error)]
@@ -124,8 +124,18 @@ impl<D: Disk> Commit<D> {
                 &mut self.cut,
             );
             let mut submitters = submitters.into_iter();
+            let mut failed = None;
             for command in batch.commands {
                 let outcome = self.machine.apply(command, now_ms, &mut draft);
+                // Other nodes may have room for it, so this one must not continue without it.
+                if let Outcome::Refused(
+                    refusal @ (Refusal::TooLarge { .. } | Refusal::LogFailed(_)),
+                ) = &outcome
+                {
+                    failed.get_or_insert_with(|| {
+                        format!("{refusal}; --segment must be the same on all nodes")
+                    });
+                }
                 if let Some(Some(from)) = submitters.next() {
                     judged.push(Judged {
                         from,
@@ -134,13 +144,16 @@ impl<D: Disk> Commit<D> {
                     });
                 }
             }
-            let differs = draft.differs;
+            let differs = draft
+                .differs
+                .map(|sequence| format!("record {sequence} differs; {DIFFERS}"));
             let made = !draft.records.is_empty();
             records.append(&mut draft.records);
             streams.append(&mut draft.streams);
             let left = cut_before && !barriers && made && !self.cut.is_empty();
-            if differs.is_some() || left {
-                let reason = Arc::from(DIFFERS);
+            let left = left.then(|| DIFFERS.to_owned());
+            if let Some(reason) = failed.or(differs).or(left) {
+                let reason = Arc::from(reason);
                 self.machine.abandon();
                 self.log.abandon();
                 return Err(CannotApply::Failed(reason));
@@ -148,7 +161,7 @@ impl<D: Disk> Commit<D> {
             let Some(replica) = &mut self.machine.replica else {
                 continue;
             };
-            let mark = Mark {
+            let mark = BatchMark {
                 tip: batch.tip,
                 resume: batch.resume,
                 batch: batch.batch,
@@ -177,7 +190,7 @@ impl<D: Disk> Commit<D> {
     pub(crate) fn refuse_submitters(&mut self, submitters: Vec<Submitter>, refusal: &Refusal) {
         let mut replies = super::replies::Replies::default();
         for Submitter { shard, token } in submitters {
-            let outcome = crate::Outcome::Refused(refusal.clone());
+            let outcome = Outcome::Refused(refusal.clone());
             replies.push(shard, crate::Reply { token, outcome });
         }
         self.outlets.refuse(replies);

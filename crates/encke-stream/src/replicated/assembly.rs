@@ -311,7 +311,7 @@ mod tests {
             let mut again = Vec::new();
             for (position, message) in (1..).zip(&order) {
                 if let Some(next) = first.take(position, position, message).unwrap() {
-                    let mark = super::super::chain::Mark {
+                    let mark = super::super::chain::BatchMark {
                         tip: next.tip,
                         resume: next.resume,
                         batch: next.batch.clone(),

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use encke_log::{AppendError, Disk, Frame, Log};
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::record::BadRecord;
 
 /// How far a node has followed the replicated order of one log.
 ///
-/// It is stored with each applied batch ([`Mark`]) and with each checkpoint, so that a restart continues there.
+/// It is stored with each applied batch (a mark) and with each checkpoint, so that a restart continues there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chain {
     /// The last applied position of the order. The first message has position 1.
@@ -30,6 +30,9 @@ pub struct Tip {
     pub position: u64,
     /// XXH3 with 128 bits over the hash before it and the message.
     pub hash: u128,
+    /// The hash of the message at this position ([`message_hash`]), so that another history of the same length is found at a
+    /// start.
+    pub message: u64,
 }
 
 /// The last applied batch of a node.
@@ -53,13 +56,13 @@ pub struct BatchId {
 /// The payload of the frame that ends the records of a batch. A frame of the log without streams holds it; the frame's
 /// time is that of the batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Mark {
+pub(crate) struct BatchMark {
     pub(crate) tip: Tip,
     pub(crate) resume: u64,
     pub(crate) batch: BatchId,
 }
 
-/// The kind of a frame that holds a [`Mark`].
+/// The kind of a frame that holds the mark of a batch.
 pub const KIND_MARK: u8 = 2;
 
 impl Tip {
@@ -72,8 +75,14 @@ impl Tip {
         Tip {
             position: self.position + 1,
             hash: hasher.digest128(),
+            message: message_hash(message),
         }
     }
+}
+
+/// XXH3 with 64 bits over a message.
+pub fn message_hash(message: &[u8]) -> u64 {
+    xxh3_64(message)
 }
 
 impl std::fmt::Display for Tip {
@@ -103,7 +112,7 @@ impl Chain {
     }
 
     /// Continues the chain with a mark. Marks up to its tip are included already.
-    pub(crate) fn follow(&mut self, mark: &Mark, time_ms: u64) {
+    pub(crate) fn follow(&mut self, mark: &BatchMark, time_ms: u64) {
         if mark.tip.position > self.tip.position {
             self.tip = mark.tip;
             self.resume = mark.resume;
@@ -113,10 +122,10 @@ impl Chain {
     }
 }
 
-impl Mark {
+impl BatchMark {
     /// The mark before the first batch.
-    pub(crate) fn first() -> Mark {
-        Mark {
+    pub(crate) fn first() -> BatchMark {
+        BatchMark {
             tip: Tip::default(),
             resume: 0,
             batch: BatchId {
@@ -130,7 +139,7 @@ impl Mark {
         postcard::to_allocvec(self).expect("growing a vector is the only thing that writes here")
     }
 
-    pub(crate) fn decode(payload: &[u8]) -> Result<Mark, BadRecord> {
+    pub(crate) fn decode(payload: &[u8]) -> Result<BatchMark, BadRecord> {
         match postcard::take_from_bytes(payload) {
             Ok((mark, [])) => Ok(mark),
             _ => Err(BadRecord),
@@ -141,7 +150,7 @@ impl Mark {
 /// Adds a mark to the log's batch in memory.
 pub(crate) fn append_mark<D: Disk>(
     log: &mut Log<D>,
-    mark: &Mark,
+    mark: &BatchMark,
     time_ms: u64,
 ) -> Result<(), AppendError> {
     let payload = mark.encode();

@@ -96,57 +96,61 @@ impl IncomingBatches {
         self.assembly.tip()
     }
 
-    /// Takes the message at a position, with its time in milliseconds since 1970. Waits while the sequencer is far behind.
+    /// Takes the message at a position, with its time in milliseconds since 1970. Waits while the sequencer is far behind. A
+    /// message that was taken before is ignored.
     ///
     /// # Errors
-    /// The message cannot be followed. The sequencer refuses everything from now on.
+    /// The order cannot be followed with this message. Nothing changed; for good it is [`OrderHandle::stop`] that stops the
+    /// node.
     pub fn take(
         &mut self,
         position: u64,
         time_ms: u64,
         message: &[u8],
     ) -> Result<Result<(), FollowStopped>, FollowError> {
-        self.status.receive(position);
-        match self.assembly.take(position, time_ms, message) {
-            Ok(None) => Ok(Ok(())),
-            Ok(Some(batch)) => Ok(self.send(Incoming::Batch(batch))),
-            Err(error) => {
-                self.stop(error.to_string().into());
-                Err(error)
+        let batch = self.assembly.take(position, time_ms, message)?;
+        self.status.receive(position, batch.is_some());
+        Ok(match batch {
+            None => Ok(()),
+            Some(batch) => {
+                let sent = self.sequencer.send(Incoming::Batch(batch));
+                sent.map_err(|_| FollowStopped)
             }
+        })
+    }
+
+    /// A handle for other threads.
+    pub fn handle(&self) -> OrderHandle {
+        OrderHandle {
+            sequencer: self.sequencer.clone(),
+            status: Arc::clone(&self.status),
         }
-    }
-
-    /// Has the submitters of a batch of this node told that it was not stored in time.
-    pub fn give_up(&self, number: u64, reason: Arc<str>) {
-        // A sequencer that has stopped has refused everything.
-        let _ = self.send(Incoming::GaveUp(number, reason));
-    }
-
-    /// Stops this node: it refuses everything from now on.
-    pub fn stop(&self, reason: Arc<str>) {
-        self.status.stop(Arc::clone(&reason));
-        let _ = self.send(Incoming::Stop(reason));
-    }
-
-    /// A handle for [`IncomingBatches::give_up`] on another thread.
-    pub fn giving_up(&self) -> GivingUp {
-        GivingUp(self.sequencer.clone())
-    }
-
-    fn send(&self, incoming: Incoming) -> Result<(), FollowStopped> {
-        self.sequencer.send(incoming).map_err(|_| FollowStopped)
     }
 }
 
-/// Has the submitters of a batch told that it was not stored in time. While there is one, the sequencer runs.
+/// Tells the sequencer what else becomes of the order. While there is one, the sequencer runs.
 #[derive(Clone)]
-pub struct GivingUp(SyncSender<Incoming>);
+pub struct OrderHandle {
+    sequencer: SyncSender<Incoming>,
+    status: Arc<OrderStatus>,
+}
 
-impl GivingUp {
-    /// Like [`IncomingBatches::give_up`].
+impl OrderHandle {
+    /// Tells the submitters of a batch of this node that it was not stored in time. It may still be applied.
     pub fn give_up(&self, number: u64, reason: Arc<str>) {
-        let _ = self.0.send(Incoming::GaveUp(number, reason));
+        // A sequencer that has stopped has refused everything.
+        let _ = self.sequencer.send(Incoming::GaveUp(number, reason));
+    }
+
+    /// Stops this node: it applies nothing more and refuses everything until it is started again.
+    pub fn stop(&self, reason: Arc<str>) {
+        self.status.stop(Arc::clone(&reason));
+        let _ = self.sequencer.send(Incoming::Stop(reason));
+    }
+
+    /// How far this node is.
+    pub fn status(&self) -> &Arc<OrderStatus> {
+        &self.status
     }
 }
 

@@ -19,18 +19,19 @@ mod incoming;
 mod message;
 mod outgoing;
 mod proposals;
+mod replica;
 mod sequencer;
 mod status;
 #[cfg(test)]
 mod tests;
 
 pub use assembly::FollowError;
-pub use chain::{Applied, BatchId, Chain, KIND_MARK, NODES_MAX, Tip};
-pub(crate) use chain::{Mark, append_mark};
-pub use incoming::{FollowStopped, IncomingBatches};
+pub use chain::{Applied, BatchId, Chain, KIND_MARK, NODES_MAX, Tip, message_hash};
+pub(crate) use chain::{BatchMark, append_mark};
+pub use incoming::{FollowStopped, Following, IncomingBatches, OrderHandle};
 pub use message::BadMessage;
 pub use outgoing::{OutgoingBatch, OutgoingBatches};
-pub(crate) use proposals::Replica;
+pub(crate) use replica::{CutRecord, Replica};
 pub use sequencer::ReplicaSequencer;
 pub use status::OrderStatus;
 
@@ -42,7 +43,7 @@ use encke_mailbox::Receiver;
 
 use crate::Machine;
 use crate::batch::Submission;
-use incoming::{Following, following};
+use incoming::following;
 use outgoing::Outstanding;
 
 /// The two ends of the replicated order of one log, for the one who moves messages, and the end for its sequencer.

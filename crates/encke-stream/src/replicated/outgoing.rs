@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use encke_mailbox::Receiver;
 use parking_lot::{Condvar, Mutex};
@@ -23,6 +23,8 @@ pub struct OutgoingBatches {
     batch: BatchId,
     outstanding: Arc<Outstanding>,
     message_bytes_max: usize,
+    /// When the mailbox was closed.
+    closed_at: Option<Instant>,
 }
 
 /// A batch for the shared log.
@@ -96,11 +98,12 @@ impl OutgoingBatches {
             batch,
             outstanding,
             message_bytes_max,
+            closed_at: None,
         }
     }
 
     /// The next batch, when the one before it is stored or given up. Waits for commands. None when no command will arrive
-    /// any more, and all batches were applied or given up.
+    /// any more, and all batches were applied or given up, or were not for 10 s.
     pub fn next_batch(&mut self) -> Option<OutgoingBatch> {
         self.mailbox.handled(std::mem::take(&mut self.in_hand));
         loop {
@@ -118,10 +121,11 @@ impl OutgoingBatches {
                 let received = self.mailbox.recv_batch_timeout(&mut commands, patience);
                 self.left.extend(commands);
                 if received.is_err() && self.left.is_empty() {
-                    return match self.outstanding.wait(0, LOOK_EVERY) {
-                        true => None,
-                        false => continue,
-                    };
+                    let closed_at = *self.closed_at.get_or_insert_with(Instant::now);
+                    if self.outstanding.wait(0, LOOK_EVERY) || closed_at.elapsed() > CLOSE_WAIT {
+                        return None;
+                    }
+                    continue;
                 }
             }
             if !self.left.is_empty() || !proposals.is_empty() {
@@ -168,6 +172,9 @@ const OUTSTANDING_MAX: usize = 16;
 
 /// The most proposals that wait for the next batch.
 const PROPOSALS_MAX: usize = 10_000;
+
+/// When no command arrives any more, batches may take this long to be applied.
+const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
 /// How often proposals and the end are looked for while no command arrives.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

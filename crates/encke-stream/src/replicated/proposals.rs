@@ -1,31 +1,17 @@
 //! What a node of a fleet proposes by itself: the end of lifetimes, their renewal by reads, and the removal of old records.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use encke_log::StreamNo;
 
 use super::chain::Chain;
 use crate::command::{FleetCommand, NamedStream};
-use crate::commit::CutRecord;
 use crate::journal::Journal;
 use crate::machine::Found;
 use crate::outcome::{Outcome, Refusal};
 use crate::record::Change;
 use crate::stream::Life;
 use crate::{Lifetime, Machine, Stream};
-
-/// What a machine has beside streams on a node of a fleet.
-#[derive(Debug, Default)]
-pub(crate) struct Replica {
-    pub(crate) chain: Chain,
-    /// Applied batches since the last mark.
-    pub(crate) unmarked: u32,
-    /// Records that the log has behind the last whole batch, until the commit path takes them.
-    pub(crate) cut: VecDeque<CutRecord>,
-    /// Streams with a limited retention that have new records.
-    pub(crate) counted: Vec<Arc<Stream>>,
-}
 
 impl Machine {
     /// How far a node of a fleet has followed the order; None for a server by itself.

@@ -7,7 +7,8 @@ use encke_log::{CommitError, Disk, Files, Log, Reader, StreamNo};
 
 use super::incoming::{Following, Next};
 use crate::batch::{Outlet, Submitter};
-use crate::commit::{CannotApply, Commit, Committed, RETRY};
+use crate::commit::replicate::CannotApply;
+use crate::commit::{Commit, Committed, RETRY};
 use crate::eviction::{Eviction, Evictor};
 use crate::load::Loader;
 use crate::replicated::OrderedBatch;

@@ -14,6 +14,8 @@ pub struct OrderStatus {
     /// When the newest applied message was sent, by the clock of the shared log, in milliseconds since 1970.
     applied_ms: AtomicU64,
     received: AtomicU64,
+    /// The position of the last batch that the sequencer got.
+    sent: AtomicU64,
     batches: AtomicU64,
     /// Why the node has stopped to follow.
     stopped: Mutex<Option<Arc<str>>>,
@@ -27,6 +29,7 @@ impl OrderStatus {
             applied: Mutex::new(tip),
             applied_ms: AtomicU64::new(0),
             received: AtomicU64::new(tip.position),
+            sent: AtomicU64::new(tip.position),
             batches: AtomicU64::new(0),
             stopped: Mutex::default(),
             stalled: Mutex::default(),
@@ -48,6 +51,19 @@ impl OrderStatus {
         self.applied_ms.load(Ordering::Relaxed)
     }
 
+    /// The last position of which nothing is left to apply: the last applied batch, or the last message of all if that made no
+    /// batch.
+    pub fn settled(&self) -> u64 {
+        // In this order: a batch that is among the received messages is among those that were sent, too.
+        let received = self.received.load(Ordering::Acquire);
+        let sent = self.sent.load(Ordering::Acquire);
+        let applied = self.applied().position;
+        match applied >= sent {
+            true => received.max(applied),
+            false => applied,
+        }
+    }
+
     /// The number of batches that were applied since the start.
     pub fn batches(&self) -> u64 {
         self.batches.load(Ordering::Relaxed)
@@ -64,8 +80,12 @@ impl OrderStatus {
         self.stopped.lock().is_some()
     }
 
-    pub(super) fn receive(&self, position: u64) {
-        self.received.fetch_max(position, Ordering::Relaxed);
+    /// A message has arrived. `batch`: a batch is complete with it.
+    pub(super) fn receive(&self, position: u64, batch: bool) {
+        if batch {
+            self.sent.fetch_max(position, Ordering::Release);
+        }
+        self.received.fetch_max(position, Ordering::Release);
     }
 
     pub(super) fn apply(&self, tip: Tip, time_ms: u64) {

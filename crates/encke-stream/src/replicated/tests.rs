@@ -442,7 +442,10 @@ fn a_reply_comes_when_the_batch_is_applied_and_says_when_it_is_unknown() {
         &mut shared,
     );
     let running = node.run();
-    running.incoming.give_up(2, "no broker answers".into());
+    running
+        .incoming
+        .handle()
+        .give_up(2, "no broker answers".into());
     running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
     let replies = std::mem::take(&mut *running.replies.0.lock());
     assert!(

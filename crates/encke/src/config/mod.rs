@@ -202,6 +202,20 @@ impl Config {
                 "other machines can reach --redirect-http {redirect}, and there is no access control: configure [access], or add --open"
             );
         }
+        anyhow::ensure!(
+            self.fleet.brokers.is_some() == self.fleet.node.is_some(),
+            "--fleet and --node belong together: the brokers, and the name of this node, such as --node a"
+        );
+        if self.fleet.brokers.is_some() {
+            anyhow::ensure!(
+                self.ack == encke_stream::AckLevel::Synced,
+                "--ack can't be set with --fleet: a node acknowledges what the brokers have stored and it has synced"
+            );
+            anyhow::ensure!(
+                self.limits == encke_stream::Limits::default(),
+                "tuning.producers-max and tuning.fork-depth-max can't be set with --fleet: all nodes must decide alike"
+            );
+        }
         net.tls = (certificates > 0).then(|| self.tls.clone());
         net.pools.wait_ms_max = self.protocols.pool.wait_s_max * 1_000;
         // A batch of a pool must fit into the mailbox of the log.
@@ -265,8 +279,8 @@ mod tests {
             assert!(others.iter().all(|other| other.name != setting.name));
             assert_eq!(flags.contains(&Some(setting.name)), !setting.is_tuning());
         }
-        // 28 that every server may need, and 6 to open one to the internet.
-        assert!(flags.len() <= 34, "{flags:?}");
+        // 28 that every server may need, 6 to open one to the internet, and 4 for a node of a fleet.
+        assert!(flags.len() <= 38, "{flags:?}");
     }
 
     #[test]
@@ -314,6 +328,16 @@ mod tests {
                 "tuning.background-jobs-max",
             ),
             ("body-max = '1MiB'\npool-job-max = '2MiB'", "--pool-job-max"),
+            ("fleet = 'nats://a:4222'", "--node"),
+            ("node = 'a'", "--fleet"),
+            ("fleet = 'a:4222'\nnode = 'a'", "nats://"),
+            ("fleet = 'nats://a'\nnode = 'a b'", "--node"),
+            ("fleet = 'nats://a'\nnode = 'a'\nack = 'written'", "--ack"),
+            (
+                "fleet = 'nats://a'\nnode = 'a'\ntuning.producers-max = 5",
+                "tuning.producers-max",
+            ),
+            ("tuning.fleet-replicas = 2", "tuning.fleet-replicas"),
         ] {
             let error = config(toml).unwrap_err();
             let shown = format!("{error:#}");

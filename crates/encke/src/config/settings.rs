@@ -136,6 +136,17 @@ settings! {
         "segment" "SIZE": Size(1 << 20) => config.log_options.segment_bytes;
     }
 
+    Fleet {
+        /// Brokers (NATS with JetStream) of the fleet that this node belongs to, such as nats://10.0.0.1:4222,nats://10.0.0.2:4222
+        "fleet" "URLS": Optional(Text) => config.fleet.brokers, "none: a server by itself";
+        /// Name of this node, which no other node of the fleet has
+        "node" "NAME": Optional(Text) => config.fleet.node, "none";
+        /// Longest time that a request is tried again while no broker confirms it
+        "fleet-retry" "DURATION": PERIOD => config.fleet.retry;
+        /// Time without a broker, or behind the fleet, after which the node is not ready and closes its subscribers
+        "fleet-silence-max" "DURATION": PERIOD => config.fleet.silence_max;
+    }
+
     Limits {
         /// Connections in total; further ones get 503
         "connections-max" "N": COUNT => config.net.connections_max, "1000000, or fewer by the limit on open files";
@@ -177,6 +188,14 @@ settings! {
     }
 
     Tuning {
+        /// Name of the fleet: several can use the same brokers
+        "fleet-name": Text => config.fleet.name;
+        /// Brokers that store the order of the fleet: 1, 3 or 5; fixed at the first start of its first node
+        "fleet-replicas": Text => config.fleet.replicas;
+        /// File of the credentials for the brokers
+        "fleet-credentials": Optional(FilePath) => config.fleet.credentials, "none";
+        /// Certificate authority of the brokers in PEM format
+        "fleet-ca": Optional(FilePath) => config.fleet.ca, "that of the system";
         /// Number of pools
         "pools-max": COUNT => config.net.pools.pools_max;
         /// File of the audit log, instead of standard error

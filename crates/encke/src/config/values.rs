@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use encke_fleet::{BrokerUrls, FleetName, FleetSettings, Replicas};
 use encke_protocol::{HostList, Origins};
 use encke_stream::AckLevel;
 
@@ -27,12 +29,59 @@ pub(crate) struct Config {
     pub(crate) protocols: encke_protocol::ProtocolSettings,
     pub(crate) log_options: encke_log::Options,
     pub(crate) limits: encke_stream::Limits,
+    pub(crate) fleet: FleetConfig,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
     /// `None` for standard output.
     pub(crate) access_log_file: Option<PathBuf>,
     /// `None` for standard error.
     pub(crate) audit_log_file: Option<PathBuf>,
+}
+
+/// The settings of a node of a fleet.
+#[derive(Clone, Debug)]
+pub(crate) struct FleetConfig {
+    /// `None` for a server by itself.
+    pub(crate) brokers: Option<BrokerUrls>,
+    pub(crate) node: Option<FleetName>,
+    pub(crate) name: FleetName,
+    pub(crate) replicas: Replicas,
+    pub(crate) retry: Duration,
+    pub(crate) silence_max: Duration,
+    pub(crate) credentials: Option<PathBuf>,
+    pub(crate) ca: Option<PathBuf>,
+}
+
+impl Default for FleetConfig {
+    fn default() -> Self {
+        FleetConfig {
+            brokers: None,
+            node: None,
+            name: FleetName::default(),
+            replicas: Replicas::default(),
+            retry: Duration::from_secs(5),
+            silence_max: Duration::from_secs(10),
+            credentials: None,
+            ca: None,
+        }
+    }
+}
+
+impl FleetConfig {
+    /// The settings of the node. `None` for a server by itself.
+    pub(crate) fn settings(&self) -> Option<FleetSettings> {
+        let (brokers, node) = self.brokers.clone().zip(self.node.clone())?;
+        Some(FleetSettings {
+            brokers,
+            name: self.name.clone(),
+            node,
+            replicas: self.replicas,
+            retry: self.retry,
+            silence_max: self.silence_max,
+            credentials: self.credentials.clone(),
+            ca: self.ca.clone(),
+        })
+    }
 }
 
 /// The format of log lines.
@@ -61,6 +110,7 @@ impl Default for Config {
             protocols: encke_protocol::ProtocolSettings::default(),
             log_options: encke_log::Options::default(),
             limits: encke_stream::Limits::default(),
+            fleet: FleetConfig::default(),
             log: "info".into(),
             log_format: LogFormat::default(),
             access_log_file: None,

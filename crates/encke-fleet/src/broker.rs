@@ -1,0 +1,299 @@
+//! The stream of JetStream that has the order of one log: found or created, and compared with what a node has applied.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, StorageType, Stream};
+use async_nats::jetstream::{self, ErrorCode};
+use async_nats::{Client, ConnectOptions};
+use encke_stream::{Chain, message_hash};
+
+use crate::settings::FleetSettings;
+
+/// Why a node cannot take part.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    /// A file of the settings cannot be read.
+    #[error("cannot read the credentials of the brokers from {path}: {source}")]
+    Credentials {
+        /// The file.
+        path: String,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// No broker answers.
+    #[error("no broker answers at {brokers}: {reason}")]
+    NoBroker {
+        /// Where.
+        brokers: String,
+        /// The last error.
+        reason: String,
+    },
+    /// The broker has no JetStream.
+    #[error("the broker at {brokers} has no JetStream: start nats-server with -js")]
+    NoJetStream {
+        /// Where.
+        brokers: String,
+    },
+    /// The stream cannot be created or read.
+    #[error("the order of log {log} cannot be used ({stream} of JetStream): {reason}")]
+    Stream {
+        /// The index of the log.
+        log: usize,
+        /// The name of the stream.
+        stream: String,
+        /// Why.
+        reason: String,
+    },
+    /// The fleet has another number of logs.
+    #[error("the fleet has {has} logs, this node has {asked}: start it with --logs {has}")]
+    Logs {
+        /// What its first node had.
+        has: String,
+        /// What this node has.
+        asked: usize,
+    },
+    /// The node has applied more than the order has.
+    #[error(
+        "the brokers have lost a part of the order of log {log}: it ends at {last}, and this node has applied {applied}"
+    )]
+    Lost {
+        /// The index of the log.
+        log: usize,
+        /// The last position that the brokers have.
+        last: u64,
+        /// The last position that this node has applied.
+        applied: u64,
+    },
+    /// The order no longer has what the node must apply next.
+    #[error(
+        "this node is too far behind in log {log}: it has applied {applied}, and the brokers have the order from {first} on"
+    )]
+    Behind {
+        /// The index of the log.
+        log: usize,
+        /// The first position that the brokers have.
+        first: u64,
+        /// The last position that this node has applied.
+        applied: u64,
+    },
+    /// The order is not the one that the node has followed.
+    #[error(
+        "the order of log {log} is another one than this node has followed: message {applied} differs"
+    )]
+    OtherHistory {
+        /// The index of the log.
+        log: usize,
+        /// The last position that this node has applied.
+        applied: u64,
+    },
+    /// A thread or a connection cannot be made.
+    #[error("cannot start: {0}")]
+    Start(#[from] std::io::Error),
+}
+
+/// Connects to one of the brokers. Waits for one, at most for the time that a fleet may be silent.
+pub(crate) async fn connect(settings: &FleetSettings) -> Result<Client, FleetError> {
+    let mut options = ConnectOptions::new()
+        .name(format!("encke {}", settings.node))
+        .ping_interval(PING_EVERY)
+        .connection_timeout(CONNECT_WITHIN)
+        .request_timeout(Some(REQUEST_WITHIN))
+        .subscription_capacity(SUBSCRIPTION_MESSAGES_MAX)
+        .reconnect_delay_callback(|attempts| match attempts {
+            0 | 1 => Duration::ZERO,
+            _ => RECONNECT_EVERY,
+        });
+    if let Some(path) = &settings.credentials {
+        let read = std::fs::read_to_string(path).and_then(|text| options.credentials(&text));
+        options = read.map_err(|source| FleetError::Credentials {
+            path: path.display().to_string(),
+            source,
+        })?;
+    }
+    if let Some(ca) = &settings.ca {
+        options = options.add_root_certificates(ca.clone());
+    }
+    let until = tokio::time::Instant::now() + settings.silence_max;
+    loop {
+        let connected = options.clone().connect(settings.brokers.0.clone()).await;
+        match connected {
+            Ok(client) => return Ok(client),
+            Err(error) if tokio::time::Instant::now() >= until => {
+                return Err(FleetError::NoBroker {
+                    brokers: settings.brokers.to_string(),
+                    reason: error.to_string(),
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, brokers = %settings.brokers, "no broker answers yet");
+                tokio::time::sleep(RECONNECT_EVERY).await;
+            }
+        }
+    }
+}
+
+/// The stream of a log's order.
+#[derive(Clone)]
+pub(crate) struct OrderStream {
+    pub(crate) stream: Stream<()>,
+    pub(crate) name: String,
+    pub(crate) subject: String,
+    /// When it was created. Another time means another stream of the name.
+    pub(crate) created_ns: i128,
+}
+
+/// Finds the stream of a log, or creates it, and compares it with what the node has applied.
+pub(crate) async fn open(
+    context: &jetstream::Context,
+    settings: &FleetSettings,
+    (log, logs): (usize, usize),
+    chain: &Chain,
+) -> Result<OrderStream, FleetError> {
+    let name = format!("{}_log_{log}", settings.name);
+    let subject = format!("{}.log.{log}", settings.name);
+    let failed = |reason: String| FleetError::Stream {
+        log,
+        stream: name.clone(),
+        reason,
+    };
+    let config = Config {
+        name: name.clone(),
+        subjects: vec![subject.clone()],
+        description: Some("The order of an Encke fleet".into()),
+        storage: StorageType::File,
+        num_replicas: settings.replicas.0,
+        discard: DiscardPolicy::Old,
+        max_age: KEPT_FOR,
+        duplicate_window: DUPLICATES_WITHIN,
+        deny_delete: true,
+        deny_purge: true,
+        metadata: HashMap::from([(META_LOGS.into(), logs.to_string())]),
+        ..Config::default()
+    };
+    let found = match context.get_stream(&name).await {
+        Ok(stream) => stream,
+        Err(error) => match error.kind() {
+            jetstream::context::GetStreamErrorKind::JetStream(ref why)
+                if why.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+            {
+                if chain.tip.position > 0 {
+                    return Err(FleetError::Lost {
+                        log,
+                        last: 0,
+                        applied: chain.tip.position,
+                    });
+                }
+                let created = context.get_or_create_stream(config).await;
+                created.map_err(|error| failed(creation(&error.to_string())))?
+            }
+            jetstream::context::GetStreamErrorKind::JetStream(ref why)
+                if why.error_code() == ErrorCode::JETSTREAM_NOT_ENABLED
+                    || why.error_code() == ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT =>
+            {
+                return Err(FleetError::NoJetStream {
+                    brokers: settings.brokers.to_string(),
+                });
+            }
+            _ => return Err(failed(error.to_string())),
+        },
+    };
+    let info = found.get_info().await;
+    let info = info.map_err(|error| failed(error.to_string()))?;
+    let has = info.config.metadata.get(META_LOGS);
+    if let Some(has) = has.filter(|has| **has != logs.to_string()) {
+        return Err(FleetError::Logs {
+            has: has.clone(),
+            asked: logs,
+        });
+    }
+    if info.config.subjects != [subject.clone()] {
+        let subjects = &info.config.subjects;
+        return Err(failed(format!(
+            "it has the subjects {subjects:?}, not {subject:?}"
+        )));
+    }
+    let stream = context.get_stream_no_info(&name).await;
+    let order = OrderStream {
+        stream: stream.map_err(|error| failed(error.to_string()))?,
+        created_ns: created_ns(&info),
+        name: name.clone(),
+        subject,
+    };
+    compare(&order, &info, log, chain).await?;
+    Ok(order)
+}
+
+/// Compares the order with what the node has applied.
+async fn compare(
+    order: &OrderStream,
+    info: &Info,
+    log: usize,
+    chain: &Chain,
+) -> Result<(), FleetError> {
+    let applied = chain.tip.position;
+    let state = &info.state;
+    if state.last_sequence < applied {
+        let last = state.last_sequence;
+        return Err(FleetError::Lost { log, last, applied });
+    }
+    if state.first_sequence > chain.resume + 1 {
+        let first = state.first_sequence;
+        return Err(FleetError::Behind {
+            log,
+            first,
+            applied,
+        });
+    }
+    if applied == 0 || applied < state.first_sequence {
+        return Ok(());
+    }
+    let message = order.stream.get_raw_message(applied).await;
+    let message = message.map_err(|error| FleetError::Stream {
+        log,
+        stream: order.name.clone(),
+        reason: format!("message {applied} cannot be read: {error}"),
+    })?;
+    match message_hash(&message.payload) == chain.tip.message {
+        true => Ok(()),
+        false => Err(FleetError::OtherHistory { log, applied }),
+    }
+}
+
+/// When a stream was created, in nanoseconds since 1970.
+pub(crate) fn created_ns(info: &Info) -> i128 {
+    info.created.unix_timestamp_nanos()
+}
+
+/// What to do when a stream cannot be created.
+fn creation(error: &str) -> String {
+    let few = ["replicas > 1", "insufficient", "no suitable peers"];
+    match few.iter().any(|why| error.contains(why)) {
+        true => format!(
+            "{error}: the brokers are fewer than the replicas; set fleet-replicas in [tuning] to 1 for a single broker"
+        ),
+        false => error.to_owned(),
+    }
+}
+
+/// Where the number of logs is in the description of a stream.
+const META_LOGS: &str = "encke-logs";
+
+/// How long the brokers keep the order: a node that was away for less continues by itself.
+pub(crate) const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
+
+/// Within this time the brokers find a batch that was sent twice. The machine finds it later, too.
+const DUPLICATES_WITHIN: Duration = Duration::from_secs(120);
+
+/// A connection that does not answer two of these is dead.
+const PING_EVERY: Duration = Duration::from_secs(2);
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+
+const REQUEST_WITHIN: Duration = Duration::from_secs(2);
+
+/// The time between two attempts to connect, at all brokers together.
+const RECONNECT_EVERY: Duration = Duration::from_millis(250);
+
+/// Messages of the order that wait for a node. A node that is further behind asks for them again.
+const SUBSCRIPTION_MESSAGES_MAX: usize = 8_192;

@@ -1,0 +1,164 @@
+//! The order of a fleet on NATS JetStream.
+//!
+//! Each log of a fleet is a stream of JetStream, and each batch of a node's commands one message in it, or several. This
+//! crate moves messages between the brokers and the replicated order of `encke-stream`, which knows nothing of JetStream:
+//! `publish.rs` sends, `follow.rs` receives, `broker.rs` finds the streams and compares them with what the node has applied,
+//! `probe.rs` asks the brokers how far the order is.
+
+mod broker;
+mod follow;
+mod metrics;
+mod probe;
+mod publish;
+mod settings;
+mod status;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use async_nats::{Client, jetstream};
+use encke_mailbox::Receiver;
+use encke_stream::{Chain, Following, Machine, ReplicatedOrder, Submission, replicated_order};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+pub use broker::FleetError;
+pub use metrics::FleetMetrics;
+pub use settings::{
+    BadBrokers, BadFleetName, BadReplicas, BrokerUrls, FleetName, FleetSettings, Replicas,
+};
+pub use status::{LogFigures, LogStatus};
+
+use broker::OrderStream;
+use follow::Follower;
+use probe::Probe;
+use publish::Publisher;
+
+/// A node's connection to its fleet.
+pub struct Fleet {
+    runtime: Runtime,
+    client: Client,
+    context: jetstream::Context,
+    settings: FleetSettings,
+    orders: Vec<OrderStream>,
+    logs: Vec<Arc<LogStatus>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Fleet {
+    /// Connects to a broker. Waits for one, at most for [`FleetSettings::silence_max`].
+    ///
+    /// # Errors
+    /// See [`FleetError`].
+    pub fn connect(settings: FleetSettings) -> Result<Fleet, FleetError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("fleet")
+            .enable_all()
+            .build()?;
+        let client = runtime.block_on(broker::connect(&settings))?;
+        // It starts a task.
+        let context = runtime.block_on(async { jetstream::new(client.clone()) });
+        Ok(Fleet {
+            runtime,
+            client,
+            context,
+            settings,
+            orders: Vec::new(),
+            logs: Vec::new(),
+            threads: Vec::new(),
+        })
+    }
+
+    /// Finds or creates the orders of all logs, and compares each with what the node has applied (`chains`, by the logs'
+    /// indices).
+    ///
+    /// # Errors
+    /// See [`FleetError`]. Nothing was applied.
+    pub fn open(&mut self, chains: &[Chain]) -> Result<(), FleetError> {
+        for (log, chain) in chains.iter().enumerate() {
+            let place = (log, chains.len());
+            let opened = broker::open(&self.context, &self.settings, place, chain);
+            self.orders.push(self.runtime.block_on(opened)?);
+        }
+        Ok(())
+    }
+
+    /// Sends what arrives in the mailbox of a log, and follows the order of the log. `run` must be higher than at the last
+    /// start of this node. The threads end after the last sender of the mailbox is gone.
+    ///
+    /// # Errors
+    /// A thread cannot be started, or the log was not opened.
+    pub fn follow(
+        &mut self,
+        log: usize,
+        machine: &Machine,
+        mailbox: Receiver<Submission>,
+        run: u64,
+    ) -> Result<Following, FleetError> {
+        let Some(order) = self.orders.get(log).cloned() else {
+            let unknown = std::io::Error::other(format!("log {log} was not opened"));
+            return Err(FleetError::Start(unknown));
+        };
+        let message_bytes_max = self.client.server_info().max_payload;
+        let node = self.settings.node.as_str();
+        let ReplicatedOrder {
+            outgoing,
+            incoming,
+            status,
+            following,
+        } = replicated_order(machine, mailbox, node, run, message_bytes_max);
+        let status = Arc::new(LogStatus::new(status, self.settings.silence_max));
+        self.logs.push(Arc::clone(&status));
+        let handle = incoming.handle();
+        let (end, ended) = watch::channel(false);
+        let probe = Probe {
+            order: order.clone(),
+            handle: handle.clone(),
+            status: Arc::clone(&status),
+            ended: ended.clone(),
+        };
+        self.runtime.spawn(probe.run());
+        let publisher = Publisher {
+            context: self.context.clone(),
+            stream: order.name.clone(),
+            subject: order.subject.clone(),
+            order: handle.clone(),
+            retry: self.settings.retry,
+            status: Arc::clone(&status),
+        };
+        let runtime = self.runtime.handle().clone();
+        let thread = std::thread::Builder::new().name(format!("fleet-out-{log}"));
+        self.threads.push(thread.spawn(move || {
+            publisher.run(&runtime, outgoing);
+            let _ = end.send(true);
+        })?);
+        let follower = Follower {
+            client: self.client.clone(),
+            order,
+            handle,
+            status,
+            ended,
+        };
+        let runtime = self.runtime.handle().clone();
+        let thread = std::thread::Builder::new().name(format!("fleet-in-{log}"));
+        self.threads.push(thread.spawn(move || {
+            runtime.block_on(follower.run(incoming));
+        })?);
+        Ok(following)
+    }
+
+    /// What the node knows of the orders, by the logs' indices.
+    pub fn logs(&self) -> &[Arc<LogStatus>] {
+        &self.logs
+    }
+
+    /// Waits for the end of all threads. The mailboxes must be closed before.
+    pub fn join(self) {
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+        // What is left are requests to brokers whose answers mean nothing any more.
+        self.runtime.shutdown_background();
+    }
+}

@@ -1,0 +1,96 @@
+//! Sends the batches of this node, one after the other.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::{self, message::PublishMessage};
+use encke_stream::{OrderHandle, OutgoingBatch, OutgoingBatches};
+use tokio::runtime::Handle;
+
+use crate::status::LogStatus;
+
+/// What the publisher of a log uses.
+pub(crate) struct Publisher {
+    pub(crate) context: jetstream::Context,
+    pub(crate) stream: String,
+    pub(crate) subject: String,
+    pub(crate) order: OrderHandle,
+    pub(crate) retry: Duration,
+    pub(crate) status: Arc<LogStatus>,
+}
+
+impl Publisher {
+    /// Runs until no command arrives any more.
+    pub(crate) fn run(self, runtime: &Handle, mut outgoing: OutgoingBatches) {
+        while let Some(batch) = outgoing.next_batch() {
+            if self.order.status().has_stopped() {
+                self.give_up(&batch, "this node has stopped to follow the order");
+                continue;
+            }
+            self.status.begin(batch.commands);
+            let sent = runtime.block_on(self.send(&batch));
+            self.status.end();
+            if let Err(reason) = sent {
+                tracing::error!(%reason, log = self.stream, commands = batch.commands, "a batch was not confirmed in time");
+                self.status.gave_up();
+                self.give_up(&batch, &reason);
+            }
+        }
+    }
+
+    fn give_up(&self, batch: &OutgoingBatch, reason: &str) {
+        self.order.give_up(batch.batch.at.number, reason.into());
+    }
+
+    /// Sends the messages of a batch. Each is sent again until a broker confirms it, or the time is over.
+    async fn send(&self, batch: &OutgoingBatch) -> Result<(), String> {
+        let until = Instant::now() + self.retry;
+        let at = batch.batch.at;
+        for (part, message) in batch.messages.iter().enumerate() {
+            let id = format!("{}:{}:{}:{part}", batch.batch.node, at.run, at.number);
+            let payload: Arc<[u8]> = message.as_slice().into();
+            loop {
+                let begun = Instant::now();
+                let sent = self.attempt(&id, &payload).await;
+                match sent {
+                    Ok(position) => {
+                        self.status.confirmed(begun.elapsed(), position);
+                        break;
+                    }
+                    Err(error) if Instant::now() >= until => return Err(error),
+                    Err(error) => {
+                        self.status.retried();
+                        tracing::debug!(%error, "a batch is sent again");
+                        tokio::time::sleep(RETRY_EVERY).await;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn attempt(&self, id: &str, payload: &Arc<[u8]>) -> Result<u64, String> {
+        let message = PublishMessage::build()
+            .payload(payload.to_vec().into())
+            .message_id(id)
+            .expected_stream(&self.stream);
+        let subject = self.subject.clone();
+        let confirmed = async {
+            let sent = self.context.send_publish(subject, message).await;
+            sent.map_err(|error| error.to_string())?
+                .await
+                .map_err(|error| error.to_string())
+        };
+        match tokio::time::timeout(ATTEMPT_WITHIN, confirmed).await {
+            Ok(Ok(ack)) => Ok(ack.sequence),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err("no broker has confirmed it".into()),
+        }
+    }
+}
+
+/// A message is sent again after this long without a confirmation.
+const ATTEMPT_WITHIN: Duration = Duration::from_secs(1);
+
+/// The pause between two attempts.
+const RETRY_EVERY: Duration = Duration::from_millis(50);

@@ -1,0 +1,186 @@
+//! What a node knows of its fleet, for health checks and metrics.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use encke_stream::OrderStatus;
+use parking_lot::Mutex;
+
+/// What a node knows of the order of one log.
+#[derive(Debug)]
+pub struct LogStatus {
+    order: Arc<OrderStatus>,
+    silence_max: Duration,
+    state: Mutex<State>,
+    commands_in_flight: AtomicU64,
+    retries: AtomicU64,
+    given_up: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    heard_at: Instant,
+    last: u64,
+    round_trip: Duration,
+    /// Positions that the order had, and since when, as long as the node has not applied them.
+    behind: VecDeque<(Instant, u64)>,
+}
+
+/// Figures of the order of one log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogFigures {
+    /// The last position that the brokers have confirmed or reported.
+    pub last: u64,
+    /// The last position that this node has applied.
+    pub applied: u64,
+    /// For how long this node lacks the oldest position that it has not applied.
+    pub lag: Duration,
+    /// How long the last batch took to be confirmed.
+    pub round_trip: Duration,
+    /// How long no broker has answered.
+    pub silence: Duration,
+    /// Commands of the batch that is in flight.
+    pub commands_in_flight: u64,
+    /// Batches that were applied since the start.
+    pub batches: u64,
+    /// Messages that were sent again since the start.
+    pub retries: u64,
+    /// Batches that were not confirmed in time since the start.
+    pub given_up: u64,
+}
+
+impl LogStatus {
+    pub(crate) fn new(order: Arc<OrderStatus>, silence_max: Duration) -> Self {
+        LogStatus {
+            order,
+            silence_max,
+            state: Mutex::new(State {
+                heard_at: Instant::now(),
+                last: 0,
+                round_trip: Duration::ZERO,
+                behind: VecDeque::new(),
+            }),
+            commands_in_flight: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
+        }
+    }
+
+    /// The figures now.
+    pub fn figures(&self) -> LogFigures {
+        let applied = self.order.applied().position.max(self.idle_position());
+        let state = self.state.lock();
+        LogFigures {
+            last: state.last.max(applied),
+            applied,
+            lag: state.lag(applied),
+            round_trip: state.round_trip,
+            silence: state.heard_at.elapsed(),
+            commands_in_flight: self.commands_in_flight.load(Ordering::Relaxed),
+            batches: self.order.batches(),
+            retries: self.retries.load(Ordering::Relaxed),
+            given_up: self.given_up.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The position up to which there is nothing left to apply.
+    fn idle_position(&self) -> u64 {
+        self.order.settled()
+    }
+
+    /// Why this node must not serve. None: it is ready.
+    pub fn unready(&self) -> Option<String> {
+        if let Some(reason) = self.order.trouble() {
+            return Some(format!("this node does not follow its fleet: {reason}"));
+        }
+        let figures = self.figures();
+        let max = self.silence_max;
+        if figures.silence > max {
+            return Some(format!(
+                "no broker has answered for {} s (fleet-silence-max is {} s)",
+                figures.silence.as_secs(),
+                max.as_secs()
+            ));
+        }
+        (figures.lag > max).then(|| {
+            format!(
+                "this node is {} s behind its fleet (fleet-silence-max is {} s)",
+                figures.lag.as_secs(),
+                max.as_secs()
+            )
+        })
+    }
+
+    /// The order of the log.
+    pub fn order(&self) -> &Arc<OrderStatus> {
+        &self.order
+    }
+
+    /// The last position that a broker has confirmed or reported.
+    pub(crate) fn last(&self) -> u64 {
+        self.state.lock().last
+    }
+
+    pub(crate) fn begin(&self, commands: usize) {
+        self.commands_in_flight
+            .store(commands as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end(&self) {
+        self.commands_in_flight.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn retried(&self) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn gave_up(&self) {
+        self.given_up.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A broker has confirmed a message of this node.
+    pub(crate) fn confirmed(&self, took: Duration, position: u64) {
+        self.state.lock().round_trip = took;
+        self.heard(position);
+    }
+
+    /// A broker has answered: the order ends at `last`.
+    pub(crate) fn heard(&self, last: u64) {
+        let applied = self.order.settled();
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        state.heard_at = now;
+        state.last = state.last.max(last);
+        state.forget(applied);
+        let newest = state.behind.back();
+        let known = newest.is_some_and(|(at, position)| {
+            *position >= last || now.duration_since(*at) < SAMPLE_EVERY
+        });
+        if last > applied && !known {
+            state.behind.push_back((now, last));
+        }
+    }
+}
+
+impl State {
+    fn forget(&mut self, applied: u64) {
+        while self
+            .behind
+            .front()
+            .is_some_and(|(_, position)| *position <= applied)
+        {
+            self.behind.pop_front();
+        }
+    }
+
+    fn lag(&self, applied: u64) -> Duration {
+        let mut behind = self.behind.iter();
+        let oldest = behind.find(|(_, position)| *position > applied);
+        oldest.map_or(Duration::ZERO, |(since, _)| since.elapsed())
+    }
+}
+
+/// Positions are noted at most this often, so that a node that is far behind notes few.
+const SAMPLE_EVERY: Duration = Duration::from_millis(100);

@@ -1,0 +1,168 @@
+//! A node of a fleet: what `encke serve` does beside a server by itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use encke_fleet::{Fleet, FleetError, FleetMetrics, FleetSettings, LogStatus};
+use encke_net::{Dismissal, Follow};
+use encke_stream::Logs;
+use parking_lot::Mutex;
+use prometheus::Registry;
+
+use crate::failure::{Code, Failed};
+
+/// The node's part in its fleet while it serves.
+pub(crate) struct Node {
+    fleet: Arc<Mutex<Fleet>>,
+    status: Status,
+}
+
+/// What the node knows of its fleet, for health checks and metrics. A server by itself knows nothing.
+#[derive(Clone, Default)]
+pub(crate) struct Status {
+    logs: Arc<Mutex<Vec<Arc<LogStatus>>>>,
+    metrics: Option<FleetMetrics>,
+}
+
+impl Status {
+    /// Why the node must not serve.
+    pub(crate) fn unready(&self) -> Option<String> {
+        let logs = self.logs.lock();
+        let mut reasons = logs.iter().enumerate().filter_map(|(log, status)| {
+            let reason = status.unready()?;
+            Some(match logs.len() {
+                1 => reason,
+                _ => format!("log {log}: {reason}"),
+            })
+        });
+        reasons.next()
+    }
+
+    /// Shows the figures of all logs.
+    pub(crate) fn show(&self) {
+        if let Some(metrics) = &self.metrics {
+            metrics.show(&self.logs.lock());
+        }
+    }
+}
+
+impl Node {
+    /// Connects to the fleet, and compares its orders with what the logs have.
+    pub(crate) fn join(
+        settings: FleetSettings,
+        logs: &Logs,
+        registry: &Registry,
+    ) -> Result<Node, Failed> {
+        let chains = logs
+            .logs
+            .iter()
+            .map(|(machine, _)| machine.chain().cloned());
+        let chains: Vec<_> = chains.map(Option::unwrap_or_default).collect();
+        let joined = Fleet::connect(settings.clone()).and_then(|mut fleet| {
+            fleet.open(&chains)?;
+            Ok(fleet)
+        });
+        let fleet = joined.map_err(|error| code(&error).with(error))?;
+        tracing::info!(
+            node = %settings.node,
+            fleet = %settings.name,
+            brokers = %settings.brokers,
+            positions = ?chains.iter().map(|chain| chain.tip.position).collect::<Vec<_>>(),
+            "the node follows its fleet"
+        );
+        let metrics = FleetMetrics::new(registry).map_err(|error| Code::Running.with(error))?;
+        Ok(Node {
+            fleet: Arc::new(Mutex::new(fleet)),
+            status: Status {
+                metrics: Some(metrics),
+                ..Status::default()
+            },
+        })
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.status.clone()
+    }
+
+    /// Connects the mailboxes of the logs with their orders.
+    pub(crate) fn follow(&self) -> Follow {
+        let fleet = Arc::clone(&self.fleet);
+        let status = self.status.clone();
+        let run = encke_net::now_ms();
+        Box::new(move |log, machine, mailbox| {
+            let mut fleet = fleet.lock();
+            let following = fleet.follow(log, machine, mailbox, run)?;
+            *status.logs.lock() = fleet.logs().to_vec();
+            Ok(following)
+        })
+    }
+
+    /// Waits for the end of the fleet's threads. The server must have stopped.
+    pub(crate) fn leave(self) {
+        if let Some(fleet) = Arc::into_inner(self.fleet) {
+            fleet.into_inner().join();
+        }
+    }
+}
+
+/// The exit code for a node that cannot take part.
+fn code(error: &FleetError) -> Code {
+    match error {
+        FleetError::Credentials { .. } | FleetError::Logs { .. } => Code::Usage,
+        FleetError::Lost { .. } | FleetError::Behind { .. } | FleetError::OtherHistory { .. } => {
+            Code::Data
+        }
+        FleetError::NoBroker { .. }
+        | FleetError::NoJetStream { .. }
+        | FleetError::Stream { .. }
+        | FleetError::Start(_) => Code::Running,
+    }
+}
+
+/// Closes the subscribers while the node does not follow its fleet, so that they connect to another node.
+pub(crate) struct Watch {
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Watch {
+    pub(crate) fn start(status: Status, dismissal: Dismissal) -> std::io::Result<Watch> {
+        let ends = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&ends);
+        let thread = std::thread::Builder::new().name("fleet-watch".into());
+        let thread = thread.spawn(move || {
+            let mut known = None;
+            while !ended.load(Ordering::Relaxed) {
+                let unready = status.unready();
+                match (&known, &unready) {
+                    (None, Some(reason)) => {
+                        tracing::error!(
+                            reason,
+                            "the node is not ready; its subscribers are closed"
+                        );
+                    }
+                    (Some(_), None) => tracing::info!("the node is ready again"),
+                    _ => {}
+                }
+                if unready.is_some() {
+                    dismissal.dismiss_all();
+                }
+                known = unready;
+                std::thread::park_timeout(WATCH_EVERY);
+            }
+        })?;
+        Ok(Watch { ends, thread })
+    }
+
+    /// Must be called before the server is stopped.
+    pub(crate) fn stop(self) {
+        self.ends.store(true, Ordering::Relaxed);
+        self.thread.thread().unpark();
+        let _ = self.thread.join();
+    }
+}
+
+/// How often the node looks whether it is ready.
+const WATCH_EVERY: Duration = Duration::from_millis(500);

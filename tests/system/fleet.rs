@@ -1,0 +1,388 @@
+//! Several nodes on real brokers behave as one server, and none acknowledges what the others do not get.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::rig::{Brokers, Connection, Encke, Ended, JSON, data_dir, eventually, path, serve};
+
+/// Starts a node with data of its own or with that of `data`.
+fn node(brokers: &Brokers, name: &str, data: &Path, flags: &[&str]) -> Encke {
+    Encke::start_by(&mut command(brokers, name, data, flags))
+}
+
+fn command(brokers: &Brokers, name: &str, data: &Path, flags: &[&str]) -> std::process::Command {
+    let mut command = serve(data, &["--fleet", &brokers.urls(), "--node", name]);
+    // A cluster is three brokers.
+    if !brokers.urls().contains(',') {
+        command.args(["--tuning", "fleet-replicas=1"]);
+    }
+    command.args(flags);
+    command
+}
+
+/// The order is the same at all nodes, and each has applied all of it.
+fn have_the_same(nodes: &[&Encke], stream: &str) -> Vec<u64> {
+    let numbers: Vec<_> = nodes.iter().map(|node| node.numbers(stream)).collect();
+    let tails: Vec<_> = nodes
+        .iter()
+        .map(|node| {
+            let head = node.ask("HEAD", &path(stream), &[], b"");
+            head.field("Stream-Next-Offset").map(str::to_owned)
+        })
+        .collect();
+    for other in 1..nodes.len() {
+        assert_eq!(numbers[0], numbers[other], "node {other}");
+        assert_eq!(tails[0], tails[other], "node {other}");
+    }
+    numbers.into_iter().next().unwrap_or_default()
+}
+
+#[test]
+fn what_one_node_acknowledges_is_at_every_node() {
+    let Some(brokers) = Brokers::start(1) else {
+        return;
+    };
+    let dirs = [data_dir(), data_dir(), data_dir()];
+    let names = ["a", "b", "c"];
+    let nodes: Vec<_> = names
+        .iter()
+        .zip(&dirs)
+        .map(|(name, dir)| node(&brokers, name, dir.path(), &[]))
+        .collect();
+    nodes[0].create("s");
+    let mut subscribers: Vec<_> = nodes.iter().map(|node| node.subscribe("s", "-1")).collect();
+    let mut connections: Vec<_> = nodes.iter().map(Encke::connect).collect();
+    for number in 0..60_u64 {
+        let at = number as usize % 3;
+        let answer =
+            connections[at].ask("POST", &path("s"), &[JSON], number.to_string().as_bytes());
+        assert_eq!(answer.status, 204, "{answer:?}");
+        let tail = answer
+            .field("Stream-Next-Offset")
+            .expect("it says where it is")
+            .to_owned();
+        // Another node knows it at once.
+        let head = connections[(at + 1) % 3].ask("HEAD", &path("s"), &[], b"");
+        assert_eq!(head.field("Stream-Next-Offset"), Some(&*tail));
+    }
+    let expected: Vec<u64> = (0..60).collect();
+    for subscriber in &mut subscribers {
+        assert_eq!(subscriber.numbers(60), expected);
+    }
+    let all: Vec<_> = nodes.iter().collect();
+    assert_eq!(have_the_same(&all, "s"), expected);
+    // A name that no node knows is missing only after the order has said so.
+    for number in 0..20 {
+        let name = format!("new-{number}");
+        let missing = connections[1].ask("GET", &path(&name), &[], b"");
+        assert_eq!(missing.status, 404, "{missing:?}");
+        nodes[0].create(&name);
+        let found = connections[1].ask("POST", &path(&name), &[JSON], b"1");
+        assert_eq!(found.status, 204, "{found:?}");
+        assert_eq!(
+            connections[2].ask("DELETE", &path(&name), &[], b"").status,
+            204
+        );
+        assert_eq!(
+            connections[0].ask("GET", &path(&name), &[], b"").status,
+            404
+        );
+    }
+    // The content type of a stream that another node has made decides.
+    assert_eq!(
+        connections[2]
+            .ask("PUT", &path("text"), &["Content-Type: text/plain"], b"")
+            .status,
+        201
+    );
+    let differs = connections[0].ask("POST", &path("text"), &[JSON], b"1");
+    assert_eq!(
+        (differs.status, &*differs.error_code()),
+        (409, "type_differs")
+    );
+    let pool = connections[0].ask("PUT", "/v1/pool/p", &[], b"");
+    assert_eq!((pool.status, &*pool.error_code()), (501, "not_implemented"));
+    for node in nodes {
+        assert_eq!(node.terminate().code, Some(0));
+    }
+}
+
+#[test]
+fn a_body_that_is_larger_than_a_message_travels_in_parts() {
+    let Some(brokers) = Brokers::start(1) else {
+        return;
+    };
+    let dirs = [data_dir(), data_dir()];
+    let a = node(&brokers, "a", dirs[0].path(), &[]);
+    let b = node(&brokers, "b", dirs[1].path(), &[]);
+    let body: Vec<u8> = (0..5_000_000_u32).map(|byte| (byte % 251) as u8).collect();
+    let made = a.ask(
+        "PUT",
+        &path("large"),
+        &["Content-Type: application/octet-stream"],
+        &body,
+    );
+    assert_eq!(made.status, 201, "{made:?}");
+    let read = b.ask("GET", &format!("{}?offset=-1", path("large")), &[], b"");
+    assert_eq!(read.status, 200);
+    assert!(read.body == body, "{} bytes", read.body.len());
+}
+
+#[test]
+fn a_node_that_was_killed_continues_where_it_was() {
+    let Some(brokers) = Brokers::start(1) else {
+        return;
+    };
+    let dirs = [data_dir(), data_dir()];
+    let a = node(&brokers, "a", dirs[0].path(), &[]);
+    let mut b = node(&brokers, "b", dirs[1].path(), &[]);
+    a.create("s");
+    let mut number = 0;
+    for _ in 0..3 {
+        let mut connection = b.connect();
+        for _ in 0..20 {
+            assert_eq!(append(&mut connection, number), 204);
+            number += 1;
+        }
+        b.kill();
+        let mut connection = a.connect();
+        for _ in 0..20 {
+            assert_eq!(append(&mut connection, number), 204);
+            number += 1;
+        }
+        b = node(&brokers, "b", dirs[1].path(), &[]);
+    }
+    let expected: Vec<u64> = (0..number).collect();
+    assert_eq!(have_the_same(&[&a, &b], "s"), expected);
+    // A node that starts with nothing follows from the beginning.
+    let empty = data_dir();
+    let c = node(&brokers, "c", empty.path(), &[]);
+    assert_eq!(have_the_same(&[&a, &b, &c], "s"), expected);
+}
+
+fn append(connection: &mut Connection, number: u64) -> u16 {
+    let body = number.to_string();
+    connection
+        .ask("POST", &path("s"), &[JSON], body.as_bytes())
+        .status
+}
+
+#[test]
+fn without_a_broker_nothing_is_acknowledged_and_subscribers_are_sent_elsewhere() {
+    let Some(brokers) = Brokers::start(1) else {
+        return;
+    };
+    let dirs = [data_dir(), data_dir()];
+    let flags = ["--fleet-retry", "1s", "--fleet-silence-max", "2s"];
+    let a = node(&brokers, "a", dirs[0].path(), &flags);
+    let b = node(&brokers, "b", dirs[1].path(), &flags);
+    a.create("s");
+    let mut subscriber = b.subscribe("s", "-1");
+    let mut connection = a.connect();
+    for number in 0..5 {
+        assert_eq!(append(&mut connection, number), 204);
+    }
+    assert_eq!(subscriber.numbers(5), [0, 1, 2, 3, 4]);
+    brokers.signal(0, Signal::STOP);
+    let unknown = connection.ask("POST", &path("s"), &[JSON], b"5");
+    assert_eq!(
+        (unknown.status, &*unknown.error_code()),
+        (503, "unconfirmed")
+    );
+    // Reads would not say what was acknowledged elsewhere.
+    let read = a.ask("GET", &path("s"), &[], b"");
+    assert_eq!((read.status, &*read.error_code()), (503, "unconfirmed"));
+    eventually("the nodes are not ready", || {
+        [&a, &b]
+            .iter()
+            .all(|node| node.ask("GET", "/readyz", &[], b"").status == 503)
+    });
+    let why = a.ask("GET", "/readyz", &[], b"");
+    let why = String::from_utf8_lossy(&why.body).into_owned();
+    assert!(why.contains("no broker has answered"), "{why}");
+    assert_eq!(
+        subscriber.rest(),
+        Vec::<u64>::new(),
+        "the subscriber is closed"
+    );
+    brokers.signal(0, Signal::CONT);
+    eventually("the nodes are ready again", || {
+        [&a, &b]
+            .iter()
+            .all(|node| node.ask("GET", "/readyz", &[], b"").status == 200)
+    });
+    eventually("appends are acknowledged again", || {
+        append(&mut connection, 6) == 204
+    });
+    let numbers = have_the_same(&[&a, &b], "s");
+    // What was not confirmed may be there once.
+    let unconfirmed = numbers.iter().filter(|number| **number == 5).count();
+    assert!(unconfirmed <= 1, "{numbers:?}");
+    assert_eq!(numbers[..5], [0, 1, 2, 3, 4]);
+    assert!(a.metric("encke_fleet_given_up_total", "") >= 1.0);
+}
+
+#[test]
+fn brokers_that_have_lost_the_order_are_not_followed() {
+    let Some(mut brokers) = Brokers::start(1) else {
+        return;
+    };
+    let dir = data_dir();
+    let a = node(&brokers, "a", dir.path(), &["--fleet-retry", "1s"]);
+    a.create("s");
+    let mut connection = a.connect();
+    for number in 0..5 {
+        assert_eq!(append(&mut connection, number), 204);
+    }
+    brokers.kill(0);
+    std::fs::remove_dir_all(brokers.store(0)).expect("it is ours");
+    brokers.run(0);
+    // The running node finds out, acknowledges nothing more, and says why.
+    eventually("the node is not ready", || {
+        a.ask("GET", "/readyz", &[], b"").status == 503
+    });
+    assert_eq!(append(&mut connection, 5), 503);
+    a.terminate();
+    let refused = Ended::of(&mut command(&brokers, "a", dir.path(), &[]));
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains("the brokers have lost a part of the order of log 0"),
+        "{refused:?}"
+    );
+    // Another order of at least the same length is another one, too.
+    let other = data_dir();
+    let b = node(&brokers, "b", other.path(), &[]);
+    b.create("s");
+    let mut connection = b.connect();
+    for number in 0..20 {
+        assert_eq!(append(&mut connection, number), 204);
+    }
+    let refused = Ended::of(&mut command(&brokers, "a", dir.path(), &[]));
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains("is another one than this node has followed"),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_cluster_of_brokers_survives_the_loss_of_any_of_them() {
+    let Some(mut brokers) = Brokers::start(3) else {
+        return;
+    };
+    let dirs = [data_dir(), data_dir()];
+    let start = |name, dir: &Path| {
+        // A cluster needs a moment until it has a leader.
+        let begin = Instant::now();
+        loop {
+            match Encke::try_start_by(&mut command(
+                &brokers,
+                name,
+                dir,
+                &[
+                    "--fleet-retry",
+                    "20s",
+                    "--log",
+                    "info,encke_fleet=debug,async_nats=debug",
+                ],
+            )) {
+                Ok(node) => return node,
+                Err(ended) => assert!(begin.elapsed() < Duration::from_secs(60), "{ended:?}"),
+            }
+        }
+    };
+    let a = start("a", dirs[0].path());
+    let b = start("b", dirs[1].path());
+    a.create("s");
+    let mut connections = [a.connect(), b.connect()];
+    let mut number = 0;
+    for lost in 0..3 {
+        for _ in 0..10 {
+            assert_eq!(append(&mut connections[number as usize % 2], number), 204);
+            number += 1;
+        }
+        brokers.kill(lost);
+        for _ in 0..10 {
+            assert_eq!(
+                append(&mut connections[number as usize % 2], number),
+                204,
+                "without broker {lost}"
+            );
+            number += 1;
+        }
+        brokers.run(lost);
+        eventually("the broker has caught up", || {
+            // The next loss must not be one of two.
+            std::thread::sleep(Duration::from_secs(2));
+            a.ask("GET", "/readyz", &[], b"").status == 200
+        });
+    }
+    let expected: Vec<u64> = (0..number).collect();
+    assert_eq!(have_the_same(&[&a, &b], "s"), expected);
+}
+
+#[test]
+fn a_stream_that_any_node_reads_stays_alive() {
+    let Some(brokers) = Brokers::start(1) else {
+        return;
+    };
+    let dirs = [data_dir(), data_dir()];
+    let a = node(&brokers, "a", dirs[0].path(), &[]);
+    let b = node(&brokers, "b", dirs[1].path(), &[]);
+    for name in ["read", "idle"] {
+        let made = a.ask("PUT", &path(name), &[JSON, "Stream-TTL: 4"], b"");
+        assert_eq!(made.status, 201, "{made:?}");
+    }
+    let until = Instant::now() + Duration::from_secs(9);
+    while Instant::now() < until {
+        assert_eq!(b.ask("GET", &path("read"), &[], b"").status, 200);
+        std::thread::sleep(Duration::from_millis(400));
+    }
+    assert_eq!(a.ask("HEAD", &path("read"), &[], b"").status, 200);
+    for node in [&a, &b] {
+        assert_eq!(node.ask("HEAD", &path("idle"), &[], b"").status, 404);
+    }
+}
+
+#[test]
+fn a_directory_belongs_to_a_node_or_to_a_server_by_itself() {
+    let Some(brokers) = Brokers::start(1) else {
+        return;
+    };
+    let dir = data_dir();
+    let alone = Encke::start_in(dir.path(), &[]);
+    alone.create("s");
+    alone.terminate();
+    let refused = Ended::of(&mut command(&brokers, "a", dir.path(), &[]));
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains("a node starts with an empty directory"),
+        "{refused:?}"
+    );
+    let dir = data_dir();
+    let a = node(&brokers, "a", dir.path(), &[]);
+    a.create("s");
+    a.terminate();
+    let refused = Ended::of(&mut serve(dir.path(), &[]));
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert!(
+        refused.stderr.contains("start it with --fleet"),
+        "{refused:?}"
+    );
+    let two = Ended::of(&mut command(
+        &brokers,
+        "b",
+        data_dir().path(),
+        &["--logs", "2"],
+    ));
+    assert_eq!(two.code, Some(2), "{two:?}");
+    assert!(two.stderr.contains("the fleet has 1 logs"), "{two:?}");
+}
