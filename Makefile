@@ -158,9 +158,10 @@ h2spec: build $(H2SPEC) ## checks the server's HTTP/2 with h2spec
 	scripts/h2spec.sh $(ENCKE_BIN) $(H2SPEC)
 
 .PHONY: conformance
-conformance: prerequisites build $(WEB) ## runs the published conformance suite over HTTP/1.1, TLS and HTTP/2 against the server
+conformance: prerequisites build $(WEB) $(PYTHON)/installed ## runs the published conformance suite against the server and against a fleet
 	$(call section,conformance)
 	node tests/web/conformance/run.mjs --over plain,tls,http2
+	node tests/web/conformance/run.mjs --over node,fleet
 
 .PHONY: conformance-update
 conformance-update: build $(WEB) ## runs the conformance suite and rewrites the list of expected failures

@@ -5,6 +5,7 @@
 //
 //   node conformance/run.mjs                        compare, over HTTP/1.1 without TLS
 //   node conformance/run.mjs --over plain,tls,http2  compare over each of these, at once; the suite mostly waits
+//   node conformance/run.mjs --over node,fleet      compare at one node of three, and with each request at another node
 //   node conformance/run.mjs --update               write the list anew from this run
 
 import { spawn } from 'node:child_process';
@@ -17,6 +18,7 @@ import { parseArgs } from 'node:util';
 import { selfSigned } from '../certificate.mjs';
 import { endWithUs } from '../child.mjs';
 import { BINARY, Encke } from '../encke.mjs';
+import { Fleet } from '../fleet.mjs';
 
 /** How many tests the pinned version of the suite has; a suite that ends early must not pass for a short one. */
 const TESTS_TOTAL = 338;
@@ -31,6 +33,8 @@ const TRANSPORTS = {
   plain: { tls: false, protocol: 'HTTP/1.1' },
   tls: { tls: true, protocol: 'HTTP/1.1' },
   http2: { tls: true, protocol: 'HTTP/2.0' },
+  node: { fleet: true, protocol: 'HTTP/1.1' },
+  fleet: { fleet: true, protocol: 'HTTP/1.1' },
 };
 
 const { values: options } = parseArgs({
@@ -60,7 +64,8 @@ for (const [index, tests] of runs.entries()) {
 
 /** Starts a server with data of its own, runs the suite, stops the server; returns the tests as vitest reports them. */
 async function runSuite(transport) {
-  const { tls, protocol } = TRANSPORTS[transport];
+  const { tls, protocol, fleet } = TRANSPORTS[transport];
+  if (fleet) return runSuiteOnFleet(transport);
   const reportFile = join(ARTIFACTS, transport === 'plain' ? 'conformance.json' : `conformance-${transport}.json`);
   const folder = mkdtempSync(join(tmpdir(), 'encke-conformance-'));
   try {
@@ -78,6 +83,26 @@ async function runSuite(transport) {
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
+  return readReport(reportFile);
+}
+
+/** The same against a fleet: one node of three, or a proxy that sends each request to another node. */
+async function runSuiteOnFleet(transport) {
+  const reportFile = join(ARTIFACTS, `conformance-${transport}.json`);
+  const folder = mkdtempSync(join(tmpdir(), 'encke-conformance-'));
+  try {
+    const fleet = await Fleet.start({ folder, args: ['--cors-origins', ORIGIN] });
+    await vitest(transport === 'node' ? fleet.nodes[0].url : fleet.url, reportFile, {});
+    const stop_ms = await fleet.stop();
+    console.log(`${transport}: the nodes stopped by themselves ${Math.round(stop_ms)} ms after SIGTERM`);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+  return readReport(reportFile);
+}
+
+/** The tests of a report. */
+function readReport(reportFile) {
   const report = JSON.parse(readFileSync(reportFile, 'utf8'));
   const tests = report.testResults.flatMap((file) => file.assertionResults);
   const names = new Set(tests.map((test) => test.fullName));
