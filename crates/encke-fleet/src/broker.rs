@@ -164,8 +164,8 @@ pub(crate) async fn open(
         storage: StorageType::File,
         num_replicas: settings.replicas.0,
         discard: DiscardPolicy::Old,
-        max_age: KEPT_FOR,
-        duplicate_window: DUPLICATES_WITHIN,
+        max_age: settings.keep,
+        duplicate_window: DUPLICATES_WITHIN.min(settings.keep),
         deny_delete: true,
         deny_purge: true,
         metadata: HashMap::from([(META_LOGS.into(), logs.to_string())]),
@@ -278,9 +278,6 @@ fn creation(error: &str) -> String {
 
 /// Where the number of logs is in the description of a stream.
 const META_LOGS: &str = "encke-logs";
-
-/// How long the brokers keep the order: a node that was away for less continues by itself.
-pub(crate) const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// Within this time the brokers find a batch that was sent twice. The machine finds it later, too.
 const DUPLICATES_WITHIN: Duration = Duration::from_secs(120);

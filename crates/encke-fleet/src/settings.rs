@@ -23,6 +23,8 @@ pub struct FleetSettings {
     pub retry: Duration,
     /// After this long without an answer of a broker, or this far behind the order, a node is not ready.
     pub silence_max: Duration,
+    /// How long the brokers keep the order: a node that is away for less continues by itself.
+    pub keep: Duration,
     /// The file of the credentials for the brokers, as their tools write it.
     pub credentials: Option<PathBuf>,
     /// The file of the certificate authority of the brokers.

@@ -1,5 +1,10 @@
 //! Revoked credentials in the log: a stream that no client can name.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
 use encke_access::{Access, Revocation};
 use encke_protocol::REVOCATIONS;
 use encke_stream::{
@@ -15,29 +20,63 @@ use crate::errors::StartError;
 /// # Errors
 /// The stream can't be read, or holds something else.
 pub(crate) fn restore(archive: &Archive, access: &Access) -> Result<(), StartError> {
-    let unreadable = |why: String| StartError::Revocations(why);
+    let read = read(archive, access, Offset::START);
+    read.map(drop).map_err(StartError::Revocations)
+}
+
+/// Reads the revocations behind a position. Returns the position behind the last one.
+fn read(archive: &Archive, access: &Access, mut from: Offset) -> Result<Offset, String> {
     let known = archive.loaders.load(REVOCATIONS);
-    let stream = match known.map_err(|error| unreadable(error.to_string()))? {
+    let stream = match known.map_err(|error| error.to_string())? {
         Lookup::Stream(stream) => stream,
-        Lookup::Free(_) => return Ok(()),
+        Lookup::Free(_) => return Ok(from),
     };
     let tail = stream.facts().tail;
-    let mut from = Offset::START;
-    loop {
+    while from < tail {
         let fetch = Fetch::new(&stream, from, tail, PIECE_BYTES);
         let piece = archive.read(&fetch);
-        let piece = piece.map_err(|error| unreadable(error.to_string()))?;
+        let piece = piece.map_err(|error| error.to_string())?;
         for item in piece.items() {
             let revocation: Revocation = serde_json::from_slice(item.data)
-                .map_err(|error| unreadable(format!("record {}: {error}", item.end.sequence)))?;
+                .map_err(|error| format!("record {}: {error}", item.end.sequence))?;
             access
                 .restore(revocation, now_ms())
-                .map_err(|error| unreadable(error.to_string()))?;
-        }
-        if !piece.more {
-            return Ok(());
+                .map_err(|error| error.to_string())?;
         }
         from = piece.end;
+    }
+    Ok(from)
+}
+
+/// On a node of a fleet: tells the access control what other nodes revoke.
+pub(crate) struct RevocationFollower {
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl RevocationFollower {
+    pub(crate) fn start(archive: Archive, access: Arc<Access>) -> std::io::Result<Self> {
+        let ends = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&ends);
+        let thread = std::thread::Builder::new().name("revocations".into());
+        let thread = thread.spawn(move || {
+            let mut from = Offset::START;
+            while !ended.load(Ordering::Relaxed) {
+                match read(&archive, &access, from) {
+                    Ok(reached) => from = reached,
+                    Err(error) => tracing::error!(error, "cannot read revocations of other nodes"),
+                }
+                std::thread::park_timeout(FOLLOW_EVERY);
+            }
+        })?;
+        Ok(RevocationFollower { ends, thread })
+    }
+
+    /// False if the thread panicked.
+    pub(crate) fn stop(self) -> bool {
+        self.ends.store(true, Ordering::Relaxed);
+        self.thread.thread().unpark();
+        self.thread.join().is_ok()
     }
 }
 
@@ -64,6 +103,9 @@ pub(crate) fn create(sequencers: &Sequencers) {
     // The mailbox is empty: nothing has been sent before.
     sequencers.submit(&mut commands, now_ms());
 }
+
+/// Revocations of other nodes are looked for this often: a connection ends within a second.
+const FOLLOW_EVERY: Duration = Duration::from_millis(250);
 
 /// Bytes that are read at a time.
 const PIECE_BYTES: usize = 1 << 20;

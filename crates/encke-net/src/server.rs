@@ -31,7 +31,7 @@ use crate::metrics::{Metrics, QUEUE_FULL, UNWRITABLE};
 use crate::pools::PoolService;
 use crate::readers::{ReaderTools, Readers};
 use crate::redirect::Redirect;
-use crate::revocations;
+use crate::revocations::{self, RevocationFollower};
 use crate::settings::{NetSettings, TlsSettings};
 use crate::shard::{Shard, ShardContext};
 use crate::shard_channel::{ShardEvent, ShardSender, shard_channel};
@@ -57,6 +57,8 @@ pub struct Server {
     audit_thread: Option<AuditThread>,
     tls: Option<ServedTls>,
     redirect: Option<Redirect>,
+    /// On a node of a fleet with access control.
+    revocation_follower: Option<RevocationFollower>,
     stop_timeout: Duration,
 }
 
@@ -122,6 +124,7 @@ impl Server {
             level,
             mut follow,
         } = streams;
+        let in_fleet = follow.is_some();
         let listeners = listeners(&settings)?;
         let address = match listeners.first() {
             Some(first) => listen::address(first)?,
@@ -188,8 +191,13 @@ impl Server {
         }
         let inline_commits: Arc<[Arc<InlineCommit>]> = inline_commits.into();
         let sequencers = Sequencers::new(Arc::clone(&views), ways);
-        if router.access().is_some() {
+        let mut revocation_follower = None;
+        if let Some(access) = router.access() {
             revocations::create(&sequencers);
+            if in_fleet {
+                let access = Arc::clone(access);
+                revocation_follower = Some(RevocationFollower::start(archive.clone(), access)?);
+            }
         }
         let watched_logs = archive.readers().to_vec();
         let reader_threads = jobs.start(&ReaderTools {
@@ -319,6 +327,7 @@ impl Server {
             audit_thread: None,
             tls,
             redirect,
+            revocation_follower,
             stop_timeout: settings.stop_timeout,
         })
     }
@@ -404,6 +413,11 @@ impl Server {
             thread
                 .join()
                 .map_err(|_| StopError::Panicked("handshake"))?;
+        }
+        if let Some(follower) = self.revocation_follower
+            && !follower.stop()
+        {
+            return Err(StopError::Panicked("revocations"));
         }
         // Every shard has handed over its last entries.
         if let AccessLogState::Writing(thread) = self.access_log

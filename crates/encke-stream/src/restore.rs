@@ -212,6 +212,7 @@ impl Restore {
         let mark = mark.map_err(|source| RestoreError::Record { sequence, source })?;
         replica.marked = true;
         replica.chain.follow(&mark, frame.time_ms);
+        replica.chain.mark();
         let records = std::mem::take(&mut replica.unmarked);
         self.apply_all(records)
     }

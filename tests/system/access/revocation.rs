@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::{API_KEY, Guarded, bearer};
-use crate::rig::{Connection, JSON, data_dir, request};
+use crate::rig::{Brokers, Connection, JSON, data_dir, eventually, request};
 
 #[test]
 fn a_subscription_ends_when_its_token_ends_and_says_why() {
@@ -128,4 +128,49 @@ fn revocations_close_connections_and_survive_a_kill() {
 fn now_s() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.expect("it is after 1970").as_secs()
+}
+
+#[test]
+fn a_revocation_closes_connections_at_every_node_of_a_fleet() {
+    let Some(brokers) = Brokers::start(1) else {
+        return;
+    };
+    let urls = brokers.urls();
+    let node = |name: &str| {
+        let fleet = [
+            "--fleet",
+            &urls,
+            "--node",
+            name,
+            "--tuning",
+            "fleet-replicas=1",
+        ];
+        Guarded::start_in(data_dir(), &fleet)
+    };
+    let ((a, _a_data), (b, _b_data)) = (node("a"), node("b"));
+    a.create("/v1/stream/s", b"[1]");
+    let arguments = [
+        "--sub",
+        "ann",
+        "--jti",
+        "one",
+        "--expires",
+        "1h",
+        "--allow",
+        "read=/v1/**",
+    ];
+    let token = bearer(&a.token(&arguments));
+    let mut connection = b.encke.connect();
+    let target = "/v1/stream/s?offset=-1&live=sse";
+    connection.send(&request("GET", target, &[&token], b""));
+    assert_eq!(connection.head().status, 200);
+    let body = json!({ "jti": "one" }).to_string();
+    let revoked =
+        Connection::open(a.operators).ask("POST", "/v1/admin/revoke", &[JSON], body.as_bytes());
+    assert_eq!(revoked.status, 204, "{revoked:?}");
+    let text = String::from_utf8(connection.rest()).expect("events are text");
+    assert!(text.contains("the token was revoked"), "{text}");
+    eventually("the other node refuses the token", || {
+        b.ask("GET", "/v1/stream/s", &token, b"") == (401, "revoked".into())
+    });
 }

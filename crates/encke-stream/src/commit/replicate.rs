@@ -14,7 +14,7 @@ use crate::journal::LogJournal;
 use crate::load::{LoadError, Loader, Store};
 use crate::lookup::Lookup;
 use crate::replicated::{BatchMark, OrderedBatch, append_mark};
-use crate::{AckLevel, Command, Committed, Outcome, Refusal};
+use crate::{AckLevel, Command, Committed, FleetCommand, Outcome, Refusal};
 
 /// Why a node cannot apply batches.
 #[derive(Debug, thiserror::Error)]
@@ -167,9 +167,8 @@ impl<D: Disk> Commit<D> {
                 batch: batch.batch,
             };
             replica.chain.follow(&mark, now_ms);
-            replica.unmarked += 1;
-            if made || replica.unmarked >= UNMARKED_MAX && self.cut.is_empty() {
-                replica.unmarked = 0;
+            if made || replica.chain.is_mark_due() {
+                replica.chain.mark();
                 marked = true;
                 let appended = append_mark(&mut self.log, &mark, now_ms);
                 appended.map_err(|error| CannotApply::Failed(error.to_string().into()))?;
@@ -196,8 +195,16 @@ impl<D: Disk> Commit<D> {
         self.outlets.refuse(replies);
     }
 
+    /// A command that makes a mark due, if the last batches have none and nothing has followed them for so long.
+    pub(crate) fn settling(&self, now_ms: u64, idle_ms: u64) -> Option<FleetCommand> {
+        let chain = self.machine.chain()?;
+        let idle = chain.unmarked > 0 && now_ms.saturating_sub(chain.time_ms) >= idle_ms;
+        let log = self.machine.place.log;
+        idle.then_some(FleetCommand::Barrier { log })
+    }
+
     /// What this node proposes by its own clock, and because of what it has applied.
-    pub(crate) fn proposals(&mut self, now_ms: u64, own: bool) -> Vec<crate::FleetCommand> {
+    pub(crate) fn proposals(&mut self, now_ms: u64, own: bool) -> Vec<FleetCommand> {
         let mut proposals = self.expiry.propose(now_ms, &mut self.machine);
         let trims = self.machine.trims(now_ms);
         if own {
@@ -225,9 +232,6 @@ fn load<S: Store>(batches: &[OrderedBatch], loader: &Loader<S>) -> Result<Vec<Lo
     }
     Ok(held)
 }
-
-/// After this many batches without records, a mark is written all the same, so that a restart need not follow them again.
-const UNMARKED_MAX: u32 = 1_000;
 
 const DIFFERS: &str = "the records behind the last applied batch differ from those that the order makes: this directory \
                        belongs to another fleet, or the order has lost messages";

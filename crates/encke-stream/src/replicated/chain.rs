@@ -19,6 +19,10 @@ pub struct Chain {
     pub resume: u64,
     /// The time of the last batch, in milliseconds since 1970. It never decreases.
     pub time_ms: u64,
+    /// The time of the last batch with a mark, in milliseconds since 1970.
+    pub marked_ms: u64,
+    /// Applied batches since then. They have no records.
+    pub unmarked: u32,
     /// The last applied batch of each node.
     pub nodes: BTreeMap<Box<str>, Applied>,
 }
@@ -108,12 +112,15 @@ impl Chain {
         self.tip = newer.tip;
         self.resume = newer.resume;
         self.time_ms = self.time_ms.max(newer.time_ms);
+        self.marked_ms = newer.marked_ms;
+        self.unmarked = newer.unmarked;
         self.nodes.extend(newer.nodes);
     }
 
-    /// Continues the chain with a mark. Marks up to its tip are included already.
+    /// Continues the chain with a batch. What its tip includes changes nothing.
     pub(crate) fn follow(&mut self, mark: &BatchMark, time_ms: u64) {
         if mark.tip.position > self.tip.position {
+            self.unmarked += 1;
             self.tip = mark.tip;
             self.resume = mark.resume;
             self.time_ms = self.time_ms.max(time_ms);
@@ -121,6 +128,27 @@ impl Chain {
         }
     }
 }
+
+impl Chain {
+    /// Whether the batch that was just followed gets a mark although it has no records: a restart must not need messages that
+    /// the shared log has removed meanwhile. All nodes decide alike, because a mark takes a sequence.
+    pub(crate) fn is_mark_due(&self) -> bool {
+        self.unmarked >= UNMARKED_MAX
+            || self.time_ms.saturating_sub(self.marked_ms) >= MARK_EVERY_MS
+    }
+
+    /// The batch that was just followed has a mark.
+    pub(crate) fn mark(&mut self) {
+        self.unmarked = 0;
+        self.marked_ms = self.time_ms;
+    }
+}
+
+/// After this many batches without records the next mark is due.
+const UNMARKED_MAX: u32 = if cfg!(test) { 3 } else { 1_000 };
+
+/// With a batch this long after the last mark, a mark is due, in milliseconds.
+pub(super) const MARK_EVERY_MS: u64 = if cfg!(test) { 2_000 } else { 60_000 };
 
 impl BatchMark {
     /// The mark before the first batch.

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use super::assembly::{Assembly, FollowError, FollowedBatch};
-use super::chain::{BatchId, Chain, Tip};
+use super::chain::{BatchId, Chain, Tip, message_hash};
 use super::outgoing::Outstanding;
 use super::status::OrderStatus;
 use crate::batch::Submitter;
@@ -216,11 +216,19 @@ impl Following {
         }
     }
 
+    /// A time of this node, so that not all nodes do the same at once.
+    pub(super) fn jitter_ms(&self) -> u64 {
+        message_hash(self.own.node.as_bytes()) % JITTER_MS_MAX
+    }
+
     /// Whether the batch is this node's own.
     pub(super) fn is_own(&self, batch: &BatchId) -> bool {
         batch.node == self.own.node
     }
 }
+
+/// The longest [`Following::jitter_ms`].
+const JITTER_MS_MAX: u64 = if cfg!(test) { 1_000 } else { 30_000 };
 
 /// The most batches that wait for the sequencer.
 const INCOMING_MAX: usize = 64;

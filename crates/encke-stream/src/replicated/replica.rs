@@ -12,8 +12,6 @@ use crate::Stream;
 #[derive(Debug, Default)]
 pub(crate) struct Replica {
     pub(crate) chain: Chain,
-    /// Applied batches since the last mark.
-    pub(crate) unmarked: u32,
     /// Records that the log has behind the last whole batch, until the commit path takes them.
     pub(crate) cut: VecDeque<CutRecord>,
     /// Streams with a limited retention that have new records.

@@ -1,10 +1,11 @@
 //! The sequencer of a node of a fleet: applies the batches of the replicated order.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use encke_log::{CommitError, Disk, Files, Log, Reader, StreamNo};
 
+use super::chain::MARK_EVERY_MS;
 use super::incoming::{Following, Next};
 use crate::batch::{Outlet, Submitter};
 use crate::commit::replicate::CannotApply;
@@ -25,6 +26,8 @@ pub struct ReplicaSequencer<D: Disk = Files> {
     watch: Box<dyn FnMut(&Committed) + Send>,
     /// Why nothing more is applied.
     stopped: Option<Arc<str>>,
+    /// When this node last proposed a mark.
+    settled_at: Option<Instant>,
 }
 
 impl<D: Disk> ReplicaSequencer<D> {
@@ -45,6 +48,7 @@ impl<D: Disk> ReplicaSequencer<D> {
             evictor: Evictor::new(Eviction::NEVER),
             watch,
             stopped: None,
+            settled_at: None,
         }
     }
 
@@ -128,10 +132,18 @@ impl<D: Disk> ReplicaSequencer<D> {
     }
 
     fn propose(&mut self, now_ms: u64, own: bool) {
-        if self.stopped.is_none() {
-            let proposals = self.commit.proposals(now_ms, own);
-            self.following.propose(proposals);
+        if self.stopped.is_some() {
+            return;
         }
+        let mut proposals = self.commit.proposals(now_ms, own);
+        if self.settled_at.is_none_or(|at| at.elapsed() > SETTLE_EVERY) {
+            // Nodes wait for different times, so that one of them is enough.
+            let idle_ms = MARK_EVERY_MS + self.following.jitter_ms();
+            let settling = self.commit.settling(now_ms, idle_ms);
+            self.settled_at = settling.is_some().then(Instant::now).or(self.settled_at);
+            proposals.extend(settling);
+        }
+        self.following.propose(proposals);
     }
 
     /// From now on everything is refused.
@@ -149,6 +161,9 @@ impl<D: Disk> ReplicaSequencer<D> {
         }
     }
 }
+
+/// A mark is proposed at most this often.
+const SETTLE_EVERY: Duration = Duration::from_secs(10);
 
 /// How often the sequencer looks for what it must propose, at least.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -192,6 +192,8 @@ settings! {
         "fleet-name": Text => config.fleet.name;
         /// Brokers that store the order of the fleet: 1, 3 or 5; fixed at the first start of its first node
         "fleet-replicas": Text => config.fleet.replicas;
+        /// Time for which the brokers keep the order; fixed at the first start of the first node of the fleet
+        "fleet-keep": PERIOD => config.fleet.keep;
         /// File of the credentials for the brokers
         "fleet-credentials": Optional(FilePath) => config.fleet.credentials, "none";
         /// Certificate authority of the brokers in PEM format

@@ -48,6 +48,7 @@ pub(crate) struct FleetConfig {
     pub(crate) replicas: Replicas,
     pub(crate) retry: Duration,
     pub(crate) silence_max: Duration,
+    pub(crate) keep: Duration,
     pub(crate) credentials: Option<PathBuf>,
     pub(crate) ca: Option<PathBuf>,
 }
@@ -61,6 +62,7 @@ impl Default for FleetConfig {
             replicas: Replicas::default(),
             retry: Duration::from_secs(5),
             silence_max: Duration::from_secs(10),
+            keep: Duration::from_secs(24 * 3600),
             credentials: None,
             ca: None,
         }
@@ -78,6 +80,7 @@ impl FleetConfig {
             replicas: self.replicas,
             retry: self.retry,
             silence_max: self.silence_max,
+            keep: self.keep,
             credentials: self.credentials.clone(),
             ca: self.ca.clone(),
         })
