@@ -410,6 +410,53 @@ fn a_stream_that_any_node_reads_stays_alive() {
 }
 
 #[test]
+fn the_commands_say_how_a_fleet_is() {
+    let Some(brokers) = Brokers::start(1) else {
+        return;
+    };
+    let urls = brokers.urls();
+    let ask = |arguments: &[&str]| {
+        let ended = Ended::of(&mut crate::rig::command(
+            &[&["fleet"], arguments, &["--fleet", &urls]].concat(),
+        ));
+        (ended.code, ended.stdout, ended.stderr)
+    };
+    let (code, _, why) = ask(&["status"]);
+    assert_eq!(code, Some(1));
+    assert!(why.contains("have no fleet \"encke\""), "{why}");
+    let dirs = [data_dir(), data_dir()];
+    let flags = ["--fleet-silence-max", "2s"];
+    let a = node(&brokers, "a", dirs[0].path(), &flags);
+    let b = node(&brokers, "b", dirs[1].path(), &flags);
+    a.create("s");
+    for number in 0..5 {
+        assert_eq!(append(&mut b.connect(), number), 204);
+    }
+    let (code, text, why) = ask(&["status"]);
+    assert_eq!(code, Some(0), "{text}{why}");
+    assert_eq!(text.matches(" ready").count(), 2, "{text}");
+    let (code, text, _) = ask(&["verify", "--json"]);
+    assert_eq!(code, Some(0), "{text}");
+    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(report["nodes"].as_array().map(Vec::len), Some(2));
+    assert!(report["compared"][0].as_u64() >= Some(6), "{text}");
+    let (code, text, _) = ask(&["verify"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.contains("all 2 nodes and the brokers have the same order"),
+        "{text}"
+    );
+    // A node that is stopped does not answer; the report says so.
+    b.signal(Signal::STOP);
+    a.signal(Signal::STOP);
+    let (code, text, _) = ask(&["status"]);
+    assert_eq!(code, Some(5), "{text}");
+    assert!(text.contains("problem: no node answers"), "{text}");
+    b.signal(Signal::CONT);
+    a.signal(Signal::CONT);
+}
+
+#[test]
 fn a_directory_belongs_to_a_node_or_to_a_server_by_itself() {
     let Some(brokers) = Brokers::start(1) else {
         return;

@@ -8,7 +8,7 @@ use async_nats::jetstream::{self, ErrorCode};
 use async_nats::{Client, ConnectOptions};
 use encke_stream::{Chain, message_hash};
 
-use crate::settings::FleetSettings;
+use crate::settings::{BrokerAccess, FleetName, FleetSettings};
 
 /// Why a node cannot take part.
 #[derive(Debug, thiserror::Error)]
@@ -87,15 +87,27 @@ pub enum FleetError {
         /// The last position that this node has applied.
         applied: u64,
     },
+    /// The brokers have no fleet of that name.
+    #[error("the brokers at {brokers} have no fleet {name:?}")]
+    NoFleet {
+        /// The name.
+        name: String,
+        /// Where.
+        brokers: String,
+    },
     /// A thread or a connection cannot be made.
     #[error("cannot start: {0}")]
     Start(#[from] std::io::Error),
 }
 
-/// Connects to one of the brokers. Waits for one, at most for the time that a fleet may be silent.
-pub(crate) async fn connect(settings: &FleetSettings) -> Result<Client, FleetError> {
+/// Connects to one of the brokers under a name that their tools show. Waits for one, at most for `patience`.
+pub(crate) async fn connect(
+    access: &BrokerAccess,
+    name: &str,
+    patience: Duration,
+) -> Result<Client, FleetError> {
     let mut options = ConnectOptions::new()
-        .name(format!("encke {}", settings.node))
+        .name(name)
         .ping_interval(PING_EVERY)
         .connection_timeout(CONNECT_WITHIN)
         .request_timeout(Some(REQUEST_WITHIN))
@@ -104,33 +116,38 @@ pub(crate) async fn connect(settings: &FleetSettings) -> Result<Client, FleetErr
             0 | 1 => Duration::ZERO,
             _ => RECONNECT_EVERY,
         });
-    if let Some(path) = &settings.credentials {
+    if let Some(path) = &access.credentials {
         let read = std::fs::read_to_string(path).and_then(|text| options.credentials(&text));
         options = read.map_err(|source| FleetError::Credentials {
             path: path.display().to_string(),
             source,
         })?;
     }
-    if let Some(ca) = &settings.ca {
+    if let Some(ca) = &access.ca {
         options = options.add_root_certificates(ca.clone());
     }
-    let until = tokio::time::Instant::now() + settings.silence_max;
+    let until = tokio::time::Instant::now() + patience;
     loop {
-        let connected = options.clone().connect(settings.brokers.0.clone()).await;
+        let connected = options.clone().connect(access.brokers.0.clone()).await;
         match connected {
             Ok(client) => return Ok(client),
             Err(error) if tokio::time::Instant::now() >= until => {
                 return Err(FleetError::NoBroker {
-                    brokers: settings.brokers.to_string(),
+                    brokers: access.brokers.to_string(),
                     reason: error.to_string(),
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, brokers = %settings.brokers, "no broker answers yet");
+                tracing::warn!(%error, brokers = %access.brokers, "no broker answers yet");
                 tokio::time::sleep(RECONNECT_EVERY).await;
             }
         }
     }
+}
+
+/// The name of the stream of a log's order.
+pub(crate) fn stream_name(fleet: &FleetName, log: usize) -> String {
+    format!("{fleet}_log_{log}")
 }
 
 /// The stream of a log's order.
@@ -150,7 +167,7 @@ pub(crate) async fn open(
     (log, logs): (usize, usize),
     chain: &Chain,
 ) -> Result<OrderStream, FleetError> {
-    let name = format!("{}_log_{log}", settings.name);
+    let name = stream_name(&settings.name, log);
     let subject = format!("{}.log.{log}", settings.name);
     let failed = |reason: String| FleetError::Stream {
         log,
@@ -192,7 +209,7 @@ pub(crate) async fn open(
                     || why.error_code() == ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT =>
             {
                 return Err(FleetError::NoJetStream {
-                    brokers: settings.brokers.to_string(),
+                    brokers: settings.access.brokers.to_string(),
                 });
             }
             _ => return Err(failed(error.to_string())),

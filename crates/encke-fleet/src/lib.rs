@@ -10,6 +10,7 @@ mod follow;
 mod metrics;
 mod probe;
 mod publish;
+mod report;
 mod settings;
 mod status;
 
@@ -24,8 +25,10 @@ use tokio::sync::watch;
 
 pub use broker::FleetError;
 pub use metrics::FleetMetrics;
+pub use report::{BrokerLog, FleetReport, NodeLog, NodeReport, report};
 pub use settings::{
-    BadBrokers, BadFleetName, BadReplicas, BrokerUrls, FleetName, FleetSettings, Replicas,
+    BadBrokers, BadFleetName, BadReplicas, BrokerAccess, BrokerUrls, FleetName, FleetSettings,
+    Replicas,
 };
 pub use status::{LogFigures, LogStatus};
 
@@ -33,6 +36,7 @@ use broker::OrderStream;
 use follow::Follower;
 use probe::Probe;
 use publish::Publisher;
+use report::Responder;
 
 /// A node's connection to its fleet.
 pub struct Fleet {
@@ -41,7 +45,7 @@ pub struct Fleet {
     context: jetstream::Context,
     settings: FleetSettings,
     orders: Vec<OrderStream>,
-    logs: Vec<Arc<LogStatus>>,
+    logs: watch::Sender<Vec<Arc<LogStatus>>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -56,7 +60,9 @@ impl Fleet {
             .thread_name("fleet")
             .enable_all()
             .build()?;
-        let client = runtime.block_on(broker::connect(&settings))?;
+        let name = format!("encke {}", settings.node);
+        let connected = broker::connect(&settings.access, &name, settings.silence_max);
+        let client = runtime.block_on(connected)?;
         // It starts a task.
         let context = runtime.block_on(async { jetstream::new(client.clone()) });
         Ok(Fleet {
@@ -65,7 +71,7 @@ impl Fleet {
             context,
             settings,
             orders: Vec::new(),
-            logs: Vec::new(),
+            logs: watch::Sender::new(Vec::new()),
             threads: Vec::new(),
         })
     }
@@ -81,6 +87,15 @@ impl Fleet {
             let opened = broker::open(&self.context, &self.settings, place, chain);
             self.orders.push(self.runtime.block_on(opened)?);
         }
+        let requests = self.client.subscribe(report::subject(&self.settings.name));
+        let requests = self.runtime.block_on(requests);
+        let responder = Responder {
+            client: self.client.clone(),
+            requests: requests.map_err(std::io::Error::other)?,
+            node: self.settings.node.to_string(),
+            logs: self.logs.subscribe(),
+        };
+        self.runtime.spawn(responder.run());
         Ok(())
     }
 
@@ -109,7 +124,7 @@ impl Fleet {
             following,
         } = replicated_order(machine, mailbox, node, run, message_bytes_max);
         let status = Arc::new(LogStatus::new(status, self.settings.silence_max));
-        self.logs.push(Arc::clone(&status));
+        self.logs.send_modify(|logs| logs.push(Arc::clone(&status)));
         let handle = incoming.handle();
         let (end, ended) = watch::channel(false);
         let probe = Probe {
@@ -149,8 +164,8 @@ impl Fleet {
     }
 
     /// What the node knows of the orders, by the logs' indices.
-    pub fn logs(&self) -> &[Arc<LogStatus>] {
-        &self.logs
+    pub fn logs(&self) -> Vec<Arc<LogStatus>> {
+        self.logs.borrow().clone()
     }
 
     /// Waits for the end of all threads. The mailboxes must be closed before.

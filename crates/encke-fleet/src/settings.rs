@@ -11,8 +11,8 @@ use encke_stream::NODE_NAME_BYTES_MAX;
 /// How a node takes part in a fleet.
 #[derive(Clone, Debug)]
 pub struct FleetSettings {
-    /// The brokers. A node uses one of them at a time, and learns of others of their cluster by itself.
-    pub brokers: BrokerUrls,
+    /// How the brokers are reached.
+    pub access: BrokerAccess,
     /// The name of the fleet: several can use the same brokers.
     pub name: FleetName,
     /// The name of this node, which no other node of the fleet has.
@@ -25,6 +25,13 @@ pub struct FleetSettings {
     pub silence_max: Duration,
     /// How long the brokers keep the order: a node that is away for less continues by itself.
     pub keep: Duration,
+}
+
+/// How brokers are reached.
+#[derive(Clone, Debug)]
+pub struct BrokerAccess {
+    /// The brokers. A node uses one of them at a time, and learns of others of their cluster by itself.
+    pub brokers: BrokerUrls,
     /// The file of the credentials for the brokers, as their tools write it.
     pub credentials: Option<PathBuf>,
     /// The file of the certificate authority of the brokers.

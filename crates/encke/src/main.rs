@@ -9,6 +9,7 @@ mod credential_commands;
 mod descriptors;
 mod doctor;
 mod failure;
+mod fleet_commands;
 mod keys;
 mod log;
 mod log_filter;
@@ -48,6 +49,8 @@ enum Command {
     Log(log::LogArgs),
     /// Check whether the machine and the data directory suit a server, and print the settings to change
     Doctor(Box<doctor::DoctorArgs>),
+    /// Ask the nodes and brokers of a fleet how they are, or compare what they have
+    Fleet(fleet_commands::FleetArgs),
     /// Make a token for a client, explain a token, or make an API key
     Token(credential_commands::TokenArgs),
     /// Sign a URL, which then needs no token
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::serve(&args),
         Command::Log(args) => log::log(&args),
         Command::Doctor(args) => doctor::doctor(&args),
+        Command::Fleet(args) => fleet_commands::fleet(&args),
         Command::Token(args) => credential_commands::token(&args),
         Command::Sign(args) => credential_commands::sign(&args),
     };

@@ -68,7 +68,7 @@ impl Node {
         tracing::info!(
             node = %settings.node,
             fleet = %settings.name,
-            brokers = %settings.brokers,
+            brokers = %settings.access.brokers,
             positions = ?chains.iter().map(|chain| chain.tip.position).collect::<Vec<_>>(),
             "the node follows its fleet"
         );
@@ -94,7 +94,7 @@ impl Node {
         Box::new(move |log, machine, mailbox| {
             let mut fleet = fleet.lock();
             let following = fleet.follow(log, machine, mailbox, run)?;
-            *status.logs.lock() = fleet.logs().to_vec();
+            *status.logs.lock() = fleet.logs();
             Ok(following)
         })
     }
@@ -115,6 +115,7 @@ fn code(error: &FleetError) -> Code {
             Code::Data
         }
         FleetError::NoBroker { .. }
+        | FleetError::NoFleet { .. }
         | FleetError::NoJetStream { .. }
         | FleetError::Stream { .. }
         | FleetError::Start(_) => Code::Running,

@@ -105,11 +105,11 @@ impl<D: Disk> ReplicaSequencer<D> {
             return self.refuse(submitters, &Refusal::Unknown(reason));
         }
         let Some(last) = batches.last() else { return };
-        let (tip, time_ms) = (last.batch.tip, last.batch.time_ms);
+        let time_ms = last.batch.time_ms;
+        let tips: Vec<_> = batches.iter().map(|one| one.batch.tip).collect();
         let own = batches
             .iter()
             .any(|one| self.following.is_own(&one.batch.batch));
-        let count = batches.len();
         let status = Arc::clone(&self.following.status);
         let mut stalled = |reason: Arc<str>| {
             tracing::error!(%reason, "this node cannot apply a batch, and tries again");
@@ -121,8 +121,7 @@ impl<D: Disk> ReplicaSequencer<D> {
         match applied {
             Ok(committed) => {
                 status.stall(None);
-                status.apply(tip, time_ms);
-                (0..count).for_each(|_| status.count_batch());
+                status.apply(&tips, time_ms);
                 self.evictor.stored(committed.records);
                 (self.watch)(&committed);
                 self.propose(now_ms, own);

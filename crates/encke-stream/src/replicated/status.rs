@@ -1,5 +1,6 @@
 //! How far a node is in the order of one log, for health checks and metrics.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,6 +12,8 @@ use super::chain::Tip;
 #[derive(Debug)]
 pub struct OrderStatus {
     applied: Mutex<Tip>,
+    /// The last applied batches, newest last: what they had is compared with other nodes.
+    recent: Mutex<VecDeque<Tip>>,
     /// When the newest applied message was sent, by the clock of the shared log, in milliseconds since 1970.
     applied_ms: AtomicU64,
     received: AtomicU64,
@@ -27,6 +30,7 @@ impl OrderStatus {
     pub(super) fn new(tip: Tip) -> Self {
         OrderStatus {
             applied: Mutex::new(tip),
+            recent: Mutex::new(VecDeque::from([tip])),
             applied_ms: AtomicU64::new(0),
             received: AtomicU64::new(tip.position),
             sent: AtomicU64::new(tip.position),
@@ -88,16 +92,24 @@ impl OrderStatus {
         self.received.fetch_max(position, Ordering::Release);
     }
 
-    pub(super) fn apply(&self, tip: Tip, time_ms: u64) {
-        let mut applied = self.applied.lock();
-        if tip.position > applied.position {
-            *applied = tip;
-        }
-        self.applied_ms.fetch_max(time_ms, Ordering::Relaxed);
+    /// The tip at the position of one of the last batches.
+    pub fn tip_at(&self, position: u64) -> Option<Tip> {
+        let recent = self.recent.lock();
+        let found = recent.binary_search_by_key(&position, |tip| tip.position);
+        found.ok().map(|index| recent[index])
     }
 
-    pub(super) fn count_batch(&self) {
-        self.batches.fetch_add(1, Ordering::Relaxed);
+    /// These batches are applied, in this order.
+    pub(super) fn apply(&self, tips: &[Tip], time_ms: u64) {
+        let Some(last) = tips.last() else { return };
+        let mut recent = self.recent.lock();
+        recent.extend(tips);
+        let over = recent.len().saturating_sub(RECENT_MAX);
+        recent.drain(..over);
+        drop(recent);
+        *self.applied.lock() = *last;
+        self.batches.fetch_add(tips.len() as u64, Ordering::Relaxed);
+        self.applied_ms.fetch_max(time_ms, Ordering::Relaxed);
     }
 
     /// The node follows no longer. The first reason stays.
@@ -109,3 +121,6 @@ impl OrderStatus {
         *self.stalled.lock() = reason;
     }
 }
+
+/// How many batches a node can compare with others.
+const RECENT_MAX: usize = 4_096;

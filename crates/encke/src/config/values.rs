@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use encke_fleet::{BrokerUrls, FleetName, FleetSettings, Replicas};
+use encke_fleet::{BrokerAccess, BrokerUrls, FleetName, FleetSettings, Replicas};
 use encke_protocol::{HostList, Origins};
 use encke_stream::AckLevel;
 
@@ -74,15 +74,17 @@ impl FleetConfig {
     pub(crate) fn settings(&self) -> Option<FleetSettings> {
         let (brokers, node) = self.brokers.clone().zip(self.node.clone())?;
         Some(FleetSettings {
-            brokers,
+            access: BrokerAccess {
+                brokers,
+                credentials: self.credentials.clone(),
+                ca: self.ca.clone(),
+            },
             name: self.name.clone(),
             node,
             replicas: self.replicas,
             retry: self.retry,
             silence_max: self.silence_max,
             keep: self.keep,
-            credentials: self.credentials.clone(),
-            ca: self.ca.clone(),
         })
     }
 }

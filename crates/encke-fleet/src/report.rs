@@ -1,0 +1,343 @@
+//! What the nodes of a fleet say of themselves: each answers a request with its position in the order of each log, and whoever
+//! asks compares them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream::{self, ErrorCode, stream::Info};
+use async_nats::{Client, Subscriber};
+use encke_stream::message_hash;
+use futures_util::StreamExt;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::broker::{self, FleetError};
+use crate::settings::{BrokerAccess, FleetName};
+use crate::status::LogStatus;
+
+/// What is asked of all nodes.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Question {
+    /// Positions whose hashes are asked for, by the logs' indices.
+    positions: Vec<u64>,
+}
+
+/// What a node says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// The name of the node.
+    pub node: String,
+    /// Why it must not serve; none if it is ready.
+    pub unready: Option<String>,
+    /// Its logs.
+    pub logs: Vec<NodeLog>,
+}
+
+/// How far a node is in the order of one log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeLog {
+    /// The last applied batch.
+    pub applied: u64,
+    /// Milliseconds for which it lacks the oldest position that it has not applied.
+    pub lag_ms: u64,
+    /// The hash of everything up to the asked position, if the node has it in memory.
+    pub hash: Option<String>,
+    /// The hash of the message at that position.
+    pub message: Option<u64>,
+}
+
+/// What the brokers say of the order of one log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BrokerLog {
+    /// The first position that they have.
+    pub first: u64,
+    /// The last position.
+    pub last: u64,
+    /// Bytes of the messages that they have.
+    pub bytes: u64,
+    /// On how many brokers the order is stored.
+    pub replicas: usize,
+    /// The broker that leads, in a cluster.
+    pub leader: Option<String>,
+    /// Brokers that should have the order and do not follow.
+    pub offline: Vec<String>,
+}
+
+/// A fleet as its brokers and nodes see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetReport {
+    /// The orders at the brokers, by the logs' indices.
+    pub logs: Vec<BrokerLog>,
+    /// The nodes that have answered, by name.
+    pub nodes: Vec<NodeReport>,
+    /// What is wrong, one line each.
+    pub problems: Vec<String>,
+    /// For each log the position up to which all nodes have the same order, if it was compared.
+    pub compared: Vec<u64>,
+}
+
+/// Answers requests for reports.
+pub(crate) struct Responder {
+    pub(crate) client: Client,
+    pub(crate) requests: Subscriber,
+    pub(crate) node: String,
+    pub(crate) logs: watch::Receiver<Vec<Arc<LogStatus>>>,
+}
+
+impl Responder {
+    /// Runs until the client is closed.
+    pub(crate) async fn run(mut self) {
+        while let Some(request) = self.requests.next().await {
+            let Some(reply) = request.reply else { continue };
+            let question = serde_json::from_slice::<Question>(&request.payload);
+            let report = self.report(&question.unwrap_or_default());
+            let Ok(body) = serde_json::to_vec(&report) else {
+                continue;
+            };
+            if let Err(error) = self.client.publish(reply, body.into()).await {
+                tracing::debug!(%error, "a report could not be sent");
+            }
+        }
+    }
+
+    fn report(&self, question: &Question) -> NodeReport {
+        let logs = self.logs.borrow();
+        let report = |(log, status): (usize, &Arc<LogStatus>)| {
+            let figures = status.figures();
+            let asked = question.positions.get(log);
+            let tip = asked.and_then(|position| status.order().tip_at(*position));
+            NodeLog {
+                applied: status.order().applied().position,
+                lag_ms: figures.lag.as_millis() as u64,
+                hash: tip.map(|tip| format!("{:032x}", tip.hash)),
+                message: tip.map(|tip| tip.message),
+            }
+        };
+        NodeReport {
+            node: self.node.clone(),
+            unready: logs.iter().find_map(|status| status.unready()),
+            logs: logs.iter().enumerate().map(report).collect(),
+        }
+    }
+}
+
+/// The subject of requests for reports.
+pub(crate) fn subject(name: &FleetName) -> String {
+    format!("{name}.report")
+}
+
+/// Asks the brokers and the nodes of a fleet. `compare`: also whether all of them have the same order.
+///
+/// # Errors
+/// No broker answers, or the fleet has no orders there.
+pub fn report(
+    access: &BrokerAccess,
+    name: &FleetName,
+    compare: bool,
+) -> Result<FleetReport, FleetError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(gather(access, name, compare))
+}
+
+async fn gather(
+    access: &BrokerAccess,
+    name: &FleetName,
+    compare: bool,
+) -> Result<FleetReport, FleetError> {
+    let client = broker::connect(access, &format!("encke fleet {name}"), CONNECT_WITHIN).await?;
+    let context = jetstream::new(client.clone());
+    let mut report = FleetReport {
+        logs: Vec::new(),
+        nodes: ask(&client, name, &Question::default()).await?,
+        problems: Vec::new(),
+        compared: Vec::new(),
+    };
+    while let Some(info) = order(&context, name, report.logs.len()).await? {
+        report.logs.push(broker_log(&info));
+    }
+    if report.logs.is_empty() {
+        return Err(FleetError::NoFleet {
+            name: name.to_string(),
+            brokers: access.brokers.to_string(),
+        });
+    }
+    report.find_problems();
+    if compare {
+        report.compare(&client, &context, name).await?;
+    }
+    Ok(report)
+}
+
+/// The reports of all nodes that answer in time, by name.
+async fn ask(
+    client: &Client,
+    name: &FleetName,
+    question: &Question,
+) -> Result<Vec<NodeReport>, FleetError> {
+    let failed = |reason: String| FleetError::Start(std::io::Error::other(reason));
+    let inbox = client.new_inbox();
+    let answers = client.subscribe(inbox.clone()).await;
+    let mut answers = answers.map_err(|error| failed(error.to_string()))?;
+    let body = serde_json::to_vec(question).map_err(|error| failed(error.to_string()))?;
+    let sent = client
+        .publish_with_reply(subject(name), inbox, body.into())
+        .await;
+    sent.map_err(|error| failed(error.to_string()))?;
+    let mut nodes = Vec::new();
+    let until = tokio::time::Instant::now() + ANSWERS_WITHIN;
+    while let Ok(Some(answer)) = tokio::time::timeout_at(until, answers.next()).await {
+        if let Ok(node) = serde_json::from_slice::<NodeReport>(&answer.payload) {
+            nodes.push(node);
+        }
+    }
+    nodes.sort_by(|one, other| one.node.cmp(&other.node));
+    Ok(nodes)
+}
+
+/// What the brokers say of the order of a log; none if there is no such log.
+async fn order(
+    context: &jetstream::Context,
+    name: &FleetName,
+    log: usize,
+) -> Result<Option<Info>, FleetError> {
+    let stream = broker::stream_name(name, log);
+    let failed = |reason: String| FleetError::Stream {
+        log,
+        stream: stream.clone(),
+        reason,
+    };
+    let found = match context.get_stream(&stream).await {
+        Ok(found) => found,
+        Err(error) => {
+            return match error.kind() {
+                jetstream::context::GetStreamErrorKind::JetStream(ref why)
+                    if why.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+                {
+                    Ok(None)
+                }
+                _ => Err(failed(error.to_string())),
+            };
+        }
+    };
+    let info = found.get_info().await;
+    info.map(Some).map_err(|error| failed(error.to_string()))
+}
+
+fn broker_log(info: &Info) -> BrokerLog {
+    let cluster = info.cluster.as_ref();
+    let offline = cluster.map(|cluster| {
+        let replicas = cluster.replicas.iter();
+        let lost = replicas.filter(|replica| replica.offline || !replica.current);
+        lost.map(|replica| replica.name.clone()).collect()
+    });
+    BrokerLog {
+        first: info.state.first_sequence,
+        last: info.state.last_sequence,
+        bytes: info.state.bytes,
+        replicas: info.config.num_replicas,
+        leader: cluster.and_then(|cluster| cluster.leader.clone()),
+        offline: offline.unwrap_or_default(),
+    }
+}
+
+impl FleetReport {
+    fn find_problems(&mut self) {
+        if self.nodes.is_empty() {
+            self.problems.push("no node answers".into());
+        }
+        for pair in self.nodes.windows(2) {
+            if pair[0].node == pair[1].node {
+                let name = &pair[0].node;
+                self.problems
+                    .push(format!("two nodes have the name {name}"));
+            }
+        }
+        for node in &self.nodes {
+            if let Some(reason) = &node.unready {
+                self.problems.push(format!("node {}: {reason}", node.node));
+            }
+        }
+        for (log, order) in self.logs.iter().enumerate() {
+            for broker in &order.offline {
+                let problem = format!("broker {broker} does not follow the order of log {log}");
+                self.problems.push(problem);
+            }
+        }
+    }
+
+    /// Compares the hashes of all nodes at the position that the slowest of them has reached, and the message there with that of
+    /// the brokers.
+    async fn compare(
+        &mut self,
+        client: &Client,
+        context: &jetstream::Context,
+        name: &FleetName,
+    ) -> Result<(), FleetError> {
+        let slowest = |log: usize| {
+            let applied = self.nodes.iter().filter_map(|node| node.logs.get(log));
+            applied.map(|log| log.applied).min().unwrap_or(0)
+        };
+        let question = Question {
+            positions: (0..self.logs.len()).map(slowest).collect(),
+        };
+        let answers = ask(client, name, &question).await?;
+        let mut problems = Vec::new();
+        for node in &self.nodes {
+            if !answers.iter().any(|answer| answer.node == node.node) {
+                problems.push(format!("node {} did not answer twice", node.node));
+            }
+        }
+        for (log, position) in question.positions.iter().enumerate() {
+            let mut hashes: Vec<(&str, &str)> = Vec::new();
+            let mut message = None;
+            for answer in &answers {
+                match answer.logs.get(log).and_then(|log| log.hash.as_deref()) {
+                    Some(hash) => hashes.push((hash, &answer.node)),
+                    None => problems.push(format!(
+                        "node {} cannot say what it had at position {position} of log {log}",
+                        answer.node
+                    )),
+                }
+                message = message.or(answer.logs.get(log).and_then(|log| log.message));
+            }
+            hashes.sort_unstable();
+            if let (Some(first), Some(last)) = (hashes.first(), hashes.last())
+                && first.0 != last.0
+            {
+                problems.push(format!(
+                    "the nodes {} and {} have different orders up to position {position} of log {log}: {} and {}",
+                    first.1, last.1, first.0, last.0
+                ));
+            }
+            let kept = self.logs[log].first <= *position && *position > 0;
+            if let Some(message) = message.filter(|_| kept) {
+                let stream = context
+                    .get_stream_no_info(broker::stream_name(name, log))
+                    .await;
+                let found = match &stream {
+                    Ok(stream) => stream.get_raw_message(*position).await.ok(),
+                    Err(_) => None,
+                };
+                match found {
+                    Some(found) if message_hash(&found.payload) == message => {}
+                    Some(_) => problems.push(format!(
+                        "the brokers have another message at position {position} of log {log} than the nodes have applied"
+                    )),
+                    None => problems.push(format!(
+                        "the brokers do not return message {position} of log {log}"
+                    )),
+                }
+            }
+        }
+        self.compared = question.positions;
+        self.problems.extend(problems);
+        Ok(())
+    }
+}
+
+/// All nodes answer within this time, or count as silent.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(750);
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
