@@ -110,6 +110,12 @@ unit: prerequisites fetch ## runs all Rust tests, including the system tests
 	$(call section,Rust tests)
 	cargo test --locked --workspace
 
+FLEET_SECONDS := 600
+.PHONY: fleet-torture
+fleet-torture: fetch $(PYTHON)/installed ## FLEET_SECONDS (600) of faults of nodes and brokers, and a check of what is left
+	$(call section,a fleet under faults for $(FLEET_SECONDS) s)
+	FLEET_SECONDS=$(FLEET_SECONDS) cargo test --locked -p encke --test fleet -- --nocapture
+
 # Seeds differ each time. A failure prints its seed; ENCKE_CRASH_SEED=<seed> ENCKE_CRASH_ROUNDS=1 repeats it.
 CRASH_ROUNDS := 2000
 .PHONY: crash

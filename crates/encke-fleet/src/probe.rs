@@ -2,7 +2,7 @@
 //! another one.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use encke_stream::OrderHandle;
 use tokio::sync::watch;
@@ -20,8 +20,9 @@ pub(crate) struct Probe {
 impl Probe {
     /// Runs until the publisher has ended.
     pub(crate) async fn run(mut self) {
+        let mut lost_since = None;
         loop {
-            self.ask().await;
+            self.ask(&mut lost_since).await;
             tokio::select! {
                 () = tokio::time::sleep(ASK_EVERY) => {}
                 _ = self.ended.wait_for(|ended| *ended) => return,
@@ -29,7 +30,7 @@ impl Probe {
         }
     }
 
-    async fn ask(&self) {
+    async fn ask(&self, lost_since: &mut Option<Instant>) {
         // Before the question: what arrives meanwhile may be newer than the answer.
         let received = self.handle.status().received();
         let info = match self.order.stream.get_info().await {
@@ -42,6 +43,11 @@ impl Probe {
         let last = info.state.last_sequence;
         let other = broker::created_ns(&info) != self.order.created_ns;
         if other || last < received {
+            // A broker that has just become the leader may not have applied all that it has.
+            let since = *lost_since.get_or_insert_with(Instant::now);
+            if since.elapsed() < LOST_AFTER {
+                return;
+            }
             let reason = match other {
                 true => "the brokers have another order than before".to_owned(),
                 false => format!(
@@ -53,9 +59,13 @@ impl Probe {
             }
             return;
         }
+        *lost_since = None;
         self.status.heard(last);
     }
 }
+
+/// Positions that the brokers do not report for this long are lost. A message that is stored at such a position says so at once.
+const LOST_AFTER: Duration = Duration::from_secs(5);
 
 /// How often the brokers are asked.
 const ASK_EVERY: Duration = Duration::from_millis(500);

@@ -51,9 +51,18 @@ impl Publisher {
             let payload: Arc<[u8]> = message.as_slice().into();
             loop {
                 let begun = Instant::now();
+                let received = self.order.status().received();
                 let sent = self.attempt(&id, &payload).await;
                 match sent {
-                    Ok(position) => {
+                    Ok(Stored { position, again }) => {
+                        if !again && position <= received {
+                            let reason = format!(
+                                "the brokers have lost a part of the order: they have stored a message at position {position}, and this \
+                                 node has received {received}"
+                            );
+                            self.order.stop(reason.as_str().into());
+                            return Err(reason);
+                        }
                         self.status.confirmed(begun.elapsed(), position);
                         break;
                     }
@@ -69,7 +78,7 @@ impl Publisher {
         Ok(())
     }
 
-    async fn attempt(&self, id: &str, payload: &Arc<[u8]>) -> Result<u64, String> {
+    async fn attempt(&self, id: &str, payload: &Arc<[u8]>) -> Result<Stored, String> {
         let message = PublishMessage::build()
             .payload(payload.to_vec().into())
             .message_id(id)
@@ -82,11 +91,21 @@ impl Publisher {
                 .map_err(|error| error.to_string())
         };
         match tokio::time::timeout(ATTEMPT_WITHIN, confirmed).await {
-            Ok(Ok(ack)) => Ok(ack.sequence),
+            Ok(Ok(ack)) => Ok(Stored {
+                position: ack.sequence,
+                again: ack.duplicate,
+            }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err("no broker has confirmed it".into()),
         }
     }
+}
+
+/// A confirmation.
+struct Stored {
+    position: u64,
+    /// The message was stored before.
+    again: bool,
 }
 
 /// A message is sent again after this long without a confirmation.
