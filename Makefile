@@ -19,15 +19,15 @@ WEB := tests/web/node_modules/.package-lock.json
 QUAKES := examples/quakes/node_modules/.package-lock.json
 THUMBNAILS := examples/thumbnails/node_modules/.package-lock.json
 
-PROMTOOL := $(or $(shell command -v promtool),$(TARGET)/tools/usr/bin/promtool)
 export NGINX ?= $(or $(shell PATH="$$PATH:/usr/sbin" command -v nginx),$(TARGET)/tools/usr/sbin/nginx)
 export CADDY ?= $(or $(shell command -v caddy),$(TARGET)/tools/usr/bin/caddy)
 H2SPEC := $(TARGET)/tools/h2spec
+PROMLINT := $(TARGET)/tools/promlint
 PYTHON := $(TARGET)/python
 # The broker of fleets; the package has its binary.
 export NATS_SERVER ?= $(or $(shell command -v nats-server),$(PYTHON)/bin/nats-server)
 # What `make test` downloads, before its first step.
-DOWNLOADS := fetch $(PROMTOOL) $(NGINX) $(CADDY) $(H2SPEC) $(WEB) $(QUAKES) $(THUMBNAILS) $(PYTHON)/installed
+DOWNLOADS := fetch $(PROMLINT) $(NGINX) $(CADDY) $(H2SPEC) $(WEB) $(QUAKES) $(THUMBNAILS) $(PYTHON)/installed
 
 FUZZ_TARGETS := credentials log_recovery proxies request_head request_hyper tls_records
 FUZZ_SECONDS := 60
@@ -140,18 +140,22 @@ pool-load: fetch ## runs 100,000 jobs with dying workers and five kills of the s
 	ENCKE_POOL_JOBS=100000 cargo test --locked --release -p encke --test system pools::every_job -- --nocapture
 
 # Programs of Debian whose packages are only unpacked: to install them would start servers.
-$(TARGET)/tools/usr/bin/promtool: PACKAGE := prometheus
 $(TARGET)/tools/usr/sbin/nginx: PACKAGE := nginx
 $(TARGET)/tools/usr/bin/caddy: PACKAGE := caddy
-$(TARGET)/tools/usr/bin/promtool $(TARGET)/tools/usr/sbin/nginx $(TARGET)/tools/usr/bin/caddy:
+$(TARGET)/tools/usr/sbin/nginx $(TARGET)/tools/usr/bin/caddy:
 	@mkdir -p $(TARGET)/tools && cd $(TARGET)/tools && rm -f $(PACKAGE)_*.deb && \
 	(apt-get -qq download $(PACKAGE) || { $$([ "$$(id -u)" = 0 ] || echo sudo) apt-get -qq update && apt-get -qq download $(PACKAGE); }) && \
-	dpkg -x $(PACKAGE)_*.deb . && touch $@
+	dpkg -x $(PACKAGE)_*.deb . && test -x $@ && touch $@
 
 .PHONY: metrics
-metrics: build $(PROMTOOL) ## checks the server's metrics with promtool
+metrics: build $(PROMLINT) ## checks the server's metrics by the rules of promtool
 	$(call section,metrics)
-	scripts/check-metrics.sh $(ENCKE_BIN) $(PROMTOOL)
+	scripts/check-metrics.sh $(ENCKE_BIN) $(PROMLINT)
+
+# As tests/promlint/go.mod and go.sum pin it. Debian 13 has no promtool.
+$(PROMLINT): tests/promlint/main.go tests/promlint/go.mod tests/promlint/go.sum | prerequisites
+	@mkdir -p $(@D)
+	cd tests/promlint && go build -buildvcs=false -o $@ .
 
 # As tests/h2spec/go.mod and go.sum pin it.
 $(H2SPEC): tests/h2spec/go.mod tests/h2spec/go.sum | prerequisites

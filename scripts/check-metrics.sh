@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fails when promtool finds fault with the metrics of a running server. Usage: check-metrics.sh ENCKE PROMTOOL
+# Fails when the rules of promtool find fault with the metrics of a running server. Usage: check-metrics.sh ENCKE PROMLINT
 set -euo pipefail
-encke=$1 promtool=$2
+encke=$1 promlint=$2
 source "$(dirname "${BASH_SOURCE[0]}")/serve-for-check.sh"
 # What has labels shows only once it has counted something.
 curl -sf -X PUT "$url/v1/stream/s" -H 'Content-Type: text/plain' > "$data/answers"
@@ -16,5 +16,5 @@ for metric in encke_pool_worker_jobs_total encke_build_info process_cpu_seconds_
     process_resident_memory_bytes process_virtual_memory_bytes process_start_time_seconds process_threads; do
     grep -q "^$metric[ {]" "$data/metrics" || { echo "the metric $metric is missing" >&2; exit 1; }
 done
-"$promtool" check metrics < "$data/metrics"
-echo "promtool accepts $(grep -c '^# TYPE' "$data/metrics") metrics"
+"$promlint" < "$data/metrics"
+echo "promlint accepts $(grep -c '^# TYPE' "$data/metrics") metrics"

@@ -100,7 +100,6 @@ if [ "$for_what" = test ]; then
   go
   python
   # The packages of these are only unpacked, because to install them would start servers.
-  has promtool || has apt-get || others+=("promtool from https://prometheus.io/download")
   has nginx || [ -x /usr/sbin/nginx ] || has apt-get || others+=("nginx from https://nginx.org/en/download.html")
   has caddy || has apt-get || others+=("Caddy from https://caddyserver.com/download")
 fi
