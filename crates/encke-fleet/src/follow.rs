@@ -32,7 +32,7 @@ enum Again {
 impl Follower {
     /// Runs until the publisher has ended.
     pub(crate) async fn run(mut self, mut incoming: IncomingBatches) {
-        let mut gaps = 0;
+        let (mut gaps, mut reached) = (0, 0);
         loop {
             let mut ended = self.ended.clone();
             let again = tokio::select! {
@@ -45,7 +45,12 @@ impl Follower {
                     tracing::warn!(%error, "cannot follow the order; trying again");
                 }
                 Some(Again::Gap(error)) => {
-                    gaps += 1;
+                    gaps = if incoming.position() > reached {
+                        1
+                    } else {
+                        gaps + 1
+                    };
+                    reached = incoming.position();
                     if gaps >= GAPS_MAX {
                         self.handle.stop(error.to_string().into());
                     }

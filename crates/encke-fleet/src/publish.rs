@@ -34,6 +34,9 @@ impl Publisher {
                 tracing::error!(%reason, log = self.stream, commands = batch.commands, "a batch was not confirmed in time");
                 self.status.gave_up();
                 self.give_up(&batch, &reason);
+                // What waits behind it would wait as long again.
+                let waiting = outgoing.take_waiting();
+                self.order.refuse(waiting, reason.into());
             }
         }
     }

@@ -22,6 +22,8 @@ pub struct LogStatus {
 #[derive(Debug)]
 struct State {
     heard_at: Instant,
+    /// Where the order ended when this node first heard of it. It is not ready before it is there.
+    first_last: Option<u64>,
     last: u64,
     round_trip: Duration,
     /// Positions that the order had, and since when, as long as the node has not applied them.
@@ -58,6 +60,7 @@ impl LogStatus {
             silence_max,
             state: Mutex::new(State {
                 heard_at: Instant::now(),
+                first_last: None,
                 last: 0,
                 round_trip: Duration::ZERO,
                 behind: VecDeque::new(),
@@ -96,6 +99,13 @@ impl LogStatus {
             return Some(format!("this node does not follow its fleet: {reason}"));
         }
         let figures = self.figures();
+        let first_last = self.state.lock().first_last;
+        if first_last.is_none_or(|last| figures.applied < last) {
+            return Some(format!(
+                "this node has started, and has followed the order to {} of {}",
+                figures.applied, figures.last
+            ));
+        }
         let max = self.silence_max;
         if figures.silence > max {
             return Some(format!(
@@ -153,6 +163,7 @@ impl LogStatus {
         let now = Instant::now();
         state.heard_at = now;
         state.last = state.last.max(last);
+        state.first_last.get_or_insert(last);
         state.forget(applied);
         let newest = state.behind.back();
         let known = newest.is_some_and(|(at, position)| {

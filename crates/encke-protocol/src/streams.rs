@@ -77,6 +77,7 @@ impl StreamAccess {
             return Err(refused(&Refusal::NotFound));
         };
         let facts = stream.facts();
+        let now_ms = self.views.of(stream.no).time_ms(now_ms);
         match facts.life {
             Life::Live if !stream.expired(now_ms) => Ok(stream),
             Life::Live if facts.forks == 0 => Err(refused(&Refusal::NotFound)),

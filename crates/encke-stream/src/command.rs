@@ -49,6 +49,8 @@ pub enum FleetCommand {
         stream: NamedStream,
         /// The last record that is removed.
         floor: Sequence,
+        /// Not before this time of the order, because the records are removed by their age; 0 if by their number or size.
+        due_ms: u64,
     },
     /// Begins the sliding lifetime of a stream that was read again.
     Renew {

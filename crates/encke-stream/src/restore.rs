@@ -211,8 +211,7 @@ impl Restore {
         let mark = BatchMark::decode(frame.payload);
         let mark = mark.map_err(|source| RestoreError::Record { sequence, source })?;
         replica.marked = true;
-        replica.chain.follow(&mark, frame.time_ms);
-        replica.chain.mark();
+        replica.chain.follow(mark, frame.time_ms);
         let records = std::mem::take(&mut replica.unmarked);
         self.apply_all(records)
     }
@@ -455,6 +454,9 @@ impl Restore {
         view.set_total(meta.total, meta.total == 0);
         let mut machine = Machine::new(Arc::clone(&view), limits);
         machine.started_ms = now_ms;
+        if let Some(replica) = &replica {
+            view.set_order_ms(replica.chain.time_ms);
+        }
         machine.replica = replica;
         machine.place = self.place;
         if self.strays || store.state(KEY_STRAYS)?.is_some() {

@@ -208,6 +208,13 @@ impl Parts {
         self.0.front().map(|part| part.ends_ms(age_ms))
     }
 
+    /// When the part that ends with `floor` is too old, in milliseconds since 1970.
+    pub(crate) fn too_old_ms(&self, floor: Sequence, retention: &Retention) -> Option<u64> {
+        let age_ms = retention.age_ms()?;
+        let part = self.0.iter().find(|part| part.upto == floor)?;
+        Some(part.ends_ms(age_ms))
+    }
+
     /// Removes the records up to `floor`.
     pub(crate) fn cut(&mut self, floor: Sequence) -> PartsUndo {
         let gone = self.0.iter().take_while(|part| part.upto <= floor).count();

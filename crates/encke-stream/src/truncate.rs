@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use encke_log::{Sequence, StreamNo};
 
-use crate::Offset;
 use crate::command::Target;
 use crate::journal::Journal;
 use crate::machine::{Machine, Undo};
@@ -15,6 +14,7 @@ use crate::outcome::{Outcome, Refusal};
 use crate::record::Change;
 use crate::retention::Part;
 use crate::stream::{Life, Stream};
+use crate::{Offset, Retention};
 
 impl Machine {
     /// Removes everything before a position, or everything.
@@ -84,7 +84,7 @@ impl Machine {
         now_ms: u64,
         journal: &mut dyn Journal,
     ) -> Result<(), Refusal> {
-        match stream.trim_due(now_ms) {
+        match stream.trim_due(now_ms).map(|(floor, _)| floor) {
             Some(floor) => self.raise(stream, floor, journal),
             None => Ok(()),
         }
@@ -120,12 +120,24 @@ impl Machine {
 }
 
 impl Stream {
-    /// The last of its records that are past its retention.
-    pub(crate) fn trim_due(&self, now_ms: u64) -> Option<Sequence> {
+    /// The last of its records that are past its retention, and since when in milliseconds since 1970: 0 if by number or size.
+    pub(crate) fn trim_due(&self, now_ms: u64) -> Option<(Sequence, u64)> {
         let state = self.state();
         let live = state.next.life == Life::Live;
         let parts = state.parts.as_ref().filter(|_| live)?;
-        parts.due(&self.retention(), now_ms)
+        let retention = self.retention();
+        let floor = parts.due(&retention, now_ms)?;
+        let ageless = Retention {
+            age_s: None,
+            ..retention
+        };
+        let by_age = parts
+            .due(&ageless, now_ms)
+            .is_none_or(|other| other < floor);
+        let due_ms = by_age
+            .then(|| parts.too_old_ms(floor, &retention))
+            .flatten();
+        Some((floor, due_ms.unwrap_or(0)))
     }
 
     /// Counts the records that a stream has at its creation.

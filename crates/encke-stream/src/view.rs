@@ -52,8 +52,17 @@ pub struct View {
     patterns: PatternWatchers,
     counts: Counts,
     kept: OnceLock<Kept>,
-    /// On a node of a fleet: streams whose sliding lifetimes reads must begin again.
-    reads: Option<Mutex<HashMap<StreamNo, Arc<Stream>, FixedState>>>,
+    /// Only on a node of a fleet.
+    replica: Option<ReplicaView>,
+}
+
+/// What the view of a node of a fleet has beside.
+#[derive(Debug, Default)]
+struct ReplicaView {
+    /// Streams whose sliding lifetimes reads must begin again.
+    reads: Mutex<HashMap<StreamNo, Arc<Stream>, FixedState>>,
+    /// The time of the last applied batch, in milliseconds since 1970.
+    time_ms: AtomicU64,
 }
 
 type Timed = HashMap<StreamNo, Weak<Stream>, FixedState>;
@@ -106,7 +115,7 @@ impl Default for View {
             patterns: PatternWatchers::default(),
             counts: Counts::default(),
             kept: OnceLock::new(),
-            reads: None,
+            replica: None,
         }
     }
 }
@@ -196,17 +205,17 @@ impl View {
     /// A view of a node of a fleet, where reads change streams through commands only.
     pub(crate) fn replicated() -> Self {
         View {
-            reads: Some(Mutex::default()),
+            replica: Some(ReplicaView::default()),
             ..View::default()
         }
     }
 
     /// Notes a read of a stream: a sliding lifetime begins again.
     pub fn touch(&self, stream: &Arc<Stream>, now_ms: u64) {
-        match &self.reads {
+        match &self.replica {
             None => stream.touch(now_ms),
-            Some(reads) if stream.is_renewal_due(now_ms) => {
-                let mut reads = reads.lock();
+            Some(replica) if stream.is_renewal_due(self.time_ms(now_ms)) => {
+                let mut reads = replica.reads.lock();
                 if reads.len() < READS_MAX {
                     reads.insert(stream.no, Arc::clone(stream));
                 }
@@ -215,12 +224,32 @@ impl View {
         }
     }
 
+    /// The time by which streams end: on a node of a fleet that of the order, otherwise `now_ms`.
+    pub fn time_ms(&self, now_ms: u64) -> u64 {
+        match &self.replica {
+            None => now_ms,
+            Some(replica) => replica.time_ms.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Sets the time of the order.
+    pub(crate) fn set_order_ms(&self, time_ms: u64) {
+        if let Some(replica) = &self.replica {
+            replica.time_ms.fetch_max(time_ms, Ordering::Relaxed);
+        }
+    }
+
     /// Takes the streams that were read and whose lifetimes must be renewed.
     pub(crate) fn take_reads(&self) -> Vec<Arc<Stream>> {
-        let Some(reads) = &self.reads else {
+        let Some(replica) = &self.replica else {
             return Vec::new();
         };
-        reads.lock().drain().map(|(_, stream)| stream).collect()
+        replica
+            .reads
+            .lock()
+            .drain()
+            .map(|(_, stream)| stream)
+            .collect()
     }
 
     /// Notes that a shard has subscribers of a stream, whether it stays in memory or not. The shard gets every commit

@@ -4,6 +4,7 @@
 //! disk is full; it waits until the disk takes it.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use encke_log::Disk;
 
@@ -13,7 +14,7 @@ use crate::batch::{Batch, Submitter};
 use crate::journal::LogJournal;
 use crate::load::{LoadError, Loader, Store};
 use crate::lookup::Lookup;
-use crate::replicated::{BatchMark, OrderedBatch, append_mark};
+use crate::replicated::{Chain, OrderedBatch, append_mark};
 use crate::{AckLevel, Command, Committed, FleetCommand, Outcome, Refusal};
 
 /// Why a node cannot apply batches.
@@ -43,16 +44,34 @@ impl<D: Disk> Commit<D> {
             sync: None,
             failed: false,
         };
+        let before = self.machine.chain().cloned();
+        let submitters: Vec<Submitter> = batches
+            .iter()
+            .flat_map(|one| one.submitters.iter().flatten().copied())
+            .collect();
         let held = loop {
             match load(&batches, loader) {
                 Ok(held) => break held,
-                Err(error) if stalled(error.to_string().into()) => {
-                    return Err(CannotApply::Stalled(error.to_string().into()));
+                Err(error) => {
+                    let reason: Arc<str> = error.to_string().into();
+                    if stalled(Arc::clone(&reason)) {
+                        self.refuse_submitters(submitters, &Refusal::Unknown(Arc::clone(&reason)));
+                        return Err(CannotApply::Stalled(reason));
+                    }
                 }
-                Err(_) => {}
             }
         };
-        let mut decided = self.decide_batches(batches)?;
+        let mut decided = match self.decide_batches(batches) {
+            Ok(decided) => decided,
+            Err(error) => {
+                self.machine.abandon();
+                self.log.abandon();
+                self.set_chain(before);
+                let reason = error.to_string().into();
+                self.refuse_submitters(submitters, &Refusal::Unknown(reason));
+                return Err(error);
+            }
+        };
         drop(held);
         committed.records = decided.records();
         committed.bytes = decided.log_bytes;
@@ -60,6 +79,7 @@ impl<D: Disk> Commit<D> {
             self.publish_replicated(sync::Durable::without_file(decided));
             return Ok(committed);
         }
+        let mut stalled_at = None;
         let written = loop {
             match write::write(decided, &mut self.log) {
                 Ok(written) => break written,
@@ -67,14 +87,22 @@ impl<D: Disk> Commit<D> {
                     decided = *back;
                     let refusal = self.refusal_for(&error);
                     let reason: Arc<str> = refusal.to_string().into();
+                    let unknown = Refusal::Unknown(Arc::clone(&reason));
                     if self.failed.is_some() {
-                        self.take_back(decided, &refusal);
+                        self.take_back(decided, &unknown);
+                        self.set_chain(before);
                         return Err(CannotApply::Failed(reason));
                     }
+                    let begun = *stalled_at.get_or_insert_with(Instant::now);
+                    if begun.elapsed() > ANSWER_WITHIN {
+                        // The fleet has the batch. Its clients do not wait for this node's disk.
+                        decided.replies.refuse(&unknown);
+                        self.outlets.refuse(std::mem::take(&mut decided.replies));
+                    }
                     if stalled(Arc::clone(&reason)) {
-                        let unknown = Refusal::Unknown(Arc::clone(&reason));
                         decided.revocable = true;
                         self.take_back(decided, &unknown);
+                        self.set_chain(before);
                         return Err(CannotApply::Stalled(reason));
                     }
                 }
@@ -90,12 +118,24 @@ impl<D: Disk> Commit<D> {
             Err((back, error)) => {
                 let refusal = self.refusal_for(&error);
                 self.take_back(*back, &refusal);
+                self.set_chain(before);
                 Err(CannotApply::Failed(refusal.to_string().into()))
             }
         }
     }
 
+    /// Sets the chain back to what the state of the streams includes.
+    fn set_chain(&mut self, chain: Option<Chain>) {
+        if let (Some(replica), Some(chain)) = (&mut self.machine.replica, chain) {
+            replica.chain = chain;
+        }
+    }
+
     fn publish_replicated(&mut self, durable: sync::Durable) {
+        // Before the replies: whoever has waited for a barrier sees the streams as they are at its time.
+        if let Some(chain) = self.machine.chain() {
+            self.machine.view.set_order_ms(chain.time_ms);
+        }
         let late = publish::publish(durable, &mut self.machine, &mut self.log, &mut self.outlets);
         debug_assert!(
             late.is_empty(),
@@ -153,22 +193,15 @@ impl<D: Disk> Commit<D> {
             let left = cut_before && !barriers && made && !self.cut.is_empty();
             let left = left.then(|| DIFFERS.to_owned());
             if let Some(reason) = failed.or(differs).or(left) {
-                let reason = Arc::from(reason);
-                self.machine.abandon();
-                self.log.abandon();
-                return Err(CannotApply::Failed(reason));
+                return Err(CannotApply::Failed(reason.into()));
             }
             let Some(replica) = &mut self.machine.replica else {
                 continue;
             };
-            let mark = BatchMark {
-                tip: batch.tip,
-                resume: batch.resume,
-                batch: batch.batch,
-            };
-            replica.chain.follow(&mark, now_ms);
-            if made || replica.chain.is_mark_due() {
-                replica.chain.mark();
+            let chain = &mut replica.chain;
+            chain.apply(batch.tip, batch.resume, now_ms, &batch.batch);
+            if made || chain.is_mark_due() {
+                let mark = chain.mark();
                 marked = true;
                 let appended = append_mark(&mut self.log, &mark, now_ms);
                 appended.map_err(|error| CannotApply::Failed(error.to_string().into()))?;
@@ -232,6 +265,9 @@ fn load<S: Store>(batches: &[OrderedBatch], loader: &Loader<S>) -> Result<Vec<Lo
     }
     Ok(held)
 }
+
+/// While the disk takes nothing, clients wait at most this long.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 const DIFFERS: &str = "the records behind the last applied batch differ from those that the order makes: this directory \
                        belongs to another fleet, or the order has lost messages";

@@ -54,6 +54,7 @@ pub(super) struct Assembly {
 struct Open {
     /// The position of its first part.
     begun: u64,
+    begun_ms: u64,
     batch: BatchId,
     /// The number of parts that have arrived.
     parts: u32,
@@ -100,21 +101,25 @@ impl Assembly {
         let bad = |source| FollowError::Message { position, source };
         let message = Message::decode(bytes).map_err(bad)?;
         self.position = position;
-        // A message up to the chain's tip is read again for its part only.
-        if position > self.chain.tip.position {
+        // A message up to the chain's tip is read again for its part only: all batches that end there are applied.
+        let again = position <= self.chain.tip.position;
+        if !again {
             self.chain.tip = self.chain.tip.with(bytes);
             self.chain.time_ms = self.chain.time_ms.max(time_ms);
         }
-        self.open
-            .retain(|_, open| position - open.begun < OPEN_MESSAGES_MAX);
+        self.open.retain(|_, open| {
+            position - open.begun < OPEN_MESSAGES_MAX
+                && time_ms.saturating_sub(open.begun_ms) < OPEN_MS_MAX
+        });
         let batch = match message {
             Message::Foreign => None,
             Message::Part(header, content) => {
-                let whole = self.join(&header, content);
+                let whole = self.join(&header, content, time_ms);
                 whole.map(|content| (header.batch, content))
             }
         };
-        let Some((batch, content)) = batch.filter(|(batch, _)| !self.chain.has(batch)) else {
+        let Some((batch, content)) = batch.filter(|(batch, _)| !again && !self.chain.has(batch))
+        else {
             return Ok(None);
         };
         let commands = message::commands(&content).map_err(bad)?;
@@ -134,7 +139,7 @@ impl Assembly {
     }
 
     /// Adds a part. Returns the content of the batch if it is complete.
-    fn join(&mut self, header: &message::Header, content: &[u8]) -> Option<Vec<u8>> {
+    fn join(&mut self, header: &message::Header, content: &[u8], time_ms: u64) -> Option<Vec<u8>> {
         let node = &header.batch.node;
         if header.part == 0 {
             // A node sends one batch after the other, so an older one stays incomplete.
@@ -144,6 +149,7 @@ impl Assembly {
             }
             let open = Open {
                 begun: self.position,
+                begun_ms: time_ms,
                 batch: header.batch.clone(),
                 parts: 1,
                 content: content.to_vec(),
@@ -175,6 +181,9 @@ impl Assembly {
 /// batch does not hold back [`Chain::resume`].
 const OPEN_MESSAGES_MAX: u64 = 10_000;
 
+/// So is one that is not complete after this long, in milliseconds.
+const OPEN_MS_MAX: u64 = 300_000;
+
 /// The largest batch. A body is smaller: the bound on it is checked before.
 const BATCH_BYTES_MAX: usize = 1 << 30;
 
@@ -200,7 +209,7 @@ mod tests {
             target: Target::Named("x".repeat(bytes).into()),
             ack: Some(AckLevel::Synced),
         });
-        message::encode(&batch(node, number), &content.finish(), 228)
+        message::encode(&batch(node, number), &content.finish(), 740)
     }
 
     /// Takes all messages after the assembly's position. Returns the batches that complete.
@@ -307,22 +316,25 @@ mod tests {
             let order: Vec<_> = picks.iter().filter_map(|pick| queues[*pick].pop_front()).collect();
             let all = follow(&mut Assembly::new(Chain::default()), &order);
             let mut first = Assembly::new(Chain::default());
-            let mut chain = Chain::default();
-            let mut again = Vec::new();
+            let (mut chain, mut live) = (Chain::default(), Chain::default());
+            let (mut again, mut marked) = (Vec::new(), 0);
             for (position, message) in (1..).zip(&order) {
                 if let Some(next) = first.take(position, position, message).unwrap() {
-                    let mark = super::super::chain::BatchMark {
-                        tip: next.tip,
-                        resume: next.resume,
-                        batch: next.batch.clone(),
-                    };
-                    chain.follow(&mark, next.time_ms);
+                    live.apply(next.tip, next.resume, next.time_ms, &next.batch);
+                    // Batches without records have no mark of their own.
+                    if next.tip.position % 3 == 0 {
+                        let mark = live.mark();
+                        chain.follow(mark, next.time_ms);
+                        marked = again.len() + 1;
+                    }
                     again.push((next.batch, next.tip, next.resume));
                     if again.len() == restart {
                         break;
                     }
                 }
             }
+            // The restart continues behind the last mark.
+            again.truncate(marked);
             again.extend(follow(&mut Assembly::new(chain), &order));
             prop_assert_eq!(again, all);
         }

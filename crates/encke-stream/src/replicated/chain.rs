@@ -25,6 +25,8 @@ pub struct Chain {
     pub unmarked: u32,
     /// The last applied batch of each node.
     pub nodes: BTreeMap<Box<str>, Applied>,
+    /// The same for the nodes whose batches were applied since the last mark. The next mark names them.
+    pub noted: BTreeMap<Box<str>, Applied>,
 }
 
 /// A position of the order, and the hash of all messages up to it. Nodes with equal tips have applied the same messages.
@@ -63,7 +65,8 @@ pub struct BatchId {
 pub(crate) struct BatchMark {
     pub(crate) tip: Tip,
     pub(crate) resume: u64,
-    pub(crate) batch: BatchId,
+    /// The last applied batches of the nodes since the mark before this one.
+    pub(crate) nodes: Vec<(Box<str>, Applied)>,
 }
 
 /// The kind of a frame that holds the mark of a batch.
@@ -114,18 +117,32 @@ impl Chain {
         self.time_ms = self.time_ms.max(newer.time_ms);
         self.marked_ms = newer.marked_ms;
         self.unmarked = newer.unmarked;
-        self.nodes.extend(newer.nodes);
+        self.noted = newer.noted;
+        for (node, applied) in newer.nodes {
+            let known = self.nodes.entry(node).or_default();
+            *known = applied.max(*known);
+        }
     }
 
-    /// Continues the chain with a batch. What its tip includes changes nothing.
-    pub(crate) fn follow(&mut self, mark: &BatchMark, time_ms: u64) {
+    /// Continues the chain with an applied batch.
+    pub(crate) fn apply(&mut self, tip: Tip, resume: u64, time_ms: u64, batch: &BatchId) {
+        self.tip = tip;
+        self.resume = resume;
+        self.time_ms = self.time_ms.max(time_ms);
+        self.unmarked += 1;
+        self.note(batch);
+        self.noted.insert(batch.node.clone(), batch.at);
+    }
+
+    /// Continues the chain with a mark that a restart finds. Marks up to its tip are included already.
+    pub(crate) fn follow(&mut self, mark: BatchMark, time_ms: u64) {
         if mark.tip.position > self.tip.position {
-            self.unmarked += 1;
             self.tip = mark.tip;
             self.resume = mark.resume;
             self.time_ms = self.time_ms.max(time_ms);
-            self.note(&mark.batch);
+            self.nodes.extend(mark.nodes);
         }
+        self.end_mark();
     }
 }
 
@@ -137,10 +154,21 @@ impl Chain {
             || self.time_ms.saturating_sub(self.marked_ms) >= MARK_EVERY_MS
     }
 
-    /// The batch that was just followed has a mark.
-    pub(crate) fn mark(&mut self) {
+    /// The mark of the batch that was just applied.
+    pub(crate) fn mark(&mut self) -> BatchMark {
+        let nodes = std::mem::take(&mut self.noted).into_iter().collect();
+        self.end_mark();
+        BatchMark {
+            tip: self.tip,
+            resume: self.resume,
+            nodes,
+        }
+    }
+
+    fn end_mark(&mut self) {
         self.unmarked = 0;
         self.marked_ms = self.time_ms;
+        self.noted.clear();
     }
 }
 
@@ -156,10 +184,7 @@ impl BatchMark {
         BatchMark {
             tip: Tip::default(),
             resume: 0,
-            batch: BatchId {
-                node: Box::default(),
-                at: Applied::default(),
-            },
+            nodes: Vec::new(),
         }
     }
 

@@ -28,6 +28,8 @@ pub(super) enum Incoming {
     Batch(FollowedBatch),
     /// A batch of this node was not stored in time. Its submitters get this reason.
     GaveUp(u64, Arc<str>),
+    /// These were never sent, for this reason.
+    Refused(Vec<Submitter>, Arc<str>),
     /// The order cannot be followed any further.
     Stop(Arc<str>),
 }
@@ -58,6 +60,8 @@ pub(super) enum Next {
     Batches(Vec<OrderedBatch>),
     /// These submitters get no reply from the order, for this reason.
     Unknown(Vec<Submitter>, Arc<str>),
+    /// These were never sent, for this reason.
+    Refused(Vec<Submitter>, Arc<str>),
     Stop(Arc<str>),
     /// No message arrives any more.
     End,
@@ -142,6 +146,11 @@ impl OrderHandle {
         let _ = self.sequencer.send(Incoming::GaveUp(number, reason));
     }
 
+    /// Tells submitters that nothing of theirs was sent ([`OutgoingBatches::take_waiting`](super::OutgoingBatches::take_waiting)).
+    pub fn refuse(&self, submitters: Vec<Submitter>, reason: Arc<str>) {
+        let _ = self.sequencer.send(Incoming::Refused(submitters, reason));
+    }
+
     /// Stops this node: it applies nothing more and refuses everything until it is started again.
     pub fn stop(&self, reason: Arc<str>) {
         self.status.stop(Arc::clone(&reason));
@@ -170,7 +179,10 @@ impl Following {
             Some(Incoming::Batch(first)) => {
                 let mut batches = vec![self.ordered(first)];
                 let mut commands = batches[0].batch.commands.len();
-                while batches.len() < BATCHES_AT_ONCE && commands < COMMANDS_AT_ONCE {
+                while batches.len() < BATCHES_AT_ONCE
+                    && commands < COMMANDS_AT_ONCE
+                    && self.after.is_none()
+                {
                     match self.incoming.try_recv() {
                         Ok(Incoming::Batch(next)) => {
                             commands += next.commands.len();
@@ -186,12 +198,17 @@ impl Following {
                 Next::Batches(batches)
             }
             Some(Incoming::GaveUp(number, reason)) => Next::Unknown(self.gave_up(number), reason),
+            Some(Incoming::Refused(submitters, reason)) => Next::Refused(submitters, reason),
             Some(Incoming::Stop(reason)) => Next::Stop(reason),
         }
     }
 
-    fn ordered(&self, batch: FollowedBatch) -> OrderedBatch {
-        let own = batch.batch.node == self.own.node && batch.batch.at.run == self.own.at.run;
+    fn ordered(&mut self, batch: FollowedBatch) -> OrderedBatch {
+        let same_node = batch.batch.node == self.own.node;
+        let own = same_node && batch.batch.at.run == self.own.at.run;
+        if same_node && batch.batch.at.run > self.own.at.run {
+            self.after = Some(Incoming::Stop(OTHER_RUN.into()));
+        }
         let submitters = own.then(|| self.outstanding.take(batch.batch.at.number));
         OrderedBatch {
             batch,
@@ -229,6 +246,10 @@ impl Following {
 
 /// The longest [`Following::jitter_ms`].
 const JITTER_MS_MAX: u64 = if cfg!(test) { 1_000 } else { 30_000 };
+
+/// All other nodes leave out what this one sends from then on.
+const OTHER_RUN: &str = "another process runs under the name of this node, or the clock was set back: start the node again, with a name \
+                         of its own";
 
 /// The most batches that wait for the sequencer.
 const INCOMING_MAX: usize = 64;

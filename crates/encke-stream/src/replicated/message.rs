@@ -131,7 +131,8 @@ const MAGIC: &[u8] = b"EK";
 
 const VERSION: u8 = 1;
 
-/// Room for what precedes the content: a node's name has at most 64 bytes, the numbers at most 10 each.
-const HEADER_BYTES_MAX: usize = 128;
+/// Room for what precedes the content, and for what the shared log adds: the names of the node and the fleet have at most 64 bytes and
+/// come several times, numbers have at most 20.
+const HEADER_BYTES_MAX: usize = 640;
 
 const GROWING: &str = "growing a vector is the only thing that writes here";

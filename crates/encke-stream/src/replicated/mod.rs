@@ -84,7 +84,13 @@ pub fn replicated_order(
         Arc::clone(&status),
     );
     ReplicatedOrder {
-        outgoing: OutgoingBatches::new(mailbox, batch, outstanding, message_bytes_max),
+        outgoing: OutgoingBatches::new(
+            mailbox,
+            batch,
+            outstanding,
+            Arc::clone(&status),
+            message_bytes_max,
+        ),
         incoming,
         following,
         status,

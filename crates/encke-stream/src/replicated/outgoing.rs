@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::chain::BatchId;
 use super::message::{self, Content};
+use super::status::OrderStatus;
 use crate::batch::{Submission, Submitter};
 use crate::command::{Command, FleetCommand};
 
@@ -22,6 +23,7 @@ pub struct OutgoingBatches {
     /// The last batch.
     batch: BatchId,
     outstanding: Arc<Outstanding>,
+    status: Arc<OrderStatus>,
     message_bytes_max: usize,
     /// When the mailbox was closed.
     closed_at: Option<Instant>,
@@ -89,6 +91,7 @@ impl OutgoingBatches {
         mailbox: Receiver<Submission>,
         batch: BatchId,
         outstanding: Arc<Outstanding>,
+        status: Arc<OrderStatus>,
         message_bytes_max: usize,
     ) -> Self {
         OutgoingBatches {
@@ -97,6 +100,7 @@ impl OutgoingBatches {
             in_hand: 0,
             batch,
             outstanding,
+            status,
             message_bytes_max,
             closed_at: None,
         }
@@ -105,10 +109,31 @@ impl OutgoingBatches {
     /// The next batch, when the one before it is stored or given up. Waits for commands. None when no command will arrive
     /// any more, and all batches were applied or given up, or were not for 10 s.
     pub fn next_batch(&mut self) -> Option<OutgoingBatch> {
+        let next = self.wait_for_batch();
+        if next.is_none() {
+            self.status.close();
+        }
+        next
+    }
+
+    /// Takes the submitters of everything that waits to be sent, because no broker answers. Nothing of theirs was sent.
+    pub fn take_waiting(&mut self) -> Vec<Submitter> {
+        let mut commands = Vec::new();
+        self.mailbox.drain(&mut commands);
+        let waiting = self.left.drain(..).chain(commands);
+        let submitters: Vec<_> = waiting.map(|submission| submission.from).collect();
+        self.in_hand += submitters.len();
+        submitters
+    }
+
+    fn wait_for_batch(&mut self) -> Option<OutgoingBatch> {
         self.mailbox.handled(std::mem::take(&mut self.in_hand));
         loop {
             // Bounds the memory of what waits for this node's own log.
             if !self.outstanding.wait(OUTSTANDING_MAX, LOOK_EVERY) {
+                if self.mailbox.is_closed() && self.has_closed_for_long() {
+                    return None;
+                }
                 continue;
             }
             let mut proposals = std::mem::take(&mut self.outstanding.state.lock().proposals);
@@ -121,8 +146,7 @@ impl OutgoingBatches {
                 let received = self.mailbox.recv_batch_timeout(&mut commands, patience);
                 self.left.extend(commands);
                 if received.is_err() && self.left.is_empty() {
-                    let closed_at = *self.closed_at.get_or_insert_with(Instant::now);
-                    if self.outstanding.wait(0, LOOK_EVERY) || closed_at.elapsed() > CLOSE_WAIT {
+                    if self.outstanding.wait(0, LOOK_EVERY) || self.has_closed_for_long() {
                         return None;
                     }
                     continue;
@@ -132,6 +156,11 @@ impl OutgoingBatches {
                 return Some(self.build(&mut proposals));
             }
         }
+    }
+
+    fn has_closed_for_long(&mut self) -> bool {
+        let closed_at = *self.closed_at.get_or_insert_with(Instant::now);
+        closed_at.elapsed() > CLOSE_WAIT
     }
 
     fn build(&mut self, proposals: &mut Vec<FleetCommand>) -> OutgoingBatch {

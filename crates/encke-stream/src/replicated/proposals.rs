@@ -37,9 +37,10 @@ impl Machine {
         match command {
             FleetCommand::End { .. } | FleetCommand::Barrier { .. } => {}
             FleetCommand::Renew { .. } => self.renew(&stream, now_ms, journal)?,
-            FleetCommand::Trim { floor, .. } => {
+            FleetCommand::Trim { floor, due_ms, .. } => {
                 let facts = stream.state().next;
-                if floor > facts.floor && floor <= facts.tail.sequence {
+                // The clock of the node that proposes it may be ahead.
+                if now_ms >= due_ms && floor > facts.floor && floor <= facts.tail.sequence {
                     self.raise(&stream, floor, journal)?;
                 }
             }
@@ -75,7 +76,7 @@ impl Machine {
     ) -> Vec<FleetCommand> {
         let mut proposals = Vec::new();
         for stream in self.view.take_reads() {
-            if stream.is_renewal_due(now_ms) && stream.facts().life == Life::Live {
+            if stream.facts().life == Life::Live {
                 let stream = NamedStream::of(&stream);
                 proposals.push(FleetCommand::Renew { stream });
             }
@@ -98,9 +99,13 @@ impl Machine {
             let named = NamedStream::of(&stream);
             if stream.expired(now_ms) && stream.state().next.life == Life::Live {
                 proposals.push(FleetCommand::End { stream: named });
-            } else if let Some(floor) = stream.trim_due(now_ms) {
+            } else if let Some((floor, due_ms)) = stream.trim_due(now_ms) {
                 let stream = named;
-                proposals.push(FleetCommand::Trim { stream, floor });
+                proposals.push(FleetCommand::Trim {
+                    stream,
+                    floor,
+                    due_ms,
+                });
             } else {
                 self.watch(&stream);
             }
@@ -116,9 +121,13 @@ impl Machine {
         let mut counted = std::mem::take(&mut replica.counted);
         counted.dedup_by(|one, other| Arc::ptr_eq(one, other));
         let trims = counted.iter().filter_map(|stream| {
-            let floor = stream.trim_due(now_ms)?;
+            let (floor, due_ms) = stream.trim_due(now_ms)?;
             let stream = NamedStream::of(stream);
-            Some(FleetCommand::Trim { stream, floor })
+            Some(FleetCommand::Trim {
+                stream,
+                floor,
+                due_ms,
+            })
         });
         trims.collect()
     }

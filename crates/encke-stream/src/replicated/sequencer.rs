@@ -83,8 +83,13 @@ impl<D: Disk> ReplicaSequencer<D> {
         match self.following.next(patience) {
             Next::End => return false,
             Next::Nothing => {
-                self.commit.settle();
+                if self.stopped.is_none() {
+                    self.commit.settle();
+                }
                 self.propose(clock(), false);
+            }
+            Next::Refused(submitters, reason) => {
+                self.refuse(submitters, &Refusal::Stalled(reason));
             }
             Next::Unknown(submitters, reason) => {
                 self.refuse(submitters, &Refusal::Unknown(reason));
@@ -92,8 +97,11 @@ impl<D: Disk> ReplicaSequencer<D> {
             Next::Stop(reason) => self.stop(reason),
             Next::Batches(batches) => self.apply(batches, clock()),
         }
-        self.commit.checkpoint(&mut self.evictor);
-        self.commit.evict(&mut self.evictor);
+        // What a stopped node holds in memory may not be what its log has.
+        if self.stopped.is_none() {
+            self.commit.checkpoint(&mut self.evictor);
+            self.commit.evict(&mut self.evictor);
+        }
         self.commit.admit();
         true
     }
@@ -115,7 +123,7 @@ impl<D: Disk> ReplicaSequencer<D> {
             tracing::error!(%reason, "this node cannot apply a batch, and tries again");
             status.stall(Some(reason));
             std::thread::sleep(RETRY);
-            status.has_stopped()
+            status.has_stopped() || status.is_closing()
         };
         let applied = self.commit.replicate(batches, &self.loader, &mut stalled);
         match applied {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -20,6 +20,8 @@ pub struct OrderStatus {
     /// The position of the last batch that the sequencer got.
     sent: AtomicU64,
     batches: AtomicU64,
+    /// The server stops, and this node sends nothing more.
+    closing: AtomicBool,
     /// Why the node has stopped to follow.
     stopped: Mutex<Option<Arc<str>>>,
     /// Why the node cannot write at the moment.
@@ -35,6 +37,7 @@ impl OrderStatus {
             received: AtomicU64::new(tip.position),
             sent: AtomicU64::new(tip.position),
             batches: AtomicU64::new(0),
+            closing: AtomicBool::new(false),
             stopped: Mutex::default(),
             stalled: Mutex::default(),
         }
@@ -115,6 +118,14 @@ impl OrderStatus {
     /// The node follows no longer. The first reason stays.
     pub fn stop(&self, reason: Arc<str>) {
         self.stopped.lock().get_or_insert(reason);
+    }
+
+    pub(super) fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
     }
 
     pub(super) fn stall(&self, reason: Option<Arc<str>>) {

@@ -90,7 +90,7 @@ impl Node {
         let (machine, log) = logs.remove(0);
         let (mailbox, receiver) = mailbox("test", Bounds::default());
         // Parts of a few hundred bytes.
-        let order = replicated_order(&machine, receiver, self.name, self.run, 400);
+        let order = replicated_order(&machine, receiver, self.name, self.run, 900);
         let replies = Replies::default();
         let outlets: Vec<Box<dyn Outlet>> = vec![Box::new(replies.clone())];
         let loader = machine.loader(log.reader());
