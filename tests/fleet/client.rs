@@ -11,7 +11,7 @@ pub enum Appended {
     Yes,
     /// It was refused before it was sent, or by an answer that says that nothing is stored.
     No,
-    /// Nobody knows.
+    /// It may be stored.
     Unknown,
 }
 

@@ -1,5 +1,5 @@
-//! What the nodes of a fleet say of themselves: each answers a request with its position in the order of each log, and whoever
-//! asks compares them.
+//! Reports of the nodes of a fleet: each node answers a request with its position in the order of each log, and the caller
+//! compares the answers.
 
 use std::sync::Arc;
 use std::time::Duration;

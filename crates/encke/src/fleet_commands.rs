@@ -11,7 +11,7 @@ use encke_fleet::{BrokerAccess, BrokerUrls, FleetError, FleetName, FleetReport};
 
 use crate::failure::{Code, Failed};
 
-/// Asks the nodes and brokers of a fleet. Exit codes: 0 all is well; 5 something is wrong; 1 nobody could be asked.
+/// Asks the nodes and brokers of a fleet. Exit codes: 0 all is well; 5 something is wrong; 1 no broker answers.
 #[derive(Args, Debug)]
 pub(crate) struct FleetArgs {
     #[command(subcommand)]

@@ -132,7 +132,7 @@ impl<D: Disk> Commit<D> {
     }
 
     fn publish_replicated(&mut self, durable: sync::Durable) {
-        // Before the replies: whoever has waited for a barrier sees the streams as they are at its time.
+        // Before the replies: a request that has waited for a barrier sees the streams as they are at its time.
         if let Some(chain) = self.machine.chain() {
             self.machine.view.set_order_ms(chain.time_ms);
         }
@@ -152,10 +152,6 @@ impl<D: Disk> Commit<D> {
         let mut marked = false;
         for OrderedBatch { batch, submitters } in batches {
             let now_ms = batch.time_ms;
-            let (cut_before, barriers) = (
-                !self.cut.is_empty(),
-                batch.commands.iter().all(Command::is_barrier),
-            );
             let mut draft = Draft::new(
                 LogJournal {
                     log: &mut self.log,
@@ -190,7 +186,7 @@ impl<D: Disk> Commit<D> {
             let made = !draft.records.is_empty();
             records.append(&mut draft.records);
             streams.append(&mut draft.streams);
-            let left = cut_before && !barriers && made && !self.cut.is_empty();
+            let left = made && !self.cut.is_empty();
             let left = left.then(|| DIFFERS.to_owned());
             if let Some(reason) = failed.or(differs).or(left) {
                 return Err(CannotApply::Failed(reason.into()));

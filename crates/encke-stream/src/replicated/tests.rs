@@ -148,7 +148,7 @@ impl Node {
         }
     }
 
-    /// Follows up to so many further messages.
+    /// Follows at most `count` further messages.
     fn follow(&mut self, shared: &Shared, count: usize, now_ms: u64) {
         let now_ms = now_ms + self.clock_ms;
         let running = self.run();
