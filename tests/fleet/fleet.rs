@@ -1,13 +1,15 @@
 //! Brokers and nodes as processes, and what happens to them.
 
 use std::fs::File;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::ports::fixed_port;
 
 /// A fleet on this machine; killed when dropped.
 pub struct Fleet {
@@ -58,8 +60,8 @@ impl Fleet {
             return None;
         }
         let process = || Process {
-            port: free_port(),
-            route: free_port(),
+            port: fixed_port(),
+            route: fixed_port(),
             child: None,
         };
         let mut fleet = Fleet {
@@ -365,15 +367,6 @@ impl Drop for Fleet {
 
 /// A run that is at least this long damages files of brokers, too.
 const LONG: Duration = Duration::from_secs(60);
-
-/// A port that nothing listens on.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
-}
 
 fn is_ready(address: SocketAddr) -> bool {
     use std::io::{Read, Write};

@@ -11,11 +11,10 @@ use encke_stream::{
     Submission, Submitter, Target,
 };
 
+use crate::fleet::RelayMessage;
 use crate::machine::{Effect, JobMachine};
 use crate::record;
-use crate::request::{
-    AttemptAction, AttemptReport, JobId, NewJob, Payload, PoolClient, PoolRequest,
-};
+use crate::request::{JobId, Payload, PoolClient, PoolRequest};
 use crate::response::PoolResponse;
 
 /// The sending end of the dispatcher's mailbox.
@@ -43,16 +42,22 @@ pub enum DispatcherMessage {
         /// Its content, or the reason for the failure.
         payload: Result<Payload, String>,
     },
+    /// The clients of a node of the fleet are gone.
+    NodeGone(u16),
+    /// For the relay of a node of a fleet, which receives in the place of the dispatcher.
+    Relay(RelayMessage),
     /// The server is stopping: answer all clients that wait.
     Stop,
     /// No more requests follow: end the threads.
     Quit,
+    /// Another node dispatches: end the threads at once, because nothing more can be written.
+    Abandon,
 }
 
 /// The receiving end of the dispatcher's mailbox.
 pub struct DispatcherReceiver {
-    messages: Receiver<DispatcherMessage>,
-    sender: DispatcherSender,
+    pub(crate) messages: Receiver<DispatcherMessage>,
+    pub(crate) sender: DispatcherSender,
 }
 
 /// Looks up a stream by its name, in memory and in the store. The stream stays in memory while the result is held.
@@ -134,18 +139,15 @@ impl DispatcherSender {
     /// The weight of a message in the mailbox, in bytes.
     pub fn weight_bytes(&self, message: &DispatcherMessage) -> usize {
         let content = match message {
-            DispatcherMessage::Request(_, PoolRequest::Post(NewJob { payload, .. }))
-            | DispatcherMessage::Request(
-                _,
-                PoolRequest::Report(AttemptReport {
-                    action: AttemptAction::Ack { result: payload },
-                    ..
-                }),
-            )
-            | DispatcherMessage::Loaded {
+            DispatcherMessage::Request(_, request) => request.content_bytes(),
+            DispatcherMessage::Loaded {
                 payload: Ok(payload),
                 ..
             } => payload.body.len(),
+            DispatcherMessage::Relay(RelayMessage::Packet(packet)) => packet.len(),
+            DispatcherMessage::Relay(RelayMessage::Response(_, response)) => {
+                response.weight_bytes()
+            }
             DispatcherMessage::Committed(replies) => replies.len() * size_of::<Reply>(),
             _ => 0,
         };
@@ -165,7 +167,7 @@ impl DispatcherSender {
     }
 
     /// Sends a message. Blocks while the mailbox is full.
-    fn put(&self, message: DispatcherMessage) {
+    pub(crate) fn put(&self, message: DispatcherMessage) {
         let bytes = self.weight_bytes(&message);
         let _ = self.messages.send(Lane::Data, message, bytes);
     }
@@ -292,6 +294,9 @@ impl Dispatcher {
                     DispatcherMessage::Loaded { pool, id, payload } => {
                         self.machine.loaded(now_ms, pool, id, payload);
                     }
+                    DispatcherMessage::NodeGone(node) => self.machine.node_gone(now_ms, node),
+                    DispatcherMessage::Relay(_) => {}
+                    DispatcherMessage::Abandon => return,
                     DispatcherMessage::Stop => self.machine.stop(),
                     DispatcherMessage::Quit => {
                         self.machine.stop();

@@ -37,6 +37,7 @@ mod delayed;
 mod dispatch;
 mod dispatcher;
 mod error;
+pub mod fleet;
 mod request;
 mod response;
 

@@ -80,6 +80,8 @@ pub use listen::{ACCEPT_BACKLOG, check_address};
 pub use metrics::Metrics;
 pub use networks::{Networks, NotNetworks};
 pub use pools::pools;
-pub use server::{Dismissal, Follow, ServedStreams, Server};
+pub use server::{
+    ConnectNodes, Dismissal, FleetLinks, Follow, ReceivePacket, SendToNodes, ServedStreams, Server,
+};
 pub use settings::{NetSettings, TlsClients, TlsSettings};
 pub use transport::tls::{CertificateWarning, TlsError, check_tls};

@@ -28,7 +28,7 @@ use crate::errors::{StartError, StopError};
 use crate::fanout::congested_streams::CongestedStreams;
 use crate::listen;
 use crate::metrics::{Metrics, QUEUE_FULL, UNWRITABLE};
-use crate::pools::PoolService;
+use crate::pools::{PoolService, PoolThreads};
 use crate::readers::{ReaderTools, Readers};
 use crate::redirect::Redirect;
 use crate::revocations::{self, RevocationFollower};
@@ -44,7 +44,7 @@ pub struct Server {
     shards: Vec<JoinHandle<()>>,
     readers: Vec<JoinHandle<()>>,
     dispatcher: encke_jobs::DispatcherSender,
-    pools: encke_jobs::DispatcherThreads,
+    pools: PoolThreads,
     /// One for each log.
     sequencer_threads: Vec<JoinHandle<Result<(), CommitError>>>,
     senders: Vec<Arc<ShardSender>>,
@@ -82,9 +82,34 @@ pub struct ServedStreams {
     pub logs: Logs,
     /// When an append is acknowledged to a stream that was made without a word about it.
     pub level: AckLevel,
-    /// On a node of a fleet: connects the mailbox of a log, by the log's index, with the order of the fleet.
-    pub follow: Option<Follow>,
+    /// On a node of a fleet: what connects it with the others.
+    pub fleet: Option<FleetLinks>,
 }
+
+/// What connects a node of a fleet with the others.
+pub struct FleetLinks {
+    /// The name of the node.
+    pub node: String,
+    /// Connects the mailbox of a log, by the log's index, with the order of the fleet.
+    pub follow: Follow,
+    /// How long requests for the pools wait for a node that dispatches.
+    pub retry: Duration,
+    /// Whether the node follows the order.
+    pub is_ready: Box<dyn Fn() -> bool + Send>,
+    /// Connects the node with the others.
+    pub connect: ConnectNodes,
+}
+
+/// Begins to hand packets of other nodes to a function, which does not block. Returns what sends packets to the node of a name,
+/// or to all.
+pub type ConnectNodes =
+    Box<dyn FnOnce(ReceivePacket) -> Result<SendToNodes, Box<dyn std::error::Error + Send + Sync>>>;
+
+/// Receives a packet of another node.
+pub type ReceivePacket = Arc<dyn Fn(Vec<u8>) + Send + Sync>;
+
+/// Sends a packet to the node of that name, or to all.
+pub type SendToNodes = Box<dyn Fn(Option<&str>, Vec<u8>) + Send>;
 
 /// Connects the mailbox of a log with the order of a fleet.
 pub type Follow = Box<
@@ -122,9 +147,9 @@ impl Server {
         let ServedStreams {
             logs,
             level,
-            mut follow,
+            mut fleet,
         } = streams;
-        let in_fleet = follow.is_some();
+        let in_fleet = fleet.is_some();
         let listeners = listeners(&settings)?;
         let address = match listeners.first() {
             Some(first) => listen::address(first)?,
@@ -140,7 +165,10 @@ impl Server {
         let archive = Archive::of(&logs);
         let background: Vec<_> = logs.logs.iter().map(|(_, log)| log.background()).collect();
         let (readers, jobs) = Readers::new(settings.readers);
-        let pools = PoolService::restore(&settings, archive.clone())?;
+        let pools = match in_fleet {
+            false => PoolService::restore(&settings, archive.clone())?,
+            true => PoolService::in_fleet(&settings, archive.clone()),
+        };
         if let Some(access) = router.access() {
             revocations::restore(&archive, access)?;
         }
@@ -161,8 +189,9 @@ impl Server {
             });
             let end = Box::new(move |no| expired.end(no));
             let thread = std::thread::Builder::new().name(name);
-            if let Some(follow) = &mut follow {
-                let following = follow(number, &machine, receiver).map_err(StartError::Fleet)?;
+            if let Some(fleet) = &mut fleet {
+                let following =
+                    (fleet.follow)(number, &machine, receiver).map_err(StartError::Fleet)?;
                 let sequencer = ReplicaSequencer::new(machine, log, following, outlets, watch)
                     .evicting(settings.eviction, end);
                 sequencer_threads.push(thread.spawn(move || sequencer.run(now_ms))?);
@@ -204,8 +233,10 @@ impl Server {
             archive: archive.with_inline_commits(Arc::clone(&inline_commits)),
             took: metrics.look_up_seconds.clone(),
         })?;
-        let (board, pools) =
-            pools.start(sequencers.clone(), Arc::clone(&inline_commits), &senders)?;
+        let (board, pools) = match fleet {
+            None => pools.start(sequencers.clone(), Arc::clone(&inline_commits), &senders)?,
+            Some(fleet) => pools.start_relay(fleet, sequencers.clone(), &senders, metrics)?,
+        };
         let connections = Arc::new(AtomicUsize::new(0));
         let addresses = Arc::new(Addresses::new(&settings));
         let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max));
@@ -276,7 +307,7 @@ impl Server {
         watch(metrics, &views, sequencers, &senders);
         let gauged = dispatcher.clone();
         let background_count = background.len();
-        let loads = pools.loads();
+        let pool_gauges = pools.gauges();
         let handshaking = handshakes.map(|handshakes| handshakes.watch());
         let log_queue = log_sender.as_ref().map(|sender| sender.watch());
         let access = router.access().cloned();
@@ -288,7 +319,7 @@ impl Server {
                 metrics.mailbox(&format!("reader-{number}"), &gauge);
             }
             metrics.mailbox("dispatcher", &gauged.gauge());
-            metrics.mailbox("loader", &loads());
+            pool_gauges.show(metrics);
             if let Some(handshaking) = &handshaking {
                 handshaking.show(metrics);
             }

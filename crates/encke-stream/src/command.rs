@@ -5,6 +5,7 @@ use std::sync::Arc;
 use encke_log::{Sequence, StreamNo};
 use serde::{Deserialize, Serialize};
 
+use crate::replicated::DispatcherTerm;
 use crate::writers::ProducerId;
 use crate::{AckLevel, Lifetime, Lookup, Offset, Retention, Stream};
 
@@ -56,6 +57,13 @@ pub enum FleetCommand {
     Renew {
         /// The stream.
         stream: NamedStream,
+    },
+    /// Begins a term of the dispatcher, if it is later than the term that the log knows.
+    Dispatch {
+        /// The index of the log.
+        log: usize,
+        /// The dispatcher.
+        next: DispatcherTerm,
     },
     /// Changes nothing. Its reply says that the node has applied everything that was acknowledged before the command was
     /// sent.
@@ -167,13 +175,13 @@ impl Target {
 }
 
 impl FleetCommand {
-    /// The stream that it is for; None for a barrier.
+    /// The stream that it is for, if it is for one.
     pub(crate) fn stream(&self) -> Option<&NamedStream> {
         match self {
             FleetCommand::End { stream }
             | FleetCommand::Trim { stream, .. }
             | FleetCommand::Renew { stream } => Some(stream),
-            FleetCommand::Barrier { .. } => None,
+            FleetCommand::Barrier { .. } | FleetCommand::Dispatch { .. } => None,
         }
     }
 }
@@ -188,7 +196,7 @@ impl NamedStream {
 }
 
 impl Command {
-    /// The name of the command's stream. A barrier has none.
+    /// The name of the command's stream; empty if it has none.
     pub fn name(&self) -> &str {
         let target = match self {
             Command::Create(create) => return &create.name,
@@ -201,9 +209,9 @@ impl Command {
         target.name()
     }
 
-    /// Whether the command changes nothing, whatever the state.
-    pub(crate) fn is_barrier(&self) -> bool {
-        matches!(self, Command::Fleet(FleetCommand::Barrier { .. }))
+    /// Whether the command is for the log as a whole.
+    pub(crate) fn is_for_log(&self) -> bool {
+        matches!(self, Command::Fleet(command) if command.stream().is_none())
     }
 
     /// Makes the command one that other nodes understand.
