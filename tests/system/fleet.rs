@@ -10,7 +10,7 @@ use crate::rig::{
 };
 
 /// Starts a node with data of its own or with that of `data`.
-fn node(brokers: &Brokers, name: &str, data: &Path, flags: &[&str]) -> Encke {
+pub(crate) fn node(brokers: &Brokers, name: &str, data: &Path, flags: &[&str]) -> Encke {
     Encke::start_by(&mut command(brokers, name, data, flags))
 }
 
@@ -104,8 +104,6 @@ fn what_one_node_acknowledges_is_at_every_node() {
         (differs.status, &*differs.error_code()),
         (409, "type_differs")
     );
-    let pool = connections[0].ask("PUT", "/v1/pool/p", &[], b"");
-    assert_eq!((pool.status, &*pool.error_code()), (501, "not_implemented"));
     for node in nodes {
         assert_eq!(node.terminate().code, Some(0));
     }

@@ -59,6 +59,7 @@ mod disk;
 mod durability;
 mod failing_reads;
 mod fleet;
+mod fleet_pools;
 mod full_stderr;
 mod generations;
 mod hang_ups;
@@ -78,6 +79,8 @@ mod patterns;
 mod poisoned_log;
 mod pool_limits;
 mod pools;
+#[path = "../ports.rs"]
+mod ports;
 mod proxies;
 mod retention;
 mod rig;

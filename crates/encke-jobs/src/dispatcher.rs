@@ -11,10 +11,10 @@ use encke_stream::{
     Submission, Submitter, Target,
 };
 
-use crate::fleet::RelayMessage;
 use crate::machine::{Effect, JobMachine};
+use crate::message::{DispatcherMessage, RelayMessage};
 use crate::record;
-use crate::request::{JobId, Payload, PoolClient, PoolRequest};
+use crate::request::{JobId, Payload, PoolClient};
 use crate::response::PoolResponse;
 
 /// The sending end of the dispatcher's mailbox.
@@ -22,36 +22,6 @@ use crate::response::PoolResponse;
 pub struct DispatcherSender {
     messages: Sender<DispatcherMessage>,
     bytes_max: usize,
-}
-
-/// A message for the dispatcher.
-#[derive(Debug)]
-pub enum DispatcherMessage {
-    /// A client's request.
-    Request(PoolClient, PoolRequest),
-    /// A client has disconnected.
-    Disconnected(PoolClient),
-    /// The outcomes of commands.
-    Committed(Vec<Reply>),
-    /// A job was read from the log.
-    Loaded {
-        /// The pool's number.
-        pool: u64,
-        /// The job.
-        id: JobId,
-        /// Its content, or the reason for the failure.
-        payload: Result<Payload, String>,
-    },
-    /// The clients of a node of the fleet are gone.
-    NodeGone(u16),
-    /// For the relay of a node of a fleet, which receives in the place of the dispatcher.
-    Relay(RelayMessage),
-    /// The server is stopping: answer all clients that wait.
-    Stop,
-    /// No more requests follow: end the threads.
-    Quit,
-    /// Another node dispatches: end the threads at once, because nothing more can be written.
-    Abandon,
 }
 
 /// The receiving end of the dispatcher's mailbox.

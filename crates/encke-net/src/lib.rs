@@ -27,6 +27,7 @@ mod connection;
 mod deferred;
 mod errors;
 mod fanout;
+mod fleet_links;
 mod forwarded;
 mod hash_index;
 mod http;
@@ -75,13 +76,12 @@ pub use access_log::AccessLogFormat;
 pub use clock::now_ms;
 pub use encke_jobs::pools_at_rest;
 pub use errors::{StartError, StopError};
+pub use fleet_links::{ConnectNodes, FleetLinks, Follow, ReceivePacket, SendToNodes};
 pub use forwarded::ForwardedBy;
 pub use listen::{ACCEPT_BACKLOG, check_address};
 pub use metrics::Metrics;
 pub use networks::{Networks, NotNetworks};
 pub use pools::pools;
-pub use server::{
-    ConnectNodes, Dismissal, FleetLinks, Follow, ReceivePacket, SendToNodes, ServedStreams, Server,
-};
+pub use server::{Dismissal, ServedStreams, Server};
 pub use settings::{NetSettings, TlsClients, TlsSettings};
 pub use transport::tls::{CertificateWarning, TlsError, check_tls};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use encke_jobs::fleet::{PacketTo, RelayContext, RelayFigures, RelayMessage};
+use encke_jobs::fleet::{PacketTo, RelayContext, RelayFigures};
 use encke_jobs::{
     DispatcherContext, DispatcherMessage, DispatcherReceiver, DispatcherSender, DispatcherThreads,
-    JobMachine, PublishedStats, ReplayError, SendResponse,
+    JobMachine, PublishedStats, RelayMessage, ReplayError, SendResponse,
 };
 use encke_mailbox::Gauge;
 use encke_stream::{InlineCommit, Logs, Lookup, Sequencers, Stream};
@@ -14,9 +14,9 @@ use encke_stream::{InlineCommit, Logs, Lookup, Sequencers, Stream};
 use crate::archive::Archive;
 use crate::clock::now_ms;
 use crate::errors::StartError;
+use crate::fleet_links::FleetLinks;
 use crate::metrics::Metrics;
 use crate::pool_metrics::RelayMetrics;
-use crate::server::FleetLinks;
 use crate::settings::NetSettings;
 use crate::shard_channel::{ShardEvent, ShardSender};
 

@@ -10,11 +10,10 @@ use std::time::Duration;
 
 use encke_jobs::DispatcherMessage;
 use encke_log::CommitError;
-use encke_mailbox::{Bounds, Receiver, mailbox};
+use encke_mailbox::{Bounds, mailbox};
 use encke_protocol::Router;
 use encke_stream::{
-    AckLevel, Committed, Following, InlineCommit, Logs, Machine, Outlet, ReplicaSequencer,
-    Sequencer, Sequencers, Submission, Views,
+    AckLevel, Committed, InlineCommit, Logs, Outlet, ReplicaSequencer, Sequencer, Sequencers, Views,
 };
 
 use crate::access_log::{AccessLogQueue, AccessLogThread, RequestIds, access_log};
@@ -26,6 +25,7 @@ use crate::clock::now_ms;
 use crate::compression::Compressors;
 use crate::errors::{StartError, StopError};
 use crate::fanout::congested_streams::CongestedStreams;
+use crate::fleet_links::FleetLinks;
 use crate::listen;
 use crate::metrics::{Metrics, QUEUE_FULL, UNWRITABLE};
 use crate::pools::{PoolService, PoolThreads};
@@ -85,40 +85,6 @@ pub struct ServedStreams {
     /// On a node of a fleet: what connects it with the others.
     pub fleet: Option<FleetLinks>,
 }
-
-/// What connects a node of a fleet with the others.
-pub struct FleetLinks {
-    /// The name of the node.
-    pub node: String,
-    /// Connects the mailbox of a log, by the log's index, with the order of the fleet.
-    pub follow: Follow,
-    /// How long requests for the pools wait for a node that dispatches.
-    pub retry: Duration,
-    /// Whether the node follows the order.
-    pub is_ready: Box<dyn Fn() -> bool + Send>,
-    /// Connects the node with the others.
-    pub connect: ConnectNodes,
-}
-
-/// Begins to hand packets of other nodes to a function, which does not block. Returns what sends packets to the node of a name,
-/// or to all.
-pub type ConnectNodes =
-    Box<dyn FnOnce(ReceivePacket) -> Result<SendToNodes, Box<dyn std::error::Error + Send + Sync>>>;
-
-/// Receives a packet of another node.
-pub type ReceivePacket = Arc<dyn Fn(Vec<u8>) + Send + Sync>;
-
-/// Sends a packet to the node of that name, or to all.
-pub type SendToNodes = Box<dyn Fn(Option<&str>, Vec<u8>) + Send>;
-
-/// Connects the mailbox of a log with the order of a fleet.
-pub type Follow = Box<
-    dyn FnMut(
-        usize,
-        &Machine,
-        Receiver<Submission>,
-    ) -> Result<Following, Box<dyn std::error::Error + Send + Sync>>,
->;
 
 /// Ends the subscriptions of a node that does not follow its fleet. It must be gone before the server is stopped.
 #[derive(Clone)]

@@ -136,6 +136,7 @@ fn code(error: &FleetError) -> Code {
         | FleetError::NoFleet { .. }
         | FleetError::NoJetStream { .. }
         | FleetError::Stream { .. }
+        | FleetError::NoAnswer { .. }
         | FleetError::Start(_) => Code::Running,
     }
 }

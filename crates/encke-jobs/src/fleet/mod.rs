@@ -28,25 +28,5 @@ mod tests;
 mod thread;
 mod wire;
 
-pub use relay::{PacketTo, RelayFigures};
+pub use relay::{PacketTo, RelayFigures, SILENCE_MAX_MS};
 pub use thread::{BuildDispatcher, RelayContext, RestorePools, SendPacket};
-
-use crate::machine::JobMachine;
-use crate::request::PoolClient;
-use crate::response::PoolResponse;
-
-/// What a relay gets beside what a dispatcher gets.
-#[derive(Debug)]
-pub enum RelayMessage {
-    /// A packet of another node.
-    Packet(Vec<u8>),
-    /// The dispatcher of this node responds.
-    Response(PoolClient, PoolResponse),
-    /// The pools as the logs have them, for the term with this number.
-    Restored(u64, Result<Box<JobMachine>, String>),
-    /// The dispatcher of this node has ended.
-    Ended,
-}
-
-/// After this long without a heartbeat of the dispatcher, in milliseconds, a node asks for the next term.
-pub const SILENCE_MAX_MS: u64 = 2_500;

@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use encke_stream::{DispatcherTerm, FleetCommand, Outcome, Refusal, Reply};
 
-use super::SILENCE_MAX_MS;
 use super::session::{Broken, Session};
-use super::wire::{DispatcherReply, NodeMessage, Packet, Part, decode, encode};
-use crate::dispatcher::DispatcherMessage;
+use super::wire::{DispatcherReply, DispatcherState, NodeMessage, Packet, Part, decode, encode};
 use crate::error::JobError;
+use crate::message::DispatcherMessage;
 use crate::request::{PoolClient, PoolRequest};
 use crate::response::PoolResponse;
 
@@ -137,6 +136,7 @@ struct Client {
 impl Relay {
     /// `run` is higher than at the last start of the node.
     pub(super) fn new(
+        now_ms: u64,
         node: &str,
         run: u64,
         logs: usize,
@@ -148,7 +148,7 @@ impl Relay {
             logs,
             hold_ms,
             role: Role::Waiting {
-                since_ms: 0,
+                since_ms: now_ms,
                 silence_ms: SILENCE_MAX_MS,
             },
             known: None,
@@ -167,6 +167,12 @@ impl Relay {
 
     pub(super) fn take_effects(&mut self) -> Vec<RelayEffect> {
         std::mem::take(&mut self.effects)
+    }
+
+    /// The number of clients that expect a response.
+    #[cfg(test)]
+    pub(super) fn pending(&self) -> usize {
+        self.clients.len()
     }
 
     /// Whether this node's dispatcher runs, or its pools are being restored.
@@ -279,6 +285,7 @@ impl Relay {
         }
         own.stage = Stage::Running;
         self.figures.takeovers.fetch_add(1, Ordering::Relaxed);
+        self.beat(now_ms);
         self.pass_on_held(now_ms);
         if self.stopping {
             self.stop_dispatcher();
@@ -289,7 +296,7 @@ impl Relay {
     /// The pools cannot be restored: another node may have more luck.
     pub(super) fn not_restored(&mut self, now_ms: u64, number: u64) {
         if matches!(&self.role, Role::Dispatching(own) if own.number == number) {
-            self.release();
+            self.release(DispatcherState::Failed);
             self.lose(now_ms, SILENCE_MAX_MS);
         }
     }
@@ -299,21 +306,36 @@ impl Relay {
         if let Role::Dispatching(own) = &self.role
             && own.stage == Stage::Stopping
         {
-            self.release();
+            self.end_sessions();
+            self.release(DispatcherState::Released);
+            self.hold_unanswered(now_ms);
             self.role = Role::Waiting {
                 since_ms: now_ms,
                 silence_ms: SILENCE_MAX_MS,
             };
-            // It has not taken what it has not answered.
-            let unanswered = self.clients.iter().filter(|(_, client)| !client.held);
-            let unanswered: Vec<_> = unanswered
-                .map(|(client, state)| (*client, state.request.is_some()))
-                .collect();
-            for (client, has_request) in unanswered {
-                match has_request {
-                    true => self.hold(now_ms, client),
-                    false => self.respond(now_ms, client, PoolResponse::Stopping),
-                }
+        }
+    }
+
+    /// Tells the other nodes that the dispatcher has ended and has taken no request that it has not answered.
+    fn end_sessions(&mut self) {
+        if let Role::Dispatching(own) = &mut self.role {
+            for (node, session) in own.sessions.values_mut() {
+                let ended = DispatcherReply::Ended;
+                reply_to(&mut self.effects, own.term, node, session, &ended);
+            }
+        }
+    }
+
+    /// Requests without a response wait for the next dispatcher.
+    fn hold_unanswered(&mut self, now_ms: u64) {
+        let unanswered = self.clients.iter().filter(|(_, client)| !client.held);
+        let unanswered: Vec<_> = unanswered
+            .map(|(client, state)| (*client, state.request.is_some()))
+            .collect();
+        for (client, has_request) in unanswered {
+            match has_request {
+                true => self.hold(now_ms, client),
+                false => self.respond(now_ms, client, PoolResponse::Stopping),
             }
         }
     }
@@ -348,11 +370,9 @@ impl Relay {
     /// Handles a packet of another node.
     pub(super) fn packet(&mut self, now_ms: u64, packet: &[u8]) {
         match decode::<Packet<'_>>(packet) {
-            Some(Packet::Heartbeat {
-                node,
-                term,
-                released,
-            }) => self.heartbeat(now_ms, &node, term, released),
+            Some(Packet::Heartbeat { node, term, state }) => {
+                self.heartbeat(now_ms, &node, term, state);
+            }
             Some(Packet::ToDispatcher {
                 node,
                 term,
@@ -375,7 +395,7 @@ impl Relay {
         }
     }
 
-    fn heartbeat(&mut self, now_ms: u64, node: &str, term: u64, released: bool) {
+    fn heartbeat(&mut self, now_ms: u64, node: &str, term: u64, state: DispatcherState) {
         let known = self.known.as_ref().map_or(0, |known| known.term);
         if *node == *self.node || term < known {
             return;
@@ -386,24 +406,25 @@ impl Relay {
                 heard_ms,
                 ..
             } if *own == term => {
-                *heard_ms = now_ms;
-                if released {
-                    self.lose(now_ms, self.jitter_ms());
+                // The end of a dispatcher comes in the session, behind its last response.
+                match state {
+                    DispatcherState::Restoring | DispatcherState::Running => *heard_ms = now_ms,
+                    DispatcherState::Released => {}
+                    DispatcherState::Failed => self.lose(now_ms, self.jitter_ms()),
                 }
             }
             Role::Dispatching(own) if own.term >= term => {}
             Role::Following { term: own, .. } if *own > term => {}
             // It may be that this node has the next term in a moment.
             Role::Claiming { .. } => {}
-            _ if released => {
-                self.role = Role::Waiting {
-                    since_ms: now_ms,
-                    silence_ms: self.jitter_ms(),
-                };
-            }
             _ => {
-                if !matches!(self.role, Role::Waiting { .. }) {
-                    self.lose(now_ms, SILENCE_MAX_MS);
+                let silence_ms = match state {
+                    DispatcherState::Released | DispatcherState::Failed => self.jitter_ms(),
+                    DispatcherState::Restoring | DispatcherState::Running => SILENCE_MAX_MS,
+                };
+                self.lose(now_ms, silence_ms);
+                if state != DispatcherState::Running {
+                    return;
                 }
                 self.last_session += 1;
                 self.role = Role::Following {
@@ -412,6 +433,7 @@ impl Relay {
                     session: Session::new(self.last_session, now_ms),
                     heard_ms: now_ms,
                 };
+                self.send(&NodeMessage::Alive);
                 self.pass_on_held(now_ms);
             }
         }
@@ -500,6 +522,10 @@ impl Relay {
                     self.respond(now_ms, client, response);
                 }
                 Some(DispatcherReply::Alive) => {}
+                Some(DispatcherReply::Ended) => {
+                    self.hold_unanswered(now_ms);
+                    self.lose(now_ms, self.jitter_ms());
+                }
                 None => self.begin_session(now_ms),
             },
             Err(Broken) => self.begin_session(now_ms),
@@ -588,7 +614,7 @@ impl Relay {
             matches!(refusal, Refusal::Unknown(_) | Refusal::NotDispatcher)
         });
         if lost {
-            self.release();
+            self.release(DispatcherState::Failed);
             self.lose(now_ms, SILENCE_MAX_MS);
         } else if !commands.is_empty() {
             self.dispatch(DispatcherMessage::Committed(commands));
@@ -635,7 +661,10 @@ impl Relay {
                 let beat = Packet::Heartbeat {
                     node: self.node.clone(),
                     term: own.term,
-                    released: false,
+                    state: match own.stage {
+                        Stage::Restoring => DispatcherState::Restoring,
+                        Stage::Running | Stage::Stopping => DispatcherState::Running,
+                    },
                 };
                 let beat = RelayEffect::Send(PacketTo::All, encode(&beat));
                 self.effects.push(beat);
@@ -660,12 +689,12 @@ impl Relay {
     }
 
     /// Tells the others that another node may take over.
-    fn release(&mut self) {
+    fn release(&mut self, state: DispatcherState) {
         if let Role::Dispatching(own) = &self.role {
             let beat = Packet::Heartbeat {
                 node: self.node.clone(),
                 term: own.term,
-                released: true,
+                state,
             };
             self.effects
                 .push(RelayEffect::Send(PacketTo::All, encode(&beat)));
@@ -850,6 +879,9 @@ fn reply_to(
         effects.push(RelayEffect::Send(to, encode(&packet)));
     });
 }
+
+/// After this long without a heartbeat of the dispatcher, in milliseconds, a node asks for the next term.
+pub const SILENCE_MAX_MS: u64 = 2_500;
 
 /// The token of a claim; commands of the dispatcher have others.
 const CLAIM_TOKEN: u64 = u64::MAX;

@@ -9,13 +9,13 @@ use encke_stream::{
     Command, DispatcherTerm, FleetCommand, Outcome, Refusal, Submission, Submitter,
 };
 
-use super::RelayMessage;
 use super::relay::{PacketTo, Relay, RelayEffect, RelayFigures};
 use crate::dispatcher::{
-    DispatcherContext, DispatcherMessage, DispatcherReceiver, DispatcherSender, DispatcherThreads,
-    SendResponse, SubmitCommands, dispatcher_mailbox,
+    DispatcherContext, DispatcherReceiver, DispatcherSender, DispatcherThreads, SendResponse,
+    SubmitCommands, dispatcher_mailbox,
 };
 use crate::machine::JobMachine;
+use crate::message::{DispatcherMessage, RelayMessage};
 use crate::stats::PublishedStats;
 
 /// Sends a packet to other nodes. It does not wait; a packet that cannot be sent is lost.
@@ -74,7 +74,14 @@ impl DispatcherReceiver {
             let hold_ms = context.hold.as_millis() as u64;
             let figures = Arc::clone(&context.figures);
             let relay = RelayThread {
-                relay: Relay::new(&context.node, context.run, context.logs, hold_ms, figures),
+                relay: Relay::new(
+                    0,
+                    &context.node,
+                    context.run,
+                    context.logs,
+                    hold_ms,
+                    figures,
+                ),
                 context,
                 sender: self.sender,
                 dispatcher: None,

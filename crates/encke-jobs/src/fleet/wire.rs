@@ -12,8 +12,7 @@ pub(super) enum Packet<'a> {
     Heartbeat {
         node: Box<str>,
         term: u64,
-        /// It dispatches no more: another node may ask for the next term at once.
-        released: bool,
+        state: DispatcherState,
     },
     /// A part of a node's messages to the dispatcher.
     ToDispatcher {
@@ -32,6 +31,18 @@ pub(super) enum Packet<'a> {
     },
     /// The dispatcher does not know the session, or lacks a part of it.
     Reset { term: u64, session: u64 },
+}
+
+/// How far a dispatcher is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum DispatcherState {
+    /// It restores the pools, and takes no requests yet.
+    Restoring,
+    Running,
+    /// It has ended: another node may ask for the next term at once. Nodes with a session learn it there.
+    Released,
+    /// It has given up, and what was sent to it may have been carried out or not.
+    Failed,
 }
 
 /// A part of a session's messages.
@@ -60,6 +71,8 @@ pub(super) enum DispatcherReply {
     Response(PoolClient, PoolResponse),
     /// The dispatcher has the session.
     Alive,
+    /// It has ended, and has taken no request that it has not answered.
+    Ended,
 }
 
 pub(super) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
