@@ -3,7 +3,7 @@
 //! Each log of a fleet is a stream of JetStream, and each batch of a node's commands one message in it, or several. This
 //! crate moves messages between the brokers and the replicated order of `encke-stream`, which knows nothing of JetStream:
 //! `publish.rs` sends, `follow.rs` receives, `broker.rs` finds the streams and compares them with what the node has applied,
-//! `probe.rs` asks the brokers how far the order is.
+//! `probe.rs` asks the brokers how far the order is. `transfer/` copies the log of one node to another.
 
 mod broker;
 mod follow;
@@ -13,11 +13,13 @@ mod publish;
 mod report;
 mod settings;
 mod status;
+mod transfer;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use async_nats::{Client, jetstream};
+use encke_log::Reader;
 use encke_mailbox::Receiver;
 use encke_stream::{Chain, Following, Machine, ReplicatedOrder, Submission, replicated_order};
 use tokio::runtime::Runtime;
@@ -31,6 +33,7 @@ pub use settings::{
     Replicas,
 };
 pub use status::{LogFigures, LogStatus};
+pub use transfer::{CopyLogError, CopyProgress, LogCopier};
 
 use broker::OrderStream;
 use follow::Follower;
@@ -96,6 +99,22 @@ impl Fleet {
             logs: self.logs.subscribe(),
         };
         self.runtime.spawn(responder.run());
+        Ok(())
+    }
+
+    /// Gives copies of the logs to nodes that ask for one.
+    ///
+    /// # Errors
+    /// The requests cannot be subscribed to.
+    pub fn give_copies(&self, readers: Vec<Reader>) -> Result<(), FleetError> {
+        let subject = transfer::subject(&self.settings.name, self.settings.node.as_str());
+        let requests = self.runtime.block_on(self.client.subscribe(subject));
+        let source = transfer::Source {
+            client: self.client.clone(),
+            requests: requests.map_err(std::io::Error::other)?,
+            readers,
+        };
+        self.runtime.spawn(source.run());
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use crate::status::LogStatus;
 
 /// What is asked of all nodes.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Question {
+pub(crate) struct Question {
     /// Positions whose hashes are asked for, by the logs' indices.
     positions: Vec<u64>,
 }
@@ -171,7 +171,7 @@ async fn gather(
 }
 
 /// The reports of all nodes that answer in time, by name.
-async fn ask(
+pub(crate) async fn ask(
     client: &Client,
     name: &FleetName,
     question: &Question,
@@ -197,7 +197,7 @@ async fn ask(
 }
 
 /// What the brokers say of the order of a log; none if there is no such log.
-async fn order(
+pub(crate) async fn order(
     context: &jetstream::Context,
     name: &FleetName,
     log: usize,

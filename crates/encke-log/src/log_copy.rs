@@ -14,6 +14,7 @@ use crate::error::OpenError;
 use crate::file_name;
 use crate::files::{Files, HISTORY};
 use crate::snapshot::is_name_in_copy;
+use crate::start;
 use crate::superblock;
 use std::fs::File;
 use std::io::{self, Write};
@@ -93,12 +94,13 @@ impl LogCopy {
         Ok(CopiedFile { path, file })
     }
 
-    /// Puts the copy in the place of the log, durably. The log before it is moved to `replaced`; what was there is removed.
+    /// Puts the copy in the place of the log, durably, if it is whole. The log before it is moved to `replaced`; what was there is removed.
     ///
     /// # Errors
-    /// The directory cannot be written to. After a restart, the old log or the copy is there.
+    /// The copy is not whole, or the directory cannot be written to. After a restart, the old log or the copy is there.
     pub fn complete(self) -> Result<(), CopyError> {
         sync_tree(&self.partial)?;
+        start::preflight(&self.partial)?;
         remove(&self.directory.join(REPLACED))?;
         rename(&self.partial, &self.directory.join(COMPLETE))?;
         finish_locked(&self.directory)?;
@@ -164,13 +166,23 @@ fn finish_locked(directory: &Path) -> Result<bool, CopyError> {
     Ok(true)
 }
 
-/// Moves all files of a log. A superblock comes last, so that a part of a log is never taken for a whole one.
-fn move_log(from: &Path, to: &Path) -> Result<(), CopyError> {
-    let entries = std::fs::read_dir(from).map_err(|source| failed(from, "list", source))?;
+/// Whether a directory has any file of a log, but for its lock. A missing directory has none.
+///
+/// # Errors
+/// The directory can't be read.
+pub fn holds_files_of_log(directory: &Path) -> Result<bool, CopyError> {
+    match directory.try_exists() {
+        Ok(false) => Ok(false),
+        _ => Ok(!files_of_log(directory)?.is_empty()),
+    }
+}
+
+/// The names of a log's files, history included.
+fn files_of_log(directory: &Path) -> Result<Vec<String>, CopyError> {
+    let unlisted = |source| failed(directory, "list", source);
     let mut names = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(|source| failed(from, "list", source))?;
-        let name = entry.file_name();
+    for entry in std::fs::read_dir(directory).map_err(unlisted)? {
+        let name = entry.map_err(unlisted)?.file_name();
         let is_of_log = |name: &str| {
             name == HISTORY
                 || superblock::NAMES.contains(&name)
@@ -180,6 +192,12 @@ fn move_log(from: &Path, to: &Path) -> Result<(), CopyError> {
             names.push(name.to_owned());
         }
     }
+    Ok(names)
+}
+
+/// Moves all files of a log. A superblock comes last, so that a part of a log is never taken for a whole one.
+fn move_log(from: &Path, to: &Path) -> Result<(), CopyError> {
+    let mut names = files_of_log(from)?;
     names.sort_by_key(|name| superblock::NAMES.contains(&&**name));
     for name in &names {
         let (from, to) = (from.join(name), to.join(name));

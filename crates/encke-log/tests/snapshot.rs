@@ -249,6 +249,25 @@ fn a_copy_takes_the_place_of_a_log_at_once_or_not_at_all() {
     assert!(!finish_copy(target.path()).unwrap());
     assert!(!target.path().join("copy.partial").exists());
     has(20);
+    // Nor does one that lacks a file, or has a damaged one.
+    for damaged in [false, true] {
+        let copy = LogCopy::begin(target.path()).unwrap();
+        write(&snapshot, &copy);
+        let (name, _) = snapshot
+            .files()
+            .find(|(name, _)| name.contains("/tables/"))
+            .unwrap();
+        let path = target.path().join("copy.partial").join(name);
+        let mut content = std::fs::read(&path).unwrap();
+        content[10] ^= 1;
+        std::fs::remove_file(&path).unwrap();
+        if damaged {
+            std::fs::write(&path, content).unwrap();
+        }
+        let refused = copy.complete().unwrap_err();
+        assert!(matches!(refused, CopyError::Directory(_)), "{refused}");
+        has(20);
+    }
     // A name from elsewhere is checked.
     let copy = LogCopy::begin(target.path()).unwrap();
     let refused = copy.make_file("../escaped").unwrap_err();

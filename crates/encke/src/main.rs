@@ -12,6 +12,7 @@ mod failure;
 mod fleet_commands;
 mod keys;
 mod log;
+mod log_copies;
 mod log_filter;
 mod log_locations;
 mod log_output;
@@ -49,7 +50,7 @@ enum Command {
     Log(log::LogArgs),
     /// Check whether the machine and the data directory suit a server, and print the settings to change
     Doctor(Box<doctor::DoctorArgs>),
-    /// Ask the nodes and brokers of a fleet how they are, or compare what they have
+    /// Ask the nodes and brokers of a fleet how they are, compare what they have, or copy the data of a node
     Fleet(fleet_commands::FleetArgs),
     /// Make a token for a client, explain a token, or make an API key
     Token(credential_commands::TokenArgs),
