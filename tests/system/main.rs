@@ -31,6 +31,7 @@
 //! - [`disk`]: disks that fail and disks that are full.
 //! - [`failing_reads`]: a server is not ready while it cannot read its files.
 //! - [`fleet`]: several nodes on real brokers are one server, and none acknowledges what the others do not get.
+//! - [`fleet_copy`]: a node that the brokers cannot bring up to date copies the log of another one.
 //! - [`full_stderr`]: a full disk under standard error changes nothing else.
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
 //! - [`sealing`]: the bound on sealed segments that wait for history.
@@ -59,6 +60,7 @@ mod disk;
 mod durability;
 mod failing_reads;
 mod fleet;
+mod fleet_copy;
 mod full_stderr;
 mod generations;
 mod hang_ups;
