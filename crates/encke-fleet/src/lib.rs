@@ -10,6 +10,7 @@ mod follow;
 mod metrics;
 mod probe;
 mod publish;
+mod repair;
 mod report;
 mod settings;
 mod status;
@@ -27,7 +28,8 @@ use tokio::sync::watch;
 
 pub use broker::FleetError;
 pub use metrics::FleetMetrics;
-pub use report::{BrokerLog, FleetReport, NodeLog, NodeReport, report};
+pub use repair::{LogRepair, Repair, RepairReport, StoppedNode};
+pub use report::{BrokerLog, FleetReport, NodeLog, NodeMark, NodeReport, report};
 pub use settings::{
     BadBrokers, BadFleetName, BadReplicas, BrokerAccess, BrokerUrls, FleetName, FleetSettings,
     Replicas,
@@ -138,15 +140,19 @@ impl Fleet {
         let node = self.settings.node.as_str();
         let ReplicatedOrder {
             outgoing,
-            incoming,
+            mut incoming,
             status,
             following,
         } = replicated_order(machine, mailbox, node, run, message_bytes_max);
+        if order.begins_behind_tip {
+            incoming.begin_behind_tip();
+        }
         let status = Arc::new(LogStatus::new(status, self.settings.silence_max));
         self.logs.send_modify(|logs| logs.push(Arc::clone(&status)));
         let handle = incoming.handle();
         let (end, ended) = watch::channel(false);
         let probe = Probe {
+            context: self.context.clone(),
             order: order.clone(),
             handle: handle.clone(),
             status: Arc::clone(&status),

@@ -8,9 +8,11 @@ use std::time::Duration;
 use anyhow::Context;
 use bytesize::ByteSize;
 use clap::{Args, Subcommand};
-use encke_fleet::{BrokerAccess, BrokerUrls, FleetError, FleetName, FleetReport, LogCopier};
+use encke_fleet::{FleetName, FleetReport, LogCopier};
 
 use crate::failure::{Code, Failed};
+use crate::fleet_brokers::{BrokerArgs, failed};
+use crate::fleet_repair::{RepairArgs, repair};
 use crate::log_copies;
 
 /// Asks the nodes and brokers of a fleet, or copies the data of a node. Exit codes of status and verify: 0 all is well; 5
@@ -36,36 +38,17 @@ enum FleetCommand {
             wrong; 3 the directory can't be used."
     )]
     Join(JoinArgs),
-}
-
-/// How the brokers are reached.
-#[derive(Args, Debug)]
-struct BrokerArgs {
-    /// The brokers of the fleet, such as nats://10.0.0.1:4222,nats://10.0.0.2:4222
-    #[arg(long, value_name = "URLS", env = "ENCKE_FLEET")]
-    fleet: BrokerUrls,
-
-    /// The name of the fleet
-    #[arg(long, value_name = "NAME", default_value_t)]
-    fleet_name: FleetName,
-
-    /// File of the credentials for the brokers
-    #[arg(long, value_name = "FILE")]
-    fleet_credentials: Option<PathBuf>,
-
-    /// Certificate authority of the brokers in PEM format
-    #[arg(long, value_name = "FILE")]
-    fleet_ca: Option<PathBuf>,
-}
-
-impl BrokerArgs {
-    fn access(&self) -> BrokerAccess {
-        BrokerAccess {
-            brokers: self.fleet.clone(),
-            credentials: self.fleet_credentials.clone(),
-            ca: self.fleet_ca.clone(),
-        }
-    }
+    /// Let the nodes continue with what they have when the brokers have lost the order
+    #[command(
+        long_about = "Let the nodes continue with what they have when the brokers have lost the order.\n\n\
+            Finds the node with the longest history, and makes the order anew behind it. All nodes must have stopped to follow the \
+            order, which they do by themselves when it is lost, or not run. Without --accept, prints what would be done and changes \
+            nothing. With --accept, does it, unless a node that has taken part cannot be asked, or two have different histories. Then \
+            start all nodes again: those that have less copy the data of one that has the most.",
+        after_help = "Exit codes: 0 the order needs no repair, or is repaired; 5 it needs one, and nothing was changed; 1 no broker \
+            answers; 2 the command line is wrong; 3 a directory can't be used."
+    )]
+    Repair(RepairArgs),
 }
 
 #[derive(Args, Debug)]
@@ -97,15 +80,8 @@ pub(crate) fn fleet(args: &FleetArgs) -> Result<ExitCode, Failed> {
         FleetCommand::Status(args) => report(args, false),
         FleetCommand::Verify(args) => report(args, true),
         FleetCommand::Join(args) => join(args),
+        FleetCommand::Repair(args) => repair(args),
     }
-}
-
-fn failed(error: FleetError) -> Failed {
-    let code = match error {
-        FleetError::Credentials { .. } => Code::Usage,
-        _ => Code::Running,
-    };
-    code.with(error)
 }
 
 /// Copies all logs of a node.
