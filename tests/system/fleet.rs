@@ -5,16 +5,19 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::rig::{
-    Brokers, Connection, Encke, Ended, JSON, copy_tree, data_dir, eventually, path, serve,
-};
+use crate::rig::{Brokers, Connection, Encke, Ended, JSON, data_dir, eventually, path, serve};
 
 /// Starts a node with data of its own or with that of `data`.
 pub(crate) fn node(brokers: &Brokers, name: &str, data: &Path, flags: &[&str]) -> Encke {
     Encke::start_by(&mut command(brokers, name, data, flags))
 }
 
-fn command(brokers: &Brokers, name: &str, data: &Path, flags: &[&str]) -> std::process::Command {
+pub(crate) fn command(
+    brokers: &Brokers,
+    name: &str,
+    data: &Path,
+    flags: &[&str],
+) -> std::process::Command {
     let mut command = serve(data, &["--fleet", &brokers.urls(), "--node", name]);
     // A cluster is three brokers.
     if !brokers.urls().contains(',') {
@@ -25,7 +28,7 @@ fn command(brokers: &Brokers, name: &str, data: &Path, flags: &[&str]) -> std::p
 }
 
 /// The order is the same at all nodes, and each has applied all of it.
-fn have_the_same(nodes: &[&Encke], stream: &str) -> Vec<u64> {
+pub(crate) fn have_the_same(nodes: &[&Encke], stream: &str) -> Vec<u64> {
     let numbers: Vec<_> = nodes.iter().map(|node| node.numbers(stream)).collect();
     let tails: Vec<_> = nodes
         .iter()
@@ -162,7 +165,7 @@ fn a_node_that_was_killed_continues_where_it_was() {
     assert_eq!(have_the_same(&[&a, &b, &c], "s"), expected);
 }
 
-fn append(connection: &mut Connection, number: u64) -> u16 {
+pub(crate) fn append(connection: &mut Connection, number: u64) -> u16 {
     let body = number.to_string();
     connection
         .ask("POST", &path("s"), &[JSON], body.as_bytes())
@@ -325,63 +328,6 @@ fn a_cluster_of_brokers_survives_the_loss_of_any_of_them() {
     }
     let expected: Vec<u64> = (0..number).collect();
     assert_eq!(have_the_same(&[&a, &b], "s"), expected);
-}
-
-#[test]
-fn a_node_joins_with_a_copy_once_the_brokers_have_forgotten_the_beginning() {
-    let Some(brokers) = Brokers::start(1) else {
-        return;
-    };
-    let dirs = [data_dir(), data_dir()];
-    let keep = ["--tuning", "fleet-keep=2s"];
-    let a = node(&brokers, "a", dirs[0].path(), &keep);
-    let b = node(&brokers, "b", dirs[1].path(), &keep);
-    a.create("s");
-    let mut connection = a.connect();
-    for number in 0..10 {
-        assert_eq!(append(&mut connection, number), 204);
-    }
-    assert_eq!(have_the_same(&[&a, &b], "s").len(), 10);
-    assert_eq!(b.terminate().code, Some(0));
-    let copies = data_dir();
-    let copy = copies.path().join("c");
-    copy_tree(dirs[1].path(), &copy);
-    let b = node(&brokers, "b", dirs[1].path(), &keep);
-    // The brokers forget what is older than two seconds.
-    let late = data_dir();
-    eventually("a new node can't follow from the beginning", || {
-        std::thread::sleep(Duration::from_millis(500));
-        assert_eq!(append(&mut connection, 10), 204);
-        match Encke::try_start_by(&mut command(&brokers, "d", late.path(), &keep)) {
-            Ok(node) => {
-                node.kill();
-                std::fs::remove_dir_all(late.path()).expect("it is ours");
-                std::fs::create_dir(late.path()).expect("it is ours");
-                false
-            }
-            Err(ended) => {
-                assert_eq!(ended.code, Some(3), "{ended:?}");
-                assert!(
-                    ended
-                        .stderr
-                        .contains("this node is too far behind in log 0"),
-                    "{ended:?}"
-                );
-                true
-            }
-        }
-    });
-    // A copy that is as old as that is too far behind as well; a new one is not.
-    let stale = Ended::of(&mut command(&brokers, "c", &copy, &keep));
-    assert_eq!(stale.code, Some(3), "{stale:?}");
-    assert_eq!(b.terminate().code, Some(0));
-    std::fs::remove_dir_all(&copy).expect("it is ours");
-    copy_tree(dirs[1].path(), &copy);
-    let c = node(&brokers, "c", &copy, &keep);
-    let b = node(&brokers, "b", dirs[1].path(), &keep);
-    assert_eq!(append(&mut c.connect(), 11), 204);
-    let numbers = have_the_same(&[&a, &b, &c], "s");
-    assert_eq!(numbers.last(), Some(&11));
 }
 
 #[test]

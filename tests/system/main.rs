@@ -31,6 +31,8 @@
 //! - [`disk`]: disks that fail and disks that are full.
 //! - [`failing_reads`]: a server is not ready while it cannot read its files.
 //! - [`fleet`]: several nodes on real brokers are one server, and none acknowledges what the others do not get.
+//! - [`fleet_copy`]: a node that the brokers cannot bring up to date copies the log of another one.
+//! - [`fleet_repair`]: nodes continue with the longest history when the brokers have lost the order.
 //! - [`full_stderr`]: a full disk under standard error changes nothing else.
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
 //! - [`sealing`]: the bound on sealed segments that wait for history.
@@ -59,7 +61,9 @@ mod disk;
 mod durability;
 mod failing_reads;
 mod fleet;
+mod fleet_copy;
 mod fleet_pools;
+mod fleet_repair;
 mod full_stderr;
 mod generations;
 mod hang_ups;

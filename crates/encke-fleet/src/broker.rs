@@ -7,9 +7,9 @@ use async_nats::jetstream::context::CreateStreamErrorKind;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, StorageType, Stream};
 use async_nats::jetstream::{self, ErrorCode};
 use async_nats::{Client, ConnectOptions};
-use encke_stream::{Chain, message_hash};
+use encke_stream::{Chain, Tip, message_hash};
 
-use crate::settings::{BrokerAccess, FleetName, FleetSettings};
+use crate::settings::{BrokerAccess, FleetName, FleetSettings, Replicas};
 
 /// Why a node cannot take part.
 #[derive(Debug, thiserror::Error)]
@@ -171,6 +171,8 @@ pub(crate) struct OrderStream {
     pub(crate) subject: String,
     /// When it was created. Another time means another stream of the name.
     pub(crate) created_ns: i128,
+    /// It was made anew to continue behind what this node has applied.
+    pub(crate) begins_behind_tip: bool,
 }
 
 /// Finds the stream of a log, or creates it, and compares it with what the node has applied. While the brokers do not answer, such
@@ -200,7 +202,7 @@ async fn try_open(
     chain: &Chain,
 ) -> Result<OrderStream, FleetError> {
     let name = stream_name(&settings.name, log);
-    let subject = format!("{}.log.{log}", settings.name);
+    let subject = subject(&settings.name, log);
     let failed = |reason: String| FleetError::Stream {
         log,
         stream: name.clone(),
@@ -211,20 +213,11 @@ async fn try_open(
         stream: name.clone(),
         reason,
     };
-    let config = Config {
-        name: name.clone(),
-        subjects: vec![subject.clone()],
-        description: Some("The order of an Encke fleet".into()),
-        storage: StorageType::File,
-        num_replicas: settings.replicas.0,
-        discard: DiscardPolicy::Old,
-        max_age: settings.keep,
-        duplicate_window: DUPLICATES_WITHIN.min(settings.keep),
-        deny_delete: true,
-        deny_purge: true,
-        metadata: HashMap::from([(META_LOGS.into(), logs.to_string())]),
-        ..Config::default()
+    let kept = Kept {
+        replicas: settings.replicas,
+        keep: settings.keep,
     };
+    let config = config(&settings.name, (log, logs), kept);
     let found = match context.get_stream(&name).await {
         Ok(stream) => stream,
         Err(error) => match error.kind() {
@@ -271,19 +264,73 @@ async fn try_open(
         )));
     }
     let stream = context.get_stream_no_info(&name).await;
-    let order = OrderStream {
+    let mut order = OrderStream {
+        begins_behind_tip: false,
         stream: stream.map_err(|error| failed(error.to_string()))?,
         created_ns: created_ns(&info),
         name: name.clone(),
         subject,
     };
-    compare(&order, &info, log, chain).await?;
+    compare(&mut order, &info, log, chain).await?;
     Ok(order)
+}
+
+/// How the brokers keep an order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub(crate) replicas: Replicas,
+    pub(crate) keep: Duration,
+}
+
+/// The subject of the messages of a log's order.
+fn subject(fleet: &FleetName, log: usize) -> String {
+    format!("{fleet}.log.{log}")
+}
+
+/// The stream of a new order.
+pub(crate) fn config(fleet: &FleetName, (log, logs): (usize, usize), kept: Kept) -> Config {
+    Config {
+        name: stream_name(fleet, log),
+        subjects: vec![subject(fleet, log)],
+        description: Some("The order of an Encke fleet".into()),
+        storage: StorageType::File,
+        num_replicas: kept.replicas.0,
+        discard: DiscardPolicy::Old,
+        max_age: kept.keep,
+        duplicate_window: DUPLICATES_WITHIN.min(kept.keep),
+        deny_delete: true,
+        deny_purge: true,
+        metadata: HashMap::from([(META_LOGS.into(), logs.to_string())]),
+        ..Config::default()
+    }
+}
+
+/// Makes the stream of an order one that continues behind `tip`.
+pub(crate) fn continue_behind(tip: Tip, config: &mut Config) {
+    config.first_sequence = Some(tip.position + 1);
+    let metadata = &mut config.metadata;
+    metadata.insert(META_CONTINUES.into(), tip_text(tip));
+}
+
+/// Whether a stream was made to continue behind this tip.
+pub(crate) fn continues_behind(info: &Info, tip: Tip) -> bool {
+    let continues = info.config.metadata.get(META_CONTINUES);
+    continues.is_some_and(|text| *text == tip_text(tip))
+}
+
+/// The position behind which a stream was made to continue, if it was.
+pub(crate) fn continued_position(info: &Info) -> Option<u64> {
+    let text = info.config.metadata.get(META_CONTINUES)?;
+    text.split_once(':')?.0.parse().ok()
+}
+
+fn tip_text(tip: Tip) -> String {
+    format!("{}:{:032x}:{:016x}", tip.position, tip.hash, tip.message)
 }
 
 /// Compares the order with what the node has applied.
 async fn compare(
-    order: &OrderStream,
+    order: &mut OrderStream,
     info: &Info,
     log: usize,
     chain: &Chain,
@@ -293,6 +340,20 @@ async fn compare(
     if state.last_sequence < applied {
         let last = state.last_sequence;
         return Err(FleetError::Lost { log, last, applied });
+    }
+    if applied > 0 && continued_position(info) == Some(applied) {
+        // A repair has made the order anew behind what this node has, or behind another history.
+        order.begins_behind_tip = continues_behind(info, chain.tip);
+        let first = state.first_sequence;
+        return match order.begins_behind_tip {
+            true if first > applied + 1 => Err(FleetError::Behind {
+                log,
+                first,
+                applied,
+            }),
+            true => Ok(()),
+            false => Err(FleetError::OtherHistory { log, applied }),
+        };
     }
     if state.first_sequence > chain.resume + 1 {
         let first = state.first_sequence;
@@ -323,7 +384,7 @@ pub(crate) fn created_ns(info: &Info) -> i128 {
 }
 
 /// What to do when a stream cannot be created.
-fn creation(error: &str) -> String {
+pub(crate) fn creation(error: &str) -> String {
     let few = ["replicas > 1", "insufficient", "no suitable peers"];
     match few.iter().any(|why| error.contains(why)) {
         true => format!(
@@ -332,6 +393,21 @@ fn creation(error: &str) -> String {
         false => error.to_owned(),
     }
 }
+
+/// Whether the brokers say that they have no stream of this name.
+pub(crate) async fn is_missing(context: &jetstream::Context, name: &str) -> bool {
+    match context.get_stream(name).await {
+        Ok(_) => false,
+        Err(error) => matches!(
+            error.kind(),
+            jetstream::context::GetStreamErrorKind::JetStream(ref why)
+                if why.error_code() == ErrorCode::STREAM_NOT_FOUND
+        ),
+    }
+}
+
+/// Where a stream that a repair has made says behind which tip it continues.
+const META_CONTINUES: &str = "encke-continues";
 
 /// Where the number of logs is in the description of a stream.
 const META_LOGS: &str = "encke-logs";

@@ -3,7 +3,7 @@
 //! Each log of a fleet is a stream of JetStream, and each batch of a node's commands one message in it, or several. This
 //! crate moves messages between the brokers and the replicated order of `encke-stream`, which knows nothing of JetStream:
 //! `publish.rs` sends, `follow.rs` receives, `broker.rs` finds the streams and compares them with what the node has applied,
-//! `probe.rs` asks the brokers how far the order is.
+//! `probe.rs` asks the brokers how far the order is. `transfer/` copies the log of one node to another.
 
 mod broker;
 mod follow;
@@ -11,14 +11,17 @@ mod link;
 mod metrics;
 mod probe;
 mod publish;
+mod repair;
 mod report;
 mod settings;
 mod status;
+mod transfer;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use async_nats::{Client, jetstream};
+use encke_log::Reader;
 use encke_mailbox::Receiver;
 use encke_stream::{Chain, Following, Machine, ReplicatedOrder, Submission, replicated_order};
 use tokio::runtime::Runtime;
@@ -27,12 +30,14 @@ use tokio::sync::watch;
 pub use broker::FleetError;
 pub use link::NodeLink;
 pub use metrics::FleetMetrics;
-pub use report::{BrokerLog, FleetReport, NodeLog, NodeReport, report};
+pub use repair::{LogRepair, Repair, RepairReport, StoppedNode};
+pub use report::{BrokerLog, FleetReport, NodeLog, NodeMark, NodeReport, report};
 pub use settings::{
     BadBrokers, BadFleetName, BadReplicas, BrokerAccess, BrokerUrls, FleetName, FleetSettings,
     Replicas,
 };
 pub use status::{LogFigures, LogStatus};
+pub use transfer::{CopyLogError, CopyProgress, LogCopier};
 
 use broker::OrderStream;
 use follow::Follower;
@@ -101,6 +106,22 @@ impl Fleet {
         Ok(())
     }
 
+    /// Gives copies of the logs to nodes that ask for one.
+    ///
+    /// # Errors
+    /// The requests cannot be subscribed to.
+    pub fn give_copies(&self, readers: Vec<Reader>) -> Result<(), FleetError> {
+        let subject = transfer::subject(&self.settings.name, self.settings.node.as_str());
+        let requests = self.runtime.block_on(self.client.subscribe(subject));
+        let source = transfer::Source {
+            client: self.client.clone(),
+            requests: requests.map_err(std::io::Error::other)?,
+            readers,
+        };
+        self.runtime.spawn(source.run());
+        Ok(())
+    }
+
     /// Sends what arrives in the mailbox of a log, and follows the order of the log. `run` must be higher than at the last
     /// start of this node. The threads end after the last sender of the mailbox is gone.
     ///
@@ -121,15 +142,19 @@ impl Fleet {
         let node = self.settings.node.as_str();
         let ReplicatedOrder {
             outgoing,
-            incoming,
+            mut incoming,
             status,
             following,
         } = replicated_order(machine, mailbox, node, run, message_bytes_max);
+        if order.begins_behind_tip {
+            incoming.begin_behind_tip();
+        }
         let status = Arc::new(LogStatus::new(status, self.settings.silence_max));
         self.logs.send_modify(|logs| logs.push(Arc::clone(&status)));
         let handle = incoming.handle();
         let (end, ended) = watch::channel(false);
         let probe = Probe {
+            context: self.context.clone(),
             order: order.clone(),
             handle: handle.clone(),
             status: Arc::clone(&status),

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_nats::jetstream;
 use encke_stream::OrderHandle;
 use tokio::sync::watch;
 
@@ -11,6 +12,7 @@ use crate::broker::{self, OrderStream};
 use crate::status::LogStatus;
 
 pub(crate) struct Probe {
+    pub(crate) context: jetstream::Context,
     pub(crate) order: OrderStream,
     pub(crate) handle: OrderHandle,
     pub(crate) status: Arc<LogStatus>,
@@ -33,34 +35,32 @@ impl Probe {
     async fn ask(&self, lost_since: &mut Option<Instant>) {
         // Before the question: what arrives meanwhile may be newer than the answer.
         let received = self.handle.status().received();
-        let info = match self.order.stream.get_info().await {
-            Ok(info) => info,
-            Err(error) => {
+        let lost = match self.order.stream.get_info().await {
+            Ok(info) => {
+                let last = info.state.last_sequence;
+                if broker::created_ns(&info) != self.order.created_ns {
+                    "the brokers have another order than before".to_owned()
+                } else if last < received {
+                    format!(
+                        "the brokers have lost a part of the order: it ends at {last}, and this node has received {received}"
+                    )
+                } else {
+                    *lost_since = None;
+                    self.status.heard(last);
+                    return;
+                }
+            }
+            Err(error) if !broker::is_missing(&self.context, &self.order.name).await => {
                 tracing::debug!(%error, "no broker says how far the order is");
                 return;
             }
+            Err(_) => "the brokers have lost the order".to_owned(),
         };
-        let last = info.state.last_sequence;
-        let other = broker::created_ns(&info) != self.order.created_ns;
-        if other || last < received {
-            // A broker that has just become the leader may not have applied all that it has.
-            let since = *lost_since.get_or_insert_with(Instant::now);
-            if since.elapsed() < LOST_AFTER {
-                return;
-            }
-            let reason = match other {
-                true => "the brokers have another order than before".to_owned(),
-                false => format!(
-                    "the brokers have lost a part of the order: it ends at {last}, and this node has received {received}"
-                ),
-            };
-            if !self.handle.status().has_stopped() {
-                self.handle.stop(reason.into());
-            }
-            return;
+        // A broker that has just become the leader may not have applied all that it has.
+        let since = *lost_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= LOST_AFTER && !self.handle.status().has_stopped() {
+            self.handle.stop(lost.into());
         }
-        *lost_since = None;
-        self.status.heard(last);
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::{self, ErrorCode, stream::Info};
 use async_nats::{Client, Subscriber};
-use encke_stream::message_hash;
+use encke_stream::{Tip, message_hash};
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -17,9 +17,9 @@ use crate::status::LogStatus;
 
 /// What is asked of all nodes.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Question {
+pub(crate) struct Question {
     /// Positions whose hashes are asked for, by the logs' indices.
-    positions: Vec<u64>,
+    pub(crate) positions: Vec<u64>,
 }
 
 /// What a node says of itself.
@@ -44,6 +44,43 @@ pub struct NodeLog {
     pub hash: Option<String>,
     /// The hash of the message at that position.
     pub message: Option<u64>,
+    /// Where it continues when it is started again: no later batch has records.
+    pub marked: NodeMark,
+    /// Whether it follows the order no longer.
+    pub halted: bool,
+    /// The nodes that have taken part in the order, as it knows them.
+    pub nodes: Vec<String>,
+}
+
+/// A mark in the log of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeMark {
+    /// Its position in the order.
+    pub position: u64,
+    /// The hash of everything up to there.
+    pub hash: String,
+    /// The hash of the message there.
+    pub message: u64,
+}
+
+impl NodeMark {
+    /// The mark at this tip.
+    pub fn of(tip: Tip) -> NodeMark {
+        NodeMark {
+            position: tip.position,
+            hash: format!("{:032x}", tip.hash),
+            message: tip.message,
+        }
+    }
+
+    /// The tip of the mark. None if another version has written it otherwise.
+    pub(crate) fn tip(&self) -> Option<Tip> {
+        Some(Tip {
+            position: self.position,
+            hash: u128::from_str_radix(&self.hash, 16).ok()?,
+            message: self.message,
+        })
+    }
 }
 
 /// What the brokers say of the order of one log.
@@ -111,6 +148,9 @@ impl Responder {
                 lag_ms: figures.lag.as_millis() as u64,
                 hash: tip.map(|tip| format!("{:032x}", tip.hash)),
                 message: tip.map(|tip| tip.message),
+                marked: NodeMark::of(status.order().marked()),
+                halted: status.order().has_stopped(),
+                nodes: status.order().nodes(),
             }
         };
         NodeReport {
@@ -171,7 +211,7 @@ async fn gather(
 }
 
 /// The reports of all nodes that answer in time, by name.
-async fn ask(
+pub(crate) async fn ask(
     client: &Client,
     name: &FleetName,
     question: &Question,
@@ -197,7 +237,7 @@ async fn ask(
 }
 
 /// What the brokers say of the order of a log; none if there is no such log.
-async fn order(
+pub(crate) async fn order(
     context: &jetstream::Context,
     name: &FleetName,
     log: usize,

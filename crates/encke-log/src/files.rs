@@ -263,5 +263,5 @@ fn reserve(file: &File, bytes: u64) -> io::Result<()> {
 }
 
 const LOCK: &str = "lock";
-const HISTORY: &str = "history";
+pub(crate) const HISTORY: &str = "history";
 const ZEROS_BYTES: usize = 1 << 20;

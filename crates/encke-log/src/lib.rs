@@ -50,6 +50,7 @@
 //! - The path of a record: `batch.rs`, `log.rs`; in the background `seal.rs`, `sort.rs`, `ingest.rs` and
 //!   `generations.rs`; its removal: `retire.rs`, `reclaim.rs`.
 //! - The path of a read: `reader.rs`, `read.rs`, `index.rs`, `shared.rs`; when a read fails: `failed_read.rs`.
+//! - A copy of an open log: `snapshot.rs` reads it, `log_copy.rs` writes it and puts it in its place.
 //! - Opening a log: `start.rs`, `log_directory.rs`, `recover.rs`, `inspect.rs`. When it is refused: `check.rs`,
 //!   `dump.rs`, and `repair.rs` with `plan.rs`, `segment_repair.rs` and `history_repair.rs`.
 //! - The trait that lets the same code run on real files and on the simulated disk of the tests (feature `simulation`):
@@ -91,6 +92,7 @@ mod jobs;
 mod layout;
 mod lists;
 mod log;
+mod log_copy;
 mod log_directory;
 mod options;
 mod plan;
@@ -113,6 +115,7 @@ mod segment_repair;
 mod shared;
 #[cfg(any(test, feature = "simulation"))]
 pub mod simulated;
+mod snapshot;
 mod sort;
 mod start;
 mod state;
@@ -137,12 +140,14 @@ pub use health::{Health, STALL};
 pub use ids::{Sequence, StreamNo};
 pub use layout::{LayoutError, arrange, logs_in};
 pub use log::Log;
+pub use log_copy::{CopiedFile, CopyError, LogCopy, finish_copy, holds_files_of_log};
 pub use options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use read::ReadEnd;
 pub use reader::Reader;
 pub use repair::{repair, repair_on};
 pub use repair_report::{Loss, RepairReport};
 pub use retention::LogRetention;
+pub use snapshot::{Snapshot, SnapshotError, is_name_in_copy};
 pub use start::preflight;
 pub use state::StateEntry;
 pub use survey::Problem;

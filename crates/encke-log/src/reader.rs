@@ -9,6 +9,7 @@ use crate::health::Health;
 use crate::ids::{Sequence, StreamNo};
 use crate::read::{self, ReadEnd};
 use crate::shared::Shared;
+use crate::snapshot::{Snapshot, SnapshotError};
 use std::sync::Arc;
 
 /// Reads published records. Cheap to clone; each thread may have its own.
@@ -107,6 +108,14 @@ impl<D: Disk> Reader<D> {
             upto,
             bytes_max,
         })
+    }
+
+    /// A snapshot of the log with all published records, from which a copy can be made while the log goes on.
+    ///
+    /// # Errors
+    /// The log could not be read, or is damaged.
+    pub fn snapshot(&self) -> Result<Snapshot<D>, SnapshotError> {
+        Snapshot::take(&self.shared)
     }
 
     /// As [`Log::states`](crate::Log::states).

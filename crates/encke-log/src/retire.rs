@@ -57,6 +57,7 @@ impl<D: Disk> Retirement<D> {
 
     /// Removes everything that is no longer kept. Failures are logged, and retried the next time.
     pub(crate) fn retire(&self) {
+        let _background = self.shared.background.lock();
         self.retire_segments();
         let Some(history) = &self.shared.history else {
             return;

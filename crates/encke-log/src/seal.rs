@@ -276,6 +276,7 @@ impl<D: Disk> Background<D> {
             Some(Job::Stop) | None => return false,
             Some(job) => job,
         };
+        let background = self.shared.background.lock();
         let mut done = self.try_job(history, job);
         // An earlier failure of the tree, such as a compaction without room, shows its cause only when it is repeated.
         if done.as_ref().is_err_and(|error| error.earlier) && self.reopen(history).is_ok() {
@@ -290,6 +291,7 @@ impl<D: Disk> Background<D> {
             // After some errors the tree continues only when it is opened again. If that fails too, the next try
             // reports it. A failure that follows a shortage, before any job has worked, counts as a shortage.
             let reopened = self.reopen(history);
+            drop(background);
             let before = self.shared.vitals.history_failed();
             let shortage = error.shortage
                 || reopened.is_err_and(|error| error.shortage)
@@ -301,6 +303,7 @@ impl<D: Disk> Background<D> {
             self.notify();
             return false;
         }
+        drop(background);
         self.shared.vitals.set_history_failed(None);
         jobs.finish();
         self.notify();

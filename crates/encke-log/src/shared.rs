@@ -32,6 +32,8 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) superblock: Arc<Superblock<D::File>>,
     /// Held while the statement of history is made and changed.
     pub(crate) stating: Mutex<()>,
+    /// Held while background work changes what is in history or removes segments, and while a snapshot is taken.
+    pub(crate) background: Mutex<()>,
 }
 
 impl<D: Disk> Shared<D> {

@@ -17,6 +17,7 @@ use crate::salvage;
 use crate::seal::Sealer;
 use crate::segment::Segment;
 use crate::shared::Shared;
+use crate::snapshot;
 use crate::state::States;
 use crate::statement::{LastSegment, Statement};
 use crate::superblock::Superblock;
@@ -107,6 +108,7 @@ pub(crate) fn start<D: Disk>(
     if let Some(path) = disk.history() {
         // The mark of a repair whose outcome is stated now.
         salvage::finish(&path).map_err(failed("finish a repair in"))?;
+        snapshot::remove_left(&path).map_err(failed("remove the links of a snapshot in"))?;
     }
     if let Some(history) = &history {
         let formatted = history.set_format();
@@ -156,6 +158,7 @@ pub(crate) fn start<D: Disk>(
         history,
         superblock,
         stating: Mutex::default(),
+        background: Mutex::default(),
     });
     let sealer =
         Sealer::start(disk.clone(), shared.clone(), options).map_err(failed("seal segments in"))?;

@@ -192,6 +192,13 @@ impl<F: DiskFile> Superblock<F> {
     }
 }
 
+/// The content of a new file with a statement.
+pub(crate) fn content_of(statement: &Statement, generation: u64) -> Vec<u8> {
+    let mut content = statement.encode(generation);
+    content.resize(content.len().max(FILE_BYTES as usize), 0);
+    content
+}
+
 /// Writes a statement to a copy.
 fn write_copy<D: Disk>(
     disk: &D,

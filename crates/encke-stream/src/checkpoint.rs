@@ -54,7 +54,10 @@ impl Machine {
                 total: self.view.total(),
             };
             entries.push(meta.entry());
-            entries.extend(self.chain().map(stored::chain_entry));
+            entries.extend(
+                self.chain()
+                    .map(|chain| stored::chain_entry(&chain.at_mark())),
+            );
             if self.view.has_strays() {
                 entries.push(stored::strays_entry());
             }

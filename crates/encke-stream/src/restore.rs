@@ -255,7 +255,7 @@ impl Restore {
             .into_iter()
             .partition(|unmarked| unmarked.record.sequence <= upto);
         self.apply_all(known)?;
-        let mut chain = stored.unwrap_or_default();
+        let mut chain = stored.unwrap_or_default().restored();
         if replica.chain.tip.position > chain.tip.position {
             chain.adopt(replica.chain);
         }

@@ -1,17 +1,22 @@
-//! `encke fleet`: asks the nodes and the brokers of a fleet.
+//! `encke fleet`: asks the nodes and the brokers of a fleet, and copies the data of a node.
 
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use bytesize::ByteSize;
 use clap::{Args, Subcommand};
-use encke_fleet::{BrokerAccess, BrokerUrls, FleetError, FleetName, FleetReport};
+use encke_fleet::{FleetName, FleetReport, LogCopier};
 
 use crate::failure::{Code, Failed};
+use crate::fleet_brokers::{BrokerArgs, failed};
+use crate::fleet_repair::{RepairArgs, repair};
+use crate::log_copies;
 
-/// Asks the nodes and brokers of a fleet. Exit codes: 0 all is well; 5 something is wrong; 1 no broker answers.
+/// Asks the nodes and brokers of a fleet, or copies the data of a node. Exit codes of status and verify: 0 all is well; 5
+/// something is wrong; 1 no broker answers.
 #[derive(Args, Debug)]
 pub(crate) struct FleetArgs {
     #[command(subcommand)]
@@ -24,50 +29,99 @@ enum FleetCommand {
     Status(ReportArgs),
     /// Compare what all nodes have applied with each other and with the brokers
     Verify(ReportArgs),
+    /// Copy the data of a running node into an empty directory, for a new node
+    #[command(
+        long_about = "Copy the data of a running node into an empty directory, for a new node.\n\n\
+            The node goes on meanwhile. Start the new node on the directory with a name of its own, within fleet-keep of the \
+            copy. `encke serve` does the same by itself when the brokers no longer keep what a node lacks.",
+        after_help = "Exit codes: 0 the data is copied; 1 no broker answers, or no node gives a copy; 2 the command line is \
+            wrong; 3 the directory can't be used."
+    )]
+    Join(JoinArgs),
+    /// Let the nodes continue with what they have when the brokers have lost the order
+    #[command(
+        long_about = "Let the nodes continue with what they have when the brokers have lost the order.\n\n\
+            Finds the node with the longest history, and makes the order anew behind it. All nodes must have stopped to follow the \
+            order, which they do by themselves when it is lost, or not run. Without --accept, prints what would be done and changes \
+            nothing. With --accept, does it, unless a node that has taken part cannot be asked, or two have different histories. Then \
+            start all nodes again: those that have less copy the data of one that has the most.",
+        after_help = "Exit codes: 0 the order needs no repair, or is repaired; 5 it needs one, and nothing was changed; 1 no broker \
+            answers; 2 the command line is wrong; 3 a directory can't be used."
+    )]
+    Repair(RepairArgs),
 }
 
 #[derive(Args, Debug)]
 struct ReportArgs {
-    /// The brokers of the fleet, such as nats://10.0.0.1:4222,nats://10.0.0.2:4222
-    #[arg(long, value_name = "URLS", env = "ENCKE_FLEET")]
-    fleet: BrokerUrls,
-
-    /// The name of the fleet
-    #[arg(long, value_name = "NAME", default_value_t)]
-    fleet_name: FleetName,
-
-    /// File of the credentials for the brokers
-    #[arg(long, value_name = "FILE")]
-    fleet_credentials: Option<PathBuf>,
-
-    /// Certificate authority of the brokers in PEM format
-    #[arg(long, value_name = "FILE")]
-    fleet_ca: Option<PathBuf>,
+    #[command(flatten)]
+    brokers: BrokerArgs,
 
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Asks, and prints the report.
+#[derive(Args, Debug)]
+struct JoinArgs {
+    #[command(flatten)]
+    brokers: BrokerArgs,
+
+    /// Directory for the data of the new node, as given to `encke serve --data`
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+
+    /// The node to copy; by default the one that has applied the most
+    #[arg(long, value_name = "NODE")]
+    from: Option<FleetName>,
+}
+
 pub(crate) fn fleet(args: &FleetArgs) -> Result<ExitCode, Failed> {
-    let (args, compare) = match &args.command {
-        FleetCommand::Status(args) => (args, false),
-        FleetCommand::Verify(args) => (args, true),
+    match &args.command {
+        FleetCommand::Status(args) => report(args, false),
+        FleetCommand::Verify(args) => report(args, true),
+        FleetCommand::Join(args) => join(args),
+        FleetCommand::Repair(args) => repair(args),
+    }
+}
+
+/// Copies all logs of a node.
+fn join(args: &JoinArgs) -> Result<ExitCode, Failed> {
+    let access = args.brokers.access();
+    let name = format!("join-{}", std::process::id());
+    let copier = LogCopier::connect(&access, &args.brokers.fleet_name, &name, CONNECT_WITHIN);
+    let copier = copier.map_err(failed)?;
+    let logs = copier.logs(&access).map_err(failed)?;
+    let of_data = |error: anyhow::Error| {
+        let data = args.data.display();
+        Code::Data.with(error.context(format!("the data in {data} can't be used")))
     };
-    let access = BrokerAccess {
-        brokers: args.fleet.clone(),
-        credentials: args.fleet_credentials.clone(),
-        ca: args.fleet_ca.clone(),
-    };
-    let report = encke_fleet::report(&access, &args.fleet_name, compare);
-    let report = report.map_err(|error| {
-        let code = match error {
-            FleetError::Credentials { .. } => Code::Usage,
-            _ => Code::Running,
-        };
-        code.with(error)
-    })?;
+    let directories = encke_log::arrange(&args.data, logs);
+    let directories = directories.map_err(|error| of_data(error.into()))?;
+    for directory in &directories {
+        // A copy that was interrupted while it took its place is finished first, and counts.
+        encke_log::finish_copy(directory).map_err(|error| of_data(error.into()))?;
+        let holds_log = encke_log::holds_files_of_log(directory);
+        if holds_log.map_err(|error| of_data(error.into()))? {
+            let path = directory.display();
+            return Err(of_data(anyhow::anyhow!(
+                "{path} holds a log: a node with data copies by itself what it lacks, when it starts"
+            )));
+        }
+    }
+    log_copies::copy_all(&copier, args.from.as_ref(), &directories)?;
+    println!(
+        "{} holds a copy. Start the new node on it with a name of its own: encke serve --data {0} --fleet {} --node NAME",
+        args.data.display(),
+        access.brokers
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks, and prints the report.
+fn report(args: &ReportArgs, compare: bool) -> Result<ExitCode, Failed> {
+    let brokers = &args.brokers;
+    let report = encke_fleet::report(&brokers.access(), &brokers.fleet_name, compare);
+    let report = report.map_err(failed)?;
     if args.json {
         let json = serde_json::to_string_pretty(&report).context("the report can't be written")?;
         println!("{json}");
@@ -131,3 +185,6 @@ fn text(report: &FleetReport) -> String {
     }
     text
 }
+
+/// A broker answers within this time.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);

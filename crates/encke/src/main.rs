@@ -9,9 +9,12 @@ mod credential_commands;
 mod descriptors;
 mod doctor;
 mod failure;
+mod fleet_brokers;
 mod fleet_commands;
+mod fleet_repair;
 mod keys;
 mod log;
+mod log_copies;
 mod log_filter;
 mod log_locations;
 mod log_output;
@@ -49,7 +52,7 @@ enum Command {
     Log(log::LogArgs),
     /// Check whether the machine and the data directory suit a server, and print the settings to change
     Doctor(Box<doctor::DoctorArgs>),
-    /// Ask the nodes and brokers of a fleet how they are, or compare what they have
+    /// Ask the nodes and brokers of a fleet how they are, compare what they have, copy a node, or repair the order
     Fleet(fleet_commands::FleetArgs),
     /// Make a token for a client, explain a token, or make an API key
     Token(credential_commands::TokenArgs),

@@ -63,6 +63,7 @@ impl Node {
         let chains: Vec<_> = chains.map(Option::unwrap_or_default).collect();
         let joined = Fleet::connect(settings.clone()).and_then(|mut fleet| {
             fleet.open(&chains)?;
+            fleet.give_copies(logs.logs.iter().map(|(_, log)| log.reader()).collect())?;
             Ok(fleet)
         });
         let fleet = joined.map_err(|error| code(&error).with(error))?;

@@ -21,7 +21,7 @@ use crate::log_output::{LogOutput, ReopenHandle};
 use crate::node::{Node, Watch};
 use crate::obstacles::{self, Obstacle};
 use crate::terminal::Terminal;
-use crate::{descriptors, log_filter};
+use crate::{descriptors, log_copies, log_filter};
 
 /// The arguments of `encke serve`.
 #[derive(Args, Debug)]
@@ -129,7 +129,17 @@ fn start(config: &Config, access: Option<Arc<Access>>) -> Result<(Server, Option
         refuse_to_forget_pools(config)?;
     }
     let began = std::time::Instant::now();
-    let logs = restore(config, &config.log_options)?;
+    let metrics = Metrics::new().context("the metrics can't be set up")?;
+    let (logs, node) = match config.fleet.settings() {
+        None => (restore(config, &config.log_options)?, None),
+        Some(settings) => {
+            let directories = directories(config)?;
+            let registry = metrics.registry();
+            let restore = &mut || restore(config, &config.log_options);
+            log_copies::restore_and_join(&settings, &directories, registry, restore)
+                .map(|(logs, node)| (logs, Some(node)))?
+        }
+    };
     let totals = logs.views.totals();
     tracing::info!(
         logs = logs.logs.len(),
@@ -140,12 +150,7 @@ fn start(config: &Config, access: Option<Arc<Access>>) -> Result<(Server, Option
         data = %config.data.display(),
         "the log is open"
     );
-    let metrics = Metrics::new().context("the metrics can't be set up")?;
     let readers: Vec<_> = logs.logs.iter().map(|(_, log)| log.reader()).collect();
-    let node = match config.fleet.settings() {
-        Some(settings) => Some(Node::join(settings, &logs, metrics.registry())?),
-        None => None,
-    };
     let status = node.as_ref().map(Node::status).unwrap_or_default();
     let (rendered, shown) = (metrics.clone(), status.clone());
     let probes = Probes {
@@ -189,22 +194,36 @@ fn start(config: &Config, access: Option<Arc<Access>>) -> Result<(Server, Option
 /// Opens all logs.
 fn restore(config: &Config, options: &encke_log::Options) -> Result<Logs, Failed> {
     let now_ms = encke_net::now_ms();
+    let directories = directories(config)?;
+    let opened = || -> anyhow::Result<Logs> {
+        for directory in &directories {
+            if encke_log::finish_copy(directory)? {
+                tracing::warn!(log = %directory.display(), "the copy of another node's log is in its place");
+            }
+        }
+        if directories.len() > 1 {
+            directories
+                .iter()
+                .try_for_each(|directory| encke_log::preflight(directory))?;
+        }
+        let order = match config.fleet.brokers {
+            Some(_) => OrderKind::Replicated,
+            None => OrderKind::Local,
+        };
+        let logs = encke_stream::restore_all(&directories, order, options, config.limits, now_ms)?;
+        Ok(logs)
+    };
+    opened()
+        .with_context(|| format!("the data in {} can't be used", config.data.display()))
+        .map_err(|error| Code::Data.with(error))
+}
+
+/// The directories of all logs, by index.
+fn directories(config: &Config) -> Result<Vec<std::path::PathBuf>, Failed> {
     if let Some(obstacle) = obstacles::of_path(&config.data) {
         return Err(obstacle.code.with(anyhow::anyhow!(obstacle.text)));
     }
     encke_log::arrange(&config.data, config.logs)
-        .map_err(anyhow::Error::from)
-        .and_then(|dirs| {
-            if dirs.len() > 1 {
-                dirs.iter().try_for_each(|dir| encke_log::preflight(dir))?;
-            }
-            let order = match config.fleet.brokers {
-                Some(_) => OrderKind::Replicated,
-                None => OrderKind::Local,
-            };
-            let logs = encke_stream::restore_all(&dirs, order, options, config.limits, now_ms)?;
-            Ok(logs)
-        })
         .with_context(|| format!("the data in {} can't be used", config.data.display()))
         .map_err(|error| Code::Data.with(error))
 }

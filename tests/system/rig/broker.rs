@@ -58,6 +58,11 @@ impl Brokers {
         urls.collect::<Vec<_>>().join(",")
     }
 
+    /// The address of a broker.
+    pub(crate) fn address(&self, number: usize) -> SocketAddr {
+        self.brokers[number].address()
+    }
+
     /// Starts a broker that does not run.
     pub(crate) fn run(&mut self, number: usize) {
         let [port, route] = self.brokers[number].ports;

@@ -4,6 +4,7 @@
 //! test.
 
 mod broker;
+mod broker_proxy;
 mod bystanders;
 mod chunks;
 mod connection;
@@ -16,6 +17,7 @@ mod subscriber;
 mod tls;
 
 pub(crate) use broker::Brokers;
+pub(crate) use broker_proxy::BrokerProxy;
 pub(crate) use bystanders::Bystanders;
 pub(crate) use connection::{Connection, Response, request};
 pub(crate) use faults::{Call, Fault, first_segment, strace_works, traced, wait_for_sync};

@@ -14,7 +14,7 @@ use crate::batch::{Batch, Submitter};
 use crate::journal::LogJournal;
 use crate::load::{LoadError, Loader, Store};
 use crate::lookup::Lookup;
-use crate::replicated::{Chain, OrderedBatch, append_mark};
+use crate::replicated::{Chain, OrderedBatch, Tip, append_mark};
 use crate::{AckLevel, Command, Committed, FleetCommand, Outcome, Refusal};
 
 /// Why a node cannot apply batches.
@@ -233,6 +233,11 @@ impl<D: Disk> Commit<D> {
         let idle = chain.unmarked > 0 && now_ms.saturating_sub(chain.time_ms) >= idle_ms;
         let log = self.machine.place.log;
         idle.then_some(FleetCommand::Barrier { log })
+    }
+
+    /// The last mark in the log.
+    pub(crate) fn marked_tip(&self) -> Option<Tip> {
+        self.machine.chain().map(Chain::marked_tip)
     }
 
     /// What this node proposes by its own clock, and because of what it has applied.

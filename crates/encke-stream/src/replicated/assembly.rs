@@ -80,6 +80,12 @@ impl Assembly {
         self.position
     }
 
+    /// Continues behind the chain's tip, without the parts of batches that have arrived before.
+    pub(super) fn begin_behind_tip(&mut self) {
+        self.position = self.chain.tip.position;
+        self.open.clear();
+    }
+
     /// Takes the message at a position, with its time in milliseconds since 1970. Returns the batch that is complete
     /// with it. A message that was taken before is ignored.
     pub(super) fn take(
@@ -327,6 +333,8 @@ mod tests {
                         chain.follow(mark, next.time_ms);
                         marked = again.len() + 1;
                     }
+                    // What a checkpoint stores is the chain at the last mark.
+                    prop_assert_eq!(live.at_mark(), chain.clone());
                     again.push((next.batch, next.tip, next.resume));
                     if again.len() == restart {
                         break;

@@ -31,6 +31,9 @@ pub struct Chain {
     pub dispatcher: Option<DispatcherTerm>,
     /// It has changed since the last mark.
     pub dispatcher_is_new: bool,
+    /// What the chain was at the last mark.
+    #[serde(skip)]
+    pub(super) marked: Marked,
 }
 
 /// The node that dispatches the jobs of all pools, until another term begins.
@@ -43,6 +46,15 @@ pub struct DispatcherTerm {
     pub node: Box<str>,
     /// The number of the term, from 1. Terms only increase.
     pub term: u64,
+}
+
+/// How the chain at the last mark differs from the chain. It is not stored, because what is stored is the chain at a mark.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Marked {
+    pub(super) tip: Tip,
+    resume: u64,
+    /// What the nodes in [`Chain::noted`] had.
+    nodes: BTreeMap<Box<str>, Option<Applied>>,
 }
 
 /// A position of the order, and the hash of all messages up to it. Nodes with equal tips have applied the same messages.
@@ -137,6 +149,7 @@ impl Chain {
         self.noted = newer.noted;
         self.dispatcher = newer.dispatcher.or(self.dispatcher.take());
         self.dispatcher_is_new = newer.dispatcher_is_new;
+        self.marked = newer.marked;
         for (node, applied) in newer.nodes {
             let known = self.nodes.entry(node).or_default();
             *known = applied.max(*known);
@@ -149,6 +162,9 @@ impl Chain {
         self.resume = resume;
         self.time_ms = self.time_ms.max(time_ms);
         self.unmarked += 1;
+        let before = self.nodes.get(&batch.node).copied();
+        let marked = &mut self.marked.nodes;
+        marked.entry(batch.node.clone()).or_insert(before);
         self.note(batch);
         self.noted.insert(batch.node.clone(), batch.at);
     }
@@ -213,6 +229,41 @@ impl Chain {
         self.marked_ms = self.time_ms;
         self.noted.clear();
         self.dispatcher_is_new = false;
+        self.marked = Marked {
+            tip: self.tip,
+            resume: self.resume,
+            nodes: BTreeMap::new(),
+        };
+    }
+
+    /// The chain at the last mark, which is what a restart continues with: all nodes restart at marks, and all have the same
+    /// marks. Later batches have no records, so the streams are the same.
+    pub(crate) fn at_mark(&self) -> Chain {
+        let mut chain = self.clone();
+        chain.tip = self.marked.tip;
+        chain.resume = self.marked.resume;
+        chain.time_ms = self.marked_ms;
+        for (node, before) in std::mem::take(&mut chain.marked.nodes) {
+            match before {
+                Some(before) => chain.nodes.insert(node, before),
+                None => chain.nodes.remove(&node),
+            };
+        }
+        chain.unmarked = 0;
+        chain.noted.clear();
+        chain
+    }
+
+    /// A chain that was stored by [`Chain::at_mark`].
+    pub(crate) fn restored(mut self) -> Chain {
+        self.marked.tip = self.tip;
+        self.marked.resume = self.resume;
+        self
+    }
+
+    /// The tip of the last mark.
+    pub(crate) fn marked_tip(&self) -> Tip {
+        self.marked.tip
     }
 }
 

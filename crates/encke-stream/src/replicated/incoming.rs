@@ -117,10 +117,17 @@ impl IncomingBatches {
         Ok(match batch {
             None => Ok(()),
             Some(batch) => {
+                self.status.know(&batch.batch.node);
                 let sent = self.sequencer.send(Incoming::Batch(batch));
                 sent.map_err(|_| FollowStopped)
             }
         })
+    }
+
+    /// Continues behind the tip of the chain. What has arrived in part before stays incomplete: the order was made anew, and
+    /// no node has the messages.
+    pub fn begin_behind_tip(&mut self) {
+        self.assembly.begin_behind_tip();
     }
 
     /// A handle for other threads.

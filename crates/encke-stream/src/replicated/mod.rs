@@ -74,7 +74,7 @@ pub fn replicated_order(
     let chain = machine.chain().cloned().unwrap_or_default();
     let last = chain.nodes.get(node).map_or(0, |applied| applied.run);
     let run = run.max(last + 1);
-    let status = Arc::new(OrderStatus::new(chain.tip));
+    let status = Arc::new(OrderStatus::new(&chain));
     let outstanding = Arc::new(Outstanding::default());
     let batch = BatchId {
         node: node.into(),

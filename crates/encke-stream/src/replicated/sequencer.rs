@@ -130,6 +130,9 @@ impl<D: Disk> ReplicaSequencer<D> {
             Ok(committed) => {
                 status.stall(None);
                 status.apply(&tips, time_ms);
+                if let Some(marked) = self.commit.marked_tip() {
+                    status.mark(marked);
+                }
                 self.evictor.stored(committed.records);
                 (self.watch)(&committed);
                 self.propose(now_ms, own);

@@ -1,17 +1,21 @@
 //! How far a node is in the order of one log, for health checks and metrics.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::chain::Tip;
+use super::chain::{Chain, Tip};
 
 /// How far a node is in the replicated order of one log. All threads share it.
 #[derive(Debug)]
 pub struct OrderStatus {
     applied: Mutex<Tip>,
+    /// The tip of the last mark, where this node continues when it is started again.
+    marked: Mutex<Tip>,
+    /// The nodes that have taken part.
+    nodes: Mutex<BTreeSet<Box<str>>>,
     /// The last applied batches, newest last: what they had is compared with other nodes.
     recent: Mutex<VecDeque<Tip>>,
     /// When the newest applied message was sent, by the clock of the shared log, in milliseconds since 1970.
@@ -29,9 +33,12 @@ pub struct OrderStatus {
 }
 
 impl OrderStatus {
-    pub(super) fn new(tip: Tip) -> Self {
+    pub(super) fn new(chain: &Chain) -> Self {
+        let tip = chain.tip;
         OrderStatus {
             applied: Mutex::new(tip),
+            marked: Mutex::new(chain.marked_tip()),
+            nodes: Mutex::new(chain.nodes.keys().cloned().collect()),
             recent: Mutex::new(VecDeque::from([tip])),
             applied_ms: AtomicU64::new(0),
             received: AtomicU64::new(tip.position),
@@ -46,6 +53,30 @@ impl OrderStatus {
     /// The last applied position, and the hash of everything up to it.
     pub fn applied(&self) -> Tip {
         *self.applied.lock()
+    }
+
+    /// The last mark: this node continues there when it is started again. No batch behind it has records.
+    pub fn marked(&self) -> Tip {
+        *self.marked.lock()
+    }
+
+    /// The names of the nodes that have taken part.
+    pub fn nodes(&self) -> Vec<String> {
+        let nodes = self.nodes.lock();
+        nodes.iter().map(|node| node.to_string()).collect()
+    }
+
+    /// A batch of this node has arrived.
+    pub(super) fn know(&self, node: &str) {
+        let mut nodes = self.nodes.lock();
+        if !nodes.contains(node) {
+            nodes.insert(node.into());
+        }
+    }
+
+    /// The last mark is durable.
+    pub(super) fn mark(&self, tip: Tip) {
+        *self.marked.lock() = tip;
     }
 
     /// The last position that has arrived from the shared log.

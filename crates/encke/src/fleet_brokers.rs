@@ -1,0 +1,47 @@
+//! How the commands of `encke fleet` reach the brokers.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use encke_fleet::{BrokerAccess, BrokerUrls, FleetError, FleetName};
+
+use crate::failure::{Code, Failed};
+
+/// How the brokers are reached.
+#[derive(Args, Debug)]
+pub(crate) struct BrokerArgs {
+    /// The brokers of the fleet, such as nats://10.0.0.1:4222,nats://10.0.0.2:4222
+    #[arg(long, value_name = "URLS", env = "ENCKE_FLEET")]
+    fleet: BrokerUrls,
+
+    /// The name of the fleet
+    #[arg(long, value_name = "NAME", default_value_t)]
+    pub(crate) fleet_name: FleetName,
+
+    /// File of the credentials for the brokers
+    #[arg(long, value_name = "FILE")]
+    fleet_credentials: Option<PathBuf>,
+
+    /// Certificate authority of the brokers in PEM format
+    #[arg(long, value_name = "FILE")]
+    fleet_ca: Option<PathBuf>,
+}
+
+impl BrokerArgs {
+    pub(crate) fn access(&self) -> BrokerAccess {
+        BrokerAccess {
+            brokers: self.fleet.clone(),
+            credentials: self.fleet_credentials.clone(),
+            ca: self.fleet_ca.clone(),
+        }
+    }
+}
+
+/// The failure of a command that has asked the brokers.
+pub(crate) fn failed(error: FleetError) -> Failed {
+    let code = match error {
+        FleetError::Credentials { .. } => Code::Usage,
+        _ => Code::Running,
+    };
+    code.with(error)
+}

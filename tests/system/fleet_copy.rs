@@ -1,0 +1,248 @@
+//! A node that the brokers cannot bring up to date copies the log of another one, which goes on meanwhile.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::fleet::{append, command, have_the_same, node};
+use crate::rig::{
+    BrokerProxy, Brokers, Encke, Ended, Incompressible, JSON, data_dir, eventually, path,
+    without_settings,
+};
+
+/// The brokers keep the order for longer than a copy takes on a busy machine.
+const KEEP: [&str; 4] = [
+    "--tuning",
+    "fleet-keep=10s",
+    "--log",
+    "info,encke_fleet=debug",
+];
+
+/// Runs `encke fleet`. Returns the exit code, and what it prints.
+fn fleet(brokers: &Brokers, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let urls = brokers.urls();
+    let arguments = [&["fleet"], arguments, &["--fleet", &urls]].concat();
+    let ended = Ended::of(&mut crate::rig::command(&arguments));
+    (ended.code, ended.stdout, ended.stderr)
+}
+
+/// Waits until the brokers no longer have the beginning of the order.
+fn wait_for_a_late_beginning(brokers: &Brokers) {
+    eventually("the brokers have forgotten the beginning", || {
+        std::thread::sleep(Duration::from_millis(200));
+        let (_, text, _) = fleet(brokers, &["status", "--json"]);
+        let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        report["logs"][0]["first"].as_u64() > report["logs"][0]["last"].as_u64()
+    });
+}
+
+fn verify(brokers: &Brokers) {
+    eventually("all nodes have the same order", || {
+        let (code, text, why) = fleet(brokers, &["verify"]);
+        assert!(!text.contains("different orders"), "{text}{why}");
+        code == Some(0)
+    });
+}
+
+/// Appends numbers to `s` from `from` on while `work` runs. Returns the number after the last one.
+fn while_appending(node: &Encke, from: u64, work: impl FnOnce()) -> u64 {
+    let (ends, next) = (AtomicBool::new(false), AtomicU64::new(from));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut connection = node.connect();
+            while !ends.load(Ordering::SeqCst) {
+                let number = next.load(Ordering::SeqCst);
+                assert_eq!(append(&mut connection, number), 204);
+                next.store(number + 1, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        // Also after a failed assertion, which the scope then reports.
+        let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        ends.store(true, Ordering::SeqCst);
+        if let Err(panic) = worked {
+            std::panic::resume_unwind(panic);
+        }
+    });
+    next.into_inner()
+}
+
+/// Appends `count` records of 300 kB to the stream `large`.
+fn append_much(node: &Encke, count: usize) {
+    let made = node.ask(
+        "PUT",
+        &path("large"),
+        &["Content-Type: application/octet-stream"],
+        b"",
+    );
+    assert_eq!(made.status, 201, "{made:?}");
+    let mut text = Incompressible::default();
+    for _ in 0..count {
+        let body = text.text(300_000);
+        let fields = ["Content-Type: application/octet-stream"];
+        let answer = node.ask("POST", &path("large"), &fields, body.as_bytes());
+        assert_eq!(answer.status, 204, "{answer:?}");
+    }
+}
+
+fn large(node: &Encke) -> Vec<u8> {
+    let read = node.ask("GET", &format!("{}?offset=-1", path("large")), &[], b"");
+    assert_eq!(read.status, 200);
+    read.body
+}
+
+#[test]
+fn a_node_that_lacks_what_the_brokers_have_forgotten_copies_it_while_appends_go_on() {
+    let Some(brokers) = Brokers::start(1) else {
+        return;
+    };
+    let dirs = [data_dir(), data_dir(), data_dir(), data_dir()];
+    // Small segments, so that most of the log is in history.
+    let flags = [&KEEP[..], &["--segment", "1MiB", "--body-max", "400KiB"]].concat();
+    let start = |name, dir: &Path| node(&brokers, name, dir, &flags);
+    let a = start("a", dirs[0].path());
+    let b = start("b", dirs[1].path());
+    a.create("s");
+    append_much(&a, 20);
+    let mut next = 0;
+    let mut connection = b.connect();
+    for _ in 0..20 {
+        assert_eq!(append(&mut connection, next), 204);
+        next += 1;
+    }
+    assert_eq!(b.terminate().code, Some(0));
+    let mut connection = a.connect();
+    for _ in 0..20 {
+        assert_eq!(append(&mut connection, next), 204);
+        next += 1;
+    }
+    wait_for_a_late_beginning(&brokers);
+    // A new node, one that was away for too long, and one whose data was copied before.
+    let joined = dirs[3].path().join("data");
+    let next = while_appending(&a, next, || {
+        let c = start("c", dirs[2].path());
+        let b = start("b", dirs[1].path());
+        assert!(c.log().contains("copying log 0 from another node"));
+        let replaced = dirs[1].path().join("replaced");
+        assert!(replaced.join("superblock-0").exists(), "{}", b.log());
+        let data = joined.to_str().expect("UTF-8");
+        let (code, text, why) = fleet(&brokers, &["join", "--data", data, "--from", "a"]);
+        assert_eq!(code, Some(0), "{text}{why}");
+        assert!(why.contains("log 0 from node a: "), "{why}");
+        let d = start("d", &joined);
+        assert!(!d.log().contains("copying"), "{}", d.log());
+        verify(&brokers);
+        // Data that is there is not replaced by the command.
+        let (code, _, why) = fleet(&brokers, &["join", "--data", data]);
+        assert_eq!(code, Some(3), "{why}");
+        for node in [b, c, d] {
+            assert_eq!(node.terminate().code, Some(0));
+        }
+    });
+    let b = start("b", dirs[1].path());
+    let c = start("c", dirs[2].path());
+    let d = start("d", &joined);
+    let numbers = have_the_same(&[&a, &b, &c, &d], "s");
+    assert_eq!(numbers, (0..next).collect::<Vec<_>>());
+    let expected = large(&a);
+    assert_eq!(expected.len(), 20 * 300_000);
+    assert!([&b, &c, &d].iter().all(|node| large(node) == expected));
+    verify(&brokers);
+    // Each of them publishes, too.
+    for (node, number) in [&b, &c, &d].into_iter().zip(next..) {
+        assert_eq!(append(&mut node.connect(), number), 204);
+    }
+    assert_eq!(
+        have_the_same(&[&a, &b, &c, &d], "s").last(),
+        Some(&(next + 2))
+    );
+    // A node that does not exist gives nothing.
+    let empty = data_dir();
+    let data = empty.path().to_str().expect("UTF-8");
+    let (code, _, why) = fleet(&brokers, &["join", "--data", data, "--from", "x"]);
+    assert_eq!(code, Some(1), "{why}");
+    assert!(why.contains("node x does not answer"), "{why}");
+}
+
+#[test]
+fn a_copy_survives_the_death_of_the_node_that_gives_it_and_a_damaged_piece() {
+    let Some(brokers) = Brokers::start(1) else {
+        return;
+    };
+    let dirs = [data_dir(), data_dir(), data_dir(), data_dir()];
+    let a = node(&brokers, "a", dirs[0].path(), &KEEP);
+    let b = node(&brokers, "b", dirs[1].path(), &KEEP);
+    a.create("s");
+    append_much(&a, 20);
+    for number in 0..20 {
+        assert_eq!(append(&mut a.connect(), number), 204);
+    }
+    wait_for_a_late_beginning(&brokers);
+    let expected = large(&b);
+    // A byte changes on the way: the piece is asked for again.
+    let proxy = BrokerProxy::start(brokers.address(0));
+    let behind_proxy = |name: &str, dir: &Path| {
+        let direct = command(&brokers, name, dir, &KEEP);
+        let arguments = direct.get_args().map(|argument| {
+            let argument = argument.to_str().expect("UTF-8");
+            argument.replace(&brokers.urls(), &proxy.url())
+        });
+        let mut command = std::process::Command::new(direct.get_program());
+        command.args(arguments);
+        without_settings(&mut command);
+        command
+    };
+    // A record, because a node continues behind the last one of those that the order has.
+    assert_eq!(append(&mut b.connect(), 20), 204);
+    proxy.flip_after(2 << 20);
+    let c = Encke::start_by(&mut behind_proxy("c", dirs[2].path()));
+    assert!(proxy.has_flipped());
+    assert!(c.log().contains("a piece arrived damaged"), "{}", c.log());
+    assert!(large(&c) == expected);
+    assert_eq!(c.terminate().code, Some(0));
+    // The node that gives the copy dies in the middle of it.
+    assert_eq!(append(&mut b.connect(), 21), 204);
+    proxy.hold_after(2 << 20);
+    let mut nodes = vec![a, b];
+    let d = std::thread::scope(|scope| {
+        let starting = scope.spawn(|| Encke::start_by(&mut behind_proxy("d", dirs[3].path())));
+        proxy.wait_until_held();
+        let gives = nodes
+            .iter()
+            .position(|node| node.log().contains("copier=\"d\""))
+            .expect("one of them gives the copy");
+        nodes.remove(gives).kill();
+        proxy.release();
+        starting.join().expect("it starts")
+    });
+    assert!(d.log().contains("a copy has failed"), "{}", d.log());
+    assert!(large(&d) == expected);
+    assert_eq!(append(&mut d.connect(), 22), 204);
+    let numbers = have_the_same(&[&nodes[0], &d], "s");
+    assert_eq!(numbers, (0..=22).collect::<Vec<u64>>());
+    verify(&brokers);
+}
+
+#[test]
+fn a_node_that_finds_no_copy_says_why() {
+    let Some(brokers) = Brokers::start(1) else {
+        return;
+    };
+    let dirs = [data_dir(), data_dir()];
+    let a = node(&brokers, "a", dirs[0].path(), &KEEP);
+    a.create("s");
+    for number in 0..20 {
+        let answer = a.ask("POST", &path("s"), &[JSON], number.to_string().as_bytes());
+        assert_eq!(answer.status, 204);
+    }
+    wait_for_a_late_beginning(&brokers);
+    assert_eq!(a.terminate().code, Some(0));
+    let refused = Ended::of(&mut command(&brokers, "b", dirs[1].path(), &KEEP));
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    for expected in [
+        "this node is too far behind in log 0: it has applied 0",
+        "no node gives a copy of log 0: no other node answers",
+    ] {
+        assert!(refused.stderr.contains(expected), "{refused:?}");
+    }
+}
