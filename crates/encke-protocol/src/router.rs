@@ -166,7 +166,15 @@ impl Router {
             "GET" | "HEAD" => true,
             "PUT" => request.headers.first("Stream-Forked-From").is_some(),
             "POST" | "DELETE" => match self.streams.views.look(name) {
-                Some(_) => self.streams.find(name, request.now_ms).is_err(),
+                Some(_) => match self.streams.find(name, request.now_ms) {
+                    // A stream of another type may have the name by now.
+                    Ok(stream) => {
+                        let asked = request.headers.first("Content-Type");
+                        let asked = asked.and_then(|asked| std::str::from_utf8(asked).ok());
+                        asked.is_some_and(|asked| !stream.media.matches(asked))
+                    }
+                    Err(_) => true,
+                },
                 // It is loaded first.
                 None => false,
             },

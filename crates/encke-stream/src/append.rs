@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use encke_log::Sequence;
 
 use crate::Offset;
-use crate::command::{Append, Data};
+use crate::command::{Append, Data, Target};
 use crate::journal::Journal;
 use crate::machine::{Machine, Undo};
 use crate::outcome::{Outcome, Refusal};
@@ -154,6 +154,14 @@ fn judge(stream: &Stream, append: &Append) -> Result<Verdict, Refusal> {
         return Err(Refusal::TypeDiffers {
             has: stream.media.name.clone(),
             asked: asked.clone(),
+        });
+    }
+    if let Target::Read { media, .. } = &append.target
+        && !stream.media.matches(media)
+    {
+        return Err(Refusal::TypeDiffers {
+            has: stream.media.name.clone(),
+            asked: media.clone(),
         });
     }
     if append.producer.is_some() || append.writer_seq.is_some() {

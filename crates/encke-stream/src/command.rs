@@ -150,6 +150,13 @@ pub struct Data {
 pub enum Target {
     /// The stream that has this name when the command is judged.
     Named(Box<str>),
+    /// The same, for data that was read in the form of a content type: the stream must have it.
+    Read {
+        /// The stream's name.
+        name: Box<str>,
+        /// The content type.
+        media: Box<str>,
+    },
     /// A stream that a look-up found; the command was checked against it. If it has ended meanwhile, the command fails,
     /// even if another stream has its name.
     // The last variant: the numbers of variants that are encoded must not depend on it.
@@ -162,7 +169,7 @@ impl Target {
     pub fn name(&self) -> &str {
         match self {
             Target::Known(stream) => &stream.name,
-            Target::Named(name) => name,
+            Target::Named(name) | Target::Read { name, .. } => name,
         }
     }
 
@@ -220,11 +227,13 @@ impl Command {
             Command::Create(create) => create.known.clear(),
             Command::Append(append) => {
                 if let Target::Known(stream) = &append.target
-                    && append.content_type.is_none()
                     && append.data.units > 0
                 {
-                    // The data has the form that this stream's type asks for. Another stream of the name must have the same.
-                    append.content_type = Some(stream.media.name.clone());
+                    // The data has the form of this stream. Another stream of the name must have the same.
+                    append.target = Target::Read {
+                        name: stream.name.clone(),
+                        media: stream.media.name.clone(),
+                    };
                 }
                 append.target.detach();
             }

@@ -215,7 +215,7 @@ impl Machine {
                 return Err(Refusal::NameBusy);
             }
             Target::Known(stream) => self.check_life(Arc::clone(stream), now_ms, journal)?,
-            Target::Named(name) => self.find(name, now_ms, journal)?,
+            Target::Named(name) | Target::Read { name, .. } => self.find(name, now_ms, journal)?,
         };
         match found {
             Found::Live(stream) => Ok(stream),

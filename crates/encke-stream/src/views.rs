@@ -109,7 +109,7 @@ impl Views {
             | Command::Truncate { target, .. }
             | Command::Delete { target, .. } => match target {
                 Target::Known(stream) => log_of(stream.no),
-                Target::Named(name) => {
+                Target::Named(name) | Target::Read { name, .. } => {
                     let log = self.log_of_name(name);
                     log.unwrap_or_else(|| home(name, self.logs()))
                 }

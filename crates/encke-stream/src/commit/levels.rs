@@ -55,7 +55,7 @@ fn level_of(command: &Command, machine: &Machine) -> AckLevel {
     };
     match stream {
         Target::Known(stream) => stream.ack,
-        Target::Named(name) => {
+        Target::Named(name) | Target::Read { name, .. } => {
             let stream = machine.view.find(name);
             stream.map_or(machine.level, |stream| stream.ack)
         }

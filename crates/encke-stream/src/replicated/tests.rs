@@ -481,6 +481,47 @@ fn only_the_dispatcher_of_the_last_term_changes_the_journals_of_pools() {
 }
 
 #[test]
+fn data_that_was_read_for_another_type_is_refused() {
+    let mut a = Node::new(0, 0, false);
+    let mut b = Node::new(1, 0, false);
+    let mut shared = Shared::new();
+    let create = |content_type: &str| {
+        let mut create = command(Do::Create(0, None, None, None, 0), 0);
+        if let Command::Create(create) = &mut create {
+            create.content_type = Some(content_type.into());
+        }
+        create
+    };
+    a.send(create("text/plain"), NOW_MS, false, &mut shared);
+    a.follow(&shared, usize::MAX, NOW_MS);
+    let Some(Lookup::Stream(text)) = a.run().views.look(NAMES[0]) else {
+        panic!("the stream is in memory");
+    };
+    assert_eq!(
+        outcome(&mut b, Do::Delete(0), &mut shared),
+        Outcome::Deleted
+    );
+    b.send(create("application/json"), NOW_MS, false, &mut shared);
+    // Node a knows neither, and has read the data as text for a client that sent JSON.
+    let mut append = command(Do::Append(0, None, false, 3), 0);
+    if let Command::Append(append) = &mut append {
+        append.target = Target::Known(text);
+        append.content_type = Some("application/json".into());
+    }
+    append.detach();
+    a.send(append, NOW_MS, false, &mut shared);
+    a.follow(&shared, usize::MAX, NOW_MS);
+    let replies = std::mem::take(&mut *a.run().replies.0.lock());
+    assert!(
+        matches!(
+            replies.last(),
+            Some((1, Outcome::Refused(Refusal::TypeDiffers { .. })))
+        ),
+        "{replies:?}"
+    );
+}
+
+#[test]
 fn a_reply_comes_when_the_batch_is_applied_and_says_when_it_is_unknown() {
     let mut node = Node::new(0, 0, false);
     let mut shared = Shared::new();

@@ -214,7 +214,7 @@ impl Pair {
         let id = format!("p{id}");
         let no = match target {
             Target::Known(stream) => Some(&stream.no),
-            Target::Named(name) => self.next.names.get(&**name),
+            Target::Named(name) | Target::Read { name, .. } => self.next.names.get(&**name),
         };
         let known = no.and_then(|no| self.next.producer(*no, &id));
         let (epoch, seq) = match (turn, known) {

@@ -172,7 +172,9 @@ impl Naive {
 
     fn target(&mut self, target: &Target) -> Result<u64, Refusal> {
         let no = match target {
-            Target::Named(name) => self.find(name).ok_or(Refusal::NotFound)?,
+            Target::Named(name) | Target::Read { name, .. } => {
+                self.find(name).ok_or(Refusal::NotFound)?
+            }
             Target::Known(stream) => {
                 self.check_expiry(stream.no);
                 stream.no

@@ -133,7 +133,7 @@ impl Rig {
             } => Some(load(name)),
             Command::Truncate { .. } => None,
             Command::Append(append) => match &append.target {
-                Target::Named(name) => Some(load(name)),
+                Target::Named(name) | Target::Read { name, .. } => Some(load(name)),
                 Target::Known(_) => None,
             },
             Command::Delete {

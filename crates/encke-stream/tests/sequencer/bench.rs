@@ -160,7 +160,9 @@ impl<D: Disk> Bench<D> {
 
     fn hold(&self, command: &Command) -> Vec<Lookup> {
         let named = |target: &Target| match target {
-            Target::Named(name) => vec![self.loader.load(name).unwrap()],
+            Target::Named(name) | Target::Read { name, .. } => {
+                vec![self.loader.load(name).unwrap()]
+            }
             Target::Known(_) => Vec::new(),
         };
         match command {
