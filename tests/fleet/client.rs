@@ -20,6 +20,10 @@ const CONNECT: Duration = Duration::from_millis(500);
 /// Longer than a node tries a batch again.
 const ANSWER: Duration = Duration::from_secs(15);
 
+/// An append without an answer after this long is unknown, and its client goes on at another node: it must not wait for one that
+/// stands still, or what is reported as a time without service is the patience of the clients.
+const APPEND: Duration = Duration::from_secs(2);
+
 fn connect(address: SocketAddr, patience: Duration) -> std::io::Result<TcpStream> {
     let socket = TcpStream::connect_timeout(&address, CONNECT)?;
     socket.set_read_timeout(Some(patience))?;
@@ -131,7 +135,7 @@ pub fn create(address: SocketAddr, stream: &str) {
 
 /// Appends a number.
 pub fn append(address: SocketAddr, stream: &str, number: u64) -> Appended {
-    let Ok(socket) = connect(address, ANSWER) else {
+    let Ok(socket) = connect(address, APPEND) else {
         return Appended::No;
     };
     let answer = ask(
