@@ -156,6 +156,21 @@ fn a_node_that_lacks_what_the_brokers_have_forgotten_copies_it_while_appends_go_
         have_the_same(&[&a, &b, &c, &d], "s").last(),
         Some(&(next + 2))
     );
+    // The fleet forgets a node that does not return, and only then.
+    let (code, text, _) = fleet(&brokers, &["leave", "--node", "d"]);
+    assert_eq!(
+        (code, &*text),
+        (Some(5), "node d: it runs; stop it before\n")
+    );
+    assert_eq!(d.terminate().code, Some(0));
+    let (code, text, why) = fleet(&brokers, &["leave", "--node", "d"]);
+    assert_eq!(code, Some(0), "{text}{why}");
+    let (code, text, _) = fleet(&brokers, &["leave", "--node", "d"]);
+    assert_eq!((code, &*text), (Some(5), "node d: no node knows it\n"));
+    assert_eq!(b.terminate().code, Some(0));
+    let b = start("b", dirs[1].path());
+    assert_eq!(append(&mut b.connect(), next + 3), 204);
+    verify(&brokers);
     // A node that does not exist gives nothing.
     let empty = data_dir();
     let data = empty.path().to_str().expect("UTF-8");

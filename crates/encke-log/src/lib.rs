@@ -147,7 +147,7 @@ pub use reader::Reader;
 pub use repair::{repair, repair_on};
 pub use repair_report::{Loss, RepairReport};
 pub use retention::LogRetention;
-pub use snapshot::{Snapshot, SnapshotError, is_name_in_copy};
+pub use snapshot::{LogSnapshot, SnapshotError, is_name_in_copy};
 pub use start::preflight;
 pub use state::StateEntry;
 pub use survey::Problem;

@@ -57,6 +57,11 @@ pub enum FleetCommand {
         /// The stream.
         stream: NamedStream,
     },
+    /// Frees the name of a node that does not return: the fleet forgets what it knows of the node's batches.
+    Leave {
+        /// The name of the node.
+        node: Box<str>,
+    },
     /// Changes nothing. Its reply says that the node has applied everything that was acknowledged before the command was
     /// sent.
     Barrier {
@@ -167,13 +172,13 @@ impl Target {
 }
 
 impl FleetCommand {
-    /// The stream that it is for; None for a barrier.
+    /// The stream that it is for, if it is for one.
     pub(crate) fn stream(&self) -> Option<&NamedStream> {
         match self {
             FleetCommand::End { stream }
             | FleetCommand::Trim { stream, .. }
             | FleetCommand::Renew { stream } => Some(stream),
-            FleetCommand::Barrier { .. } => None,
+            FleetCommand::Barrier { .. } | FleetCommand::Leave { .. } => None,
         }
     }
 }
@@ -201,9 +206,9 @@ impl Command {
         target.name()
     }
 
-    /// Whether the command changes nothing, whatever the state.
-    pub(crate) fn is_barrier(&self) -> bool {
-        matches!(self, Command::Fleet(FleetCommand::Barrier { .. }))
+    /// Whether the command is for the log as a whole.
+    pub(crate) fn is_for_log(&self) -> bool {
+        matches!(self, Command::Fleet(command) if command.stream().is_none())
     }
 
     /// Makes the command one that other nodes understand.

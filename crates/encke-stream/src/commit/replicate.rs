@@ -196,6 +196,7 @@ impl<D: Disk> Commit<D> {
             };
             let chain = &mut replica.chain;
             chain.apply(batch.tip, batch.resume, now_ms, &batch.batch);
+            chain.leave(&batch.left);
             if made || chain.is_mark_due() {
                 let mark = chain.mark();
                 marked = true;
@@ -257,7 +258,7 @@ fn load<S: Store>(batches: &[OrderedBatch], loader: &Loader<S>) -> Result<Vec<Lo
             Command::Create(create) => create.fork.as_ref().map(|fork| &*fork.source),
             _ => None,
         };
-        let name = Some(command.name()).filter(|_| !command.is_barrier());
+        let name = Some(command.name()).filter(|_| !command.is_for_log());
         for name in source.into_iter().chain(name) {
             if names.insert(name) {
                 held.push(loader.load(name)?);

@@ -35,7 +35,9 @@ impl Machine {
             _ => return Ok(Outcome::Done),
         };
         match command {
-            FleetCommand::End { .. } | FleetCommand::Barrier { .. } => {}
+            FleetCommand::End { .. }
+            | FleetCommand::Barrier { .. }
+            | FleetCommand::Leave { .. } => {}
             FleetCommand::Renew { .. } => self.renew(&stream, now_ms, journal)?,
             FleetCommand::Trim { floor, due_ms, .. } => {
                 let facts = stream.state().next;

@@ -271,6 +271,7 @@ enum Do {
     Truncate(usize),
     Delete(usize),
     Barrier,
+    Leave(usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -302,6 +303,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => name.clone().prop_map(Do::Truncate),
         1 => name.clone().prop_map(Do::Delete),
         1 => Just(Do::Barrier),
+        1 => (0..4_usize).prop_map(Do::Leave),
     ];
     let node = 0..3_usize;
     let step = prop_oneof![
@@ -364,6 +366,9 @@ fn command(what: Do, made: usize) -> Command {
             ack: None,
         },
         Do::Barrier => Command::Fleet(FleetCommand::Barrier { log: 0 }),
+        Do::Leave(node) => Command::Fleet(FleetCommand::Leave {
+            node: ["a", "b", "c", "d"][node].into(),
+        }),
     }
 }
 
