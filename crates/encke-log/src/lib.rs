@@ -140,7 +140,7 @@ pub use health::{Health, STALL};
 pub use ids::{Sequence, StreamNo};
 pub use layout::{LayoutError, arrange, logs_in};
 pub use log::Log;
-pub use log_copy::{CopiedFile, CopyError, LogCopy, finish_copy, holds_files_of_log};
+pub use log_copy::{CopiedFile, CopyError, LogCopy, REPLACED, finish_copy, holds_files_of_log};
 pub use options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use read::ReadEnd;
 pub use reader::Reader;
