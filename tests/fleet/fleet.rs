@@ -1,13 +1,15 @@
 //! Brokers and nodes as processes, and what happens to them.
 
 use std::fs::File;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::ports::fixed_port;
 
 /// A fleet on this machine; killed when dropped.
 pub struct Fleet {
@@ -58,8 +60,8 @@ impl Fleet {
             return None;
         }
         let process = || Process {
-            port: free_port(),
-            route: free_port(),
+            port: fixed_port(),
+            route: fixed_port(),
             child: None,
         };
         let mut fleet = Fleet {
@@ -130,7 +132,7 @@ impl Fleet {
             ])
             .arg(self.path(&format!("node-{number}")))
             .args(["--fleet", &self.urls(), "--node", &format!("n{number}")])
-            .args(["--exempt", "127.0.0.0/8", "--log", "warn"])
+            .args(["--exempt", "127.0.0.0/8", "--log", "info"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -262,7 +264,8 @@ impl Fleet {
             self.restart_ended();
             assert!(
                 begin.elapsed() < Duration::from_secs(120),
-                "node {node} does not become ready:\n{}",
+                "node {node} does not become ready: {:?}\n{}",
+                readiness(self.nodes[node].address()),
                 self.logs()
             );
             std::thread::sleep(Duration::from_millis(100));
@@ -366,25 +369,19 @@ impl Drop for Fleet {
 /// A run that is at least this long damages files of brokers, too.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A port that nothing listens on.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+fn is_ready(address: SocketAddr) -> bool {
+    readiness(address).is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
 }
 
-fn is_ready(address: SocketAddr) -> bool {
+/// What a node says of its readiness.
+fn readiness(address: SocketAddr) -> std::io::Result<String> {
     use std::io::{Read, Write};
-    let Ok(mut socket) = TcpStream::connect_timeout(&address, Duration::from_millis(500)) else {
-        return false;
-    };
-    let _ = socket.set_read_timeout(Some(Duration::from_secs(2)));
-    let asked =
-        socket.write_all(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
-    let mut answer = [0; 12];
-    asked.is_ok() && socket.read_exact(&mut answer).is_ok() && answer.ends_with(b" 200")
+    let mut socket = TcpStream::connect_timeout(&address, Duration::from_millis(500))?;
+    socket.set_read_timeout(Some(Duration::from_secs(2)))?;
+    socket.write_all(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// Flips bytes in the newest block of messages of a broker.

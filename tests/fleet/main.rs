@@ -17,6 +17,8 @@
 
 mod client;
 mod fleet;
+#[path = "../ports.rs"]
+mod ports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

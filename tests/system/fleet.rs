@@ -107,8 +107,6 @@ fn what_one_node_acknowledges_is_at_every_node() {
         (differs.status, &*differs.error_code()),
         (409, "type_differs")
     );
-    let pool = connections[0].ask("PUT", "/v1/pool/p", &[], b"");
-    assert_eq!((pool.status, &*pool.error_code()), (501, "not_implemented"));
     for node in nodes {
         assert_eq!(node.terminate().code, Some(0));
     }

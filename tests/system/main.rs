@@ -62,6 +62,7 @@ mod durability;
 mod failing_reads;
 mod fleet;
 mod fleet_copy;
+mod fleet_pools;
 mod fleet_repair;
 mod full_stderr;
 mod generations;
@@ -82,6 +83,8 @@ mod patterns;
 mod poisoned_log;
 mod pool_limits;
 mod pools;
+#[path = "../ports.rs"]
+mod ports;
 mod proxies;
 mod retention;
 mod rig;

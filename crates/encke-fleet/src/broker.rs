@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use async_nats::jetstream::context::CreateStreamErrorKind;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, StorageType, Stream};
 use async_nats::jetstream::{self, ErrorCode};
 use async_nats::{Client, ConnectOptions};
@@ -38,6 +39,18 @@ pub enum FleetError {
     /// The stream cannot be created or read.
     #[error("the order of log {log} cannot be used ({stream} of JetStream): {reason}")]
     Stream {
+        /// The index of the log.
+        log: usize,
+        /// The name of the stream.
+        stream: String,
+        /// Why.
+        reason: String,
+    },
+    /// The brokers do not answer about the stream, such as while they have no leader.
+    #[error(
+        "the brokers do not answer about the order of log {log} ({stream} of JetStream): {reason}"
+    )]
+    NoAnswer {
         /// The index of the log.
         log: usize,
         /// The name of the stream.
@@ -162,8 +175,27 @@ pub(crate) struct OrderStream {
     pub(crate) begins_behind_tip: bool,
 }
 
-/// Finds the stream of a log, or creates it, and compares it with what the node has applied.
+/// Finds the stream of a log, or creates it, and compares it with what the node has applied. While the brokers do not answer, such
+/// as between two leaders, it asks again, at most for [`FleetSettings::silence_max`].
 pub(crate) async fn open(
+    context: &jetstream::Context,
+    settings: &FleetSettings,
+    place: (usize, usize),
+    chain: &Chain,
+) -> Result<OrderStream, FleetError> {
+    let until = tokio::time::Instant::now() + settings.silence_max;
+    loop {
+        match try_open(context, settings, place, chain).await {
+            Err(error @ FleetError::NoAnswer { .. }) if tokio::time::Instant::now() < until => {
+                tracing::warn!(%error, "the order is not there yet");
+                tokio::time::sleep(RECONNECT_EVERY).await;
+            }
+            opened => return opened,
+        }
+    }
+}
+
+async fn try_open(
     context: &jetstream::Context,
     settings: &FleetSettings,
     (log, logs): (usize, usize),
@@ -172,6 +204,11 @@ pub(crate) async fn open(
     let name = stream_name(&settings.name, log);
     let subject = subject(&settings.name, log);
     let failed = |reason: String| FleetError::Stream {
+        log,
+        stream: name.clone(),
+        reason,
+    };
+    let no_answer = |reason: String| FleetError::NoAnswer {
         log,
         stream: name.clone(),
         reason,
@@ -195,7 +232,10 @@ pub(crate) async fn open(
                     });
                 }
                 let created = context.get_or_create_stream(config).await;
-                created.map_err(|error| failed(creation(&error.to_string())))?
+                created.map_err(|error| match error.kind() {
+                    CreateStreamErrorKind::TimedOut => no_answer(error.to_string()),
+                    _ => failed(creation(&error.to_string())),
+                })?
             }
             jetstream::context::GetStreamErrorKind::JetStream(ref why)
                 if why.error_code() == ErrorCode::JETSTREAM_NOT_ENABLED
@@ -205,11 +245,11 @@ pub(crate) async fn open(
                     brokers: settings.access.brokers.to_string(),
                 });
             }
-            _ => return Err(failed(error.to_string())),
+            _ => return Err(no_answer(error.to_string())),
         },
     };
     let info = found.get_info().await;
-    let info = info.map_err(|error| failed(error.to_string()))?;
+    let info = info.map_err(|error| no_answer(error.to_string()))?;
     let has = info.config.metadata.get(META_LOGS);
     if let Some(has) = has.filter(|has| **has != logs.to_string()) {
         return Err(FleetError::Logs {
@@ -327,7 +367,7 @@ async fn compare(
         return Ok(());
     }
     let message = order.stream.get_raw_message(applied).await;
-    let message = message.map_err(|error| FleetError::Stream {
+    let message = message.map_err(|error| FleetError::NoAnswer {
         log,
         stream: order.name.clone(),
         reason: format!("message {applied} cannot be read: {error}"),

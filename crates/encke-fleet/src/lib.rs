@@ -9,6 +9,7 @@
 mod broker;
 mod follow;
 mod leave;
+mod link;
 mod metrics;
 mod probe;
 mod publish;
@@ -30,6 +31,7 @@ use tokio::sync::watch;
 
 pub use broker::FleetError;
 pub use leave::{Left, leave};
+pub use link::NodeLink;
 pub use metrics::FleetMetrics;
 pub use repair::{FleetRepairReport, LogRepair, Repair, StoppedNode};
 pub use report::{BrokerLog, FleetReport, NodeLog, NodeMark, NodeReport, report};
@@ -189,6 +191,27 @@ impl Fleet {
             runtime.block_on(follower.run(incoming));
         })?);
         Ok(following)
+    }
+
+    /// A link to the other nodes. `receive` gets their packets, in a thread of the fleet, which it must not block.
+    ///
+    /// # Errors
+    /// The connection to the brokers is closed.
+    pub fn link(
+        &self,
+        receive: impl FnMut(Vec<u8>) + Clone + Send + 'static,
+    ) -> Result<NodeLink, FleetError> {
+        let (fleet, node) = (&self.settings.name, self.settings.node.as_str());
+        for subject in [link::to_all(fleet), link::to_node(fleet, node)] {
+            let subscribed = self.client.subscribe(subject);
+            let packets = self.runtime.block_on(subscribed);
+            let packets = packets.map_err(std::io::Error::other)?;
+            self.runtime
+                .spawn(link::receive_all(packets, receive.clone()));
+        }
+        let (link, sending) = NodeLink::new(self.client.clone(), fleet.clone());
+        self.runtime.spawn(sending);
+        Ok(link)
     }
 
     /// What the node knows of the orders, by the logs' indices.

@@ -91,7 +91,7 @@ fn public_stream_created(making: &PoolCreation, outcome: Result<u64, JobError>) 
     let error = match outcome {
         // An existing stream with another lifetime will do.
         Ok(_) => return,
-        Err(JobError::Log(Refusal::Differs { what, .. })) if what != "content type" => return,
+        Err(JobError::Log(Refusal::Differs { what, .. })) if *what != *"content type" => return,
         Err(JobError::Log(Refusal::Differs { .. })) => JobError::StreamTaken(making.name.clone()),
         Err(error) => error,
     };

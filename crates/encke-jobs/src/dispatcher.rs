@@ -12,10 +12,9 @@ use encke_stream::{
 };
 
 use crate::machine::{Effect, JobMachine};
+use crate::message::{DispatcherMessage, RelayMessage};
 use crate::record;
-use crate::request::{
-    AttemptAction, AttemptReport, JobId, NewJob, Payload, PoolClient, PoolRequest,
-};
+use crate::request::{JobId, Payload, PoolClient};
 use crate::response::PoolResponse;
 
 /// The sending end of the dispatcher's mailbox.
@@ -25,34 +24,10 @@ pub struct DispatcherSender {
     bytes_max: usize,
 }
 
-/// A message for the dispatcher.
-#[derive(Debug)]
-pub enum DispatcherMessage {
-    /// A client's request.
-    Request(PoolClient, PoolRequest),
-    /// A client has disconnected.
-    Disconnected(PoolClient),
-    /// The outcomes of commands.
-    Committed(Vec<Reply>),
-    /// A job was read from the log.
-    Loaded {
-        /// The pool's number.
-        pool: u64,
-        /// The job.
-        id: JobId,
-        /// Its content, or the reason for the failure.
-        payload: Result<Payload, String>,
-    },
-    /// The server is stopping: answer all clients that wait.
-    Stop,
-    /// No more requests follow: end the threads.
-    Quit,
-}
-
 /// The receiving end of the dispatcher's mailbox.
 pub struct DispatcherReceiver {
-    messages: Receiver<DispatcherMessage>,
-    sender: DispatcherSender,
+    pub(crate) messages: Receiver<DispatcherMessage>,
+    pub(crate) sender: DispatcherSender,
 }
 
 /// Looks up a stream by its name, in memory and in the store. The stream stays in memory while the result is held.
@@ -134,18 +109,15 @@ impl DispatcherSender {
     /// The weight of a message in the mailbox, in bytes.
     pub fn weight_bytes(&self, message: &DispatcherMessage) -> usize {
         let content = match message {
-            DispatcherMessage::Request(_, PoolRequest::Post(NewJob { payload, .. }))
-            | DispatcherMessage::Request(
-                _,
-                PoolRequest::Report(AttemptReport {
-                    action: AttemptAction::Ack { result: payload },
-                    ..
-                }),
-            )
-            | DispatcherMessage::Loaded {
+            DispatcherMessage::Request(_, request) => request.content_bytes(),
+            DispatcherMessage::Loaded {
                 payload: Ok(payload),
                 ..
             } => payload.body.len(),
+            DispatcherMessage::Relay(RelayMessage::Packet(packet)) => packet.len(),
+            DispatcherMessage::Relay(RelayMessage::Response(_, response)) => {
+                response.weight_bytes()
+            }
             DispatcherMessage::Committed(replies) => replies.len() * size_of::<Reply>(),
             _ => 0,
         };
@@ -165,7 +137,7 @@ impl DispatcherSender {
     }
 
     /// Sends a message. Blocks while the mailbox is full.
-    fn put(&self, message: DispatcherMessage) {
+    pub(crate) fn put(&self, message: DispatcherMessage) {
         let bytes = self.weight_bytes(&message);
         let _ = self.messages.send(Lane::Data, message, bytes);
     }
@@ -292,6 +264,9 @@ impl Dispatcher {
                     DispatcherMessage::Loaded { pool, id, payload } => {
                         self.machine.loaded(now_ms, pool, id, payload);
                     }
+                    DispatcherMessage::NodeGone(node) => self.machine.node_gone(now_ms, node),
+                    DispatcherMessage::Relay(_) => {}
+                    DispatcherMessage::Abandon => return,
                     DispatcherMessage::Stop => self.machine.stop(),
                     DispatcherMessage::Quit => {
                         self.machine.stop();

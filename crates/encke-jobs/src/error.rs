@@ -1,13 +1,16 @@
 //! Reasons for refusals.
 
+use std::borrow::Cow;
+
 use encke_pool::PoolError;
 use encke_stream::Refusal;
+use serde::{Deserialize, Serialize};
 
 use crate::request::JobId;
 use crate::settings::SettingOutOfRange;
 
 /// Why a request was refused. Nothing has changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum JobError {
     /// The pool's set of workers refused.
     #[error(transparent)]
@@ -71,7 +74,7 @@ pub enum JobError {
     },
     /// The job's key or slot does not match the pool's type.
     #[error("{0}")]
-    WrongSelector(&'static str),
+    WrongSelector(Cow<'static, str>),
     /// The job does not exist, or finished so long ago that it was evicted from memory.
     #[error("unknown job {0}: it does not exist or finished long ago")]
     UnknownJob(JobId),
@@ -83,7 +86,7 @@ pub enum JobError {
         /// The attempt.
         attempt: u16,
         /// The state of the job.
-        state: &'static str,
+        state: Cow<'static, str>,
     },
     /// The log refused the record.
     #[error(transparent)]
@@ -94,4 +97,10 @@ pub enum JobError {
     /// The server is stopping.
     #[error("the server is stopping; try again")]
     Stopping,
+    /// The node of the fleet that dispatches the jobs does not answer. If the request had reached it, it may have been carried
+    /// out.
+    #[error(
+        "the node that dispatches the jobs does not answer; the request may have been carried out or not: try again"
+    )]
+    NoDispatcher,
 }

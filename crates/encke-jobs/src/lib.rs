@@ -37,6 +37,8 @@ mod delayed;
 mod dispatch;
 mod dispatcher;
 mod error;
+pub mod fleet;
+mod message;
 mod request;
 mod response;
 
@@ -54,12 +56,13 @@ mod stats;
 mod workers;
 
 pub use dispatcher::{
-    DispatcherContext, DispatcherMessage, DispatcherReceiver, DispatcherSender, DispatcherThreads,
-    LookUpStream, ReadPiece, SendResponse, SubmitCommands, dispatcher_mailbox,
+    DispatcherContext, DispatcherReceiver, DispatcherSender, DispatcherThreads, LookUpStream,
+    ReadPiece, SendResponse, SubmitCommands, dispatcher_mailbox,
 };
 pub use error::JobError;
 pub use json::{content, string};
 pub use machine::{Effect, JobMachine};
+pub use message::{DispatcherMessage, RelayMessage};
 pub use record::BadJournalRecord;
 pub use replay::{FindStream, ReadStream, ReplayError, pools, pools_at_rest};
 pub use request::{

@@ -217,6 +217,31 @@ impl JobMachine {
         }
     }
 
+    /// Handles the loss of a node of the fleet: its clients are disconnected.
+    pub(crate) fn node_gone(&mut self, now_ms: u64, node: u16) {
+        let waiting = self.waits.keys().copied();
+        let clients = waiting.chain(self.worker_connections.keys().copied());
+        let clients: Vec<_> = clients.filter(|client| client.node == node).collect();
+        for client in clients {
+            self.disconnected(now_ms, client);
+        }
+    }
+
+    /// Numbers the commands from here on: outcomes of commands of another term have other numbers.
+    pub(crate) fn number_from(&mut self, first_op: u64) {
+        let ops = std::mem::take(&mut self.ops);
+        self.ops = ops
+            .into_iter()
+            .map(|(op, what)| (first_op + op, what))
+            .collect();
+        for effect in &mut self.effects {
+            if let Effect::Commit { op, .. } = effect {
+                *op += first_op;
+            }
+        }
+        self.next_op += first_op;
+    }
+
     /// Handles the content of a job, or the reason why it could not be read.
     pub fn loaded(&mut self, now_ms: u64, pool: u64, id: JobId, payload: Result<Payload, String>) {
         self.touched.insert(pool);

@@ -104,7 +104,7 @@ fn selector(pool: &PoolState, job: &NewJob) -> Result<u32, JobError> {
     match (pool.settings.strategy, &job.payload.key, job.slot) {
         (Strategy::Hash, Some(key), None) => Ok(crc32c::crc32c(key.as_bytes())),
         (Strategy::Hash, _, _) => Err(JobError::WrongSelector(
-            "a job of a hash pool requires ?key= and no ?slot=",
+            "a job of a hash pool requires ?key= and no ?slot=".into(),
         )),
         (Strategy::Direct, _, Some(slot)) if slot >= pool.settings.size_max => {
             Err(JobError::Pool(PoolError::OutOfRange {
@@ -114,10 +114,10 @@ fn selector(pool: &PoolState, job: &NewJob) -> Result<u32, JobError> {
         }
         (Strategy::Direct, _, Some(slot)) => Ok(slot),
         (Strategy::Direct, _, None) => Err(JobError::WrongSelector(
-            "a job of a direct pool requires ?slot=",
+            "a job of a direct pool requires ?slot=".into(),
         )),
         (_, _, Some(_)) => Err(JobError::WrongSelector(
-            "only a job of a direct pool may have ?slot=",
+            "only a job of a direct pool may have ?slot=".into(),
         )),
         (_, _, None) => Ok(0),
     }

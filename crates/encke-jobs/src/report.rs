@@ -29,7 +29,11 @@ impl JobMachine {
         let Some(pool) = self.pools.get_mut(&no) else {
             return Err(JobError::UnknownPool(pool));
         };
-        let over = |state| JobError::AttemptOver { id, attempt, state };
+        let over = |state: &'static str| JobError::AttemptOver {
+            id,
+            attempt,
+            state: state.into(),
+        };
         let Some(running) = pool.running.get_mut(&id) else {
             let ended = pool.finished.find(id);
             if let Some(ended) = ended {

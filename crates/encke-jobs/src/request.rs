@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::settings::PoolSettings;
 
 /// A job's name: the sequence of the record that holds it.
 pub type JobId = u64;
 
 /// The sender of a request: numbers that have a meaning only for a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PoolClient {
+    /// The node of the fleet that the client is connected to: 0 is this one, and the relay numbers the others.
+    pub node: u16,
     /// The shard, counted from 0.
     pub shard: u16,
     /// The shard's name of the connection.
@@ -18,8 +22,22 @@ pub struct PoolClient {
     pub request: u32,
 }
 
+impl PoolRequest {
+    /// The bytes of content that it holds; 0 if it has none of note.
+    pub(crate) fn content_bytes(&self) -> usize {
+        match self {
+            PoolRequest::Post(NewJob { payload, .. })
+            | PoolRequest::Report(AttemptReport {
+                action: AttemptAction::Ack { result: payload },
+                ..
+            }) => payload.body.len(),
+            _ => 0,
+        }
+    }
+}
+
 /// A request to one pool, or to all pools.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum PoolRequest {
     /// Create a pool. An existing pool with the same settings is success.
     Create {
@@ -65,7 +83,7 @@ pub enum PoolRequest {
 }
 
 /// A job to post.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NewJob {
     /// The pool's name.
     pub pool: Box<str>,
@@ -80,18 +98,19 @@ pub struct NewJob {
 }
 
 /// The content of a job or of a result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Payload {
     /// The content type, as the client sent it.
     pub content_type: Box<str>,
     /// The key that selects the worker in a `hash` pool.
     pub key: Option<Box<str>>,
     /// The bytes.
+    #[serde(with = "bytes")]
     pub body: Arc<[u8]>,
 }
 
 /// A worker that requests jobs.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Registration {
     /// The pool's name.
     pub pool: Box<str>,
@@ -104,7 +123,7 @@ pub struct Registration {
 }
 
 /// A worker's report on an attempt.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AttemptReport {
     /// The pool's name.
     pub pool: Box<str>,
@@ -117,7 +136,7 @@ pub struct AttemptReport {
 }
 
 /// What a report does with an attempt.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum AttemptAction {
     /// Acknowledge: the job is done.
     Ack {
@@ -136,4 +155,20 @@ pub enum AttemptAction {
         /// The new time limit from now on, in milliseconds. None: the pool's `ack_ms`.
         ms: Option<u64>,
     },
+}
+
+/// Shared bytes for serde, as one piece.
+mod bytes {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use serde_bytes::{ByteBuf, Bytes};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        Bytes::new(bytes).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<[u8]>, D::Error> {
+        Ok(ByteBuf::deserialize(from)?.into_vec().into())
+    }
 }

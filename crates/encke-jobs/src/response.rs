@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::JobError;
 use crate::request::{JobId, Payload};
 use crate::settings::PoolSettings;
 
 /// A response to a client, or an event for a registered worker.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub enum PoolResponse {
     /// The pool exists now.
     Created {
@@ -76,7 +78,7 @@ impl PoolResponse {
 }
 
 /// A job on its way to a worker.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DispatchedJob {
     /// The job's name.
     pub id: JobId,
@@ -89,7 +91,7 @@ pub struct DispatchedJob {
 }
 
 /// The state of a job and its attempts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobInfo {
     /// The job's name.
     pub id: JobId,
@@ -100,7 +102,7 @@ pub struct JobInfo {
 }
 
 /// The state of a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobState {
     /// It waits for a worker.
     Waiting {
@@ -124,7 +126,7 @@ pub enum JobState {
 }
 
 /// A pool at one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PoolStatus {
     /// The name.
     pub name: Arc<str>,
@@ -139,7 +141,7 @@ pub struct PoolStatus {
 }
 
 /// A pool's counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolStats {
     /// Jobs that wait for a worker.
     pub waiting: u64,
@@ -158,7 +160,7 @@ pub struct PoolStats {
 }
 
 /// A worker at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerStatus {
     /// The name.
     pub name: Arc<str>,

@@ -1,5 +1,7 @@
 //! The settings of a pool and their bounds.
 
+use std::borrow::Cow;
+
 use encke_pool::{Capacity, PoolOptions, Size, Strategy};
 use serde::{Deserialize, Serialize};
 
@@ -88,11 +90,11 @@ impl Default for PoolLimits {
 }
 
 /// A setting out of range.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{name} is {value}, expected {least} to {most}")]
 pub struct SettingOutOfRange {
     /// The setting.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Its value.
     pub value: u64,
     /// The minimum.
@@ -142,7 +144,7 @@ impl PoolSettings {
         ] {
             if value < least || value > most {
                 return Err(SettingOutOfRange {
-                    name,
+                    name: name.into(),
                     value,
                     least,
                     most,

@@ -59,6 +59,12 @@ impl PublishedStats {
         published
     }
 
+    /// Another node has the pools.
+    pub(crate) fn clear(&self) {
+        self.pools.lock().clear();
+        self.cached(0);
+    }
+
     pub(crate) fn remove(&self, name: &str) {
         self.pools.lock().remove(name);
     }

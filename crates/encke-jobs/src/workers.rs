@@ -321,6 +321,7 @@ mod tests {
 
     fn client(token: u64) -> PoolClient {
         PoolClient {
+            node: 0,
             shard: 0,
             token,
             request: 0,

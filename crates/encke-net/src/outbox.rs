@@ -80,6 +80,7 @@ mod tests {
         let mut outbox = Outbox::default();
         let request = outbox.next_request();
         let client = |token| PoolClient {
+            node: 0,
             shard: 0,
             token,
             request,

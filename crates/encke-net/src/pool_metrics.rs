@@ -1,11 +1,67 @@
 //! The metrics of the pools, from what the dispatcher publishes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use encke_jobs::fleet::RelayFigures;
 use encke_jobs::{PoolStats, PublishedStats, WorkerStatus};
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use crate::clock::now_ms;
+
+/// The metrics of a relay: which node of a fleet dispatches jobs.
+#[derive(Clone)]
+pub(crate) struct RelayMetrics {
+    figures: Arc<RelayFigures>,
+    dispatcher: IntGauge,
+    held: IntGauge,
+    takeovers: IntCounter,
+    broken: IntCounter,
+}
+
+impl RelayMetrics {
+    pub(crate) fn new(
+        registry: &Registry,
+        figures: Arc<RelayFigures>,
+    ) -> Result<Self, prometheus::Error> {
+        let metrics = RelayMetrics {
+            figures,
+            dispatcher: IntGauge::new(
+                "encke_fleet_dispatcher",
+                "1 if this node dispatches the jobs of the fleet, otherwise 0.",
+            )?,
+            held: IntGauge::new(
+                "encke_fleet_pool_requests_held",
+                "Requests to pools that wait for a node that dispatches.",
+            )?,
+            takeovers: IntCounter::new(
+                "encke_fleet_takeovers_total",
+                "How often this node has become the one that dispatches jobs.",
+            )?,
+            broken: IntCounter::new(
+                "encke_fleet_pool_sessions_broken_total",
+                "Sessions for jobs with other nodes that have broken off.",
+            )?,
+        };
+        registry.register(Box::new(metrics.dispatcher.clone()))?;
+        registry.register(Box::new(metrics.held.clone()))?;
+        registry.register(Box::new(metrics.takeovers.clone()))?;
+        registry.register(Box::new(metrics.broken.clone()))?;
+        Ok(metrics)
+    }
+
+    pub(crate) fn show(&self) {
+        let figures = &self.figures;
+        let dispatching = figures.dispatching.load(Ordering::Relaxed);
+        self.dispatcher.set(dispatching.into());
+        self.held.set(figures.held.load(Ordering::Relaxed) as i64);
+        self.takeovers.reset();
+        self.takeovers
+            .inc_by(figures.takeovers.load(Ordering::Relaxed));
+        self.broken.reset();
+        self.broken.inc_by(figures.broken.load(Ordering::Relaxed));
+    }
+}
 
 /// The metrics of the pools.
 #[derive(Clone)]

@@ -1,16 +1,22 @@
-//! Runs the pools in the server: the threads of the dispatcher.
+//! Runs the pools in the server: the threads of the dispatcher, or the relay of a node of a fleet.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
+use encke_jobs::fleet::{PacketTo, RelayContext, RelayFigures};
 use encke_jobs::{
-    DispatcherContext, DispatcherReceiver, DispatcherSender, DispatcherThreads, JobMachine,
-    PublishedStats, ReplayError,
+    DispatcherContext, DispatcherMessage, DispatcherReceiver, DispatcherSender, DispatcherThreads,
+    JobMachine, PublishedStats, RelayMessage, ReplayError, SendResponse,
 };
+use encke_mailbox::Gauge;
 use encke_stream::{InlineCommit, Logs, Lookup, Sequencers, Stream};
 
 use crate::archive::Archive;
 use crate::clock::now_ms;
 use crate::errors::StartError;
+use crate::fleet_links::FleetLinks;
+use crate::metrics::Metrics;
+use crate::pool_metrics::RelayMetrics;
 use crate::settings::NetSettings;
 use crate::shard_channel::{ShardEvent, ShardSender};
 
@@ -37,35 +43,89 @@ fn finder(archive: &Archive) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, Str
 pub(crate) struct PoolService {
     pub(crate) dispatcher: DispatcherSender,
     receiver: DispatcherReceiver,
-    machine: JobMachine,
+    /// None on a node of a fleet, which restores the pools when it is to dispatch.
+    machine: Option<JobMachine>,
+    tools: PoolTools,
+}
+
+/// What the pools are restored with.
+#[derive(Clone)]
+struct PoolTools {
+    settings: Arc<NetSettings>,
     published: Arc<PublishedStats>,
     archive: Archive,
+}
+
+/// The threads that run the pools.
+pub(crate) enum PoolThreads {
+    Dispatcher(DispatcherThreads),
+    Relay(JoinHandle<()>, RelayMetrics),
+}
+
+/// What the metrics show of the threads.
+pub(crate) enum PoolGauges {
+    Dispatcher(Box<dyn Fn() -> Gauge + Send + Sync>),
+    Relay(RelayMetrics),
+}
+
+impl PoolTools {
+    fn restore(&self) -> Result<JobMachine, ReplayError> {
+        let archive = &self.archive;
+        let read = |fetch: &_| archive.read(fetch).map_err(|error| error.to_string());
+        let limits = self.settings.pools.clone();
+        let published = Arc::clone(&self.published);
+        JobMachine::replay(limits, published, &finder(archive), &read, now_ms())
+    }
+
+    /// What a dispatcher is connected to.
+    fn context(
+        &self,
+        machine: JobMachine,
+        sequencers: Sequencers,
+        number: u16,
+        respond: SendResponse,
+    ) -> DispatcherContext {
+        let loaders = self.archive.loaders.clone();
+        let archive = self.archive.clone();
+        DispatcherContext {
+            machine,
+            look_up: Box::new(move |name| loaders.load(name).map_err(|error| error.to_string())),
+            submit: Box::new(move |commands, now_ms| sequencers.submit(commands, now_ms)),
+            number,
+            read: Box::new(move |fetch| archive.read(fetch).map_err(|error| error.to_string())),
+            respond,
+            clock: now_ms,
+        }
+    }
 }
 
 impl PoolService {
     /// Restores the pools from their streams.
     pub(crate) fn restore(
-        settings: &NetSettings,
+        settings: &Arc<NetSettings>,
         archive: Archive,
     ) -> Result<PoolService, StartError> {
-        let published = Arc::new(PublishedStats::default());
+        let mut service = PoolService::in_fleet(settings, archive);
+        service.machine = Some(service.tools.restore()?);
+        Ok(service)
+    }
+
+    /// The pools of a node of a fleet.
+    pub(crate) fn in_fleet(settings: &Arc<NetSettings>, archive: Archive) -> PoolService {
         let (dispatcher, receiver) = encke_jobs::dispatcher_mailbox(
             settings.pool_mailbox_items_max,
             settings.pool_mailbox_bytes_max,
         );
-        let limits = settings.pools.clone();
-        let read = |fetch: &_| archive.read(fetch).map_err(|error| error.to_string());
-        let machine = {
-            let find = finder(&archive);
-            JobMachine::replay(limits, Arc::clone(&published), &find, &read, now_ms())?
-        };
-        Ok(PoolService {
+        PoolService {
             dispatcher,
             receiver,
-            machine,
-            published,
-            archive,
-        })
+            machine: None,
+            tools: PoolTools {
+                settings: Arc::clone(settings),
+                published: Arc::default(),
+                archive,
+            },
+        }
     }
 
     /// Starts the dispatcher, which sends its responses through these senders.
@@ -74,24 +134,112 @@ impl PoolService {
         sequencers: Sequencers,
         inline_commits: Arc<[Arc<InlineCommit>]>,
         senders: &[Arc<ShardSender>],
-    ) -> std::io::Result<(Arc<PublishedStats>, DispatcherThreads)> {
-        let archive = self.archive.with_inline_commits(inline_commits);
-        let loaders = archive.loaders.clone();
+    ) -> std::io::Result<(Arc<PublishedStats>, PoolThreads)> {
+        let PoolTools {
+            settings,
+            published,
+            archive,
+        } = self.tools;
+        let tools = PoolTools {
+            settings,
+            published: Arc::clone(&published),
+            archive: archive.with_inline_commits(inline_commits),
+        };
+        let machine = self.machine.unwrap_or_else(|| {
+            JobMachine::new(tools.settings.pools.clone(), Arc::clone(&published))
+        });
         let number = senders.len() as u16;
-        let senders = senders.to_vec();
-        let threads = self.receiver.start(DispatcherContext {
-            machine: self.machine,
-            look_up: Box::new(move |name| loaders.load(name).map_err(|error| error.to_string())),
-            submit: Box::new(move |commands, now_ms| sequencers.submit(commands, now_ms)),
-            number,
-            read: Box::new(move |fetch| archive.read(fetch).map_err(|error| error.to_string())),
-            respond: Box::new(move |client, event| {
-                if let Some(sender) = senders.get(usize::from(client.shard)) {
-                    sender.put(ShardEvent::Dispatched { client, event });
-                }
+        let context = tools.context(machine, sequencers, number, responder(senders));
+        let threads = self.receiver.start(context)?;
+        Ok((published, PoolThreads::Dispatcher(threads)))
+    }
+
+    /// Starts the relay of a node of a fleet.
+    pub(crate) fn start_relay(
+        self,
+        fleet: FleetLinks,
+        sequencers: Sequencers,
+        senders: &[Arc<ShardSender>],
+        metrics: &Metrics,
+    ) -> Result<(Arc<PublishedStats>, PoolThreads), StartError> {
+        let number = senders.len() as u16;
+        let figures = Arc::new(RelayFigures::default());
+        let metrics = RelayMetrics::new(metrics.registry(), Arc::clone(&figures));
+        let metrics = metrics.map_err(|error| StartError::Fleet(error.into()))?;
+        let received = self.dispatcher.clone();
+        let send = (fleet.connect)(Arc::new(move |packet| {
+            let packet = DispatcherMessage::Relay(RelayMessage::Packet(packet));
+            let bytes = received.weight_bytes(&packet);
+            // What it has no room for is lost; the session with the other node notices it.
+            received.put_many(&mut vec![(packet, bytes)]);
+        }));
+        let send = send.map_err(StartError::Fleet)?;
+        let views = Arc::clone(sequencers.views());
+        let (restored, built) = (self.tools.clone(), self.tools.clone());
+        let commands = sequencers.clone();
+        let context = RelayContext {
+            node: fleet.node.into(),
+            run: now_ms(),
+            logs: views.logs(),
+            hold: fleet.retry,
+            known: Box::new(move || views.log(0).dispatcher()),
+            is_ready: fleet.is_ready,
+            send: Box::new(move |to, packet| match to {
+                PacketTo::All => send(None, packet),
+                PacketTo::Node(node) => send(Some(&node), packet),
             }),
+            restore: Arc::new(move || restored.restore().map_err(|error| error.to_string())),
+            dispatcher: Box::new(move |machine, respond| {
+                built.context(machine, sequencers.clone(), number, respond)
+            }),
+            submit: Box::new(move |submissions, now_ms| commands.submit(submissions, now_ms)),
+            number,
+            respond: responder(senders),
+            published: Arc::clone(&self.tools.published),
+            figures,
+            mailbox: (
+                self.tools.settings.pool_mailbox_items_max,
+                self.tools.settings.pool_mailbox_bytes_max,
+            ),
             clock: now_ms,
-        })?;
-        Ok((self.published, threads))
+        };
+        let thread = self.receiver.start_relay(context)?;
+        Ok((self.tools.published, PoolThreads::Relay(thread, metrics)))
+    }
+}
+
+/// Sends responses to the shards of their clients.
+fn responder(senders: &[Arc<ShardSender>]) -> SendResponse {
+    let senders = senders.to_vec();
+    Box::new(move |client, event| {
+        if let Some(sender) = senders.get(usize::from(client.shard)) {
+            sender.put(ShardEvent::Dispatched { client, event });
+        }
+    })
+}
+
+impl PoolThreads {
+    pub(crate) fn gauges(&self) -> PoolGauges {
+        match self {
+            PoolThreads::Dispatcher(threads) => PoolGauges::Dispatcher(Box::new(threads.loads())),
+            PoolThreads::Relay(_, metrics) => PoolGauges::Relay(metrics.clone()),
+        }
+    }
+
+    /// Waits for their end. False: one of them panicked.
+    pub(crate) fn join(self) -> bool {
+        match self {
+            PoolThreads::Dispatcher(threads) => threads.join(),
+            PoolThreads::Relay(thread, _) => thread.join().is_ok(),
+        }
+    }
+}
+
+impl PoolGauges {
+    pub(crate) fn show(&self, metrics: &Metrics) {
+        match self {
+            PoolGauges::Dispatcher(loads) => metrics.mailbox("loader", &loads()),
+            PoolGauges::Relay(relay) => relay.show(),
+        }
     }
 }

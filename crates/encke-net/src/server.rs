@@ -10,11 +10,10 @@ use std::time::Duration;
 
 use encke_jobs::DispatcherMessage;
 use encke_log::CommitError;
-use encke_mailbox::{Bounds, Receiver, mailbox};
+use encke_mailbox::{Bounds, mailbox};
 use encke_protocol::Router;
 use encke_stream::{
-    AckLevel, Committed, Following, InlineCommit, Logs, Machine, Outlet, ReplicaSequencer,
-    Sequencer, Sequencers, Submission, Views,
+    AckLevel, Committed, InlineCommit, Logs, Outlet, ReplicaSequencer, Sequencer, Sequencers, Views,
 };
 
 use crate::access_log::{AccessLogQueue, AccessLogThread, RequestIds, access_log};
@@ -26,9 +25,10 @@ use crate::clock::now_ms;
 use crate::compression::Compressors;
 use crate::errors::{StartError, StopError};
 use crate::fanout::congested_streams::CongestedStreams;
+use crate::fleet_links::FleetLinks;
 use crate::listen;
 use crate::metrics::{Metrics, QUEUE_FULL, UNWRITABLE};
-use crate::pools::PoolService;
+use crate::pools::{PoolService, PoolThreads};
 use crate::readers::{ReaderTools, Readers};
 use crate::redirect::Redirect;
 use crate::revocations::{self, RevocationFollower};
@@ -44,7 +44,7 @@ pub struct Server {
     shards: Vec<JoinHandle<()>>,
     readers: Vec<JoinHandle<()>>,
     dispatcher: encke_jobs::DispatcherSender,
-    pools: encke_jobs::DispatcherThreads,
+    pools: PoolThreads,
     /// One for each log.
     sequencer_threads: Vec<JoinHandle<Result<(), CommitError>>>,
     senders: Vec<Arc<ShardSender>>,
@@ -82,18 +82,9 @@ pub struct ServedStreams {
     pub logs: Logs,
     /// When an append is acknowledged to a stream that was made without a word about it.
     pub level: AckLevel,
-    /// On a node of a fleet: connects the mailbox of a log, by the log's index, with the order of the fleet.
-    pub follow: Option<Follow>,
+    /// On a node of a fleet: what connects it with the others.
+    pub fleet: Option<FleetLinks>,
 }
-
-/// Connects the mailbox of a log with the order of a fleet.
-pub type Follow = Box<
-    dyn FnMut(
-        usize,
-        &Machine,
-        Receiver<Submission>,
-    ) -> Result<Following, Box<dyn std::error::Error + Send + Sync>>,
->;
 
 /// Ends the subscriptions of a node that does not follow its fleet. It must be gone before the server is stopped.
 #[derive(Clone)]
@@ -122,9 +113,9 @@ impl Server {
         let ServedStreams {
             logs,
             level,
-            mut follow,
+            mut fleet,
         } = streams;
-        let in_fleet = follow.is_some();
+        let in_fleet = fleet.is_some();
         let listeners = listeners(&settings)?;
         let address = match listeners.first() {
             Some(first) => listen::address(first)?,
@@ -140,7 +131,10 @@ impl Server {
         let archive = Archive::of(&logs);
         let background: Vec<_> = logs.logs.iter().map(|(_, log)| log.background()).collect();
         let (readers, jobs) = Readers::new(settings.readers);
-        let pools = PoolService::restore(&settings, archive.clone())?;
+        let pools = match in_fleet {
+            false => PoolService::restore(&settings, archive.clone())?,
+            true => PoolService::in_fleet(&settings, archive.clone()),
+        };
         if let Some(access) = router.access() {
             revocations::restore(&archive, access)?;
         }
@@ -161,8 +155,9 @@ impl Server {
             });
             let end = Box::new(move |no| expired.end(no));
             let thread = std::thread::Builder::new().name(name);
-            if let Some(follow) = &mut follow {
-                let following = follow(number, &machine, receiver).map_err(StartError::Fleet)?;
+            if let Some(fleet) = &mut fleet {
+                let following =
+                    (fleet.follow)(number, &machine, receiver).map_err(StartError::Fleet)?;
                 let sequencer = ReplicaSequencer::new(machine, log, following, outlets, watch)
                     .evicting(settings.eviction, end);
                 sequencer_threads.push(thread.spawn(move || sequencer.run(now_ms))?);
@@ -204,8 +199,10 @@ impl Server {
             archive: archive.with_inline_commits(Arc::clone(&inline_commits)),
             took: metrics.look_up_seconds.clone(),
         })?;
-        let (board, pools) =
-            pools.start(sequencers.clone(), Arc::clone(&inline_commits), &senders)?;
+        let (board, pools) = match fleet {
+            None => pools.start(sequencers.clone(), Arc::clone(&inline_commits), &senders)?,
+            Some(fleet) => pools.start_relay(fleet, sequencers.clone(), &senders, metrics)?,
+        };
         let connections = Arc::new(AtomicUsize::new(0));
         let addresses = Arc::new(Addresses::new(&settings));
         let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max));
@@ -276,7 +273,7 @@ impl Server {
         watch(metrics, &views, sequencers, &senders);
         let gauged = dispatcher.clone();
         let background_count = background.len();
-        let loads = pools.loads();
+        let pool_gauges = pools.gauges();
         let handshaking = handshakes.map(|handshakes| handshakes.watch());
         let log_queue = log_sender.as_ref().map(|sender| sender.watch());
         let access = router.access().cloned();
@@ -288,7 +285,7 @@ impl Server {
                 metrics.mailbox(&format!("reader-{number}"), &gauge);
             }
             metrics.mailbox("dispatcher", &gauged.gauge());
-            metrics.mailbox("loader", &loads());
+            pool_gauges.show(metrics);
             if let Some(handshaking) = &handshaking {
                 handshaking.show(metrics);
             }

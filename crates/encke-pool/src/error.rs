@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::options::Strategy;
 
 /// Why a pool refused. Nothing has changed.
-#[derive(thiserror::Error, Clone, Debug, PartialEq, Eq)]
+#[derive(thiserror::Error, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PoolError {
     /// The pool has no worker of this name.
     #[error("unknown worker {name:?}")]

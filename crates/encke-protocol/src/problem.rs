@@ -69,6 +69,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
         Refusal::LogFailed(_) => (503, "log_failed"),
         Refusal::ForkElsewhere => (400, "fork_elsewhere"),
         Refusal::Unknown(_) => (503, "unconfirmed"),
+        Refusal::NotDispatcher => (503, "dispatcher_moved"),
     };
     let response = error(status, code, refusal.to_string());
     match refusal {
@@ -79,7 +80,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
         Refusal::SeqGap { expected, received } => response
             .field("Producer-Expected-Seq", expected)
             .field("Producer-Received-Seq", received),
-        Refusal::Stalled(_) | Refusal::Evicted | Refusal::NameBusy => {
+        Refusal::Stalled(_) | Refusal::Evicted | Refusal::NameBusy | Refusal::NotDispatcher => {
             response.field("Retry-After", RETRY_AFTER_S)
         }
         _ => response,

@@ -189,10 +189,6 @@ impl Router {
             return self.durable_streams.request(request, name, admitted);
         }
         match self.pools.path(path) {
-            Some(_) if self.in_fleet => {
-                let why = "pools are not served by a fleet yet; a server by itself serves them";
-                Action::Respond(error(501, "not_implemented", why))
-            }
             Some(below) => self.pools.request(request, below, admitted),
             None => self
                 .admin

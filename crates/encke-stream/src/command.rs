@@ -5,6 +5,7 @@ use std::sync::Arc;
 use encke_log::{Sequence, StreamNo};
 use serde::{Deserialize, Serialize};
 
+use crate::replicated::DispatcherTerm;
 use crate::writers::ProducerId;
 use crate::{AckLevel, Lifetime, Lookup, Offset, Retention, Stream};
 
@@ -61,6 +62,13 @@ pub enum FleetCommand {
     Leave {
         /// The name of the node.
         node: Box<str>,
+    },
+    /// Begins a term of the dispatcher, if it is later than the term that the log knows.
+    Dispatch {
+        /// The index of the log.
+        log: usize,
+        /// The dispatcher.
+        next: DispatcherTerm,
     },
     /// Changes nothing. Its reply says that the node has applied everything that was acknowledged before the command was
     /// sent.
@@ -178,7 +186,9 @@ impl FleetCommand {
             FleetCommand::End { stream }
             | FleetCommand::Trim { stream, .. }
             | FleetCommand::Renew { stream } => Some(stream),
-            FleetCommand::Barrier { .. } | FleetCommand::Leave { .. } => None,
+            FleetCommand::Barrier { .. }
+            | FleetCommand::Dispatch { .. }
+            | FleetCommand::Leave { .. } => None,
         }
     }
 }
@@ -193,7 +203,7 @@ impl NamedStream {
 }
 
 impl Command {
-    /// The name of the command's stream. A barrier has none.
+    /// The name of the command's stream; empty if it has none.
     pub fn name(&self) -> &str {
         let target = match self {
             Command::Create(create) => return &create.name,

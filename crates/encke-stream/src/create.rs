@@ -208,7 +208,10 @@ impl Machine {
 /// Confirms a creation that finds its stream, or reports a conflict.
 fn confirm(stream: &Stream, create: &Create) -> Result<Outcome, Refusal> {
     let facts = stream.state().next;
-    let differs = |what, has: String, asked: String| Err(Refusal::Differs { what, has, asked });
+    let differs = |what: &'static str, has: String, asked: String| {
+        let what = what.into();
+        Err(Refusal::Differs { what, has, asked })
+    };
     let quoted = |text: &str| format!("{text:?}");
     match &create.content_type {
         Some(asked) if !stream.media.matches(asked) => {

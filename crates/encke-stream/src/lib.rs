@@ -90,9 +90,10 @@ pub use pattern::{NotAPattern, Pattern};
 pub use piece::{Fetch, Item, OrderEvent, OrderedRecord, Piece};
 pub use record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime, Producer};
 pub use replicated::{
-    Applied, BadMessage, BatchId, Chain, FollowError, FollowStopped, Following, IncomingBatches,
-    KIND_MARK, NODE_NAME_BYTES_MAX, NODES_MAX, OrderHandle, OrderStatus, OutgoingBatch,
-    OutgoingBatches, ReplicaSequencer, ReplicatedOrder, Tip, message_hash, replicated_order,
+    Applied, BadMessage, BatchId, Chain, DispatcherTerm, FollowError, FollowStopped, Following,
+    IncomingBatches, JOURNAL_PREFIX, KIND_MARK, NODE_NAME_BYTES_MAX, NODES_MAX, OrderHandle,
+    OrderStatus, OutgoingBatch, OutgoingBatches, ReplicaSequencer, ReplicatedOrder, Tip,
+    message_hash, replicated_order,
 };
 pub use restore::{OrderKind, RestoreError, restore, restore_on};
 pub use retention::{BadRetention, Retention};

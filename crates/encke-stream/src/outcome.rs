@@ -1,6 +1,9 @@
 //! The outcome of a command, and why a command is refused.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::{AckLevel, Offset, Retention};
 
@@ -61,7 +64,7 @@ impl Outcome {
 }
 
 /// Why nothing changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Refusal {
     /// There is no such stream.
     #[error("there is no such stream; PUT creates it")]
@@ -76,7 +79,7 @@ pub enum Refusal {
     #[error("the stream exists with another {what}: it has {has}, the request has {asked}")]
     Differs {
         /// The setting.
-        what: &'static str,
+        what: Cow<'static, str>,
         /// The stream's value.
         has: String,
         /// The requested value.
@@ -140,6 +143,9 @@ pub enum Refusal {
     /// The order did not confirm the command in time. It may be stored, or be stored later.
     #[error("the fleet did not confirm the request in time; it may be stored or not: {0}")]
     Unknown(Arc<str>),
+    /// Another node of the fleet has become the dispatcher.
+    #[error("another node dispatches the jobs now; nothing was stored, try again")]
+    NotDispatcher,
     /// The source of a fork does not exist.
     #[error("the stream to fork does not exist")]
     SourceNotFound,

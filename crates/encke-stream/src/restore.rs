@@ -455,7 +455,7 @@ impl Restore {
         let mut machine = Machine::new(Arc::clone(&view), limits);
         machine.started_ms = now_ms;
         if let Some(replica) = &replica {
-            view.set_order_ms(replica.chain.time_ms);
+            view.set_order(&replica.chain);
         }
         machine.replica = replica;
         machine.place = self.place;

@@ -26,6 +26,11 @@ impl<D: Disk> Clone for Sequencers<D> {
 }
 
 impl<D: Disk> Sequencers<D> {
+    /// The views of the logs.
+    pub fn views(&self) -> &Arc<Views> {
+        &self.views
+    }
+
     /// The sequencers, by the logs' indices. There is one for each view.
     pub fn new(views: Arc<Views>, logs: Vec<Way<D>>) -> Self {
         debug_assert_eq!(views.logs(), logs.len(), "a sequencer for each log");

@@ -16,6 +16,7 @@ use encke_log::{Disk, Reader, Sequence, StreamNo};
 use crate::Stream;
 use crate::lookup::Lookup;
 use crate::pattern::{Pattern, PatternWatchers};
+use crate::replicated::{Chain, DispatcherTerm};
 use crate::stream::Media;
 use crate::watchers::Watchers;
 
@@ -63,6 +64,7 @@ struct ReplicaView {
     reads: Mutex<HashMap<StreamNo, Arc<Stream>, FixedState>>,
     /// The time of the last applied batch, in milliseconds since 1970.
     time_ms: AtomicU64,
+    dispatcher: Mutex<Option<DispatcherTerm>>,
 }
 
 type Timed = HashMap<StreamNo, Weak<Stream>, FixedState>;
@@ -232,11 +234,22 @@ impl View {
         }
     }
 
-    /// Sets the time of the order.
-    pub(crate) fn set_order_ms(&self, time_ms: u64) {
-        if let Some(replica) = &self.replica {
-            replica.time_ms.fetch_max(time_ms, Ordering::Relaxed);
+    /// Sets what is known of the order: its time, and the dispatcher.
+    pub(crate) fn set_order(&self, chain: &Chain) {
+        let Some(replica) = &self.replica else {
+            return;
+        };
+        replica.time_ms.fetch_max(chain.time_ms, Ordering::Relaxed);
+        let mut known = replica.dispatcher.lock();
+        if *known != chain.dispatcher {
+            known.clone_from(&chain.dispatcher);
         }
+    }
+
+    /// The node that dispatches the jobs of the pools, as far as this node has followed the order.
+    pub fn dispatcher(&self) -> Option<DispatcherTerm> {
+        let replica = self.replica.as_ref()?;
+        replica.dispatcher.lock().clone()
     }
 
     /// Takes the streams that were read and whose lifetimes must be renewed.

@@ -101,7 +101,9 @@ impl Views {
                 let log = self.log_of_name(&create.name).or_else(source);
                 log.unwrap_or_else(|| home(&create.name, self.logs()))
             }
-            Command::Fleet(FleetCommand::Barrier { log }) => *log % self.logs(),
+            Command::Fleet(FleetCommand::Barrier { log } | FleetCommand::Dispatch { log, .. }) => {
+                *log % self.logs()
+            }
             Command::Fleet(command) => command.stream().map_or(0, |stream| log_of(stream.no)),
             Command::Append(Append { target, .. })
             | Command::Truncate { target, .. }

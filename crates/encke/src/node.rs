@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use encke_fleet::{Fleet, FleetError, FleetMetrics, FleetSettings, LogStatus};
-use encke_net::{Dismissal, Follow};
+use encke_net::{Dismissal, FleetLinks, Follow};
 use encke_stream::Logs;
 use parking_lot::Mutex;
 use prometheus::Registry;
@@ -15,6 +15,7 @@ use crate::failure::{Code, Failed};
 
 /// The node's part in its fleet while it serves.
 pub(crate) struct Node {
+    settings: FleetSettings,
     fleet: Arc<Mutex<Fleet>>,
     status: Status,
 }
@@ -75,6 +76,7 @@ impl Node {
         );
         let metrics = FleetMetrics::new(registry).map_err(|error| Code::Running.with(error))?;
         Ok(Node {
+            settings,
             fleet: Arc::new(Mutex::new(fleet)),
             status: Status {
                 metrics: Some(metrics),
@@ -88,7 +90,7 @@ impl Node {
     }
 
     /// Connects the mailboxes of the logs with their orders.
-    pub(crate) fn follow(&self) -> Follow {
+    fn follow(&self) -> Follow {
         let fleet = Arc::clone(&self.fleet);
         let status = self.status.clone();
         let run = encke_net::now_ms();
@@ -98,6 +100,22 @@ impl Node {
             *status.logs.lock() = fleet.logs();
             Ok(following)
         })
+    }
+
+    /// What connects the server with the other nodes.
+    pub(crate) fn links(&self) -> FleetLinks {
+        let status = self.status.clone();
+        let fleet = Arc::clone(&self.fleet);
+        FleetLinks {
+            node: self.settings.node.to_string(),
+            follow: self.follow(),
+            retry: self.settings.retry,
+            is_ready: Box::new(move || status.unready().is_none()),
+            connect: Box::new(move |receive| {
+                let link = fleet.lock().link(move |packet| receive(packet))?;
+                Ok(Box::new(move |node, packet| link.send(node, packet)))
+            }),
+        }
     }
 
     /// Waits for the end of the fleet's threads. The server must have stopped.
@@ -119,6 +137,7 @@ fn code(error: &FleetError) -> Code {
         | FleetError::NoFleet { .. }
         | FleetError::NoJetStream { .. }
         | FleetError::Stream { .. }
+        | FleetError::NoAnswer { .. }
         | FleetError::Start(_) => Code::Running,
     }
 }

@@ -173,7 +173,7 @@ fn start(config: &Config, access: Option<Arc<Access>>) -> Result<(Server, Option
     let streams = ServedStreams {
         logs,
         level: config.ack,
-        follow: node.as_ref().map(Node::follow),
+        fleet: node.as_ref().map(Node::links),
     };
     let server = Server::start(config.net.clone(), &router, streams, &metrics);
     let server = server.map_err(|error| match error {

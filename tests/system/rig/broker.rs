@@ -1,6 +1,6 @@
 //! Real brokers: nats-server with JetStream.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -8,6 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::{can_use, data_dir, eventually};
+use crate::ports::fixed_port;
 
 /// Brokers that belong together; killed when dropped.
 pub(crate) struct Brokers {
@@ -26,12 +27,6 @@ fn program() -> PathBuf {
     std::env::var_os("NATS_SERVER").map_or_else(|| "nats-server".into(), PathBuf::from)
 }
 
-/// A port that nothing listens on.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    listener.local_addr().expect("it is bound").port()
-}
-
 impl Brokers {
     /// Starts so many brokers. `None` if there is no nats-server here.
     pub(crate) fn start(count: usize) -> Option<Brokers> {
@@ -43,7 +38,7 @@ impl Brokers {
             return None;
         }
         let brokers = (0..count).map(|_| Broker {
-            ports: [free_port(), free_port()],
+            ports: [fixed_port(), fixed_port()],
             child: None,
         });
         let mut brokers = Brokers {

@@ -128,6 +128,7 @@ impl World {
     pub(crate) fn client(&mut self) -> PoolClient {
         self.next_client += 1;
         PoolClient {
+            node: 0,
             shard: 0,
             token: self.next_client,
             request: 0,

@@ -33,6 +33,7 @@ impl Shard {
 
     pub(super) fn client(&self, index: u32, request: u32) -> PoolClient {
         PoolClient {
+            node: 0,
             shard: self.context.number,
             token: self.connections.slots.token(index),
             request,

@@ -356,6 +356,7 @@ fn refusal(why: &JobError) -> Response {
         JobError::AttemptOver { .. } => (409, "attempt_over"),
         JobError::Overloaded => (503, "overloaded"),
         JobError::Stopping => (503, "stopping"),
+        JobError::NoDispatcher => (503, "no_dispatcher"),
     };
     let mut message = String::new();
     // Writing to a string does not fail.

@@ -228,6 +228,7 @@ impl Server {
 
     fn ask(&mut self, ask: PoolRequest, then: Box<dyn OnDispatch>) -> Reply {
         let client = PoolClient {
+            node: 0,
             shard: 0,
             token: self.asked.len() as u64,
             request: 1,

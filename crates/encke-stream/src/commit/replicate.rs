@@ -134,7 +134,7 @@ impl<D: Disk> Commit<D> {
     fn publish_replicated(&mut self, durable: sync::Durable) {
         // Before the replies: a request that has waited for a barrier sees the streams as they are at its time.
         if let Some(chain) = self.machine.chain() {
-            self.machine.view.set_order_ms(chain.time_ms);
+            self.machine.view.set_order(chain);
         }
         let late = publish::publish(durable, &mut self.machine, &mut self.log, &mut self.outlets);
         debug_assert!(
@@ -162,7 +162,10 @@ impl<D: Disk> Commit<D> {
             let mut submitters = submitters.into_iter();
             let mut failed = None;
             for command in batch.commands {
-                let outcome = self.machine.apply(command, now_ms, &mut draft);
+                let outcome = match self.machine.may_change(&batch.batch, &command) {
+                    true => self.machine.apply(command, now_ms, &mut draft),
+                    false => Outcome::Refused(Refusal::NotDispatcher),
+                };
                 // Other nodes may have room for it, so this one must not continue without it.
                 if let Outcome::Refused(
                     refusal @ (Refusal::TooLarge { .. } | Refusal::LogFailed(_)),

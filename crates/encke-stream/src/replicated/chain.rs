@@ -27,9 +27,25 @@ pub struct Chain {
     pub nodes: BTreeMap<Box<str>, Applied>,
     /// The same for the nodes whose batches were applied since the last mark. The next mark names them.
     pub noted: BTreeMap<Box<str>, Applied>,
+    /// The node that dispatches the jobs of all pools.
+    pub dispatcher: Option<DispatcherTerm>,
+    /// It has changed since the last mark.
+    pub dispatcher_is_new: bool,
     /// What the chain was at the last mark.
     #[serde(skip)]
     pub(super) marked: Marked,
+}
+
+/// The node that dispatches the jobs of all pools, until another term begins.
+///
+/// All nodes agree on it at each position of the order, so a node that has lost its term without knowing it can change no
+/// journal of a pool any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DispatcherTerm {
+    /// The node.
+    pub node: Box<str>,
+    /// The number of the term, from 1. Terms only increase.
+    pub term: u64,
 }
 
 /// How the chain at the last mark differs from the chain. It is not stored, because what is stored is the chain at a mark.
@@ -87,6 +103,7 @@ pub(crate) struct BatchMark {
     pub(crate) resume: u64,
     /// The last applied batches of the nodes since the mark before this one.
     pub(crate) nodes: Vec<(Box<str>, Applied)>,
+    pub(crate) dispatcher: Option<DispatcherTerm>,
 }
 
 /// The kind of a frame that holds the mark of a batch.
@@ -149,6 +166,8 @@ impl Chain {
         self.marked_ms = newer.marked_ms;
         self.unmarked = newer.unmarked;
         self.noted = newer.noted;
+        self.dispatcher = newer.dispatcher.or(self.dispatcher.take());
+        self.dispatcher_is_new = newer.dispatcher_is_new;
         self.marked = newer.marked;
         for (node, applied) in newer.nodes {
             if applied == Applied::LEFT {
@@ -180,6 +199,7 @@ impl Chain {
             self.resume = mark.resume;
             self.time_ms = self.time_ms.max(time_ms);
             self.nodes.extend(mark.nodes);
+            self.dispatcher = mark.dispatcher;
         }
         self.end_mark();
     }
@@ -189,7 +209,8 @@ impl Chain {
     /// Whether the batch that was just followed gets a mark although it has no records: a restart must not need messages that
     /// the shared log has removed meanwhile. All nodes decide alike, because a mark takes a sequence.
     pub(crate) fn is_mark_due(&self) -> bool {
-        self.unmarked >= UNMARKED_MAX
+        self.dispatcher_is_new
+            || self.unmarked >= UNMARKED_MAX
             || self.time_ms.saturating_sub(self.marked_ms) >= MARK_EVERY_MS
     }
 
@@ -201,13 +222,36 @@ impl Chain {
             tip: self.tip,
             resume: self.resume,
             nodes,
+            dispatcher: self.dispatcher.clone(),
         }
+    }
+
+    /// Begins a term of a dispatcher, if it is later than the known one.
+    pub(crate) fn begin_term(&mut self, next: DispatcherTerm) -> bool {
+        let known = self.dispatcher.as_ref().map_or(0, |known| known.term);
+        let is_later = next.term > known;
+        if is_later {
+            self.dispatcher = Some(next);
+            self.dispatcher_is_new = true;
+        }
+        is_later
+    }
+
+    /// Whether a node may change this stream: only the dispatcher changes the journals of pools.
+    pub(crate) fn may_change(&self, node: &str, stream: &str) -> bool {
+        let is_dispatcher = || {
+            self.dispatcher
+                .as_ref()
+                .is_some_and(|now| &*now.node == node)
+        };
+        !stream.starts_with(JOURNAL_PREFIX) || is_dispatcher()
     }
 
     fn end_mark(&mut self) {
         self.unmarked = 0;
         self.marked_ms = self.time_ms;
         self.noted.clear();
+        self.dispatcher_is_new = false;
         self.marked = Marked {
             tip: self.tip,
             resume: self.resume,
@@ -259,6 +303,7 @@ impl BatchMark {
             tip: Tip::default(),
             resume: 0,
             nodes: Vec::new(),
+            dispatcher: None,
         }
     }
 
@@ -289,6 +334,9 @@ pub(crate) fn append_mark<D: Disk>(
     };
     log.append(&frame).map(drop)
 }
+
+/// The names of the streams that hold the pools' journals begin with this. No client can use such a name.
+pub const JOURNAL_PREFIX: &str = "\u{1}pool";
 
 /// The most nodes that a fleet knows, gone ones included until they leave: the chain remembers a few bytes of each.
 pub const NODES_MAX: usize = 1_000;

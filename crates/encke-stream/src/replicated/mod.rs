@@ -26,7 +26,10 @@ mod status;
 mod tests;
 
 pub use assembly::FollowError;
-pub use chain::{Applied, BatchId, Chain, KIND_MARK, NODES_MAX, Tip, message_hash};
+pub use chain::{
+    Applied, BatchId, Chain, DispatcherTerm, JOURNAL_PREFIX, KIND_MARK, NODES_MAX, Tip,
+    message_hash,
+};
 pub(crate) use chain::{BatchMark, append_mark};
 pub use incoming::{FollowStopped, Following, IncomingBatches, OrderHandle};
 pub use message::BadMessage;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use encke_log::StreamNo;
 
-use super::chain::Chain;
-use crate::command::{FleetCommand, NamedStream};
+use super::chain::{BatchId, Chain};
+use crate::command::{Command, FleetCommand, NamedStream};
 use crate::journal::Journal;
 use crate::machine::Found;
 use crate::outcome::{Outcome, Refusal};
@@ -27,7 +27,7 @@ impl Machine {
         journal: &mut dyn Journal,
     ) -> Result<Outcome, Refusal> {
         let Some(named) = command.stream() else {
-            return Ok(Outcome::Done);
+            return self.fleet_log(command);
         };
         // A stream whose lifetime is over ends here, whatever the command.
         let stream = match self.find(&named.name, now_ms, journal)? {
@@ -35,8 +35,9 @@ impl Machine {
             _ => return Ok(Outcome::Done),
         };
         match command {
-            FleetCommand::End { .. }
-            | FleetCommand::Barrier { .. }
+            FleetCommand::End { .. } => {}
+            FleetCommand::Barrier { .. }
+            | FleetCommand::Dispatch { .. }
             | FleetCommand::Leave { .. } => {}
             FleetCommand::Renew { .. } => self.renew(&stream, now_ms, journal)?,
             FleetCommand::Trim { floor, due_ms, .. } => {
@@ -49,6 +50,25 @@ impl Machine {
         }
         self.watch(&stream);
         Ok(Outcome::Done)
+    }
+
+    /// Decides a command of the fleet that is for the log as a whole.
+    fn fleet_log(&mut self, command: FleetCommand) -> Result<Outcome, Refusal> {
+        match (command, &mut self.replica) {
+            (FleetCommand::Dispatch { next, .. }, Some(replica)) => {
+                match replica.chain.begin_term(next) {
+                    true => Ok(Outcome::Done),
+                    false => Err(Refusal::NotDispatcher),
+                }
+            }
+            _ => Ok(Outcome::Done),
+        }
+    }
+
+    /// Whether the sender of a batch may give this command.
+    pub(crate) fn may_change(&self, batch: &BatchId, command: &Command) -> bool {
+        let chain = self.chain();
+        chain.is_none_or(|chain| chain.may_change(&batch.node, command.name()))
     }
 
     /// Begins a sliding lifetime again after a command that made no record with the stream's data. On a node of a fleet that

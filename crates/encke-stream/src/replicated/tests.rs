@@ -252,7 +252,10 @@ fn options() -> Options {
     }
 }
 
-const NAMES: [&str; 4] = ["p", "q", "r", "s"];
+/// The last one is the journal of a pool, which only the dispatcher changes.
+const NAMES: [&str; 5] = ["p", "q", "r", "s", JOURNAL];
+
+const JOURNAL: &str = "\u{1}pool/j";
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -272,6 +275,8 @@ enum Do {
     Delete(usize),
     Barrier,
     Leave(usize),
+    /// The node that sends it wants to dispatch.
+    Dispatch(u64),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -304,6 +309,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => name.clone().prop_map(Do::Delete),
         1 => Just(Do::Barrier),
         1 => (0..4_usize).prop_map(Do::Leave),
+        2 => (1..9_u64).prop_map(Do::Dispatch),
     ];
     let node = 0..3_usize;
     let step = prop_oneof![
@@ -320,6 +326,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 const NOW_MS: u64 = 1_000_000;
 
 fn command(what: Do, made: usize) -> Command {
+    command_of("a", what, made)
+}
+
+fn command_of(node: &str, what: Do, made: usize) -> Command {
     let target = |name: usize| Target::Named(NAMES[name].into());
     let data = |size: usize| Data {
         bytes: vec![b'a' + (made % 26) as u8; size],
@@ -369,6 +379,13 @@ fn command(what: Do, made: usize) -> Command {
         Do::Leave(node) => Command::Fleet(FleetCommand::Leave {
             node: ["a", "b", "c", "d"][node].into(),
         }),
+        Do::Dispatch(term) => Command::Fleet(FleetCommand::Dispatch {
+            log: 0,
+            next: DispatcherTerm {
+                node: node.into(),
+                term,
+            },
+        }),
     }
 }
 
@@ -382,7 +399,8 @@ proptest! {
         for (made, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Send(node, what, twice) => {
-                    nodes[node].send(command(what, made), now_ms, twice, &mut shared);
+                    let command = command_of(nodes[node].name, what, made);
+                    nodes[node].send(command, now_ms, twice, &mut shared);
                 }
                 Step::Read(node, name) => {
                     let running = nodes[node].run();
@@ -401,7 +419,7 @@ proptest! {
             node.follow(&shared, usize::MAX, now_ms);
             let tip = node.run().status.applied();
             prop_assert_eq!(node.run().incoming.position(), shared.len() as u64);
-            let contents = node.contents();
+            let contents = (node.contents(), node.run().views.log(0).dispatcher());
             let records = node.records();
             match &first {
                 None => first = Some((tip, contents, records)),
@@ -420,6 +438,51 @@ proptest! {
             }
         }
     }
+}
+
+/// Sends a command and returns its outcome.
+fn outcome(node: &mut Node, what: Do, shared: &mut Shared) -> Outcome {
+    let command = command_of(node.name, what, 0);
+    node.send(command, NOW_MS, false, shared);
+    node.follow(shared, usize::MAX, NOW_MS);
+    let replies = std::mem::take(&mut *node.run().replies.0.lock());
+    let (_, outcome) = replies.into_iter().last().expect("the batch has a reply");
+    outcome
+}
+
+#[test]
+fn only_the_dispatcher_of_the_last_term_changes_the_journals_of_pools() {
+    let mut a = Node::new(0, 0, false);
+    let mut b = Node::new(1, 0, false);
+    let mut shared = Shared::new();
+    let journal = NAMES.len() - 1;
+    let create = || Do::Create(journal, None, None, None, 3);
+    let append = || Do::Append(journal, None, false, 3);
+    let refused = Outcome::Refused(Refusal::NotDispatcher);
+    assert_eq!(outcome(&mut a, create(), &mut shared), refused);
+    assert_eq!(outcome(&mut a, Do::Dispatch(1), &mut shared), Outcome::Done);
+    assert!(outcome(&mut a, create(), &mut shared).changes());
+    // A term is given once, and an earlier one never again.
+    assert_eq!(outcome(&mut b, Do::Dispatch(1), &mut shared), refused);
+    assert_eq!(outcome(&mut b, append(), &mut shared), refused);
+    assert_eq!(outcome(&mut b, Do::Dispatch(2), &mut shared), Outcome::Done);
+    assert!(outcome(&mut b, append(), &mut shared).changes());
+    assert_eq!(outcome(&mut a, append(), &mut shared), refused);
+    // All nodes may still change everything else.
+    let other = Do::Create(0, None, None, None, 3);
+    assert!(outcome(&mut a, other, &mut shared).changes());
+    // A restart knows the term.
+    for node in [&mut a, &mut b] {
+        node.follow(&shared, usize::MAX, NOW_MS);
+        node.restart();
+        let known = node.run().views.log(0).dispatcher();
+        assert_eq!(
+            known.map(|known| (known.node, known.term)),
+            Some(("b".into(), 2))
+        );
+    }
+    assert_eq!(outcome(&mut a, append(), &mut shared), refused);
+    assert!(outcome(&mut b, append(), &mut shared).changes());
 }
 
 #[test]

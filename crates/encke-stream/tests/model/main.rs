@@ -358,7 +358,7 @@ fn pick<'a, T>(which: &Index, among: &'a [T]) -> Option<&'a T> {
 fn gist(outcome: &Outcome) -> Outcome {
     match outcome {
         Outcome::Refused(Refusal::Differs { what, .. }) => Outcome::Refused(Refusal::Differs {
-            what,
+            what: what.clone(),
             has: String::new(),
             asked: String::new(),
         }),

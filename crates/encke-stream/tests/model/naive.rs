@@ -328,7 +328,7 @@ impl Naive {
             return Ok(outcome);
         };
         Err(Refusal::Differs {
-            what,
+            what: what.into(),
             has: String::new(),
             asked: String::new(),
         })

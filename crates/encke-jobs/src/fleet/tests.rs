@@ -1,0 +1,571 @@
+//! Relays of several nodes with a network that loses packets, an order, and a dispatcher that only counts.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use encke_stream::{DispatcherTerm, FleetCommand, Outcome, Refusal, Reply};
+use proptest::prelude::*;
+
+use super::relay::{BEAT_MS, HELD_MAX, PacketTo, Relay, RelayEffect, RelayFigures, SILENCE_MAX_MS};
+use super::session::{Broken, MESSAGE_BYTES_MAX, PART_BYTES, Session};
+use super::wire::Part;
+use crate::error::JobError;
+use crate::message::DispatcherMessage;
+use crate::request::{NewJob, Payload, PoolClient, PoolRequest, Registration};
+use crate::response::PoolResponse;
+
+/// How long requests wait for a dispatcher in these tests.
+const HOLD_MS: u64 = 5_000;
+
+struct World {
+    now_ms: u64,
+    nodes: BTreeMap<Box<str>, Node>,
+    term: Option<DispatcherTerm>,
+    /// Packets on their way, with their receivers.
+    packets: VecDeque<(Box<str>, Vec<u8>)>,
+    /// Packets that are delivered before one is lost; each number is used once.
+    losses: VecDeque<usize>,
+    jobs: u64,
+}
+
+struct Node {
+    relay: Relay,
+    figures: Arc<RelayFigures>,
+    ready: bool,
+    /// Connected workers of its dispatcher.
+    workers: Vec<PoolClient>,
+    dispatches: bool,
+    responses: Vec<(PoolClient, PoolResponse)>,
+}
+
+impl World {
+    fn new(names: &[&str]) -> World {
+        let mut world = World {
+            now_ms: 1_000,
+            nodes: BTreeMap::new(),
+            term: None,
+            packets: VecDeque::new(),
+            losses: VecDeque::new(),
+            jobs: 0,
+        };
+        for name in names {
+            world.start(name);
+        }
+        world
+    }
+
+    fn start(&mut self, name: &str) {
+        let figures = Arc::new(RelayFigures::default());
+        let node = Node {
+            relay: Relay::new(
+                self.now_ms,
+                name,
+                self.now_ms,
+                1,
+                HOLD_MS,
+                Arc::clone(&figures),
+            ),
+            figures,
+            ready: true,
+            workers: Vec::new(),
+            dispatches: false,
+            responses: Vec::new(),
+        };
+        self.nodes.insert(name.into(), node);
+    }
+
+    fn node(&mut self, name: &str) -> &mut Node {
+        self.nodes.get_mut(name).expect("the node is there")
+    }
+
+    /// Lets time pass in steps of the relay's thread.
+    fn pass(&mut self, ms: u64) {
+        for _ in 0..ms.div_ceil(STEP_MS) {
+            self.now_ms += STEP_MS;
+            let names: Vec<Box<str>> = self.nodes.keys().cloned().collect();
+            for name in &names {
+                let (now_ms, term) = (self.now_ms, self.term.clone());
+                let node = self.node(name);
+                let ready = node.ready;
+                node.relay.tick(now_ms, term, ready);
+            }
+            self.settle();
+        }
+    }
+
+    fn settle(&mut self) {
+        loop {
+            let names: Vec<Box<str>> = self.nodes.keys().cloned().collect();
+            let mut quiet = true;
+            for name in names {
+                for effect in self.node(&name).relay.take_effects() {
+                    quiet = false;
+                    self.carry_out(&name, effect);
+                }
+            }
+            while let Some((to, packet)) = self.packets.pop_front() {
+                quiet = false;
+                let lost = match self.losses.front_mut() {
+                    Some(0) => {
+                        self.losses.pop_front();
+                        true
+                    }
+                    Some(left) => {
+                        *left -= 1;
+                        false
+                    }
+                    None => false,
+                };
+                let now_ms = self.now_ms;
+                if let Some(node) = self.nodes.get_mut(&to)
+                    && !lost
+                {
+                    node.relay.packet(now_ms, &packet);
+                }
+            }
+            if quiet {
+                return;
+            }
+        }
+    }
+
+    fn carry_out(&mut self, name: &str, effect: RelayEffect) {
+        let now_ms = self.now_ms;
+        match effect {
+            RelayEffect::Respond(client, response) => {
+                self.node(name).responses.push((client, response));
+            }
+            RelayEffect::Submit(FleetCommand::Dispatch { next, .. }, _) => {
+                let known = self.term.as_ref().map_or(0, |known| known.term);
+                let outcome = match next.term > known {
+                    true => {
+                        self.term = Some(next);
+                        Outcome::Done
+                    }
+                    false => Outcome::Refused(Refusal::NotDispatcher),
+                };
+                self.node(name).relay.claimed(now_ms, &outcome);
+            }
+            RelayEffect::Submit(other, _) => panic!("not a claim: {other:?}"),
+            RelayEffect::Send(PacketTo::All, packet) => {
+                for to in self.nodes.keys().cloned().collect::<Vec<_>>() {
+                    self.packets.push_back((to, packet.clone()));
+                }
+            }
+            RelayEffect::Send(PacketTo::Node(to), packet) => self.packets.push_back((to, packet)),
+            RelayEffect::Restore(number) => {
+                let node = self.node(name);
+                node.workers.clear();
+                node.dispatches = node.relay.restored(now_ms, number);
+            }
+            RelayEffect::Dispatch(message) => self.dispatch(name, message),
+            RelayEffect::StopDispatcher => {
+                let node = self.node(name);
+                node.dispatches = false;
+                for worker in std::mem::take(&mut node.workers) {
+                    node.relay.response(now_ms, worker, PoolResponse::Stopping);
+                }
+                node.relay.ended(now_ms);
+            }
+            RelayEffect::AbandonDispatcher => {
+                let node = self.node(name);
+                node.dispatches = false;
+                node.workers.clear();
+            }
+        }
+    }
+
+    /// What a dispatcher would do.
+    fn dispatch(&mut self, name: &str, message: DispatcherMessage) {
+        let now_ms = self.now_ms;
+        let own = self.term.clone();
+        let jobs = &mut self.jobs;
+        let node = self.nodes.get_mut(name).expect("the node is there");
+        assert!(node.dispatches, "a message without a dispatcher");
+        match message {
+            DispatcherMessage::Request(client, PoolRequest::Post(_)) => {
+                assert_eq!(
+                    own.map(|own| own.node),
+                    Some(name.into()),
+                    "the order agrees"
+                );
+                *jobs += 1;
+                let id = *jobs;
+                node.relay
+                    .response(now_ms, client, PoolResponse::Posted { id });
+            }
+            DispatcherMessage::Request(client, PoolRequest::Register(_)) => {
+                node.workers.push(client);
+                let slot = node.workers.len() as u32;
+                let registered = PoolResponse::Registered { slot };
+                node.relay.response(now_ms, client, registered);
+            }
+            DispatcherMessage::Disconnected(client) => {
+                node.workers.retain(|worker| *worker != client);
+            }
+            DispatcherMessage::NodeGone(gone) => node.workers.retain(|one| one.node != gone),
+            other => panic!("unexpected: {other:?}"),
+        }
+    }
+
+    fn request(&mut self, node: &str, client: PoolClient, request: PoolRequest) {
+        let now_ms = self.now_ms;
+        let message = DispatcherMessage::Request(client, request);
+        self.node(node).relay.message(now_ms, message);
+        self.settle();
+    }
+
+    fn post(&mut self, node: &str, number: u32) -> PoolClient {
+        let client = client(number);
+        self.request(node, client, post(b"a job"));
+        client
+    }
+
+    /// The responses of a node since the last call.
+    fn responses(&mut self, node: &str) -> Vec<(PoolClient, PoolResponse)> {
+        std::mem::take(&mut self.node(node).responses)
+    }
+
+    /// The nodes that dispatch.
+    fn dispatchers(&self) -> Vec<&str> {
+        let nodes = self.nodes.iter();
+        let dispatching = nodes.filter(|(_, node)| node.dispatches);
+        dispatching.map(|(name, _)| &**name).collect()
+    }
+
+    fn dispatcher(&self) -> String {
+        match self.dispatchers()[..] {
+            [one] => one.to_owned(),
+            ref other => panic!("one node dispatches, not {other:?}"),
+        }
+    }
+
+    fn others(&self) -> Vec<String> {
+        let dispatcher = self.dispatcher();
+        let others = self.nodes.keys().filter(|name| ***name != *dispatcher);
+        others.map(|name| name.to_string()).collect()
+    }
+}
+
+fn client(number: u32) -> PoolClient {
+    PoolClient {
+        node: 0,
+        shard: 1,
+        token: u64::from(number) << 32,
+        request: number,
+    }
+}
+
+fn post(body: &[u8]) -> PoolRequest {
+    PoolRequest::Post(NewJob {
+        pool: "thumbs".into(),
+        payload: Payload {
+            content_type: "text/plain".into(),
+            key: None,
+            body: body.into(),
+        },
+        slot: None,
+        wait_ms: None,
+        if_connected: false,
+    })
+}
+
+fn work() -> PoolRequest {
+    PoolRequest::Register(Registration {
+        pool: "thumbs".into(),
+        worker: "anna".into(),
+        slot: None,
+        poll_ms: None,
+    })
+}
+
+fn posted(responses: &[(PoolClient, PoolResponse)]) -> usize {
+    let is_posted = |(_, response): &&(_, _)| matches!(response, PoolResponse::Posted { .. });
+    responses.iter().filter(is_posted).count()
+}
+
+#[test]
+fn one_node_dispatches_and_all_pass_requests_to_it() {
+    let mut world = World::new(&["a", "b", "c"]);
+    let early = world.post("a", 1);
+    assert!(world.responses("a").is_empty(), "it waits for a dispatcher");
+    world.pass(1_000);
+    world.dispatcher();
+    assert!(
+        matches!(world.responses("a")[..], [(to, PoolResponse::Posted { id: 1 })] if to == early)
+    );
+    for (number, node) in ["a", "b", "c"].into_iter().enumerate() {
+        let client = world.post(node, 10 + number as u32);
+        assert!(
+            matches!(world.responses(node)[..], [(to, PoolResponse::Posted { .. })] if to == client)
+        );
+    }
+    assert_eq!(world.jobs, 4);
+}
+
+#[test]
+fn another_node_takes_over_within_five_seconds_and_what_was_sent_is_an_error() {
+    let mut world = World::new(&["a", "b", "c"]);
+    world.pass(1_000);
+    let (gone, others) = (world.dispatcher(), world.others());
+    let worker = client(1);
+    world.request(&others[0], worker, work());
+    world.nodes.remove(&*gone);
+    let sent = world.post(&others[1], 2);
+    world.pass(SILENCE_MAX_MS + 500);
+    let next = world.dispatcher();
+    assert!(others.contains(&next));
+    assert_eq!(world.term.as_ref().map(|term| term.term), Some(2));
+    let responses = world.responses(&others[1]);
+    assert!(
+        matches!(responses[..], [(to, PoolResponse::Refused(JobError::NoDispatcher))] if to == sent),
+        "{responses:?}"
+    );
+    let responses = world.responses(&others[0]);
+    assert!(
+        matches!(responses[..], [(_, PoolResponse::Registered { .. }), (to, PoolResponse::Stopping)]
+            if to == worker),
+        "{responses:?}"
+    );
+    world.post(&others[0], 3);
+    world.post(&others[1], 4);
+    let done = posted(&world.responses(&others[0])) + posted(&world.responses(&others[1]));
+    assert_eq!(done, 2);
+}
+
+#[test]
+fn a_node_that_stops_hands_over_at_once_and_its_clients_do_not_notice() {
+    let mut world = World::new(&["a", "b", "c"]);
+    world.pass(1_000);
+    let (stops, others) = (world.dispatcher(), world.others());
+    let worker = client(1);
+    world.request(&stops, worker, work());
+    let now_ms = world.now_ms;
+    world.node(&stops).relay.stop(now_ms);
+    world.settle();
+    // Its shards still have requests, and so have those of the other nodes.
+    world.post(&stops, 2);
+    world.post(&others[0], 3);
+    world.pass(600);
+    let next = world.dispatcher();
+    assert_ne!(next, stops);
+    let responses = world.responses(&stops);
+    assert!(
+        matches!(
+            responses[..],
+            [
+                (_, PoolResponse::Registered { .. }),
+                (_, PoolResponse::Stopping),
+                (_, PoolResponse::Posted { .. })
+            ]
+        ),
+        "{responses:?}"
+    );
+    assert_eq!(posted(&world.responses(&others[0])), 1);
+}
+
+#[test]
+fn a_dispatcher_that_loses_the_fleet_or_its_term_stops() {
+    let mut world = World::new(&["a", "b"]);
+    world.pass(1_000);
+    let first = world.dispatcher();
+    world.node(&first).ready = false;
+    world.pass(100);
+    assert!(world.dispatchers().is_empty());
+    world.pass(SILENCE_MAX_MS + 500);
+    let second = world.dispatcher();
+    assert_ne!(first, second);
+    world.node(&first).ready = true;
+    // The order says that another term has begun, of which no packet has told.
+    world.term = Some(DispatcherTerm {
+        node: "somebody else".into(),
+        term: 7,
+    });
+    world.pass(100);
+    assert!(world.dispatchers().is_empty());
+    world.pass(SILENCE_MAX_MS + 500);
+    world.dispatcher();
+    assert_eq!(world.term.as_ref().map(|term| term.term), Some(8));
+}
+
+#[test]
+fn a_dispatcher_whose_writes_are_refused_begins_again() {
+    let mut world = World::new(&["a"]);
+    world.pass(1_000);
+    let now_ms = world.now_ms;
+    let reply = |token, refusal| {
+        let outcome = Outcome::Refused(refusal);
+        DispatcherMessage::Committed(vec![Reply { token, outcome }])
+    };
+    let first = Relay::first_op(1);
+    // Of an earlier term, or a refusal that says that nothing was stored.
+    let node = world.node("a");
+    node.relay
+        .message(now_ms, reply(first - 1, Refusal::NotDispatcher));
+    assert!(node.relay.take_effects().is_empty());
+    node.relay.message(now_ms, reply(first, Refusal::NoSpace));
+    assert!(matches!(
+        node.relay.take_effects()[..],
+        [RelayEffect::Dispatch(DispatcherMessage::Committed(_))]
+    ));
+    for (term, refusal) in [
+        (2, Refusal::NotDispatcher),
+        (3, Refusal::Unknown("?".into())),
+    ] {
+        let node = world.node("a");
+        node.relay
+            .message(now_ms, reply(Relay::first_op(term), refusal));
+        world.settle();
+        assert!(world.dispatchers().is_empty());
+        world.pass(1_000);
+        world.dispatcher();
+        assert_eq!(world.term.as_ref().map(|now| now.term), Some(term));
+    }
+    let takeovers = world.node("a").figures.takeovers.load(Ordering::Relaxed);
+    assert_eq!(takeovers, 3);
+}
+
+#[test]
+fn requests_wait_for_a_dispatcher_for_a_bounded_time_and_in_a_bounded_number() {
+    let mut world = World::new(&["a"]);
+    world.node("a").ready = false;
+    for number in 0..=HELD_MAX as u32 {
+        world.post("a", number);
+    }
+    let responses = world.responses("a");
+    assert!(matches!(
+        responses[..],
+        [(_, PoolResponse::Refused(JobError::Overloaded))]
+    ));
+    world.pass(HOLD_MS - 100);
+    let held = world.node("a").figures.held.load(Ordering::Relaxed);
+    assert_eq!((held, world.responses("a").len()), (HELD_MAX as u64, 0));
+    world.pass(200);
+    let responses = world.responses("a");
+    assert_eq!(responses.len(), HELD_MAX);
+    let refused = |(_, response): &(_, PoolResponse)| {
+        matches!(response, PoolResponse::Refused(JobError::NoDispatcher))
+    };
+    assert!(responses.iter().all(refused));
+}
+
+#[test]
+fn clients_of_a_node_that_is_gone_are_gone() {
+    let mut world = World::new(&["a", "b", "c"]);
+    world.pass(1_000);
+    let (dispatcher, others) = (world.dispatcher(), world.others());
+    for (number, node) in others.iter().enumerate() {
+        world.request(node, client(number as u32), work());
+    }
+    assert_eq!(world.node(&dispatcher).workers.len(), 2);
+    world.nodes.remove(&*others[0]);
+    world.pass(SILENCE_MAX_MS + BEAT_MS);
+    assert_eq!(world.node(&dispatcher).workers.len(), 1);
+    // The node is there again, and its sessions are others.
+    world.start(&others[0]);
+    world.pass(BEAT_MS);
+    world.request(&others[0], client(1), work());
+    assert_eq!(world.node(&dispatcher).workers.len(), 2);
+    assert_eq!(world.dispatcher(), dispatcher);
+}
+
+#[test]
+fn long_messages_travel_in_parts_and_a_loss_is_noticed() {
+    let mut sender = Session::new(1, 0);
+    let mut receiver = Session::new(1, 0);
+    let message = vec![7_u8; PART_BYTES * 3];
+    let mut parts: Vec<(u32, bool, Vec<u8>)> = Vec::new();
+    sender.send(&message, |part| {
+        parts.push((part.number, part.more, part.bytes.to_vec()));
+    });
+    assert_eq!(parts.len(), 4);
+    let part = |index: usize| Part {
+        number: parts[index].0,
+        more: parts[index].1,
+        bytes: &parts[index].2,
+    };
+    for index in 0..3 {
+        assert_eq!(receiver.take(1, part(index)), Ok(None));
+    }
+    let whole = receiver.take(1, part(3)).ok().flatten();
+    assert_eq!(whole, Some(super::wire::encode(&message)));
+    let mut receiver = Session::new(1, 0);
+    assert_eq!(receiver.take(1, part(0)), Ok(None));
+    assert_eq!(receiver.take(1, part(2)), Err(Broken));
+    // The same part again is no part of the session either.
+    assert_eq!(receiver.take(1, part(0)), Err(Broken));
+    let endless = vec![0_u8; MESSAGE_BYTES_MAX / 4];
+    let taken = (1..).map(|number| {
+        let part = Part {
+            number,
+            more: true,
+            bytes: &endless,
+        };
+        receiver.take(1, part)
+    });
+    let refused = taken.take(4).filter(|taken| *taken == Err(Broken)).count();
+    assert_eq!(refused, 1, "a message has an end");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Whatever is lost, and whichever nodes are killed: each request gets one response, no job is posted twice, and in the end
+    /// one node dispatches.
+    #[test]
+    fn every_request_gets_one_response(
+        losses in prop::collection::vec(0_usize..40, 0..12),
+        steps in prop::collection::vec((0_usize..3, 0_u64..3_000, 0_u8..10), 1..40),
+    ) {
+        let names = ["a", "b", "c"];
+        let mut world = World::new(&names);
+        world.losses = losses.into();
+        let mut sent = 0;
+        let mut answered = Vec::new();
+        let mut posts = 0;
+        for (node, wait_ms, what) in steps {
+            let name = names[node];
+            match what {
+                // It is killed: its clients are gone with it.
+                0 => {
+                    answered.extend(world.responses(name).into_iter().map(|(to, _)| to));
+                    let had = world.nodes.remove(name);
+                    sent -= had.map_or(0, |node| node.relay.pending());
+                    world.start(name);
+                }
+                1 => world.node(name).ready ^= true,
+                _ => {
+                    posts += 1;
+                    sent += 1;
+                    world.post(name, posts);
+                }
+            }
+            world.pass(wait_ms);
+        }
+        world.losses.clear();
+        for name in names {
+            world.node(name).ready = true;
+        }
+        world.pass(HOLD_MS + 2 * SILENCE_MAX_MS + 1_000);
+        for name in names {
+            answered.extend(world.responses(name).into_iter().map(|(to, _)| to));
+        }
+        let count = answered.len();
+        answered.sort();
+        answered.dedup();
+        prop_assert_eq!(count, answered.len(), "a request was answered twice");
+        prop_assert_eq!(count, sent);
+        prop_assert!(world.jobs <= u64::from(posts));
+        world.dispatcher();
+        let last = world.post("a", posts + 1);
+        let responses = world.responses("a");
+        prop_assert!(
+            matches!(responses[..], [(to, PoolResponse::Posted { .. })] if to == last),
+            "{:?}",
+            responses
+        );
+    }
+}
+
+const STEP_MS: u64 = 50;

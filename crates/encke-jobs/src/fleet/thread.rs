@@ -1,0 +1,310 @@
+//! The thread of a relay: carries out what the rules decide.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use encke_mailbox::Receiver;
+use encke_stream::{
+    Command, DispatcherTerm, FleetCommand, Outcome, Refusal, Submission, Submitter,
+};
+
+use super::relay::{PacketTo, Relay, RelayEffect, RelayFigures};
+use crate::dispatcher::{
+    DispatcherContext, DispatcherReceiver, DispatcherSender, DispatcherThreads, SendResponse,
+    SubmitCommands, dispatcher_mailbox,
+};
+use crate::machine::JobMachine;
+use crate::message::{DispatcherMessage, RelayMessage};
+use crate::stats::PublishedStats;
+
+/// Sends a packet to other nodes. It does not wait; a packet that cannot be sent is lost.
+pub type SendPacket = Box<dyn Fn(PacketTo, Vec<u8>) + Send>;
+
+/// Restores the pools from the logs.
+pub type RestorePools = Arc<dyn Fn() -> Result<JobMachine, String> + Send + Sync>;
+
+/// What a dispatcher with these pools and this way for its responses is connected to.
+pub type BuildDispatcher = Box<dyn Fn(JobMachine, SendResponse) -> DispatcherContext + Send>;
+
+/// A relay's connections to the rest of the server.
+pub struct RelayContext {
+    /// The name of the node.
+    pub node: Box<str>,
+    /// Higher than at the last start of the node.
+    pub run: u64,
+    /// The number of logs.
+    pub logs: usize,
+    /// How long a request waits for a dispatcher.
+    pub hold: Duration,
+    /// The dispatcher that the node knows from the order.
+    pub known: Box<dyn Fn() -> Option<DispatcherTerm> + Send>,
+    /// Whether the node follows the order.
+    pub is_ready: Box<dyn Fn() -> bool + Send>,
+    /// See [`SendPacket`].
+    pub send: SendPacket,
+    /// See [`RestorePools`].
+    pub restore: RestorePools,
+    /// See [`BuildDispatcher`].
+    pub dispatcher: BuildDispatcher,
+    /// Submits commands to the logs.
+    pub submit: SubmitCommands,
+    /// The relay's number among the sequencers' outlets.
+    pub number: u16,
+    /// Sends responses to the shards.
+    pub respond: SendResponse,
+    /// The published state of the pools.
+    pub published: Arc<PublishedStats>,
+    /// The figures of the relay.
+    pub figures: Arc<RelayFigures>,
+    /// The bounds of the dispatcher's mailbox: messages, and their bytes.
+    pub mailbox: (usize, usize),
+    /// The time in milliseconds since 1970.
+    pub clock: fn() -> u64,
+}
+
+impl DispatcherReceiver {
+    /// Starts a relay in the place of a dispatcher. The thread ends after [`DispatcherMessage::Quit`].
+    ///
+    /// # Errors
+    /// The operating system refused a thread.
+    pub fn start_relay(self, context: RelayContext) -> std::io::Result<JoinHandle<()>> {
+        let thread = std::thread::Builder::new().name("relay".into());
+        thread.spawn(move || {
+            let hold_ms = context.hold.as_millis() as u64;
+            let figures = Arc::clone(&context.figures);
+            let relay = RelayThread {
+                relay: Relay::new(
+                    0,
+                    &context.node,
+                    context.run,
+                    context.logs,
+                    hold_ms,
+                    figures,
+                ),
+                context,
+                sender: self.sender,
+                dispatcher: None,
+                begun: Instant::now(),
+            };
+            relay.run(self.messages);
+        })
+    }
+}
+
+struct RelayThread {
+    relay: Relay,
+    context: RelayContext,
+    sender: DispatcherSender,
+    dispatcher: Option<LocalDispatcher>,
+    begun: Instant,
+}
+
+/// The dispatcher of this node.
+struct LocalDispatcher {
+    sender: DispatcherSender,
+    /// None once it is to end.
+    threads: Option<DispatcherThreads>,
+    /// Messages for which it has no room yet, with their weights.
+    waiting: Vec<(DispatcherMessage, usize)>,
+}
+
+impl RelayThread {
+    fn run(mut self, mut messages: Receiver<DispatcherMessage>) {
+        let mut batch = Vec::new();
+        let mut quits = false;
+        while !quits || self.relay.is_dispatching() {
+            let waiting = self.dispatcher.as_ref().map(|local| local.waiting.len());
+            let patience = match waiting {
+                None | Some(0) => LOOK_EVERY,
+                Some(_) => RETRY_EVERY,
+            };
+            if messages.recv_batch_timeout(&mut batch, patience).is_err() {
+                break;
+            }
+            let taken = batch.len();
+            let now_ms = self.now_ms();
+            for message in batch.drain(..) {
+                match message {
+                    DispatcherMessage::Relay(message) => self.relay_message(now_ms, message),
+                    DispatcherMessage::Stop => self.relay.stop(now_ms),
+                    DispatcherMessage::Quit => {
+                        self.relay.stop(now_ms);
+                        quits = true;
+                    }
+                    message => self.relay.message(now_ms, message),
+                }
+                self.work();
+            }
+            let ready = (self.context.is_ready)();
+            self.relay.tick(now_ms, (self.context.known)(), ready);
+            self.work();
+            messages.handled(taken);
+        }
+        self.relay.quit();
+        self.work();
+        if let Some(local) = self.dispatcher.take() {
+            abandon(local);
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.begun.elapsed().as_millis() as u64
+    }
+
+    fn relay_message(&mut self, now_ms: u64, message: RelayMessage) {
+        match message {
+            RelayMessage::Packet(packet) => self.relay.packet(now_ms, &packet),
+            RelayMessage::Response(client, response) => {
+                self.relay.response(now_ms, client, response);
+            }
+            RelayMessage::Restored(number, restored) => self.restored(now_ms, number, restored),
+            RelayMessage::Ended => self.ended(),
+        }
+    }
+
+    /// Starts the dispatcher with the restored pools.
+    fn restored(&mut self, now_ms: u64, number: u64, restored: Result<Box<JobMachine>, String>) {
+        let started = restored.and_then(|mut machine| {
+            machine.number_from(Relay::first_op(number));
+            self.start_dispatcher(*machine)
+                .map_err(|error| error.to_string())
+        });
+        match started {
+            Ok(()) if self.relay.restored(now_ms, number) => {}
+            Ok(()) => self.abandon(),
+            Err(error) => {
+                tracing::error!(error, "the pools cannot be restored");
+                self.relay.not_restored(now_ms, number);
+            }
+        }
+    }
+
+    fn start_dispatcher(&mut self, machine: JobMachine) -> std::io::Result<()> {
+        let (items_max, bytes_max) = self.context.mailbox;
+        let (sender, receiver) = dispatcher_mailbox(items_max, bytes_max);
+        let back = self.sender.clone();
+        // The relay does not wait for the dispatcher, so the dispatcher may wait for the relay.
+        let respond: SendResponse = Box::new(move |client, response| {
+            let response = RelayMessage::Response(client, response);
+            back.put(DispatcherMessage::Relay(response));
+        });
+        let threads = receiver.start((self.context.dispatcher)(machine, respond))?;
+        self.dispatcher = Some(LocalDispatcher {
+            sender,
+            threads: Some(threads),
+            waiting: Vec::new(),
+        });
+        Ok(())
+    }
+
+    fn work(&mut self) {
+        loop {
+            let effects = self.relay.take_effects();
+            if effects.is_empty() {
+                break;
+            }
+            for effect in effects {
+                match effect {
+                    RelayEffect::Respond(client, response) => {
+                        (self.context.respond)(client, response);
+                    }
+                    RelayEffect::Submit(command, token) => self.submit(command, token),
+                    RelayEffect::Send(to, packet) => (self.context.send)(to, packet),
+                    RelayEffect::Restore(number) => self.restore(number),
+                    RelayEffect::Dispatch(message) => {
+                        if let Some(local) = &mut self.dispatcher {
+                            let bytes = local.sender.weight_bytes(&message);
+                            local.waiting.push((message, bytes));
+                        }
+                    }
+                    RelayEffect::StopDispatcher => self.stop_dispatcher(),
+                    RelayEffect::AbandonDispatcher => self.abandon(),
+                }
+            }
+        }
+        if let Some(local) = &mut self.dispatcher
+            && !local.waiting.is_empty()
+        {
+            local.sender.put_many(&mut local.waiting);
+        }
+    }
+
+    fn submit(&mut self, command: FleetCommand, token: u64) {
+        let from = Submitter {
+            shard: self.context.number,
+            token,
+        };
+        let command = Command::Fleet(command);
+        let bytes = command.weight_bytes();
+        let mut commands = vec![(Submission { command, from }, bytes)];
+        (self.context.submit)(&mut commands, (self.context.clock)());
+        if !commands.is_empty() {
+            let refused = Outcome::Refused(Refusal::Stalled("there is no room".into()));
+            self.relay.claimed(self.now_ms(), &refused);
+        }
+    }
+
+    /// Restores the pools in a thread of its own: long journals must not delay heartbeats.
+    fn restore(&mut self, number: u64) {
+        let restore = Arc::clone(&self.context.restore);
+        let sender = self.sender.clone();
+        self.context.published.clear();
+        let thread = std::thread::Builder::new().name("pools".into());
+        let spawned = thread.spawn(move || {
+            let restored = restore().map(Box::new);
+            let restored = RelayMessage::Restored(number, restored);
+            sender.put(DispatcherMessage::Relay(restored));
+        });
+        if let Err(error) = spawned {
+            tracing::error!(%error, "no thread for the pools");
+            self.relay.not_restored(self.now_ms(), number);
+        }
+    }
+
+    /// Lets the dispatcher end. It needs the outcomes of its last commands, which come through this thread.
+    fn stop_dispatcher(&mut self) {
+        let Some(local) = &mut self.dispatcher else {
+            return;
+        };
+        local.sender.control(DispatcherMessage::Quit);
+        let Some(threads) = local.threads.take() else {
+            return;
+        };
+        let back = self.sender.clone();
+        let thread = std::thread::Builder::new().name("pools".into());
+        let spawned = thread.spawn(move || {
+            threads.join();
+            // Behind the last responses.
+            back.put(DispatcherMessage::Relay(RelayMessage::Ended));
+        });
+        if let Err(error) = spawned {
+            tracing::error!(%error, "no thread for the end of the dispatcher");
+            self.ended();
+        }
+    }
+
+    fn ended(&mut self) {
+        self.dispatcher = None;
+        self.context.published.clear();
+        self.relay.ended(self.now_ms());
+    }
+
+    fn abandon(&mut self) {
+        if let Some(local) = self.dispatcher.take() {
+            abandon(local);
+        }
+        self.context.published.clear();
+    }
+}
+
+/// Ends a dispatcher whose commands have no effect any more. Its threads end by themselves.
+fn abandon(local: LocalDispatcher) {
+    local.sender.control(DispatcherMessage::Abandon);
+}
+
+/// How often the relay looks at the time and at what the order says.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How often messages are offered again to a dispatcher that has no room.
+const RETRY_EVERY: Duration = Duration::from_millis(1);

@@ -1,0 +1,50 @@
+//! Messages for the thread that serves the shards' requests to pools: the dispatcher, or the relay of a node of a fleet.
+
+use encke_stream::Reply;
+
+use crate::machine::JobMachine;
+use crate::request::{JobId, Payload, PoolClient, PoolRequest};
+use crate::response::PoolResponse;
+
+/// A message for the dispatcher.
+#[derive(Debug)]
+pub enum DispatcherMessage {
+    /// A client's request.
+    Request(PoolClient, PoolRequest),
+    /// A client has disconnected.
+    Disconnected(PoolClient),
+    /// The outcomes of commands.
+    Committed(Vec<Reply>),
+    /// A job was read from the log.
+    Loaded {
+        /// The pool's number.
+        pool: u64,
+        /// The job.
+        id: JobId,
+        /// Its content, or the reason for the failure.
+        payload: Result<Payload, String>,
+    },
+    /// The clients of a node of the fleet are gone.
+    NodeGone(u16),
+    /// For the relay of a node of a fleet, which receives in the place of the dispatcher.
+    Relay(RelayMessage),
+    /// The server is stopping: answer all clients that wait.
+    Stop,
+    /// No more requests follow: end the threads.
+    Quit,
+    /// Another node dispatches: end the threads at once, because nothing more can be written.
+    Abandon,
+}
+
+/// What a relay gets beside what a dispatcher gets.
+#[derive(Debug)]
+pub enum RelayMessage {
+    /// A packet of another node.
+    Packet(Vec<u8>),
+    /// The dispatcher of this node responds.
+    Response(PoolClient, PoolResponse),
+    /// The pools as the logs have them, for the term with this number.
+    Restored(u64, Result<Box<JobMachine>, String>),
+    /// The dispatcher of this node has ended.
+    Ended,
+}
