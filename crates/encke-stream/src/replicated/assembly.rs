@@ -1,9 +1,9 @@
 //! From messages to batches: continues the chain, joins parts, and leaves out what was applied before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::chain::{BatchId, Chain, NODES_MAX, Tip};
-use super::message::{self, BadMessage, Message};
+use super::message::{self, BadMessage, Message, Seen};
 use crate::{Command, FleetCommand};
 
 /// A batch that every node applies next.
@@ -37,6 +37,17 @@ pub enum FollowError {
         /// The cause.
         source: BadMessage,
     },
+    /// A node has sent a batch, and has applied other messages than this one.
+    #[error(
+        "node {node} has applied other messages up to position {position} than this one: the brokers have lost messages, and \
+         others have their positions"
+    )]
+    OtherHistory {
+        /// The node.
+        node: Box<str>,
+        /// A position at which the hashes differ.
+        position: u64,
+    },
     /// A node has sent its first batch to a fleet that knows as many nodes as it may. All nodes leave its batches out, and
     /// only this one cannot take part.
     #[error(
@@ -57,6 +68,8 @@ pub(super) struct Assembly {
     position: u64,
     /// Batches of which some parts have arrived, one for each node.
     open: BTreeMap<Box<str>, Open>,
+    /// The last tips, one for each position.
+    recent: VecDeque<Seen>,
 }
 
 #[derive(Debug)]
@@ -77,6 +90,7 @@ impl Assembly {
             position: chain.resume,
             chain,
             open: BTreeMap::new(),
+            recent: VecDeque::new(),
         }
     }
 
@@ -115,12 +129,24 @@ impl Assembly {
         }
         let bad = |source| FollowError::Message { position, source };
         let message = Message::decode(bytes).map_err(bad)?;
+        if let Message::Part(header, _) = &message
+            && !self.agrees(header.applied)
+        {
+            return Err(FollowError::OtherHistory {
+                node: header.batch.node.clone(),
+                position: header.applied.position,
+            });
+        }
         self.position = position;
         // A message up to the chain's tip is read again for its part only: all batches that end there are applied.
         let again = position <= self.chain.tip.position;
         if !again {
             self.chain.tip = self.chain.tip.with(bytes);
             self.chain.time_ms = self.chain.time_ms.max(time_ms);
+            if self.recent.len() >= RECENT_MAX {
+                self.recent.pop_front();
+            }
+            self.recent.push_back(self.chain.tip.into());
         }
         self.open.retain(|_, open| {
             position - open.begun < OPEN_MESSAGES_MAX
@@ -156,6 +182,14 @@ impl Assembly {
             commands,
             left,
         }))
+    }
+
+    /// Whether this node has applied the same, as far as it knows.
+    fn agrees(&self, other: Seen) -> bool {
+        let first = self.recent.front().map_or(u64::MAX, |seen| seen.position);
+        let index = other.position.checked_sub(first);
+        let own = index.and_then(|index| self.recent.get(index as usize));
+        own.is_none_or(|own| *own == other)
     }
 
     /// Adds a part. Returns the content of the batch if it is complete.
@@ -206,6 +240,9 @@ fn leaving(commands: &[Command]) -> Vec<Box<str>> {
     left.collect()
 }
 
+/// The tips that are compared with those of other nodes.
+const RECENT_MAX: usize = 4_096;
+
 /// A batch whose parts are spread over more messages than this is dropped, so that a node that dies in the middle of a
 /// batch does not hold back [`Chain::resume`].
 const OPEN_MESSAGES_MAX: u64 = 10_000;
@@ -238,7 +275,7 @@ mod tests {
             target: Target::Named("x".repeat(bytes).into()),
             ack: Some(AckLevel::Synced),
         });
-        message::encode(&batch(node, number), &content.finish(), 740)
+        message::encode(&batch(node, number), Tip::default(), &content.finish(), 740)
     }
 
     /// Takes all messages after the assembly's position. Returns the batches that complete.
@@ -309,6 +346,44 @@ mod tests {
     }
 
     #[test]
+    fn a_node_with_another_history_is_noticed_by_its_first_message() {
+        let sent_by = |applied: Tip, number| {
+            message::encode(&batch("b", number), applied, &[0], 740).remove(0)
+        };
+        let first = messages("a", 1, 10).remove(0);
+        let same = Tip::default().with(&first);
+        let mut assembly = Assembly::new(Chain::default());
+        follow(&mut assembly, &[first, sent_by(same, 1)]);
+        // The brokers have lost a message, and another one has its position.
+        let other = Tip::default().with(&messages("a", 1, 11).remove(0));
+        let error = assembly.take(3, 0, &sent_by(other, 2)).unwrap_err();
+        let expected = FollowError::OtherHistory {
+            node: "b".into(),
+            position: 1,
+        };
+        assert_eq!(error, expected);
+        // Positions that this node does not remember cannot be compared: those before its start, or long ago.
+        let mut chain = Chain::default();
+        chain.tip.position = 2;
+        chain.resume = 2;
+        let mut assembly = Assembly::new(chain);
+        assert!(assembly.take(3, 0, &sent_by(other, 2)).is_ok());
+        for number in 0..RECENT_MAX as u64 + 1 {
+            let position = 4 + number;
+            assert!(assembly.take(position, 0, b"foreign").is_ok());
+        }
+        assert_eq!(assembly.recent.len(), RECENT_MAX);
+        assert!(assembly.agrees(Seen {
+            position: 4,
+            hash: 1
+        }));
+        assert!(!assembly.agrees(Seen {
+            position: 5,
+            hash: 1
+        }));
+    }
+
+    #[test]
     fn a_later_format_stops_every_node() {
         let mut assembly = Assembly::new(Chain::default());
         let mut message = messages("a", 1, 1).remove(0);
@@ -338,7 +413,8 @@ mod tests {
         // The known nodes go on, and one of them lets another one leave.
         let mut content = message::Content::default();
         content.push(&Command::Fleet(FleetCommand::Leave { node: "n7".into() }));
-        let leave = message::encode(&batch("n1", 2), &content.finish(), 740).remove(0);
+        let leave =
+            message::encode(&batch("n1", 2), Tip::default(), &content.finish(), 740).remove(0);
         let followed = send(3, &leave).unwrap().unwrap();
         assert_eq!(followed.left, ["n7".into()]);
         let joined = send(4, &another).unwrap().unwrap();

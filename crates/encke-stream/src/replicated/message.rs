@@ -11,17 +11,35 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::chain::BatchId;
+use super::chain::{BatchId, Tip};
 use crate::Command;
 
 /// What precedes the content of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Header {
     pub(super) batch: BatchId,
+    /// What the node had applied when it sent the batch.
+    pub(super) applied: Seen,
     /// The index of the part.
     pub(super) part: u32,
     /// The number of parts; at least 1.
     pub(super) parts: u32,
+}
+
+/// A position of the order, and the first bits of the hash of all messages up to it. Nodes compare it with what they have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Seen {
+    pub(super) position: u64,
+    pub(super) hash: u64,
+}
+
+impl From<Tip> for Seen {
+    fn from(tip: Tip) -> Seen {
+        Seen {
+            position: tip.position,
+            hash: tip.hash as u64,
+        }
+    }
 }
 
 /// A message.
@@ -66,13 +84,19 @@ impl<'a> Message<'a> {
 }
 
 /// Encodes a batch in messages of at most about `bytes_max` bytes.
-pub(super) fn encode(batch: &BatchId, content: &[u8], bytes_max: usize) -> Vec<Vec<u8>> {
+pub(super) fn encode(
+    batch: &BatchId,
+    applied: Tip,
+    content: &[u8],
+    bytes_max: usize,
+) -> Vec<Vec<u8>> {
     let room = bytes_max.saturating_sub(HEADER_BYTES_MAX).max(1);
     let parts = content.len().div_ceil(room).max(1) as u32;
     let mut chunks = content.chunks(room);
     let messages = (0..parts).map(|part| {
         let header = Header {
             batch: batch.clone(),
+            applied: applied.into(),
             part,
             parts,
         };

@@ -186,7 +186,12 @@ impl OutgoingBatches {
         state.batches.insert(self.batch.at.number, submitters);
         drop(state);
         OutgoingBatch {
-            messages: message::encode(&self.batch, &content.finish(), self.message_bytes_max),
+            messages: message::encode(
+                &self.batch,
+                self.status.applied(),
+                &content.finish(),
+                self.message_bytes_max,
+            ),
             batch: self.batch.clone(),
             commands,
         }
