@@ -1,6 +1,7 @@
 //! A node that the brokers cannot bring up to date copies the log of another one, which goes on meanwhile.
 
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -28,11 +29,13 @@ fn fleet(brokers: &Brokers, arguments: &[&str]) -> (Option<i32>, String, String)
 
 /// Waits until the brokers no longer have the beginning of the order.
 fn wait_for_a_late_beginning(brokers: &Brokers) {
-    eventually("the brokers have forgotten the beginning", || {
+    eventually("the brokers have forgotten all messages", || {
         std::thread::sleep(Duration::from_millis(200));
         let (_, text, _) = fleet(brokers, &["status", "--json"]);
         let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        report["logs"][0]["first"].as_u64() > report["logs"][0]["last"].as_u64()
+        let logs = report["logs"].as_array().expect("orders");
+        let is_late = |log: &serde_json::Value| log["first"].as_u64() > log["last"].as_u64();
+        logs.iter().all(is_late)
     });
 }
 
@@ -125,6 +128,7 @@ fn a_node_that_lacks_what_the_brokers_have_forgotten_copies_it_while_appends_go_
         assert!(c.log().contains("copying log 0 from another node"));
         let replaced = dirs[1].path().join("replaced");
         assert!(replaced.join("superblock-0").exists(), "{}", b.log());
+        assert!(!dirs[2].path().join("replaced").exists(), "it was empty");
         let data = joined.to_str().expect("UTF-8");
         let (code, text, why) = fleet(&brokers, &["join", "--data", data, "--from", "a"]);
         assert_eq!(code, Some(0), "{text}{why}");
@@ -156,6 +160,21 @@ fn a_node_that_lacks_what_the_brokers_have_forgotten_copies_it_while_appends_go_
         have_the_same(&[&a, &b, &c, &d], "s").last(),
         Some(&(next + 2))
     );
+    // The fleet forgets a node that does not return, and only then.
+    let (code, text, _) = fleet(&brokers, &["leave", "--node", "d"]);
+    assert_eq!(
+        (code, &*text),
+        (Some(5), "node d: it runs; stop it before\n")
+    );
+    assert_eq!(d.terminate().code, Some(0));
+    let (code, text, why) = fleet(&brokers, &["leave", "--node", "d"]);
+    assert_eq!(code, Some(0), "{text}{why}");
+    let (code, text, _) = fleet(&brokers, &["leave", "--node", "d"]);
+    assert_eq!((code, &*text), (Some(5), "node d: no node knows it\n"));
+    assert_eq!(b.terminate().code, Some(0));
+    let b = start("b", dirs[1].path());
+    assert_eq!(append(&mut b.connect(), next + 3), 204);
+    verify(&brokers);
     // A node that does not exist gives nothing.
     let empty = data_dir();
     let data = empty.path().to_str().expect("UTF-8");
@@ -200,8 +219,20 @@ fn a_copy_survives_the_death_of_the_node_that_gives_it_and_a_damaged_piece() {
     assert!(c.log().contains("a piece arrived damaged"), "{}", c.log());
     assert!(large(&c) == expected);
     assert_eq!(c.terminate().code, Some(0));
-    // The node that gives the copy dies in the middle of it.
+    // The node that takes the copy dies in the middle of it: nothing of it counts.
     assert_eq!(append(&mut b.connect(), 21), 204);
+    proxy.hold_after(2 << 20);
+    let mut taking = behind_proxy("d", dirs[3].path());
+    taking.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut taking = taking.spawn().expect("the binary exists");
+    proxy.wait_until_held();
+    taking.kill().expect("it is ours");
+    taking.wait().expect("it is ours");
+    proxy.release();
+    assert!(dirs[3].path().join("copy.partial").exists());
+    assert!(!dirs[3].path().join("replaced").exists());
+    // The node that gives the copy dies in the middle of it.
+    assert_eq!(append(&mut b.connect(), 22), 204);
     proxy.hold_after(2 << 20);
     let mut nodes = vec![a, b];
     let d = std::thread::scope(|scope| {
@@ -217,9 +248,9 @@ fn a_copy_survives_the_death_of_the_node_that_gives_it_and_a_damaged_piece() {
     });
     assert!(d.log().contains("a copy has failed"), "{}", d.log());
     assert!(large(&d) == expected);
-    assert_eq!(append(&mut d.connect(), 22), 204);
+    assert_eq!(append(&mut d.connect(), 23), 204);
     let numbers = have_the_same(&[&nodes[0], &d], "s");
-    assert_eq!(numbers, (0..=22).collect::<Vec<u64>>());
+    assert_eq!(numbers, (0..=23).collect::<Vec<u64>>());
     verify(&brokers);
 }
 
@@ -245,4 +276,34 @@ fn a_node_that_finds_no_copy_says_why() {
     ] {
         assert!(refused.stderr.contains(expected), "{refused:?}");
     }
+}
+
+#[test]
+fn all_logs_of_a_node_are_copied() {
+    let Some(brokers) = Brokers::start(1) else {
+        return;
+    };
+    let dirs = [data_dir(), data_dir(), data_dir()];
+    let flags = [&KEEP[..], &["--logs", "2"]].concat();
+    let a = node(&brokers, "a", dirs[0].path(), &flags);
+    let names: Vec<String> = (0..8).map(|number| format!("s{number}")).collect();
+    names.iter().for_each(|name| a.create(name));
+    wait_for_a_late_beginning(&brokers);
+    for name in &names {
+        let answer = a.ask("POST", &path(name), &[JSON], b"1");
+        assert_eq!(answer.status, 204, "{answer:?}");
+    }
+    // Both logs have something new, and lack the beginning.
+    let b = node(&brokers, "b", dirs[1].path(), &flags);
+    assert!(b.log().contains("copying log 0 from another node"));
+    assert!(b.log().contains("copying log 1 from another node"));
+    let joined = dirs[2].path().join("data");
+    let data = joined.to_str().expect("UTF-8");
+    let (code, text, why) = fleet(&brokers, &["join", "--data", data]);
+    assert_eq!(code, Some(0), "{text}{why}");
+    let c = node(&brokers, "c", &joined, &flags);
+    for name in &names {
+        assert_eq!(have_the_same(&[&a, &b, &c], name), [1]);
+    }
+    verify(&brokers);
 }

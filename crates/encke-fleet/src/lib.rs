@@ -3,10 +3,12 @@
 //! Each log of a fleet is a stream of JetStream, and each batch of a node's commands one message in it, or several. This
 //! crate moves messages between the brokers and the replicated order of `encke-stream`, which knows nothing of JetStream:
 //! `publish.rs` sends, `follow.rs` receives, `broker.rs` finds the streams and compares them with what the node has applied,
-//! `probe.rs` asks the brokers how far the order is. `transfer/` copies the log of one node to another.
+//! `probe.rs` asks the brokers how far the order is. `transfer/` copies the log of one node to another. `report.rs`,
+//! `leave.rs` and `repair.rs` are the commands that ask all nodes.
 
 mod broker;
 mod follow;
+mod leave;
 mod link;
 mod metrics;
 mod probe;
@@ -28,9 +30,10 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 pub use broker::FleetError;
+pub use leave::{Left, leave};
 pub use link::NodeLink;
 pub use metrics::FleetMetrics;
-pub use repair::{LogRepair, Repair, RepairReport, StoppedNode};
+pub use repair::{FleetRepairReport, LogRepair, Repair, StoppedNode};
 pub use report::{BrokerLog, FleetReport, NodeLog, NodeMark, NodeReport, report};
 pub use settings::{
     BadBrokers, BadFleetName, BadReplicas, BrokerAccess, BrokerUrls, FleetName, FleetSettings,
@@ -113,7 +116,7 @@ impl Fleet {
     pub fn give_copies(&self, readers: Vec<Reader>) -> Result<(), FleetError> {
         let subject = transfer::subject(&self.settings.name, self.settings.node.as_str());
         let requests = self.runtime.block_on(self.client.subscribe(subject));
-        let source = transfer::Source {
+        let source = transfer::CopySource {
             client: self.client.clone(),
             requests: requests.map_err(std::io::Error::other)?,
             readers,

@@ -50,7 +50,7 @@ pub struct StoppedNode {
 
 /// What a repair finds and does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RepairReport {
+pub struct FleetRepairReport {
     /// The orders, by the logs' indices.
     pub logs: Vec<LogRepair>,
     /// Why nothing is changed, one line each.
@@ -103,20 +103,20 @@ impl Repair {
     ///
     /// # Errors
     /// No broker answers, or one refuses.
-    pub fn run(&self) -> Result<RepairReport, FleetError> {
+    pub fn run(&self) -> Result<FleetRepairReport, FleetError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         runtime.block_on(self.repair())
     }
 
-    async fn repair(&self) -> Result<RepairReport, FleetError> {
+    async fn repair(&self) -> Result<FleetRepairReport, FleetError> {
         let name = format!("encke fleet {} repair", self.fleet);
         let client = broker::connect(&self.access, &name, CONNECT_WITHIN).await?;
         let context = jetstream::new(client.clone());
         let mut nodes = report::ask(&client, &self.fleet, &Question::default()).await?;
         nodes.retain(|node| !self.without.contains(&node.node));
-        let mut report = RepairReport::default();
+        let mut report = FleetRepairReport::default();
         let of_nodes = nodes.iter().map(|node| node.logs.len());
         let of_stopped = self.stopped.iter().map(|node| node.tips.len());
         let logs = of_nodes.chain(of_stopped).max().unwrap_or(0);
@@ -360,6 +360,7 @@ async fn ask_hashes(
     for position in positions.iter().rev().skip(1) {
         let mut question = Question {
             positions: vec![0; logs],
+            ..Question::default()
         };
         question.positions[log] = *position;
         for node in report::ask(client, fleet, &question).await? {

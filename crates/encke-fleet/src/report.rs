@@ -20,6 +20,18 @@ use crate::status::LogStatus;
 pub(crate) struct Question {
     /// Positions whose hashes are asked for, by the logs' indices.
     pub(crate) positions: Vec<u64>,
+    /// What one of the nodes is to do.
+    #[serde(default)]
+    pub(crate) leave: Option<Leave>,
+}
+
+/// The request to let a node leave.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Leave {
+    /// The node that is to send the command.
+    pub(crate) via: String,
+    /// The node that leaves.
+    pub(crate) node: String,
 }
 
 /// What a node says of itself.
@@ -139,6 +151,12 @@ impl Responder {
 
     fn report(&self, question: &Question) -> NodeReport {
         let logs = self.logs.borrow();
+        let leave = question.leave.as_ref();
+        if let Some(leave) = leave.filter(|leave| leave.via == self.node) {
+            tracing::info!(node = leave.node, "a node is to leave the fleet");
+            logs.iter()
+                .for_each(|status| status.order().let_leave(&leave.node));
+        }
         let report = |(log, status): (usize, &Arc<LogStatus>)| {
             let figures = status.figures();
             let asked = question.positions.get(log);
@@ -321,6 +339,7 @@ impl FleetReport {
         };
         let question = Question {
             positions: (0..self.logs.len()).map(slowest).collect(),
+            ..Question::default()
         };
         let answers = ask(client, name, &question).await?;
         let mut problems = Vec::new();

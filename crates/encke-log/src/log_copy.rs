@@ -255,4 +255,6 @@ fn failed(path: &Path, action: &'static str, source: io::Error) -> CopyError {
 const PARTIAL: &str = "copy.partial";
 const COMPLETE: &str = "copy.complete";
 const PLACED: &str = "copy.placed";
-const REPLACED: &str = "replaced";
+
+/// The directory, in that of a log, with the log before the last copy.
+pub const REPLACED: &str = "replaced";

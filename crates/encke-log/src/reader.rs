@@ -9,7 +9,7 @@ use crate::health::Health;
 use crate::ids::{Sequence, StreamNo};
 use crate::read::{self, ReadEnd};
 use crate::shared::Shared;
-use crate::snapshot::{Snapshot, SnapshotError};
+use crate::snapshot::{LogSnapshot, SnapshotError};
 use std::sync::Arc;
 
 /// Reads published records. Cheap to clone; each thread may have its own.
@@ -114,8 +114,8 @@ impl<D: Disk> Reader<D> {
     ///
     /// # Errors
     /// The log could not be read, or is damaged.
-    pub fn snapshot(&self) -> Result<Snapshot<D>, SnapshotError> {
-        Snapshot::take(&self.shared)
+    pub fn snapshot(&self) -> Result<LogSnapshot<D>, SnapshotError> {
+        LogSnapshot::take(&self.shared)
     }
 
     /// As [`Log::states`](crate::Log::states).

@@ -32,7 +32,7 @@ use tempfile::TempDir;
 /// The files of a copy of a log, as they were at one moment. Dropping it releases the space of what the log has removed
 /// since.
 #[derive(Debug)]
-pub struct Snapshot<D: Disk = Files> {
+pub struct LogSnapshot<D: Disk = Files> {
     files: Vec<Entry<D::File>>,
     directories: Vec<String>,
     upto: Sequence,
@@ -87,8 +87,8 @@ enum Content<F> {
     Bytes(Vec<u8>),
 }
 
-impl<D: Disk> Snapshot<D> {
-    pub(crate) fn take(shared: &Shared<D>) -> Result<Snapshot<D>, SnapshotError> {
+impl<D: Disk> LogSnapshot<D> {
+    pub(crate) fn take(shared: &Shared<D>) -> Result<LogSnapshot<D>, SnapshotError> {
         let background = shared.background.lock();
         shared
             .state_history(|_| {})
@@ -127,7 +127,7 @@ impl<D: Disk> Snapshot<D> {
         }
         statement.durable_upto = upto;
         files.extend(superblocks(&statement));
-        Ok(Snapshot {
+        Ok(LogSnapshot {
             files,
             directories,
             upto,
@@ -150,7 +150,7 @@ impl<D: Disk> Snapshot<D> {
         self.files.iter().map(|file| (&*file.name, file.bytes))
     }
 
-    /// Reads a file, by its index in [`Snapshot::files`], from `offset` until `buffer` is full or the file ends. Returns the
+    /// Reads a file, by its index in [`LogSnapshot::files`], from `offset` until `buffer` is full or the file ends. Returns the
     /// number of bytes.
     ///
     /// # Errors

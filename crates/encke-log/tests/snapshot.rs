@@ -4,7 +4,7 @@
 
 use encke_log::simulated::{Faults, SimulatedDisk};
 use encke_log::{
-    CopyError, Disk, Frame, FrameView, Log, LogCopy, Options, Reader, Sequence, Snapshot, check,
+    CopyError, Disk, Frame, FrameView, Log, LogCopy, LogSnapshot, Options, Reader, Sequence, check,
     finish_copy,
 };
 use std::path::Path;
@@ -52,7 +52,7 @@ fn state(sequence: Sequence) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
     vec![(b"upto".to_vec(), Some(sequence.to_le_bytes().to_vec()))]
 }
 
-fn write<D: Disk>(snapshot: &Snapshot<D>, copy: &LogCopy) {
+fn write<D: Disk>(snapshot: &LogSnapshot<D>, copy: &LogCopy) {
     for directory in snapshot.directories() {
         copy.make_directory(directory).unwrap();
     }
@@ -69,7 +69,7 @@ fn write<D: Disk>(snapshot: &Snapshot<D>, copy: &LogCopy) {
     }
 }
 
-fn copy_to<D: Disk>(snapshot: &Snapshot<D>, directory: &Path) {
+fn copy_to<D: Disk>(snapshot: &LogSnapshot<D>, directory: &Path) {
     let copy = LogCopy::begin(directory).unwrap();
     write(snapshot, &copy);
     copy.complete().unwrap();
@@ -125,7 +125,7 @@ fn copies_of_a_log_that_is_written_to_are_prefixes_of_it() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = open(directory.path());
     append(&mut log, 10);
-    let (snapshots, taken) = channel::<Snapshot>();
+    let (snapshots, taken) = channel::<LogSnapshot>();
     let (reader, gauge) = (log.reader(), log.reader());
     let taking = std::thread::spawn(move || {
         for _ in 0..6 {

@@ -58,6 +58,11 @@ pub enum FleetCommand {
         /// The stream.
         stream: NamedStream,
     },
+    /// Frees the name of a node that does not return: the fleet forgets what it knows of the node's batches.
+    Leave {
+        /// The name of the node.
+        node: Box<str>,
+    },
     /// Begins a term of the dispatcher, if it is later than the term that the log knows.
     Dispatch {
         /// The index of the log.
@@ -188,7 +193,9 @@ impl FleetCommand {
             FleetCommand::End { stream }
             | FleetCommand::Trim { stream, .. }
             | FleetCommand::Renew { stream } => Some(stream),
-            FleetCommand::Barrier { .. } | FleetCommand::Dispatch { .. } => None,
+            FleetCommand::Barrier { .. }
+            | FleetCommand::Dispatch { .. }
+            | FleetCommand::Leave { .. } => None,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use bytesize::ByteSize;
 use clap::{Args, Subcommand};
-use encke_fleet::{FleetName, FleetReport, LogCopier};
+use encke_fleet::{FleetName, FleetReport, Left, LogCopier};
 
 use crate::failure::{Code, Failed};
 use crate::fleet_brokers::{BrokerArgs, failed};
@@ -38,6 +38,15 @@ enum FleetCommand {
             wrong; 3 the directory can't be used."
     )]
     Join(JoinArgs),
+    /// Forget the name of a node that does not return
+    #[command(
+        long_about = "Forget the name of a node that does not return.\n\n\
+            A fleet remembers the name of every node that has taken part, 1,000 at most, and a repair asks for each of them. The node \
+            must not run. A node that takes part again under the name begins anew, with an empty directory.",
+        after_help = "Exit codes: 0 the fleet has forgotten it; 5 it has not, and the output says why; 1 no broker answers; 2 the \
+            command line is wrong."
+    )]
+    Leave(LeaveArgs),
     /// Let the nodes continue with what they have when the brokers have lost the order
     #[command(
         long_about = "Let the nodes continue with what they have when the brokers have lost the order.\n\n\
@@ -75,11 +84,22 @@ struct JoinArgs {
     from: Option<FleetName>,
 }
 
+#[derive(Args, Debug)]
+struct LeaveArgs {
+    #[command(flatten)]
+    brokers: BrokerArgs,
+
+    /// The node that does not return
+    #[arg(long, value_name = "NODE")]
+    node: FleetName,
+}
+
 pub(crate) fn fleet(args: &FleetArgs) -> Result<ExitCode, Failed> {
     match &args.command {
         FleetCommand::Status(args) => report(args, false),
         FleetCommand::Verify(args) => report(args, true),
         FleetCommand::Join(args) => join(args),
+        FleetCommand::Leave(args) => leave(args),
         FleetCommand::Repair(args) => repair(args),
     }
 }
@@ -115,6 +135,30 @@ fn join(args: &JoinArgs) -> Result<ExitCode, Failed> {
         access.brokers
     );
     Ok(ExitCode::SUCCESS)
+}
+
+/// Lets a node leave.
+fn leave(args: &LeaveArgs) -> Result<ExitCode, Failed> {
+    let (brokers, node) = (&args.brokers, &args.node);
+    let left = encke_fleet::leave(&brokers.access(), &brokers.fleet_name, node);
+    let (text, code) = match left.map_err(failed)? {
+        Left::Forgotten => ("the fleet has forgotten it".into(), ExitCode::SUCCESS),
+        Left::Answers => ("it runs; stop it before".into(), Code::Unfit.into()),
+        Left::Unknown => ("no node knows it".into(), Code::Unfit.into()),
+        Left::NoneReady => (
+            "no node is ready to send the command".into(),
+            Code::Unfit.into(),
+        ),
+        Left::Pending(nodes) => (
+            format!(
+                "these nodes have not forgotten it yet: {}",
+                nodes.join(", ")
+            ),
+            Code::Unfit.into(),
+        ),
+    };
+    println!("node {node}: {text}");
+    Ok(code)
 }
 
 /// Asks, and prints the report.

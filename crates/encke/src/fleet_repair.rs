@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use encke_fleet::{FleetName, Repair, RepairReport, Replicas, StoppedNode};
+use encke_fleet::{FleetName, FleetRepairReport, Repair, Replicas, StoppedNode};
 use encke_stream::OrderKind;
 
 use crate::config;
@@ -136,7 +136,7 @@ fn stopped_node(argument: &StoppedArg) -> Result<StoppedNode, Failed> {
 }
 
 /// The report of a repair for people.
-fn repair_text(report: &RepairReport) -> String {
+fn repair_text(report: &FleetRepairReport) -> String {
     let mut text = String::new();
     for log in &report.logs {
         let (number, order) = (log.log, &log.order);

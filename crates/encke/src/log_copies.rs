@@ -29,11 +29,11 @@ pub(crate) fn restore_and_join(
         };
         // A copy needs the lock of the directory.
         drop(logs);
-        let behind = match refused.error.downcast_ref() {
-            Some(FleetError::Behind { log, .. }) => directories.get(*log).map(|path| (*log, path)),
-            _ => None,
+        let Some(FleetError::Behind { log, applied, .. }) = refused.error.downcast_ref() else {
+            return Err(refused);
         };
-        let Some((log, directory)) = behind else {
+        let (log, applied) = (*log, *applied);
+        let Some(directory) = directories.get(log) else {
             return Err(refused);
         };
         copies += 1;
@@ -45,6 +45,17 @@ pub(crate) fn restore_and_join(
             error: failed.error.context(refused.error.to_string()),
             ..failed
         })?;
+        if applied == 0 {
+            forget_empty(directory);
+        }
+    }
+}
+
+/// Removes the log before a copy, which had nothing.
+fn forget_empty(directory: &Path) {
+    let replaced = directory.join(encke_log::REPLACED);
+    if let Err(error) = std::fs::remove_dir_all(&replaced) {
+        tracing::warn!(%error, path = %replaced.display(), "an empty log could not be removed");
     }
 }
 
@@ -64,8 +75,8 @@ fn copy(settings: &FleetSettings, log: usize, directory: &Path) -> Result<(), Fa
     tracing::info!(
         log,
         took_ms = begun.elapsed().as_millis() as u64,
-        replaced = %directory.join("replaced").display(),
-        "the log is copied; the one before it, if any, is in the directory that is replaced by the next copy"
+        replaced = %directory.join(encke_log::REPLACED).display(),
+        "the log is copied; what it replaces stays beside it until the next copy"
     );
     Ok(())
 }

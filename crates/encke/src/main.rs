@@ -52,7 +52,7 @@ enum Command {
     Log(log::LogArgs),
     /// Check whether the machine and the data directory suit a server, and print the settings to change
     Doctor(Box<doctor::DoctorArgs>),
-    /// Ask the nodes and brokers of a fleet how they are, compare what they have, copy a node, or repair the order
+    /// Ask the nodes and brokers of a fleet how they are, compare what they have, add or remove a node, or repair the order
     Fleet(fleet_commands::FleetArgs),
     /// Make a token for a client, explain a token, or make an API key
     Token(credential_commands::TokenArgs),

@@ -66,6 +66,7 @@ impl BrokerProxy {
     /// Holds what the broker sends after so many further bytes.
     pub(crate) fn hold_after(&self, bytes: u64) {
         let sent = self.faults.sent.load(Ordering::SeqCst);
+        self.faults.held.store(false, Ordering::SeqCst);
         self.faults.hold_at.store(sent + bytes, Ordering::SeqCst);
     }
 

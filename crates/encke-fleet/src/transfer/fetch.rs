@@ -9,8 +9,7 @@ use futures_util::{StreamExt, stream};
 use tokio::runtime::Runtime;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::REQUESTS_AT_ONCE;
-use super::protocol::{self, Answer, Begun, Manifest, PIECE_BYTES_MAX, Request};
+use super::protocol::{self, Answer, Begun, Manifest, PIECE_BYTES_MAX, REQUESTS_AT_ONCE, Request};
 use crate::broker::{self, FleetError};
 use crate::report::{self, NodeReport, Question};
 use crate::settings::{BrokerAccess, FleetName};
@@ -211,7 +210,7 @@ impl LogCopier {
         progress: &mut dyn FnMut(&CopyProgress),
     ) -> Result<(), Failed> {
         let place = LogCopy::begin(directory)?;
-        let source = Source {
+        let source = Peer {
             client: &self.client,
             subject: protocol::subject(&self.fleet, node),
         };
@@ -232,12 +231,12 @@ impl LogCopier {
 }
 
 /// The node that gives a copy.
-struct Source<'a> {
+struct Peer<'a> {
     client: &'a Client,
     subject: String,
 }
 
-impl Source<'_> {
+impl Peer<'_> {
     async fn copy(
         &self,
         begun: &Begun,

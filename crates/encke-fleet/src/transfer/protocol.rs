@@ -107,6 +107,9 @@ pub(crate) fn subject(fleet: &FleetName, node: &str) -> String {
 /// The largest piece, in bytes, unless the brokers allow less.
 pub(super) const PIECE_BYTES_MAX: usize = 256 << 10;
 
+/// How many pieces a node asks for before the first has arrived.
+pub(super) const REQUESTS_AT_ONCE: usize = 4;
+
 /// What an answer has beside its body, in bytes.
 pub(super) const HEAD_BYTES: usize = 9;
 

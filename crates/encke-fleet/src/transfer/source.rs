@@ -5,17 +5,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::{Client, Message, Subscriber};
-use encke_log::{Reader, Snapshot};
+use encke_log::{LogSnapshot, Reader};
 use futures_util::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::REQUESTS_AT_ONCE;
-use super::protocol::{Answer, Begun, HEAD_BYTES, Manifest, PIECE_BYTES_MAX, Request};
+use super::protocol::{
+    Answer, Begun, HEAD_BYTES, Manifest, PIECE_BYTES_MAX, REQUESTS_AT_ONCE, Request,
+};
 
 /// Answers the requests of copying nodes.
-pub(crate) struct Source {
+pub(crate) struct CopySource {
     pub(crate) client: Client,
     pub(crate) requests: Subscriber,
     /// By the logs' indices.
@@ -32,7 +33,7 @@ struct Copies {
 struct OpenCopy {
     log: usize,
     copier: String,
-    snapshot: Snapshot,
+    snapshot: LogSnapshot,
     manifest: Vec<u8>,
     used_at: Mutex<Instant>,
 }
@@ -46,7 +47,7 @@ struct Shared {
     piece_bytes_max: usize,
 }
 
-impl Source {
+impl CopySource {
     /// Runs until the client is closed.
     pub(crate) async fn run(mut self) {
         let payload_max = self.client.server_info().max_payload;

@@ -199,6 +199,7 @@ impl<D: Disk> Commit<D> {
             };
             let chain = &mut replica.chain;
             chain.apply(batch.tip, batch.resume, now_ms, &batch.batch);
+            chain.leave(&batch.left);
             if made || chain.is_mark_due() {
                 let mark = chain.mark();
                 marked = true;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::chain::{BatchId, Chain, NODES_MAX, Tip};
 use super::message::{self, BadMessage, Message, Seen};
-use crate::Command;
+use crate::{Command, FleetCommand};
 
 /// A batch that every node applies next.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub(crate) struct FollowedBatch {
     pub(crate) time_ms: u64,
     pub(crate) batch: BatchId,
     pub(crate) commands: Vec<Command>,
+    /// The nodes that leave with it.
+    pub(crate) left: Vec<Box<str>>,
 }
 
 /// The order cannot be followed any further. Every node decides alike, so that none continues with other content.
@@ -46,9 +48,16 @@ pub enum FollowError {
         /// A position at which the hashes differ.
         position: u64,
     },
-    /// Too many nodes have taken part.
-    #[error("more than {NODES_MAX} different nodes have sent batches")]
-    TooManyNodes,
+    /// A node has sent its first batch to a fleet that knows as many nodes as it may. All nodes leave its batches out, and
+    /// only this one cannot take part.
+    #[error(
+        "the fleet knows {NODES_MAX} nodes already, and node {node} is another one: free the name of a node that does not return with \
+         `encke fleet leave`"
+    )]
+    TooManyNodes {
+        /// The name of the node.
+        node: Box<str>,
+    },
 }
 
 /// Joins the messages of the order into batches. Contains no clock and no I/O.
@@ -157,9 +166,13 @@ impl Assembly {
         let commands = message::commands(&content).map_err(bad)?;
         let known = self.chain.nodes.contains_key(&batch.node);
         if !known && self.chain.nodes.len() >= NODES_MAX {
-            return Err(FollowError::TooManyNodes);
+            return Err(FollowError::TooManyNodes { node: batch.node });
         }
         self.chain.note(&batch);
+        let left = leaving(&commands);
+        for node in &left {
+            self.chain.nodes.remove(node);
+        }
         let begun = self.open.values().map(|open| open.begun - 1).min();
         Ok(Some(FollowedBatch {
             tip: self.chain.tip,
@@ -167,6 +180,7 @@ impl Assembly {
             time_ms: self.chain.time_ms,
             batch,
             commands,
+            left,
         }))
     }
 
@@ -215,6 +229,15 @@ impl Assembly {
             .flatten()
             .map(|open| open.content)
     }
+}
+
+/// The nodes that leave with these commands.
+fn leaving(commands: &[Command]) -> Vec<Box<str>> {
+    let left = commands.iter().filter_map(|command| match command {
+        Command::Fleet(FleetCommand::Leave { node }) => Some(node.clone()),
+        _ => None,
+    });
+    left.collect()
 }
 
 /// The tips that are compared with those of other nodes.
@@ -367,6 +390,47 @@ mod tests {
         message[2] = 9;
         let error = assembly.take(1, 0, &message).unwrap_err();
         assert!(error.to_string().contains("format 9"), "{error}");
+    }
+
+    #[test]
+    fn a_node_too_many_is_left_out_until_another_one_leaves() {
+        let mut chain = Chain::default();
+        for number in 0..NODES_MAX {
+            chain.note(&batch(&format!("n{number}"), 1));
+        }
+        let mut assembly = Assembly::new(chain.clone());
+        let mut send = |position, bytes: &[u8]| assembly.take(position, position, bytes);
+        let another = messages("another", 1, 1).remove(0);
+        for position in 1..3 {
+            let error = send(position, &another).unwrap_err();
+            assert_eq!(
+                error,
+                FollowError::TooManyNodes {
+                    node: "another".into()
+                }
+            );
+        }
+        // The known nodes go on, and one of them lets another one leave.
+        let mut content = message::Content::default();
+        content.push(&Command::Fleet(FleetCommand::Leave { node: "n7".into() }));
+        let leave =
+            message::encode(&batch("n1", 2), Tip::default(), &content.finish(), 740).remove(0);
+        let followed = send(3, &leave).unwrap().unwrap();
+        assert_eq!(followed.left, ["n7".into()]);
+        let joined = send(4, &another).unwrap().unwrap();
+        // The marks carry it to a restart, whatever a checkpoint has.
+        let mut live = chain.clone();
+        for next in [&followed, &joined] {
+            live.apply(next.tip, next.resume, next.time_ms, &next.batch);
+            live.leave(&next.left);
+        }
+        assert_eq!(live.at_mark().nodes, chain.nodes);
+        let mut marks = Chain::default();
+        marks.follow(live.mark(), joined.time_ms);
+        let mut restarted = chain.restored();
+        restarted.adopt(marks);
+        assert_eq!(restarted.nodes, live.nodes);
+        assert!(!live.nodes.contains_key("n7") && live.nodes.contains_key("another"));
     }
 
     #[test]

@@ -78,6 +78,14 @@ pub struct Applied {
     pub number: u64,
 }
 
+impl Applied {
+    /// In a mark: the node has left.
+    const LEFT: Applied = Applied {
+        run: u64::MAX,
+        number: u64::MAX,
+    };
+}
+
 /// Which batch a message belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchId {
@@ -139,6 +147,17 @@ impl Chain {
         self.nodes.insert(batch.node.clone(), batch.at);
     }
 
+    /// Forgets nodes that do not return. A node that takes part again begins anew.
+    pub(crate) fn leave(&mut self, nodes: &[Box<str>]) {
+        for node in nodes {
+            if let Some(before) = self.nodes.remove(node) {
+                let marked = &mut self.marked.nodes;
+                marked.entry(node.clone()).or_insert(Some(before));
+                self.noted.insert(node.clone(), Applied::LEFT);
+            }
+        }
+    }
+
     /// Continues the chain of a checkpoint with the marks after it.
     pub(crate) fn adopt(&mut self, newer: Chain) {
         self.tip = newer.tip;
@@ -151,6 +170,10 @@ impl Chain {
         self.dispatcher_is_new = newer.dispatcher_is_new;
         self.marked = newer.marked;
         for (node, applied) in newer.nodes {
+            if applied == Applied::LEFT {
+                self.nodes.remove(&node);
+                continue;
+            }
             let known = self.nodes.entry(node).or_default();
             *known = applied.max(*known);
         }
@@ -315,5 +338,5 @@ pub(crate) fn append_mark<D: Disk>(
 /// The names of the streams that hold the pools' journals begin with this. No client can use such a name.
 pub const JOURNAL_PREFIX: &str = "\u{1}pool";
 
-/// The most nodes that a fleet can ever have had: the chain remembers a few bytes of each.
+/// The most nodes that a fleet knows, gone ones included until they leave: the chain remembers a few bytes of each.
 pub const NODES_MAX: usize = 1_000;

@@ -16,6 +16,8 @@ pub struct IncomingBatches {
     assembly: Assembly,
     sequencer: SyncSender<Incoming>,
     status: Arc<OrderStatus>,
+    /// The name of this node.
+    own: Box<str>,
 }
 
 /// The sequencer has stopped, so that nothing more can be applied.
@@ -78,6 +80,7 @@ pub(super) fn following(
         assembly: Assembly::new(chain),
         sequencer,
         status: Arc::clone(&status),
+        own: own.node.clone(),
     };
     let following = Following {
         incoming,
@@ -112,12 +115,17 @@ impl IncomingBatches {
         time_ms: u64,
         message: &[u8],
     ) -> Result<Result<(), FollowStopped>, FollowError> {
-        let batch = self.assembly.take(position, time_ms, message)?;
+        let batch = match self.assembly.take(position, time_ms, message) {
+            // It is the other node that cannot take part.
+            Err(FollowError::TooManyNodes { node }) if node != self.own => None,
+            taken => taken?,
+        };
         self.status.receive(position, batch.is_some());
         Ok(match batch {
             None => Ok(()),
             Some(batch) => {
                 self.status.know(&batch.batch.node);
+                self.status.forget(&batch.left);
                 let sent = self.sequencer.send(Incoming::Batch(batch));
                 sent.map_err(|_| FollowStopped)
             }

@@ -36,7 +36,9 @@ impl Machine {
         };
         match command {
             FleetCommand::End { .. } => {}
-            FleetCommand::Barrier { .. } | FleetCommand::Dispatch { .. } => {}
+            FleetCommand::Barrier { .. }
+            | FleetCommand::Dispatch { .. }
+            | FleetCommand::Leave { .. } => {}
             FleetCommand::Renew { .. } => self.renew(&stream, now_ms, journal)?,
             FleetCommand::Trim { floor, due_ms, .. } => {
                 let facts = stream.state().next;

@@ -13,7 +13,7 @@ use crate::commit::{Commit, Committed, RETRY};
 use crate::eviction::{Eviction, Evictor};
 use crate::load::Loader;
 use crate::replicated::OrderedBatch;
-use crate::{AckLevel, Machine, Refusal};
+use crate::{AckLevel, FleetCommand, Machine, Refusal};
 
 /// Applies the batches of the replicated order: decides, writes, syncs and publishes them, and replies to this node's own
 /// commands.
@@ -146,6 +146,8 @@ impl<D: Disk> ReplicaSequencer<D> {
             return;
         }
         let mut proposals = self.commit.proposals(now_ms, own);
+        let leaving = self.following.status.take_leaving();
+        proposals.extend(leaving.into_iter().map(|node| FleetCommand::Leave { node }));
         if self.settled_at.is_none_or(|at| at.elapsed() > SETTLE_EVERY) {
             // Nodes wait for different times, so that one of them is enough.
             let idle_ms = MARK_EVERY_MS + self.following.jitter_ms();

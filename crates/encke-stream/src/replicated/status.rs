@@ -16,6 +16,8 @@ pub struct OrderStatus {
     marked: Mutex<Tip>,
     /// The nodes that have taken part.
     nodes: Mutex<BTreeSet<Box<str>>>,
+    /// The nodes that this one is to let leave.
+    leaving: Mutex<Vec<Box<str>>>,
     /// The last applied batches, newest last: what they had is compared with other nodes.
     recent: Mutex<VecDeque<Tip>>,
     /// When the newest applied message was sent, by the clock of the shared log, in milliseconds since 1970.
@@ -38,6 +40,7 @@ impl OrderStatus {
         OrderStatus {
             applied: Mutex::new(tip),
             marked: Mutex::new(chain.marked_tip()),
+            leaving: Mutex::default(),
             nodes: Mutex::new(chain.nodes.keys().cloned().collect()),
             recent: Mutex::new(VecDeque::from([tip])),
             applied_ms: AtomicU64::new(0),
@@ -72,6 +75,26 @@ impl OrderStatus {
         if !nodes.contains(node) {
             nodes.insert(node.into());
         }
+    }
+
+    /// These nodes have left.
+    pub(super) fn forget(&self, left: &[Box<str>]) {
+        if !left.is_empty() {
+            self.nodes.lock().retain(|node| !left.contains(node));
+        }
+    }
+
+    /// Lets a node leave that does not return: all nodes forget its name. A node that still sends batches must not leave,
+    /// because one that is stored twice would be applied twice.
+    pub fn let_leave(&self, node: &str) {
+        let mut leaving = self.leaving.lock();
+        if leaving.len() < LEAVING_MAX && !leaving.iter().any(|other| **other == *node) {
+            leaving.push(node.into());
+        }
+    }
+
+    pub(super) fn take_leaving(&self) -> Vec<Box<str>> {
+        std::mem::take(&mut self.leaving.lock())
     }
 
     /// The last mark is durable.
@@ -166,3 +189,6 @@ impl OrderStatus {
 
 /// How many batches a node can compare with others.
 const RECENT_MAX: usize = 4_096;
+
+/// The most nodes that wait to leave.
+const LEAVING_MAX: usize = 16;

@@ -274,6 +274,7 @@ enum Do {
     Truncate(usize),
     Delete(usize),
     Barrier,
+    Leave(usize),
     /// The node that sends it wants to dispatch.
     Dispatch(u64),
 }
@@ -307,6 +308,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => name.clone().prop_map(Do::Truncate),
         1 => name.clone().prop_map(Do::Delete),
         1 => Just(Do::Barrier),
+        1 => (0..4_usize).prop_map(Do::Leave),
         2 => (1..9_u64).prop_map(Do::Dispatch),
     ];
     let node = 0..3_usize;
@@ -374,6 +376,9 @@ fn command_of(node: &str, what: Do, made: usize) -> Command {
             ack: None,
         },
         Do::Barrier => Command::Fleet(FleetCommand::Barrier { log: 0 }),
+        Do::Leave(node) => Command::Fleet(FleetCommand::Leave {
+            node: ["a", "b", "c", "d"][node].into(),
+        }),
         Do::Dispatch(term) => Command::Fleet(FleetCommand::Dispatch {
             log: 0,
             next: DispatcherTerm {

@@ -1,0 +1,81 @@
+//! Lets a node leave that does not return, so that the fleet forgets its name.
+
+use std::time::Duration;
+
+use crate::broker::{self, FleetError};
+use crate::report::{self, Leave, NodeReport, Question};
+use crate::settings::{BrokerAccess, FleetName};
+
+/// What came of it that a node should leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// The fleet has forgotten it.
+    Forgotten,
+    /// It still runs.
+    Answers,
+    /// No node knows it.
+    Unknown,
+    /// No node is ready to send the command.
+    NoneReady,
+    /// These nodes have not applied the command in time.
+    Pending(Vec<String>),
+}
+
+/// Lets a node leave.
+///
+/// # Errors
+/// No broker answers.
+pub fn leave(
+    access: &BrokerAccess,
+    fleet: &FleetName,
+    node: &FleetName,
+) -> Result<Left, FleetError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let name = format!("encke fleet {fleet} leave");
+        let client = broker::connect(access, &name, CONNECT_WITHIN).await?;
+        let node = node.as_str();
+        let nodes = report::ask(&client, fleet, &Question::default()).await?;
+        if nodes.iter().any(|one| one.node == node) {
+            return Ok(Left::Answers);
+        }
+        let Some(via) = nodes.iter().find(|one| one.unready.is_none()) else {
+            return Ok(Left::NoneReady);
+        };
+        if !nodes.iter().any(|one| knows(one, node)) {
+            return Ok(Left::Unknown);
+        }
+        let mut question = Question {
+            leave: Some(Leave {
+                via: via.node.clone(),
+                node: node.to_owned(),
+            }),
+            ..Question::default()
+        };
+        let until = tokio::time::Instant::now() + FORGOTTEN_WITHIN;
+        loop {
+            let mut nodes = report::ask(&client, fleet, &question).await?;
+            nodes.retain(|one| knows(one, node));
+            if nodes.is_empty() {
+                return Ok(Left::Forgotten);
+            }
+            if tokio::time::Instant::now() >= until {
+                let names = nodes.into_iter().map(|one| one.node);
+                return Ok(Left::Pending(names.collect()));
+            }
+            question.leave = None;
+        }
+    })
+}
+
+fn knows(one: &NodeReport, node: &str) -> bool {
+    let mut nodes = one.logs.iter().flat_map(|log| &log.nodes);
+    nodes.any(|known| known == node)
+}
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// All nodes that answer apply the command within this time.
+const FORGOTTEN_WITHIN: Duration = Duration::from_secs(20);
