@@ -21,6 +21,7 @@ mod transfer;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use async_nats::{Client, jetstream};
 use encke_log::Reader;
@@ -57,6 +58,8 @@ pub struct Fleet {
     orders: Vec<OrderStream>,
     logs: watch::Sender<Vec<Arc<LogStatus>>>,
     threads: Vec<JoinHandle<()>>,
+    /// The tasks that send packets to other nodes.
+    sending: Vec<tokio::task::JoinHandle<()>>,
 }
 
 impl Fleet {
@@ -83,6 +86,7 @@ impl Fleet {
             orders: Vec::new(),
             logs: watch::Sender::new(Vec::new()),
             threads: Vec::new(),
+            sending: Vec::new(),
         })
     }
 
@@ -198,7 +202,7 @@ impl Fleet {
     /// # Errors
     /// The connection to the brokers is closed.
     pub fn link(
-        &self,
+        &mut self,
         receive: impl FnMut(Vec<u8>) + Clone + Send + 'static,
     ) -> Result<NodeLink, FleetError> {
         let (fleet, node) = (&self.settings.name, self.settings.node.as_str());
@@ -210,7 +214,7 @@ impl Fleet {
                 .spawn(link::receive_all(packets, receive.clone()));
         }
         let (link, sending) = NodeLink::new(self.client.clone(), fleet.clone());
-        self.runtime.spawn(sending);
+        self.sending.push(self.runtime.spawn(sending));
         Ok(link)
     }
 
@@ -219,12 +223,28 @@ impl Fleet {
         self.logs.borrow().clone()
     }
 
-    /// Waits for the end of all threads. The mailboxes must be closed before.
+    /// Waits for the end of all threads, and until the last packets for other nodes are sent. The mailboxes must be closed, and
+    /// the links dropped before.
     pub fn join(self) {
         for thread in self.threads {
             let _ = thread.join();
         }
+        let client = self.client;
+        self.runtime.block_on(async {
+            let sent = async {
+                for sending in self.sending {
+                    let _ = sending.await;
+                }
+                client.flush().await
+            };
+            if !matches!(tokio::time::timeout(LAST_PACKETS, sent).await, Ok(Ok(()))) {
+                tracing::debug!("the last packets for other nodes may be lost");
+            }
+        });
         // What is left are requests to brokers whose answers mean nothing any more.
         self.runtime.shutdown_background();
     }
 }
+
+/// How long the last packets for other nodes may take while the node stops.
+const LAST_PACKETS: Duration = Duration::from_secs(1);

@@ -176,8 +176,13 @@ impl Relay {
     }
 
     /// Whether this node's dispatcher runs, or its pools are being restored.
-    pub(super) fn is_dispatching(&self) -> bool {
+    fn is_dispatching(&self) -> bool {
         matches!(self.role, Role::Dispatching(_))
+    }
+
+    /// Whether this node has a term, or has asked for one: it must not end before another node may have the next.
+    pub(super) fn is_in_office(&self) -> bool {
+        matches!(self.role, Role::Dispatching(_) | Role::Claiming { .. })
     }
 
     /// Handles what time brings. `known`: the term that this node knows from the order. `ready`: this node follows the order.
@@ -646,6 +651,11 @@ impl Relay {
             stage: Stage::Restoring,
             sessions: BTreeMap::new(),
         });
+        if self.stopping {
+            // It was asked for before.
+            self.release(DispatcherState::Released);
+            return self.lose(now_ms, SILENCE_MAX_MS);
+        }
         self.effects.push(RelayEffect::Restore(number));
         self.beat(now_ms);
     }

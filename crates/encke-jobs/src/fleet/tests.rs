@@ -366,6 +366,26 @@ fn a_node_that_stops_hands_over_at_once_and_its_clients_do_not_notice() {
 }
 
 #[test]
+fn a_node_that_stops_while_it_asks_for_a_term_gives_it_back() {
+    let mut world = World::new(&["a", "b"]);
+    let now_ms = world.now_ms + 1_000;
+    let a = world.node("a");
+    a.relay.tick(now_ms, None, true);
+    assert!(a.relay.is_in_office());
+    // The outcome comes when the server stops already.
+    let claim = a.relay.take_effects();
+    a.relay.stop(now_ms);
+    a.relay.stop(now_ms);
+    for effect in claim {
+        world.carry_out("a", effect);
+    }
+    world.settle();
+    assert!(!world.node("a").relay.is_in_office());
+    world.pass(500);
+    assert_eq!(world.dispatcher(), "b");
+}
+
+#[test]
 fn a_dispatcher_that_loses_the_fleet_or_its_term_stops() {
     let mut world = World::new(&["a", "b"]);
     world.pass(1_000);

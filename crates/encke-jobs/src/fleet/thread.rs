@@ -113,7 +113,7 @@ impl RelayThread {
     fn run(mut self, mut messages: Receiver<DispatcherMessage>) {
         let mut batch = Vec::new();
         let mut quits = false;
-        while !quits || self.relay.is_dispatching() {
+        while !quits || self.relay.is_in_office() {
             let waiting = self.dispatcher.as_ref().map(|local| local.waiting.len());
             let patience = match waiting {
                 None | Some(0) => LOOK_EVERY,
