@@ -6,8 +6,8 @@ use std::io::{Write as _, stdin};
 use serde::Deserialize;
 
 use super::args::MillionClientsArgs;
+use super::streams::{COMMON, inbox, pattern};
 use super::words::{GroupState, REPORT, Receipts, STOP_OPENING, Word};
-use super::{COMMON, inbox, pattern};
 use crate::BenchError;
 use crate::load::Latencies;
 use crate::load::clock::{MILLISECOND_NS, monotonic_ns};

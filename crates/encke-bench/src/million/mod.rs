@@ -9,6 +9,7 @@ mod args;
 mod clients;
 mod group;
 mod report;
+mod streams;
 mod words;
 
 use std::net::SocketAddr;
@@ -31,20 +32,8 @@ use crate::machine::free_memory_bytes;
 use crate::units::{bytes, count};
 use crate::{BenchError, HttpClient, proc};
 use group::{Group, GroupPlan, GroupWord};
+use streams::{COMMON, inbox};
 use words::{REPORT, STOP_OPENING, Word};
-
-/// The stream that all clients follow.
-const COMMON: &str = "everyone";
-
-/// The streams of one client. A pattern, because nothing is stored for clients that never get a message.
-fn pattern(client: u32) -> String {
-    format!("to/{client}/*")
-}
-
-/// A stream of one client.
-fn inbox(client: u32) -> String {
-    format!("to/{client}/inbox")
-}
 
 /// Makes the run. `stop` ends it early with [`BenchError::Interrupted`].
 ///
@@ -203,8 +192,7 @@ impl<'a> Run<'a> {
     }
 
     fn measure(&mut self) -> Result<(), BenchError> {
-        let mut publisher = HttpClient::connect(self.plans[0].node)?;
-        publisher.succeed("PUT", &path(COMMON), b"")?;
+        HttpClient::connect(self.plans[0].node)?.succeed("PUT", &path(COMMON), b"")?;
         self.hear_for(SETTLE)?;
         let before = self.memory()?;
         let cpu = self.processor_time();
@@ -214,11 +202,18 @@ impl<'a> Run<'a> {
         self.report.memory = [before, self.memory()?];
         self.report.open = self.sum(|group| group.state.subscribed);
         self.report.given_up = self.sum(|group| group.state.over);
-        // A client of the node that is furthest from the publisher's.
-        let last = self.groups.len() - 1;
+        // A client of another node than the publisher's, if there is one.
+        let Some(last) = self
+            .groups
+            .iter()
+            .rposition(|group| group.state.subscribed > 0)
+        else {
+            return Ok(());
+        };
         let target = self.plans[last].first;
         self.lab.say(&format!("a message to client {target}"));
         let inbox = inbox(target);
+        let mut publisher = HttpClient::connect(self.plans[0].node)?;
         publisher.succeed("PUT", &path(&inbox), b"")?;
         self.report.one.wanted = 1;
         self.report.one.acknowledged_ms = publish(&mut publisher, &inbox)?;
@@ -245,6 +240,7 @@ impl<'a> Run<'a> {
                 self.hear()?;
                 self.look_after(begun);
             }
+            self.look_after(begun);
             if self.report.stopped.is_some() {
                 break;
             }
