@@ -234,7 +234,6 @@ impl<'a> Run<'a> {
     /// Opens the connections, a few groups at a time.
     fn open(&mut self) -> Result<(), BenchError> {
         let begun = Instant::now();
-        let mut opened = Instant::now();
         for next in 0..self.plans.len() {
             while self.report.stopped.is_none() && self.unsettled() >= OPENING_GROUPS {
                 self.hear()?;
@@ -247,11 +246,12 @@ impl<'a> Run<'a> {
             self.groups
                 .push(Group::start(self.plans[next], self.sender.clone())?);
         }
-        while self.unsettled() > 0 && opened.elapsed() < STOPPED_WAIT {
+        let mut stopped = Instant::now();
+        while self.unsettled() > 0 && stopped.elapsed() < STOPPED_WAIT {
             self.hear()?;
             if self.report.stopped.is_none() {
                 self.look_after(begun);
-                opened = Instant::now();
+                stopped = Instant::now();
             }
         }
         self.report.open_seconds = begun.elapsed().as_secs_f64();
