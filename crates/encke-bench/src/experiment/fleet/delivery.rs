@@ -28,13 +28,18 @@ pub(super) fn measure(
         while latencies.count() < records && quiet.elapsed() < QUIET {
             events.events(LOOK, |event, _| {
                 let now_ns = monotonic_ns();
-                let text = match event.data {
-                    EventData::Line(line) => std::str::from_utf8(line).unwrap_or(""),
-                    EventData::None | EventData::Lines(_) => "",
+                // An event has all records that were there, each a line.
+                let mut take = |line: &[u8]| {
+                    let sent_ns = std::str::from_utf8(line).ok().and_then(|n| n.parse().ok());
+                    if let Some(sent_ns) = sent_ns {
+                        latencies.record(now_ns.saturating_sub(sent_ns));
+                        quiet = Instant::now();
+                    }
                 };
-                if let Ok(sent_ns) = text.parse::<u64>() {
-                    latencies.record(now_ns.saturating_sub(sent_ns));
-                    quiet = Instant::now();
+                match event.data {
+                    EventData::None => {}
+                    EventData::Line(line) => take(line),
+                    EventData::Lines(block) => block.data().for_each(take),
                 }
             })?;
         }
@@ -45,7 +50,8 @@ pub(super) fn measure(
         let mut publish = || {
             for _ in 0..records {
                 lab.sleep(PACE)?;
-                publisher.succeed("POST", &path, monotonic_ns().to_string().as_bytes())?;
+                let record = format!("{}\n", monotonic_ns());
+                publisher.succeed("POST", &path, record.as_bytes())?;
             }
             Ok::<_, BenchError>(())
         };
