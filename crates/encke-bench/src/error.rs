@@ -89,6 +89,14 @@ pub enum BenchError {
     /// The server process did not start or ended early.
     #[error("the server {0}")]
     Server(String),
+    /// A broker of a fleet did not start or ended early.
+    #[error("the broker {} {reason}; --broker names another nats-server", program.display())]
+    Broker {
+        /// Its program.
+        program: PathBuf,
+        /// What happened.
+        reason: String,
+    },
     /// The server's answer is not HTTP.
     #[error("cannot read the server's answer")]
     Wire(#[from] WireError),

@@ -2,7 +2,8 @@
 //!
 //! - [`load`] has the tools: `flood` (subscribers), `storm` (reconnects), `spray` (producers) and `verify` (what a server
 //!   kept). They measure any Durable Streams server.
-//! - [`experiment`] repeats the five field reports that Encke answers, and three experiments without a report.
+//! - [`experiment`] repeats the five field reports that Encke answers, and four experiments without a report.
+//! - [`million`] holds a million connections to as many nodes of a fleet as that takes.
 //! - [`report`] is the model of all reports, and their text, Markdown and HTML.
 //! - [`HttpClient`] is a plain client for tools and tests.
 //!
@@ -22,6 +23,7 @@ mod error;
 pub mod experiment;
 pub mod load;
 mod machine;
+pub mod million;
 mod proc;
 pub mod report;
 mod signals;

@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use encke_bench::experiment::{ExperimentArgs, ReportArgs};
 use encke_bench::load::{FloodArgs, SprayArgs, StormArgs, VerifyArgs};
-use encke_bench::{BenchError, experiment, load};
+use encke_bench::million::{MillionArgs, MillionClientsArgs};
+use encke_bench::{BenchError, experiment, load, million};
 use serde::Serialize;
 
 /// The server's allocator, because some experiments run parts of the server in this process.
@@ -36,6 +37,11 @@ enum Command {
     Spray(Box<SprayArgs>),
     /// Check that a server still holds what it acknowledged to spray
     Verify(VerifyArgs),
+    /// Hold a million connections to the nodes of a fleet, and send messages to one and to all of them
+    Million(Box<MillionArgs>),
+    /// Be the clients of one node in a run of `million`
+    #[command(hide = true)]
+    MillionClients(MillionClientsArgs),
     /// Repeat one experiment
     Experiment(ExperimentArgs),
     /// Repeat the five experiments of the field reports and write one report
@@ -75,6 +81,14 @@ fn run(command: Command) -> Result<u8> {
         Command::Verify(args) => {
             let report = load::verify(&args, &stop)?;
             print(&report, args.json, report.exit_code())
+        }
+        Command::Million(args) => {
+            let report = million::million(&args, &stop)?;
+            print(&report, args.json, report.exit_code())
+        }
+        Command::MillionClients(args) => {
+            million::clients(&args)?;
+            Ok(0)
         }
         Command::Experiment(args) => {
             let report = experiment::run(&[args.name], &args.setup, &stop)?;

@@ -26,6 +26,11 @@ pub(crate) fn rss_anon_bytes(pid: u32) -> Result<u64, BenchError> {
     Ok(kilobytes(&of_process(pid, "status")?, "RssAnon:").unwrap_or(0))
 }
 
+/// The proportional set size of a process, in bytes: each page divided by the processes that share it.
+pub(crate) fn pss_bytes(pid: u32) -> Result<u64, BenchError> {
+    Ok(kilobytes(&of_process(pid, "smaps_rollup")?, "Pss:").unwrap_or(0))
+}
+
 /// The numbers of the processes that a process has started and that still run.
 pub(crate) fn children(pid: u32) -> Result<Vec<u32>, BenchError> {
     let tasks = Path::new("/proc").join(pid.to_string()).join("task");

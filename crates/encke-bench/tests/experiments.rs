@@ -175,6 +175,110 @@ fn streams_are_all_there_after_a_kill() {
     assert_eq!(names(folder.path()), [""; 0]);
 }
 
+/// Whether there are brokers here.
+fn has_brokers() -> bool {
+    let broker = std::env::var_os("NATS_SERVER").unwrap_or_else(|| "nats-server".into());
+    let version = Command::new(broker).arg("--version").output();
+    if version.is_ok_and(|output| output.status.success()) {
+        return true;
+    }
+    assert!(
+        std::env::var_os("CI").is_none(),
+        "nats-server does not work here, and CI is set"
+    );
+    eprintln!("SKIPPED: nats-server does not work here");
+    false
+}
+
+#[test]
+fn a_fleet_keeps_its_promises_when_a_node_is_killed() {
+    if !has_brokers() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let report = report(folder.path(), "experiment fleet --size 0.01 --json");
+    let experiment = &report["experiments"][0];
+    for target in experiment["targets"].as_array().unwrap() {
+        let promise = target["promise"].as_bool().unwrap();
+        assert!(!promise || target["met"].as_bool().unwrap(), "{target}");
+    }
+    let figures = &experiment["figures"];
+    assert_eq!(figures["appends"].as_array().unwrap().len(), 2);
+    for round in figures["appends"].as_array().unwrap() {
+        for server in ["alone", "fleet"] {
+            assert!(round[server]["acknowledged"].as_u64() > Some(0), "{round}");
+        }
+    }
+    let kill = &figures["kills"][0];
+    assert_eq!(
+        (kill["subscribers"].as_u64(), kill["lost"].as_u64()),
+        (Some(60), Some(60))
+    );
+    assert_eq!(names(folder.path()), [""; 0]);
+}
+
+#[test]
+fn connections_to_several_nodes_get_what_is_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |line: &str, nodes: u64| {
+        let report = report(folder.path(), line);
+        assert_eq!(report["nodes"].as_u64(), Some(nodes), "{report:#}");
+        assert_eq!(report["open"], 40, "{report:#}");
+        assert_eq!(
+            (&report["one"]["received"], &report["one"]["again"]),
+            (&1.into(), &0.into())
+        );
+        assert_eq!(
+            (&report["all"]["received"], &report["all"]["again"]),
+            (&40.into(), &0.into())
+        );
+        assert_eq!(report["all"]["latency"]["count"], 40);
+        assert_eq!(report["strays"], 0);
+        assert_eq!(names(folder.path()), [""; 0]);
+    };
+    check("million -n 40 --alone --json", 1);
+    if has_brokers() {
+        check("million -n 40 --per-node 15 --json", 3);
+    }
+    for (wrong, code, message) in [
+        (
+            "million -n 40 --alone --per-node 20",
+            2,
+            "one server holds 20 connections here, not 40",
+        ),
+        ("million -n 4000000 --per-node 1", 2, "need 4000000 nodes"),
+        (
+            "million -n 40 --broker not/there",
+            1,
+            "cannot start not/there",
+        ),
+    ] {
+        let output = run(folder.path(), wrong);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{wrong}: {errors}");
+        assert!(errors.contains(message), "{wrong}: {errors}");
+        assert_eq!(names(folder.path()), [""; 0]);
+    }
+}
+
+#[test]
+fn a_run_without_time_opens_nothing_and_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(
+        folder.path(),
+        "million -n 40 --alone --json --time-limit 0s",
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{report:#}");
+    let stopped = report["stopped"].as_str().unwrap();
+    assert_eq!(stopped, "the time limit of 0 s was reached");
+    assert_eq!(
+        (&report["open"], &report["all"]["wanted"]),
+        (&0.into(), &0.into())
+    );
+    assert_eq!(names(folder.path()), [""; 0]);
+}
+
 #[test]
 fn syncs_can_be_made_slow_or_it_is_said_why_not() {
     let folder = tempfile::tempdir().unwrap();

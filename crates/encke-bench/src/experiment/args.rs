@@ -64,6 +64,15 @@ pub struct Setup {
     #[arg(long, value_name = "FILE", env = "ENCKE_BIN")]
     pub encke: Option<PathBuf>,
 
+    /// The program of the brokers of a fleet
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "NATS_SERVER",
+        default_value = "nats-server"
+    )]
+    pub broker: PathBuf,
+
     /// How long flood, fanout and spread publish in each run [default: 15s for flood, else 10s; less below size 1]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,
@@ -86,6 +95,8 @@ pub enum Experiment {
     Fanout,
     /// Messages to random ones of 1,000, 10,000 and 19,000 subscribers
     Spread,
+    /// Three nodes and three brokers beside a single server: appends, deliveries, and 6,000 subscribers of a node that is killed
+    Fleet,
     /// 10,000,000 records in 1,000,000 streams: recovery after kill -9, memory, cold and warm reads
     Streams,
 }
@@ -110,6 +121,7 @@ impl Experiment {
             Self::Pool => "pool",
             Self::Fanout => "fanout",
             Self::Spread => "spread",
+            Self::Fleet => "fleet",
             Self::Streams => "streams",
         }
     }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::units::bytes;
@@ -16,10 +17,14 @@ pub(crate) struct Lab<'a> {
     pub(crate) size: f64,
     /// The server's program.
     pub(crate) program: PathBuf,
+    /// The program of the brokers of a fleet.
+    pub(crate) broker: PathBuf,
     duration: Option<Duration>,
     folder: PathBuf,
     stop: &'a AtomicBool,
     progress: Progress,
+    /// The same, for lines that come at intervals.
+    due: Mutex<Progress>,
 }
 
 impl<'a> Lab<'a> {
@@ -37,10 +42,12 @@ impl<'a> Lab<'a> {
         Ok(Self {
             size: setup.size,
             program,
+            broker: setup.broker.clone(),
             duration: setup.duration,
             folder,
             stop,
             progress: Progress::new(None),
+            due: Mutex::new(Progress::new(None)),
         })
     }
 
@@ -63,6 +70,13 @@ impl<'a> Lab<'a> {
     /// Prints a line of progress.
     pub(crate) fn say(&self, what: &str) {
         self.progress.say(what);
+    }
+
+    /// Prints a line of progress, if one is due.
+    pub(crate) fn say_when_due(&self, what: impl FnOnce() -> String) {
+        let progress = self.due.lock();
+        let mut progress = progress.unwrap_or_else(PoisonError::into_inner);
+        progress.when_due(what);
     }
 
     /// Seconds since the run began.
@@ -185,6 +199,7 @@ pub(crate) mod tests {
             size,
             data: data.to_owned(),
             encke: Some("no program".into()),
+            broker: "no broker".into(),
             duration: None,
         }
     }

@@ -1,4 +1,4 @@
-//! The experiments: five repeat the field reports of 2005 to 2013, three more have no report.
+//! The experiments: five repeat the field reports of 2005 to 2013, four more have no report.
 //!
 //! Each experiment is a module with its name; its `run` measures and returns a [`Section`](crate::Section) with tables and targets.
 //! Experiments use the real mailbox, sequencer, log, pool and server program. Quoted figures
@@ -6,7 +6,9 @@
 
 mod args;
 mod backlog;
+pub(crate) mod brokers;
 mod delivery;
+mod fleet;
 mod flood;
 mod fsync;
 pub(crate) mod lab;
@@ -14,7 +16,7 @@ mod log;
 pub(crate) mod past;
 mod pool;
 mod scrape;
-mod serving;
+pub(crate) mod serving;
 mod streams;
 
 use std::sync::atomic::AtomicBool;
@@ -44,6 +46,7 @@ pub fn run(names: &[Experiment], setup: &Setup, stop: &AtomicBool) -> Result<Rep
             Experiment::Pool => pool::run(&lab),
             Experiment::Fanout => delivery::fanout::run(&lab),
             Experiment::Spread => delivery::spread::run(&lab),
+            Experiment::Fleet => fleet::run(&lab),
             Experiment::Streams => streams::run(&lab),
         };
         let stolen_percent = stolen.percent();

@@ -112,6 +112,11 @@ impl Serving {
         self.address
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// Its resident anonymous memory, in bytes.
     pub(crate) fn memory_bytes(&self) -> Result<u64, BenchError> {
         proc::rss_anon_bytes(self.pid)

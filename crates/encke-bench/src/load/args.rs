@@ -193,6 +193,10 @@ pub struct SprayArgs {
     #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
     pub url: String,
 
+    /// URL of the same streams at another node of the fleet; the producers take turns. May be repeated
+    #[arg(long, value_name = "URL", conflicts_with = "beside")]
+    pub also: Vec<String>,
+
     /// Whom to trust with https://
     #[command(flatten)]
     pub trust: TrustArgs,

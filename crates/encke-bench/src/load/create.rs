@@ -38,7 +38,7 @@ pub(crate) fn create(
         failure: None,
     };
     let plan = RequestPlan {
-        server: target.address,
+        servers: vec![target.address],
         sources: Sources::new(target.address, lines as u32).encrypting(target.tls.as_ref()),
         lines,
         depth: DEPTH,

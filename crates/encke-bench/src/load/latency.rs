@@ -45,6 +45,17 @@ impl Latencies {
             .sum()
     }
 
+    /// The recorded latencies in nanoseconds, each to three digits and with how often it was recorded.
+    pub(crate) fn recorded(&self) -> impl Iterator<Item = (u64, u64)> {
+        let values = self.histogram.iter_recorded();
+        values.map(|value| (value.value_iterated_to(), value.count_at_value()))
+    }
+
+    /// Records a latency in nanoseconds so many times.
+    pub(crate) fn record_many(&mut self, ns: u64, count: u64) {
+        self.histogram.saturating_record_n(ns, count);
+    }
+
     /// Takes out what was recorded here, too, and is a part of it.
     pub fn subtract(&mut self, part: &Latencies) {
         // Of what is no part nothing is taken.

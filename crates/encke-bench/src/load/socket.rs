@@ -74,6 +74,21 @@ impl Sources {
         }
     }
 
+    /// Sources for `connections`, of a part of the loopback network that other blocks do not use.
+    pub(crate) fn in_block(block: u8, connections: u32) -> Self {
+        let count = connections
+            .div_ceil(CONNECTIONS_PER_SOURCE)
+            .clamp(1, SOURCES_MAX);
+        let addresses = (1..=count).map(|n| Ipv4Addr::new(127, block, 1, n as u8));
+        Self {
+            addresses: addresses.collect(),
+            next: 0,
+            receive_buffer: None,
+            reset: false,
+            tls: None,
+        }
+    }
+
     /// With connections of TLS, if the server's URL says so.
     pub(crate) fn encrypting(self, tls: Option<&ClientTls>) -> Self {
         Self {

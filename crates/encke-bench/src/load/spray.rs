@@ -44,6 +44,10 @@ pub(crate) fn spray_counting(
 ) -> Result<SprayReport, BenchError> {
     check_descriptors(raise_descriptor_limit(), u64::from(args.producers))?;
     let target = ServerUrl::parse(&args.url, &args.trust)?;
+    let mut servers = vec![target.address];
+    for url in &args.also {
+        servers.push(ServerUrl::parse(url, &args.trust)?.address);
+    }
     let streams = match &args.one {
         Some(name) => Streams::one(name),
         None => Streams::numbered(&args.prefix, args.streams),
@@ -73,7 +77,7 @@ pub(crate) fn spray_counting(
         messages: args.messages,
     };
     let plan = RequestPlan {
-        server: target.address,
+        servers,
         sources: Sources::new(target.address, args.producers).encrypting(target.tls.as_ref()),
         lines: args.producers as usize,
         depth: args.pipeline as usize,

@@ -35,7 +35,7 @@ pub fn storm(args: &StormArgs, stop: &AtomicBool) -> Result<StormReport, BenchEr
     }
     let sources = Sources::new(target.address, args.subscribers).encrypting(target.tls.as_ref());
     let plan = RequestPlan {
-        server: target.address,
+        servers: vec![target.address],
         sources: sources.resetting(),
         lines: args.subscribers as usize,
         depth: 1,

@@ -57,7 +57,7 @@ pub fn verify(args: &VerifyArgs, stop: &AtomicBool) -> Result<VerifyReport, Benc
         streams_read: 0,
     };
     let plan = RequestPlan {
-        server: target.address,
+        servers: vec![target.address],
         sources: Sources::new(target.address, lines as u32).encrypting(target.tls.as_ref()),
         lines,
         depth: 1,

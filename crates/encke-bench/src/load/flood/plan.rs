@@ -97,7 +97,7 @@ impl Plan {
     /// How the run's own producers make their requests.
     pub(crate) fn requests_plan(&self, args: &FloodArgs) -> requests::RequestPlan {
         requests::RequestPlan {
-            server: self.target.address,
+            servers: vec![self.target.address],
             sources: Sources::new(self.target.address, args.publishers)
                 .encrypting(self.target.tls.as_ref()),
             lines: args.publishers as usize,

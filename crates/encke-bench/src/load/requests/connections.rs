@@ -35,7 +35,8 @@ impl<T: Traffic> Engine<'_, T> {
             };
             self.down.pop_front();
             self.traffic.connecting(index);
-            let opened = self.plan.sources.open(self.plan.server).and_then(|socket| {
+            let server = self.plan.servers[index % self.plan.servers.len()];
+            let opened = self.plan.sources.open(server).and_then(|socket| {
                 self.poller.add_socket(&socket, index as u64)?;
                 Ok(socket)
             });

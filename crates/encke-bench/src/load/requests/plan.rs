@@ -41,8 +41,8 @@ pub(crate) trait Traffic {
 /// How requests are made.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestPlan {
-    /// Where to.
-    pub(crate) server: SocketAddr,
+    /// Where to: the lines take turns.
+    pub(crate) servers: Vec<SocketAddr>,
     /// From where.
     pub(crate) sources: Sources,
     /// Over how many connections.

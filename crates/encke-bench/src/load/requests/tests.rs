@@ -51,7 +51,7 @@ fn run_until(
 ) -> (Outcome, Vec<Seen>) {
     let server = listener.local_addr().unwrap();
     let plan = RequestPlan {
-        server,
+        servers: vec![server],
         sources: Sources::new(server, lines as u32).resetting(),
         lines,
         depth: 1,

@@ -131,6 +131,7 @@ fn plain_event(bytes: &[u8]) -> Option<(Event<'_>, usize)> {
                 .strip_prefix(b" ")
                 .unwrap_or(&line[..line_end]),
         ),
+        id: None,
     };
     Some((event, bytes.len() - after.len()))
 }
@@ -142,6 +143,8 @@ pub(crate) struct Event<'a> {
     pub(crate) kind: &'a [u8],
     /// Its data.
     pub(crate) data: EventData<'a>,
+    /// Its id, if it has one: where a client that comes back continues.
+    pub(crate) id: Option<&'a [u8]>,
 }
 
 /// The data of an event.
@@ -167,10 +170,12 @@ impl<'a> Event<'a> {
         let mut event = Self {
             kind: b"message",
             data: EventData::None,
+            id: None,
         };
         for (name, value) in block.fields() {
             match (name, event.data) {
                 (b"event", _) => event.kind = value,
+                (b"id", _) => event.id = Some(value),
                 (b"data", EventData::None) => event.data = EventData::Line(value),
                 (b"data", _) => event.data = EventData::Lines(block),
                 _ => {}
@@ -262,6 +267,19 @@ mod tests {
         ];
         assert_eq!(events, expected);
         assert!(!empty);
+    }
+
+    #[test]
+    fn ids_come_with_their_event_or_alone() {
+        let mut ids = Vec::new();
+        let mut splitter = Splitter::default();
+        let text = b"id:1\n\ndata: x\nid: 2\n\ndata: y\n\n";
+        let fed = splitter.feed(text, |event| {
+            ids.push(event.id.map(<[u8]>::to_vec));
+            Ok(())
+        });
+        assert_eq!(fed, Ok(()));
+        assert_eq!(ids, [Some(b"1".to_vec()), Some(b"2".to_vec()), None]);
     }
 
     #[test]
