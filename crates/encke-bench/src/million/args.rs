@@ -76,7 +76,7 @@ pub struct MillionClientsArgs {
 
 const AFTER_HELP: &str = "\
 Nodes, clients and the broker are processes of this machine. Each connection follows a stream of its own and one that all \
-follow, over /v1/events. It needs about 12 KiB of memory per connection, most of it in the kernel, for both ends.
+follow, over /v1/events. It needs about 10 KiB of memory per connection, most of it in the kernel, for both ends.
 
 Exit codes: 0 all connected, and each message came to exactly whom it was for; 1 not so, or the run could not be made; 2 the \
 command line is wrong.";
