@@ -154,23 +154,24 @@ impl Watch {
         let ended = Arc::clone(&ends);
         let thread = std::thread::Builder::new().name("fleet-watch".into());
         let thread = thread.spawn(move || {
-            let mut known = None;
+            let mut was_ready = None;
             while !ended.load(Ordering::Relaxed) {
                 let unready = status.unready();
-                match (&known, &unready) {
-                    (None, Some(reason)) => {
+                match (was_ready, &unready) {
+                    (None, Some(reason)) => tracing::info!(reason, "the node is not ready yet"),
+                    (Some(true), Some(reason)) => {
                         tracing::error!(
                             reason,
                             "the node is not ready; its subscribers are closed"
                         );
                     }
-                    (Some(_), None) => tracing::info!("the node is ready again"),
+                    (Some(false), None) => tracing::info!("the node is ready"),
                     _ => {}
                 }
                 if unready.is_some() {
                     dismissal.dismiss_all();
                 }
-                known = unready;
+                was_ready = Some(unready.is_none());
                 std::thread::park_timeout(WATCH_EVERY);
             }
         })?;
