@@ -245,6 +245,12 @@ impl Fleet {
     /// Starts nodes that have ended by themselves: while the brokers have no leader, a node cannot start.
     fn restart_ended(&mut self) {
         for number in 0..self.nodes.len() {
+            // Its broker has lost a part of the order with a damaged file, and the node needs that part.
+            if readiness(self.nodes[number].address())
+                .is_ok_and(|answer| answer.contains("the order lacks the messages"))
+            {
+                self.rejoin(number);
+            }
             if !self.nodes[number].runs() {
                 self.start_node(number);
                 let begin = Instant::now();
@@ -255,6 +261,25 @@ impl Fleet {
                     std::thread::sleep(Duration::from_millis(50));
                 }
             }
+        }
+    }
+
+    /// Copies the log of another node, as the manual says.
+    fn rejoin(&mut self, number: usize) {
+        println!("          node {number} copies the log of another node");
+        self.nodes[number].kill();
+        let data = self.path(&format!("node-{number}"));
+        std::fs::remove_dir_all(&data).unwrap();
+        let mut join = Command::new(env!("CARGO_BIN_EXE_encke"));
+        let output = join
+            .args(["fleet", "join", "--fleet", &self.urls(), "--data"])
+            .arg(&data)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        if !output.status.success() {
+            println!("{}", String::from_utf8_lossy(&output.stderr));
+            let _ = std::fs::remove_dir_all(&data);
         }
     }
 

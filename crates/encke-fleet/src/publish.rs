@@ -53,6 +53,9 @@ impl Publisher {
             let id = format!("{}:{}:{}:{part}", batch.batch.node, at.run, at.number);
             let payload: Arc<[u8]> = message.as_slice().into();
             loop {
+                if self.order.status().has_stopped() {
+                    return Err("this node follows the order no longer".into());
+                }
                 let begun = Instant::now();
                 let received = self.order.status().received();
                 let sent = self.attempt(&id, &payload).await;

@@ -216,7 +216,18 @@ impl Repair {
             return Ok((has, Need::No));
         }
         if last < tip.position {
-            return Ok((format!("{has}, the end is lost"), Need::Lost));
+            // What is left must be of the nodes: messages that a new node has begun another order with may be acknowledged.
+            let own = match info.state.messages {
+                0 => true,
+                _ => self.is_of_nodes(context, log, last).await?,
+            };
+            return Ok(match own {
+                true => (format!("{has}, the end is lost"), Need::Lost),
+                false => (
+                    format!("{has}, and no node knows the last of them"),
+                    Need::Other,
+                ),
+            });
         }
         if first > tip.position {
             // No message is left to compare with, or what is between is gone.
@@ -248,6 +259,32 @@ impl Repair {
                 Need::Other,
             )),
         }
+    }
+
+    /// Whether a node has received the message that the brokers have at a position.
+    async fn is_of_nodes(
+        &self,
+        context: &jetstream::Context,
+        log: usize,
+        position: u64,
+    ) -> Result<bool, FleetError> {
+        let stream = broker::stream_name(&self.fleet, log);
+        let failed = |reason: String| FleetError::Stream {
+            log,
+            stream: stream.clone(),
+            reason,
+        };
+        let found = context.get_stream_no_info(&stream).await;
+        let found = found.map_err(|error| failed(error.to_string()))?;
+        let message = found.get_raw_message(position).await;
+        let message = message.map_err(|error| failed(error.to_string()))?;
+        let hash = message_hash(&message.payload);
+        let mut question = Question::default();
+        question.positions.resize(log + 1, 0);
+        question.positions[log] = position;
+        let nodes = report::ask(&context.client(), &self.fleet, &question).await?;
+        let mut known = nodes.iter().filter_map(|node| node.logs.get(log)?.message);
+        Ok(known.any(|known| known == hash))
     }
 
     /// Replaces the stream of an order by one that continues behind the longest history.
@@ -304,6 +341,21 @@ fn missing(nodes: &[NodeReport], stopped: &[StoppedNode], without: &[String]) ->
     let mut problems = Vec::new();
     if nodes.is_empty() && stopped.is_empty() {
         problems.push("no node answers, and none is given with --stopped".into());
+    }
+    let logs = nodes.iter().map(|node| node.logs.len());
+    let logs = logs.chain(stopped.iter().map(|node| node.tips.len()));
+    let logs = logs.max().unwrap_or(0);
+    for node in nodes {
+        let tips = node.logs.iter().filter_map(|log| log.marked.tip());
+        if tips.count() < logs {
+            problems.push(format!(
+                "node {} does not say how far it is in all logs: wait until it has started, or update it",
+                node.node
+            ));
+        }
+    }
+    for node in stopped.iter().filter(|node| node.tips.len() < logs) {
+        problems.push(format!("node {} has fewer logs than the fleet", node.name));
     }
     let mut names = BTreeSet::new();
     let running = nodes.iter().map(|node| &node.node);

@@ -167,7 +167,7 @@ impl Responder {
                 hash: tip.map(|tip| format!("{:032x}", tip.hash)),
                 message: tip.map(|tip| tip.message),
                 marked: NodeMark::of(status.order().marked()),
-                halted: status.order().has_stopped(),
+                halted: status.order().has_halted(),
                 nodes: status.order().nodes(),
             }
         };

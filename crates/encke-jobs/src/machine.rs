@@ -315,9 +315,10 @@ impl JobMachine {
         for pool in self.pools.values_mut() {
             let held = std::mem::take(&mut pool.held_requests);
             for (client, _) in held {
+                // A relay sends it to the next dispatcher.
                 self.effects.push(Effect::Respond {
                     to: client,
-                    response: PoolResponse::Stopping,
+                    response: PoolResponse::Refused(JobError::Stopping),
                 });
             }
         }

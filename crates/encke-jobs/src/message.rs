@@ -45,6 +45,6 @@ pub enum RelayMessage {
     Response(PoolClient, PoolResponse),
     /// The pools as the logs have them, for the term with this number.
     Restored(u64, Result<Box<JobMachine>, String>),
-    /// The dispatcher of this node has ended.
-    Ended,
+    /// The dispatcher of this node for the term with this number has ended.
+    Ended(u64),
 }

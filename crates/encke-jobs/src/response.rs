@@ -72,6 +72,12 @@ impl PoolResponse {
     pub fn weight_bytes(&self) -> usize {
         match self {
             PoolResponse::Dispatched(job) => job.payload.body.len(),
+            PoolResponse::Job(JobInfo {
+                state: JobState::Done {
+                    result: Some(result),
+                },
+                ..
+            }) => result.body.len(),
             _ => 0,
         }
     }

@@ -339,7 +339,7 @@ pub(crate) fn remove_left(history: &Path) -> io::Result<()> {
 }
 
 /// The first part of the name of a directory with links to tables. It lies beside history, on the same disk.
-const LINKS: &str = "snapshot-";
+const LINKS: &str = "copy.links-";
 
 #[cfg(test)]
 mod tests {

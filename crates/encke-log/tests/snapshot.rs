@@ -158,11 +158,11 @@ fn copies_of_a_log_that_is_written_to_are_prefixes_of_it() {
     let links = |directory: &TempDir| {
         let entries = std::fs::read_dir(directory.path()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name.starts_with("snapshot-")).count()
+        names.filter(|name| name.starts_with("copy.links-")).count()
     };
     assert_eq!(links(&directory), 0, "a snapshot leaves nothing behind");
     // A process that was killed does; the next start removes it.
-    std::fs::create_dir(directory.path().join("snapshot-left")).unwrap();
+    std::fs::create_dir(directory.path().join("copy.links-left")).unwrap();
     log.close().unwrap();
     drop(open(directory.path()));
     assert_eq!(links(&directory), 0);

@@ -14,8 +14,8 @@ pub struct FleetLinks {
     pub follow: Follow,
     /// How long requests for the pools wait for a node that dispatches.
     pub retry: Duration,
-    /// Whether the node follows the order.
-    pub is_ready: Box<dyn Fn() -> bool + Send>,
+    /// How long no broker has answered; none if the node does not follow the order.
+    pub silence: Box<dyn Fn() -> Option<Duration> + Send>,
     /// Connects the node with the others.
     pub connect: ConnectNodes,
 }

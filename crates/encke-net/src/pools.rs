@@ -183,7 +183,7 @@ impl PoolService {
             logs: views.logs(),
             hold: fleet.retry,
             known: Box::new(move || views.log(0).dispatcher()),
-            is_ready: fleet.is_ready,
+            silence: fleet.silence,
             send: Box::new(move |to, packet| match to {
                 PacketTo::All => send(None, packet),
                 PacketTo::Node(node) => send(Some(&node), packet),

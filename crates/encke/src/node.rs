@@ -41,6 +41,15 @@ impl Status {
         reasons.next()
     }
 
+    /// How long no broker has answered; none if the node must not serve.
+    fn silence(&self) -> Option<Duration> {
+        if self.unready().is_some() {
+            return None;
+        }
+        let logs = self.logs.lock();
+        logs.iter().map(|log| log.figures().silence).max()
+    }
+
     /// Shows the figures of all logs.
     pub(crate) fn show(&self) {
         if let Some(metrics) = &self.metrics {
@@ -110,7 +119,7 @@ impl Node {
             node: self.settings.node.to_string(),
             follow: self.follow(),
             retry: self.settings.retry,
-            is_ready: Box::new(move || status.unready().is_none()),
+            silence: Box::new(move || status.silence()),
             connect: Box::new(move |receive| {
                 let link = fleet.lock().link(move |packet| receive(packet))?;
                 Ok(Box::new(move |node, packet| link.send(node, packet)))

@@ -33,6 +33,8 @@ pub(super) struct Relay {
     last_number: u64,
     /// The number of the last session. Those of a later run are higher.
     last_session: u64,
+    /// The number of the last claim.
+    last_claim: u64,
     /// The number of the last node that began a session with this one.
     last_node: u16,
     next_beat_ms: u64,
@@ -93,6 +95,7 @@ enum Role {
     Claiming {
         term: u64,
         log: usize,
+        begun_ms: u64,
     },
     Dispatching(Dispatching),
     /// Another node dispatches.
@@ -102,6 +105,8 @@ enum Role {
         session: Session,
         /// When its last heartbeat came.
         heard_ms: u64,
+        /// When it said that it has ended.
+        released_ms: Option<u64>,
     },
 }
 
@@ -133,6 +138,12 @@ struct Client {
     held: bool,
 }
 
+impl Client {
+    fn content_bytes(&self) -> usize {
+        self.request.as_ref().map_or(0, PoolRequest::content_bytes)
+    }
+}
+
 impl Relay {
     /// `run` is higher than at the last start of the node.
     pub(super) fn new(
@@ -157,6 +168,7 @@ impl Relay {
             held_bytes: 0,
             last_number: 0,
             last_session: run,
+            last_claim: 0,
             last_node: 0,
             next_beat_ms: 0,
             stopping: false,
@@ -185,8 +197,17 @@ impl Relay {
         matches!(self.role, Role::Dispatching(_) | Role::Claiming { .. })
     }
 
-    /// Handles what time brings. `known`: the term that this node knows from the order. `ready`: this node follows the order.
-    pub(super) fn tick(&mut self, now_ms: u64, known: Option<DispatcherTerm>, ready: bool) {
+    /// Handles what time brings. `known`: the term that this node knows from the order. `silence_ms`: how long no broker has
+    /// answered; none if this node does not follow the order.
+    pub(super) fn tick(
+        &mut self,
+        now_ms: u64,
+        known: Option<DispatcherTerm>,
+        silence_ms: Option<u64>,
+    ) {
+        let ready = silence_ms.is_some_and(|ms| ms < OFFICE_SILENCE_MAX_MS);
+        // A claim that waits for the brokers could unseat a dispatcher that this node does not hear.
+        let may_claim = silence_ms.is_some_and(|ms| ms < CLAIM_SILENCE_MAX_MS);
         let known_term = known.as_ref().map_or(0, |known| known.term);
         self.known = known;
         match &self.role {
@@ -200,21 +221,32 @@ impl Relay {
             Role::Following { heard_ms, .. } if now_ms >= heard_ms + SILENCE_MAX_MS => {
                 self.lose(now_ms, self.jitter_ms());
             }
+            Role::Following {
+                released_ms: Some(released_ms),
+                ..
+            } if now_ms >= released_ms + ENDED_WAIT_MS => self.lose(now_ms, self.jitter_ms()),
+            Role::Claiming { begun_ms, .. } if now_ms >= begun_ms + CLAIM_MAX_MS => {
+                self.role = Role::Waiting {
+                    since_ms: now_ms,
+                    silence_ms: SILENCE_MAX_MS,
+                };
+            }
             Role::Following { session, .. } if now_ms >= session.heard_ms + SESSION_MAX_MS => {
                 self.begin_session(now_ms);
             }
             Role::Waiting {
                 since_ms,
                 silence_ms,
-            } if ready && !self.stopping => {
-                let is_own = self.known.as_ref().is_some_and(|now| now.node == self.node);
+            } if may_claim && !self.stopping => {
                 // Nobody dispatches: this node has, before it was started again.
+                let is_own = self.last_number == 0
+                    && self.known.as_ref().is_some_and(|now| now.node == self.node);
                 let patience = match is_own || self.known.is_none() {
                     true => self.jitter_ms(),
                     false => *silence_ms,
                 };
                 if now_ms >= since_ms + patience {
-                    self.claim(known_term + 1, 0);
+                    self.claim(now_ms, known_term + 1, 0);
                 }
             }
             _ => {}
@@ -248,7 +280,10 @@ impl Relay {
                 self.pass_on(now_ms, client);
             }
             DispatcherMessage::Disconnected(client) => {
-                self.clients.remove(&client);
+                let gone = self.clients.remove(&client);
+                if let Some(gone) = gone.filter(|gone| gone.held) {
+                    self.held_bytes = self.held_bytes.saturating_sub(gone.content_bytes());
+                }
                 match &mut self.role {
                     Role::Dispatching(_) => {
                         self.dispatch(DispatcherMessage::Disconnected(client));
@@ -280,6 +315,12 @@ impl Relay {
         reply_to(&mut self.effects, own.term, node, session, &reply);
     }
 
+    /// Whether the pools are to be restored for the term with this number.
+    pub(super) fn expects(&self, number: u64) -> bool {
+        matches!(&self.role, Role::Dispatching(own)
+            if own.number == number && own.stage == Stage::Restoring)
+    }
+
     /// The pools are restored, for the term with this number. False: they are not needed any more.
     pub(super) fn restored(&mut self, now_ms: u64, number: u64) -> bool {
         let Role::Dispatching(own) = &mut self.role else {
@@ -306,11 +347,18 @@ impl Relay {
         }
     }
 
-    /// The dispatcher has ended after [`RelayEffect::StopDispatcher`].
-    pub(super) fn ended(&mut self, now_ms: u64) {
-        if let Role::Dispatching(own) = &self.role
-            && own.stage == Stage::Stopping
-        {
+    /// The dispatcher for the term with this number has ended: after [`RelayEffect::StopDispatcher`], or by a panic.
+    pub(super) fn ended(&mut self, now_ms: u64, number: u64) {
+        let stage = match &self.role {
+            Role::Dispatching(own) if own.number == number => own.stage,
+            _ => return,
+        };
+        if stage == Stage::Running {
+            tracing::error!("the dispatcher has ended by itself");
+            self.release(DispatcherState::Failed);
+            return self.lose(now_ms, SILENCE_MAX_MS);
+        }
+        if stage == Stage::Stopping {
             self.end_sessions();
             self.release(DispatcherState::Released);
             self.hold_unanswered(now_ms);
@@ -409,12 +457,15 @@ impl Relay {
             Role::Following {
                 term: own,
                 heard_ms,
+                released_ms,
                 ..
             } if *own == term => {
                 // The end of a dispatcher comes in the session, behind its last response.
                 match state {
                     DispatcherState::Restoring | DispatcherState::Running => *heard_ms = now_ms,
-                    DispatcherState::Released => {}
+                    DispatcherState::Released => {
+                        released_ms.get_or_insert(now_ms);
+                    }
                     DispatcherState::Failed => self.lose(now_ms, self.jitter_ms()),
                 }
             }
@@ -437,6 +488,7 @@ impl Relay {
                     term,
                     session: Session::new(self.last_session, now_ms),
                     heard_ms: now_ms,
+                    released_ms: None,
                 };
                 self.send(&NodeMessage::Alive);
                 self.pass_on_held(now_ms);
@@ -587,22 +639,28 @@ impl Relay {
         self.give_up_clients();
     }
 
-    fn claim(&mut self, term: u64, log: usize) {
-        self.role = Role::Claiming { term, log };
+    fn claim(&mut self, now_ms: u64, term: u64, log: usize) {
+        self.last_claim += 1;
+        self.role = Role::Claiming {
+            term,
+            log,
+            begun_ms: now_ms,
+        };
         let next = DispatcherTerm {
             node: self.node.clone(),
             term,
         };
         let command = FleetCommand::Dispatch { log, next };
-        self.effects.push(RelayEffect::Submit(command, CLAIM_TOKEN));
+        self.effects
+            .push(RelayEffect::Submit(command, CLAIM_TOKEN | self.last_claim));
     }
 
     fn committed(&mut self, now_ms: u64, replies: Vec<Reply>) {
         let mut commands = Vec::new();
         for reply in replies {
-            match reply.token {
-                CLAIM_TOKEN => self.claimed(now_ms, &reply.outcome),
-                _ => commands.push(reply),
+            match reply.token & CLAIM_TOKEN {
+                0 => commands.push(reply),
+                _ => self.claimed(now_ms, reply.token, &reply.outcome),
             }
         }
         let Role::Dispatching(own) = &self.role else {
@@ -627,10 +685,13 @@ impl Relay {
     }
 
     /// The outcome of a claim.
-    pub(super) fn claimed(&mut self, now_ms: u64, outcome: &Outcome) {
-        let Role::Claiming { term, log } = self.role else {
+    pub(super) fn claimed(&mut self, now_ms: u64, token: u64, outcome: &Outcome) {
+        let Role::Claiming { term, log, .. } = self.role else {
             return;
         };
+        if token != CLAIM_TOKEN | self.last_claim {
+            return;
+        }
         if *outcome != Outcome::Done {
             tracing::debug!(?outcome, term, "another node dispatches");
             self.role = Role::Waiting {
@@ -640,7 +701,7 @@ impl Relay {
             return;
         }
         if log + 1 < self.logs {
-            return self.claim(term, log + 1);
+            return self.claim(now_ms, term, log + 1);
         }
         tracing::info!(term, "this node dispatches the jobs of the fleet");
         self.last_number += 1;
@@ -672,8 +733,9 @@ impl Relay {
                     node: self.node.clone(),
                     term: own.term,
                     state: match own.stage {
-                        Stage::Restoring => DispatcherState::Restoring,
-                        Stage::Running | Stage::Stopping => DispatcherState::Running,
+                        Stage::Running => DispatcherState::Running,
+                        // No node begins to follow one that stops.
+                        Stage::Restoring | Stage::Stopping => DispatcherState::Restoring,
                     },
                 };
                 let beat = RelayEffect::Send(PacketTo::All, encode(&beat));
@@ -776,7 +838,7 @@ impl Relay {
             return;
         };
         state.held = true;
-        self.held_bytes += state.request.as_ref().map_or(0, PoolRequest::content_bytes);
+        self.held_bytes += state.content_bytes();
         self.held.push_back((now_ms + self.hold_ms, client));
     }
 
@@ -797,8 +859,7 @@ impl Relay {
         {
             self.held.pop_front();
             if let Some(state) = self.clients.remove(&client) {
-                let bytes = state.request.as_ref().map_or(0, PoolRequest::content_bytes);
-                self.held_bytes = self.held_bytes.saturating_sub(bytes);
+                self.held_bytes = self.held_bytes.saturating_sub(state.content_bytes());
                 let refused = PoolResponse::Refused(JobError::NoDispatcher);
                 self.effects.push(RelayEffect::Respond(client, refused));
             }
@@ -893,8 +954,20 @@ fn reply_to(
 /// After this long without a heartbeat of the dispatcher, in milliseconds, a node asks for the next term.
 pub const SILENCE_MAX_MS: u64 = 2_500;
 
-/// The token of a claim; commands of the dispatcher have others.
-const CLAIM_TOKEN: u64 = u64::MAX;
+/// The tokens of claims have this bit; those of the dispatcher's commands have not.
+const CLAIM_TOKEN: u64 = 1 << 63;
+
+/// A node that has heard no broker for this long leaves its office, in milliseconds.
+const OFFICE_SILENCE_MAX_MS: u64 = 5_000;
+
+/// And asks for none.
+const CLAIM_SILENCE_MAX_MS: u64 = 1_500;
+
+/// A claim without an outcome is over after this long.
+const CLAIM_MAX_MS: u64 = 15_000;
+
+/// The last messages of a dispatcher that has ended may take this long.
+const ENDED_WAIT_MS: u64 = 300;
 
 /// The numbers of a term's commands begin with that of the term, above this many bits.
 const OP_BITS: u32 = 40;

@@ -36,6 +36,8 @@ struct Node {
     /// Connected workers of its dispatcher.
     workers: Vec<PoolClient>,
     dispatches: bool,
+    /// The number of its last term.
+    number: u64,
     responses: Vec<(PoolClient, PoolResponse)>,
 }
 
@@ -70,6 +72,7 @@ impl World {
             ready: true,
             workers: Vec::new(),
             dispatches: false,
+            number: 0,
             responses: Vec::new(),
         };
         self.nodes.insert(name.into(), node);
@@ -88,7 +91,7 @@ impl World {
                 let (now_ms, term) = (self.now_ms, self.term.clone());
                 let node = self.node(name);
                 let ready = node.ready;
-                node.relay.tick(now_ms, term, ready);
+                node.relay.tick(now_ms, term, ready.then_some(0));
             }
             self.settle();
         }
@@ -136,7 +139,7 @@ impl World {
             RelayEffect::Respond(client, response) => {
                 self.node(name).responses.push((client, response));
             }
-            RelayEffect::Submit(FleetCommand::Dispatch { next, .. }, _) => {
+            RelayEffect::Submit(FleetCommand::Dispatch { next, .. }, token) => {
                 let known = self.term.as_ref().map_or(0, |known| known.term);
                 let outcome = match next.term > known {
                     true => {
@@ -145,7 +148,7 @@ impl World {
                     }
                     false => Outcome::Refused(Refusal::NotDispatcher),
                 };
-                self.node(name).relay.claimed(now_ms, &outcome);
+                self.node(name).relay.claimed(now_ms, token, &outcome);
             }
             RelayEffect::Submit(other, _) => panic!("not a claim: {other:?}"),
             RelayEffect::Send(PacketTo::All, packet) => {
@@ -157,6 +160,8 @@ impl World {
             RelayEffect::Restore(number) => {
                 let node = self.node(name);
                 node.workers.clear();
+                assert!(node.relay.expects(number));
+                node.number = number;
                 node.dispatches = node.relay.restored(now_ms, number);
             }
             RelayEffect::Dispatch(message) => self.dispatch(name, message),
@@ -166,7 +171,8 @@ impl World {
                 for worker in std::mem::take(&mut node.workers) {
                     node.relay.response(now_ms, worker, PoolResponse::Stopping);
                 }
-                node.relay.ended(now_ms);
+                let number = node.number;
+                node.relay.ended(now_ms, number);
             }
             RelayEffect::AbandonDispatcher => {
                 let node = self.node(name);
@@ -366,11 +372,75 @@ fn a_node_that_stops_hands_over_at_once_and_its_clients_do_not_notice() {
 }
 
 #[test]
+fn a_node_that_hears_no_broker_asks_for_no_term_and_leaves_its_office() {
+    let mut world = World::new(&["a"]);
+    let now_ms = world.now_ms + 10_000;
+    let relay = &mut world.node("a").relay;
+    relay.tick(now_ms, None, Some(2_000));
+    assert!(!relay.is_in_office());
+    relay.tick(now_ms, None, Some(1_000));
+    assert!(relay.is_in_office());
+    world.settle();
+    assert_eq!(world.dispatcher(), "a");
+    let (now_ms, term) = (world.now_ms, world.term.clone());
+    let relay = &mut world.node("a").relay;
+    relay.tick(now_ms, term.clone(), Some(4_000));
+    assert!(relay.is_in_office());
+    relay.tick(now_ms, term, Some(6_000));
+    assert!(!relay.is_in_office());
+}
+
+#[test]
+fn a_dispatcher_that_ends_by_itself_is_replaced_and_late_pools_are_not_wanted() {
+    let mut world = World::new(&["a"]);
+    world.pass(1_000);
+    let (now_ms, number) = (world.now_ms, world.node("a").number);
+    let relay = &mut world.node("a").relay;
+    relay.ended(now_ms, number + 1);
+    assert!(relay.is_in_office(), "another one has ended");
+    relay.ended(now_ms, number);
+    assert!(!relay.is_in_office());
+    world.settle();
+    world.pass(SILENCE_MAX_MS + 500);
+    assert_eq!(world.dispatcher(), "a");
+    let relay = &world.node("a").relay;
+    assert!(!relay.expects(number) && !relay.expects(number + 1));
+}
+
+#[test]
+fn a_claim_without_an_outcome_ends_and_its_late_outcome_means_nothing() {
+    let mut world = World::new(&["a"]);
+    let mut now_ms = world.now_ms + 1_000;
+    let relay = &mut world.node("a").relay;
+    relay.tick(now_ms, None, Some(0));
+    let claims = |relay: &mut Relay| -> Vec<u64> {
+        let effects = relay.take_effects().into_iter();
+        let tokens = effects.filter_map(|effect| match effect {
+            RelayEffect::Submit(_, token) => Some(token),
+            _ => None,
+        });
+        tokens.collect()
+    };
+    let first = claims(relay);
+    now_ms += 20_000;
+    relay.tick(now_ms, None, Some(0));
+    assert!(!relay.is_in_office());
+    now_ms += SILENCE_MAX_MS;
+    relay.tick(now_ms, None, Some(0));
+    let second = claims(relay);
+    assert_eq!((first.len(), second.len()), (1, 1));
+    relay.claimed(now_ms, first[0], &Outcome::Done);
+    assert!(relay.take_effects().is_empty());
+    relay.claimed(now_ms, second[0], &Outcome::Done);
+    assert!(!relay.take_effects().is_empty());
+}
+
+#[test]
 fn a_node_that_stops_while_it_asks_for_a_term_gives_it_back() {
     let mut world = World::new(&["a", "b"]);
     let now_ms = world.now_ms + 1_000;
     let a = world.node("a");
-    a.relay.tick(now_ms, None, true);
+    a.relay.tick(now_ms, None, Some(0));
     assert!(a.relay.is_in_office());
     // The outcome comes when the server stops already.
     let claim = a.relay.take_effects();
@@ -433,12 +503,16 @@ fn a_dispatcher_whose_writes_are_refused_begins_again() {
         (2, Refusal::NotDispatcher),
         (3, Refusal::Unknown("?".into())),
     ] {
+        let now_ms = world.now_ms;
         let node = world.node("a");
         node.relay
             .message(now_ms, reply(Relay::first_op(term), refusal));
         world.settle();
         assert!(world.dispatchers().is_empty());
+        // Another node may have more luck, and there is none.
         world.pass(1_000);
+        assert!(world.dispatchers().is_empty());
+        world.pass(SILENCE_MAX_MS);
         world.dispatcher();
         assert_eq!(world.term.as_ref().map(|now| now.term), Some(term));
     }

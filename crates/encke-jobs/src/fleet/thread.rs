@@ -1,5 +1,6 @@
 //! The thread of a relay: carries out what the rules decide.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -8,14 +9,16 @@ use encke_mailbox::Receiver;
 use encke_stream::{
     Command, DispatcherTerm, FleetCommand, Outcome, Refusal, Submission, Submitter,
 };
+use parking_lot::Mutex;
 
 use super::relay::{PacketTo, Relay, RelayEffect, RelayFigures};
 use crate::dispatcher::{
-    DispatcherContext, DispatcherReceiver, DispatcherSender, DispatcherThreads, SendResponse,
-    SubmitCommands, dispatcher_mailbox,
+    DispatcherContext, DispatcherReceiver, DispatcherSender, SendResponse, SubmitCommands,
+    dispatcher_mailbox,
 };
 use crate::machine::JobMachine;
 use crate::message::{DispatcherMessage, RelayMessage};
+use crate::response::PoolResponse;
 use crate::stats::PublishedStats;
 
 /// Sends a packet to other nodes. It does not wait; a packet that cannot be sent is lost.
@@ -39,8 +42,8 @@ pub struct RelayContext {
     pub hold: Duration,
     /// The dispatcher that the node knows from the order.
     pub known: Box<dyn Fn() -> Option<DispatcherTerm> + Send>,
-    /// Whether the node follows the order.
-    pub is_ready: Box<dyn Fn() -> bool + Send>,
+    /// How long no broker has answered; none if the node does not follow the order.
+    pub silence: Box<dyn Fn() -> Option<Duration> + Send>,
     /// See [`SendPacket`].
     pub send: SendPacket,
     /// See [`RestorePools`].
@@ -103,8 +106,8 @@ struct RelayThread {
 /// The dispatcher of this node.
 struct LocalDispatcher {
     sender: DispatcherSender,
-    /// None once it is to end.
-    threads: Option<DispatcherThreads>,
+    /// False: it is abandoned, and submits nothing more.
+    may_submit: Arc<Mutex<bool>>,
     /// Messages for which it has no room yet, with their weights.
     waiting: Vec<(DispatcherMessage, usize)>,
 }
@@ -113,7 +116,12 @@ impl RelayThread {
     fn run(mut self, mut messages: Receiver<DispatcherMessage>) {
         let mut batch = Vec::new();
         let mut quits = false;
+        let mut quits_at = None;
         while !quits || self.relay.is_in_office() {
+            if quits_at.is_some_and(|at: Instant| at.elapsed() > QUIT_MAX) {
+                tracing::warn!("the order has not answered; the dispatcher is given up");
+                break;
+            }
             let waiting = self.dispatcher.as_ref().map(|local| local.waiting.len());
             let patience = match waiting {
                 None | Some(0) => LOOK_EVERY,
@@ -131,14 +139,17 @@ impl RelayThread {
                     DispatcherMessage::Quit => {
                         self.relay.stop(now_ms);
                         quits = true;
+                        quits_at.get_or_insert_with(Instant::now);
                     }
                     message => self.relay.message(now_ms, message),
                 }
                 self.work();
             }
-            let ready = (self.context.is_ready)();
-            self.relay.tick(now_ms, (self.context.known)(), ready);
+            let silence = (self.context.silence)();
+            let silence_ms = silence.map(|silence| silence.as_millis() as u64);
+            self.relay.tick(now_ms, (self.context.known)(), silence_ms);
             self.work();
+            self.hand_over();
             messages.handled(taken);
         }
         self.relay.quit();
@@ -159,20 +170,24 @@ impl RelayThread {
                 self.relay.response(now_ms, client, response);
             }
             RelayMessage::Restored(number, restored) => self.restored(now_ms, number, restored),
-            RelayMessage::Ended => self.ended(),
+            RelayMessage::Ended(number) => self.ended(number),
         }
     }
 
     /// Starts the dispatcher with the restored pools.
     fn restored(&mut self, now_ms: u64, number: u64, restored: Result<Box<JobMachine>, String>) {
+        if !self.relay.expects(number) {
+            return;
+        }
         let started = restored.and_then(|mut machine| {
             machine.number_from(Relay::first_op(number));
-            self.start_dispatcher(*machine)
+            self.start_dispatcher(number, *machine)
                 .map_err(|error| error.to_string())
         });
         match started {
-            Ok(()) if self.relay.restored(now_ms, number) => {}
-            Ok(()) => self.abandon(),
+            Ok(()) => {
+                self.relay.restored(now_ms, number);
+            }
             Err(error) => {
                 tracing::error!(error, "the pools cannot be restored");
                 self.relay.not_restored(now_ms, number);
@@ -180,7 +195,8 @@ impl RelayThread {
         }
     }
 
-    fn start_dispatcher(&mut self, machine: JobMachine) -> std::io::Result<()> {
+    fn start_dispatcher(&mut self, number: u64, machine: JobMachine) -> std::io::Result<()> {
+        self.abandon();
         let (items_max, bytes_max) = self.context.mailbox;
         let (sender, receiver) = dispatcher_mailbox(items_max, bytes_max);
         let back = self.sender.clone();
@@ -189,10 +205,27 @@ impl RelayThread {
             let response = RelayMessage::Response(client, response);
             back.put(DispatcherMessage::Relay(response));
         });
-        let threads = receiver.start((self.context.dispatcher)(machine, respond))?;
+        let mut context = (self.context.dispatcher)(machine, respond);
+        let may_submit = Arc::new(Mutex::new(true));
+        let (open, submit) = (Arc::clone(&may_submit), context.submit);
+        context.submit = Box::new(move |commands, now_ms| {
+            // Locked, so that nothing is submitted behind the next claim of this node.
+            let open = open.lock();
+            if *open {
+                submit(commands, now_ms);
+            }
+        });
+        let threads = receiver.start(context)?;
+        let back = self.sender.clone();
+        let watch = std::thread::Builder::new().name("pools".into());
+        watch.spawn(move || {
+            threads.join();
+            // Behind the last responses.
+            back.put(DispatcherMessage::Relay(RelayMessage::Ended(number)));
+        })?;
         self.dispatcher = Some(LocalDispatcher {
             sender,
-            threads: Some(threads),
+            may_submit,
             waiting: Vec::new(),
         });
         Ok(())
@@ -213,16 +246,34 @@ impl RelayThread {
                     RelayEffect::Send(to, packet) => (self.context.send)(to, packet),
                     RelayEffect::Restore(number) => self.restore(number),
                     RelayEffect::Dispatch(message) => {
-                        if let Some(local) = &mut self.dispatcher {
-                            let bytes = local.sender.weight_bytes(&message);
-                            local.waiting.push((message, bytes));
-                        }
+                        self.dispatch(message);
                     }
                     RelayEffect::StopDispatcher => self.stop_dispatcher(),
                     RelayEffect::AbandonDispatcher => self.abandon(),
                 }
             }
         }
+    }
+
+    fn dispatch(&mut self, message: DispatcherMessage) {
+        let Some(local) = &mut self.dispatcher else {
+            return;
+        };
+        match message {
+            DispatcherMessage::Request(client, _) if local.waiting.len() >= WAITING_MAX => {
+                let now_ms = self.now_ms();
+                self.relay
+                    .response(now_ms, client, PoolResponse::overloaded());
+            }
+            message => {
+                let bytes = local.sender.weight_bytes(&message);
+                local.waiting.push((message, bytes));
+            }
+        }
+    }
+
+    /// Hands the dispatcher as many messages as it has room for.
+    fn hand_over(&mut self) {
         if let Some(local) = &mut self.dispatcher
             && !local.waiting.is_empty()
         {
@@ -241,7 +292,7 @@ impl RelayThread {
         (self.context.submit)(&mut commands, (self.context.clock)());
         if !commands.is_empty() {
             let refused = Outcome::Refused(Refusal::Stalled("there is no room".into()));
-            self.relay.claimed(self.now_ms(), &refused);
+            self.relay.claimed(self.now_ms(), token, &refused);
         }
     }
 
@@ -252,7 +303,10 @@ impl RelayThread {
         self.context.published.clear();
         let thread = std::thread::Builder::new().name("pools".into());
         let spawned = thread.spawn(move || {
-            let restored = restore().map(Box::new);
+            let restored = catch_unwind(AssertUnwindSafe(|| restore()));
+            let restored =
+                restored.unwrap_or_else(|_| Err("the restoring thread has panicked".into()));
+            let restored = restored.map(Box::new);
             let restored = RelayMessage::Restored(number, restored);
             sender.put(DispatcherMessage::Relay(restored));
         });
@@ -264,30 +318,16 @@ impl RelayThread {
 
     /// Lets the dispatcher end. It needs the outcomes of its last commands, which come through this thread.
     fn stop_dispatcher(&mut self) {
-        let Some(local) = &mut self.dispatcher else {
-            return;
-        };
-        local.sender.control(DispatcherMessage::Quit);
-        let Some(threads) = local.threads.take() else {
-            return;
-        };
-        let back = self.sender.clone();
-        let thread = std::thread::Builder::new().name("pools".into());
-        let spawned = thread.spawn(move || {
-            threads.join();
-            // Behind the last responses.
-            back.put(DispatcherMessage::Relay(RelayMessage::Ended));
-        });
-        if let Err(error) = spawned {
-            tracing::error!(%error, "no thread for the end of the dispatcher");
-            self.ended();
+        if let Some(local) = &self.dispatcher {
+            local.sender.control(DispatcherMessage::Quit);
         }
     }
 
-    fn ended(&mut self) {
-        self.dispatcher = None;
-        self.context.published.clear();
-        self.relay.ended(self.now_ms());
+    fn ended(&mut self, number: u64) {
+        self.relay.ended(self.now_ms(), number);
+        if !self.relay.is_in_office() {
+            self.abandon();
+        }
     }
 
     fn abandon(&mut self) {
@@ -300,6 +340,7 @@ impl RelayThread {
 
 /// Ends a dispatcher whose commands have no effect any more. Its threads end by themselves.
 fn abandon(local: LocalDispatcher) {
+    *local.may_submit.lock() = false;
     local.sender.control(DispatcherMessage::Abandon);
 }
 
@@ -308,3 +349,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How often messages are offered again to a dispatcher that has no room.
 const RETRY_EVERY: Duration = Duration::from_millis(1);
+
+/// The most messages that wait for a dispatcher without room; further requests are refused.
+const WAITING_MAX: usize = 10_000;
+
+/// The longest wait for the last outcomes when the server stops: longer than a node tries a batch, and waits for its own log.
+const QUIT_MAX: Duration = Duration::from_secs(20);

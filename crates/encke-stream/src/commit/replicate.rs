@@ -189,9 +189,7 @@ impl<D: Disk> Commit<D> {
             let made = !draft.records.is_empty();
             records.append(&mut draft.records);
             streams.append(&mut draft.streams);
-            let left = made && !self.cut.is_empty();
-            let left = left.then(|| DIFFERS.to_owned());
-            if let Some(reason) = failed.or(differs).or(left) {
+            if let Some(reason) = failed.or(differs) {
                 return Err(CannotApply::Failed(reason.into()));
             }
             let Some(replica) = &mut self.machine.replica else {
@@ -201,6 +199,10 @@ impl<D: Disk> Commit<D> {
             chain.apply(batch.tip, batch.resume, now_ms, &batch.batch);
             chain.leave(&batch.left);
             if made || chain.is_mark_due() {
+                // A mark behind them would make them part of the order, which has not made them.
+                if !self.cut.is_empty() {
+                    return Err(CannotApply::Failed(DIFFERS.into()));
+                }
                 let mark = chain.mark();
                 marked = true;
                 let appended = append_mark(&mut self.log, &mark, now_ms);

@@ -34,6 +34,9 @@ pub struct Chain {
     /// What the chain was at the last mark.
     #[serde(skip)]
     pub(super) marked: Marked,
+    /// Where the marks that a restart has followed name each node last.
+    #[serde(skip)]
+    pub(super) named: BTreeMap<Box<str>, u64>,
 }
 
 /// The node that dispatches the jobs of all pools, until another term begins.
@@ -80,7 +83,7 @@ pub struct Applied {
 
 impl Applied {
     /// In a mark: the node has left.
-    const LEFT: Applied = Applied {
+    pub(super) const LEFT: Applied = Applied {
         run: u64::MAX,
         number: u64::MAX,
     };
@@ -160,6 +163,7 @@ impl Chain {
 
     /// Continues the chain of a checkpoint with the marks after it.
     pub(crate) fn adopt(&mut self, newer: Chain) {
+        let upto = self.tip.position;
         self.tip = newer.tip;
         self.resume = newer.resume;
         self.time_ms = self.time_ms.max(newer.time_ms);
@@ -170,12 +174,15 @@ impl Chain {
         self.dispatcher_is_new = newer.dispatcher_is_new;
         self.marked = newer.marked;
         for (node, applied) in newer.nodes {
-            if applied == Applied::LEFT {
-                self.nodes.remove(&node);
+            // The checkpoint is newer than what earlier marks say.
+            if newer.named.get(&node).is_none_or(|at| *at <= upto) {
                 continue;
             }
-            let known = self.nodes.entry(node).or_default();
-            *known = applied.max(*known);
+            if applied == Applied::LEFT {
+                self.nodes.remove(&node);
+            } else {
+                self.nodes.insert(node, applied);
+            }
         }
     }
 
@@ -198,7 +205,10 @@ impl Chain {
             self.tip = mark.tip;
             self.resume = mark.resume;
             self.time_ms = self.time_ms.max(time_ms);
-            self.nodes.extend(mark.nodes);
+            for (node, applied) in mark.nodes {
+                self.named.insert(node.clone(), mark.tip.position);
+                self.nodes.insert(node, applied);
+            }
             self.dispatcher = mark.dispatcher;
         }
         self.end_mark();

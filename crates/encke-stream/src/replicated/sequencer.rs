@@ -165,6 +165,7 @@ impl<D: Disk> ReplicaSequencer<D> {
         let left = self.following.take_outstanding();
         self.refuse(left, &Refusal::Unknown(Arc::clone(&reason)));
         self.stopped = Some(reason);
+        self.following.status.halt();
     }
 
     fn refuse(&mut self, submitters: Vec<Submitter>, refusal: &Refusal) {

@@ -28,6 +28,8 @@ pub struct OrderStatus {
     batches: AtomicU64,
     /// The server stops, and this node sends nothing more.
     closing: AtomicBool,
+    /// Nothing more is applied, written or acknowledged.
+    halted: AtomicBool,
     /// Why the node has stopped to follow.
     stopped: Mutex<Option<Arc<str>>>,
     /// Why the node cannot write at the moment.
@@ -48,6 +50,7 @@ impl OrderStatus {
             sent: AtomicU64::new(tip.position),
             batches: AtomicU64::new(0),
             closing: AtomicBool::new(false),
+            halted: AtomicBool::new(false),
             stopped: Mutex::default(),
             stalled: Mutex::default(),
         }
@@ -172,6 +175,17 @@ impl OrderStatus {
     /// The node follows no longer. The first reason stays.
     pub fn stop(&self, reason: Arc<str>) {
         self.stopped.lock().get_or_insert(reason);
+    }
+
+    /// The sequencer has stopped: what it has now stays.
+    pub(super) fn halt(&self) {
+        self.halted.store(true, Ordering::Release);
+    }
+
+    /// Whether this node applies nothing more, until it is started again. It may still apply something between
+    /// [`OrderStatus::has_stopped`] and this.
+    pub fn has_halted(&self) -> bool {
+        self.halted.load(Ordering::Acquire)
     }
 
     pub(super) fn close(&self) {

@@ -486,6 +486,39 @@ fn only_the_dispatcher_of_the_last_term_changes_the_journals_of_pools() {
 }
 
 #[test]
+fn a_name_that_has_left_and_returns_with_a_lower_run_is_known_after_a_restart() {
+    let run = |run| Applied { run, number: 1 };
+    let mark = |position, nodes: Vec<(Box<str>, Applied)>| BatchMark {
+        tip: Tip {
+            position,
+            ..Tip::default()
+        },
+        resume: position,
+        nodes,
+        dispatcher: None,
+    };
+    let checkpoint = || {
+        let mut chain = Chain::default();
+        chain.tip.position = 10;
+        chain.nodes.insert("d".into(), run(9));
+        chain
+    };
+    let mut earlier = Chain::default();
+    earlier.follow(mark(5, vec![("d".into(), run(8))]), 1);
+    earlier.follow(mark(12, vec![("e".into(), run(1))]), 1);
+    let mut later = earlier.clone();
+    later.follow(mark(13, vec![("d".into(), Applied::LEFT)]), 1);
+    let mut back = later.clone();
+    back.follow(mark(14, vec![("d".into(), run(3))]), 1);
+    for (marks, expected) in [(earlier, Some(run(9))), (later, None), (back, Some(run(3)))] {
+        let mut chain = checkpoint();
+        chain.adopt(marks);
+        assert_eq!(chain.nodes.get("d").copied(), expected);
+        assert_eq!(chain.nodes.get("e").copied(), Some(run(1)));
+    }
+}
+
+#[test]
 fn data_that_was_read_for_another_type_is_refused() {
     let mut a = Node::new(0, 0, false);
     let mut b = Node::new(1, 0, false);
