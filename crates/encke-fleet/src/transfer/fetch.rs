@@ -124,7 +124,7 @@ impl LogCopier {
     }
 
     /// Copies a log into a directory, in the place of the log that may be there. Takes it from the node `from`, or from the
-    /// one that has applied the most. Waits for [`BUSY_WAIT`] while all of them give other copies. `progress` is called after
+    /// one that has applied the most. Waits for 5 min while all of them give other copies. `progress` is called after
     /// every piece.
     ///
     /// # Errors
