@@ -18,9 +18,12 @@
 //! have. A request that waits for a dispatcher is sent on to the next one, for a bounded time. A request that was sent to a
 //! dispatcher that is gone gets an error, because it may have been carried out.
 //!
-//! `relay.rs` has the rules without threads and sockets, `session.rs` the connection of two nodes over messages that may be lost,
+//! `relay.rs` has the rules without threads and sockets: who dispatches, and what time brings. `clients.rs` has what becomes of requests,
+//! `exchange.rs` what nodes and the dispatcher send each other, `session.rs` the connection of two nodes over messages that may be lost,
 //! `wire.rs` the messages, `thread.rs` the thread.
 
+mod clients;
+mod exchange;
 mod relay;
 mod session;
 #[cfg(test)]

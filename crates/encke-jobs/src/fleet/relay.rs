@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use encke_stream::{DispatcherTerm, FleetCommand, Outcome, Refusal, Reply};
 
-use super::session::{Broken, Session};
-use super::wire::{DispatcherReply, DispatcherState, NodeMessage, Packet, Part, decode, encode};
-use crate::error::JobError;
+use super::session::Session;
+use super::wire::{DispatcherState, NodeMessage, Packet, decode, encode};
 use crate::message::DispatcherMessage;
 use crate::request::{PoolClient, PoolRequest};
 use crate::response::PoolResponse;
@@ -17,30 +16,30 @@ use crate::response::PoolResponse;
 /// Which node dispatches, and the requests of this node's clients. Times are in milliseconds of a clock that never goes back.
 #[derive(Debug)]
 pub(super) struct Relay {
-    node: Box<str>,
-    logs: usize,
+    pub(super) node: Box<str>,
+    pub(super) logs: usize,
     /// How long a request waits for a dispatcher.
-    hold_ms: u64,
-    role: Role,
+    pub(super) hold_ms: u64,
+    pub(super) role: Role,
     /// The term that this node knows from the order.
-    known: Option<DispatcherTerm>,
+    pub(super) known: Option<DispatcherTerm>,
     /// The clients that expect responses.
-    clients: HashMap<PoolClient, Client>,
+    pub(super) clients: HashMap<PoolClient, Client>,
     /// Requests that wait for a dispatcher, with the time until which they do.
-    held: VecDeque<(u64, PoolClient)>,
-    held_bytes: usize,
+    pub(super) held: VecDeque<(u64, PoolClient)>,
+    pub(super) held_bytes: usize,
     /// The number of the last term of this run.
-    last_number: u64,
+    pub(super) last_number: u64,
     /// The number of the last session. Those of a later run are higher.
-    last_session: u64,
+    pub(super) last_session: u64,
     /// The number of the last claim.
-    last_claim: u64,
+    pub(super) last_claim: u64,
     /// The number of the last node that began a session with this one.
-    last_node: u16,
-    next_beat_ms: u64,
-    stopping: bool,
-    effects: Vec<RelayEffect>,
-    figures: Arc<RelayFigures>,
+    pub(super) last_node: u16,
+    pub(super) next_beat_ms: u64,
+    pub(super) stopping: bool,
+    pub(super) effects: Vec<RelayEffect>,
+    pub(super) figures: Arc<RelayFigures>,
 }
 
 /// What the thread of the relay does.
@@ -85,7 +84,7 @@ pub struct RelayFigures {
 }
 
 #[derive(Debug)]
-enum Role {
+pub(super) enum Role {
     /// No dispatcher is known, since this time.
     Waiting {
         since_ms: u64,
@@ -111,17 +110,17 @@ enum Role {
 }
 
 #[derive(Debug)]
-struct Dispatching {
-    term: u64,
+pub(super) struct Dispatching {
+    pub(super) term: u64,
     /// Counts the terms of this run: stale outcomes and restored pools have another one.
-    number: u64,
-    stage: Stage,
+    pub(super) number: u64,
+    pub(super) stage: Stage,
     /// The sessions with other nodes.
-    sessions: BTreeMap<u16, (Box<str>, Session)>,
+    pub(super) sessions: BTreeMap<u16, (Box<str>, Session)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     Restoring,
     Running,
     /// It ends what it has begun.
@@ -130,16 +129,16 @@ enum Stage {
 
 /// A client that expects responses.
 #[derive(Debug)]
-struct Client {
-    is_worker: bool,
+pub(super) struct Client {
+    pub(super) is_worker: bool,
     /// Its request, until a response has come.
-    request: Option<PoolRequest>,
+    pub(super) request: Option<PoolRequest>,
     /// The request is among those that wait for a dispatcher.
-    held: bool,
+    pub(super) held: bool,
 }
 
 impl Client {
-    fn content_bytes(&self) -> usize {
+    pub(super) fn content_bytes(&self) -> usize {
         self.request.as_ref().map_or(0, PoolRequest::content_bytes)
     }
 }
@@ -181,14 +180,8 @@ impl Relay {
         std::mem::take(&mut self.effects)
     }
 
-    /// The number of clients that expect a response.
-    #[cfg(test)]
-    pub(super) fn pending(&self) -> usize {
-        self.clients.len()
-    }
-
     /// Whether this node's dispatcher runs, or its pools are being restored.
-    fn is_dispatching(&self) -> bool {
+    pub(super) fn is_dispatching(&self) -> bool {
         matches!(self.role, Role::Dispatching(_))
     }
 
@@ -238,7 +231,7 @@ impl Relay {
                 since_ms,
                 silence_ms,
             } if may_claim && !self.stopping => {
-                // Nobody dispatches: this node has, before it was started again.
+                // No node dispatches: this one held the last term, before its restart.
                 let is_own = self.last_number == 0
                     && self.known.as_ref().is_some_and(|now| now.node == self.node);
                 let patience = match is_own || self.known.is_none() {
@@ -262,57 +255,6 @@ impl Relay {
         self.figures
             .dispatching
             .store(dispatching, Ordering::Relaxed);
-    }
-
-    /// Handles a message of this node's shards, or outcomes of commands.
-    pub(super) fn message(&mut self, now_ms: u64, message: DispatcherMessage) {
-        match message {
-            DispatcherMessage::Request(client, request) => {
-                let is_worker =
-                    matches!(&request, PoolRequest::Register(work) if work.poll_ms.is_none());
-                let request = Some(request);
-                let new = Client {
-                    is_worker,
-                    request,
-                    held: false,
-                };
-                self.clients.insert(client, new);
-                self.pass_on(now_ms, client);
-            }
-            DispatcherMessage::Disconnected(client) => {
-                let gone = self.clients.remove(&client);
-                if let Some(gone) = gone.filter(|gone| gone.held) {
-                    self.held_bytes = self.held_bytes.saturating_sub(gone.content_bytes());
-                }
-                match &mut self.role {
-                    Role::Dispatching(_) => {
-                        self.dispatch(DispatcherMessage::Disconnected(client));
-                    }
-                    Role::Following { .. } => self.send(&NodeMessage::Disconnected(client)),
-                    _ => {}
-                }
-            }
-            DispatcherMessage::Committed(replies) => self.committed(now_ms, replies),
-            _ => {}
-        }
-    }
-
-    /// Handles a response of this node's dispatcher.
-    pub(super) fn response(&mut self, now_ms: u64, client: PoolClient, response: PoolResponse) {
-        if client.node == 0 {
-            return self.respond(now_ms, client, response);
-        }
-        let Role::Dispatching(own) = &mut self.role else {
-            return;
-        };
-        let Some((node, session)) = own.sessions.get_mut(&client.node) else {
-            if response.needs_client() {
-                self.dispatch(DispatcherMessage::Disconnected(client));
-            }
-            return;
-        };
-        let reply = DispatcherReply::Response(PoolClient { node: 0, ..client }, response);
-        reply_to(&mut self.effects, own.term, node, session, &reply);
     }
 
     /// Whether the pools are to be restored for the term with this number.
@@ -369,30 +311,6 @@ impl Relay {
         }
     }
 
-    /// Tells the other nodes that the dispatcher has ended and has taken no request that it has not answered.
-    fn end_sessions(&mut self) {
-        if let Role::Dispatching(own) = &mut self.role {
-            for (node, session) in own.sessions.values_mut() {
-                let ended = DispatcherReply::Ended;
-                reply_to(&mut self.effects, own.term, node, session, &ended);
-            }
-        }
-    }
-
-    /// Requests without a response wait for the next dispatcher.
-    fn hold_unanswered(&mut self, now_ms: u64) {
-        let unanswered = self.clients.iter().filter(|(_, client)| !client.held);
-        let unanswered: Vec<_> = unanswered
-            .map(|(client, state)| (*client, state.request.is_some()))
-            .collect();
-        for (client, has_request) in unanswered {
-            match has_request {
-                true => self.hold(now_ms, client),
-                false => self.respond(now_ms, client, PoolResponse::Stopping),
-            }
-        }
-    }
-
     /// The server stops: this node dispatches no more, and its workers are told.
     pub(super) fn stop(&mut self, now_ms: u64) {
         self.stopping = true;
@@ -409,15 +327,6 @@ impl Relay {
                     .push(RelayEffect::Respond(client, PoolResponse::Stopping));
             }
         }
-    }
-
-    /// No request follows: everything that waits is refused.
-    pub(super) fn quit(&mut self) {
-        for (client, _) in std::mem::take(&mut self.clients) {
-            let refused = PoolResponse::Refused(JobError::Stopping);
-            self.effects.push(RelayEffect::Respond(client, refused));
-        }
-        self.held.clear();
     }
 
     /// Handles a packet of another node.
@@ -496,149 +405,6 @@ impl Relay {
         }
     }
 
-    fn take_request_part(
-        &mut self,
-        now_ms: u64,
-        node: &str,
-        term: u64,
-        session: u64,
-        part: Part<'_>,
-    ) {
-        let Role::Dispatching(own) = &mut self.role else {
-            return;
-        };
-        if own.term != term || own.stage == Stage::Restoring {
-            return;
-        }
-        let known = own.sessions.iter().find(|(_, (name, _))| **name == *node);
-        let known = known.map(|(number, (_, known))| (*number, known.number));
-        let number = match known {
-            Some((number, known)) if known == session => number,
-            // It is older, and was given up.
-            Some((_, known)) if known > session && part.number != 0 => return,
-            known => {
-                if let Some((number, _)) = known {
-                    self.end_session(number);
-                }
-                if part.number != 0 {
-                    return self.reset(node, term, session);
-                }
-                let Some(number) = self.begin_node(now_ms, node, session) else {
-                    return;
-                };
-                number
-            }
-        };
-        let Role::Dispatching(own) = &mut self.role else {
-            return;
-        };
-        let Some((_, open)) = own.sessions.get_mut(&number) else {
-            return;
-        };
-        match open.take(now_ms, part) {
-            Ok(None) => {}
-            Ok(Some(message)) => match decode::<NodeMessage>(&message) {
-                Some(NodeMessage::Request(client, request)) => {
-                    let client = PoolClient {
-                        node: number,
-                        ..client
-                    };
-                    self.dispatch(DispatcherMessage::Request(client, request));
-                }
-                Some(NodeMessage::Disconnected(client)) => {
-                    let client = PoolClient {
-                        node: number,
-                        ..client
-                    };
-                    self.dispatch(DispatcherMessage::Disconnected(client));
-                }
-                Some(NodeMessage::Alive) => {}
-                // A node with another version of Encke.
-                None => self.break_session(number, node, term, session),
-            },
-            Err(Broken) => self.break_session(number, node, term, session),
-        }
-    }
-
-    fn take_reply_part(&mut self, now_ms: u64, term: u64, session: u64, part: Part<'_>) {
-        let Role::Following {
-            term: own,
-            session: open,
-            ..
-        } = &mut self.role
-        else {
-            return;
-        };
-        if *own != term || open.number != session {
-            return;
-        }
-        match open.take(now_ms, part) {
-            Ok(None) => {}
-            Ok(Some(message)) => match decode::<DispatcherReply>(&message) {
-                Some(DispatcherReply::Response(client, response)) => {
-                    self.respond(now_ms, client, response);
-                }
-                Some(DispatcherReply::Alive) => {}
-                Some(DispatcherReply::Ended) => {
-                    self.hold_unanswered(now_ms);
-                    self.lose(now_ms, self.jitter_ms());
-                }
-                None => self.begin_session(now_ms),
-            },
-            Err(Broken) => self.begin_session(now_ms),
-        }
-    }
-
-    /// A new node, with the number that its clients have at the dispatcher. None: too many nodes.
-    fn begin_node(&mut self, now_ms: u64, node: &str, session: u64) -> Option<u16> {
-        let Role::Dispatching(own) = &mut self.role else {
-            return None;
-        };
-        if own.sessions.len() >= usize::from(u16::MAX) - 1 {
-            return None;
-        }
-        loop {
-            self.last_node = self.last_node.wrapping_add(1).max(1);
-            if !own.sessions.contains_key(&self.last_node) {
-                break;
-            }
-        }
-        let session = Session::new(session, now_ms);
-        own.sessions.insert(self.last_node, (node.into(), session));
-        Some(self.last_node)
-    }
-
-    fn break_session(&mut self, number: u16, node: &str, term: u64, session: u64) {
-        self.end_session(number);
-        self.reset(node, term, session);
-    }
-
-    fn reset(&mut self, node: &str, term: u64, session: u64) {
-        self.figures.broken.fetch_add(1, Ordering::Relaxed);
-        let packet = encode(&Packet::Reset { term, session });
-        self.effects
-            .push(RelayEffect::Send(PacketTo::Node(node.into()), packet));
-    }
-
-    /// The clients of a node's session are gone.
-    fn end_session(&mut self, number: u16) {
-        if let Role::Dispatching(own) = &mut self.role {
-            own.sessions.remove(&number);
-            self.dispatch(DispatcherMessage::NodeGone(number));
-        }
-    }
-
-    /// Begins another session with the dispatcher: what was sent in the last one may have been carried out or not.
-    fn begin_session(&mut self, now_ms: u64) {
-        self.figures.broken.fetch_add(1, Ordering::Relaxed);
-        self.last_session += 1;
-        let number = self.last_session;
-        if let Role::Following { session, .. } = &mut self.role {
-            *session = Session::new(number, now_ms);
-        }
-        self.give_up_clients();
-    }
-
     fn claim(&mut self, now_ms: u64, term: u64, log: usize) {
         self.last_claim += 1;
         self.role = Role::Claiming {
@@ -655,7 +421,7 @@ impl Relay {
             .push(RelayEffect::Submit(command, CLAIM_TOKEN | self.last_claim));
     }
 
-    fn committed(&mut self, now_ms: u64, replies: Vec<Reply>) {
+    pub(super) fn committed(&mut self, now_ms: u64, replies: Vec<Reply>) {
         let mut commands = Vec::new();
         for reply in replies {
             match reply.token & CLAIM_TOKEN {
@@ -740,20 +506,7 @@ impl Relay {
                 };
                 let beat = RelayEffect::Send(PacketTo::All, encode(&beat));
                 self.effects.push(beat);
-                let over = |(_, session): &(Box<str>, Session)| {
-                    now_ms >= session.heard_ms + SESSION_MAX_MS
-                };
-                let (lost, open): (Vec<_>, Vec<_>) =
-                    own.sessions.iter_mut().partition(|(_, one)| over(one));
-                for (_, (node, session)) in open {
-                    let alive = DispatcherReply::Alive;
-                    reply_to(&mut self.effects, own.term, node, session, &alive);
-                }
-                let lost: Vec<u16> = lost.into_iter().map(|(number, _)| *number).collect();
-                for number in lost {
-                    self.figures.broken.fetch_add(1, Ordering::Relaxed);
-                    self.end_session(number);
-                }
+                self.keep_sessions(now_ms);
             }
             Role::Following { .. } => self.send(&NodeMessage::Alive),
             Role::Waiting { .. } | Role::Claiming { .. } => {}
@@ -783,7 +536,7 @@ impl Relay {
     }
 
     /// The dispatcher is gone or another one: asks for the next term after `silence_ms` without a heartbeat.
-    fn lose(&mut self, now_ms: u64, silence_ms: u64) {
+    pub(super) fn lose(&mut self, now_ms: u64, silence_ms: u64) {
         if let Role::Dispatching(own) = &self.role {
             tracing::info!(
                 term = own.term,
@@ -798,130 +551,12 @@ impl Relay {
         self.give_up_clients();
     }
 
-    /// The responses that clients wait for will not come. Requests that were not sent go on waiting.
-    fn give_up_clients(&mut self) {
-        let effects = &mut self.effects;
-        self.clients.retain(|client, state| {
-            if !state.held {
-                let response = match state.is_worker {
-                    true => PoolResponse::Stopping,
-                    false => PoolResponse::Refused(JobError::NoDispatcher),
-                };
-                effects.push(RelayEffect::Respond(*client, response));
-            }
-            state.held
-        });
-    }
-
-    /// Hands a client's request to the dispatcher, or lets it wait for one.
-    fn pass_on(&mut self, now_ms: u64, client: PoolClient) {
-        let state = self.clients.get(&client);
-        let Some(request) = state.and_then(|state| state.request.clone()) else {
-            return;
-        };
-        match &mut self.role {
-            Role::Dispatching(own) if own.stage == Stage::Running => {
-                self.dispatch(DispatcherMessage::Request(client, request));
-            }
-            Role::Following { .. } => self.send(&NodeMessage::Request(client, request)),
-            _ => self.hold(now_ms, client),
-        }
-    }
-
-    fn hold(&mut self, now_ms: u64, client: PoolClient) {
-        if self.held.len() >= HELD_MAX || self.held_bytes >= HELD_BYTES_MAX {
-            self.clients.remove(&client);
-            let response = PoolResponse::overloaded();
-            return self.effects.push(RelayEffect::Respond(client, response));
-        }
-        let Some(state) = self.clients.get_mut(&client) else {
-            return;
-        };
-        state.held = true;
-        self.held_bytes += state.content_bytes();
-        self.held.push_back((now_ms + self.hold_ms, client));
-    }
-
-    fn pass_on_held(&mut self, now_ms: u64) {
-        self.held_bytes = 0;
-        for (_, client) in std::mem::take(&mut self.held) {
-            if let Some(state) = self.clients.get_mut(&client) {
-                state.held = false;
-                self.pass_on(now_ms, client);
-            }
-        }
-    }
-
-    /// Refuses requests that have waited for too long.
-    fn expire(&mut self, now_ms: u64) {
-        while let Some((until_ms, client)) = self.held.front().copied()
-            && until_ms <= now_ms
-        {
-            self.held.pop_front();
-            if let Some(state) = self.clients.remove(&client) {
-                self.held_bytes = self.held_bytes.saturating_sub(state.content_bytes());
-                let refused = PoolResponse::Refused(JobError::NoDispatcher);
-                self.effects.push(RelayEffect::Respond(client, refused));
-            }
-        }
-        if self.held.is_empty() {
-            self.held_bytes = 0;
-        }
-    }
-
-    /// Sends a response to a shard.
-    fn respond(&mut self, now_ms: u64, client: PoolClient, response: PoolResponse) {
-        // The dispatcher stops, and has not taken the request.
-        let again = matches!(response, PoolResponse::Refused(JobError::Stopping));
-        if let Some(state) = self.clients.get_mut(&client) {
-            let registers = matches!(state.request, Some(PoolRequest::Register(_)));
-            // A node that stops has no workers.
-            if again && state.request.is_some() && !(registers && self.stopping) {
-                return self.hold(now_ms, client);
-            }
-            state.request = None;
-            let goes_on = matches!(
-                response,
-                PoolResponse::Registered { .. } | PoolResponse::Dispatched(_)
-            );
-            if !state.is_worker || !goes_on {
-                self.clients.remove(&client);
-            }
-        }
-        self.effects.push(RelayEffect::Respond(client, response));
-    }
-
-    fn dispatch(&mut self, message: DispatcherMessage) {
+    pub(super) fn dispatch(&mut self, message: DispatcherMessage) {
         self.effects.push(RelayEffect::Dispatch(message));
     }
 
-    /// Sends a message to the dispatcher.
-    fn send(&mut self, message: &NodeMessage) {
-        let Role::Following {
-            node,
-            term,
-            session,
-            ..
-        } = &mut self.role
-        else {
-            return;
-        };
-        let number = session.number;
-        let (effects, own) = (&mut self.effects, &self.node);
-        session.send(message, |part| {
-            let packet = Packet::ToDispatcher {
-                node: own.clone(),
-                term: *term,
-                session: number,
-                part,
-            };
-            let to = PacketTo::Node(node.clone());
-            effects.push(RelayEffect::Send(to, encode(&packet)));
-        });
-    }
-
     /// Nodes ask for a term at different times, so that one request is enough.
-    fn jitter_ms(&self) -> u64 {
+    pub(super) fn jitter_ms(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.node.hash(&mut hasher);
         self.known
@@ -930,25 +565,6 @@ impl Relay {
             .hash(&mut hasher);
         hasher.finish() % JITTER_MS
     }
-}
-
-fn reply_to(
-    effects: &mut Vec<RelayEffect>,
-    term: u64,
-    node: &str,
-    session: &mut Session,
-    reply: &DispatcherReply,
-) {
-    let number = session.number;
-    session.send(reply, |part| {
-        let packet = Packet::ToNode {
-            term,
-            session: number,
-            part,
-        };
-        let to = PacketTo::Node(node.into());
-        effects.push(RelayEffect::Send(to, encode(&packet)));
-    });
 }
 
 /// After this long without a heartbeat of the dispatcher, in milliseconds, a node asks for the next term.
@@ -980,9 +596,3 @@ pub(super) const SESSION_MAX_MS: u64 = 2_500;
 
 /// Nodes wait for different times below this before they ask for a term.
 const JITTER_MS: u64 = 400;
-
-/// The most requests that wait for a dispatcher.
-pub(super) const HELD_MAX: usize = 10_000;
-
-/// The most content of requests that wait for a dispatcher.
-const HELD_BYTES_MAX: usize = 64 << 20;

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use encke_stream::{DispatcherTerm, FleetCommand, Outcome, Refusal, Reply};
 use proptest::prelude::*;
 
-use super::relay::{BEAT_MS, HELD_MAX, PacketTo, Relay, RelayEffect, RelayFigures, SILENCE_MAX_MS};
+use super::clients::HELD_MAX;
+use super::relay::{BEAT_MS, PacketTo, Relay, RelayEffect, RelayFigures, SILENCE_MAX_MS};
 use super::session::{Broken, MESSAGE_BYTES_MAX, PART_BYTES, Session};
 use super::wire::Part;
 use crate::error::JobError;

@@ -1,0 +1,171 @@
+//! The requests of this node's clients: they are passed on, or wait for a dispatcher.
+
+use super::relay::{Client, Relay, RelayEffect, Role, Stage};
+use super::wire::NodeMessage;
+use crate::error::JobError;
+use crate::message::DispatcherMessage;
+use crate::request::{PoolClient, PoolRequest};
+use crate::response::PoolResponse;
+
+impl Relay {
+    /// Handles a message of this node's shards, or outcomes of commands.
+    pub(super) fn message(&mut self, now_ms: u64, message: DispatcherMessage) {
+        match message {
+            DispatcherMessage::Request(client, request) => {
+                let is_worker =
+                    matches!(&request, PoolRequest::Register(work) if work.poll_ms.is_none());
+                let request = Some(request);
+                let new = Client {
+                    is_worker,
+                    request,
+                    held: false,
+                };
+                self.clients.insert(client, new);
+                self.pass_on(now_ms, client);
+            }
+            DispatcherMessage::Disconnected(client) => {
+                let gone = self.clients.remove(&client);
+                if let Some(gone) = gone.filter(|gone| gone.held) {
+                    self.held_bytes = self.held_bytes.saturating_sub(gone.content_bytes());
+                }
+                match &mut self.role {
+                    Role::Dispatching(_) => {
+                        self.dispatch(DispatcherMessage::Disconnected(client));
+                    }
+                    Role::Following { .. } => self.send(&NodeMessage::Disconnected(client)),
+                    _ => {}
+                }
+            }
+            DispatcherMessage::Committed(replies) => self.committed(now_ms, replies),
+            _ => {}
+        }
+    }
+
+    /// Requests without a response wait for the next dispatcher.
+    pub(super) fn hold_unanswered(&mut self, now_ms: u64) {
+        let unanswered = self.clients.iter().filter(|(_, client)| !client.held);
+        let unanswered: Vec<_> = unanswered
+            .map(|(client, state)| (*client, state.request.is_some()))
+            .collect();
+        for (client, has_request) in unanswered {
+            match has_request {
+                true => self.hold(now_ms, client),
+                false => self.respond(now_ms, client, PoolResponse::Stopping),
+            }
+        }
+    }
+
+    /// The responses that clients wait for will not come. Requests that were not sent go on waiting.
+    pub(super) fn give_up_clients(&mut self) {
+        let effects = &mut self.effects;
+        self.clients.retain(|client, state| {
+            if !state.held {
+                let response = match state.is_worker {
+                    true => PoolResponse::Stopping,
+                    false => PoolResponse::Refused(JobError::NoDispatcher),
+                };
+                effects.push(RelayEffect::Respond(*client, response));
+            }
+            state.held
+        });
+    }
+
+    /// Hands a client's request to the dispatcher, or lets it wait for one.
+    pub(super) fn pass_on(&mut self, now_ms: u64, client: PoolClient) {
+        let state = self.clients.get(&client);
+        let Some(request) = state.and_then(|state| state.request.clone()) else {
+            return;
+        };
+        match &mut self.role {
+            Role::Dispatching(own) if own.stage == Stage::Running => {
+                self.dispatch(DispatcherMessage::Request(client, request));
+            }
+            Role::Following { .. } => self.send(&NodeMessage::Request(client, request)),
+            _ => self.hold(now_ms, client),
+        }
+    }
+
+    pub(super) fn hold(&mut self, now_ms: u64, client: PoolClient) {
+        if self.held.len() >= HELD_MAX || self.held_bytes >= HELD_BYTES_MAX {
+            self.clients.remove(&client);
+            let response = PoolResponse::overloaded();
+            return self.effects.push(RelayEffect::Respond(client, response));
+        }
+        let Some(state) = self.clients.get_mut(&client) else {
+            return;
+        };
+        state.held = true;
+        self.held_bytes += state.content_bytes();
+        self.held.push_back((now_ms + self.hold_ms, client));
+    }
+
+    pub(super) fn pass_on_held(&mut self, now_ms: u64) {
+        self.held_bytes = 0;
+        for (_, client) in std::mem::take(&mut self.held) {
+            if let Some(state) = self.clients.get_mut(&client) {
+                state.held = false;
+                self.pass_on(now_ms, client);
+            }
+        }
+    }
+
+    /// Refuses requests that have waited for too long.
+    pub(super) fn expire(&mut self, now_ms: u64) {
+        while let Some((until_ms, client)) = self.held.front().copied()
+            && until_ms <= now_ms
+        {
+            self.held.pop_front();
+            if let Some(state) = self.clients.remove(&client) {
+                self.held_bytes = self.held_bytes.saturating_sub(state.content_bytes());
+                let refused = PoolResponse::Refused(JobError::NoDispatcher);
+                self.effects.push(RelayEffect::Respond(client, refused));
+            }
+        }
+        if self.held.is_empty() {
+            self.held_bytes = 0;
+        }
+    }
+
+    /// Sends a response to a shard.
+    pub(super) fn respond(&mut self, now_ms: u64, client: PoolClient, response: PoolResponse) {
+        // The dispatcher stops, and has not taken the request.
+        let again = matches!(response, PoolResponse::Refused(JobError::Stopping));
+        if let Some(state) = self.clients.get_mut(&client) {
+            let registers = matches!(state.request, Some(PoolRequest::Register(_)));
+            // A node that stops has no workers.
+            if again && state.request.is_some() && !(registers && self.stopping) {
+                return self.hold(now_ms, client);
+            }
+            state.request = None;
+            let goes_on = matches!(
+                response,
+                PoolResponse::Registered { .. } | PoolResponse::Dispatched(_)
+            );
+            if !state.is_worker || !goes_on {
+                self.clients.remove(&client);
+            }
+        }
+        self.effects.push(RelayEffect::Respond(client, response));
+    }
+
+    /// No request follows: everything that waits is refused.
+    pub(super) fn quit(&mut self) {
+        for (client, _) in std::mem::take(&mut self.clients) {
+            let refused = PoolResponse::Refused(JobError::Stopping);
+            self.effects.push(RelayEffect::Respond(client, refused));
+        }
+        self.held.clear();
+    }
+
+    /// The number of clients that expect a response.
+    #[cfg(test)]
+    pub(super) fn pending(&self) -> usize {
+        self.clients.len()
+    }
+}
+
+/// The most requests that wait for a dispatcher.
+pub(super) const HELD_MAX: usize = 10_000;
+
+/// The most content of requests that wait for a dispatcher.
+const HELD_BYTES_MAX: usize = 64 << 20;
