@@ -20,5 +20,5 @@ pub(crate) fn fixed_port() -> u16 {
 
 const FIRST: u32 = 20_000;
 
-/// Linux gives ports from 32,768 to connections unless it is told otherwise.
+/// Linux gives ports from 32,768 on to connections by default.
 const PORTS: u32 = 12_000;

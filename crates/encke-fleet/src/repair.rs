@@ -242,17 +242,7 @@ impl Repair {
                 false => (has, Need::No),
             });
         }
-        let stream = broker::stream_name(&self.fleet, log);
-        let failed = |reason: String| FleetError::Stream {
-            log,
-            stream: stream.clone(),
-            reason,
-        };
-        let found = context.get_stream_no_info(&stream).await;
-        let found = found.map_err(|error| failed(error.to_string()))?;
-        let message = found.get_raw_message(tip.position).await;
-        let message = message.map_err(|error| failed(error.to_string()))?;
-        match message_hash(&message.payload) == tip.message {
+        match self.hash_at(context, log, tip.position).await? == tip.message {
             true => Ok((has, Need::No)),
             false => Ok((
                 format!("{has}, of another order than the nodes'"),
@@ -261,13 +251,13 @@ impl Repair {
         }
     }
 
-    /// Whether a node has received the message that the brokers have at a position.
-    async fn is_of_nodes(
+    /// The hash of the message that the brokers have at a position.
+    async fn hash_at(
         &self,
         context: &jetstream::Context,
         log: usize,
         position: u64,
-    ) -> Result<bool, FleetError> {
+    ) -> Result<u64, FleetError> {
         let stream = broker::stream_name(&self.fleet, log);
         let failed = |reason: String| FleetError::Stream {
             log,
@@ -278,7 +268,17 @@ impl Repair {
         let found = found.map_err(|error| failed(error.to_string()))?;
         let message = found.get_raw_message(position).await;
         let message = message.map_err(|error| failed(error.to_string()))?;
-        let hash = message_hash(&message.payload);
+        Ok(message_hash(&message.payload))
+    }
+
+    /// Whether a node has received the message that the brokers have at a position.
+    async fn is_of_nodes(
+        &self,
+        context: &jetstream::Context,
+        log: usize,
+        position: u64,
+    ) -> Result<bool, FleetError> {
+        let hash = self.hash_at(context, log, position).await?;
         let mut question = Question::default();
         question.positions.resize(log + 1, 0);
         question.positions[log] = position;

@@ -17,7 +17,7 @@ pub(crate) struct BrokerProxy {
 struct Faults {
     /// Bytes that the broker has sent.
     sent: AtomicU64,
-    /// What comes after so many bytes waits.
+    /// The proxy holds everything behind this number of bytes.
     hold_at: AtomicU64,
     held: AtomicBool,
     /// A byte of a large message after so many bytes is changed.

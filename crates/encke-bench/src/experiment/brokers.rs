@@ -24,7 +24,7 @@ struct Broker {
 }
 
 impl Brokers {
-    /// Starts so many brokers, which sync everything that they confirm, and waits until they have a leader.
+    /// Starts `count` brokers, which sync everything that they confirm, and waits until they have a leader.
     pub(crate) fn start(lab: &Lab<'_>, count: usize) -> Result<Self, BenchError> {
         let folder = lab.scratch("brokers")?;
         let ports: Vec<[SocketAddr; 3]> = free_ports(count)?;

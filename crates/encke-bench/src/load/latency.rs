@@ -51,7 +51,7 @@ impl Latencies {
         values.map(|value| (value.value_iterated_to(), value.count_at_value()))
     }
 
-    /// Records a latency in nanoseconds so many times.
+    /// Records a latency in nanoseconds `count` times.
     pub(crate) fn record_many(&mut self, ns: u64, count: u64) {
         self.histogram.saturating_record_n(ns, count);
     }

@@ -18,7 +18,7 @@ use crate::load::wire::sse::EventData;
 /// Connects and receives until standard input ends.
 ///
 /// # Errors
-/// The process may not open so many files, or cannot wait for events.
+/// The limit on open files is too low, or the process cannot wait for events.
 pub fn clients(args: &MillionClientsArgs) -> Result<(), BenchError> {
     check_descriptors(raise_descriptor_limit(), u64::from(args.count))?;
     let sources = Sources::in_block(args.block, args.count).resetting();
