@@ -52,7 +52,10 @@ export class Fleet {
     this.#proxy.closeAllConnections();
     this.#proxy.close();
     const times = await Promise.all(this.nodes.map((node) => node.stop()));
-    this.#broker.kill('SIGTERM');
+    // Its files may be removed when this returns.
+    const ended = new Promise((resolve) => this.#broker.once('exit', resolve));
+    this.#broker.kill('SIGKILL');
+    await ended;
     return Math.max(...times);
   }
 }
