@@ -1,27 +1,31 @@
-//! Brokers and nodes as processes, and what happens to them.
+//! Brokers and nodes as processes.
 
 use std::fs::File;
-use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::network::{self, Network};
 use crate::ports::fixed_port;
 
 /// A fleet on this machine; killed when dropped.
 pub struct Fleet {
     directory: tempfile::TempDir,
-    brokers: Vec<Process>,
-    nodes: Vec<Process>,
+    pub brokers: Vec<Process>,
+    pub nodes: Vec<Process>,
+    /// Without it, nothing can be cut off.
+    pub network: Option<Network>,
 }
 
-struct Process {
+/// A broker or a node.
+pub struct Process {
+    ip: IpAddr,
     port: u16,
-    /// For other brokers.
-    route: u16,
+    /// For other brokers, or for operators.
+    second_port: u16,
     child: Option<Child>,
 }
 
@@ -59,18 +63,45 @@ impl Fleet {
         if !version.is_ok_and(|output| output.status.success()) {
             return None;
         }
-        let process = || Process {
+        let network = Network::new(brokers + nodes);
+        if let Err(reason) = &network {
+            println!("SKIPPED: no process is cut off from others: {reason}");
+        }
+        let process = |member| Process {
+            ip: match network {
+                Ok(_) => network::address(member),
+                Err(_) => Ipv4Addr::LOCALHOST.into(),
+            },
             port: fixed_port(),
-            route: fixed_port(),
+            second_port: fixed_port(),
             child: None,
         };
         let mut fleet = Fleet {
             directory: tempfile::tempdir().unwrap(),
-            brokers: (0..brokers).map(|_| process()).collect(),
-            nodes: (0..nodes).map(|_| process()).collect(),
+            brokers: (0..brokers).map(process).collect(),
+            nodes: (brokers..brokers + nodes).map(process).collect(),
+            network: network.ok(),
         };
         fleet.heal();
         Some(fleet)
+    }
+
+    /// The number of a node in the network. Brokers come first.
+    pub fn member_of_node(&self, node: usize) -> usize {
+        self.brokers.len() + node
+    }
+
+    /// The numbers of the brokers in the network.
+    pub fn members_of_brokers(&self) -> Vec<usize> {
+        (0..self.brokers.len()).collect()
+    }
+
+    /// A program at the place of a member of the network.
+    fn command(&self, member: usize, program: PathBuf) -> Command {
+        match &self.network {
+            Some(network) => network.command(member, program),
+            None => Command::new(program),
+        }
     }
 
     /// Where the nodes serve.
@@ -86,28 +117,29 @@ impl Fleet {
         urls.collect::<Vec<_>>().join(",")
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn start_broker(&mut self, number: usize) {
+    pub fn start_broker(&mut self, number: usize) {
         let routes = self
             .brokers
             .iter()
-            .map(|broker| format!("nats-route://127.0.0.1:{}", broker.route));
+            .map(|broker| format!("nats-route://{}", broker.second_address()));
         let routes = routes.collect::<Vec<_>>().join(", ");
         let config = self.path(&format!("broker-{number}.conf"));
         let broker = &self.brokers[number];
         let text = format!(
-            "server_name: broker-{number}\nlisten: 127.0.0.1:{}\njetstream {{ store_dir: {:?}, sync_interval: always }}\n\
-             cluster {{ name: torture, listen: 127.0.0.1:{}, routes: [{routes}] }}\n",
-            broker.port,
+            "server_name: broker-{number}\nlisten: \"{}\"\njetstream {{ store_dir: {:?}, sync_interval: always }}\n\
+             cluster {{ name: torture, listen: \"{}\", routes: [{routes}] }}\n",
+            broker.address(),
             self.path(&format!("broker-{number}")),
-            broker.route,
+            broker.second_address(),
         );
         std::fs::write(&config, text).unwrap();
         let log = File::create(self.path(&format!("broker-{number}.log"))).unwrap();
-        let child = Command::new(nats_server())
+        let child = self
+            .command(number, nats_server())
             .arg("-c")
             .arg(&config)
             .stdin(Stdio::null())
@@ -117,105 +149,29 @@ impl Fleet {
         self.brokers[number].child = Some(child.unwrap());
     }
 
-    fn start_node(&mut self, number: usize) {
+    pub fn start_node(&mut self, number: usize) {
         let log = File::options()
             .create(true)
             .append(true)
             .open(self.path(&format!("node-{number}.log")))
             .unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_encke"))
-            .args([
-                "serve",
-                "--listen",
-                &self.nodes[number].address().to_string(),
-                "--data",
-            ])
+        let node = &self.nodes[number];
+        let child = self
+            .command(
+                self.member_of_node(number),
+                env!("CARGO_BIN_EXE_encke").into(),
+            )
+            .args(["serve", "--open", "--listen", &node.address().to_string()])
+            .args(["--admin-listen", &node.second_address().to_string()])
+            .arg("--data")
             .arg(self.path(&format!("node-{number}")))
             .args(["--fleet", &self.urls(), "--node", &format!("n{number}")])
-            .args(["--exempt", "127.0.0.0/8", "--log", "info"])
+            .args(["--exempt", "127.0.0.0/8,10.77.0.0/16", "--log", "info"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn();
         self.nodes[number].child = Some(child.unwrap());
-    }
-
-    /// One fault after the other, for this long.
-    pub fn suffer(&mut self, time: Duration, random: &mut Random) {
-        let begin = Instant::now();
-        while begin.elapsed() < time {
-            std::thread::sleep(Duration::from_millis(1_000 + random.below(2_000) as u64));
-            let (node, broker) = (
-                random.below(self.nodes.len()),
-                random.below(self.brokers.len()),
-            );
-            let left = time.saturating_sub(begin.elapsed());
-            let pause = Duration::from_secs(1 + random.below(30) as u64).min(left);
-            let at = begin.elapsed().as_secs_f64();
-            let say = |what: &str| println!("{at:>6.1} s  {what}");
-            // A damaged broker may lose what it had acknowledged (see docs/fleet.md): that is for long runs.
-            match random.below(if time < LONG { 7 } else { 8 }) {
-                0 | 1 => {
-                    say(&format!("node {node} is killed"));
-                    self.nodes[node].kill();
-                    std::thread::sleep(pause.min(Duration::from_secs(3)));
-                    self.start_node(node);
-                }
-                2 => {
-                    say(&format!(
-                        "node {node} stands still for {} s",
-                        pause.as_secs()
-                    ));
-                    self.nodes[node].signal(Signal::STOP);
-                    std::thread::sleep(pause);
-                    self.nodes[node].signal(Signal::CONT);
-                }
-                3 => {
-                    say(&format!("node {node} loses its directory"));
-                    self.nodes[node].kill();
-                    std::fs::remove_dir_all(self.path(&format!("node-{node}"))).unwrap();
-                    self.start_node(node);
-                    // The next fault waits until it has followed.
-                    self.wait_ready(node);
-                }
-                4 => {
-                    say(&format!("broker {broker} is killed"));
-                    self.brokers[broker].kill();
-                    std::thread::sleep(pause.min(Duration::from_secs(5)));
-                    self.start_broker(broker);
-                    self.wait_current();
-                }
-                5 => {
-                    say(&format!(
-                        "broker {broker} stands still for {} s",
-                        pause.as_secs()
-                    ));
-                    self.brokers[broker].signal(Signal::STOP);
-                    std::thread::sleep(pause);
-                    self.brokers[broker].signal(Signal::CONT);
-                    self.wait_current();
-                }
-                6 => {
-                    say(&format!("node {node} and broker {broker} are killed"));
-                    self.nodes[node].kill();
-                    self.brokers[broker].kill();
-                    std::thread::sleep(pause.min(Duration::from_secs(3)));
-                    self.start_broker(broker);
-                    self.start_node(node);
-                    self.wait_current();
-                }
-                _ => {
-                    say(&format!(
-                        "a file of broker {broker} is damaged while it is down"
-                    ));
-                    self.brokers[broker].kill();
-                    damage(&self.path(&format!("broker-{broker}")), random);
-                    self.start_broker(broker);
-                    self.wait_current();
-                }
-            }
-            self.restart_ended();
-        }
     }
 
     /// Starts what does not run, and waits until every node is ready.
@@ -229,8 +185,8 @@ impl Fleet {
         let begin = Instant::now();
         loop {
             self.restart_ended();
-            let ready = self.addresses().into_iter().all(is_ready);
-            if ready {
+            let mut operators = self.nodes.iter().map(Process::second_address);
+            if operators.all(is_ready) {
                 return;
             }
             assert!(
@@ -243,20 +199,21 @@ impl Fleet {
     }
 
     /// Starts nodes that have ended by themselves: while the brokers have no leader, a node cannot start.
-    fn restart_ended(&mut self) {
+    pub fn restart_ended(&mut self) {
         for number in 0..self.nodes.len() {
-            // Its broker has lost a part of the order with a damaged file, and the node needs that part.
-            if readiness(self.nodes[number].address())
+            // The brokers have lost a part of the order with a damaged file, and the node needs that part.
+            if readiness(self.nodes[number].second_address())
                 .is_ok_and(|answer| answer.contains("the order lacks the messages"))
             {
-                self.rejoin(number);
+                println!("          node {number} lacks a part of the order, and is started again");
+                self.nodes[number].kill();
             }
             if !self.nodes[number].runs() {
                 self.start_node(number);
                 let begin = Instant::now();
                 while self.nodes[number].runs()
                     && begin.elapsed() < Duration::from_secs(2)
-                    && !is_ready(self.nodes[number].address())
+                    && !is_ready(self.nodes[number].second_address())
                 {
                     std::thread::sleep(Duration::from_millis(50));
                 }
@@ -264,33 +221,14 @@ impl Fleet {
         }
     }
 
-    /// Copies the log of another node, as the manual says.
-    fn rejoin(&mut self, number: usize) {
-        println!("          node {number} copies the log of another node");
-        self.nodes[number].kill();
-        let data = self.path(&format!("node-{number}"));
-        std::fs::remove_dir_all(&data).unwrap();
-        let mut join = Command::new(env!("CARGO_BIN_EXE_encke"));
-        let output = join
-            .args(["fleet", "join", "--fleet", &self.urls(), "--data"])
-            .arg(&data)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        if !output.status.success() {
-            println!("{}", String::from_utf8_lossy(&output.stderr));
-            let _ = std::fs::remove_dir_all(&data);
-        }
-    }
-
-    fn wait_ready(&mut self, node: usize) {
+    pub fn wait_ready(&mut self, node: usize) {
         let begin = Instant::now();
-        while !is_ready(self.nodes[node].address()) {
+        while !is_ready(self.nodes[node].second_address()) {
             self.restart_ended();
             assert!(
                 begin.elapsed() < Duration::from_secs(120),
                 "node {node} does not become ready: {:?}\n{}",
-                readiness(self.nodes[node].address()),
+                readiness(self.nodes[node].second_address()),
                 self.logs()
             );
             std::thread::sleep(Duration::from_millis(100));
@@ -298,7 +236,7 @@ impl Fleet {
     }
 
     /// Waits until all brokers follow the order again: faults of two of three at a time are not promised to lose nothing.
-    fn wait_current(&self) {
+    pub fn wait_current(&self) {
         let begin = Instant::now();
         loop {
             let report = self.ask("status");
@@ -357,7 +295,11 @@ impl Fleet {
 
 impl Process {
     fn address(&self) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], self.port))
+        (self.ip, self.port).into()
+    }
+
+    fn second_address(&self) -> SocketAddr {
+        (self.ip, self.second_port).into()
     }
 
     fn runs(&mut self) -> bool {
@@ -366,14 +308,14 @@ impl Process {
             .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         if let Some(child) = &self.child {
             let _ = kill_process(Pid::from_child(child), signal);
         }
@@ -391,9 +333,6 @@ impl Drop for Fleet {
     }
 }
 
-/// A run that is at least this long damages files of brokers, too.
-const LONG: Duration = Duration::from_secs(60);
-
 fn is_ready(address: SocketAddr) -> bool {
     readiness(address).is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
 }
@@ -407,38 +346,4 @@ fn readiness(address: SocketAddr) -> std::io::Result<String> {
     let mut answer = String::new();
     socket.read_to_string(&mut answer)?;
     Ok(answer)
-}
-
-/// Flips bytes in the newest block of messages of a broker.
-fn damage(store: &Path, random: &mut Random) {
-    let mut blocks = Vec::new();
-    let mut directories = vec![store.to_owned()];
-    while let Some(directory) = directories.pop() {
-        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-            let path = entry.path();
-            // Only the order, not the brokers' own consensus.
-            if path.is_dir() && !path.ends_with("$SYS") {
-                directories.push(path);
-            } else if path.extension().is_some_and(|end| end == "blk")
-                && path.to_string_lossy().contains("encke_log")
-            {
-                blocks.push(path);
-            }
-        }
-    }
-    if blocks.is_empty() {
-        return;
-    }
-    let block = &blocks[random.below(blocks.len())];
-    let length = std::fs::metadata(block).map_or(0, |metadata| metadata.len());
-    let Ok(file) = File::options().read(true).write(true).open(block) else {
-        return;
-    };
-    for _ in 0..3 {
-        let at = random.below(length.max(1) as usize) as u64;
-        let mut byte = [0];
-        if file.read_at(&mut byte, at).is_ok_and(|read| read == 1) {
-            let _ = file.write_at(&[byte[0] ^ 0x55], at);
-        }
-    }
 }

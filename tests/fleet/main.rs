@@ -1,7 +1,7 @@
 //! A fleet under faults, checked by the definitions of Jepsen's set and log tests.
 //!
-//! Clients append unique numbers and follow streams at random nodes while nodes and brokers are killed, stopped and damaged, and
-//! nodes lose their directories. In the end
+//! Clients append unique numbers and follow streams at random nodes while nodes and brokers are killed, stopped, cut off from each
+//! other and damaged, and nodes lose their directories. In the end
 //!
 //! - every acknowledged number is in its stream exactly once, and no number is there twice, at every node;
 //! - all nodes have the same order;
@@ -16,7 +16,9 @@
 #![allow(unreachable_pub)]
 
 mod client;
+mod faults;
 mod fleet;
+mod network;
 #[path = "../ports.rs"]
 mod ports;
 
