@@ -278,6 +278,58 @@ fn a_node_that_finds_no_copy_says_why() {
     }
 }
 
+/// Cuts the oldest file with messages of the only broker in half, as damage does, and what the broker has noted about its files.
+fn lose_messages_in_the_middle(brokers: &mut Brokers) {
+    brokers.kill(0);
+    let mut blocks = Vec::new();
+    let mut directories = vec![brokers.store(0)];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(&directory).expect("it is there") {
+            let path = entry.expect("it is there").path();
+            match path.extension().and_then(|end| end.to_str()) {
+                _ if path.is_dir() => directories.push(path),
+                Some("blk") => blocks.push(path),
+                Some("db") => std::fs::remove_file(path).expect("it is ours"),
+                _ => {}
+            }
+        }
+    }
+    blocks.sort_by_key(|path| {
+        let number = path.file_stem().and_then(|name| name.to_str());
+        number.and_then(|name| name.parse::<u64>().ok())
+    });
+    assert!(blocks.len() > 1, "{blocks:?}");
+    let oldest = std::fs::File::options().write(true).open(&blocks[0]);
+    let oldest = oldest.expect("it is ours");
+    let length = oldest.metadata().expect("it is there").len();
+    oldest.set_len(length / 2).expect("it is ours");
+    brokers.run(0);
+}
+
+#[test]
+fn a_new_node_copies_what_the_brokers_have_lost_in_the_middle() {
+    let Some(mut brokers) = Brokers::start(1) else {
+        return;
+    };
+    let dirs = [data_dir(), data_dir()];
+    let flags = ["--body-max", "400KiB"];
+    let a = node(&brokers, "a", dirs[0].path(), &flags);
+    a.create("s");
+    append_much(&a, 40);
+    assert_eq!(append(&mut a.connect(), 0), 204);
+    lose_messages_in_the_middle(&mut brokers);
+    eventually("the node goes on", || append(&mut a.connect(), 1) == 204);
+    let b = node(&brokers, "b", dirs[1].path(), &flags);
+    assert!(b.log().contains("copying log 0 from another node"));
+    assert!(large(&b) == large(&a));
+    let numbers = have_the_same(&[&a, &b], "s");
+    assert!(
+        numbers.starts_with(&[0]) && numbers.ends_with(&[1]),
+        "{numbers:?}"
+    );
+    verify(&brokers);
+}
+
 #[test]
 fn all_logs_of_a_node_are_copied() {
     let Some(brokers) = Brokers::start(1) else {

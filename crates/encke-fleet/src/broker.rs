@@ -80,12 +80,12 @@ pub enum FleetError {
     },
     /// The order no longer has what the node must apply next.
     #[error(
-        "this node is too far behind in log {log}: it has applied {applied}, and the brokers have the order from {first} on"
+        "this node is too far behind in log {log}: it has applied {applied}, and the brokers have all of the order only from {first} on"
     )]
     Behind {
         /// The index of the log.
         log: usize,
-        /// The first position that the brokers have.
+        /// The position from which on the brokers lack none.
         first: u64,
         /// The last position that this node has applied.
         applied: u64,
@@ -355,15 +355,19 @@ async fn compare(
             false => Err(FleetError::OtherHistory { log, applied }),
         };
     }
-    if state.first_sequence > chain.resume + 1 {
-        let first = state.first_sequence;
+    let lost = lost_positions(order, info, log).await?;
+    let first = match lost.last() {
+        Some(last) => state.first_sequence.max(last + 1),
+        None => state.first_sequence,
+    };
+    if first > chain.resume + 1 {
         return Err(FleetError::Behind {
             log,
             first,
             applied,
         });
     }
-    if applied == 0 || applied < state.first_sequence {
+    if applied == 0 || applied < first {
         return Ok(());
     }
     let message = order.stream.get_raw_message(applied).await;
@@ -376,6 +380,24 @@ async fn compare(
         true => Ok(()),
         false => Err(FleetError::OtherHistory { log, applied }),
     }
+}
+
+/// The positions that the brokers have lost between the first and the last one, such as with a damaged file. Nobody may delete them.
+async fn lost_positions(
+    order: &OrderStream,
+    info: &Info,
+    log: usize,
+) -> Result<Vec<u64>, FleetError> {
+    if info.state.deleted_count.unwrap_or(0) == 0 {
+        return Ok(Vec::new());
+    }
+    let detailed = order.stream.info_builder().with_deleted(true).fetch().await;
+    let detailed = detailed.map_err(|error| FleetError::NoAnswer {
+        log,
+        stream: order.name.clone(),
+        reason: format!("which messages are lost cannot be read: {error}"),
+    })?;
+    Ok(detailed.info.state.deleted.unwrap_or_default())
 }
 
 /// When a stream was created, in nanoseconds since 1970.

@@ -160,8 +160,10 @@ impl Fleet {
         self.logs.send_modify(|logs| logs.push(Arc::clone(&status)));
         let handle = incoming.handle();
         let (end, ended) = watch::channel(false);
+        let others = self.settings.access.brokers.0.len() > 1;
         let probe = Probe {
             context: self.context.clone(),
+            reconnects: (log == 0 && others).then(|| self.client.clone()),
             order: order.clone(),
             handle: handle.clone(),
             status: Arc::clone(&status),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_nats::jetstream;
+use async_nats::{Client, jetstream};
 use encke_stream::OrderHandle;
 use tokio::sync::watch;
 
@@ -13,6 +13,8 @@ use crate::status::LogStatus;
 
 pub(crate) struct Probe {
     pub(crate) context: jetstream::Context,
+    /// Changes to another broker when this one knows nothing of the order any more. One probe of a node does so.
+    pub(crate) reconnects: Option<Client>,
     pub(crate) order: OrderStream,
     pub(crate) handle: OrderHandle,
     pub(crate) status: Arc<LogStatus>,
@@ -23,8 +25,18 @@ impl Probe {
     /// Runs until the publisher has ended.
     pub(crate) async fn run(mut self) {
         let mut lost_since = None;
+        let mut reconnected = Instant::now();
         loop {
             self.ask(&mut lost_since).await;
+            if let Some(client) = &self.reconnects
+                && self.status.figures().silence >= RECONNECT_AFTER
+                && reconnected.elapsed() >= RECONNECT_AFTER
+            {
+                reconnected = Instant::now();
+                tracing::info!("this broker does not know the order; trying another one");
+                // The next one is chosen at random.
+                let _ = client.force_reconnect().await;
+            }
             tokio::select! {
                 () = tokio::time::sleep(ASK_EVERY) => {}
                 _ = self.ended.wait_for(|ended| *ended) => return,
@@ -66,6 +78,9 @@ impl Probe {
 
 /// Positions that the brokers do not report for this long are lost. A message that is stored at such a position says so at once.
 const LOST_AFTER: Duration = Duration::from_secs(5);
+
+/// A broker that does not answer about the order for this long may be cut off from the others, although it answers its clients.
+const RECONNECT_AFTER: Duration = Duration::from_secs(3);
 
 /// How often the brokers are asked.
 const ASK_EVERY: Duration = Duration::from_millis(500);
