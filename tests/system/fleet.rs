@@ -390,6 +390,30 @@ fn the_commands_say_how_a_fleet_is() {
         text.contains("all 2 nodes and the brokers have the same order"),
         "{text}"
     );
+    // What belongs to a node is gathered, too.
+    let subscribers = [
+        a.subscribe("s", "-1"),
+        a.subscribe("s", "-1"),
+        b.subscribe("s", "-1"),
+    ];
+    let mut last = String::new();
+    eventually(
+        "the report counts subscribers and finds one dispatcher",
+        || {
+            last = ask(&["status", "--json"]).1;
+            let report: serde_json::Value = serde_json::from_str(&last).expect("JSON");
+            let of = |node: usize, what: &str| report["nodes"][node]["activity"][what].clone();
+            let dispatch = [of(0, "dispatches") == true, of(1, "dispatches") == true];
+            let [a, b] = [of(0, "subscribers"), of(1, "subscribers")];
+            dispatch[0] != dispatch[1] && a == 2 && b == 1
+        },
+    );
+    let (_, text, _) = ask(&["status"]);
+    let all = text.lines().find(|line| line.starts_with("all "));
+    let all: Vec<_> = all.into_iter().flat_map(str::split_whitespace).collect();
+    // Subscribers, and takeovers.
+    assert_eq!((all.get(2), all.get(3)), (Some(&"3"), Some(&"1")), "{text}");
+    drop(subscribers);
     // A node that is stopped does not answer; the report says so.
     b.signal(Signal::STOP);
     a.signal(Signal::STOP);
@@ -398,6 +422,88 @@ fn the_commands_say_how_a_fleet_is() {
     assert!(text.contains("problem: no node answers"), "{text}");
     b.signal(Signal::CONT);
     a.signal(Signal::CONT);
+}
+
+#[test]
+fn the_doctor_says_what_the_brokers_are_like() {
+    let Some(mut brokers) = Brokers::start(1) else {
+        return;
+    };
+    let dir = data_dir();
+    let data = dir.path().to_str().expect("UTF-8").to_owned();
+    // Nothing listens at the second address.
+    let urls = format!("{},nats://127.0.0.1:1", brokers.urls());
+    let doctor = |replicas: &str| {
+        let replicas = format!("fleet-replicas={replicas}");
+        let ended = Ended::of(&mut crate::rig::command(&[
+            "doctor",
+            "--json",
+            "--fleet",
+            &urls,
+            "--node",
+            "a",
+            "--tuning",
+            &replicas,
+            "--listen",
+            "127.0.0.1:0",
+            "--data",
+            &data,
+            "-n",
+            "10",
+        ]));
+        let report: serde_json::Value = serde_json::from_str(&ended.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {ended:?}"));
+        (ended.code, report)
+    };
+    let verdict = |report: &serde_json::Value, name: &str| {
+        let checks = report["checks"].as_array().expect("checks").iter();
+        let mut found = checks.filter(|check| check["name"].as_str() == Some(name));
+        let found = found.next().unwrap_or_else(|| panic!("{name}: {report}"));
+        let text = |what: &str| found[what].as_str().expect("text").to_owned();
+        (text("verdict"), text("value"))
+    };
+    let first = format!("broker {}", brokers.urls());
+    let (code, report) = doctor("1");
+    assert_eq!(code, Some(0), "{report}");
+    for (name, expected, value) in [
+        (&*first, "fits", "answers in"),
+        (&*format!("{first}, version"), "fits", "nats-server 2."),
+        (&*format!("{first}, clock"), "fits", " ms "),
+        ("broker nats://127.0.0.1:1", "advice", "refused"),
+        ("brokers, JetStream", "fits", "enabled"),
+        ("brokers, sync of messages", "unknown", "do not tell"),
+        ("fleet, logs", "fits", "none yet"),
+    ] {
+        let (verdict, says) = verdict(&report, name);
+        assert!(
+            verdict == expected && says.contains(value),
+            "{name}: {verdict}, {says}"
+        );
+    }
+    let (_, stored) = verdict(&report, "brokers, time to store a message");
+    assert!(stored.contains(" ms"), "{stored}");
+    // One broker cannot store on three.
+    let (code, report) = doctor("3");
+    assert_eq!(code, Some(5), "{report}");
+    let (failed, stored) = verdict(&report, "brokers, time to store a message");
+    assert!(
+        failed == "fails" && stored.contains("fewer than the replicas"),
+        "{stored}"
+    );
+    // A fleet that is there is described, and is not changed.
+    let other = data_dir();
+    let a = node(&brokers, "a", other.path(), &[]);
+    a.create("s");
+    let (code, report) = doctor("3");
+    assert_eq!(code, Some(0), "{report}");
+    let (differs, order) = verdict(&report, "fleet, order of log 0");
+    assert_eq!((&*differs, &*order), ("advice", "on 1 broker"));
+    assert_eq!(append(&mut a.connect(), 0), 204);
+    drop(a);
+    brokers.kill(0);
+    let (code, report) = doctor("1");
+    assert_eq!(code, Some(5), "{report}");
+    assert_eq!(verdict(&report, &first).0, "fails");
 }
 
 #[test]

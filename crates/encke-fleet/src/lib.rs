@@ -4,9 +4,10 @@
 //! crate moves messages between the brokers and the replicated order of `encke-stream`, which knows nothing of JetStream:
 //! `publish.rs` sends, `follow.rs` receives, `broker.rs` finds the streams and compares them with what the node has applied,
 //! `probe.rs` asks the brokers how far the order is. `transfer/` copies the log of one node to another. `report.rs`,
-//! `leave.rs` and `repair.rs` are the commands that ask all nodes.
+//! `leave.rs` and `repair.rs` are the commands that ask all nodes, `examine.rs` is what `encke doctor` asks the brokers.
 
 mod broker;
+mod examine;
 mod follow;
 mod leave;
 mod link;
@@ -19,7 +20,7 @@ mod settings;
 mod status;
 mod transfer;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -31,11 +32,15 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 pub use broker::FleetError;
+pub use examine::{
+    BrokerAnswer, BrokerFinding, BrokerFindings, JetStreamFinding, OrderFinding, StoreTimes,
+    examine_brokers,
+};
 pub use leave::{Left, leave};
 pub use link::NodeLink;
 pub use metrics::FleetMetrics;
 pub use repair::{FleetRepairReport, LogRepair, Repair, StoppedNode};
-pub use report::{BrokerLog, FleetReport, NodeLog, NodeMark, NodeReport, report};
+pub use report::{BrokerLog, FleetReport, NodeActivity, NodeLog, NodeMark, NodeReport, report};
 pub use settings::{
     BadBrokers, BadFleetName, BadReplicas, BrokerAccess, BrokerUrls, FleetName, FleetSettings,
     Replicas,
@@ -47,7 +52,7 @@ use broker::OrderStream;
 use follow::Follower;
 use probe::Probe;
 use publish::Publisher;
-use report::Responder;
+use report::{ActivitySource, Responder};
 
 /// A node's connection to its fleet.
 pub struct Fleet {
@@ -57,6 +62,7 @@ pub struct Fleet {
     settings: FleetSettings,
     orders: Vec<OrderStream>,
     logs: watch::Sender<Vec<Arc<LogStatus>>>,
+    activity: Arc<OnceLock<ActivitySource>>,
     threads: Vec<JoinHandle<()>>,
     /// The tasks that send packets to other nodes.
     sending: Vec<tokio::task::JoinHandle<()>>,
@@ -85,6 +91,7 @@ impl Fleet {
             settings,
             orders: Vec::new(),
             logs: watch::Sender::new(Vec::new()),
+            activity: Arc::default(),
             threads: Vec::new(),
             sending: Vec::new(),
         })
@@ -108,9 +115,16 @@ impl Fleet {
             requests: requests.map_err(std::io::Error::other)?,
             node: self.settings.node.to_string(),
             logs: self.logs.subscribe(),
+            activity: Arc::clone(&self.activity),
         };
         self.runtime.spawn(responder.run());
         Ok(())
+    }
+
+    /// Lets reports say what the node does. The source must not block.
+    pub fn show_activity(&self, source: impl Fn() -> NodeActivity + Send + Sync + 'static) {
+        // The first source stays: a node begins to serve once.
+        let _ = self.activity.set(Box::new(source));
     }
 
     /// Gives copies of the logs to nodes that ask for one.

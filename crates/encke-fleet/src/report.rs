@@ -1,7 +1,7 @@
 //! Reports of the nodes of a fleet: each node answers a request with its position in the order of each log, and the caller
 //! compares the answers.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_nats::jetstream::{self, ErrorCode, stream::Info};
@@ -41,9 +41,28 @@ pub struct NodeReport {
     pub node: String,
     /// Why it must not serve; none if it is ready.
     pub unready: Option<String>,
+    /// What it does; none while it starts.
+    #[serde(default)]
+    pub activity: Option<NodeActivity>,
     /// Its logs.
     pub logs: Vec<NodeLog>,
 }
+
+/// What a node does now: state that is no part of the order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeActivity {
+    /// Connections that are open.
+    pub connections: u64,
+    /// Connections that are subscribed.
+    pub subscribers: u64,
+    /// Whether it dispatches the jobs of the pools.
+    pub dispatches: bool,
+    /// How often it has begun to dispatch, since its start.
+    pub takeovers: u64,
+}
+
+/// Says what a node does. It must not block.
+pub(crate) type ActivitySource = Box<dyn Fn() -> NodeActivity + Send + Sync>;
 
 /// How far a node is in the order of one log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,6 +150,8 @@ pub(crate) struct Responder {
     pub(crate) requests: Subscriber,
     pub(crate) node: String,
     pub(crate) logs: watch::Receiver<Vec<Arc<LogStatus>>>,
+    /// Set when the node serves.
+    pub(crate) activity: Arc<OnceLock<ActivitySource>>,
 }
 
 impl Responder {
@@ -174,6 +195,7 @@ impl Responder {
         NodeReport {
             node: self.node.clone(),
             unready: logs.iter().find_map(|status| status.unready()),
+            activity: self.activity.get().map(|activity| activity()),
             logs: logs.iter().enumerate().map(report).collect(),
         }
     }
@@ -285,19 +307,22 @@ pub(crate) async fn order(
 
 fn broker_log(info: &Info) -> BrokerLog {
     let cluster = info.cluster.as_ref();
-    let offline = cluster.map(|cluster| {
-        let replicas = cluster.replicas.iter();
-        let lost = replicas.filter(|replica| replica.offline || !replica.current);
-        lost.map(|replica| replica.name.clone()).collect()
-    });
     BrokerLog {
         first: info.state.first_sequence,
         last: info.state.last_sequence,
         bytes: info.state.bytes,
         replicas: info.config.num_replicas,
         leader: cluster.and_then(|cluster| cluster.leader.clone()),
-        offline: offline.unwrap_or_default(),
+        offline: offline(info),
     }
+}
+
+/// The brokers that should have an order and do not follow.
+pub(crate) fn offline(info: &Info) -> Vec<String> {
+    let cluster = info.cluster.iter();
+    let replicas = cluster.flat_map(|cluster| &cluster.replicas);
+    let lost = replicas.filter(|replica| replica.offline || !replica.current);
+    lost.map(|replica| replica.name.clone()).collect()
 }
 
 impl FleetReport {

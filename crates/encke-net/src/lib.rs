@@ -82,6 +82,6 @@ pub use listen::{ACCEPT_BACKLOG, check_address};
 pub use metrics::Metrics;
 pub use networks::{Networks, NotNetworks};
 pub use pools::pools;
-pub use server::{Dismissal, ServedStreams, Server};
+pub use server::{Activity, Dismissal, ServedStreams, Server};
 pub use settings::{NetSettings, TlsClients, TlsSettings};
 pub use transport::tls::{CertificateWarning, TlsError, check_tls};

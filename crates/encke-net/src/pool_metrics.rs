@@ -50,6 +50,15 @@ impl RelayMetrics {
         Ok(metrics)
     }
 
+    /// Whether the node dispatches, and how often it has begun to.
+    pub(crate) fn dispatching(&self) -> (bool, u64) {
+        let figures = &self.figures;
+        (
+            figures.dispatching.load(Ordering::Relaxed),
+            figures.takeovers.load(Ordering::Relaxed),
+        )
+    }
+
     pub(crate) fn show(&self) {
         let figures = &self.figures;
         let dispatching = figures.dispatching.load(Ordering::Relaxed);

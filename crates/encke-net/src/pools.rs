@@ -226,6 +226,15 @@ impl PoolThreads {
         }
     }
 
+    /// Whether this server dispatches jobs, and how often it has become the dispatcher of a fleet.
+    pub(crate) fn dispatching(&self) -> impl Fn() -> (bool, u64) + Send + Sync + 'static {
+        let relay = match self {
+            PoolThreads::Dispatcher(_) => None,
+            PoolThreads::Relay(_, metrics) => Some(metrics.clone()),
+        };
+        move || relay.as_ref().map_or((true, 0), RelayMetrics::dispatching)
+    }
+
     /// Waits for their end. False: one of them panicked.
     pub(crate) fn join(self) -> bool {
         match self {

@@ -15,6 +15,7 @@ use encke_protocol::Router;
 use encke_stream::{
     AckLevel, Committed, InlineCommit, Logs, Outlet, ReplicaSequencer, Sequencer, Sequencers, Views,
 };
+use prometheus::IntGauge;
 
 use crate::access_log::{AccessLogQueue, AccessLogThread, RequestIds, access_log};
 use crate::addresses::Addresses;
@@ -90,6 +91,19 @@ pub struct ServedStreams {
 #[derive(Clone)]
 pub struct Dismissal {
     senders: Vec<Arc<ShardSender>>,
+}
+
+/// What a server does now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activity {
+    /// Connections that are open.
+    pub connections: u64,
+    /// Connections that are subscribed.
+    pub subscribers: u64,
+    /// Whether it dispatches jobs. A server by itself always does.
+    pub dispatches: bool,
+    /// How often it has become the dispatcher of a fleet.
+    pub takeovers: u64,
 }
 
 impl Dismissal {
@@ -338,6 +352,23 @@ impl Server {
     pub fn dismissal(&self) -> Dismissal {
         Dismissal {
             senders: self.senders.clone(),
+        }
+    }
+
+    /// What tells what the server does now. It does not block.
+    pub fn activity(&self) -> impl Fn() -> Activity + Send + Sync + 'static {
+        let metrics = self.metrics.clone();
+        let dispatching = self.pools.dispatching();
+        move || {
+            let (dispatches, takeovers) = dispatching();
+            // Shards add up what has changed, so that a sum can be below zero for a moment.
+            let count = |gauge: &IntGauge| u64::try_from(gauge.get()).unwrap_or(0);
+            Activity {
+                connections: count(&metrics.connections),
+                subscribers: count(&metrics.subscribers),
+                dispatches,
+                takeovers,
+            }
         }
     }
 

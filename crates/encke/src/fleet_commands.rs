@@ -107,7 +107,8 @@ pub(crate) fn fleet(args: &FleetArgs) -> Result<ExitCode, Failed> {
 /// Copies all logs of a node.
 fn join(args: &JoinArgs) -> Result<ExitCode, Failed> {
     let access = args.brokers.access();
-    let name = format!("join-{}", std::process::id());
+    // Processes in containers have the same numbers.
+    let name = format!("join-{}-{}", std::process::id(), encke_net::now_ms());
     let copier = LogCopier::connect(&access, &args.brokers.fleet_name, &name, CONNECT_WITHIN);
     let copier = copier.map_err(failed)?;
     let logs = copier.logs(&access).map_err(failed)?;
@@ -213,6 +214,7 @@ fn text(report: &FleetReport) -> String {
             );
         }
     }
+    text += &activities(report);
     if report.problems.is_empty() {
         for (log, position) in report.compared.iter().enumerate() {
             let _ = writeln!(
@@ -227,6 +229,38 @@ fn text(report: &FleetReport) -> String {
     for problem in &report.problems {
         let _ = writeln!(text, "problem: {problem}");
     }
+    text
+}
+
+/// What the nodes do, and all of them together.
+fn activities(report: &FleetReport) -> String {
+    let mut text = format!(
+        "\n{:<20} {:>11} {:>11} {:>10} {:>9}\n",
+        "node", "connections", "subscribers", "dispatches", "takeovers"
+    );
+    let mut all = [0_u64; 3];
+    for node in &report.nodes {
+        let Some(now) = node.activity else {
+            let _ = writeln!(text, "{:<20} {:>11}", node.node, "starts");
+            continue;
+        };
+        let counts = [now.connections, now.subscribers, now.takeovers];
+        for (sum, count) in all.iter_mut().zip(counts) {
+            *sum = sum.saturating_add(count);
+        }
+        let dispatches = if now.dispatches { "yes" } else { "no" };
+        let _ = writeln!(
+            text,
+            "{:<20} {:>11} {:>11} {dispatches:>10} {:>9}",
+            node.node, now.connections, now.subscribers, now.takeovers
+        );
+    }
+    let [connections, subscribers, takeovers] = all;
+    let _ = writeln!(
+        text,
+        "{:<20} {connections:>11} {subscribers:>11} {:>10} {takeovers:>9}",
+        "all", ""
+    );
     text
 }
 

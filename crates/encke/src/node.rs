@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use encke_fleet::{Fleet, FleetError, FleetMetrics, FleetSettings, LogStatus};
-use encke_net::{Dismissal, FleetLinks, Follow};
+use encke_fleet::{Fleet, FleetError, FleetMetrics, FleetSettings, LogStatus, NodeActivity};
+use encke_net::{Dismissal, FleetLinks, Follow, Server};
 use encke_stream::Logs;
 use parking_lot::Mutex;
 use prometheus::Registry;
@@ -109,6 +109,20 @@ impl Node {
             *status.logs.lock() = fleet.logs();
             Ok(following)
         })
+    }
+
+    /// Tells reports of the fleet what the server does.
+    pub(crate) fn show_activity(&self, server: &Server) {
+        let activity = server.activity();
+        self.fleet.lock().show_activity(move || {
+            let now = activity();
+            NodeActivity {
+                connections: now.connections,
+                subscribers: now.subscribers,
+                dispatches: now.dispatches,
+                takeovers: now.takeovers,
+            }
+        });
     }
 
     /// What connects the server with the other nodes.

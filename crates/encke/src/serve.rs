@@ -188,6 +188,9 @@ fn start(config: &Config, access: Option<Arc<Access>>) -> Result<(Server, Option
         StartError::Tls(_) => Code::Usage.with(error),
         error => Code::Running.with(error),
     })?;
+    if let Some(node) = &node {
+        node.show_activity(&server);
+    }
     Ok((server, node))
 }
 

@@ -6,6 +6,7 @@
 mod check;
 mod checks;
 mod data;
+mod fleet;
 mod machine;
 mod memory_estimate;
 #[cfg(test)]
@@ -21,14 +22,15 @@ use serde::Serialize;
 
 use crate::config::{Config, SettingsArgs, whole_number};
 use crate::failure::{Code, Failed};
+use crate::fleet_brokers;
 use crate::log_locations::Ahead;
 use check::{Check, Line, Verdict, bytes, count};
 use data::Data;
 use machine::Machine;
 use memory_estimate::MemoryEstimate;
 
-/// Checks this machine's limits, and the data directory and the address of a server with these settings; prints the settings to
-/// change. It takes the settings of `encke serve`, and leaves no files.
+/// Checks this machine's limits, and the data directory and the address of a server with these settings, and with --fleet the brokers;
+/// prints the settings to change. It takes the settings of `encke serve`, and leaves no files.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
     /// Number of connections to check for
@@ -64,6 +66,13 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failed> {
     let mut report = Report::new(&machine, args.connections, &config, data);
     if let Some(tls) = &config.net.tls {
         report.add(checks::tls(tls));
+    }
+    if let Some(settings) = config.fleet.settings() {
+        let findings = encke_fleet::examine_brokers(&settings);
+        let findings = findings.map_err(fleet_brokers::failed)?;
+        for check in fleet::checks(&findings, &settings, config.logs) {
+            report.add(check);
+        }
     }
     if args.json {
         let json = serde_json::to_string_pretty(&report).context("the report can't be written")?;
@@ -126,9 +135,12 @@ impl Report {
 }
 
 impl Report {
-    /// Adds a check that only some servers need, and that sets nothing.
+    /// Adds a check that only some servers need.
     fn add(&mut self, check: Check) {
         self.fits &= !matches!(check.verdict, Verdict::TooLow | Verdict::Fails);
+        self.unknown += usize::from(check.verdict == Verdict::Unknown);
+        self.set.extend(check.set.clone());
+        self.set.sort_by_key(|line| line.file);
         self.checks.push(check);
     }
 }

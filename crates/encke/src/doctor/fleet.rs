@@ -1,0 +1,255 @@
+//! Checks of the brokers of a fleet.
+
+use encke_fleet::{
+    BrokerAnswer, BrokerFinding, BrokerFindings, FleetSettings, JetStreamFinding, OrderFinding,
+};
+
+use super::check::{Check, Line, Verdict, bytes, millis};
+
+/// The checks of what the brokers have said. `logs`: of this node.
+pub(super) fn checks(
+    findings: &BrokerFindings,
+    settings: &FleetSettings,
+    logs: usize,
+) -> Vec<Check> {
+    let answering = findings.brokers.iter();
+    let some_answer = answering.clone().any(|broker| broker.answer.is_ok());
+    let mut checks = Vec::new();
+    for broker in answering {
+        checks.push(answers(broker, some_answer));
+        if let Ok(answer) = &broker.answer {
+            checks.extend(of_broker(broker, answer));
+        }
+    }
+    if let Some(found) = &findings.jetstream {
+        checks.push(jetstream(found));
+        if found.storage_bytes_max.is_ok() {
+            checks.push(syncs(found));
+            checks.push(number_of_logs(found, logs));
+            let orders = found.orders.iter().enumerate();
+            checks.extend(orders.map(|(log, order)| self::order(log, order, settings)));
+            checks.push(stored(found));
+        }
+    }
+    checks
+}
+
+fn check(name: String, value: String, need: &str, verdict: Verdict, why: &'static str) -> Check {
+    Check {
+        name: name.into(),
+        value,
+        need: need.to_owned(),
+        verdict,
+        why,
+        set: Vec::new(),
+    }
+}
+
+fn answers(broker: &BrokerFinding, some_answer: bool) -> Check {
+    let (value, verdict) = match &broker.answer {
+        Ok(answer) => (
+            format!("answers in {}", millis(answer.round_trip)),
+            Verdict::Fits,
+        ),
+        Err(reason) if some_answer => (reason.clone(), Verdict::Advice),
+        Err(reason) => (reason.clone(), Verdict::Fails),
+    };
+    check(
+        format!("broker {}", broker.address),
+        value,
+        "answers",
+        verdict,
+        "a node uses one of the brokers that --fleet names, and appends wait for a majority of them",
+    )
+}
+
+fn of_broker(broker: &BrokerFinding, answer: &BrokerAnswer) -> [Check; 3] {
+    let name = |what: &str| format!("broker {}, {what}", broker.address);
+    let version = check(
+        name("version"),
+        format!("nats-server {}", answer.version),
+        &format!("{}.{} or later", VERSION_MIN.0, VERSION_MIN.1),
+        match version(&answer.version) {
+            Some(version) if version >= VERSION_MIN => Verdict::Fits,
+            Some(_) => Verdict::Fails,
+            None => Verdict::Unknown,
+        },
+        "`encke fleet repair` needs streams that begin at a given position",
+    );
+    let largest = answer.message_bytes_max as u64;
+    let message = check(
+        name("largest message"),
+        bytes(largest),
+        &bytes(MESSAGE_BYTES),
+        match largest >= MESSAGE_BYTES {
+            true => Verdict::Fits,
+            false => Verdict::Advice,
+        },
+        "larger batches travel in parts, one after the other (max_payload of the broker)",
+    );
+    let ahead = answer.clock_ahead_ms;
+    let clock = check(
+        name("clock"),
+        ahead.map_or("unknown".to_owned(), |ahead| match ahead {
+            0.. => format!("{ahead} ms ahead of this machine"),
+            _ => format!("{} ms behind this machine", ahead.unsigned_abs()),
+        }),
+        &format!("within {CLOCK_MS} ms"),
+        match ahead {
+            None => Verdict::Unknown,
+            Some(ahead) if ahead.unsigned_abs() <= CLOCK_MS => Verdict::Fits,
+            Some(_) => Verdict::Advice,
+        },
+        "the brokers' time ends lifetimes and retention, the nodes' time deadlines of jobs: keep both by NTP",
+    );
+    [version, message, clock]
+}
+
+/// Major and minor version.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut parts = text.split('.').map(|part| part.parse().ok());
+    Some((parts.next()??, parts.next()??))
+}
+
+fn jetstream(found: &JetStreamFinding) -> Check {
+    let (value, verdict) = match &found.storage_bytes_max {
+        Ok(None) => ("enabled".to_owned(), Verdict::Fits),
+        Ok(Some(0)) => (
+            "these credentials may store nothing".to_owned(),
+            Verdict::Fails,
+        ),
+        Ok(Some(max)) => (format!("enabled, {} at most", bytes(*max)), Verdict::Fits),
+        Err(reason) => (reason.clone(), Verdict::Fails),
+    };
+    check(
+        "brokers, JetStream".to_owned(),
+        value,
+        "enabled for these credentials",
+        verdict,
+        "the order is a stream of JetStream: start nats-server with -js or a `jetstream` block",
+    )
+}
+
+fn syncs(found: &JetStreamFinding) -> Check {
+    let late = found.syncs.iter().filter(|(_, always)| !always);
+    let late: Vec<&str> = late.map(|(broker, _)| broker.as_str()).collect();
+    let (value, verdict) = match (found.syncs.len(), late.len()) {
+        (0, _) => (
+            "the brokers do not tell these credentials".to_owned(),
+            Verdict::Unknown,
+        ),
+        (brokers, 0) => (
+            format!("always, at {}", self::brokers(&brokers.to_string())),
+            Verdict::Fits,
+        ),
+        _ => (format!("later, at {}", late.join(", ")), Verdict::Advice),
+    };
+    let set = match verdict {
+        Verdict::Fits => Vec::new(),
+        _ => vec![Line {
+            file: "the `jetstream` block of each broker",
+            line: "sync_interval: always".into(),
+        }],
+    };
+    Check {
+        set,
+        ..check(
+            "brokers, sync of messages".to_owned(),
+            value,
+            "always",
+            verdict,
+            "without `sync_interval: always` a broker syncs every two minutes, and a power cut of a majority loses what was \
+             acknowledged; `curl 'http://BROKER:8222/jsz?config=1'` shows `sync_always` where monitoring is on",
+        )
+    }
+}
+
+fn number_of_logs(found: &JetStreamFinding, logs: usize) -> Check {
+    let has = found.orders.len();
+    let (value, verdict) = match has {
+        0 => (
+            "none yet: the first node makes them".to_owned(),
+            Verdict::Fits,
+        ),
+        _ if has == logs => (has.to_string(), Verdict::Fits),
+        _ => (has.to_string(), Verdict::Fails),
+    };
+    check(
+        "fleet, logs".to_owned(),
+        value,
+        &logs.to_string(),
+        verdict,
+        "all nodes of a fleet have the same --logs",
+    )
+}
+
+fn order(log: usize, order: &OrderFinding, settings: &FleetSettings) -> Check {
+    let mut faults = Vec::new();
+    if !order.offline.is_empty() {
+        faults.push(format!("{} do not follow", order.offline.join(", ")));
+    }
+    if order.lost > 0 {
+        faults.push(format!("{} messages are lost", order.lost));
+    }
+    let asked = settings.replicas.to_string();
+    let mut value = format!("on {}", brokers(&order.replicas.to_string()));
+    for fault in &faults {
+        value = format!("{value}; {fault}");
+    }
+    let differs = order.replicas.to_string() != asked;
+    check(
+        format!("fleet, order of log {log}"),
+        value,
+        &format!("on {}, whole", brokers(&asked)),
+        match faults.is_empty() && !differs {
+            true => Verdict::Fits,
+            false => Verdict::Advice,
+        },
+        "with fewer brokers, the next fault stops the fleet; fleet-replicas counts only when the first node of a fleet starts",
+    )
+}
+
+fn brokers(count: &str) -> String {
+    match count {
+        "1" => "1 broker".to_owned(),
+        _ => format!("{count} brokers"),
+    }
+}
+
+fn stored(found: &JetStreamFinding) -> Check {
+    let (value, verdict) = match &found.stored {
+        Ok(times) if times.median.as_millis() >= STORED_MS => (
+            format!(
+                "{}, {} at most",
+                millis(times.median),
+                millis(times.slowest)
+            ),
+            Verdict::Advice,
+        ),
+        Ok(times) => (
+            format!(
+                "{}, {} at most",
+                millis(times.median),
+                millis(times.slowest)
+            ),
+            Verdict::Fits,
+        ),
+        Err(reason) => (reason.clone(), Verdict::Fails),
+    };
+    check(
+        "brokers, time to store a message".to_owned(),
+        value,
+        &format!("under {STORED_MS} ms"),
+        verdict,
+        "each batch of appends waits this long, and for a sync of the node",
+    )
+}
+
+const VERSION_MIN: (u32, u32) = (2, 10);
+
+/// The default of nats-server.
+const MESSAGE_BYTES: u64 = 1 << 20;
+
+const CLOCK_MS: u64 = 1_000;
+
+const STORED_MS: u128 = 20;
