@@ -29,7 +29,8 @@ pub(crate) enum CannotApply {
 }
 
 impl<D: Disk> Commit<D> {
-    /// Applies batches and sends the replies to this node's own. `stalled` is called again and again while the disk takes
+    /// Applies batches and sends the replies to this node's own. Syncs them before, if one of this node's own changes something: a
+    /// majority of the brokers has all of them, and their own nodes sync the others. `stalled` is called again and again while the disk takes
     /// nothing; true gives up.
     pub(crate) fn replicate<S: Store>(
         &mut self,
@@ -139,7 +140,7 @@ impl<D: Disk> Commit<D> {
         let late = publish::publish(durable, &mut self.machine, &mut self.log, &mut self.outlets);
         debug_assert!(
             late.is_empty(),
-            "a node syncs every batch before its replies"
+            "a node syncs its own batches before its replies"
         );
     }
 
@@ -149,7 +150,7 @@ impl<D: Disk> Commit<D> {
         let mut judged = Vec::new();
         let mut records = Vec::new();
         let mut streams = Vec::new();
-        let mut marked = false;
+        let (mut marked, mut awaited) = (false, false);
         for OrderedBatch { batch, submitters } in batches {
             let now_ms = batch.time_ms;
             let mut draft = Draft::new(
@@ -162,6 +163,7 @@ impl<D: Disk> Commit<D> {
             let mut submitters = submitters.into_iter();
             let mut failed = None;
             for command in batch.commands {
+                let for_log = command.is_for_log();
                 let outcome = match self.machine.may_change(&batch.batch, &command) {
                     true => self.machine.apply(command, now_ms, &mut draft),
                     false => Outcome::Refused(Refusal::NotDispatcher),
@@ -176,6 +178,7 @@ impl<D: Disk> Commit<D> {
                     });
                 }
                 if let Some(Some(from)) = submitters.next() {
+                    awaited |= !for_log;
                     judged.push(Judged {
                         from,
                         ack: None,
@@ -209,9 +212,10 @@ impl<D: Disk> Commit<D> {
                 appended.map_err(|error| CannotApply::Failed(error.to_string().into()))?;
             }
         }
-        let level = match marked {
-            true => AckLevel::Synced,
-            false => AckLevel::Accepted,
+        let level = match (marked, awaited) {
+            (true, true) => AckLevel::Synced,
+            (true, false) => AckLevel::Written,
+            (false, _) => AckLevel::Accepted,
         };
         let mut decided = Decided::new(level, judged);
         decided.batch = marked.then(|| Arc::new(Batch::new(records)));
@@ -238,9 +242,11 @@ impl<D: Disk> Commit<D> {
         idle.then_some(FleetCommand::Barrier { log })
     }
 
-    /// The last mark in the log.
-    pub(crate) fn marked_tip(&self) -> Option<Tip> {
-        self.machine.chain().map(Chain::marked_tip)
+    /// The last mark in the log. None while it is not durable.
+    pub(crate) fn durable_mark(&self) -> Option<Tip> {
+        let is_durable = self.failed.is_none() && self.log.is_synced();
+        let chain = self.machine.chain().filter(|_| is_durable);
+        chain.map(Chain::marked_tip)
     }
 
     /// What this node proposes by its own clock, and because of what it has applied.

@@ -29,6 +29,11 @@ impl<D: Disk> Commit<D> {
         }
     }
 
+    /// Syncs everything that was written.
+    pub(crate) fn sync_all(&mut self) {
+        self.sync_written();
+    }
+
     /// Syncs what was acknowledged before a sync. True unless the log has failed.
     pub(super) fn sync_written(&mut self) -> bool {
         self.syncs.synced_at = Instant::now();

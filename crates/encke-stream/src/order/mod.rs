@@ -5,7 +5,7 @@
 //! take its place: no later stage reads a clock or a mailbox to judge a command. One thing is still local: whether a batch
 //! also ends expired streams. A refused attempt is repeated after a while by the local clock.
 
-mod gather;
+pub(crate) mod gather;
 pub(crate) mod local;
 
 use std::time::Duration;

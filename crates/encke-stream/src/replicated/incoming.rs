@@ -236,6 +236,11 @@ impl Following {
         submitters.into_iter().flatten().collect()
     }
 
+    /// The submitters of all batches up to this one have their replies.
+    pub(super) fn answered(&self, number: u64) {
+        self.outstanding.answer(number);
+    }
+
     /// The submitters of everything that is outstanding.
     pub(super) fn take_outstanding(&self) -> Vec<Submitter> {
         self.outstanding.take_all().into_iter().flatten().collect()
@@ -256,6 +261,11 @@ impl Following {
     /// Whether the batch is this node's own.
     pub(super) fn is_own(&self, batch: &BatchId) -> bool {
         batch.node == self.own.node
+    }
+
+    /// The number of a batch that this node has sent since its start.
+    pub(super) fn own_number(&self, batch: &BatchId) -> Option<u64> {
+        (self.is_own(batch) && batch.at.run == self.own.at.run).then_some(batch.at.number)
     }
 }
 

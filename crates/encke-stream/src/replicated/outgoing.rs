@@ -12,6 +12,7 @@ use super::message::{self, Content};
 use super::status::OrderStatus;
 use crate::batch::{Submission, Submitter};
 use crate::command::{Command, FleetCommand};
+use crate::order::gather::Gather;
 
 /// The batches that this node sends, one after the other.
 pub struct OutgoingBatches {
@@ -27,6 +28,9 @@ pub struct OutgoingBatches {
     message_bytes_max: usize,
     /// When the mailbox was closed.
     closed_at: Option<Instant>,
+    gather: Gather,
+    /// The last batch, until its answer was waited for: its number, and how many clients wait for it.
+    sent: Option<(u64, usize)>,
 }
 
 /// A batch for the shared log.
@@ -44,7 +48,7 @@ pub struct OutgoingBatch {
 #[derive(Debug, Default)]
 pub(super) struct Outstanding {
     state: Mutex<State>,
-    /// A batch is no longer outstanding.
+    /// A batch is no longer outstanding, or is answered.
     less: Condvar,
 }
 
@@ -52,6 +56,18 @@ pub(super) struct Outstanding {
 struct State {
     batches: BTreeMap<u64, Vec<Option<Submitter>>>,
     proposals: Vec<FleetCommand>,
+    /// When batches were made, until they are answered.
+    made: VecDeque<(u64, Instant)>,
+    answered: Option<Answered>,
+}
+
+/// The last batch whose submitters have their replies.
+#[derive(Clone, Copy, Debug)]
+struct Answered {
+    number: u64,
+    at: Instant,
+    /// Since it was made.
+    took: Duration,
 }
 
 impl Outstanding {
@@ -65,8 +81,42 @@ impl Outstanding {
     /// Takes the submitters of all batches.
     pub(super) fn take_all(&self) -> Vec<Option<Submitter>> {
         let batches = std::mem::take(&mut self.state.lock().batches);
+        self.state.lock().made.clear();
         self.less.notify_all();
         batches.into_values().flatten().collect()
+    }
+
+    /// The submitters of all batches up to this one have their replies.
+    pub(super) fn answer(&self, number: u64) {
+        let mut state = self.state.lock();
+        let at = Instant::now();
+        while let Some((made, made_at)) = state.made.front().copied()
+            && made <= number
+        {
+            state.made.pop_front();
+            let took = at.duration_since(made_at);
+            state.answered = Some(Answered {
+                number: made,
+                at,
+                took,
+            });
+        }
+        drop(state);
+        self.less.notify_all();
+    }
+
+    /// Waits until the submitters of this batch have their replies, at most for as long as the last answer took.
+    fn wait_for_answer(&self, number: u64) -> Option<Answered> {
+        let mut state = self.state.lock();
+        let patience = state.answered?.took;
+        let missing = |state: &mut State| state.answered.is_some_and(|last| last.number < number);
+        self.less.wait_while_for(&mut state, missing, patience);
+        state.answered.filter(|last| last.number >= number)
+    }
+
+    fn is_answered(&self, number: u64) -> bool {
+        let answered = self.state.lock().answered;
+        answered.is_some_and(|last| last.number >= number)
     }
 
     /// Sends these with the next batch. Proposals past a bound are dropped: they are made again.
@@ -103,6 +153,8 @@ impl OutgoingBatches {
             status,
             message_bytes_max,
             closed_at: None,
+            gather: Gather::default(),
+            sent: None,
         }
     }
 
@@ -144,6 +196,9 @@ impl OutgoingBatches {
                     false => Duration::ZERO,
                 };
                 let received = self.mailbox.recv_batch_timeout(&mut commands, patience);
+                if !commands.is_empty() {
+                    self.gather(&mut commands);
+                }
                 self.left.extend(commands);
                 if received.is_err() && self.left.is_empty() {
                     if self.outstanding.wait(0, LOOK_EVERY) || self.has_closed_for_long() {
@@ -156,6 +211,34 @@ impl OutgoingBatches {
                 return Some(self.build(&mut proposals));
             }
         }
+    }
+
+    /// Waits for more commands while that promises a larger batch: first for the replies to the last batch, then for what their
+    /// clients send next ([`Gather`]). A
+    /// message costs the brokers the same with few commands and with many.
+    fn gather(&mut self, commands: &mut Vec<Submission>) {
+        let Some((number, replies)) = self.sent.take() else {
+            return;
+        };
+        // What has arrived before the replies is of other clients.
+        let others = match self.outstanding.is_answered(number) {
+            true => 0,
+            false => commands.len(),
+        };
+        let Some(answered) = self.outstanding.wait_for_answer(number) else {
+            return;
+        };
+        self.gather.synced(answered.took);
+        self.gather.expect(others + replies);
+        self.mailbox.drain(commands);
+        let pause = self.gather.begin(answered.at.elapsed(), commands.len());
+        let Some(mut pause) = pause else { return };
+        let begun = Instant::now();
+        while let Some(sleep) = pause.next_sleep(begun.elapsed(), commands.len()) {
+            std::thread::sleep(sleep);
+            self.mailbox.drain(commands);
+        }
+        self.gather.end(&pause);
     }
 
     fn has_closed_for_long(&mut self) -> bool {
@@ -182,8 +265,11 @@ impl OutgoingBatches {
         }
         self.batch.at.number += 1;
         let commands = submitters.len();
+        let number = self.batch.at.number;
+        self.sent = Some((number, submitters.iter().flatten().count()));
         let mut state = self.outstanding.state.lock();
-        state.batches.insert(self.batch.at.number, submitters);
+        state.batches.insert(number, submitters);
+        state.made.push_back((number, Instant::now()));
         drop(state);
         OutgoingBatch {
             messages: message::encode(

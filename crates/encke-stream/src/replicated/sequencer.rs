@@ -99,6 +99,8 @@ impl<D: Disk> ReplicaSequencer<D> {
         }
         // What a stopped node holds in memory may not be what its log has.
         if self.stopped.is_none() {
+            self.commit.sync_if_due();
+            self.note_mark();
             self.commit.checkpoint(&mut self.evictor);
             self.commit.evict(&mut self.evictor);
         }
@@ -118,6 +120,8 @@ impl<D: Disk> ReplicaSequencer<D> {
         let own = batches
             .iter()
             .any(|one| self.following.is_own(&one.batch.batch));
+        let mut newest = batches.iter().rev();
+        let last = newest.find_map(|one| self.following.own_number(&one.batch.batch));
         let status = Arc::clone(&self.following.status);
         let mut stalled = |reason: Arc<str>| {
             tracing::error!(%reason, "this node cannot apply a batch, and tries again");
@@ -130,14 +134,20 @@ impl<D: Disk> ReplicaSequencer<D> {
             Ok(committed) => {
                 status.stall(None);
                 status.apply(&tips, time_ms);
-                if let Some(marked) = self.commit.marked_tip() {
-                    status.mark(marked);
+                if let Some(last) = last {
+                    self.following.answered(last);
                 }
                 self.evictor.stored(committed.records);
                 (self.watch)(&committed);
                 self.propose(now_ms, own);
             }
             Err(CannotApply::Failed(reason) | CannotApply::Stalled(reason)) => self.stop(reason),
+        }
+    }
+
+    fn note_mark(&self) {
+        if let Some(marked) = self.commit.durable_mark() {
+            self.following.status.mark(marked);
         }
     }
 
@@ -164,6 +174,9 @@ impl<D: Disk> ReplicaSequencer<D> {
         self.following.status.stop(Arc::clone(&reason));
         let left = self.following.take_outstanding();
         self.refuse(left, &Refusal::Unknown(Arc::clone(&reason)));
+        // A repair asks for the last mark.
+        self.commit.sync_all();
+        self.note_mark();
         self.stopped = Some(reason);
         self.following.status.halt();
     }

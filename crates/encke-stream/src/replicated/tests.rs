@@ -14,9 +14,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Append, Batch, Command, Create, Data, Eviction, Fetch, FleetCommand, ForkOf, Lifetime, Limits,
-    Loader, Logs, Lookup, Offset, OrderKind, Outcome, Outlet, Piece, ProducerId, Refusal, Reply,
-    Retention, Submitter, Target, restore_all_on,
+    Append, Batch, Command, Committed, Create, Data, Eviction, Fetch, FleetCommand, ForkOf,
+    Lifetime, Limits, Loader, Logs, Lookup, Offset, OrderKind, Outcome, Outlet, Piece, ProducerId,
+    Refusal, Reply, Retention, Submitter, Target, restore_all_on,
 };
 
 /// The order that the nodes share.
@@ -43,6 +43,8 @@ struct Running {
     status: Arc<OrderStatus>,
     mailbox: Sender<Submission>,
     replies: Replies,
+    /// Of each group of batches: whether it was synced.
+    synced: Arc<Mutex<Vec<bool>>>,
 }
 
 #[derive(Clone, Default)]
@@ -96,8 +98,12 @@ impl Node {
         let loader = machine.loader(log.reader());
         let reader = log.reader();
         let load = loader.clone();
-        let sequencer =
-            ReplicaSequencer::new(machine, log, order.following, outlets, Box::new(|_| {}));
+        let synced = Arc::new(Mutex::new(Vec::new()));
+        let groups = Arc::clone(&synced);
+        let watch = Box::new(move |committed: &Committed| {
+            groups.lock().push(committed.sync.is_some());
+        });
+        let sequencer = ReplicaSequencer::new(machine, log, order.following, outlets, watch);
         let eviction = Eviction {
             idle: Duration::from_millis(1),
             hot_max: 1,
@@ -118,6 +124,7 @@ impl Node {
             status: order.status,
             mailbox,
             replies,
+            synced,
         });
     }
 
@@ -604,6 +611,41 @@ fn a_reply_comes_when_the_batch_is_applied_and_says_when_it_is_unknown() {
             .unwrap()
             .contains("[97, 97, 97]")
     );
+}
+
+#[test]
+fn a_node_syncs_what_it_answers_at_once_and_what_others_answer_a_little_later() {
+    let mut shared = Vec::new();
+    let mut a = Node::new(0, 0, false);
+    let mut b = Node::new(1, 0, false);
+    let create = command(Do::Create(0, None, None, None, 0), 0);
+    a.send(create, NOW_MS, false, &mut shared);
+    let (time_ms, message) = shared[0].clone();
+    for (node, syncs) in [(&mut a, true), (&mut b, false)] {
+        let running = node.run();
+        let taken = running.incoming.take(1, time_ms, &message);
+        taken.unwrap().unwrap();
+        running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
+        assert_eq!(*running.synced.lock(), [syncs]);
+        assert_eq!(running.status.applied().position, 1);
+        let marked = running.status.marked().position;
+        assert_eq!(marked, u64::from(syncs), "a mark counts when it is durable");
+    }
+    // Readers see it already, at both.
+    assert_eq!(a.contents(), b.contents());
+    // The power is cut before the sync: what is lost comes again from the order.
+    b.running = None;
+    b.disk.cut_power();
+    b.start();
+    b.follow(&shared, usize::MAX, NOW_MS);
+    assert_eq!(a.contents(), b.contents());
+    // Nothing follows, so that it is synced.
+    b.run().sequencer.turn(Duration::ZERO, &|| NOW_MS);
+    assert_eq!(b.run().status.marked().position, 1);
+    b.running = None;
+    b.disk.cut_power();
+    b.start();
+    assert_eq!(b.run().incoming.position(), 1);
 }
 
 #[test]
