@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::nodes::FleetNodes;
+use super::order::{self, OrderRound};
 use crate::BenchError;
 use crate::experiment::lab::Lab;
 use crate::experiment::serving::{Serving, streams_url};
@@ -19,11 +20,24 @@ pub(super) struct AppendRound {
     pub(super) alone_us: f64,
     pub(super) nodes_us: f64,
     pub(super) brokers_us: f64,
+    /// Batches of all nodes a second, each a message for the brokers.
+    pub(super) messages_per_second: f64,
+    /// The brokers without nodes, with messages of the same size.
+    pub(super) order: OrderRound,
 }
 
 impl AppendRound {
     pub(super) fn ratio(&self) -> f64 {
         self.fleet.acknowledged_per_second / self.alone.acknowledged_per_second.max(1e-9)
+    }
+
+    /// The messages of the fleet by those that the brokers alone carry.
+    pub(super) fn messages_ratio(&self) -> f64 {
+        self.messages_per_second / self.order.messages_per_second.max(1e-9)
+    }
+
+    pub(super) fn appends_per_message(&self) -> f64 {
+        self.fleet.acknowledged_per_second / self.messages_per_second.max(1e-9)
     }
 }
 
@@ -64,16 +78,22 @@ pub(super) fn measure(
             let before_ns = probe.cpu_ns()?;
             let one = spray(&one, lab.stop())?;
             let alone_ns = probe.cpu_ns()? - before_ns;
-            let before = fleet.time()?;
+            let before = (fleet.time()?, fleet.batches()?);
             let three = spray(&three, lab.stop())?;
-            let after = fleet.time()?;
+            let after = (fleet.time()?, fleet.batches()?);
             lab.check()?;
+            let messages = after.1 - before.1;
+            let (before, after) = (before.0, after.0);
+            let appends = three.acknowledged as f64 / messages.max(1.0);
+            let order = order::measure(lab, fleet, (appends * APPEND_BYTES) as usize)?;
             let each = |ns: u64, of: &SprayReport| ns as f64 / 1e3 / of.acknowledged.max(1) as f64;
             rounds.push(AppendRound {
                 connections,
                 alone_us: each(alone_ns, &one),
                 nodes_us: each(after.nodes_ns - before.nodes_ns, &three),
                 brokers_us: each(after.brokers_ns - before.brokers_ns, &three),
+                messages_per_second: messages / three.seconds,
+                order,
                 alone: one,
                 fleet: three,
             });
@@ -84,6 +104,9 @@ pub(super) fn measure(
 
 /// Connections, each of which waits for its acknowledgement.
 pub(super) const CONNECTIONS: [u32; 2] = [64, 256];
+
+/// Bytes of an append in a batch.
+const APPEND_BYTES: f64 = 160.0;
 
 const STREAMS: u32 = 1_000;
 const ROUNDS: u32 = 3;

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::BenchError;
 use crate::experiment::brokers::Brokers;
 use crate::experiment::lab::{Lab, Scratch};
-use crate::experiment::serving::{Disk, Level, Serving};
+use crate::experiment::serving::{Disk, Level, Serving, scrape};
 use crate::load::probe::Probe;
 
 /// A fleet; its fields end in this order.
@@ -42,6 +42,19 @@ impl FleetNodes {
     /// Where the nodes that run listen.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.nodes.iter().flatten().map(Serving::address).collect()
+    }
+
+    /// Where the brokers are.
+    pub(super) fn broker_urls(&self) -> String {
+        self.brokers.urls()
+    }
+
+    /// The batches of all nodes that the first node has applied.
+    pub(super) fn batches(&self) -> Result<f64, BenchError> {
+        match self.nodes.first() {
+            Some(Some(node)) => Ok(scrape(node.address())?.value("encke_fleet_batches_total")),
+            _ => Ok(0.0),
+        }
     }
 
     /// Takes a node out, to be killed.
