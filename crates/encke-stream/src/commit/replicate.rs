@@ -62,7 +62,7 @@ impl<D: Disk> Commit<D> {
                 }
             }
         };
-        let mut decided = match self.decide_batches(batches) {
+        let (mut decided, awaited) = match self.decide_batches(batches) {
             Ok(decided) => decided,
             Err(error) => {
                 self.machine.abandon();
@@ -77,6 +77,16 @@ impl<D: Disk> Commit<D> {
         committed.records = decided.records();
         committed.bytes = decided.log_bytes;
         if !decided.needs_file() {
+            // A reply may be about what an earlier group has only written, such as the repetition of an append.
+            if awaited && !self.log.is_synced() && !self.sync_written() {
+                let reason = self
+                    .failed
+                    .clone()
+                    .unwrap_or_else(|| "the log failed".into());
+                self.take_back(decided, &Refusal::LogFailed(Arc::clone(&reason)));
+                self.set_chain(before);
+                return Err(CannotApply::Failed(reason));
+            }
             self.publish_replicated(sync::Durable::without_file(decided));
             return Ok(committed);
         }
@@ -144,8 +154,11 @@ impl<D: Disk> Commit<D> {
         );
     }
 
-    /// Judges the batches in their order, as one group.
-    fn decide_batches(&mut self, batches: Vec<OrderedBatch>) -> Result<Decided, CannotApply> {
+    /// Judges the batches in their order, as one group. Also returns whether a reply of this node promises that something is durable.
+    fn decide_batches(
+        &mut self,
+        batches: Vec<OrderedBatch>,
+    ) -> Result<(Decided, bool), CannotApply> {
         let before = self.log.batch_bytes();
         let mut judged = Vec::new();
         let mut records = Vec::new();
@@ -163,7 +176,9 @@ impl<D: Disk> Commit<D> {
             let mut submitters = submitters.into_iter();
             let mut failed = None;
             for command in batch.commands {
-                let for_log = command.is_for_log();
+                // A new dispatcher answers from what it restores. Other commands for the log only wait for their place.
+                let promises = !command.is_for_log()
+                    || matches!(command, Command::Fleet(FleetCommand::Dispatch { .. }));
                 let outcome = match self.machine.may_change(&batch.batch, &command) {
                     true => self.machine.apply(command, now_ms, &mut draft),
                     false => Outcome::Refused(Refusal::NotDispatcher),
@@ -178,7 +193,7 @@ impl<D: Disk> Commit<D> {
                     });
                 }
                 if let Some(Some(from)) = submitters.next() {
-                    awaited |= !for_log;
+                    awaited |= promises;
                     judged.push(Judged {
                         from,
                         ack: None,
@@ -221,7 +236,7 @@ impl<D: Disk> Commit<D> {
         decided.batch = marked.then(|| Arc::new(Batch::new(records)));
         decided.streams = streams;
         decided.log_bytes = self.log.batch_bytes() - before;
-        Ok(decided)
+        Ok((decided, awaited))
     }
 
     /// Refuses commands of this node that the order does not answer.

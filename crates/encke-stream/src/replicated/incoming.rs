@@ -233,6 +233,7 @@ impl Following {
 
     fn gave_up(&self, number: u64) -> Vec<Submitter> {
         let submitters = self.outstanding.take(number).unwrap_or_default();
+        self.outstanding.forget(number);
         submitters.into_iter().flatten().collect()
     }
 

@@ -105,11 +105,17 @@ impl Outstanding {
         self.less.notify_all();
     }
 
+    /// This batch is given up: it gets no answer.
+    pub(super) fn forget(&self, number: u64) {
+        self.state.lock().made.retain(|(made, _)| *made != number);
+        self.less.notify_all();
+    }
+
     /// Waits until the submitters of this batch have their replies, at most for as long as the last answer took.
     fn wait_for_answer(&self, number: u64) -> Option<Answered> {
         let mut state = self.state.lock();
-        let patience = state.answered?.took;
-        let missing = |state: &mut State| state.answered.is_some_and(|last| last.number < number);
+        let patience = state.answered?.took.min(ANSWER_WAIT_MAX);
+        let missing = |state: &mut State| state.made.iter().any(|(made, _)| *made == number);
         self.less.wait_while_for(&mut state, missing, patience);
         state.answered.filter(|last| last.number >= number)
     }
@@ -156,6 +162,12 @@ impl OutgoingBatches {
             gather: Gather::default(),
             sent: None,
         }
+    }
+
+    /// Batches whose answer is still expected.
+    #[cfg(test)]
+    pub(super) fn unanswered(&self) -> usize {
+        self.outstanding.state.lock().made.len()
     }
 
     /// The next batch, when the one before it is stored or given up. Waits for commands. None when no command will arrive
@@ -228,7 +240,7 @@ impl OutgoingBatches {
         let Some(answered) = self.outstanding.wait_for_answer(number) else {
             return;
         };
-        self.gather.synced(answered.took);
+        self.gather.synced(answered.took.min(ANSWER_WAIT_MAX));
         self.gather.expect(others + replies);
         self.mailbox.drain(commands);
         let pause = self.gather.begin(answered.at.elapsed(), commands.len());
@@ -289,6 +301,9 @@ const BATCH_BYTES: usize = 512 << 10;
 
 /// No batch is begun while more than this many are neither applied here nor given up.
 const OUTSTANDING_MAX: usize = 16;
+
+/// The answer to the last batch is waited for at most this long.
+const ANSWER_WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// The most proposals that wait for the next batch.
 const PROPOSALS_MAX: usize = 10_000;

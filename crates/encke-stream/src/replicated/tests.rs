@@ -649,6 +649,84 @@ fn a_node_syncs_what_it_answers_at_once_and_what_others_answer_a_little_later() 
 }
 
 #[test]
+fn the_repetition_of_an_append_is_answered_when_the_append_is_durable() {
+    let mut shared = Vec::new();
+    let mut a = Node::new(0, 0, false);
+    let mut b = Node::new(1, 0, false);
+    let append = Do::Append(0, Some((0, 0)), false, 3);
+    for what in [Do::Create(0, None, None, None, 0), append.clone()] {
+        a.send(command(what, 0), NOW_MS, false, &mut shared);
+    }
+    a.follow(&shared, usize::MAX, NOW_MS);
+    // Without a turn that has nothing to do, in which it would sync.
+    let deliver = |node: &mut Node, shared: &Shared| {
+        let running = node.run();
+        for (index, (time_ms, message)) in shared.iter().enumerate() {
+            let position = index as u64 + 1;
+            if position > running.incoming.position() {
+                let taken = running.incoming.take(position, *time_ms, message);
+                taken.unwrap().unwrap();
+                running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
+            }
+        }
+    };
+    let running = b.run();
+    let command = command(append, 0);
+    let from = Submitter { shard: 0, token: 1 };
+    let submission = Submission { command, from };
+    assert!(running.mailbox.try_send(Lane::Data, submission, 1).is_ok());
+    let batch = running.outgoing.next_batch().unwrap();
+    deliver(&mut b, &shared);
+    assert_eq!(b.run().status.marked().position, 0, "it is only written");
+    shared.extend(batch.messages.into_iter().map(|message| (NOW_MS, message)));
+    deliver(&mut b, &shared);
+    let replies = std::mem::take(&mut *b.run().replies.0.lock());
+    assert!(
+        matches!(
+            &replies[..],
+            [(
+                1,
+                Outcome::Appended {
+                    duplicate: true,
+                    ..
+                }
+            )]
+        ),
+        "{replies:?}"
+    );
+    assert_eq!(b.run().status.marked().position, 2);
+}
+
+#[test]
+fn no_answer_is_waited_for_that_does_not_come() {
+    let mut node = Node::new(0, 0, false);
+    let mut shared = Shared::new();
+    let send = |node: &mut Node| {
+        let running = node.run();
+        let command = command(Do::Create(0, None, None, None, 3), 0);
+        let from = Submitter { shard: 0, token: 1 };
+        let submission = Submission { command, from };
+        assert!(running.mailbox.try_send(Lane::Data, submission, 1).is_ok());
+        running.outgoing.next_batch().unwrap()
+    };
+    // The first batch is answered, so that the next ones are worth a wait.
+    let first = send(&mut node);
+    shared.extend(first.messages.into_iter().map(|message| (NOW_MS, message)));
+    std::thread::sleep(Duration::from_millis(20));
+    node.follow(&shared, usize::MAX, NOW_MS);
+    for _ in 0..3 {
+        let number = send(&mut node).batch.at.number;
+        let running = node.run();
+        running
+            .incoming
+            .handle()
+            .give_up(number, "no broker".into());
+        running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
+        assert_eq!(running.outgoing.unanswered(), 0, "it is forgotten");
+    }
+}
+
+#[test]
 fn directories_of_nodes_and_of_single_servers_are_told_apart() {
     let mut node = Node::new(0, 0, false);
     let mut shared = Shared::new();
