@@ -95,6 +95,8 @@ if [ "$for_what" = test ]; then
   has curl || packages+=(curl)
   has openssl || packages+=(openssl)
   has strace || packages+=(strace)
+  # Only root can cut the processes of a fleet off from each other.
+  [ "$(id -u)" != 0 ] || has ip || packages+=(iproute2)
   [ -x "${CHROMIUM:-/usr/bin/chromium}" ] || packages+=(chromium)
   node
   go

@@ -118,13 +118,20 @@ impl Fleet {
                 self.cut(out.then_some((&member, &brokers)));
                 self.cut(back.then_some((&brokers, &member)));
                 std::thread::sleep(pause);
+                if out && back && pause > SILENCE_NOTICED {
+                    assert!(
+                        !self.is_ready(node),
+                        "node {node} is ready, and hears no broker"
+                    );
+                }
                 self.end_cuts();
             }
             Fault::CutBroker => {
                 let member = [broker];
                 let mut others = self.members_of_brokers();
                 let mut from = "the other brokers";
-                if random.below(2) == 0 {
+                let reached = random.below(2) == 1;
+                if !reached {
                     others.extend((0..self.nodes.len()).map(|node| self.member_of_node(node)));
                     from = "all brokers and nodes";
                 }
@@ -135,6 +142,15 @@ impl Fleet {
                 self.cut(out.then_some((&member, &others)));
                 self.cut(back.then_some((&others, &member)));
                 std::thread::sleep(pause);
+                if reached && out && back && pause > BROKER_CHANGED {
+                    // Those that were connected to it have gone to the others.
+                    let ready = (0..self.nodes.len()).filter(|node| self.is_ready(*node));
+                    let ready: Vec<_> = ready.collect();
+                    assert!(
+                        ready.len() == self.nodes.len(),
+                        "only the nodes {ready:?} are ready beside two brokers"
+                    );
+                }
                 self.end_cuts();
                 self.wait_current();
             }
@@ -205,6 +221,12 @@ fn damage(store: &Path, random: &mut Random) {
         }
     }
 }
+
+/// A node that hears no broker for this long is not ready: `--fleet-silence-max`, and a moment.
+const SILENCE_NOTICED: Duration = Duration::from_secs(13);
+
+/// Nodes have found a broker that knows the order after this long.
+const BROKER_CHANGED: Duration = Duration::from_secs(25);
 
 /// A run that is at least this long damages files of brokers, too.
 const LONG: Duration = Duration::from_secs(60);

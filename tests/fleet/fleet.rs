@@ -235,6 +235,11 @@ impl Fleet {
         }
     }
 
+    /// Whether a node says that it is ready.
+    pub fn is_ready(&self, node: usize) -> bool {
+        is_ready(self.nodes[node].second_address())
+    }
+
     /// Waits until all brokers follow the order again: faults of two of three at a time are not promised to lose nothing.
     pub fn wait_current(&self) {
         let begin = Instant::now();

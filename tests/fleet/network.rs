@@ -27,13 +27,22 @@ impl Network {
     /// # Errors
     /// This user may not, or a program is missing.
     pub fn new(members: usize) -> Result<Network, String> {
+        let before = File::open(OWN).map_err(|error| error.to_string())?;
+        let network = Network::make(members);
+        if network.is_err() {
+            // Where it was, the loopback works.
+            enter(&before)?;
+        }
+        network
+    }
+
+    fn make(members: usize) -> Result<Network, String> {
         let mut network = Network {
             holders: vec![hold()?],
             cuts: Vec::new(),
         };
         let hub = File::open(network.namespace(0)).map_err(|error| error.to_string())?;
-        move_into_link_name_space(hub.as_fd(), Some(LinkNameSpaceType::Network))
-            .map_err(|error| format!("cannot enter a network namespace: {error}"))?;
+        enter(&hub)?;
         run(ip("link set lo up"))?;
         std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")
             .map_err(|error| format!("ip_forward: {error}"))?;
@@ -116,6 +125,11 @@ fn hub_address(member: usize) -> IpAddr {
     Ipv4Addr::new(10, 77, member as u8, 1).into()
 }
 
+fn enter(namespace: &File) -> Result<(), String> {
+    let entered = move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network));
+    entered.map_err(|error| format!("cannot enter a network namespace: {error}"))
+}
+
 fn rule(what: &str, (from, to): (usize, usize)) -> Command {
     let (from, to) = (address(from), address(to));
     ip(&format!("rule {what} from {from} to {to} blackhole"))
@@ -123,7 +137,7 @@ fn rule(what: &str, (from, to): (usize, usize)) -> Command {
 
 /// A process with a network namespace of its own. It ends by itself after the longest run.
 fn hold() -> Result<Child, String> {
-    let own = std::fs::read_link("/proc/thread-self/ns/net").map_err(|error| error.to_string())?;
+    let own = std::fs::read_link(OWN).map_err(|error| error.to_string())?;
     let child = Command::new("unshare")
         .args(["--net", "sleep", HOLD_SECONDS])
         .stdin(Stdio::null())
@@ -133,7 +147,7 @@ fn hold() -> Result<Child, String> {
     let mut child = child.map_err(|error| format!("cannot start unshare: {error}"))?;
     let namespace = format!("/proc/{}/ns/net", child.id());
     let begin = Instant::now();
-    while std::fs::read_link(&namespace).is_ok_and(|its| its == own) {
+    while std::fs::read_link(&namespace).map_or(true, |its| its == own) {
         let ended = child.try_wait().map_err(|error| error.to_string())?;
         if ended.is_some() || begin.elapsed() > Duration::from_secs(10) {
             let _ = child.kill();
@@ -162,5 +176,8 @@ fn run(mut command: Command) -> Result<(), String> {
         )),
     }
 }
+
+/// The namespace of this thread.
+const OWN: &str = "/proc/thread-self/ns/net";
 
 const HOLD_SECONDS: &str = "7200";
