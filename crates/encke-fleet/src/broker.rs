@@ -1,12 +1,14 @@
 //! The stream of JetStream that has the order of one log: found or created, and compared with what a node has applied.
 
 use std::collections::HashMap;
+use std::future::{Ready, ready};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_nats::jetstream::context::CreateStreamErrorKind;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, StorageType, Stream};
 use async_nats::jetstream::{self, ErrorCode};
-use async_nats::{Client, ConnectOptions};
+use async_nats::{Client, ConnectOptions, ReconnectToServer, Server, ServerInfo};
 use encke_stream::{Chain, Tip, message_hash};
 
 use crate::settings::{BrokerAccess, FleetName, FleetSettings, Replicas};
@@ -125,6 +127,7 @@ pub(crate) async fn connect(
         .connection_timeout(CONNECT_WITHIN)
         .request_timeout(Some(REQUEST_WITHIN))
         .subscription_capacity(SUBSCRIPTION_MESSAGES_MAX)
+        .reconnect_to_server_callback(in_turn())
         .reconnect_delay_callback(|attempts| match attempts {
             0 | 1 => Duration::ZERO,
             _ => RECONNECT_EVERY,
@@ -155,6 +158,20 @@ pub(crate) async fn connect(
                 tokio::time::sleep(RECONNECT_EVERY).await;
             }
         }
+    }
+}
+
+/// Chooses one broker after the other: one that is cut off from the others may be the easiest to reach.
+fn in_turn() -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
+    // Nodes begin with different brokers.
+    let turn = AtomicUsize::new(std::process::id() as usize);
+    move |servers, _| {
+        let turn = turn.fetch_add(1, Ordering::Relaxed);
+        let server = servers.get(turn % servers.len().max(1));
+        ready(server.map(|server| ReconnectToServer {
+            addr: server.addr.clone(),
+            delay: None,
+        }))
     }
 }
 
@@ -341,10 +358,11 @@ async fn compare(
         let last = state.last_sequence;
         return Err(FleetError::Lost { log, last, applied });
     }
+    let lost = lost_positions(&order.stream, info, log).await?;
+    let first = first_whole(info, &lost);
     if applied > 0 && continued_position(info) == Some(applied) {
         // A repair has made the order anew behind what this node has, or behind another history.
         order.begins_behind_tip = continues_behind(info, chain.tip);
-        let first = state.first_sequence;
         return match order.begins_behind_tip {
             true if first > applied + 1 => Err(FleetError::Behind {
                 log,
@@ -355,49 +373,50 @@ async fn compare(
             false => Err(FleetError::OtherHistory { log, applied }),
         };
     }
-    let lost = lost_positions(order, info, log).await?;
-    let first = match lost.last() {
-        Some(last) => state.first_sequence.max(last + 1),
-        None => state.first_sequence,
-    };
-    if first > chain.resume + 1 {
-        return Err(FleetError::Behind {
+    // Another history is refused before a copy would replace it.
+    if applied > 0 && applied >= state.first_sequence && !lost.contains(&applied) {
+        let message = order.stream.get_raw_message(applied).await;
+        let message = message.map_err(|error| FleetError::NoAnswer {
+            log,
+            stream: order.name.clone(),
+            reason: format!("message {applied} cannot be read: {error}"),
+        })?;
+        if message_hash(&message.payload) != chain.tip.message {
+            return Err(FleetError::OtherHistory { log, applied });
+        }
+    }
+    match first > chain.resume + 1 {
+        true => Err(FleetError::Behind {
             log,
             first,
             applied,
-        });
-    }
-    if applied == 0 || applied < first {
-        return Ok(());
-    }
-    let message = order.stream.get_raw_message(applied).await;
-    let message = message.map_err(|error| FleetError::NoAnswer {
-        log,
-        stream: order.name.clone(),
-        reason: format!("message {applied} cannot be read: {error}"),
-    })?;
-    match message_hash(&message.payload) == chain.tip.message {
-        true => Ok(()),
-        false => Err(FleetError::OtherHistory { log, applied }),
+        }),
+        false => Ok(()),
     }
 }
 
 /// The positions that the brokers have lost between the first and the last one, such as with a damaged file. Nobody may delete them.
-async fn lost_positions(
-    order: &OrderStream,
+pub(crate) async fn lost_positions(
+    stream: &Stream<()>,
     info: &Info,
     log: usize,
 ) -> Result<Vec<u64>, FleetError> {
     if info.state.deleted_count.unwrap_or(0) == 0 {
         return Ok(Vec::new());
     }
-    let detailed = order.stream.info_builder().with_deleted(true).fetch().await;
+    let detailed = stream.info_builder().with_deleted(true).fetch().await;
     let detailed = detailed.map_err(|error| FleetError::NoAnswer {
         log,
-        stream: order.name.clone(),
+        stream: info.config.name.clone(),
         reason: format!("which messages are lost cannot be read: {error}"),
     })?;
     Ok(detailed.info.state.deleted.unwrap_or_default())
+}
+
+/// The position from which on the brokers lack none.
+pub(crate) fn first_whole(info: &Info, lost: &[u64]) -> u64 {
+    let first = info.state.first_sequence;
+    lost.last().map_or(first, |last| first.max(last + 1))
 }
 
 /// When a stream was created, in nanoseconds since 1970.

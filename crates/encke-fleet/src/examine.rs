@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use async_nats::jetstream;
 use async_nats::jetstream::stream::{Config, StorageType};
-use async_nats::jetstream::{self, ErrorCode};
 use async_nats::{Client, ServerAddr};
 use futures_util::StreamExt;
 use serde::Deserialize;
@@ -36,8 +36,8 @@ pub struct BrokerFinding {
 pub struct BrokerAnswer {
     /// The version of nats-server.
     pub version: String,
-    /// How long an answer takes.
-    pub round_trip: Duration,
+    /// How long an answer takes. None: these credentials may not ask.
+    pub round_trip: Option<Duration>,
     /// The largest message that it takes.
     pub message_bytes_max: usize,
     /// How far its clock is ahead of the one here, in milliseconds. None: it does not say.
@@ -51,8 +51,8 @@ pub struct JetStreamFinding {
     pub storage_bytes_max: Result<Option<u64>, String>,
     /// Whether each broker syncs every message, as far as they say so.
     pub syncs: Vec<(String, bool)>,
-    /// The orders that are there already, by the logs' indices.
-    pub orders: Vec<OrderFinding>,
+    /// The orders that are there already, by the logs' indices, or why the brokers do not say.
+    pub orders: Result<Vec<OrderFinding>, String>,
     /// How long messages took that were stored on as many brokers as the order is, or why none could be stored.
     pub stored: Result<StoreTimes, String>,
 }
@@ -94,7 +94,7 @@ pub fn examine_brokers(settings: &FleetSettings) -> Result<BrokerFindings, Fleet
             answering = answering.or(client);
         }
         let jetstream = match answering {
-            Some(client) => Some(examine_jetstream(&client, settings).await?),
+            Some(client) => Some(examine_jetstream(&client, settings).await),
             None => None,
         };
         Ok(BrokerFindings { brokers, jetstream })
@@ -119,19 +119,12 @@ async fn examine_one(
         Err(error) => return Err(error),
     };
     let info = client.server_info();
-    let mut round_trips = Vec::new();
-    for _ in 0..ROUND_TRIPS {
-        let begun = Instant::now();
-        // A message to nobody is answered at once.
-        let _ = client.request("encke.doctor.nobody", "".into()).await;
-        round_trips.push(begun.elapsed());
-    }
-    let round_trip = times(round_trips).median;
+    let (round_trip, clock_ahead_ms) = ask_time(&client).await;
     let answer = BrokerAnswer {
         version: info.version,
         round_trip,
         message_bytes_max: info.max_payload,
-        clock_ahead_ms: clock_ahead_ms(&client).await,
+        clock_ahead_ms,
     };
     let finding = BrokerFinding {
         address,
@@ -140,22 +133,31 @@ async fn examine_one(
     Ok((finding, Some(client)))
 }
 
-/// How far the clock of a broker is ahead: it says its time with what it knows of this user.
-async fn clock_ahead_ms(client: &Client) -> Option<i64> {
-    let begun = SystemTime::now();
-    let answer = client.request("$SYS.REQ.USER.INFO", "".into()).await.ok()?;
-    let middle = begun + begun.elapsed().ok()? / 2;
-    let here = middle.duration_since(UNIX_EPOCH).ok()?.as_millis() as i64;
-    let answer: Value = serde_json::from_slice(&answer.payload).ok()?;
-    let time = answer["server"]["time"].as_str()?;
-    let there: jiff::Timestamp = time.parse().ok()?;
+/// How long an answer takes, and how far the clock of the broker is ahead: it says its time with what it knows of this user. None
+/// each if these credentials may not ask.
+async fn ask_time(client: &Client) -> (Option<Duration>, Option<i64>) {
+    let mut round_trips = Vec::new();
+    let mut ahead = None;
+    for _ in 0..ROUND_TRIPS {
+        let (begun, began) = (Instant::now(), SystemTime::now());
+        let Ok(answer) = client.request("$SYS.REQ.USER.INFO", "".into()).await else {
+            return (None, None);
+        };
+        let took = begun.elapsed();
+        round_trips.push(took);
+        ahead = clock_ahead_ms(&answer.payload, began + took / 2);
+    }
+    (Some(times(round_trips).median), ahead)
+}
+
+fn clock_ahead_ms(answer: &[u8], here: SystemTime) -> Option<i64> {
+    let here = here.duration_since(UNIX_EPOCH).ok()?.as_millis() as i64;
+    let answer: Value = serde_json::from_slice(answer).ok()?;
+    let there: jiff::Timestamp = answer["server"]["time"].as_str()?.parse().ok()?;
     Some(there.as_millisecond() - here)
 }
 
-async fn examine_jetstream(
-    client: &Client,
-    settings: &FleetSettings,
-) -> Result<JetStreamFinding, FleetError> {
+async fn examine_jetstream(client: &Client, settings: &FleetSettings) -> JetStreamFinding {
     let context = jetstream::new(client.clone());
     let account = context.query_account().await;
     let storage = account.map(|account| {
@@ -169,30 +171,34 @@ async fn examine_jetstream(
     let storage_bytes_max = storage.map_err(|error| error.to_string());
     let mut finding = JetStreamFinding {
         syncs: syncs(client).await,
-        orders: Vec::new(),
+        orders: Ok(Vec::new()),
         stored: Err("there is no JetStream".into()),
         storage_bytes_max,
     };
     if finding.storage_bytes_max.is_err() {
-        return Ok(finding);
+        return finding;
     }
-    while let Some(info) = report::order(&context, &settings.name, finding.orders.len()).await? {
-        finding.orders.push(OrderFinding {
+    let orders = orders(&context, settings).await;
+    finding.orders = orders.map_err(|error| error.to_string());
+    let first = finding.orders.iter().flatten().next();
+    let replicas = first.map_or(settings.replicas.0, |order| order.replicas);
+    finding.stored = measure(&context, settings, replicas).await;
+    finding
+}
+
+async fn orders(
+    context: &jetstream::Context,
+    settings: &FleetSettings,
+) -> Result<Vec<OrderFinding>, FleetError> {
+    let mut orders = Vec::new();
+    while let Some(info) = report::order(context, &settings.name, orders.len()).await? {
+        orders.push(OrderFinding {
             replicas: info.config.num_replicas,
             offline: report::offline(&info),
             lost: info.state.deleted_count.unwrap_or(0),
         });
     }
-    let replicas = match finding.orders.first() {
-        Some(order) => order.replicas,
-        None => settings.replicas.0,
-    };
-    let measured = measure(&context, settings, replicas);
-    finding.stored = match tokio::time::timeout(MEASURED_WITHIN, measured).await {
-        Ok(measured) => measured,
-        Err(_) => Err("the brokers do not answer in time".into()),
-    };
-    Ok(finding)
+    Ok(orders)
 }
 
 /// What the brokers say of their syncs. They tell only users of their system account, or those to whom it exports this.
@@ -230,29 +236,26 @@ async fn syncs(client: &Client) -> Vec<(String, bool)> {
         match serde_json::from_slice::<Answer>(&answer.payload) {
             Ok(Answer { server, data }) => found.push((server.name, data.config.sync_always)),
             // Nobody answers here.
-            Err(_) => break,
+            Err(_) if answer.payload.is_empty() => break,
+            // A broker without JetStream.
+            Err(_) => {}
         }
     }
     found.sort();
     found
 }
 
-/// Stores messages in a stream of its own.
+/// Stores messages in a stream of its own, and deletes it.
 async fn measure(
     context: &jetstream::Context,
     settings: &FleetSettings,
     replicas: usize,
 ) -> Result<StoreTimes, String> {
-    let name = format!("{}_doctor", settings.name);
-    let subject = format!("{}.doctor", settings.name);
-    match context.delete_stream(&name).await {
-        Ok(_) => {}
-        Err(error) => match error.kind() {
-            jetstream::context::DeleteStreamErrorKind::JetStream(ref why)
-                if why.error_code() == ErrorCode::STREAM_NOT_FOUND => {}
-            _ => return Err(error.to_string()),
-        },
-    }
+    // Several may measure at the same time.
+    let own = context.client().new_inbox();
+    let own = own.rsplit('.').next().unwrap_or_default();
+    let name = format!("{}_doctor_{own}", settings.name);
+    let subject = format!("{}.doctor.{own}", settings.name);
     let config = Config {
         name: name.clone(),
         subjects: vec![subject.clone()],
@@ -262,13 +265,22 @@ async fn measure(
         max_age: MEASURED_WITHIN,
         ..Config::default()
     };
-    let created = context.create_stream(config).await;
-    created.map_err(|error| broker::creation(&error.to_string()))?;
-    let stored = store(context, &subject).await;
+    let measured = async {
+        let created = context.create_stream(config).await;
+        created.map_err(|error| broker::creation(&error.to_string()))?;
+        store(context, &subject).await
+    };
+    let measured = match tokio::time::timeout(MEASURED_WITHIN, measured).await {
+        Ok(measured) => measured,
+        Err(_) => Err("the brokers do not answer in time".into()),
+    };
+    // Also if it is unknown whether it was made.
     let deleted = context.delete_stream(&name).await;
-    let stored = stored?;
-    deleted.map_err(|error| format!("the stream {name} is left: {error}"))?;
-    Ok(times(stored))
+    match (measured, deleted) {
+        (Ok(stored), Ok(_)) => Ok(times(stored)),
+        (Ok(_), Err(error)) => Err(format!("the stream {name} is left: {error}")),
+        (Err(error), _) => Err(error),
+    }
 }
 
 async fn store(context: &jetstream::Context, subject: &str) -> Result<Vec<Duration>, String> {

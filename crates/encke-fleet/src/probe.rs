@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_nats::connection::State;
+use async_nats::jetstream::context::RequestErrorKind;
 use async_nats::{Client, jetstream};
 use encke_stream::OrderHandle;
 use tokio::sync::watch;
@@ -29,12 +31,11 @@ impl Probe {
         loop {
             self.ask(&mut lost_since).await;
             if let Some(client) = &self.reconnects
-                && self.status.figures().silence >= RECONNECT_AFTER
+                && self.is_in_vain(client)
                 && reconnected.elapsed() >= RECONNECT_AFTER
             {
                 reconnected = Instant::now();
                 tracing::info!("this broker does not know the order; trying another one");
-                // The next one is chosen at random.
                 let _ = client.force_reconnect().await;
             }
             tokio::select! {
@@ -42,6 +43,13 @@ impl Probe {
                 _ = self.ended.wait_for(|ended| *ended) => return,
             }
         }
+    }
+
+    /// Whether a broker is connected that has not answered about the order for long.
+    fn is_in_vain(&self, client: &Client) -> bool {
+        client.connection_state() == State::Connected
+            && !self.handle.status().has_stopped()
+            && self.status.figures().silence >= RECONNECT_AFTER
     }
 
     async fn ask(&self, lost_since: &mut Option<Instant>) {
@@ -62,6 +70,10 @@ impl Probe {
                     return;
                 }
             }
+            Err(error) if error.kind() == RequestErrorKind::TimedOut => {
+                tracing::debug!(%error, "no broker says how far the order is");
+                return;
+            }
             Err(error) if !broker::is_missing(&self.context, &self.order.name).await => {
                 tracing::debug!(%error, "no broker says how far the order is");
                 return;
@@ -79,8 +91,9 @@ impl Probe {
 /// Positions that the brokers do not report for this long are lost. A message that is stored at such a position says so at once.
 const LOST_AFTER: Duration = Duration::from_secs(5);
 
-/// A broker that does not answer about the order for this long may be cut off from the others, although it answers its clients.
-const RECONNECT_AFTER: Duration = Duration::from_secs(3);
+/// A broker that does not answer about the order for this long may be cut off from the others, although it answers its clients. A connection that
+/// is dead is noticed before.
+const RECONNECT_AFTER: Duration = Duration::from_secs(5);
 
 /// How often the brokers are asked.
 const ASK_EVERY: Duration = Duration::from_millis(500);

@@ -210,7 +210,14 @@ impl Repair {
             };
             return Ok(("the brokers have no order".into(), need));
         };
-        let (first, last) = (info.state.first_sequence, info.state.last_sequence);
+        let stream = context.get_stream_no_info(&info.config.name).await;
+        let stream = stream.map_err(|error| FleetError::Stream {
+            log,
+            stream: info.config.name.clone(),
+            reason: error.to_string(),
+        })?;
+        let lost = broker::lost_positions(&stream, info, log).await?;
+        let (first, last) = (broker::first_whole(info, &lost), info.state.last_sequence);
         let has = format!("the brokers have positions {first} to {last}");
         if tip.position == 0 || broker::continues_behind(info, tip) && first == tip.position + 1 {
             return Ok((has, Need::No));

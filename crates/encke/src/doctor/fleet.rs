@@ -26,7 +26,7 @@ pub(super) fn checks(
         if found.storage_bytes_max.is_ok() {
             checks.push(syncs(found));
             checks.push(number_of_logs(found, logs));
-            let orders = found.orders.iter().enumerate();
+            let orders = found.orders.iter().flatten().enumerate();
             checks.extend(orders.map(|(log, order)| self::order(log, order, settings)));
             checks.push(stored(found));
         }
@@ -48,7 +48,9 @@ fn check(name: String, value: String, need: &str, verdict: Verdict, why: &'stati
 fn answers(broker: &BrokerFinding, some_answer: bool) -> Check {
     let (value, verdict) = match &broker.answer {
         Ok(answer) => (
-            format!("answers in {}", millis(answer.round_trip)),
+            answer.round_trip.map_or("connects".to_owned(), |time| {
+                format!("answers in {}", millis(time))
+            }),
             Verdict::Fits,
         ),
         Err(reason) if some_answer => (reason.clone(), Verdict::Advice),
@@ -165,14 +167,14 @@ fn syncs(found: &JetStreamFinding) -> Check {
 }
 
 fn number_of_logs(found: &JetStreamFinding, logs: usize) -> Check {
-    let has = found.orders.len();
-    let (value, verdict) = match has {
-        0 => (
+    let (value, verdict) = match found.orders.as_ref().map(Vec::len) {
+        Ok(0) => (
             "none yet: the first node makes them".to_owned(),
             Verdict::Fits,
         ),
-        _ if has == logs => (has.to_string(), Verdict::Fits),
-        _ => (has.to_string(), Verdict::Fails),
+        Ok(has) if has == logs => (has.to_string(), Verdict::Fits),
+        Ok(has) => (has.to_string(), Verdict::Fails),
+        Err(reason) => (reason.clone(), Verdict::Fails),
     };
     check(
         "fleet, logs".to_owned(),
