@@ -71,7 +71,7 @@ fn while_appending(node: &Encke, from: u64, work: impl FnOnce()) -> u64 {
 }
 
 /// Appends `count` records of 300 kB to the stream `large`.
-fn append_much(node: &Encke, count: usize) {
+pub(crate) fn append_much(node: &Encke, count: usize) {
     let made = node.ask(
         "PUT",
         &path("large"),
@@ -279,7 +279,7 @@ fn a_node_that_finds_no_copy_says_why() {
 }
 
 /// Cuts the oldest file with messages of the only broker in half, as damage does, and what the broker has noted about its files.
-fn lose_messages_in_the_middle(brokers: &mut Brokers) {
+pub(crate) fn lose_messages_in_the_middle(brokers: &mut Brokers) {
     brokers.kill(0);
     let mut blocks = Vec::new();
     let mut directories = vec![brokers.store(0)];

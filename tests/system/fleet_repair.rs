@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::fleet::{append, command, have_the_same, node};
+use crate::fleet_copy::{append_much, lose_messages_in_the_middle};
 use crate::rig::{Brokers, Encke, Ended, data_dir, eventually};
 
 /// Runs `encke fleet`. Returns the exit code, and what it prints.
@@ -193,4 +194,50 @@ fn stopped_nodes_are_repaired_and_messages_of_another_order_are_not_dropped_by_c
     // The node of the other order does not go on with it.
     let refused = Ended::of(&mut command(&brokers, "x", other.path(), &[]));
     assert_eq!(refused.code, Some(3), "{refused:?}");
+}
+
+#[test]
+fn a_fleet_whose_nodes_all_need_what_the_brokers_have_lost_is_repaired() {
+    let Some(mut brokers) = Brokers::start(1) else {
+        return;
+    };
+    let dirs = [data_dir(), data_dir()];
+    let a = node(&brokers, "a", dirs[0].path(), &["--body-max", "400KiB"]);
+    a.create("s");
+    assert_eq!(append(&mut a.connect(), 0), 204);
+    assert_eq!(a.terminate().code, Some(0));
+    // What is left of the only node is older than the messages that the brokers lose.
+    let old = dirs[1].path().join("data");
+    let copied = std::process::Command::new("cp")
+        .args([
+            std::ffi::OsStr::new("-a"),
+            dirs[0].path().as_os_str(),
+            old.as_os_str(),
+        ])
+        .status();
+    assert!(copied.is_ok_and(|status| status.success()));
+    let a = node(&brokers, "a", dirs[0].path(), &["--body-max", "400KiB"]);
+    append_much(&a, 40);
+    assert_eq!(a.terminate().code, Some(0));
+    lose_messages_in_the_middle(&mut brokers);
+    let refused = Ended::of(&mut command(&brokers, "a", &old, &[]));
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(
+        refused.stderr.contains("no node gives a copy"),
+        "{refused:?}"
+    );
+    let stopped = format!("a={}", old.display());
+    let (code, report) = repair(&brokers, &["--stopped", &stopped, "--accept"]);
+    assert_eq!(code, Some(5), "{report}");
+    assert!(problems(&report).contains("--drop-order"), "{report}");
+    let dropped = ["--stopped", &stopped, "--accept", "--drop-order"];
+    let (code, report) = repair(&brokers, &dropped);
+    assert_eq!(
+        (code, &report["done"]),
+        (Some(0), &Value::Bool(true)),
+        "{report}"
+    );
+    let a = node(&brokers, "a", &old, &[]);
+    assert_eq!(append(&mut a.connect(), 1), 204);
+    assert_eq!(a.numbers("s"), [0, 1]);
 }
