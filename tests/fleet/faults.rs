@@ -45,11 +45,13 @@ impl Fleet {
         if time >= LONG {
             faults.push(Fault::DamageBroker);
         }
+        // After a long cut, brokers take up to a minute to find each other again.
+        let longest = if time < LONG { 5 } else { 30 };
         let begin = Instant::now();
         while begin.elapsed() < time {
             std::thread::sleep(Duration::from_millis(1_000 + random.below(2_000) as u64));
             let left = time.saturating_sub(begin.elapsed());
-            let pause = Duration::from_secs(1 + random.below(30) as u64).min(left);
+            let pause = Duration::from_secs(1 + random.below(longest) as u64).min(left);
             let fault = faults[random.below(faults.len())];
             self.suffer_one(fault, pause, begin, random);
             self.restart_ended();
