@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::{can_use, data_dir, eventually};
+use super::{can_use, data_dir, eventually, freeze};
 use crate::ports::fixed_port;
 
 /// Brokers that belong together; killed when dropped.
@@ -99,9 +99,17 @@ impl Brokers {
         }
     }
 
-    pub(crate) fn signal(&self, number: usize, signal: Signal) {
+    /// Stops a broker until it is continued.
+    pub(crate) fn freeze(&self, number: usize) {
         if let Some(child) = &self.brokers[number].child {
-            kill_process(Pid::from_child(child), signal).expect("it is ours");
+            freeze(Pid::from_child(child));
+        }
+    }
+
+    /// Continues a broker.
+    pub(crate) fn thaw(&self, number: usize) {
+        if let Some(child) = &self.brokers[number].child {
+            kill_process(Pid::from_child(child), Signal::CONT).expect("it is ours");
         }
     }
 

@@ -32,6 +32,8 @@ pub(crate) use tls::{Authority, CertificateFiles, TlsClient, text};
 
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use chunks::Chunks;
 
 /// How long a test waits for an expected condition: far longer than it needs, because tests share their cores.
@@ -44,6 +46,22 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(begin.elapsed() < PATIENCE, "still not so: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Stops a process until it is continued. Its threads go on for a moment after the signal, on a busy machine for long.
+pub(crate) fn freeze(process: Pid) {
+    kill_process(process, Signal::STOP).expect("it is ours");
+    let tasks = format!("/proc/{}/task", process.as_raw_nonzero());
+    eventually("all threads of the process stand still", || {
+        let mut tasks = std::fs::read_dir(&tasks).expect("it is ours");
+        tasks.all(|task| {
+            let stat = std::fs::read_to_string(task.expect("it is ours").path().join("stat"));
+            // Behind the name, which may hold anything, comes the state.
+            let stat = stat.unwrap_or_default();
+            stat.rsplit_once(')')
+                .is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+        })
+    });
 }
 
 /// Lets this process open as many files as the system allows; tests with many clients need it.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::{Connection, PATIENCE, Response, Subscriber, eventually, first_segment};
+use super::{Connection, PATIENCE, Response, Subscriber, eventually, first_segment, freeze};
 
 /// A server that runs; killed when dropped.
 pub(crate) struct Encke {
@@ -252,6 +252,11 @@ impl Encke {
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it is ours");
         wait(&mut self.child);
+    }
+
+    /// Stops it until [`Signal::CONT`].
+    pub(crate) fn freeze(&self) {
+        freeze(Pid::from_child(&self.child));
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
