@@ -22,7 +22,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// Makes a hub and so many members, and moves this thread into the hub; threads and processes that it starts are there, too.
+    /// Makes a hub and this number of members, and moves this thread into the hub. Threads and processes that it starts are in the hub
+    /// too.
     ///
     /// # Errors
     /// This user may not, or a program is missing.

@@ -395,7 +395,7 @@ async fn compare(
     }
 }
 
-/// The positions that the brokers have lost between the first and the last one, such as with a damaged file. Nobody may delete them.
+/// The positions that the brokers have lost between the first and the last one, such as with a damaged file. The order allows no deletion.
 pub(crate) async fn lost_positions(
     stream: &Stream<()>,
     info: &Info,

@@ -235,7 +235,7 @@ async fn syncs(client: &Client) -> Vec<(String, bool)> {
     while let Ok(Some(answer)) = tokio::time::timeout_at(until, answers.next()).await {
         match serde_json::from_slice::<Answer>(&answer.payload) {
             Ok(Answer { server, data }) => found.push((server.name, data.config.sync_always)),
-            // Nobody answers here.
+            // These credentials may not ask.
             Err(_) if answer.payload.is_empty() => break,
             // A broker without JetStream.
             Err(_) => {}

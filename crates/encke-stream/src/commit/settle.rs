@@ -29,13 +29,8 @@ impl<D: Disk> Commit<D> {
         }
     }
 
-    /// Syncs everything that was written.
-    pub(crate) fn sync_all(&mut self) {
-        self.sync_written();
-    }
-
     /// Syncs what was acknowledged before a sync. True unless the log has failed.
-    pub(super) fn sync_written(&mut self) -> bool {
+    pub(crate) fn sync_written(&mut self) -> bool {
         self.syncs.synced_at = Instant::now();
         if self.failed.is_none()
             && let Err(error) = self.log.sync()

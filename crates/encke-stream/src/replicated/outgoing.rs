@@ -80,8 +80,10 @@ impl Outstanding {
 
     /// Takes the submitters of all batches.
     pub(super) fn take_all(&self) -> Vec<Option<Submitter>> {
-        let batches = std::mem::take(&mut self.state.lock().batches);
-        self.state.lock().made.clear();
+        let mut state = self.state.lock();
+        let batches = std::mem::take(&mut state.batches);
+        state.made.clear();
+        drop(state);
         self.less.notify_all();
         batches.into_values().flatten().collect()
     }
@@ -226,8 +228,7 @@ impl OutgoingBatches {
     }
 
     /// Waits for more commands while that promises a larger batch: first for the replies to the last batch, then for what their
-    /// clients send next ([`Gather`]). A
-    /// message costs the brokers the same with few commands and with many.
+    /// clients send next ([`Gather`]). A message costs the brokers the same with few commands and with many.
     fn gather(&mut self, commands: &mut Vec<Submission>) {
         let Some((number, replies)) = self.sent.take() else {
             return;

@@ -175,7 +175,7 @@ impl<D: Disk> ReplicaSequencer<D> {
         let left = self.following.take_outstanding();
         self.refuse(left, &Refusal::Unknown(Arc::clone(&reason)));
         // A repair asks for the last mark.
-        self.commit.sync_all();
+        self.commit.sync_written();
         self.note_mark();
         self.stopped = Some(reason);
         self.following.status.halt();
