@@ -1,179 +1,16 @@
 //! The stream of JetStream that has the order of one log: found or created, and compared with what a node has applied.
 
 use std::collections::HashMap;
-use std::future::{Ready, ready};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_nats::jetstream::context::CreateStreamErrorKind;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, StorageType, Stream};
 use async_nats::jetstream::{self, ErrorCode};
-use async_nats::{Client, ConnectOptions, ReconnectToServer, Server, ServerInfo};
 use encke_stream::{Chain, Tip, message_hash};
 
-use crate::settings::{BrokerAccess, FleetName, FleetSettings, Replicas};
-
-/// Why a node cannot take part.
-#[derive(Debug, thiserror::Error)]
-pub enum FleetError {
-    /// A file of the settings cannot be read.
-    #[error("cannot read the credentials of the brokers from {path}: {source}")]
-    Credentials {
-        /// The file.
-        path: String,
-        /// The cause.
-        source: std::io::Error,
-    },
-    /// No broker answers.
-    #[error("no broker answers at {brokers}: {reason}")]
-    NoBroker {
-        /// Where.
-        brokers: String,
-        /// The last error.
-        reason: String,
-    },
-    /// The broker has no JetStream.
-    #[error("the broker at {brokers} has no JetStream: start nats-server with -js")]
-    NoJetStream {
-        /// Where.
-        brokers: String,
-    },
-    /// The stream cannot be created or read.
-    #[error("the order of log {log} cannot be used ({stream} of JetStream): {reason}")]
-    Stream {
-        /// The index of the log.
-        log: usize,
-        /// The name of the stream.
-        stream: String,
-        /// Why.
-        reason: String,
-    },
-    /// The brokers do not answer about the stream, such as while they have no leader.
-    #[error(
-        "the brokers do not answer about the order of log {log} ({stream} of JetStream): {reason}"
-    )]
-    NoAnswer {
-        /// The index of the log.
-        log: usize,
-        /// The name of the stream.
-        stream: String,
-        /// Why.
-        reason: String,
-    },
-    /// The fleet has another number of logs.
-    #[error("the fleet has {has} logs, this node has {asked}: start it with --logs {has}")]
-    Logs {
-        /// What its first node had.
-        has: String,
-        /// What this node has.
-        asked: usize,
-    },
-    /// The node has applied more than the order has.
-    #[error(
-        "the brokers have lost a part of the order of log {log}: it ends at {last}, and this node has applied {applied}"
-    )]
-    Lost {
-        /// The index of the log.
-        log: usize,
-        /// The last position that the brokers have.
-        last: u64,
-        /// The last position that this node has applied.
-        applied: u64,
-    },
-    /// The order no longer has what the node must apply next.
-    #[error(
-        "this node is too far behind in log {log}: it has applied {applied}, and the brokers have all of the order only from {first} on"
-    )]
-    Behind {
-        /// The index of the log.
-        log: usize,
-        /// The position from which on the brokers lack none.
-        first: u64,
-        /// The last position that this node has applied.
-        applied: u64,
-    },
-    /// The order is not the one that the node has followed.
-    #[error(
-        "the order of log {log} is another one than this node has followed: message {applied} differs"
-    )]
-    OtherHistory {
-        /// The index of the log.
-        log: usize,
-        /// The last position that this node has applied.
-        applied: u64,
-    },
-    /// The brokers have no fleet of that name.
-    #[error("the brokers at {brokers} have no fleet {name:?}")]
-    NoFleet {
-        /// The name.
-        name: String,
-        /// Where.
-        brokers: String,
-    },
-    /// A thread or a connection cannot be made.
-    #[error("cannot start: {0}")]
-    Start(#[from] std::io::Error),
-}
-
-/// Connects to one of the brokers under a name that their tools show. Waits for one, at most for `patience`.
-pub(crate) async fn connect(
-    access: &BrokerAccess,
-    name: &str,
-    patience: Duration,
-) -> Result<Client, FleetError> {
-    let mut options = ConnectOptions::new()
-        .name(name)
-        .ping_interval(PING_EVERY)
-        .connection_timeout(CONNECT_WITHIN)
-        .request_timeout(Some(REQUEST_WITHIN))
-        .subscription_capacity(SUBSCRIPTION_MESSAGES_MAX)
-        .reconnect_to_server_callback(in_turn())
-        .reconnect_delay_callback(|attempts| match attempts {
-            0 | 1 => Duration::ZERO,
-            _ => RECONNECT_EVERY,
-        });
-    if let Some(path) = &access.credentials {
-        let read = std::fs::read_to_string(path).and_then(|text| options.credentials(&text));
-        options = read.map_err(|source| FleetError::Credentials {
-            path: path.display().to_string(),
-            source,
-        })?;
-    }
-    if let Some(ca) = &access.ca {
-        options = options.add_root_certificates(ca.clone());
-    }
-    let until = tokio::time::Instant::now() + patience;
-    loop {
-        let connected = options.clone().connect(access.brokers.0.clone()).await;
-        match connected {
-            Ok(client) => return Ok(client),
-            Err(error) if tokio::time::Instant::now() >= until => {
-                return Err(FleetError::NoBroker {
-                    brokers: access.brokers.to_string(),
-                    reason: error.to_string(),
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, brokers = %access.brokers, "no broker answers yet");
-                tokio::time::sleep(RECONNECT_EVERY).await;
-            }
-        }
-    }
-}
-
-/// Chooses one broker after the other: one that is cut off from the others may be the easiest to reach.
-fn in_turn() -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
-    // Nodes begin with different brokers.
-    let turn = AtomicUsize::new(std::process::id() as usize);
-    move |servers, _| {
-        let turn = turn.fetch_add(1, Ordering::Relaxed);
-        let server = servers.get(turn % servers.len().max(1));
-        ready(server.map(|server| ReconnectToServer {
-            addr: server.addr.clone(),
-            delay: None,
-        }))
-    }
-}
+use crate::connect::RECONNECT_EVERY;
+use crate::error::FleetError;
+use crate::settings::{FleetName, FleetSettings, Replicas};
 
 /// The name of the stream of a log's order.
 pub(crate) fn stream_name(fleet: &FleetName, log: usize) -> String {
@@ -267,6 +104,9 @@ async fn try_open(
     };
     let info = found.get_info().await;
     let info = info.map_err(|error| no_answer(error.to_string()))?;
+    if !has_quorum(&info) {
+        return Err(no_answer(NO_QUORUM.to_owned()));
+    }
     let has = info.config.metadata.get(META_LOGS);
     if let Some(has) = has.filter(|has| **has != logs.to_string()) {
         return Err(FleetError::Logs {
@@ -419,6 +259,19 @@ pub(crate) fn first_whole(info: &Info, lost: &[u64]) -> u64 {
     lost.last().map_or(first, |last| first.max(last + 1))
 }
 
+/// Whether the broker that leads an order has heard from most of the brokers that keep it. One that is cut off from them takes itself for the leader for
+/// a while, and what it says may be old.
+pub(crate) fn has_quorum(info: &Info) -> bool {
+    let replicas = info.cluster.iter().flat_map(|cluster| &cluster.replicas);
+    let follow = replicas.filter(|replica| replica.current && replica.active < FOLLOWS_WITHIN);
+    let with_leader = follow.count() + 1;
+    2 * with_leader > info.config.num_replicas
+}
+
+/// What an answer without a quorum means.
+pub(crate) const NO_QUORUM: &str =
+    "the broker that answers has not heard from most of the others for some seconds";
+
 /// When a stream was created, in nanoseconds since 1970.
 pub(crate) fn created_ns(info: &Info) -> i128 {
     info.created.unix_timestamp_nanos()
@@ -456,15 +309,46 @@ const META_LOGS: &str = "encke-logs";
 /// Within this time the brokers find a batch that was sent twice. The machine finds it later, too.
 const DUPLICATES_WITHIN: Duration = Duration::from_secs(120);
 
-/// A connection that does not answer two of these is dead.
-const PING_EVERY: Duration = Duration::from_secs(2);
+/// A broker that follows an order answers its leader at least every second; after four seconds brokers may elect another leader.
+const FOLLOWS_WITHIN: Duration = Duration::from_secs(4);
 
-const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
 
-const REQUEST_WITHIN: Duration = Duration::from_secs(2);
+    /// What the leader of an order without messages says, with the time since it heard from each of the others, and whether they are current.
+    pub(crate) fn info(replicas: usize, others: &[(bool, u64)]) -> Info {
+        let others = others.iter().map(|(current, active_ms)| {
+            serde_json::json!({
+                "name": "b", "current": current, "active": active_ms * 1_000_000,
+            })
+        });
+        let config = Config {
+            num_replicas: replicas,
+            ..Config::default()
+        };
+        let info = serde_json::json!({
+            "config": config,
+            "created": "2026-01-01T00:00:00Z",
+            "state": {
+                "messages": 0, "bytes": 0, "first_seq": 1, "last_seq": 0, "consumer_count": 0,
+                "first_ts": "0001-01-01T00:00:00Z", "last_ts": "0001-01-01T00:00:00Z",
+            },
+            "cluster": {"leader": "a", "replicas": others.collect::<Vec<_>>()},
+        });
+        serde_json::from_value(info).unwrap()
+    }
 
-/// The time between two attempts to connect, at all brokers together.
-const RECONNECT_EVERY: Duration = Duration::from_millis(250);
-
-/// Messages of the order that wait for a node. A node that is further behind asks for them again.
-const SUBSCRIPTION_MESSAGES_MAX: usize = 8_192;
+    #[test]
+    fn an_answer_counts_with_most_of_the_brokers() {
+        assert!(has_quorum(&info(1, &[])));
+        assert!(has_quorum(&info(3, &[(true, 1_900), (true, 9_000)])));
+        assert!(!has_quorum(&info(3, &[(true, 4_000), (true, 9_000)])));
+        // A broker that the leader has never heard from counts as active.
+        assert!(!has_quorum(&info(3, &[(false, 0), (false, 0)])));
+        assert!(!has_quorum(&info(3, &[])));
+        let two = [(true, 0), (true, 10), (true, 9_000), (false, 0)];
+        assert!(has_quorum(&info(5, &two)));
+        assert!(!has_quorum(&info(5, &two[1..])));
+    }
+}

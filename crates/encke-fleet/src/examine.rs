@@ -9,7 +9,9 @@ use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::broker::{self, FleetError};
+use crate::broker;
+use crate::connect;
+use crate::error::FleetError;
 use crate::report;
 use crate::settings::{BrokerAccess, BrokerUrls, FleetSettings};
 
@@ -110,7 +112,7 @@ async fn examine_one(
         ..access.clone()
     };
     let address = one.brokers.to_string();
-    let client = match broker::connect(&one, "encke doctor", Duration::ZERO).await {
+    let client = match connect::connect(&one, "encke doctor", Duration::ZERO).await {
         Ok(client) => client,
         Err(FleetError::NoBroker { reason, .. }) => {
             let answer = Err(reason);

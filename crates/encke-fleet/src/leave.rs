@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::broker::{self, FleetError};
+use crate::connect;
+use crate::error::FleetError;
 use crate::report::{self, Leave, NodeReport, Question};
 use crate::settings::{BrokerAccess, FleetName};
 
@@ -35,7 +36,7 @@ pub fn leave(
         .build()?;
     runtime.block_on(async {
         let name = format!("encke fleet {fleet} leave");
-        let client = broker::connect(access, &name, CONNECT_WITHIN).await?;
+        let client = connect::connect(access, &name, CONNECT_WITHIN).await?;
         let node = node.as_str();
         let nodes = report::ask(&client, fleet, &Question::default()).await?;
         if nodes.iter().any(|one| one.node == node) {

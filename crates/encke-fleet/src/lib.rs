@@ -2,11 +2,14 @@
 //!
 //! Each log of a fleet is a stream of JetStream, and each batch of a node's commands one message in it, or several. This
 //! crate moves messages between the brokers and the replicated order of `encke-stream`, which knows nothing of JetStream:
-//! `publish.rs` sends, `follow.rs` receives, `broker.rs` finds the streams and compares them with what the node has applied,
-//! `probe.rs` asks the brokers how far the order is. `transfer/` copies the log of one node to another. `report.rs`,
-//! `leave.rs` and `repair.rs` are the commands that ask all nodes, `examine.rs` is what `encke doctor` asks the brokers.
+//! `connect.rs` chooses a broker, `publish.rs` sends, `follow.rs` receives, `broker.rs` finds the streams and compares them with
+//! what the node has applied, `probe.rs` asks the brokers how far the order is. `transfer/` copies the log of one node to another.
+//! `report.rs`, `leave.rs` and `repair.rs` are the commands that ask all nodes, `examine.rs` is what `encke doctor` asks the
+//! brokers.
 
 mod broker;
+mod connect;
+mod error;
 mod examine;
 mod follow;
 mod leave;
@@ -31,7 +34,7 @@ use encke_stream::{Chain, Following, Machine, ReplicatedOrder, Submission, repli
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-pub use broker::FleetError;
+pub use error::FleetError;
 pub use examine::{
     BrokerAnswer, BrokerFinding, BrokerFindings, JetStreamFinding, OrderFinding, StoreTimes,
     examine_brokers,
@@ -80,7 +83,7 @@ impl Fleet {
             .enable_all()
             .build()?;
         let name = format!("encke {}", settings.node);
-        let connected = broker::connect(&settings.access, &name, settings.silence_max);
+        let connected = connect::connect(&settings.access, &name, settings.silence_max);
         let client = runtime.block_on(connected)?;
         // It starts a task.
         let context = runtime.block_on(async { jetstream::new(client.clone()) });

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_nats::connection::State;
 use async_nats::jetstream::context::RequestErrorKind;
+use async_nats::jetstream::stream::Info;
 use async_nats::{Client, jetstream};
 use encke_stream::OrderHandle;
 use tokio::sync::watch;
@@ -26,10 +27,24 @@ pub(crate) struct Probe {
 impl Probe {
     /// Runs until the publisher has ended.
     pub(crate) async fn run(mut self) {
-        let mut lost_since = None;
+        let mut lost = Lost::default();
         let mut reconnected = Instant::now();
         loop {
-            self.ask(&mut lost_since).await;
+            match self.ask().await {
+                Answer::Has(last) => {
+                    lost.not();
+                    self.status.heard(last);
+                }
+                Answer::None(reason) => {
+                    lost.not();
+                    tracing::debug!(reason, "no broker says how far the order is");
+                }
+                Answer::Lost(reason) => {
+                    if lost.is_certain(Instant::now()) && !self.handle.status().has_stopped() {
+                        self.handle.stop(reason.into());
+                    }
+                }
+            }
             if let Some(client) = &self.reconnects
                 && self.is_in_vain(client)
                 && reconnected.elapsed() >= RECONNECT_AFTER
@@ -52,39 +67,63 @@ impl Probe {
             && self.status.figures().silence >= RECONNECT_AFTER
     }
 
-    async fn ask(&self, lost_since: &mut Option<Instant>) {
+    async fn ask(&self) -> Answer {
         // Before the question: what arrives meanwhile may be newer than the answer.
         let received = self.handle.status().received();
-        let lost = match self.order.stream.get_info().await {
-            Ok(info) => {
-                let last = info.state.last_sequence;
-                if broker::created_ns(&info) != self.order.created_ns {
-                    "the brokers have another order than before".to_owned()
-                } else if last < received {
-                    format!(
-                        "the brokers have lost a part of the order: it ends at {last}, and this node has received {received}"
-                    )
-                } else {
-                    *lost_since = None;
-                    self.status.heard(last);
-                    return;
-                }
-            }
+        match self.order.stream.get_info().await {
+            Ok(info) => answer(&info, self.order.created_ns, received),
             Err(error) if error.kind() == RequestErrorKind::TimedOut => {
-                tracing::debug!(%error, "no broker says how far the order is");
-                return;
+                Answer::None(error.to_string())
             }
             Err(error) if !broker::is_missing(&self.context, &self.order.name).await => {
-                tracing::debug!(%error, "no broker says how far the order is");
-                return;
+                Answer::None(error.to_string())
             }
-            Err(_) => "the brokers have lost the order".to_owned(),
-        };
-        // A broker that has just become the leader may not have applied all that it has.
-        let since = *lost_since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= LOST_AFTER && !self.handle.status().has_stopped() {
-            self.handle.stop(lost.into());
+            Err(_) => Answer::Lost("the brokers have lost the order".to_owned()),
         }
+    }
+}
+
+/// What the brokers say.
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    /// The order ends at this position.
+    Has(u64),
+    /// The order is not what this node has followed.
+    Lost(String),
+    /// Nothing that counts.
+    None(String),
+}
+
+/// What an answer means for a node that has received the order up to a position.
+fn answer(info: &Info, created_ns: i128, received: u64) -> Answer {
+    let last = info.state.last_sequence;
+    if !broker::has_quorum(info) {
+        return Answer::None(broker::NO_QUORUM.to_owned());
+    }
+    if broker::created_ns(info) != created_ns {
+        return Answer::Lost("the brokers have another order than before".to_owned());
+    }
+    match last < received {
+        true => Answer::Lost(format!(
+            "the brokers have lost a part of the order: it ends at {last}, and this node has received {received}"
+        )),
+        false => Answer::Has(last),
+    }
+}
+
+/// Since when all answers say that something is lost. A broker that has just become the leader may not have applied all that it has.
+#[derive(Default)]
+struct Lost(Option<Instant>);
+
+impl Lost {
+    /// An answer does not say so, or there is none.
+    fn not(&mut self) {
+        self.0 = None;
+    }
+
+    /// An answer says so. Whether it is certain.
+    fn is_certain(&mut self, now: Instant) -> bool {
+        now.duration_since(*self.0.get_or_insert(now)) >= LOST_AFTER
     }
 }
 
@@ -97,3 +136,34 @@ const RECONNECT_AFTER: Duration = Duration::from_secs(5);
 
 /// How often the brokers are asked.
 const ASK_EVERY: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::tests::info;
+
+    #[test]
+    fn only_an_answer_with_a_quorum_counts() {
+        let whole = info(3, &[(true, 10), (true, 10)]);
+        let created = broker::created_ns(&whole);
+        assert_eq!(answer(&whole, created, 0), Answer::Has(0));
+        assert!(matches!(answer(&whole, created, 1), Answer::Lost(_)));
+        assert!(matches!(answer(&whole, created + 1, 0), Answer::Lost(_)));
+        // A leader that is cut off from the others does not have what they have stored without it.
+        let alone = info(3, &[(true, 5_000), (true, 5_000)]);
+        assert!(matches!(answer(&alone, created, 1), Answer::None(_)));
+    }
+
+    #[test]
+    fn a_loss_is_certain_when_all_answers_say_so_for_long() {
+        let mut lost = Lost::default();
+        let begin = Instant::now();
+        assert!(!lost.is_certain(begin));
+        assert!(!lost.is_certain(begin + LOST_AFTER / 2));
+        assert!(lost.is_certain(begin + LOST_AFTER));
+        // What was said before a span without an answer was perhaps said by another leader.
+        lost.not();
+        assert!(!lost.is_certain(begin + LOST_AFTER * 2));
+        assert!(lost.is_certain(begin + LOST_AFTER * 3));
+    }
+}

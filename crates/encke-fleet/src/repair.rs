@@ -12,7 +12,9 @@ use async_nats::jetstream::{self, stream::Info};
 use encke_stream::{Tip, message_hash};
 use serde::{Deserialize, Serialize};
 
-use crate::broker::{self, FleetError, Kept};
+use crate::broker::{self, Kept};
+use crate::connect;
+use crate::error::FleetError;
 use crate::report::{self, NodeMark, NodeReport, Question};
 use crate::settings::{BrokerAccess, FleetName, Replicas};
 
@@ -112,7 +114,7 @@ impl Repair {
 
     async fn repair(&self) -> Result<FleetRepairReport, FleetError> {
         let name = format!("encke fleet {} repair", self.fleet);
-        let client = broker::connect(&self.access, &name, CONNECT_WITHIN).await?;
+        let client = connect::connect(&self.access, &name, CONNECT_WITHIN).await?;
         let context = jetstream::new(client.clone());
         let mut nodes = report::ask(&client, &self.fleet, &Question::default()).await?;
         nodes.retain(|node| !self.without.contains(&node.node));
@@ -169,6 +171,12 @@ impl Repair {
         let needed = need != Need::No;
         if needed {
             problems.extend(unknown);
+            if info.is_some_and(|info| !broker::has_quorum(info)) {
+                problems.push(format!(
+                    "what the brokers have of log {log} may be old: {}",
+                    broker::NO_QUORUM
+                ));
+            }
             let following = members.iter().filter(|member| !member.halted);
             problems.extend(following.map(|member| {
                 let node = &member.name;

@@ -11,7 +11,9 @@ use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::broker::{self, FleetError};
+use crate::broker;
+use crate::connect;
+use crate::error::FleetError;
 use crate::settings::{BrokerAccess, FleetName};
 use crate::status::LogStatus;
 
@@ -226,7 +228,7 @@ async fn gather(
     name: &FleetName,
     compare: bool,
 ) -> Result<FleetReport, FleetError> {
-    let client = broker::connect(access, &format!("encke fleet {name}"), CONNECT_WITHIN).await?;
+    let client = connect::connect(access, &format!("encke fleet {name}"), CONNECT_WITHIN).await?;
     let context = jetstream::new(client.clone());
     let mut report = FleetReport {
         logs: Vec::new(),

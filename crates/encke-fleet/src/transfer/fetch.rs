@@ -10,7 +10,8 @@ use tokio::runtime::Runtime;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::protocol::{self, Answer, Begun, Manifest, PIECE_BYTES_MAX, REQUESTS_AT_ONCE, Request};
-use crate::broker::{self, FleetError};
+use crate::connect;
+use crate::error::FleetError;
 use crate::report::{self, NodeReport, Question};
 use crate::settings::{BrokerAccess, FleetName};
 
@@ -92,7 +93,7 @@ impl LogCopier {
             .enable_all()
             .build()?;
         let name = format!("encke {copier} copies");
-        let client = runtime.block_on(broker::connect(access, &name, patience))?;
+        let client = runtime.block_on(connect::connect(access, &name, patience))?;
         Ok(LogCopier {
             runtime,
             client,

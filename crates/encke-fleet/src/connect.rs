@@ -1,0 +1,135 @@
+//! The connection of a node or a command to one of the brokers.
+
+use std::future::{Ready, ready};
+use std::time::Duration;
+
+use async_nats::{Client, ConnectOptions, ReconnectToServer, Server, ServerInfo};
+use parking_lot::Mutex;
+
+use crate::error::FleetError;
+use crate::settings::BrokerAccess;
+
+/// Connects to one of the brokers under a name that their tools show. Waits for one, at most for `patience`.
+pub(crate) async fn connect(
+    access: &BrokerAccess,
+    name: &str,
+    patience: Duration,
+) -> Result<Client, FleetError> {
+    let mut options = ConnectOptions::new()
+        .name(name)
+        .ping_interval(PING_EVERY)
+        .connection_timeout(CONNECT_WITHIN)
+        .request_timeout(Some(REQUEST_WITHIN))
+        .subscription_capacity(SUBSCRIPTION_MESSAGES_MAX)
+        .reconnect_to_server_callback(in_turn())
+        .reconnect_delay_callback(|attempts| match attempts {
+            0 | 1 => Duration::ZERO,
+            _ => RECONNECT_EVERY,
+        });
+    if let Some(path) = &access.credentials {
+        let read = std::fs::read_to_string(path).and_then(|text| options.credentials(&text));
+        options = read.map_err(|source| FleetError::Credentials {
+            path: path.display().to_string(),
+            source,
+        })?;
+    }
+    if let Some(ca) = &access.ca {
+        options = options.add_root_certificates(ca.clone());
+    }
+    let until = tokio::time::Instant::now() + patience;
+    loop {
+        let connected = options.clone().connect(access.brokers.0.clone()).await;
+        match connected {
+            Ok(client) => return Ok(client),
+            Err(error) if tokio::time::Instant::now() >= until => {
+                return Err(FleetError::NoBroker {
+                    brokers: access.brokers.to_string(),
+                    reason: error.to_string(),
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, brokers = %access.brokers, "no broker answers yet");
+                tokio::time::sleep(RECONNECT_EVERY).await;
+            }
+        }
+    }
+}
+
+/// Chooses the broker that was left the longest ago: one that is cut off from the others may be the easiest to reach.
+fn in_turn() -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
+    // Nodes begin with different brokers.
+    let turn = Mutex::new(Turn::new(std::process::id() as usize));
+    move |servers, _| {
+        // Brokers that other brokers have named may be the same ones, at other addresses.
+        let named = servers.iter().filter(|server| !server.is_discovered);
+        let named: Vec<_> = named.map(|server| &server.addr).collect();
+        let all: Vec<_> = servers.iter().map(|server| &server.addr).collect();
+        let choice = if named.len() > 1 { &named } else { &all };
+        let address = turn.lock().take(choice);
+        ready(address.map(|addr| ReconnectToServer { addr, delay: None }))
+    }
+}
+
+/// Whose turn it is.
+struct Turn<T> {
+    /// What was chosen, the last one at the end.
+    chosen: Vec<T>,
+    begin: usize,
+}
+
+impl<T: Clone + PartialEq> Turn<T> {
+    fn new(begin: usize) -> Self {
+        Turn {
+            chosen: Vec::new(),
+            begin,
+        }
+    }
+
+    /// Takes the one that was not chosen yet, or the longest ago.
+    fn take(&mut self, choice: &[&T]) -> Option<T> {
+        self.chosen.retain(|chosen| choice.contains(&chosen));
+        let begin = self.begin % choice.len().max(1);
+        let (before, from) = choice.split_at(begin);
+        let mut new = from.iter().chain(before);
+        let next = match new.find(|next| !self.chosen.contains(next)) {
+            Some(next) => (**next).clone(),
+            None if self.chosen.is_empty() => return None,
+            None => self.chosen.remove(0),
+        };
+        self.chosen.push(next.clone());
+        Some(next)
+    }
+}
+
+/// A connection that does not answer two of these is dead.
+const PING_EVERY: Duration = Duration::from_secs(2);
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+
+const REQUEST_WITHIN: Duration = Duration::from_secs(2);
+
+/// Messages of the order that wait for a node. A node that is further behind asks for them again.
+const SUBSCRIPTION_MESSAGES_MAX: usize = 8_192;
+
+/// The time between two attempts to connect, at all brokers together.
+pub(crate) const RECONNECT_EVERY: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brokers_are_taken_in_turn() {
+        let mut turn = Turn::new(1);
+        let mut take = |choice: &[&u8]| turn.take(choice);
+        assert_eq!(take(&[]), None);
+        assert_eq!(take(&[&1, &2, &3]), Some(2));
+        assert_eq!(take(&[&1, &2, &3]), Some(3));
+        // The order in which the client has them means nothing.
+        assert_eq!(take(&[&3, &2, &1]), Some(1));
+        assert_eq!(take(&[&3, &1, &2]), Some(2));
+        assert_eq!(take(&[&2, &1]), Some(1));
+        assert_eq!(take(&[&2, &1, &4]), Some(4));
+        assert_eq!(take(&[&2, &1, &4]), Some(2));
+    }
+}

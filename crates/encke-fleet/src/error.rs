@@ -1,0 +1,103 @@
+//! Why a node or a command cannot work with the brokers.
+
+/// Why a node cannot take part.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    /// A file of the settings cannot be read.
+    #[error("cannot read the credentials of the brokers from {path}: {source}")]
+    Credentials {
+        /// The file.
+        path: String,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// No broker answers.
+    #[error("no broker answers at {brokers}: {reason}")]
+    NoBroker {
+        /// Where.
+        brokers: String,
+        /// The last error.
+        reason: String,
+    },
+    /// The broker has no JetStream.
+    #[error("the broker at {brokers} has no JetStream: start nats-server with -js")]
+    NoJetStream {
+        /// Where.
+        brokers: String,
+    },
+    /// The stream cannot be created or read.
+    #[error("the order of log {log} cannot be used ({stream} of JetStream): {reason}")]
+    Stream {
+        /// The index of the log.
+        log: usize,
+        /// The name of the stream.
+        stream: String,
+        /// Why.
+        reason: String,
+    },
+    /// The brokers do not answer about the stream, such as while they have no leader.
+    #[error(
+        "the brokers do not answer about the order of log {log} ({stream} of JetStream): {reason}"
+    )]
+    NoAnswer {
+        /// The index of the log.
+        log: usize,
+        /// The name of the stream.
+        stream: String,
+        /// Why.
+        reason: String,
+    },
+    /// The fleet has another number of logs.
+    #[error("the fleet has {has} logs, this node has {asked}: start it with --logs {has}")]
+    Logs {
+        /// What its first node had.
+        has: String,
+        /// What this node has.
+        asked: usize,
+    },
+    /// The node has applied more than the order has.
+    #[error(
+        "the brokers have lost a part of the order of log {log}: it ends at {last}, and this node has applied {applied}"
+    )]
+    Lost {
+        /// The index of the log.
+        log: usize,
+        /// The last position that the brokers have.
+        last: u64,
+        /// The last position that this node has applied.
+        applied: u64,
+    },
+    /// The order no longer has what the node must apply next.
+    #[error(
+        "this node is too far behind in log {log}: it has applied {applied}, and the brokers have all of the order only from {first} on"
+    )]
+    Behind {
+        /// The index of the log.
+        log: usize,
+        /// The position from which on the brokers lack none.
+        first: u64,
+        /// The last position that this node has applied.
+        applied: u64,
+    },
+    /// The order is not the one that the node has followed.
+    #[error(
+        "the order of log {log} is another one than this node has followed: message {applied} differs"
+    )]
+    OtherHistory {
+        /// The index of the log.
+        log: usize,
+        /// The last position that this node has applied.
+        applied: u64,
+    },
+    /// The brokers have no fleet of that name.
+    #[error("the brokers at {brokers} have no fleet {name:?}")]
+    NoFleet {
+        /// The name.
+        name: String,
+        /// Where.
+        brokers: String,
+    },
+    /// A thread or a connection cannot be made.
+    #[error("cannot start: {0}")]
+    Start(#[from] std::io::Error),
+}
