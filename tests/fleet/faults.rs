@@ -113,14 +113,14 @@ impl Fleet {
             Fault::CutNode => {
                 let member = [self.member_of_node(node)];
                 let brokers = self.members_of_brokers();
-                let (how, out, back) = ways(random);
+                let cut = Cut::some(random);
                 say(&format!(
-                    "node {node} is cut off from the brokers for {seconds} s, {how}"
+                    "node {node} is cut off from the brokers for {seconds} s, {}",
+                    cut.how
                 ));
-                self.cut(out.then_some((&member, &brokers)));
-                self.cut(back.then_some((&brokers, &member)));
+                self.cut(&cut, &member, &brokers);
                 std::thread::sleep(pause);
-                if out && back && pause > SILENCE_NOTICED {
+                if cut.both() && pause > SILENCE_NOTICED {
                     assert!(
                         !self.is_ready(node),
                         "node {node} is ready, and hears no broker"
@@ -129,7 +129,6 @@ impl Fleet {
                 self.end_cuts();
             }
             Fault::CutBroker => {
-                let member = [broker];
                 let mut others = self.members_of_brokers();
                 let mut from = "the other brokers";
                 let reached = random.below(2) == 1;
@@ -137,14 +136,14 @@ impl Fleet {
                     others.extend((0..self.nodes.len()).map(|node| self.member_of_node(node)));
                     from = "all brokers and nodes";
                 }
-                let (how, out, back) = ways(random);
+                let cut = Cut::some(random);
                 say(&format!(
-                    "broker {broker} is cut off from {from} for {seconds} s, {how}"
+                    "broker {broker} is cut off from {from} for {seconds} s, {}",
+                    cut.how
                 ));
-                self.cut(out.then_some((&member, &others)));
-                self.cut(back.then_some((&others, &member)));
+                self.cut(&cut, &[broker], &others);
                 std::thread::sleep(pause);
-                if reached && out && back && pause > BROKER_CHANGED {
+                if reached && cut.both() && pause > BROKER_CHANGED {
                     // Those that were connected to it have gone to the others.
                     let ready = (0..self.nodes.len()).filter(|node| self.is_ready(*node));
                     let ready: Vec<_> = ready.collect();
@@ -168,9 +167,15 @@ impl Fleet {
         }
     }
 
-    fn cut(&mut self, cut: Option<(&[usize], &[usize])>) {
-        if let (Some(network), Some((from, to))) = (&mut self.network, cut) {
-            network.cut(from, to);
+    fn cut(&mut self, cut: &Cut, members: &[usize], others: &[usize]) {
+        let Some(network) = &mut self.network else {
+            return;
+        };
+        if cut.sent {
+            network.cut(members, others);
+        }
+        if cut.received {
+            network.cut(others, members);
         }
     }
 
@@ -181,12 +186,30 @@ impl Fleet {
     }
 }
 
-/// Which packets are lost: both ways in two of four cases, otherwise one way.
-fn ways(random: &mut Random) -> (&'static str, bool, bool) {
-    match random.below(4) {
-        0 => ("what it sends", true, false),
-        1 => ("what it should get", false, true),
-        _ => ("both ways", true, true),
+/// Which packets of a member are lost.
+struct Cut {
+    how: &'static str,
+    sent: bool,
+    received: bool,
+}
+
+impl Cut {
+    /// Both ways in two of four cases, otherwise one way.
+    fn some(random: &mut Random) -> Cut {
+        let (how, sent, received) = match random.below(4) {
+            0 => ("what it sends", true, false),
+            1 => ("what it should get", false, true),
+            _ => ("both ways", true, true),
+        };
+        Cut {
+            how,
+            sent,
+            received,
+        }
+    }
+
+    fn both(&self) -> bool {
+        self.sent && self.received
     }
 }
 
