@@ -1,0 +1,342 @@
+//! Nodes on simulated disks that follow one order.
+
+mod determinism;
+mod rules;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use encke_log::simulated::{Faults, SimulatedDisk};
+use encke_log::{Log, Options};
+use encke_mailbox::{Bounds, Lane, Sender, mailbox};
+use parking_lot::Mutex;
+
+use super::*;
+use crate::{
+    Append, Batch, Command, Committed, Create, Data, Eviction, Fetch, FleetCommand, ForkOf,
+    Lifetime, Limits, Loader, Logs, Lookup, Offset, OrderKind, Outcome, Outlet, Piece, ProducerId,
+    Refusal, Reply, Retention, Submitter, Target, restore_all_on,
+};
+
+/// The order that the nodes share.
+type Shared = Vec<(u64, Vec<u8>)>;
+
+struct Node {
+    name: &'static str,
+    disk: SimulatedDisk,
+    /// One node moves its records to history, so that it restarts from checkpoints.
+    history: Option<tempfile::TempDir>,
+    /// Added to the time that the other nodes see.
+    clock_ms: u64,
+    run: u64,
+    running: Option<Running>,
+}
+
+struct Running {
+    sequencer: ReplicaSequencer<SimulatedDisk>,
+    views: Arc<crate::Views>,
+    loader: Loader<encke_log::Reader<SimulatedDisk>>,
+    log: encke_log::Reader<SimulatedDisk>,
+    outgoing: OutgoingBatches,
+    incoming: IncomingBatches,
+    status: Arc<OrderStatus>,
+    mailbox: Sender<Submission>,
+    replies: Replies,
+    /// Of each group of batches: whether it was synced.
+    synced: Arc<Mutex<Vec<bool>>>,
+}
+
+#[derive(Clone, Default)]
+struct Replies(Arc<Mutex<Vec<(u64, Outcome)>>>);
+
+impl Outlet for Replies {
+    fn deliver(&self, _: Option<Arc<Batch>>, replies: Vec<Reply>) {
+        let replies = replies
+            .into_iter()
+            .map(|reply| (reply.token, reply.outcome));
+        self.0.lock().extend(replies);
+    }
+
+    fn admit(&self) {}
+}
+
+impl Node {
+    fn new(index: usize, clock_ms: u64, history: bool) -> Node {
+        let disk = SimulatedDisk::new(index as u64);
+        let history = history.then(|| tempfile::tempdir().unwrap());
+        if let Some(history) = &history {
+            disk.set_history(history.path().join("history"));
+        }
+        let mut node = Node {
+            name: ["a", "b", "c"][index],
+            disk,
+            history,
+            clock_ms,
+            run: 0,
+            running: None,
+        };
+        node.start();
+        node
+    }
+
+    fn start(&mut self) {
+        self.run += 1;
+        let limits = Limits {
+            producers_max: 2,
+            fork_depth_max: 2,
+        };
+        let disks = vec![self.disk.clone()];
+        let restored = restore_all_on(disks, OrderKind::Replicated, &self.options(), limits, 77);
+        let Logs { mut logs, views } = restored.unwrap();
+        let (machine, log) = logs.remove(0);
+        let (mailbox, receiver) = mailbox("test", Bounds::default());
+        // Parts of a few hundred bytes.
+        let order = replicated_order(&machine, receiver, self.name, self.run, 900);
+        let replies = Replies::default();
+        let outlets: Vec<Box<dyn Outlet>> = vec![Box::new(replies.clone())];
+        let loader = machine.loader(log.reader());
+        let reader = log.reader();
+        let load = loader.clone();
+        let synced = Arc::new(Mutex::new(Vec::new()));
+        let groups = Arc::clone(&synced);
+        let watch = Box::new(move |committed: &Committed| {
+            groups.lock().push(committed.sync.is_some());
+        });
+        let sequencer = ReplicaSequencer::new(machine, log, order.following, outlets, watch);
+        let eviction = Eviction {
+            idle: Duration::from_millis(1),
+            hot_max: 1,
+        };
+        let sequencer = sequencer.evicting(
+            eviction,
+            Box::new(move |no| {
+                load.load_number(no).unwrap();
+            }),
+        );
+        self.running = Some(Running {
+            sequencer,
+            views,
+            loader,
+            log: reader,
+            outgoing: order.outgoing,
+            incoming: order.incoming,
+            status: order.status,
+            mailbox,
+            replies,
+            synced,
+        });
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            history: self.history.is_some(),
+            ..options()
+        }
+    }
+
+    fn run(&mut self) -> &mut Running {
+        self.running.as_mut().unwrap()
+    }
+
+    /// Sends a command, as all messages of a batch. The order may store some of them twice.
+    fn send(&mut self, command: Command, now_ms: u64, twice: bool, shared: &mut Shared) {
+        self.follow(shared, usize::MAX, now_ms);
+        let running = self.run();
+        let from = Submitter { shard: 0, token: 1 };
+        let submission = Submission { command, from };
+        assert!(running.mailbox.try_send(Lane::Data, submission, 1).is_ok());
+        let batch = running.outgoing.next_batch().unwrap();
+        for message in batch.messages {
+            if twice {
+                shared.push((now_ms, message.clone()));
+            }
+            shared.push((now_ms, message));
+        }
+    }
+
+    /// Follows at most `count` further messages.
+    fn follow(&mut self, shared: &Shared, count: usize, now_ms: u64) {
+        let now_ms = now_ms + self.clock_ms;
+        let running = self.run();
+        let behind = running.incoming.position() as usize;
+        for (index, (time_ms, message)) in shared.iter().enumerate().skip(behind).take(count) {
+            let position = index as u64 + 1;
+            running
+                .incoming
+                .take(position, *time_ms, message)
+                .unwrap()
+                .unwrap();
+            running.sequencer.turn(Duration::ZERO, &|| now_ms);
+        }
+        running.sequencer.turn(Duration::ZERO, &|| now_ms);
+        assert_eq!(running.status.trouble(), None);
+    }
+
+    /// The process ends in the middle of a batch, or the power is cut then.
+    fn crash(&mut self, shared: &Shared, now_ms: u64, cut: bool) {
+        let behind = self.run().incoming.position() as usize;
+        if let Some((time_ms, message)) = shared.get(behind) {
+            // The sync of the batch fails, so that its records are in the file and no one has seen them.
+            let faults = Faults {
+                failing_operation: Some(2),
+                ..Faults::default()
+            };
+            self.disk.set_faults(faults);
+            let running = self.run();
+            let position = behind as u64 + 1;
+            running
+                .incoming
+                .take(position, *time_ms, message)
+                .unwrap()
+                .unwrap();
+            running.sequencer.turn(Duration::ZERO, &|| now_ms);
+            self.disk.set_faults(Faults::default());
+        }
+        self.running = None;
+        // History is on a real disk, which keeps its power.
+        if cut && self.history.is_none() {
+            self.disk.cut_power();
+        }
+        self.start();
+    }
+
+    fn restart(&mut self) {
+        self.running = None;
+        self.start();
+    }
+
+    /// What readers of each name get.
+    fn contents(&mut self) -> Vec<(String, Option<String>)> {
+        let running = self.run();
+        let contents = NAMES.iter().map(|name| {
+            let known = match running.views.look(name) {
+                Some(known) => known,
+                None => running.loader.load(name).unwrap(),
+            };
+            let Lookup::Stream(stream) = known else {
+                return ((*name).to_string(), None);
+            };
+            let facts = stream.facts();
+            let fetch = Fetch::new(&stream, Offset::START, facts.tail, 1 << 20);
+            let piece = Piece::read(&running.log, &fetch).unwrap();
+            let data: Vec<_> = piece
+                .items()
+                .map(|item| (item.data.to_vec(), item.end))
+                .collect();
+            let times = (stream.lifetime, stream.ends_ms());
+            (
+                (*name).to_string(),
+                Some(format!("{} {facts:?} {times:?} {data:?}", stream.no)),
+            )
+        });
+        contents.collect()
+    }
+
+    /// The records of the log, without those that only a checkpoint has.
+    fn records(&mut self) -> Vec<(u64, u64, u8, u64, Vec<u8>)> {
+        self.running = None;
+        let mut records = Vec::new();
+        let log = Log::open_on(self.disk.clone(), self.options(), &mut |frame| {
+            records.push((
+                frame.sequence,
+                frame.stream,
+                frame.kind,
+                frame.time_ms,
+                frame.payload.to_vec(),
+            ));
+        });
+        drop(log.unwrap());
+        records
+    }
+}
+
+fn options() -> Options {
+    Options {
+        segment_bytes: 4096,
+        history: false,
+        ..Options::default()
+    }
+}
+
+/// The last one is the journal of a pool, which only the dispatcher changes.
+const NAMES: [&str; 5] = ["p", "q", "r", "s", JOURNAL];
+
+const JOURNAL: &str = "\u{1}pool/j";
+
+#[derive(Clone, Debug)]
+enum Do {
+    Create(usize, Option<Lifetime>, Option<u64>, Option<usize>, usize),
+    Append(usize, Option<(u64, u64)>, bool, usize),
+    Truncate(usize),
+    Delete(usize),
+    Barrier,
+    Leave(usize),
+    /// The node that sends it wants to dispatch.
+    Dispatch(u64),
+}
+
+const NOW_MS: u64 = 1_000_000;
+
+fn command(what: Do, made: usize) -> Command {
+    command_of("a", what, made)
+}
+
+fn command_of(node: &str, what: Do, made: usize) -> Command {
+    let target = |name: usize| Target::Named(NAMES[name].into());
+    let data = |size: usize| Data {
+        bytes: vec![b'a' + (made % 26) as u8; size],
+        units: size as u32,
+    };
+    match what {
+        Do::Create(name, lifetime, records, source, size) => Command::Create(Create {
+            name: NAMES[name].into(),
+            content_type: None,
+            lifetime,
+            closed: false,
+            fork: source.map(|source| ForkOf {
+                source: NAMES[source].into(),
+                at: None,
+            }),
+            data: data(size),
+            ack: None,
+            retention: records.map(|records| Retention {
+                records: Some(records),
+                ..Retention::default()
+            }),
+            known: Vec::new(),
+        }),
+        Do::Append(name, producer, closes, size) => Command::Append(Append {
+            target: target(name),
+            content_type: None,
+            producer: producer.map(|(epoch, seq)| ProducerId {
+                id: format!("writer {}", made % 3).into(),
+                epoch,
+                seq,
+            }),
+            writer_seq: None,
+            closes,
+            ack: None,
+            data: data(size.max(1)),
+        }),
+        Do::Truncate(name) => Command::Truncate {
+            target: target(name),
+            before: None,
+            ack: None,
+        },
+        Do::Delete(name) => Command::Delete {
+            target: target(name),
+            ack: None,
+        },
+        Do::Barrier => Command::Fleet(FleetCommand::Barrier { log: 0 }),
+        Do::Leave(node) => Command::Fleet(FleetCommand::Leave {
+            node: ["a", "b", "c", "d"][node].into(),
+        }),
+        Do::Dispatch(term) => Command::Fleet(FleetCommand::Dispatch {
+            log: 0,
+            next: DispatcherTerm {
+                node: node.into(),
+                term,
+            },
+        }),
+    }
+}

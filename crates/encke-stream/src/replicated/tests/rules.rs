@@ -1,0 +1,319 @@
+//! Single rules of a fleet.
+
+use super::*;
+
+/// Sends a command and returns its outcome.
+fn outcome(node: &mut Node, what: Do, shared: &mut Shared) -> Outcome {
+    let command = command_of(node.name, what, 0);
+    node.send(command, NOW_MS, false, shared);
+    node.follow(shared, usize::MAX, NOW_MS);
+    let replies = std::mem::take(&mut *node.run().replies.0.lock());
+    let (_, outcome) = replies.into_iter().last().expect("the batch has a reply");
+    outcome
+}
+
+#[test]
+fn only_the_dispatcher_of_the_last_term_changes_the_journals_of_pools() {
+    let mut a = Node::new(0, 0, false);
+    let mut b = Node::new(1, 0, false);
+    let mut shared = Shared::new();
+    let journal = NAMES.len() - 1;
+    let create = || Do::Create(journal, None, None, None, 3);
+    let append = || Do::Append(journal, None, false, 3);
+    let refused = Outcome::Refused(Refusal::NotDispatcher);
+    assert_eq!(outcome(&mut a, create(), &mut shared), refused);
+    assert_eq!(outcome(&mut a, Do::Dispatch(1), &mut shared), Outcome::Done);
+    assert!(outcome(&mut a, create(), &mut shared).changes());
+    // A term is given once, and an earlier one never again.
+    assert_eq!(outcome(&mut b, Do::Dispatch(1), &mut shared), refused);
+    assert_eq!(outcome(&mut b, append(), &mut shared), refused);
+    assert_eq!(outcome(&mut b, Do::Dispatch(2), &mut shared), Outcome::Done);
+    assert!(outcome(&mut b, append(), &mut shared).changes());
+    assert_eq!(outcome(&mut a, append(), &mut shared), refused);
+    // All nodes may still change everything else.
+    let other = Do::Create(0, None, None, None, 3);
+    assert!(outcome(&mut a, other, &mut shared).changes());
+    // A restart knows the term.
+    for node in [&mut a, &mut b] {
+        node.follow(&shared, usize::MAX, NOW_MS);
+        node.restart();
+        let known = node.run().views.log(0).dispatcher();
+        assert_eq!(
+            known.map(|known| (known.node, known.term)),
+            Some(("b".into(), 2))
+        );
+    }
+    assert_eq!(outcome(&mut a, append(), &mut shared), refused);
+    assert!(outcome(&mut b, append(), &mut shared).changes());
+}
+
+#[test]
+fn a_name_that_has_left_and_returns_with_a_lower_run_is_known_after_a_restart() {
+    let run = |run| Applied { run, number: 1 };
+    let mark = |position, nodes: Vec<(Box<str>, Applied)>| BatchMark {
+        tip: Tip {
+            position,
+            ..Tip::default()
+        },
+        resume: position,
+        nodes,
+        dispatcher: None,
+    };
+    let checkpoint = || {
+        let mut chain = Chain::default();
+        chain.tip.position = 10;
+        chain.nodes.insert("d".into(), run(9));
+        chain
+    };
+    let mut earlier = Chain::default();
+    earlier.follow(mark(5, vec![("d".into(), run(8))]), 1);
+    earlier.follow(mark(12, vec![("e".into(), run(1))]), 1);
+    let mut later = earlier.clone();
+    later.follow(mark(13, vec![("d".into(), Applied::LEFT)]), 1);
+    let mut back = later.clone();
+    back.follow(mark(14, vec![("d".into(), run(3))]), 1);
+    for (marks, expected) in [(earlier, Some(run(9))), (later, None), (back, Some(run(3)))] {
+        let mut chain = checkpoint();
+        chain.adopt(marks);
+        assert_eq!(chain.nodes.get("d").copied(), expected);
+        assert_eq!(chain.nodes.get("e").copied(), Some(run(1)));
+    }
+}
+
+#[test]
+fn data_that_was_read_for_another_type_is_refused() {
+    let mut a = Node::new(0, 0, false);
+    let mut b = Node::new(1, 0, false);
+    let mut shared = Shared::new();
+    let create = |content_type: &str| {
+        let mut create = command(Do::Create(0, None, None, None, 0), 0);
+        if let Command::Create(create) = &mut create {
+            create.content_type = Some(content_type.into());
+        }
+        create
+    };
+    a.send(create("text/plain"), NOW_MS, false, &mut shared);
+    a.follow(&shared, usize::MAX, NOW_MS);
+    let Some(Lookup::Stream(text)) = a.run().views.look(NAMES[0]) else {
+        panic!("the stream is in memory");
+    };
+    assert_eq!(
+        outcome(&mut b, Do::Delete(0), &mut shared),
+        Outcome::Deleted
+    );
+    b.send(create("application/json"), NOW_MS, false, &mut shared);
+    // Node a knows neither, and has read the data as text for a client that sent JSON.
+    let mut append = command(Do::Append(0, None, false, 3), 0);
+    if let Command::Append(append) = &mut append {
+        append.target = Target::Known(text);
+        append.content_type = Some("application/json".into());
+    }
+    append.detach();
+    a.send(append, NOW_MS, false, &mut shared);
+    a.follow(&shared, usize::MAX, NOW_MS);
+    let replies = std::mem::take(&mut *a.run().replies.0.lock());
+    assert!(
+        matches!(
+            replies.last(),
+            Some((1, Outcome::Refused(Refusal::TypeDiffers { .. })))
+        ),
+        "{replies:?}"
+    );
+}
+
+#[test]
+fn a_reply_comes_when_the_batch_is_applied_and_says_when_it_is_unknown() {
+    let mut node = Node::new(0, 0, false);
+    let mut shared = Shared::new();
+    node.send(
+        command(Do::Create(0, None, None, None, 3), 0),
+        NOW_MS,
+        false,
+        &mut shared,
+    );
+    assert!(node.run().replies.0.lock().is_empty());
+    node.follow(&shared, usize::MAX, NOW_MS);
+    let replies = std::mem::take(&mut *node.run().replies.0.lock());
+    assert!(
+        matches!(&replies[..], [(1, Outcome::Created { existed: false, .. })]),
+        "{replies:?}"
+    );
+    // The order does not confirm the next one.
+    node.send(
+        command(Do::Append(0, None, false, 3), 0),
+        NOW_MS,
+        false,
+        &mut shared,
+    );
+    let running = node.run();
+    running
+        .incoming
+        .handle()
+        .give_up(2, "no broker answers".into());
+    running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
+    let replies = std::mem::take(&mut *running.replies.0.lock());
+    assert!(
+        matches!(&replies[..], [(1, Outcome::Refused(Refusal::Unknown(_)))]),
+        "{replies:?}"
+    );
+    // It was stored all the same: it is applied, and nothing is sent twice.
+    node.follow(&shared, usize::MAX, NOW_MS);
+    assert!(node.run().replies.0.lock().is_empty());
+    assert!(
+        node.contents()[0]
+            .1
+            .as_ref()
+            .unwrap()
+            .contains("[97, 97, 97]")
+    );
+}
+
+#[test]
+fn a_node_syncs_what_it_answers_at_once_and_what_others_answer_a_little_later() {
+    let mut shared = Vec::new();
+    let mut a = Node::new(0, 0, false);
+    let mut b = Node::new(1, 0, false);
+    let create = command(Do::Create(0, None, None, None, 0), 0);
+    a.send(create, NOW_MS, false, &mut shared);
+    let (time_ms, message) = shared[0].clone();
+    for (node, syncs) in [(&mut a, true), (&mut b, false)] {
+        let running = node.run();
+        let taken = running.incoming.take(1, time_ms, &message);
+        taken.unwrap().unwrap();
+        running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
+        assert_eq!(*running.synced.lock(), [syncs]);
+        assert_eq!(running.status.applied().position, 1);
+        let marked = running.status.marked().position;
+        assert_eq!(marked, u64::from(syncs), "a mark counts when it is durable");
+    }
+    // Readers see it already, at both.
+    assert_eq!(a.contents(), b.contents());
+    // The power is cut before the sync: what is lost comes again from the order.
+    b.running = None;
+    b.disk.cut_power();
+    b.start();
+    b.follow(&shared, usize::MAX, NOW_MS);
+    assert_eq!(a.contents(), b.contents());
+    // Nothing follows, so that it is synced.
+    b.run().sequencer.turn(Duration::ZERO, &|| NOW_MS);
+    assert_eq!(b.run().status.marked().position, 1);
+    b.running = None;
+    b.disk.cut_power();
+    b.start();
+    assert_eq!(b.run().incoming.position(), 1);
+}
+
+#[test]
+fn the_repetition_of_an_append_is_answered_when_the_append_is_durable() {
+    let mut shared = Vec::new();
+    let mut a = Node::new(0, 0, false);
+    let mut b = Node::new(1, 0, false);
+    let append = Do::Append(0, Some((0, 0)), false, 3);
+    for what in [Do::Create(0, None, None, None, 0), append.clone()] {
+        a.send(command(what, 0), NOW_MS, false, &mut shared);
+    }
+    a.follow(&shared, usize::MAX, NOW_MS);
+    // Without a turn that has nothing to do, in which it would sync.
+    let deliver = |node: &mut Node, shared: &Shared| {
+        let running = node.run();
+        for (index, (time_ms, message)) in shared.iter().enumerate() {
+            let position = index as u64 + 1;
+            if position > running.incoming.position() {
+                let taken = running.incoming.take(position, *time_ms, message);
+                taken.unwrap().unwrap();
+                running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
+            }
+        }
+    };
+    let running = b.run();
+    let command = command(append, 0);
+    let from = Submitter { shard: 0, token: 1 };
+    let submission = Submission { command, from };
+    assert!(running.mailbox.try_send(Lane::Data, submission, 1).is_ok());
+    let batch = running.outgoing.next_batch().unwrap();
+    deliver(&mut b, &shared);
+    assert_eq!(b.run().status.marked().position, 0, "it is only written");
+    shared.extend(batch.messages.into_iter().map(|message| (NOW_MS, message)));
+    deliver(&mut b, &shared);
+    let replies = std::mem::take(&mut *b.run().replies.0.lock());
+    assert!(
+        matches!(
+            &replies[..],
+            [(
+                1,
+                Outcome::Appended {
+                    duplicate: true,
+                    ..
+                }
+            )]
+        ),
+        "{replies:?}"
+    );
+    assert_eq!(b.run().status.marked().position, 2);
+}
+
+#[test]
+fn no_answer_is_waited_for_that_does_not_come() {
+    let mut node = Node::new(0, 0, false);
+    let mut shared = Shared::new();
+    let send = |node: &mut Node| {
+        let running = node.run();
+        let command = command(Do::Create(0, None, None, None, 3), 0);
+        let from = Submitter { shard: 0, token: 1 };
+        let submission = Submission { command, from };
+        assert!(running.mailbox.try_send(Lane::Data, submission, 1).is_ok());
+        running.outgoing.next_batch().unwrap()
+    };
+    // The first batch is answered, so that the next ones are worth a wait.
+    let first = send(&mut node);
+    shared.extend(first.messages.into_iter().map(|message| (NOW_MS, message)));
+    std::thread::sleep(Duration::from_millis(20));
+    node.follow(&shared, usize::MAX, NOW_MS);
+    for _ in 0..3 {
+        let number = send(&mut node).batch.at.number;
+        let running = node.run();
+        running
+            .incoming
+            .handle()
+            .give_up(number, "no broker".into());
+        running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
+        assert_eq!(running.outgoing.unanswered(), 0, "it is forgotten");
+    }
+}
+
+#[test]
+fn directories_of_nodes_and_of_single_servers_are_told_apart() {
+    let mut node = Node::new(0, 0, false);
+    let mut shared = Shared::new();
+    node.send(
+        command(Do::Create(0, None, None, None, 3), 0),
+        NOW_MS,
+        false,
+        &mut shared,
+    );
+    node.follow(&shared, usize::MAX, NOW_MS);
+    node.running = None;
+    let open = |disk: &SimulatedDisk, order| {
+        let opened = restore_all_on(vec![disk.clone()], order, &options(), Limits::default(), 1);
+        opened.map(drop).map_err(|error| error.to_string())
+    };
+    let error = open(&node.disk, OrderKind::Local).unwrap_err();
+    assert!(error.contains("start it with --fleet"), "{error}");
+    let disk = SimulatedDisk::new(9);
+    let restored = crate::restore_on(disk.clone(), options(), Limits::default(), 1);
+    let (mut machine, _, mut log) = restored.unwrap();
+    let mut journal = crate::LogJournal {
+        log: &mut log,
+        now_ms: 1,
+    };
+    machine.apply(
+        command(Do::Create(0, None, None, None, 3), 0),
+        1,
+        &mut journal,
+    );
+    log.write().unwrap();
+    log.sync().unwrap();
+    drop((machine, log));
+    let error = open(&disk, OrderKind::Replicated).unwrap_err();
+    assert!(error.contains("empty directory"), "{error}");
+}
