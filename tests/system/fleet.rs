@@ -207,7 +207,10 @@ fn without_a_broker_nothing_is_acknowledged_and_subscribers_are_sent_elsewhere()
     });
     let why = a.ask("GET", "/readyz", &[], b"");
     let why = String::from_utf8_lossy(&why.body).into_owned();
-    assert!(why.contains("no broker has answered"), "{why}");
+    assert!(
+        why.contains("no broker has answered about the order"),
+        "{why}"
+    );
     assert_eq!(
         subscriber.rest(),
         Vec::<u64>::new(),
@@ -228,6 +231,41 @@ fn without_a_broker_nothing_is_acknowledged_and_subscribers_are_sent_elsewhere()
     assert!(unconfirmed <= 1, "{numbers:?}");
     assert_eq!(numbers[..5], [0, 1, 2, 3, 4]);
     assert!(a.metric("encke_fleet_given_up_total", "") >= 1.0);
+}
+
+#[test]
+fn what_one_of_three_brokers_says_does_not_count() {
+    let Some(mut brokers) = Brokers::start(3) else {
+        return;
+    };
+    let dir = data_dir();
+    // It waits until the brokers have found each other, and the next start waits for 2 s only.
+    drop(node(&brokers, "a", dir.path(), &[]));
+    let a = node(&brokers, "a", dir.path(), &["--fleet-silence-max", "2s"]);
+    a.create("s");
+    let mut connection = a.connect();
+    assert_eq!(append(&mut connection, 1), 204);
+    brokers.kill(1);
+    brokers.kill(2);
+    let unready = || {
+        let answer = a.ask("GET", "/readyz", &[], b"");
+        (answer.status == 503).then(|| String::from_utf8_lossy(&answer.body).into_owned())
+    };
+    eventually("the node is not ready", || unready().is_some());
+    // Ten seconds after the last leader is gone, a broker begins to answer with what it has.
+    let begin = Instant::now();
+    let mut why = String::new();
+    while begin.elapsed() < Duration::from_secs(14) {
+        why = unready().expect("one broker is no majority");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let expected = "no leader of the order is in touch with a majority of the brokers";
+    assert!(why.contains(expected), "{why}");
+    brokers.run(1);
+    eventually("the node is ready again", || unready().is_none());
+    eventually("appends are acknowledged again", || {
+        append(&mut connection, 2) == 204
+    });
 }
 
 #[test]

@@ -1,15 +1,16 @@
 //! The stream of JetStream that has the order of one log: found or created, and compared with what a node has applied.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::jetstream::context::CreateStreamErrorKind;
-use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, StorageType, Stream};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, PeerInfo, StorageType, Stream};
 use async_nats::jetstream::{self, ErrorCode};
 use encke_stream::{Chain, Tip, message_hash};
 
 use crate::connect::RECONNECT_EVERY;
 use crate::error::FleetError;
+use crate::loss_watch::LossWatch;
 use crate::settings::{FleetName, FleetSettings, Replicas};
 
 /// The name of the stream of a log's order.
@@ -30,22 +31,26 @@ pub(crate) struct OrderStream {
 }
 
 /// Finds the stream of a log, or creates it, and compares it with what the node has applied. While the brokers do not answer, such
-/// as between two leaders, it asks again, at most for [`FleetSettings::silence_max`].
+/// as between two leaders, it asks again, at most for [`FleetSettings::silence_max`]. A loss must be certain.
 pub(crate) async fn open(
     context: &jetstream::Context,
     settings: &FleetSettings,
     place: (usize, usize),
     chain: &Chain,
 ) -> Result<OrderStream, FleetError> {
-    let until = tokio::time::Instant::now() + settings.silence_max;
+    let until = Instant::now() + settings.silence_max;
+    let mut loss = LossWatch::default();
     loop {
-        match try_open(context, settings, place, chain).await {
-            Err(error @ FleetError::NoAnswer { .. }) if tokio::time::Instant::now() < until => {
-                tracing::warn!(%error, "the order is not there yet");
-                tokio::time::sleep(RECONNECT_EVERY).await;
+        let error = match try_open(context, settings, place, chain).await {
+            Err(error @ FleetError::NoAnswer { .. }) if Instant::now() < until => {
+                loss.is_not_said();
+                error
             }
+            Err(error @ FleetError::Lost { .. }) if !loss.is_said(Instant::now()) => error,
             opened => return opened,
-        }
+        };
+        tracing::warn!(%error, "the order is not there yet");
+        tokio::time::sleep(RECONNECT_EVERY).await;
     }
 }
 
@@ -259,18 +264,30 @@ pub(crate) fn first_whole(info: &Info, lost: &[u64]) -> u64 {
     lost.last().map_or(first, |last| first.max(last + 1))
 }
 
-/// Whether the broker that leads an order has heard from most of the brokers that keep it. One that is cut off from them takes itself for the leader for
-/// a while, and what it says may be old.
+/// Whether an answer is from a leader that is in touch with a majority of the brokers that keep the order. A leader that is cut off
+/// from them believes for up to ten seconds that it leads, and while an order has no leader, any broker answers with what it has.
 pub(crate) fn has_quorum(info: &Info) -> bool {
-    let replicas = info.cluster.iter().flat_map(|cluster| &cluster.replicas);
-    let follow = replicas.filter(|replica| replica.current && replica.active < FOLLOWS_WITHIN);
-    let with_leader = follow.count() + 1;
-    2 * with_leader > info.config.num_replicas
+    let Some(cluster) = &info.cluster else {
+        // A broker alone.
+        return true;
+    };
+    if info.config.num_replicas <= 1 {
+        return true;
+    }
+    let leads = cluster.leader.as_ref().is_some_and(|name| !name.is_empty());
+    // A broker that the leader has never heard from is not current, and has a time of zero.
+    let in_touch = |replica: &&PeerInfo| {
+        replica.active < FOLLOWS_WITHIN && (replica.current || !replica.active.is_zero())
+    };
+    let in_touch = 1 + cluster.replicas.iter().filter(in_touch).count();
+    // While the order moves to other brokers, more of them keep it.
+    let all = info.config.num_replicas.max(1 + cluster.replicas.len());
+    leads && 2 * in_touch > all
 }
 
 /// What an answer without a quorum means.
 pub(crate) const NO_QUORUM: &str =
-    "the broker that answers has not heard from most of the others for some seconds";
+    "no leader of the order is in touch with a majority of the brokers";
 
 /// When a stream was created, in nanoseconds since 1970.
 pub(crate) fn created_ns(info: &Info) -> i128 {
@@ -309,7 +326,7 @@ const META_LOGS: &str = "encke-logs";
 /// Within this time the brokers find a batch that was sent twice. The machine finds it later, too.
 const DUPLICATES_WITHIN: Duration = Duration::from_secs(120);
 
-/// A broker that follows an order answers its leader at least every second; after four seconds brokers may elect another leader.
+/// A broker that follows an order answers its leader at least every two seconds. After four seconds without one, brokers may elect another leader.
 const FOLLOWS_WITHIN: Duration = Duration::from_secs(4);
 
 #[cfg(test)]
@@ -344,11 +361,22 @@ pub(crate) mod tests {
         assert!(has_quorum(&info(1, &[])));
         assert!(has_quorum(&info(3, &[(true, 1_900), (true, 9_000)])));
         assert!(!has_quorum(&info(3, &[(true, 4_000), (true, 9_000)])));
-        // A broker that the leader has never heard from counts as active.
         assert!(!has_quorum(&info(3, &[(false, 0), (false, 0)])));
         assert!(!has_quorum(&info(3, &[])));
+        // One that is behind is in touch.
+        assert!(has_quorum(&info(3, &[(false, 10), (true, 9_000)])));
+        let moving = [(true, 10), (true, 9_000), (true, 9_000)];
+        assert!(!has_quorum(&info(3, &moving)));
         let two = [(true, 0), (true, 10), (true, 9_000), (false, 0)];
         assert!(has_quorum(&info(5, &two)));
         assert!(!has_quorum(&info(5, &two[1..])));
+        // Any broker answers while there is no leader.
+        let mut no_leader = info(3, &[(true, 10), (true, 10), (true, 10)]);
+        no_leader.cluster.as_mut().unwrap().leader = None;
+        assert!(!has_quorum(&no_leader));
+        no_leader.cluster.as_mut().unwrap().leader = Some(String::new());
+        assert!(!has_quorum(&no_leader));
+        no_leader.cluster = None;
+        assert!(has_quorum(&no_leader));
     }
 }

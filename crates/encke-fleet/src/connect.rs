@@ -1,9 +1,10 @@
 //! The connection of a node or a command to one of the brokers.
 
 use std::future::{Ready, ready};
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use async_nats::{Client, ConnectOptions, ReconnectToServer, Server, ServerInfo};
+use async_nats::{Client, ConnectOptions, ReconnectToServer, Server, ServerAddr, ServerInfo};
 use parking_lot::Mutex;
 
 use crate::error::FleetError;
@@ -58,16 +59,57 @@ pub(crate) async fn connect(
 /// Chooses the broker that was left the longest ago: one that is cut off from the others may be the easiest to reach.
 fn in_turn() -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
     // Nodes begin with different brokers.
-    let turn = Mutex::new(Turn::new(std::process::id() as usize));
+    let begin = RandomState::new().hash_one(());
+    let turn = Mutex::new(Turn::new(begin as usize));
     move |servers, _| {
-        // Brokers that other brokers have named may be the same ones, at other addresses.
-        let named = servers.iter().filter(|server| !server.is_discovered);
-        let named: Vec<_> = named.map(|server| &server.addr).collect();
-        let all: Vec<_> = servers.iter().map(|server| &server.addr).collect();
-        let choice = if named.len() > 1 { &named } else { &all };
-        let address = turn.lock().take(choice);
+        let servers: Vec<_> = servers.iter().map(known).collect();
+        let address = turn.lock().take(&choice(&servers));
         ready(address.map(|addr| ReconnectToServer { addr, delay: None }))
     }
+}
+
+/// What the client knows of a broker.
+struct KnownBroker<T> {
+    address: T,
+    /// The settings name it. Otherwise a broker has named it, and it may be one of those at another address.
+    named: bool,
+    reached: bool,
+}
+
+fn known(server: &Server) -> KnownBroker<&ServerAddr> {
+    KnownBroker {
+        address: &server.addr,
+        named: !server.is_discovered,
+        reached: server.failed_attempts == 0,
+    }
+}
+
+/// The brokers to choose from: those that the settings name, as long as they are several and all can be reached.
+fn choice<T: Copy + PartialEq>(brokers: &[KnownBroker<T>]) -> Vec<T> {
+    let named = brokers.iter().filter(|broker| broker.named);
+    let suffice = named.clone().all(|broker| broker.reached);
+    let addresses = |brokers: &mut dyn Iterator<Item = &KnownBroker<T>>| {
+        let mut addresses = Vec::new();
+        for broker in brokers {
+            if !addresses.contains(&broker.address) {
+                addresses.push(broker.address);
+            }
+        }
+        addresses
+    };
+    let named = addresses(&mut { named });
+    match suffice && named.len() > 1 {
+        true => named,
+        false => addresses(&mut brokers.iter()),
+    }
+}
+
+/// Whether there is another broker than the one that is connected.
+pub(crate) async fn has_others(client: &Client) -> bool {
+    let pool = tokio::time::timeout(REQUEST_WITHIN, client.server_pool()).await;
+    pool.is_ok_and(|pool| {
+        pool.is_ok_and(|pool| choice(&pool.iter().map(known).collect::<Vec<_>>()).len() > 1)
+    })
 }
 
 /// Whose turn it is.
@@ -117,6 +159,27 @@ pub(crate) const RECONNECT_EVERY: Duration = Duration::from_millis(250);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn brokers_that_others_name_are_for_when_a_named_one_cannot_be_reached() {
+        let broker = |address, named, reached| KnownBroker {
+            address,
+            named,
+            reached,
+        };
+        let mut brokers = [
+            broker(1, true, true),
+            broker(2, true, true),
+            broker(2, true, true),
+            broker(3, false, false),
+        ];
+        assert_eq!(choice(&brokers), [1, 2]);
+        brokers[0].reached = false;
+        assert_eq!(choice(&brokers), [1, 2, 3]);
+        // A single one that is named is reached by its name.
+        assert_eq!(choice(&brokers[1..]), [2, 3]);
+        assert_eq!(choice(&brokers[1..3]), [2]);
+    }
 
     #[test]
     fn brokers_are_taken_in_turn() {

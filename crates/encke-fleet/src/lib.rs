@@ -14,6 +14,7 @@ mod examine;
 mod follow;
 mod leave;
 mod link;
+mod loss_watch;
 mod metrics;
 mod probe;
 mod publish;
@@ -177,10 +178,9 @@ impl Fleet {
         self.logs.send_modify(|logs| logs.push(Arc::clone(&status)));
         let handle = incoming.handle();
         let (end, ended) = watch::channel(false);
-        let others = self.settings.access.brokers.0.len() > 1;
         let probe = Probe {
             context: self.context.clone(),
-            reconnects: (log == 0 && others).then(|| self.client.clone()),
+            reconnects: (log == 0).then(|| self.client.clone()),
             order: order.clone(),
             handle: handle.clone(),
             status: Arc::clone(&status),

@@ -60,7 +60,7 @@ impl FleetMetrics {
             )?,
             silence: gauge(
                 "encke_fleet_silence_seconds",
-                "How long no broker has answered.",
+                "How long no broker has answered about the order.",
             )?,
             in_flight: int_gauge(
                 "encke_fleet_commands_in_flight",

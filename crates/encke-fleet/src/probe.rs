@@ -12,11 +12,13 @@ use encke_stream::OrderHandle;
 use tokio::sync::watch;
 
 use crate::broker::{self, OrderStream};
+use crate::connect;
+use crate::loss_watch::LossWatch;
 use crate::status::LogStatus;
 
 pub(crate) struct Probe {
     pub(crate) context: jetstream::Context,
-    /// Changes to another broker when this one knows nothing of the order any more. One probe of a node does so.
+    /// Changes to another broker when this one says nothing that counts. One probe of a node does so.
     pub(crate) reconnects: Option<Client>,
     pub(crate) order: OrderStream,
     pub(crate) handle: OrderHandle,
@@ -27,30 +29,39 @@ pub(crate) struct Probe {
 impl Probe {
     /// Runs until the publisher has ended.
     pub(crate) async fn run(mut self) {
-        let mut lost = Lost::default();
-        let mut reconnected = Instant::now();
+        let mut loss = LossWatch::default();
+        // When this broker has last said something that counts, or was connected.
+        let mut useful = Instant::now();
         loop {
             match self.ask().await {
                 Answer::Has(last) => {
-                    lost.not();
+                    loss.is_not_said();
+                    useful = Instant::now();
                     self.status.heard(last);
                 }
                 Answer::None(reason) => {
-                    lost.not();
+                    loss.is_not_said();
                     tracing::debug!(reason, "no broker says how far the order is");
+                    self.status.not_heard(reason);
                 }
                 Answer::Lost(reason) => {
-                    if lost.is_certain(Instant::now()) && !self.handle.status().has_stopped() {
-                        self.handle.stop(reason.into());
+                    useful = Instant::now();
+                    let certain = loss.is_said(useful);
+                    if certain && !self.handle.status().has_stopped() {
+                        self.handle.stop(reason.as_str().into());
                     }
+                    self.status.not_heard(reason);
                 }
             }
             if let Some(client) = &self.reconnects
+                && useful.elapsed() >= RECONNECT_AFTER
                 && self.is_in_vain(client)
-                && reconnected.elapsed() >= RECONNECT_AFTER
+                && connect::has_others(client).await
             {
-                reconnected = Instant::now();
-                tracing::info!("this broker does not know the order; trying another one");
+                useful = Instant::now();
+                tracing::info!(
+                    "this broker says nothing about the order that counts; trying another one"
+                );
                 let _ = client.force_reconnect().await;
             }
             tokio::select! {
@@ -60,7 +71,7 @@ impl Probe {
         }
     }
 
-    /// Whether a broker is connected that has not answered about the order for long.
+    /// Whether a broker is connected that has not answered about the order for long, nor confirmed a message.
     fn is_in_vain(&self, client: &Client) -> bool {
         client.connection_state() == State::Connected
             && !self.handle.status().has_stopped()
@@ -111,25 +122,6 @@ fn answer(info: &Info, created_ns: i128, received: u64) -> Answer {
     }
 }
 
-/// Since when all answers say that something is lost. A broker that has just become the leader may not have applied all that it has.
-#[derive(Default)]
-struct Lost(Option<Instant>);
-
-impl Lost {
-    /// An answer does not say so, or there is none.
-    fn not(&mut self) {
-        self.0 = None;
-    }
-
-    /// An answer says so. Whether it is certain.
-    fn is_certain(&mut self, now: Instant) -> bool {
-        now.duration_since(*self.0.get_or_insert(now)) >= LOST_AFTER
-    }
-}
-
-/// Positions that the brokers do not report for this long are lost. A message that is stored at such a position says so at once.
-const LOST_AFTER: Duration = Duration::from_secs(5);
-
 /// A broker that does not answer about the order for this long may be cut off from the others, although it answers its clients. A connection that
 /// is dead is noticed before.
 const RECONNECT_AFTER: Duration = Duration::from_secs(5);
@@ -152,18 +144,5 @@ mod tests {
         // A leader that is cut off from the others does not have what they have stored without it.
         let alone = info(3, &[(true, 5_000), (true, 5_000)]);
         assert!(matches!(answer(&alone, created, 1), Answer::None(_)));
-    }
-
-    #[test]
-    fn a_loss_is_certain_when_all_answers_say_so_for_long() {
-        let mut lost = Lost::default();
-        let begin = Instant::now();
-        assert!(!lost.is_certain(begin));
-        assert!(!lost.is_certain(begin + LOST_AFTER / 2));
-        assert!(lost.is_certain(begin + LOST_AFTER));
-        // What was said before a span without an answer was perhaps said by another leader.
-        lost.not();
-        assert!(!lost.is_certain(begin + LOST_AFTER * 2));
-        assert!(lost.is_certain(begin + LOST_AFTER * 3));
     }
 }

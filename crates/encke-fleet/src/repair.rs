@@ -5,7 +5,7 @@
 //! ever took part is asked, and what the others have is the beginning of what the longest has. Otherwise nothing is changed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::Client;
 use async_nats::jetstream::{self, stream::Info};
@@ -126,7 +126,7 @@ impl Repair {
         for log in 0..logs {
             let members = members(&nodes, &self.stopped, log);
             let hashes = ask_hashes(&client, &self.fleet, &members, (log, logs)).await?;
-            let info = report::order(&context, &self.fleet, log).await?;
+            let info = order_of_leader(&context, &self.fleet, log).await?;
             let found = self
                 .examine(&context, (log, info.as_ref()), &members, &hashes)
                 .await?;
@@ -173,7 +173,7 @@ impl Repair {
             problems.extend(unknown);
             if info.is_some_and(|info| !broker::has_quorum(info)) {
                 problems.push(format!(
-                    "what the brokers have of log {log} may be old: {}",
+                    "what a broker says of log {log} may be old: {}",
                     broker::NO_QUORUM
                 ));
             }
@@ -351,6 +351,23 @@ impl Repair {
     }
 }
 
+/// What the brokers have of an order. Asks again while no leader answers, and returns the last answer then.
+async fn order_of_leader(
+    context: &jetstream::Context,
+    fleet: &FleetName,
+    log: usize,
+) -> Result<Option<Info>, FleetError> {
+    let until = Instant::now() + LEADER_WITHIN;
+    loop {
+        let info = report::order(context, fleet, log).await?;
+        let leads = info.as_ref().is_none_or(broker::has_quorum);
+        if leads || Instant::now() >= until {
+            return Ok(info);
+        }
+        tokio::time::sleep(connect::RECONNECT_EVERY).await;
+    }
+}
+
 /// Why not all nodes are known that may have records.
 fn missing(nodes: &[NodeReport], stopped: &[StoppedNode], without: &[String]) -> Vec<String> {
     let mut problems = Vec::new();
@@ -488,6 +505,9 @@ fn compare(log: usize, members: &[Member], hashes: &Hashes) -> Compared {
 }
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a repair waits for a leader.
+const LEADER_WITHIN: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {

@@ -22,6 +22,8 @@ pub struct LogStatus {
 #[derive(Debug)]
 struct State {
     heard_at: Instant,
+    /// What was heard since then, if it does not count.
+    unheard: Option<String>,
     /// Where the order ended when this node first heard of it. It is not ready before it is there.
     first_last: Option<u64>,
     last: u64,
@@ -41,7 +43,7 @@ pub struct LogFigures {
     pub lag: Duration,
     /// How long the last batch took to be confirmed.
     pub round_trip: Duration,
-    /// How long no broker has answered.
+    /// How long no broker has answered about the order.
     pub silence: Duration,
     /// Commands of the batch that is in flight.
     pub commands_in_flight: u64,
@@ -60,6 +62,7 @@ impl LogStatus {
             silence_max,
             state: Mutex::new(State {
                 heard_at: Instant::now(),
+                unheard: None,
                 first_last: None,
                 last: 0,
                 round_trip: Duration::ZERO,
@@ -99,19 +102,21 @@ impl LogStatus {
             return Some(format!("this node does not follow its fleet: {reason}"));
         }
         let figures = self.figures();
+        let max = self.silence_max;
+        if figures.silence > max {
+            let reason = self.state.lock().unheard.clone();
+            return Some(format!(
+                "no broker has answered about the order for {} s (fleet-silence-max is {} s): {}",
+                figures.silence.as_secs(),
+                max.as_secs(),
+                reason.as_deref().unwrap_or("it is not connected")
+            ));
+        }
         let first_last = self.state.lock().first_last;
         if first_last.is_none_or(|last| figures.applied < last) {
             return Some(format!(
                 "this node has started, and has followed the order to {} of {}",
                 figures.applied, figures.last
-            ));
-        }
-        let max = self.silence_max;
-        if figures.silence > max {
-            return Some(format!(
-                "no broker has answered for {} s (fleet-silence-max is {} s)",
-                figures.silence.as_secs(),
-                max.as_secs()
             ));
         }
         (figures.lag > max).then(|| {
@@ -156,12 +161,18 @@ impl LogStatus {
         self.heard(position);
     }
 
+    /// No broker has answered, or with what does not count.
+    pub(crate) fn not_heard(&self, reason: String) {
+        self.state.lock().unheard = Some(reason);
+    }
+
     /// A broker has answered: the order ends at `last`.
     pub(crate) fn heard(&self, last: u64) {
         let applied = self.order.settled();
         let mut state = self.state.lock();
         let now = Instant::now();
         state.heard_at = now;
+        state.unheard = None;
         state.last = state.last.max(last);
         state.first_last.get_or_insert(last);
         state.forget(applied);
