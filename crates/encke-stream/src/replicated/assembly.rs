@@ -193,22 +193,29 @@ impl Assembly {
     }
 
     /// Adds a part. Returns the content of the batch if it is complete.
+    ///
+    /// A node sends one batch after the other, but one that it has given up may be stored after parts of a later one, and a
+    /// part twice.
     fn join(&mut self, header: &message::Header, content: &[u8], time_ms: u64) -> Option<Vec<u8>> {
         let node = &header.batch.node;
         if header.part == 0 {
-            // A node sends one batch after the other, so an older one stays incomplete.
-            self.open.remove(node);
+            let open = self.open.get(node).map(|open| open.batch.at);
+            let is_newest = open.is_none_or(|open| open < header.batch.at);
+            if is_newest {
+                // The node has given the one before up.
+                self.open.remove(node);
+            }
             if header.parts == 1 {
                 return Some(content.to_vec());
             }
-            let open = Open {
-                begun: self.position,
-                begun_ms: time_ms,
-                batch: header.batch.clone(),
-                parts: 1,
-                content: content.to_vec(),
-            };
-            if !self.chain.has(&header.batch) {
+            if is_newest && !self.chain.has(&header.batch) {
+                let open = Open {
+                    begun: self.position,
+                    begun_ms: time_ms,
+                    batch: header.batch.clone(),
+                    parts: 1,
+                    content: content.to_vec(),
+                };
                 self.open.insert(node.clone(), open);
             }
             return None;
@@ -343,6 +350,25 @@ mod tests {
             found: 9,
         };
         assert_eq!(assembly.take(9, 0, &order[0]).unwrap_err(), gap);
+    }
+
+    #[test]
+    fn a_batch_that_was_given_up_and_comes_late_does_not_end_the_next_one() {
+        let mut order = messages("a", 2, 350);
+        let last = order.pop().unwrap();
+        let again = order[0].clone();
+        order.extend(messages("a", 1, 10));
+        order.extend([again, messages("a", 1, 350).remove(0), last]);
+        let followed = follow(&mut Assembly::new(Chain::default()), &order);
+        let numbers = followed.iter().map(|(id, ..)| id.at.number);
+        assert_eq!(numbers.collect::<Vec<_>>(), [1, 2]);
+        // A later one ends it: the node has given it up.
+        let mut order = vec![messages("a", 1, 350).remove(0)];
+        order.extend(messages("a", 2, 350));
+        order.extend(messages("a", 1, 350).split_off(1));
+        let followed = follow(&mut Assembly::new(Chain::default()), &order);
+        let numbers = followed.iter().map(|(id, ..)| id.at.number);
+        assert_eq!(numbers.collect::<Vec<_>>(), [2]);
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub struct Following {
     incoming: Receiver<Incoming>,
     /// What was received behind batches, and is no batch.
     after: Option<Incoming>,
+    /// Those whose batch is not in the order, although a later one of this node is.
+    passed: Vec<Submitter>,
     /// This node, in this run.
     own: BatchId,
     outstanding: Arc<Outstanding>,
@@ -85,6 +87,7 @@ pub(super) fn following(
     let following = Following {
         incoming,
         after: None,
+        passed: Vec::new(),
         own,
         outstanding,
         status,
@@ -107,8 +110,8 @@ impl IncomingBatches {
     /// message that was taken before is ignored.
     ///
     /// # Errors
-    /// The order cannot be followed with this message. Nothing changed; for good it is [`OrderHandle::stop`] that stops the
-    /// node.
+    /// The order cannot be followed with this message. With a gap nothing changed. For good it is [`OrderHandle::stop`] that
+    /// stops the node.
     pub fn take(
         &mut self,
         position: u64,
@@ -181,6 +184,9 @@ impl OrderHandle {
 impl Following {
     /// Waits for batches, at most for `patience`, and takes several if they are there.
     pub(super) fn next(&mut self, patience: Duration) -> Next {
+        if !self.passed.is_empty() {
+            return Next::Unknown(std::mem::take(&mut self.passed), PASSED.into());
+        }
         let first = match self.after.take() {
             Some(after) => Some(after),
             None => match self.incoming.recv_timeout(patience) {
@@ -224,17 +230,17 @@ impl Following {
         if same_node && batch.batch.at.run > self.own.at.run {
             self.after = Some(Incoming::Stop(OTHER_RUN.into()));
         }
-        let submitters = own.then(|| self.outstanding.take(batch.batch.at.number));
-        OrderedBatch {
-            batch,
-            submitters: submitters.flatten().unwrap_or_default(),
+        let mut submitters = Vec::new();
+        if own {
+            let (taken, passed) = self.outstanding.take(batch.batch.at.number);
+            submitters = taken;
+            self.passed.extend(passed);
         }
+        OrderedBatch { batch, submitters }
     }
 
     fn gave_up(&self, number: u64) -> Vec<Submitter> {
-        let submitters = self.outstanding.take(number).unwrap_or_default();
-        self.outstanding.forget(number);
-        submitters.into_iter().flatten().collect()
+        self.outstanding.give_up(number)
     }
 
     /// The submitters of all batches up to this one have their replies.
@@ -276,6 +282,9 @@ const JITTER_MS_MAX: u64 = if cfg!(test) { 1_000 } else { 30_000 };
 /// All other nodes leave out what this one sends from then on.
 const OTHER_RUN: &str = "another process runs under the name of this node, or the clock was set back: start the node again, with a name \
                          of its own";
+
+/// No node applies a batch behind a later one of the same node.
+const PASSED: &str = "a later batch of this node was stored before it";
 
 /// The most batches that wait for the sequencer.
 const INCOMING_MAX: usize = 64;

@@ -71,11 +71,26 @@ struct Answered {
 }
 
 impl Outstanding {
-    /// Takes the submitters of a batch. Empty if the batch was given up.
-    pub(super) fn take(&self, number: u64) -> Option<Vec<Option<Submitter>>> {
-        let taken = self.state.lock().batches.remove(&number);
+    /// Takes the submitters of a batch, as many as it has commands, and those of earlier ones that are outstanding. None are
+    /// left of a batch that was given up.
+    pub(super) fn take(&self, number: u64) -> (Vec<Option<Submitter>>, Vec<Submitter>) {
+        let mut state = self.state.lock();
+        let later = state.batches.split_off(&(number + 1));
+        let mut upto = std::mem::replace(&mut state.batches, later);
+        drop(state);
         self.less.notify_all();
-        taken
+        let taken = upto.remove(&number).unwrap_or_default();
+        (taken, upto.into_values().flatten().flatten().collect())
+    }
+
+    /// Takes the submitters of a batch that gets no answer.
+    pub(super) fn give_up(&self, number: u64) -> Vec<Submitter> {
+        let mut state = self.state.lock();
+        let taken = state.batches.remove(&number).unwrap_or_default();
+        state.made.retain(|(made, _)| *made != number);
+        drop(state);
+        self.less.notify_all();
+        taken.into_iter().flatten().collect()
     }
 
     /// Takes the submitters of all batches.
@@ -104,12 +119,6 @@ impl Outstanding {
             });
         }
         drop(state);
-        self.less.notify_all();
-    }
-
-    /// This batch is given up: it gets no answer.
-    pub(super) fn forget(&self, number: u64) {
-        self.state.lock().made.retain(|(made, _)| *made != number);
         self.less.notify_all();
     }
 

@@ -9,6 +9,9 @@ use super::*;
 #[derive(Clone, Debug)]
 enum Step {
     Send(usize, Do, bool),
+    /// A node gives a batch up after it has sent some of its messages. The brokers store the others later, or not at all.
+    GiveUp(usize, Do, usize),
+    Late(usize),
     Read(usize, usize),
     Wait(u64),
     Follow(usize, usize),
@@ -49,8 +52,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (1..9_u64).prop_map(Do::Dispatch),
     ];
     let node = 0..3_usize;
+    let given_up = (node.clone(), command.clone(), 0..3_usize);
     let step = prop_oneof![
         30 => (node.clone(), command, proptest::bool::weighted(0.1)).prop_map(|(node, what, twice)| Step::Send(node, what, twice)),
+        4 => given_up.prop_map(|(node, what, sent)| Step::GiveUp(node, what, sent)),
+        4 => any::<usize>().prop_map(Step::Late),
         4 => (node.clone(), name).prop_map(|(node, name)| Step::Read(node, name)),
         6 => (0..1_500_u64).prop_map(Step::Wait),
         10 => (node.clone(), 1..6_usize).prop_map(|(node, count)| Step::Follow(node, count)),
@@ -66,6 +72,7 @@ proptest! {
         let node = |index| Node::new(index, index as u64 * 700, history && index == 2);
         let mut nodes: Vec<_> = (0..3).map(node).collect();
         let mut shared = Shared::new();
+        let mut late: Shared = Vec::new();
         let mut now_ms = NOW_MS;
         for (made, step) in steps.into_iter().enumerate() {
             match step {
@@ -73,6 +80,18 @@ proptest! {
                     let command = command_of(nodes[node].name, what, made);
                     nodes[node].send(command, now_ms, twice, &mut shared);
                 }
+                Step::GiveUp(node, what, sent) => {
+                    let command = command_of(nodes[node].name, what, made);
+                    let mut messages = nodes[node].give_up(command, now_ms, &shared);
+                    let held = messages.split_off(sent.min(messages.len()));
+                    shared.extend(messages);
+                    late.extend(held);
+                }
+                Step::Late(index) if !late.is_empty() => {
+                    let (_, message) = late.swap_remove(index % late.len());
+                    shared.push((now_ms, message));
+                }
+                Step::Late(_) => {}
                 Step::Read(node, name) => {
                     let running = nodes[node].run();
                     if let Some(Lookup::Stream(stream)) = running.views.look(NAMES[name]) {

@@ -138,20 +138,33 @@ impl Node {
         self.running.as_mut().unwrap()
     }
 
-    /// Sends a command, as all messages of a batch. The order may store some of them twice.
-    fn send(&mut self, command: Command, now_ms: u64, twice: bool, shared: &mut Shared) {
+    /// The batch of a command.
+    fn batch(&mut self, command: Command, now_ms: u64, shared: &Shared) -> OutgoingBatch {
         self.follow(shared, usize::MAX, now_ms);
         let running = self.run();
         let from = Submitter { shard: 0, token: 1 };
         let submission = Submission { command, from };
         assert!(running.mailbox.try_send(Lane::Data, submission, 1).is_ok());
-        let batch = running.outgoing.next_batch().unwrap();
-        for message in batch.messages {
+        running.outgoing.next_batch().unwrap()
+    }
+
+    /// Sends a command, as all messages of a batch. The order may store some of them twice.
+    fn send(&mut self, command: Command, now_ms: u64, twice: bool, shared: &mut Shared) {
+        for message in self.batch(command, now_ms, shared).messages {
             if twice {
                 shared.push((now_ms, message.clone()));
             }
             shared.push((now_ms, message));
         }
+    }
+
+    /// The messages of a batch that this node gives up.
+    fn give_up(&mut self, command: Command, now_ms: u64, shared: &Shared) -> Shared {
+        let batch = self.batch(command, now_ms, shared);
+        let handle = self.run().incoming.handle();
+        handle.give_up(batch.batch.at.number, "no broker".into());
+        let messages = batch.messages.into_iter();
+        messages.map(|message| (now_ms, message)).collect()
     }
 
     /// Follows at most `count` further messages.

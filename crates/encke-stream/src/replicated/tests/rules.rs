@@ -282,6 +282,30 @@ fn no_answer_is_waited_for_that_does_not_come() {
 }
 
 #[test]
+fn a_batch_that_no_node_applies_any_more_is_answered() {
+    let mut node = Node::new(0, 0, false);
+    let mut shared = Shared::new();
+    let create = || command(Do::Create(0, None, None, None, 3), 0);
+    let lost = node.batch(create(), NOW_MS, &shared);
+    node.send(create(), NOW_MS, false, &mut shared);
+    shared.extend(lost.messages.into_iter().map(|message| (NOW_MS, message)));
+    node.follow(&shared, usize::MAX, NOW_MS);
+    let replies = std::mem::take(&mut *node.run().replies.0.lock());
+    let outcomes: Vec<_> = replies.iter().map(|(_, outcome)| outcome).collect();
+    assert!(
+        matches!(
+            outcomes[..],
+            [
+                Outcome::Created { .. },
+                Outcome::Refused(Refusal::Unknown(_))
+            ]
+        ),
+        "{outcomes:?}"
+    );
+    assert_eq!(node.run().outgoing.unanswered(), 0);
+}
+
+#[test]
 fn directories_of_nodes_and_of_single_servers_are_told_apart() {
     let mut node = Node::new(0, 0, false);
     let mut shared = Shared::new();
