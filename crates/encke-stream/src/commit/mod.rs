@@ -56,7 +56,7 @@ pub(crate) struct Commit<D: Disk> {
 }
 
 /// Figures of one batch, for metrics.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Committed {
     /// Commands that were judged.
     pub commands: usize,
@@ -121,10 +121,7 @@ impl<D: Disk> Commit<D> {
     ) -> Committed {
         let mut committed = Committed {
             commands: batch.commands.len(),
-            records: 0,
-            bytes: 0,
-            sync: None,
-            failed: false,
+            ..Committed::default()
         };
         let waits = thread != CommitThread::Shard;
         if levels::is_of_one_level(batch, &self.machine) {
@@ -305,6 +302,11 @@ impl<D: Disk> Commit<D> {
             }
             _ => Refusal::LogFailed(self.fail(error)),
         }
+    }
+
+    /// Whether the log takes nothing more.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.is_some()
     }
 
     /// Gives up the log, and refuses everything that waits for it.

@@ -28,40 +28,54 @@ pub(crate) enum CannotApply {
     Failed(Arc<str>),
 }
 
+/// What to do while the disk takes nothing, or a stream cannot be read.
+pub(crate) trait Stall {
+    /// Waits for the next attempt. True: gives up.
+    fn wait(&mut self, reason: &Arc<str>) -> bool;
+
+    /// The clients of batches behind the one that waits.
+    fn take_waiting(&mut self) -> Vec<Submitter>;
+}
+
 impl<D: Disk> Commit<D> {
     /// Applies batches and sends the replies to this node's own. Syncs them before, if one of this node's own changes something: a
-    /// majority of the brokers has all of them, and their own nodes sync the others. `stalled` is called again and again while the disk takes
-    /// nothing; true gives up.
+    /// majority of the brokers has all of them, and their own nodes sync the others.
     pub(crate) fn replicate<S: Store>(
         &mut self,
-        batches: Vec<OrderedBatch>,
+        mut batches: Vec<OrderedBatch>,
         loader: &Loader<S>,
-        stalled: &mut dyn FnMut(Arc<str>) -> bool,
+        stall: &mut dyn Stall,
     ) -> Result<Committed, CannotApply> {
         let mut committed = Committed {
             commands: batches.iter().map(|one| one.batch.commands.len()).sum(),
-            records: 0,
-            bytes: 0,
-            sync: None,
-            failed: false,
+            ..Committed::default()
         };
         let before = self.machine.chain().cloned();
+        let mut stalled_at = None;
+        let held = loop {
+            let error = match load(&batches, loader) {
+                Ok(held) => break held,
+                Err(error) => error,
+            };
+            let reason: Arc<str> = error.to_string().into();
+            let unknown = Refusal::Unknown(Arc::clone(&reason));
+            if matches!(error, LoadError::Damaged(_) | LoadError::SourceLost { .. }) {
+                self.refuse_submitters(take_submitters(&mut batches), &unknown);
+                return Err(CannotApply::Failed(reason));
+            }
+            let gives_up = stall.wait(&reason);
+            if gives_up || is_long(&mut stalled_at) {
+                self.refuse_submitters(take_submitters(&mut batches), &unknown);
+                self.refuse_submitters(stall.take_waiting(), &unknown);
+            }
+            if gives_up {
+                return Err(CannotApply::Stalled(reason));
+            }
+        };
         let submitters: Vec<Submitter> = batches
             .iter()
             .flat_map(|one| one.submitters.iter().flatten().copied())
             .collect();
-        let held = loop {
-            match load(&batches, loader) {
-                Ok(held) => break held,
-                Err(error) => {
-                    let reason: Arc<str> = error.to_string().into();
-                    if stalled(Arc::clone(&reason)) {
-                        self.refuse_submitters(submitters, &Refusal::Unknown(Arc::clone(&reason)));
-                        return Err(CannotApply::Stalled(reason));
-                    }
-                }
-            }
-        };
         let (mut decided, awaited) = match self.decide_batches(batches) {
             Ok(decided) => decided,
             Err(error) => {
@@ -90,33 +104,34 @@ impl<D: Disk> Commit<D> {
             self.publish_replicated(sync::Durable::without_file(decided));
             return Ok(committed);
         }
-        let mut stalled_at = None;
         let written = loop {
-            match write::write(decided, &mut self.log) {
+            let error = match write::write(decided, &mut self.log) {
                 Ok(written) => break written,
                 Err((back, error)) => {
                     decided = *back;
-                    let refusal = self.refusal_for(&error);
-                    let reason: Arc<str> = refusal.to_string().into();
-                    let unknown = Refusal::Unknown(Arc::clone(&reason));
-                    if self.failed.is_some() {
-                        self.take_back(decided, &unknown);
-                        self.set_chain(before);
-                        return Err(CannotApply::Failed(reason));
-                    }
-                    let begun = *stalled_at.get_or_insert_with(Instant::now);
-                    if begun.elapsed() > ANSWER_WITHIN {
-                        // The fleet has the batch. Its clients do not wait for this node's disk.
-                        decided.replies.refuse(&unknown);
-                        self.outlets.refuse(std::mem::take(&mut decided.replies));
-                    }
-                    if stalled(Arc::clone(&reason)) {
-                        decided.revocable = true;
-                        self.take_back(decided, &unknown);
-                        self.set_chain(before);
-                        return Err(CannotApply::Stalled(reason));
-                    }
+                    error
                 }
+            };
+            let refusal = self.refusal_for(&error);
+            let reason: Arc<str> = refusal.to_string().into();
+            let unknown = Refusal::Unknown(Arc::clone(&reason));
+            if self.failed.is_some() {
+                self.take_back(decided, &unknown);
+                self.set_chain(before);
+                return Err(CannotApply::Failed(reason));
+            }
+            let gives_up = stall.wait(&reason);
+            if gives_up || is_long(&mut stalled_at) {
+                // The fleet has the batches. Their clients do not wait for this node's disk.
+                decided.replies.refuse(&unknown);
+                self.outlets.refuse(std::mem::take(&mut decided.replies));
+                self.refuse_submitters(stall.take_waiting(), &unknown);
+            }
+            if gives_up {
+                decided.revocable = true;
+                self.take_back(decided, &unknown);
+                self.set_chain(before);
+                return Err(CannotApply::Stalled(reason));
             }
         };
         self.syncs.unsettled = true;
@@ -275,6 +290,19 @@ impl<D: Disk> Commit<D> {
     }
 }
 
+/// Whether clients have waited for long enough. Notes the first attempt.
+fn is_long(stalled_at: &mut Option<Instant>) -> bool {
+    stalled_at.get_or_insert_with(Instant::now).elapsed() > ANSWER_WITHIN
+}
+
+/// The clients of batches, which get no other reply.
+fn take_submitters(batches: &mut [OrderedBatch]) -> Vec<Submitter> {
+    let taken = batches
+        .iter_mut()
+        .flat_map(|one| std::mem::take(&mut one.submitters));
+    taken.flatten().collect()
+}
+
 /// Brings every stream that the batches name into memory, where the machine finds it. The result keeps them there.
 fn load<S: Store>(batches: &[OrderedBatch], loader: &Loader<S>) -> Result<Vec<Lookup>, LoadError> {
     let mut held = Vec::new();
@@ -295,7 +323,7 @@ fn load<S: Store>(batches: &[OrderedBatch], loader: &Loader<S>) -> Result<Vec<Lo
 }
 
 /// While the disk takes nothing, clients wait at most this long.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const ANSWER_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 
 const DIFFERS: &str = "the records behind the last applied batch differ from those that the order makes: this directory \
                        belongs to another fleet, or the order has lost messages";

@@ -8,7 +8,7 @@ use encke_log::{CommitError, Disk, Files, Log, Reader, StreamNo};
 use super::chain::MARK_EVERY_MS;
 use super::incoming::{Following, Next};
 use crate::batch::{Outlet, Submitter};
-use crate::commit::replicate::CannotApply;
+use crate::commit::replicate::{CannotApply, Stall};
 use crate::commit::{Commit, Committed, RETRY};
 use crate::eviction::{Eviction, Evictor};
 use crate::load::Loader;
@@ -122,14 +122,9 @@ impl<D: Disk> ReplicaSequencer<D> {
             .any(|one| self.following.is_own(&one.batch.batch));
         let mut newest = batches.iter().rev();
         let last = newest.find_map(|one| self.following.own_number(&one.batch.batch));
-        let status = Arc::clone(&self.following.status);
-        let mut stalled = |reason: Arc<str>| {
-            tracing::error!(%reason, "this node cannot apply a batch, and tries again");
-            status.stall(Some(reason));
-            std::thread::sleep(RETRY);
-            status.has_stopped() || status.is_closing()
-        };
-        let applied = self.commit.replicate(batches, &self.loader, &mut stalled);
+        let mut stall = StalledSequencer(&self.following);
+        let applied = self.commit.replicate(batches, &self.loader, &mut stall);
+        let status = &self.following.status;
         match applied {
             Ok(committed) => {
                 status.stall(None);
@@ -170,6 +165,12 @@ impl<D: Disk> ReplicaSequencer<D> {
 
     /// From now on everything is refused.
     fn stop(&mut self, reason: Arc<str>) {
+        if self.commit.has_failed() {
+            (self.watch)(&Committed {
+                failed: true,
+                ..Committed::default()
+            });
+        }
         tracing::error!(%reason, "this node follows the order no longer");
         self.following.status.stop(Arc::clone(&reason));
         let left = self.following.take_outstanding();
@@ -185,6 +186,23 @@ impl<D: Disk> ReplicaSequencer<D> {
         if !submitters.is_empty() {
             self.commit.refuse_submitters(submitters, refusal);
         }
+    }
+}
+
+/// The sequencer while it cannot apply a batch.
+struct StalledSequencer<'a>(&'a Following);
+
+impl Stall for StalledSequencer<'_> {
+    fn wait(&mut self, reason: &Arc<str>) -> bool {
+        let status = &self.0.status;
+        tracing::error!(%reason, "this node cannot apply a batch, and tries again");
+        status.stall(Some(Arc::clone(reason)));
+        std::thread::sleep(RETRY);
+        status.has_stopped() || status.is_closing()
+    }
+
+    fn take_waiting(&mut self) -> Vec<Submitter> {
+        self.0.take_outstanding()
     }
 }
 

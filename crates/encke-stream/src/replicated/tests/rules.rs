@@ -306,6 +306,73 @@ fn a_batch_that_no_node_applies_any_more_is_answered() {
 }
 
 #[test]
+fn the_clients_of_a_node_whose_disk_is_full_do_not_wait_for_it() {
+    let mut node = Node::new(0, 0, false);
+    let mut shared = Shared::new();
+    let append = || command(Do::Append(0, None, false, 3_000), 0);
+    let create = command(Do::Create(0, None, None, None, 3), 0);
+    node.send(create, NOW_MS, false, &mut shared);
+    // The first batch fills the segment, and there is no room for another one.
+    node.send(append(), NOW_MS, false, &mut shared);
+    node.follow(&shared, usize::MAX, NOW_MS);
+    let disk = node.disk.clone();
+    disk.set_capacity(disk.used_bytes());
+    let first = node.batch(append(), NOW_MS, &shared);
+    node.run().replies.0.lock().clear();
+    let mut running = node.running.take().unwrap();
+    let (replies, status) = (running.replies.clone(), Arc::clone(&running.status));
+    let take = |running: &mut Running, batch: OutgoingBatch| {
+        for message in batch.messages {
+            let position = running.incoming.position() + 1;
+            let taken = running.incoming.take(position, NOW_MS, &message);
+            taken.unwrap().unwrap();
+        }
+    };
+    take(&mut running, first);
+    // This one waits behind it.
+    let from = Submitter { shard: 0, token: 2 };
+    let command = append();
+    let submission = Submission { command, from };
+    assert!(running.mailbox.try_send(Lane::Data, submission, 1).is_ok());
+    let second = running.outgoing.next_batch().unwrap();
+    let mut running = std::thread::scope(|scope| {
+        let stalled = scope.spawn(move || {
+            running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
+            running
+        });
+        let begin = std::time::Instant::now();
+        while replies.0.lock().len() < 2 {
+            assert!(begin.elapsed() < Duration::from_secs(60), "they still wait");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(status.trouble().is_some());
+        disk.set_capacity(u64::MAX);
+        stalled.join().unwrap()
+    });
+    take(&mut running, second);
+    running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
+    assert_eq!(running.status.trouble(), None);
+    let tip = running.status.applied();
+    assert_eq!(
+        tip.position,
+        running.incoming.position(),
+        "both are applied"
+    );
+    let mut replies = std::mem::take(&mut *replies.0.lock());
+    replies.sort_by_key(|(token, _)| *token);
+    assert!(
+        matches!(
+            &replies[..],
+            [
+                (1, Outcome::Refused(Refusal::Unknown(_))),
+                (2, Outcome::Refused(Refusal::Unknown(_)))
+            ]
+        ),
+        "{replies:?}"
+    );
+}
+
+#[test]
 fn directories_of_nodes_and_of_single_servers_are_told_apart() {
     let mut node = Node::new(0, 0, false);
     let mut shared = Shared::new();
